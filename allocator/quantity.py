@@ -1,0 +1,112 @@
+"""Kubernetes quantities as exact integers, and back (k8s.io/apimachinery resource.Quantity's grammar)."""
+
+import re
+from fractions import Fraction
+from typing import Final
+
+_SUFFIXES: Final[dict[str, Fraction]] = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+}
+_GRAMMAR: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[KMGTPE]i|[numkMGTPE]?|[eE][+-]?[0-9]{1,2})",
+    re.ASCII,
+)
+_LONGEST: Final = 64  # no sane quantity is longer; bounds the work on untrusted text
+_LARGEST: Final = 2**63 - 1  # a Quantity's int64
+_BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+class QuantityError(ValueError):
+    """A text that is no quantity, or none of the wanted kind; the message says what would be one."""
+
+
+def parse(quantity: object) -> Fraction:
+    """Read a quantity as JSON holds it (text or integer) as an exact number.
+
+    Raises:
+        QuantityError: it is no Kubernetes quantity, or its magnitude is above 2^63-1.
+    """
+    if isinstance(quantity, int) and not isinstance(quantity, bool):
+        value = Fraction(quantity)
+    elif isinstance(quantity, float):
+        value = _parse_text(repr(quantity), quantity)
+    elif isinstance(quantity, str):
+        value = _parse_text(quantity, quantity)
+    else:
+        raise QuantityError(f"{quantity!r} is not a Kubernetes quantity such as 1, 500m or 16Gi")
+    if abs(value) > _LARGEST:
+        raise QuantityError(f"{quantity!r} is larger than any quantity can be (2^63-1)")
+    return value
+
+
+def _parse_text(text: str, shown: object) -> Fraction:
+    match = _GRAMMAR.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None or not (match["whole"] or match["part"]):
+        raise QuantityError(f"{str(shown)[:_LONGEST]!r} is not a Kubernetes quantity such as 1, 500m or 16Gi")
+    part = match["part"] or ""
+    value = Fraction(int(match["whole"] + part or "0"), 10 ** len(part))
+    suffix = match["suffix"]
+    scale = _SUFFIXES.get(suffix)
+    if scale is None:
+        exponent = int(suffix[1:])
+        scale = Fraction(10) ** exponent
+    return -value * scale if match["sign"] == "-" else value * scale
+
+
+def to_int(quantity: object) -> int:
+    """Read a quantity that must be a whole number of its unit, 0 or more (devices, percent, bytes).
+
+    Raises:
+        QuantityError: it is no quantity, is negative, or is not whole.
+    """
+    if isinstance(quantity, str) and quantity.isascii() and quantity.isdigit() and len(quantity) < 19:  # noqa: PLR2004 - int64
+        return int(quantity)
+    value = parse(quantity)
+    if value < 0:
+        raise QuantityError(f"{quantity!r} is negative; ask 0 or more")
+    if value.denominator != 1:
+        raise QuantityError(f"{quantity!r} is not a whole number; fractions of a unit cannot be given")
+    return value.numerator
+
+
+def to_milli(quantity: object) -> int:
+    """Read a CPU quantity as thousandths, rounded up as Kubernetes does.
+
+    Raises:
+        QuantityError: it is no quantity, or is negative.
+    """
+    value = parse(quantity) * 1000
+    if value < 0:
+        raise QuantityError(f"{quantity!r} is negative; ask 0 or more")
+    return -(-value.numerator // value.denominator)
+
+
+def format_int(value: int) -> str:
+    """Write a count or percentage."""
+    return str(value)
+
+
+def format_bytes(value: int) -> str:
+    """Write bytes in Kubernetes' canonical binary form: the largest suffix that keeps the value exact."""
+    suffix = ""
+    for larger in _BINARY:
+        if value == 0 or value % 1024:
+            break
+        value //= 1024
+        suffix = larger
+    return f"{value}{suffix}"

@@ -1,0 +1,379 @@
+"""KubeClient: the verbs of the Kubernetes API over raw JSON, each within a deadline."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from koordgate.kube.access import Access, FixedAccess
+from koordgate.kube.errors import KubeError, TooManyRequests, Unauthorized, Unreachable, from_status
+from koordgate.kube.transport import open_session
+
+Params = Mapping[str, str | int]
+"""Query parameters."""
+
+PatchType = Literal["json", "merge", "apply"]
+
+_JSON: Final = "application/json"
+_PATCH_TYPES: Final[Mapping[PatchType, str]] = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+    "apply": "application/apply-patch+yaml",  # JSON is YAML
+}
+_DEADLINE_S: Final = 10.0
+_ATTEMPTS: Final = 4
+_FIRST_WAIT_S: Final = 0.1
+_LONGEST_WAIT_S: Final = 2.0
+_OK: Final = range(200, 300)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """One request, the same in each attempt."""
+
+    method: str
+    path: str
+    params: Params
+    body: bytes | None = None
+    content_type: str = _JSON
+
+    @property
+    def is_write(self) -> bool:
+        return self.method != "GET"
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class KubeClient:
+    """The Kubernetes API as plain JSON. Use as `async with KubeClient.autodetect() as kube:`.
+
+    Every verb has a `deadline` in seconds for everything it does, waits and retries included (None: no limit), and
+    raises only `koordgate.kube.errors`. Reads are retried within it when the server cannot be reached; writes only
+    when it is certain that they were not performed (429, no connection), so that an ambiguous write is the caller's
+    to look into: `Unreachable.maybe_performed`.
+
+    Args:
+        base_url: of the API server.
+        token: bearer token.
+        access: instead of these two, for credentials that change.
+        limit: connections at most, watches included.
+        sleep: waits; tests pass their own.
+        jitter: chance in [0, 1).
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        base_url: str = "",
+        token: str | None = None,
+        *,
+        access: Access | Callable[[], Awaitable[Access]] | None = None,
+        limit: int = 64,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._source = access or FixedAccess(base_url.rstrip("/"), token)
+        self._limit = limit
+        self._sleep = sleep
+        self._jitter = jitter
+        self._access: Access = FixedAccess("")
+        self._session: aiohttp.ClientSession | None = None
+        self._proxy: str | None = None
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path | str | None = None, *, limit: int = 64) -> Self:
+        """The current context of a kubeconfig; None for $KUBECONFIG or the usual place."""
+
+        async def load() -> Access:
+            from koordgate.kube.config import kubeconfig_access  # noqa: PLC0415 costs 40 MB and a second, so only here
+
+            return await kubeconfig_access(Path(path) if path is not None else None)
+
+        return cls(access=load, limit=limit)
+
+    @classmethod
+    def in_cluster(cls, *, limit: int = 64) -> Self:
+        """The service account of the Pod that we run in."""
+
+        async def load() -> Access:
+            from koordgate.kube.config import in_cluster_access  # noqa: PLC0415 as above
+
+            return await in_cluster_access()
+
+        return cls(access=load, limit=limit)
+
+    @classmethod
+    def autodetect(cls, *, limit: int = 64) -> Self:
+        """$KUBECONFIG where it is set, the service account inside a Pod, else the usual kubeconfig."""
+        if not os.environ.get("KUBECONFIG") and os.environ.get("KUBERNETES_SERVICE_HOST"):
+            return cls.in_cluster(limit=limit)
+        return cls.from_kubeconfig(limit=limit)
+
+    async def __aenter__(self) -> Self:
+        self._access = await self._source() if callable(self._source) else self._source
+        self._proxy = self._access.proxy
+        self._session = open_session(self._access.ssl_context(), self._limit)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(
+        self, path: str, *, params: Params | None = None, deadline: float | None = _DEADLINE_S
+    ) -> dict[str, Any]:
+        """Reads an object, or anything else that is JSON.
+
+        Raises:
+            NotFound: it is not there.
+        """
+        return await self._ask(_Ask("GET", path, params or {}), deadline)
+
+    async def list_pages(
+        self, path: str, *, limit: int = 500, params: Params | None = None, deadline: float | None = _DEADLINE_S
+    ) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
+        """Lists a collection page by page: the items and the list's resourceVersion.
+
+        The list of items is the caller's to empty while it goes, so that a page need not stay whole in memory.
+
+        Args:
+            path: of the collection.
+            limit: items a page.
+            params: selectors and the like.
+            deadline: for each page.
+
+        Raises:
+            Gone: the list took so long that its revision is compacted; what was yielded is no whole, start again.
+        """
+        query = {**(params or {}), "limit": limit}
+        while True:
+            page = await self._ask(_Ask("GET", path, query), deadline)
+            about = page["metadata"]
+            yield page.pop("items", None) or [], about["resourceVersion"]
+            if not about.get("continue"):
+                return
+            query["continue"] = about["continue"]
+
+    async def create(
+        self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, deadline: float | None = _DEADLINE_S
+    ) -> dict[str, Any]:
+        """POSTs an object to its collection, or a subresource such as a Binding to its object.
+
+        Raises:
+            AlreadyExists: the name is taken.
+        """
+        return await self._ask(_Ask("POST", path, _dry(dry_run), orjson.dumps(body)), deadline)
+
+    async def replace(
+        self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, deadline: float | None = _DEADLINE_S
+    ) -> dict[str, Any]:
+        """PUTs an object; with a resourceVersion in its metadata this is a compare-and-swap.
+
+        Raises:
+            Conflict: the object is at another revision.
+        """
+        return await self._ask(_Ask("PUT", path, _dry(dry_run), orjson.dumps(body)), deadline)
+
+    async def patch(
+        self,
+        path: str,
+        body: Mapping[str, Any] | list[dict[str, Any]],
+        content_type: PatchType,
+        *,
+        field_manager: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        deadline: float | None = _DEADLINE_S,
+    ) -> dict[str, Any]:
+        """Changes an object.
+
+        Args:
+            path: of the object.
+            body: a list of operations for `json`, a partial object for `merge` and `apply`.
+            content_type: which kind of patch.
+            field_manager: who owns the fields; `apply` needs it.
+            force: `apply` takes fields from other managers.
+            dry_run: nothing is stored.
+            deadline: in seconds.
+        """
+        params: dict[str, str | int] = dict(_dry(dry_run))
+        if field_manager:
+            params["fieldManager"] = field_manager
+        if force:
+            params["force"] = "true"
+        return await self._ask(_Ask("PATCH", path, params, orjson.dumps(body), _PATCH_TYPES[content_type]), deadline)
+
+    async def delete(
+        self, path: str, *, uid: str | None = None, deadline: float | None = _DEADLINE_S
+    ) -> dict[str, Any]:
+        """Deletes an object.
+
+        Args:
+            path: of the object.
+            uid: delete only this one, not another of the same name.
+            deadline: in seconds.
+
+        Raises:
+            Conflict: another object has the name.
+        """
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        return await self._ask(_Ask("DELETE", path, {}, orjson.dumps(options)), deadline)
+
+    async def watch_lines(
+        self,
+        path: str,
+        params: Params | None = None,
+        *,
+        timeout_s: int = 300,
+        on_open: Callable[[], None] | None = None,
+        deadline: float | None = _DEADLINE_S,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Raw watch events, bookmarks and ERROR events included, until the server ends the watch.
+
+        Args:
+            path: of the collection.
+            params: resourceVersion and selectors.
+            timeout_s: when the server shall end it.
+            on_open: called once the server has accepted the watch.
+            deadline: for the server to accept it. There is none for events: a server that vanished is found by TCP,
+                one that hangs a while after `timeout_s`.
+
+        Raises:
+            Gone: the resourceVersion is too old.
+            Unreachable: the connection broke.
+        """
+        query = {**(params or {}), "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": timeout_s}
+        ask = _Ask("GET", path, query)
+        async with AsyncExitStack() as opened:
+            async with _time_limit(ask, deadline):
+                answer = await opened.enter_async_context(self._answer(ask, renew=False))
+            if on_open:
+                on_open()
+            hung_at = None if deadline is None else asyncio.get_running_loop().time() + timeout_s + deadline
+            async with aclosing(_lines(ask, answer.content, hung_at)) as lines:
+                async for line in lines:
+                    yield _decoded(ask, line)
+
+    async def _ask(self, ask: _Ask, deadline: float | None) -> dict[str, Any]:
+        """The one function that all verbs but watch go through: deadline, retries, errors."""
+        async with _time_limit(ask, deadline) as limit:
+            renew = False
+            for attempt in range(_ATTEMPTS):
+                try:
+                    async with self._answer(ask, renew=renew) as answer:
+                        return _decoded(ask, await answer.read())
+                except KubeError as error:
+                    renew = isinstance(error, Unauthorized) and not attempt
+                    wait = 0.0 if renew else self._wait_before_retry(ask, error, attempt)
+                    if wait is None or attempt + 1 == _ATTEMPTS or _too_late(limit, wait):
+                        raise
+                    await self._sleep(wait)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _wait_before_retry(self, ask: _Ask, error: KubeError, attempt: int) -> float | None:
+        """How long to wait before the request is sent again; None where it must not be."""
+        backoff = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**attempt) * (0.5 + self._jitter() / 2)
+        if isinstance(error, TooManyRequests):
+            return max(backoff, error.retry_after or 0)
+        if isinstance(error, Unreachable) and (error.refused or not ask.is_write):
+            return backoff
+        return None
+
+    @asynccontextmanager
+    async def _answer(self, ask: _Ask, *, renew: bool) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Sends it once and yields a successful answer; everything else is raised as ours."""
+        if self._session is None:
+            raise RuntimeError("KubeClient is used outside its `async with`")
+        headers = {"Content-Type": ask.content_type} if ask.body is not None else {}
+        authorization = await self._access.authorization(renew=renew)
+        if authorization:
+            headers["Authorization"] = authorization
+        url = URL(self._access.base_url + ask.path, encoded=True).with_query(ask.params or None)
+        try:
+            async with self._session.request(
+                ask.method,
+                url,
+                data=ask.body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=self._proxy,
+                server_hostname=self._access.server_name,
+            ) as answer:
+                if answer.status not in _OK:
+                    raise _refusal(answer, await answer.read())
+                yield answer
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unreachable(f"{ask}: connection broke: {error!r}") from error
+
+
+def _dry(dry_run: bool) -> Params:  # noqa: FBT001
+    return {"dryRun": "All"} if dry_run else {}
+
+
+@asynccontextmanager
+async def _time_limit(ask: _Ask, deadline: float | None) -> AsyncIterator[asyncio.Timeout]:
+    try:
+        async with asyncio.timeout(deadline) as limit:
+            yield limit
+    except TimeoutError as error:
+        raise Unreachable(f"{ask}: no answer within {deadline} s") from error
+
+
+def _too_late(limit: asyncio.Timeout, wait: float) -> bool:
+    """Whether the deadline would pass during the wait: then the error at hand says more than a timeout would."""
+    end = limit.when()
+    return end is not None and asyncio.get_running_loop().time() + wait >= end
+
+
+def _decoded(ask: _Ask, data: bytes) -> dict[str, Any]:
+    try:
+        return orjson.loads(data)  # type: ignore[no-any-return]
+    except orjson.JSONDecodeError as error:
+        raise Unreachable(f"{ask}: the answer is no JSON: {error}") from error
+
+
+def _refusal(answer: aiohttp.ClientResponse, data: bytes) -> KubeError:
+    """The error that an unsuccessful answer stands for; not every one carries a Status."""
+    hint = answer.headers.get("Retry-After", "")
+    retry_after = float(hint) if hint.isdecimal() else None
+    try:
+        status = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        status = None
+    if not isinstance(status, dict):
+        status = {"message": data[:300].decode(errors="replace").strip() or answer.reason, "reason": ""}
+    return from_status({**status, "code": answer.status}, retry_after=retry_after)
+
+
+async def _lines(ask: _Ask, stream: aiohttp.StreamReader, hung_at: float | None) -> AsyncIterator[bytes]:
+    """Lines of any length (aiohttp's own reader gives up on long ones, and one event may be megabytes)."""
+    pieces: list[bytes] = []
+    while True:
+        try:
+            async with asyncio.timeout_at(hung_at):  # never around a yield: it would cancel whoever consumes us
+                chunk = await stream.readany()
+        except TimeoutError as error:
+            raise Unreachable(f"{ask}: the watch hangs") from error
+        if not chunk:
+            return  # a rest without its newline is an event cut short by the server's end
+        *whole, rest = chunk.split(b"\n")
+        for line in whole:
+            pieces.append(line)
+            if joined := b"".join(pieces):
+                yield joined
+            pieces.clear()
+        pieces.append(rest)

@@ -1,0 +1,157 @@
+"""Access as kubernetes_asyncio finds it: in-cluster service account, or kubeconfig with certificates, tokens and plugins.
+
+The one importer of kubernetes_asyncio. Only its configuration is used; its API and model classes never see a body.
+"""
+
+import logging
+import os
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import yaml
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+
+from koordgate.kube.errors import KubeError
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+# The kubelet replaces a bound token at 80 % of its life (an hour by default), plugins' tokens live minutes at least.
+_REFRESH_S: Final = 60.0
+
+_LOG: Final = logging.getLogger(__name__)
+
+# Fills the configuration, again each time it is called; True asks for new credentials even if the old look valid.
+Load = Callable[[Configuration, bool], Awaitable[None]]
+
+
+class ConfiguredAccess:
+    """Access that kubernetes_asyncio loads and that is loaded again while the process runs."""
+
+    def __init__(self, configuration: Configuration, load: Load, clock: Callable[[], float] = time.monotonic) -> None:
+        self._configuration = configuration
+        self._load = load
+        self._clock = clock
+        self._fresh_until = clock() + _REFRESH_S
+        self._tls: ssl.SSLContext | None = None
+        self._certificate = (configuration.cert_file, configuration.key_file)
+
+    @classmethod
+    async def create(cls, load: Load) -> "ConfiguredAccess":
+        """Loads for the first time.
+
+        Raises:
+            KubeError: there is no usable configuration.
+        """
+        configuration = Configuration()
+        await _loaded(load, configuration, renew=False)
+        return cls(configuration, load)
+
+    @property
+    def base_url(self) -> str:
+        """The cluster's `server`."""
+        return str(self._configuration.host).rstrip("/")
+
+    @property
+    def proxy(self) -> str | None:
+        """The cluster's `proxy-url`, else what the environment says for this host."""
+        if self._configuration.proxy:
+            return str(self._configuration.proxy)
+        url = urlsplit(self.base_url)
+        return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+
+    @property
+    def server_name(self) -> str | None:
+        """The cluster's `tls-server-name`."""
+        return self._configuration.tls_server_name or None
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """The cluster's CA and our client certificate."""
+        if not self.base_url.startswith("https"):
+            return None
+        wanted = self._configuration
+        try:
+            tls = ssl.create_default_context(cafile=wanted.ssl_ca_cert)
+            if wanted.cert_file:
+                tls.load_cert_chain(wanted.cert_file, wanted.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise KubeError(f"certificates of {self.base_url}: {error}", reason="Configuration") from error
+        # Python 3.13 asks for key identifiers that cluster CAs often lack and that no other Kubernetes client asks for.
+        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not wanted.verify_ssl:
+            tls.check_hostname = False
+            tls.verify_mode = ssl.CERT_NONE
+        self._tls = tls
+        return tls
+
+    async def authorization(self, *, renew: bool = False) -> str | None:
+        """The current Authorization header, loaded anew once a minute or when asked."""
+        if renew or self._clock() >= self._fresh_until:
+            # Set before the wait, so that requests meanwhile go on with what there is.
+            self._fresh_until = self._clock() + _REFRESH_S
+            await self._refresh(renew=renew)
+        value = await self._configuration.get_api_key_with_prefix("BearerToken")
+        return value.strip() if value else None
+
+    async def _refresh(self, *, renew: bool) -> None:
+        try:
+            await _loaded(self._load, self._configuration, renew=renew)
+        except KubeError as error:
+            # The old credentials may well hold; if not, the API server's 401 says so.
+            _LOG.warning("credentials not refreshed: %s", error)
+            return
+        certificate = (self._configuration.cert_file, self._configuration.key_file)
+        if self._tls and certificate != self._certificate and certificate[0]:
+            self._tls.load_cert_chain(*certificate)  # holds for connections from now on
+            self._certificate = certificate
+
+
+async def _loaded(load: Load, configuration: Configuration, *, renew: bool) -> None:
+    try:
+        await load(configuration, renew)
+    except (ConfigException, OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        raise KubeError(f"no usable Kubernetes configuration: {error}", reason="Configuration") from error
+
+
+async def in_cluster_access(directory: Path = SERVICE_ACCOUNT) -> ConfiguredAccess:
+    """Access as the Pod's service account.
+
+    Args:
+        directory: where the token and the CA are mounted.
+    """
+
+    async def load(configuration: Configuration, _renew: bool) -> None:  # noqa: FBT001
+        load_incluster_config(
+            client_configuration=configuration,
+            try_refresh_token=False,
+            token_filename=str(directory / "token"),
+            cert_filename=str(directory / "ca.crt"),
+        )
+
+    return await ConfiguredAccess.create(load)
+
+
+async def kubeconfig_access(path: Path | None = None) -> ConfiguredAccess:
+    """Access as the current context of a kubeconfig.
+
+    Args:
+        path: the file; None for $KUBECONFIG (which may name several), else the usual place under the home folder.
+    """
+    # Not the library's constant: that one was fixed when the library was imported.
+    files = str(path or os.environ.get("KUBECONFIG") or "~/.kube/config")
+    loader: KubeConfigLoader | None = None
+
+    async def load(configuration: Configuration, renew: bool) -> None:  # noqa: FBT001
+        nonlocal loader
+        if loader is None or renew:
+            loader = await load_kube_config(config_file=files, client_configuration=configuration, persist_config=False)
+        else:  # the same loader knows when its plugin's token runs out, and reads token files again
+            await loader.load_and_set(configuration)
+
+    return await ConfiguredAccess.create(load)

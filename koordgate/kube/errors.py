@@ -1,0 +1,156 @@
+"""What the API server, or the way to it, may answer instead of a result.
+
+    KubeError
+    ├── Unauthorized            401: it does not know who we are
+    ├── Forbidden               403: it knows, and we may not
+    ├── NotFound                404
+    ├── AlreadyExists           409 on create
+    ├── Conflict                409: resourceVersion or uid is not what the writer thought
+    ├── Gone                    410: a revision or a continue token is too old
+    ├── Invalid                 400, 422: it can never be accepted as it is
+    ├── TooManyRequests         429: later, with a hint when
+    └── Unreachable             no answer, a broken answer or a 5xx
+
+Exceptions of kubernetes_asyncio and aiohttp never leave this package; these are chained to them.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+# The words of k8s.io/apiserver (responsewriters.forbiddenMessage); a denial by an admission plugin is worded otherwise.
+_RBAC: Final = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) (?:resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"'
+    r'|path "(?P<path>[^"]*)")(?: (?P<scope>at the cluster scope|in the namespace "[^"]*"))?'
+)
+
+
+class KubeError(Exception):
+    """Anything but success, said by the API server or met on the way to it.
+
+    Attributes:
+        status: HTTP status, 0 where there was no answer.
+        reason: the machine's word of the Status object, as `NotFound`; empty where there was none.
+        message: in words.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class Unauthorized(KubeError):
+    """The API server does not accept our credentials."""
+
+
+class Forbidden(KubeError):
+    """We may not do this.
+
+    Attributes:
+        user: who lacked it, as `system:serviceaccount:<namespace>:<name>`; empty when an admission plugin said no.
+        verb: what was asked, as `list`; empty likewise.
+        resource: of what, as `nodeallocations.koordgate.io`; empty likewise.
+    """
+
+    def __init__(self, message: str, *, status: int = 403, reason: str = "Forbidden") -> None:
+        found = _RBAC.search(message)
+        self.user = self.verb = self.resource = ""
+        if found:
+            self.user, self.verb = found["user"], found["verb"]
+            self.resource = found["path"] or ".".join(part for part in (found["resource"], found["group"]) if part)
+            scope = f" {found['scope']}" if found["scope"] else ""
+            message = (
+                f"{self.user} lacks the right to {self.verb} {self.resource}{scope}: "
+                f"check the RBAC rules that are bound to it ({message})"
+            )
+        super().__init__(message, status=status, reason=reason)
+
+
+class NotFound(KubeError):
+    """There is no such object, or no such resource."""
+
+
+class AlreadyExists(KubeError):
+    """An object of that name is there already."""
+
+
+class Conflict(KubeError):
+    """The object is not at the revision, or is not the one (uid), that the write was decided on."""
+
+
+class Gone(KubeError):
+    """The revision or the continue token is too old: list again from scratch."""
+
+
+class Invalid(KubeError):
+    """The API server can never accept this object or request as it is."""
+
+
+class TooManyRequests(KubeError):
+    """The API server asks us to come later.
+
+    Attributes:
+        retry_after: in how many seconds; None where it did not say.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 429, reason: str = "TooManyRequests", retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.retry_after = retry_after
+
+
+class Unreachable(KubeError):
+    """No answer that can be used: connect errors, timeouts, broken connections, 5xx.
+
+    Attributes:
+        maybe_performed: the request may have reached the API server, so what it asked may be done, or be done yet.
+        refused: no connection came about at all: a write may be sent again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        maybe_performed: bool = True,
+        refused: bool = False,
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.maybe_performed = maybe_performed
+        self.refused = refused
+
+
+_BY_STATUS: Final[Mapping[int, type[KubeError]]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+}
+_SERVER_ERRORS: Final = 500
+_TOO_MANY: Final = 429
+
+
+def from_status(status: Mapping[str, Any], *, retry_after: float | None = None) -> KubeError:
+    """The one place where a status becomes an exception.
+
+    Args:
+        status: a `kind: Status`, from an answer's body or from an ERROR event of a watch.
+        retry_after: seconds of the Retry-After header, where there was one.
+    """
+    code = int(status.get("code") or 0)
+    reason = str(status.get("reason") or "")
+    message = str(status.get("message") or "no message")
+    if code == _TOO_MANY:
+        hint = retry_after if retry_after is not None else (status.get("details") or {}).get("retryAfterSeconds")
+        return TooManyRequests(message, reason=reason or "TooManyRequests", retry_after=hint)
+    if code >= _SERVER_ERRORS:
+        return Unreachable(f"API server: {message}", status=code, reason=reason)
+    kind = AlreadyExists if reason == "AlreadyExists" else _BY_STATUS.get(code, KubeError)
+    return kind(message, status=code, reason=reason)

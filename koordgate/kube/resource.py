@@ -1,0 +1,70 @@
+"""Where resources live under the API server's root."""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource type of the API.
+
+    Attributes:
+        group: API group, empty for the core group.
+        version: as `v1`.
+        plural: as `pods`.
+        namespaced: whether its objects live in namespaces.
+    """
+
+    group: str
+    version: str
+    plural: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """What an object of it has as `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, name: str | None = None, namespace: str | None = None, subresource: str | None = None) -> str:
+        """The path of a collection, of an object or of its subresource.
+
+        Args:
+            name: of the object; None for the collection.
+            namespace: where a namespaced object or collection is; None for the collection over all namespaces.
+            subresource: as `binding`; needs a name.
+
+        Raises:
+            ValueError: the parts do not go together, or one could never be a name.
+        """
+        if namespace is not None and not self.namespaced:
+            raise ValueError(f"{self.plural} are cluster-scoped, namespace {namespace!r} given")
+        if name is not None and namespace is None and self.namespaced:
+            raise ValueError(f"{self.plural} are namespaced, none given for {name!r}")
+        if subresource is not None and name is None:
+            raise ValueError(f"subresource {subresource!r} of no object")
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        space = "" if namespace is None else f"/namespaces/{_segment(namespace)}"
+        rest = "".join(f"/{_segment(part)}" for part in (name, subresource) if part is not None)
+        return f"{root}{space}/{self.plural}{rest}"
+
+
+def _segment(text: str) -> str:
+    """One segment of a path: names come from other people's objects and must not lead elsewhere."""
+    if text in {"", ".", ".."} or "/" in text or "%" in text:  # as path.IsValidPathSegmentName of apimachinery
+        raise ValueError(f"{text!r} cannot be a name")
+    return quote(text, safe=":")
+
+
+NODES: Final = Resource("", "v1", "nodes", namespaced=False)
+PODS: Final = Resource("", "v1", "pods", namespaced=True)
+SECRETS: Final = Resource("", "v1", "secrets", namespaced=True)
+EVENTS: Final = Resource("", "v1", "events", namespaced=True)
+DEVICES: Final = Resource("scheduling.koordinator.sh", "v1alpha1", "devices", namespaced=False)
+NODE_ALLOCATIONS: Final = Resource("koordgate.io", "v1alpha1", "nodeallocations", namespaced=False)
+MUTATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
+)
+VALIDATING_WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
+)

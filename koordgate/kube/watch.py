@@ -1,0 +1,226 @@
+"""Reflector: one resource listed and watched into a handler, through everything that may go wrong on the way."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import Gone, KubeError, NotFound, TooManyRequests, from_status
+from koordgate.kube.resource import Resource
+
+Raw = dict[str, Any]
+"""An object as the API server has it."""
+
+Happening = Literal["list", "watch", "relist", "error"]
+"""What a Reflector counts: lists begun, watches opened, lists forced by a revision too old, failures."""
+
+
+class Handler(Protocol):
+    """What keeps the objects. Its methods are called one after another, never at the same time, and do not wait.
+
+    Between `begin_list` and `end_list` comes a `put` for each object there is. What was not put by then is gone: its
+    DELETED event was missed. A list that fails half-way is followed by another `begin_list`, without `end_list`.
+    """
+
+    def begin_list(self) -> None:
+        """A list begins."""
+
+    def put(self, obj: Raw) -> None:
+        """An object was listed, added or changed."""
+
+    def drop(self, obj: Raw) -> None:
+        """An object was deleted, or no longer matches the selectors."""
+
+    def end_list(self) -> None:
+        """The list is complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long things take and wait, in seconds; the last three are for tests to replace.
+
+    Attributes:
+        first: the first wait after a failure; it doubles with each one that follows.
+        longest: the longest wait.
+        absent: the wait where the resource does not exist (its CRD is not installed).
+        watch: how long a watch lives at least; twice that at most, so that not all end at once.
+        jitter: chance in [0, 1).
+        sleep: waits.
+        clock: monotonic.
+    """
+
+    first: float = 0.5
+    longest: float = 30.0
+    absent: float = 30.0
+    watch: float = 240.0
+    jitter: Callable[[], float] = random.random
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    def after(self, failures: int) -> float:
+        """The wait after so many failures in a row: half fixed, half chance."""
+        return min(self.longest, self.first * 2.0 ** min(failures - 1, 16)) * (0.5 + self.jitter() / 2)
+
+
+_DEFAULT_PACE: Final = Pace()
+
+
+class Reflector:
+    """Keeps a handler in step with one resource.
+
+    Memory stays bounded: a page of a list is handed over object by object and forgotten.
+
+    Attributes:
+        synced: set once the handler has had a first whole list (an absent resource counts as empty).
+        healthy_since: on `Pace.clock`, since when lists and watches go well; None while they do not.
+        last_error: what went wrong last, None after all went well again.
+    """
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        resource: Resource,
+        handler: Handler,
+        *,
+        namespace: str | None = None,
+        selectors: Mapping[str, str] | None = None,
+        page: int = 500,
+        pace: Pace = _DEFAULT_PACE,
+        count: Callable[[Happening], None] = lambda _: None,
+        on_error: Callable[[str, Exception], None] = lambda _ref, _error: None,
+    ) -> None:
+        """Watches nothing yet; `run` does.
+
+        Args:
+            kube: the open client.
+            resource: what to watch.
+            handler: who is told.
+            namespace: one namespace only.
+            selectors: `fieldSelector` and `labelSelector`.
+            page: objects in a page of a list.
+            pace: waits.
+            count: told of each happening, for metrics.
+            on_error: told of an object (as `pods default/web`) that the handler failed on, and of failures of the
+                resource itself (as `pods`).
+        """
+        self.synced = asyncio.Event()
+        self.healthy_since: float | None = None
+        self.last_error: KubeError | None = None
+        self._kube = kube
+        self._resource = resource
+        self._path = resource.path(namespace=namespace)
+        self._handler = handler
+        self._selectors = dict(selectors or {})
+        self._page = page
+        self._pace = pace
+        self._count = count
+        self._on_error = on_error
+        self._revision: str | None = None  # None: list first
+        self._failures = 0  # in a row
+
+    async def run(self) -> None:
+        """Lists and watches until it is cancelled."""
+        while True:
+            try:
+                if self._revision is None:
+                    await self._list()
+                wait = await self._watch()
+            except NotFound:
+                wait = self._absent()
+            except Gone:
+                wait = self._too_old()
+            except KubeError as error:
+                wait = self._failed(error)
+            if wait:
+                await self._pace.sleep(wait)
+
+    async def _list(self) -> None:
+        self._count("list")
+        self._handler.begin_list()
+        revision = None
+        async with aclosing(self._kube.list_pages(self._path, limit=self._page, params=self._selectors)) as pages:
+            async for items, at in pages:
+                items.reverse()
+                while items:
+                    self._tell(self._handler.put, items.pop())
+                revision = at
+        self._handler.end_list()
+        self._revision = revision
+        self._went_well()
+        self.synced.set()
+
+    async def _watch(self) -> float:
+        """Watches until the server ends it; returns how long to wait before the next."""
+        params = {**self._selectors, "resourceVersion": self._revision or ""}
+        lifetime = int(self._pace.watch * (1 + self._pace.jitter()))
+        progress = False
+        async with aclosing(
+            self._kube.watch_lines(self._path, params, timeout_s=lifetime, on_open=self._opened)
+        ) as events:
+            async for event in events:
+                self._take(event)
+                progress = True
+                self._failures = 0
+        if progress:
+            return 0.0
+        # A server, or a proxy, that ends watches at once must not be asked in a tight loop.
+        self._failures += 1
+        return self._pace.after(self._failures)
+
+    def _opened(self) -> None:
+        self._count("watch")
+        self._went_well()
+
+    def _take(self, event: Raw) -> None:
+        kind, obj = event["type"], event["object"]
+        if kind == "ERROR":
+            raise from_status(obj)
+        if kind == "DELETED":
+            self._tell(self._handler.drop, obj)
+        elif kind in {"ADDED", "MODIFIED"}:
+            self._tell(self._handler.put, obj)
+        self._revision = obj["metadata"]["resourceVersion"]  # a BOOKMARK has nothing else to say
+
+    def _tell(self, method: Callable[[Raw], None], obj: Raw) -> None:
+        try:
+            method(obj)
+        except Exception as error:  # noqa: BLE001 one object that the handler cannot take must not blind it to the rest
+            self._count("error")
+            about = obj.get("metadata") or {}
+            name = "/".join(filter(None, (about.get("namespace"), about.get("name"))))
+            self._on_error(f"{self._resource.plural} {name}", error)
+
+    def _went_well(self) -> None:
+        self.last_error = None
+        if self.healthy_since is None:
+            self.healthy_since = self._pace.clock()
+
+    def _absent(self) -> float:
+        """The resource does not exist: there are no objects, and that is no failure."""
+        self._handler.begin_list()
+        self._handler.end_list()
+        self._revision = None
+        self._failures = 0
+        self._went_well()
+        self.synced.set()
+        return self._pace.absent * (1 + self._pace.jitter() / 10)
+
+    def _too_old(self) -> float:
+        """Our revision is compacted: list again, at once the first time."""
+        self._revision = None
+        self._count("relist")
+        self._failures += 1
+        return 0.0 if self._failures == 1 else self._pace.after(self._failures)
+
+    def _failed(self, error: KubeError) -> float:
+        self.last_error = error
+        self.healthy_since = None
+        self._count("error")
+        self._on_error(self._resource.plural, error)
+        self._failures += 1
+        wait = self._pace.after(self._failures)
+        return max(wait, error.retry_after or 0) if isinstance(error, TooManyRequests) else wait

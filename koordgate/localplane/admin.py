@@ -1,0 +1,199 @@
+"""A small raw-JSON client of the API server.
+
+On purpose not `koordgate.kube`: what tests assert with it is seen through other eyes than those of the code under test.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+JsonObject = dict[str, Any]
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
+_CALL_S = 60.0
+_LINE_BYTES = 2**24  # a watch event is one line, and an object may have 1.5 MiB and more
+
+
+class ApiError(Exception):
+    """The API server answered with a failure.
+
+    Attributes:
+        status: The HTTP status.
+        reason: The machine-readable reason, such as NotFound.
+        message: What the API server said.
+    """
+
+    def __init__(self, status: int, body: str) -> None:
+        self.status = status
+        self.reason, self.message = _status_of(body)
+        super().__init__(f"{status} {self.reason}: {self.message}")
+
+
+def _status_of(body: str) -> tuple[str, str]:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return "", body
+    if not isinstance(answer, dict):
+        return "", body
+    return str(answer.get("reason", "")), str(answer.get("message", body))
+
+
+class AdminClient:
+    """Verbs on paths of the API; a context manager that belongs to one event loop."""
+
+    def __init__(self, url: str, token: str, ca_file: Path | None) -> None:
+        self._url = url
+        self._token = token
+        self._tls = ssl.create_default_context(cafile=ca_file)
+        self._resources: dict[tuple[str, str], JsonObject] = {}
+        self._open: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._open = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls, limit=0),
+            headers={"Authorization": f"Bearer {self._token}", "Accept": "application/json"},
+            timeout=aiohttp.ClientTimeout(total=_CALL_S),
+            read_bufsize=_LINE_BYTES,
+        )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._open is not None:
+            await self._open.close()
+            self._open = None
+
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        if self._open is None:
+            raise RuntimeError("AdminClient is used outside its `async with`")
+        return self._open
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> JsonObject:
+        """One request, one JSON object.
+
+        Args:
+            method: The HTTP method.
+            path: The path from the root, such as `/api/v1/namespaces/default/pods`.
+            body: What to send, as JSON.
+            params: The query.
+            content_type: Of the body.
+
+        Returns:
+            The decoded answer; an answer that is no JSON (such as that of /readyz) as `{"text": ...}`.
+
+        Raises:
+            ApiError: The answer's status is 400 or more.
+            aiohttp.ClientError: The API server was not reached.
+        """
+        data = None if body is None else json.dumps(body)
+        headers = None if body is None else {"Content-Type": content_type}
+        async with self._session.request(method, self._url + path, data=data, params=params, headers=headers) as answer:
+            text = await answer.text()
+            if answer.status >= 400:  # noqa: PLR2004 - HTTP's first failure
+                raise ApiError(answer.status, text)
+            return json.loads(text) if answer.content_type == "application/json" else {"text": text}
+
+    async def get(self, path: str, **params: str) -> JsonObject:
+        """Read one object."""
+        return await self.request("GET", path, params=params)
+
+    async def find(self, path: str) -> JsonObject | None:
+        """Read one object, or None when there is none."""
+        try:
+            return await self.get(path)
+        except ApiError as error:
+            if error.reason == "NotFound":
+                return None
+            raise
+
+    async def list(self, path: str, **params: str) -> list[JsonObject]:
+        """The items of a list."""
+        items: list[JsonObject] = (await self.get(path, **params))["items"]
+        return items
+
+    async def create(self, path: str, body: JsonObject, **params: str) -> JsonObject:
+        """Create an object, or a sub-resource such as a Binding or a TokenRequest."""
+        return await self.request("POST", path, body, params=params)
+
+    async def replace(self, path: str, body: JsonObject, **params: str) -> JsonObject:
+        """Write an object whole."""
+        return await self.request("PUT", path, body, params=params)
+
+    async def patch(self, path: str, body: Any, content_type: str = MERGE_PATCH, **params: str) -> JsonObject:
+        """Patch an object; a JSON merge patch unless said otherwise."""
+        return await self.request("PATCH", path, body, params=params, content_type=content_type)
+
+    async def delete(self, path: str, body: JsonObject | None = None, **params: str) -> JsonObject:
+        """Delete an object; `body` is a DeleteOptions."""
+        return await self.request("DELETE", path, body, params=params)
+
+    async def apply(self, body: JsonObject, *, namespace: str = "default", manager: str = "localplane") -> JsonObject:
+        """Server-side apply of any object whose kind is served.
+
+        Args:
+            body: The object, with apiVersion and kind.
+            namespace: Where it goes if it is namespaced and names no namespace itself.
+            manager: The field manager.
+
+        Returns:
+            The object as it is now.
+        """
+        path = await self.path_of(body, namespace=namespace)
+        return await self.patch(path, body, APPLY_PATCH, fieldManager=manager, force="true")
+
+    async def path_of(self, body: JsonObject, *, namespace: str = "default") -> str:
+        """The path of an object, by the API server's own discovery."""
+        resource = await self._resource(body["apiVersion"], body["kind"])
+        metadata = body["metadata"]
+        place = f"namespaces/{metadata.get('namespace', namespace)}/" if resource["namespaced"] else ""
+        return f"{_group_path(body['apiVersion'])}/{place}{resource['name']}/{metadata['name']}"
+
+    async def _resource(self, version: str, kind: str) -> JsonObject:
+        if (version, kind) not in self._resources:
+            for resource in (await self.get(_group_path(version)))["resources"]:
+                if "/" not in resource["name"]:  # sub-resources have kinds too
+                    self._resources[version, resource["kind"]] = resource
+        try:
+            return self._resources[version, kind]
+        except KeyError:
+            raise ApiError(404, f"no kind {kind} in {version}") from None
+
+    async def watch(self, path: str, **params: str) -> AsyncIterator[JsonObject]:
+        """The events of a watch, until the API server ends it.
+
+        Args:
+            path: The path of a collection.
+            **params: The query: resourceVersion, fieldSelector, allowWatchBookmarks and so on.
+
+        Yields:
+            Each event: `{"type": ..., "object": ...}`.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CALL_S)
+        query = {**params, "watch": "true"}
+        async with self._session.get(self._url + path, params=query, timeout=timeout) as answer:
+            if answer.status >= 400:  # noqa: PLR2004 - HTTP's first failure
+                raise ApiError(answer.status, await answer.text())
+            async for line in answer.content:
+                yield json.loads(line)
+
+
+def _group_path(version: str) -> str:
+    return f"/apis/{version}" if "/" in version else f"/api/{version}"

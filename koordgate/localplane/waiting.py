@@ -1,0 +1,46 @@
+"""The one place that polls: wait until a condition holds, or say what did not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class NotInTimeError(TimeoutError):
+    """A condition did not hold before its deadline."""
+
+
+async def until(
+    condition: Callable[[], Awaitable[T]],
+    what: str,
+    *,
+    deadline_s: float = 30.0,
+    poll_s: float = 0.05,
+) -> T:
+    """Poll a condition until it answers something true.
+
+    Args:
+        condition: Awaited again and again; its first true answer is returned. What it raises is not caught: a condition says
+            itself which failures mean "not yet".
+        what: The condition in words, for the error.
+        deadline_s: How long it may take.
+        poll_s: Pause between two tries.
+
+    Returns:
+        The condition's first true answer.
+
+    Raises:
+        NotInTimeError: The deadline passed; the message quotes the last answer.
+    """
+    end = time.monotonic() + deadline_s
+    while True:
+        answer = await condition()
+        if answer:
+            return answer
+        if time.monotonic() >= end:
+            raise NotInTimeError(f"not within {deadline_s:g} s: {what}; last seen: {answer!r}")
+        await asyncio.sleep(poll_s)

@@ -1,0 +1,1 @@
+"""The Deployment: admission, binding, extender, and the same code offline."""
