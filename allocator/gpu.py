@@ -204,8 +204,8 @@ def _explain(request: PodRequest, node: NodeSnapshot, cards: Sequence[Card]) -> 
     if not gpus:
         return Refusal(f"{node.name}: no GPUs known here (no Device object, or none in it)", permanent=True)
     away = [f"{sum(not d.healthy for d in gpus)} unhealthy"] if any(not d.healthy for d in gpus) else []
-    if node.kubelet_held:
-        away.append(f"{sum(d.id in node.kubelet_held for d in gpus)} held by the kubelet's device plugin")
+    if taken := sum(d.id in node.kubelet_held for d in gpus):
+        away.append(f"{taken} held by the kubelet's device plugin")
     less = f" ({', '.join(away)})" if away else ""
     for container in request.containers:
         ask = container.ask

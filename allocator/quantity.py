@@ -48,10 +48,19 @@ def parse(quantity: object) -> Fraction:
     elif isinstance(quantity, str):
         value = _parse_text(quantity, quantity)
     else:
-        raise QuantityError(f"{quantity!r} is not a Kubernetes quantity such as 1, 500m or 16Gi")
+        raise QuantityError(f"{_show(quantity)} is not a Kubernetes quantity such as 1, 500m or 16Gi")
     if abs(value) > _LARGEST:
-        raise QuantityError(f"{quantity!r} is larger than any quantity can be (2^63-1)")
+        raise QuantityError(f"{_show(quantity)} is larger than any quantity can be (2^63-1)")
     return value
+
+
+def _show(quantity: object) -> str:
+    """Quote what a user wrote, in bounded length and time, whatever it is."""
+    if isinstance(quantity, int) and abs(quantity) > _LARGEST:
+        return f"an integer of {quantity.bit_length()} bits"  # Python refuses to print very long ones
+    if quantity is None or isinstance(quantity, (bool, int, float, str)):
+        return repr(quantity)[:_LONGEST]
+    return f"a {type(quantity).__name__}"
 
 
 def _parse_text(text: str, shown: object) -> Fraction:

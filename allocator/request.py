@@ -5,7 +5,7 @@ document 1 ("User apply device resources scenarios"), Koordinator's admission an
 rule for the phases of a Pod's life (init containers one by one, sidecars from their start on, then all the rest).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -149,7 +149,7 @@ def read_pod(spec: Mapping[str, Any], derived: Mapping[str, bool] | None = None)
         reading = _read_container(path, pointer, container, phase, derived or {}, problems)
         readings.append(reading)
         for name, amount in _amounts(container, reading.names):
-            if name != NVIDIA_GPU or amount not in {0, "0"}:  # no plain device asked is no dialect spoken
+            if name != NVIDIA_GPU or amount not in (0, "0"):  # no plain device asked is no dialect spoken
                 dialects.setdefault(DEVICE_RESOURCES[name][0], f"{path} asks {name}")
     if len(dialects) > 1:
         told = ", ".join(dialects.values())
@@ -204,22 +204,22 @@ def _read_container(
     if asked != capped and not found:
         limit = _read_ask(f"{path}.resources.limits", capped, found, derived=is_derived)
         if not found:
-            _compare(path, names, request, limit, found)
+            _compare(path, [n for n in asked if asked[n] != capped[n]], request, limit, found)
     problems.extend(found)
     return ContainerReading(path, pointer, name, phase, names, request, limit, is_derived)
 
 
 def _compare(
     path: str,
-    names: tuple[tuple[str, ...], tuple[str, ...]],
+    differing: Sequence[str],
     request: DeviceAsk | None,
     limit: DeviceAsk | None,
     problems: list[Problem],
 ) -> None:
-    """Find what Kubernetes would refuse in a request that differs from its limit."""
+    """Find what Kubernetes would refuse in a request that differs from its limit, in these resources."""
     if request == limit:
         return
-    strict = [n for pair in names for n in pair if DEVICE_RESOURCES[n][0] in _STRICT_DIALECTS]
+    strict = [name for name in differing if DEVICE_RESOURCES[name][0] in _STRICT_DIALECTS]
     where = f"{path}.resources"
     if strict:
         problems.append(Problem(where, f"{strict[0]}: the request must equal the limit; write the same amount in both"))
@@ -245,7 +245,7 @@ def _read_ask(
     for name, text in resources.items():
         dialect, tail = DEVICE_RESOURCES[name]
         try:
-            amount = quantity.to_int(text)
+            amount = _read_amount(name, text)
         except quantity.QuantityError as error:
             problems.append(Problem(f"{where}[{name}]", str(error)))
             return None
@@ -262,11 +262,18 @@ def _read_ask(
         tails = {GPU: plain * FULL}
     elif not tails:
         return None  # nvidia.com/gpu: 0 asks for none
-    message = _normalise(tails, derived=derived)
-    if isinstance(message, DeviceAsk):
-        return message
-    problems.append(Problem(where, message))
+    ask = _normalise(tails, derived=derived)
+    if isinstance(ask, DeviceAsk):
+        return ask
+    problems.append(Problem(where, ask))
     return None
+
+
+def _read_amount(name: str, text: object) -> int:
+    amount = quantity.to_int(text)
+    if name == NVIDIA_GPU and amount > MAX_COUNT:  # in its own unit; percent are checked further down
+        raise quantity.QuantityError(f"{amount} is more devices than any node has; ask {MAX_COUNT} at most")
+    return amount
 
 
 def _normalise(tails: Mapping[str, int], *, derived: bool) -> DeviceAsk | str:

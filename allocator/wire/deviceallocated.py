@@ -32,7 +32,10 @@ def write_annotations(shares: Sequence[Share], domain: str) -> dict[str, str]:
     seen: dict[str, list[str]] = {}
     for share in sorted(shares, key=lambda share: (share.type, share.minor, share.id)):
         resources = {resource_name(domain, tail): _write(tail, share.amounts[tail]) for tail in sorted(share.amounts)}
-        by_type.setdefault(share.type, []).append({"minor": share.minor, "resources": resources, "id": share.id})
+        entry: dict[str, Any] = {"minor": share.minor, "resources": resources}
+        if share.id:  # Koordinator leaves an empty one out
+            entry["id"] = share.id
+        by_type.setdefault(share.type, []).append(entry)
         for container in share.containers:
             seen.setdefault(container, []).append(share.id)
     annotations = {DEVICE_ALLOCATED: json.dumps(by_type, separators=(",", ":"))}
@@ -60,13 +63,19 @@ def read_annotations(annotations: Mapping[str, str]) -> tuple[Share, ...]:
             _read_share(kind, entry, containers)
             for kind, entries in raw.items()
             if kind in RESOURCES_OF
-            for entry in entries
+            for entry in _list(entries)
         ]
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise AnnotationError(f"{DEVICE_ALLOCATED}: not Koordinator's format ({error})") from error
-    if len({share.id for share in shares}) != len(shares):
+    if len({(share.type, share.id or share.minor) for share in shares}) != len(shares):
         raise AnnotationError(f"{DEVICE_ALLOCATED}: names one device twice")
     return tuple(shares)
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{type(value).__name__} where a list must be")
+    return value
 
 
 def _containers_of(annotations: Mapping[str, str]) -> dict[str, list[str]]:

@@ -35,13 +35,16 @@ class NodeDevices:
 
 def read_device_object(obj: Mapping[str, Any]) -> NodeDevices:
     """Read a Device object; a device that makes no sense is left out and named in `problems`."""
-    metadata = obj.get("metadata") or {}
     problems: list[str] = []
+    metadata = _mapping(obj.get("metadata"), "metadata", problems)
     devices: dict[str, Device] = {}
     minors: set[tuple[str, int]] = set()
-    model = str((metadata.get("labels") or {}).get(_MODEL_LABEL, ""))
-    listed = (obj.get("spec") or {}).get("devices")
-    for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+    model = str(_mapping(metadata.get("labels"), "metadata.labels", problems).get(_MODEL_LABEL, ""))
+    listed = _mapping(obj.get("spec"), "spec", problems).get("devices")
+    if listed is not None and not isinstance(listed, list):
+        problems.append("spec.devices: not a list; no device is read")
+        listed = None
+    for index, entry in enumerate(listed or ()):
         try:
             device = _read_device(entry, model)
         except (QuantityError, ValueError, TypeError, AttributeError) as error:
@@ -54,9 +57,18 @@ def read_device_object(obj: Mapping[str, Any]) -> NodeDevices:
             continue
         devices[device.id] = device
         minors.add((device.type, device.minor))
-    held = _read_checkpoints(metadata.get("annotations") or {}, problems)
+    held = _read_checkpoints(_mapping(metadata.get("annotations"), "metadata.annotations", problems), problems)
     ordered = tuple(sorted(devices.values(), key=lambda device: (device.type, device.order)))
     return NodeDevices(str(metadata.get("name", "")), ordered, held, tuple(problems))
+
+
+def _mapping(value: object, path: str, problems: list[str]) -> Mapping[str, Any]:
+    """Take an object that may be left out; anything else is a problem, and read as left out."""
+    if isinstance(value, dict):
+        return value
+    if value is not None:
+        problems.append(f"{path}: not an object; left out")
+    return {}
 
 
 def _read_device(entry: Mapping[str, Any], model: str) -> Device | None:
@@ -73,7 +85,7 @@ def _read_device(entry: Mapping[str, Any], model: str) -> Device | None:
     if not isinstance(minor, int) or isinstance(minor, bool) or minor < 0:
         raise ValueError(f"minor {minor!r} is not 0 or more")
     topology = entry.get("topology") or {}
-    numa = topology.get("nodeID")
+    numa, pcie = topology.get("nodeID"), topology.get("pcieID")
     labels = {str(key): str(value) for key, value in (entry.get("labels") or {}).items()}
     return Device(
         type=kind,
@@ -81,8 +93,8 @@ def _read_device(entry: Mapping[str, Any], model: str) -> Device | None:
         minor=minor,
         healthy=entry.get("health") is True,
         capacity=_read_capacity(kind, entry.get("resources") or entry.get("resource") or {}),
-        numa_node=numa if isinstance(numa, int) and numa >= 0 else None,
-        pcie=topology.get("pcieID") or None,
+        numa_node=numa if isinstance(numa, int) and not isinstance(numa, bool) and numa >= 0 else None,
+        pcie=pcie if isinstance(pcie, str) and pcie else None,
         model=labels.get(_MODEL_LABEL, model),
         labels=labels,
     )
@@ -111,7 +123,14 @@ def _read_checkpoints(annotations: Mapping[str, str], problems: list[str]) -> fr
             continue
         try:
             for entry in json.loads(annotations[key]) or ():
-                held.update(str(device) for device in entry.get("deviceIDs") or ())
-        except (ValueError, TypeError, AttributeError) as error:
+                held.update(_read_ids(entry))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             problems.append(f"annotation {key}: not the expected JSON ({error})")
     return frozenset(held)
+
+
+def _read_ids(entry: Mapping[str, Any]) -> list[str]:
+    ids = entry.get("deviceIDs") or []
+    if not isinstance(ids, list):
+        raise TypeError("deviceIDs is not a list")
+    return [str(device) for device in ids]

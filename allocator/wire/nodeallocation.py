@@ -45,13 +45,23 @@ def read_spec(obj: Mapping[str, Any]) -> dict[str, Holding]:
     Raises:
         RecordError: an entry cannot be read; the node must not be allocated on until it is mended.
     """
-    name = (obj.get("metadata") or {}).get("name", "?")
+    metadata = obj.get("metadata")
+    name = metadata.get("name", "?") if isinstance(metadata, dict) else "?"
     try:
         holdings = [_read_holding(entry) for entry in (obj.get("spec") or {}).get("allocations") or ()]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         message = f"NodeAllocation {name}: not of the format ({error!r}); an administrator must mend or delete it"
         raise RecordError(message) from error
-    return {holding.uid: holding for holding in holdings}
+    by_uid = {holding.uid: holding for holding in holdings}
+    if len(by_uid) != len(holdings):
+        raise RecordError(f"NodeAllocation {name}: one Pod stands in it twice; an administrator must mend or delete it")
+    return by_uid
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is not a whole number from 0 on")
+    return value
 
 
 def _read_holding(entry: Mapping[str, Any]) -> Holding:
@@ -60,8 +70,8 @@ def _read_holding(entry: Mapping[str, Any]) -> Holding:
         Share(
             str(share["type"]),
             str(share["id"]),
-            int(share["minor"]),
-            {str(tail): int(amount) for tail, amount in share["amounts"].items()},
+            _whole(share["minor"]),
+            {str(tail): _whole(amount) for tail, amount in share["amounts"].items()},
             tuple(str(container) for container in share.get("containers") or ()),
         )
         for share in entry["devices"]

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ class KubeClient:
         jitter: chance in [0, 1).
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         base_url: str = "",
         token: str | None = None,
@@ -143,7 +143,7 @@ class KubeClient:
 
     async def list_pages(
         self, path: str, *, limit: int = 500, params: Params | None = None, deadline: float | None = _DEADLINE_S
-    ) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
+    ) -> AsyncGenerator[tuple[list[dict[str, Any]], str], None]:
         """Lists a collection page by page: the items and the list's resourceVersion.
 
         The list of items is the caller's to empty while it goes, so that a page need not stay whole in memory.
@@ -241,7 +241,7 @@ class KubeClient:
         timeout_s: int = 300,
         on_open: Callable[[], None] | None = None,
         deadline: float | None = _DEADLINE_S,
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Raw watch events, bookmarks and ERROR events included, until the server ends the watch.
 
         Args:
@@ -286,7 +286,7 @@ class KubeClient:
 
     def _wait_before_retry(self, ask: _Ask, error: KubeError, attempt: int) -> float | None:
         """How long to wait before the request is sent again; None where it must not be."""
-        backoff = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**attempt) * (0.5 + self._jitter() / 2)
+        backoff = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0**attempt) * (0.5 + self._jitter() / 2)
         if isinstance(error, TooManyRequests):
             return max(backoff, error.retry_after or 0)
         if isinstance(error, Unreachable) and (error.refused or not ask.is_write):
@@ -359,7 +359,7 @@ def _refusal(answer: aiohttp.ClientResponse, data: bytes) -> KubeError:
     return from_status({**status, "code": answer.status}, retry_after=retry_after)
 
 
-async def _lines(ask: _Ask, stream: aiohttp.StreamReader, hung_at: float | None) -> AsyncIterator[bytes]:
+async def _lines(ask: _Ask, stream: aiohttp.StreamReader, hung_at: float | None) -> AsyncGenerator[bytes, None]:
     """Lines of any length (aiohttp's own reader gives up on long ones, and one event may be megabytes)."""
     pieces: list[bytes] = []
     while True:

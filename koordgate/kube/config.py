@@ -1,4 +1,4 @@
-"""Access as kubernetes_asyncio finds it: in-cluster service account, or kubeconfig with certificates, tokens and plugins.
+"""Access as kubernetes_asyncio finds it: service account, or kubeconfig with certificates, tokens and plugins.
 
 The one importer of kubernetes_asyncio. Only its configuration is used; its API and model classes never see a body.
 """
@@ -9,16 +9,18 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
-from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
 from koordgate.kube.errors import KubeError
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -107,8 +109,8 @@ class ConfiguredAccess:
             _LOG.warning("credentials not refreshed: %s", error)
             return
         certificate = (self._configuration.cert_file, self._configuration.key_file)
-        if self._tls and certificate != self._certificate and certificate[0]:
-            self._tls.load_cert_chain(*certificate)  # holds for connections from now on
+        if self._tls and certificate[0] and certificate != self._certificate:
+            self._tls.load_cert_chain(certificate[0], certificate[1])  # holds for connections from now on
             self._certificate = certificate
 
 
@@ -127,7 +129,7 @@ async def in_cluster_access(directory: Path = SERVICE_ACCOUNT) -> ConfiguredAcce
     """
 
     async def load(configuration: Configuration, _renew: bool) -> None:  # noqa: FBT001
-        load_incluster_config(
+        load_incluster_config(  # type: ignore[no-untyped-call]
             client_configuration=configuration,
             try_refresh_token=False,
             token_filename=str(directory / "token"),

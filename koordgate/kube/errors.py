@@ -14,6 +14,7 @@
 Exceptions of kubernetes_asyncio and aiohttp never leave this package; these are chained to them.
 """
 
+# ruff: noqa: N818 they are what the API server calls them (metav1.StatusReason)
 import re
 from collections.abc import Mapping
 from typing import Any, Final

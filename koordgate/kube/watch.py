@@ -48,6 +48,7 @@ class Pace:
         longest: the longest wait.
         absent: the wait where the resource does not exist (its CRD is not installed).
         watch: how long a watch lives at least; twice that at most, so that not all end at once.
+        settled: a watch that lived this long was no failure, whatever ended it.
         jitter: chance in [0, 1).
         sleep: waits.
         clock: monotonic.
@@ -57,6 +58,7 @@ class Pace:
     longest: float = 30.0
     absent: float = 30.0
     watch: float = 240.0
+    settled: float = 5.0
     jitter: Callable[[], float] = random.random
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = time.monotonic
@@ -74,13 +76,26 @@ class Reflector:
 
     Memory stays bounded: a page of a list is handed over object by object and forgotten.
 
+    Args:
+        kube: the open client.
+        resource: what to watch.
+        handler: who is told.
+        namespace: one namespace only.
+        selectors: `fieldSelector` and `labelSelector`.
+        page: objects in a page of a list.
+        pace: waits.
+        count: told of each happening, for metrics.
+        on_error: told of an object (as `pods default/web`) that the handler failed on, and of failures of the
+            resource itself (as `pods`).
+
     Attributes:
         synced: set once the handler has had a first whole list (an absent resource counts as empty).
         healthy_since: on `Pace.clock`, since when lists and watches go well; None while they do not.
+        failing_since: likewise, since when they do not. A single broken watch is ordinary; readiness should allow some.
         last_error: what went wrong last, None after all went well again.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 collaborators, keyword-only, most with a default
         self,
         kube: KubeClient,
         resource: Resource,
@@ -93,22 +108,9 @@ class Reflector:
         count: Callable[[Happening], None] = lambda _: None,
         on_error: Callable[[str, Exception], None] = lambda _ref, _error: None,
     ) -> None:
-        """Watches nothing yet; `run` does.
-
-        Args:
-            kube: the open client.
-            resource: what to watch.
-            handler: who is told.
-            namespace: one namespace only.
-            selectors: `fieldSelector` and `labelSelector`.
-            page: objects in a page of a list.
-            pace: waits.
-            count: told of each happening, for metrics.
-            on_error: told of an object (as `pods default/web`) that the handler failed on, and of failures of the
-                resource itself (as `pods`).
-        """
         self.synced = asyncio.Event()
         self.healthy_since: float | None = None
+        self.failing_since: float | None = None
         self.last_error: KubeError | None = None
         self._kube = kube
         self._resource = resource
@@ -121,6 +123,7 @@ class Reflector:
         self._on_error = on_error
         self._revision: str | None = None  # None: list first
         self._failures = 0  # in a row
+        self._opened_at: float | None = None
 
     async def run(self) -> None:
         """Lists and watches until it is cancelled."""
@@ -157,22 +160,19 @@ class Reflector:
         """Watches until the server ends it; returns how long to wait before the next."""
         params = {**self._selectors, "resourceVersion": self._revision or ""}
         lifetime = int(self._pace.watch * (1 + self._pace.jitter()))
-        progress = False
         async with aclosing(
             self._kube.watch_lines(self._path, params, timeout_s=lifetime, on_open=self._opened)
         ) as events:
             async for event in events:
                 self._take(event)
-                progress = True
                 self._failures = 0
-        if progress:
+        if self._settled():
             return 0.0
-        # A server, or a proxy, that ends watches at once must not be asked in a tight loop.
-        self._failures += 1
-        return self._pace.after(self._failures)
+        return self._backoff()  # a server, or a proxy, that ends watches at once must not be asked in a tight loop
 
     def _opened(self) -> None:
         self._count("watch")
+        self._opened_at = self._pace.clock()
         self._went_well()
 
     def _take(self, event: Raw) -> None:
@@ -195,7 +195,7 @@ class Reflector:
             self._on_error(f"{self._resource.plural} {name}", error)
 
     def _went_well(self) -> None:
-        self.last_error = None
+        self.last_error = self.failing_since = None
         if self.healthy_since is None:
             self.healthy_since = self._pace.clock()
 
@@ -213,14 +213,26 @@ class Reflector:
         """Our revision is compacted: list again, at once the first time."""
         self._revision = None
         self._count("relist")
-        self._failures += 1
-        return 0.0 if self._failures == 1 else self._pace.after(self._failures)
+        wait, first = self._backoff(), self._failures == 1
+        return 0.0 if first else wait
 
     def _failed(self, error: KubeError) -> float:
         self.last_error = error
         self.healthy_since = None
+        if self.failing_since is None:
+            self.failing_since = self._pace.clock()
         self._count("error")
         self._on_error(self._resource.plural, error)
-        self._failures += 1
-        wait = self._pace.after(self._failures)
+        wait = self._backoff()
         return max(wait, error.retry_after or 0) if isinstance(error, TooManyRequests) else wait
+
+    def _settled(self) -> bool:
+        """Whether the watch at hand lived long enough to count as a success."""
+        return self._opened_at is not None and self._pace.clock() - self._opened_at >= self._pace.settled
+
+    def _backoff(self) -> float:
+        if self._settled():
+            self._failures = 0
+        self._opened_at = None
+        self._failures += 1
+        return self._pace.after(self._failures)

@@ -1,7 +1,5 @@
 """`python -m koordgate.localplane`: build the programs ahead of time, or run a control plane by hand."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import signal
@@ -18,7 +16,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="find or build the programs, and say where each of them is")
     build.add_argument("names", nargs="*", metavar="NAME", help=f"all if none is given: {', '.join(EVERYTHING)}")
-    run = commands.add_parser("run", help="run etcd and the API server until interrupted, and say where the kubeconfig is")
+    run = commands.add_parser(
+        "run", help="run etcd and the API server until interrupted, and say where the kubeconfig is"
+    )
     run.add_argument("--workdir", type=Path, help="keep data, logs and kubeconfig here")
     run.add_argument("--scheduler", action="store_true", help="run a kube-scheduler as well")
     run.add_argument("--controller-manager", action="store_true", help="run kube-controller-manager as well")

@@ -3,8 +3,6 @@
 On purpose not `koordgate.kube`: what tests assert with it is seen through other eyes than those of the code under test.
 """
 
-from __future__ import annotations
-
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -124,10 +122,10 @@ class AdminClient:
                 return None
             raise
 
-    async def list(self, path: str, **params: str) -> list[JsonObject]:
+    async def items(self, path: str, **params: str) -> list[JsonObject]:
         """The items of a list."""
-        items: list[JsonObject] = (await self.get(path, **params))["items"]
-        return items
+        found: list[JsonObject] = (await self.get(path, **params))["items"]
+        return found
 
     async def create(self, path: str, body: JsonObject, **params: str) -> JsonObject:
         """Create an object, or a sub-resource such as a Binding or a TokenRequest."""

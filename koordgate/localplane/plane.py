@@ -1,7 +1,5 @@
 """etcd, kube-apiserver and, if wished, kube-controller-manager and kube-schedulers on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets
@@ -25,17 +23,17 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-ma
 _HOST = "127.0.0.1"
 _ADMIN = "koordgate-admin"
 _PROBE_S = 5.0
-_GOODBYE_S = 5.0  # at the end nothing is worth a longer wait: the data is thrown away
+_GOODBYE_S = 1.0  # the API server would see its watches off for a minute, and the data is thrown away
 _TOKEN_S = 24 * 3600
 
 
 class ControlPlane:
     """A Kubernetes control plane; an async context manager.
 
-    Everything is as in a cluster (RBAC, the Node authorizer, the default admission plugins, signed service account tokens), but
-    for three things: etcd does not sync to disk, certificates are made by the API server itself, and there is no kube-proxy:
-    Services get addresses of 127.0.0.0/8, on which a `Balancer` can listen, so that the API server reaches webhooks by their
-    Service as it does in a cluster.
+    Everything is as in a cluster (RBAC, the Node authorizer, the default admission plugins, signed service account
+    tokens), but for three things: etcd does not sync to disk, certificates are made by the API server itself, and there
+    is no kube-proxy: Services get addresses of 127.0.0.0/8, on which a `Balancer` can listen, so that the API server
+    reaches webhooks by their Service as it does in a cluster.
 
     Without the controller manager nothing makes a namespace's default ServiceAccount: use `ensure_namespace`.
     """
@@ -158,25 +156,49 @@ class ControlPlane:
             await admin.apply(namespace)
             await admin.apply(account)
 
+    async def add_node(
+        self, name: str, capacity: Mapping[str, str], *, labels: Mapping[str, str] | None = None
+    ) -> None:
+        """A Node without a kubelet, ready for Pods to be bound to it.
+
+        Args:
+            name: Of the Node.
+            capacity: All of it is allocatable; a scheduler wants `pods` among it.
+            labels: Of the Node.
+        """
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels or {})}}
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Declared",
+            "message": "a Node of the local control plane",
+        }
+        status = {"capacity": dict(capacity), "allocatable": dict(capacity), "conditions": [ready]}
+        async with self.admin() as admin:
+            await admin.apply(node)
+            await admin.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+            # Admission taints every new Node as not ready, and there is no node controller to lift it.
+            await admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+
     async def service_address(self, namespace: str, name: str) -> tuple[str, int]:
         """The address and the first port of a Service: where a `Balancer` listens to play its part."""
         async with self.admin() as admin:
             spec = (await admin.get(f"/api/v1/namespaces/{namespace}/services/{name}"))["spec"]
         return spec["clusterIP"], spec["ports"][0]["port"]
 
-    async def stop_apiserver(self) -> None:
-        """End the API server; etcd and its data stay."""
-        await self._processes["kube-apiserver"].stop()
+    def kill_apiserver(self) -> None:
+        """End the API server at once, as a crash does; etcd and its data stay."""
+        self._processes["kube-apiserver"].kill()
 
     async def start_apiserver(self) -> None:
-        """Start the API server that was stopped, on the same port."""
+        """Start the API server that was killed, on the same port."""
         apiserver = self._processes["kube-apiserver"]
         apiserver.start()
         await apiserver.ready(self._apiserver_ready)
 
     async def restart_apiserver(self) -> None:
-        """End and start the API server: same port, same certificate, same data."""
-        await self.stop_apiserver()
+        """Kill and start the API server: same port, same certificate, same data."""
+        self.kill_apiserver()
         await self.start_apiserver()
 
     async def start_scheduler(self, name: str, config: str = "", kubeconfig: Path | None = None) -> str:
@@ -184,7 +206,8 @@ class ControlPlane:
 
         Args:
             name: Of this process, for `stop_scheduler` and the log.
-            config: A KubeSchedulerConfiguration as YAML; its kubeconfig is set here, leader election is off unless it is named.
+            config: A KubeSchedulerConfiguration as YAML; its kubeconfig is set here, leader election is off unless it
+                is named.
             kubeconfig: Whose rights the scheduler has; the administrator's if not given.
 
         Returns:
@@ -192,7 +215,7 @@ class ControlPlane:
         """
         folder = self.workdir / name
         path = _write_private(folder / "config.yaml", _scheduler_config(config, kubeconfig or self.admin_kubeconfig))
-        return await self._start_component(name, "kube-scheduler", (f"--config={path}",))
+        return await self._start_component(name, "kube-scheduler", (f"--config={path}",), "/readyz")
 
     def scheduler_ca_file(self, name: str) -> Path:
         """The certificate that verifies a scheduler's own port."""
@@ -203,7 +226,7 @@ class ControlPlane:
         await self._processes.pop(name).stop()
 
     def process(self, name: str) -> Process:
-        """A running process by name (etcd, kube-apiserver, kube-controller-manager, a scheduler's), for its log or a signal."""
+        """A process by name (etcd, kube-apiserver, kube-controller-manager, a scheduler's), for its log or a signal."""
         return self._processes[name]
 
     async def _start(self) -> None:
@@ -289,9 +312,10 @@ class ControlPlane:
             "--leader-elect=false",
             *self._gates,
         )
-        await self._start_component("kube-controller-manager", "kube-controller-manager", argv)
+        name = "kube-controller-manager"
+        await self._start_component(name, name, argv, "/healthz")  # it has no /readyz
 
-    async def _start_component(self, name: str, binary: str, argv: Sequence[str]) -> str:
+    async def _start_component(self, name: str, binary: str, argv: Sequence[str], health: str) -> str:
         port = free_port(_HOST)
         folder = self.workdir / name
         serving = (
@@ -306,7 +330,7 @@ class ControlPlane:
         url = f"https://{_HOST}:{port}"
 
         async def ready() -> bool:
-            return await _answers(f"{url}/healthz", folder / f"{binary}.crt")
+            return await _answers(f"{url}{health}", folder / f"{binary}.crt")
 
         await process.ready(ready)
         return url

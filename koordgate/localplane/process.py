@@ -1,7 +1,5 @@
 """A child process with a log file, that never outlives its parent."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import random
@@ -17,7 +15,7 @@ from koordgate.localplane.waiting import NotInTimeError, until
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _TERMINATE_S = 20.0
-# Below Linux's range for outgoing connections: a server may go down and come back on its port without finding a client there.
+# Below Linux's range for outgoing connections: a server that goes down and comes back finds no client on its port.
 _PORTS = range(16_384, 32_768)
 
 

@@ -1,7 +1,5 @@
 """The one place that polls: wait until a condition holds, or say what did not."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
@@ -24,8 +22,8 @@ async def until(
     """Poll a condition until it answers something true.
 
     Args:
-        condition: Awaited again and again; its first true answer is returned. What it raises is not caught: a condition says
-            itself which failures mean "not yet".
+        condition: Awaited again and again; its first true answer is returned. What it raises is not caught: a condition
+            says itself which failures mean "not yet".
         what: The condition in words, for the error.
         deadline_s: How long it may take.
         poll_s: Pause between two tries.

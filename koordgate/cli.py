@@ -1,0 +1,66 @@
+"""The console script `koordgate`: finds sub-commands by entry point, so that it imports only the one asked for."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points, version
+from typing import Final
+
+_GROUP: Final = "koordgate.commands"
+_SUMMARIES: Final = {
+    "demo": "show the whole product on this machine: translate, guard, allocate, and who holds what",
+    "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
+    "webhook": "serve admission, binding and the scheduler extender of a cluster",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A sub-command.
+
+    Attributes:
+        description: what `--help` begins with.
+        examples: what `--help` ends with.
+        arguments: adds its arguments to a parser.
+        run: does it, and returns the exit status.
+    """
+
+    description: str
+    examples: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `koordgate ARGV`; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    points = {point.name: point for point in entry_points(group=_GROUP)}
+    if arguments and arguments[0] in points:
+        name = arguments[0]
+        command: Command = points[name].load()
+        parser = argparse.ArgumentParser(
+            prog=f"koordgate {name}",
+            description=command.description,
+            epilog=command.examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.arguments(parser)
+        return command.run(parser.parse_args(arguments[1:]))
+    _overview(sorted(points)).parse_args(arguments or ["--help"])
+    return 0
+
+
+def _overview(names: Sequence[str]) -> argparse.ArgumentParser:
+    width = max(map(len, names), default=0)
+    listed = "\n".join(f"  {name:<{width}}  {_SUMMARIES.get(name, '')}" for name in names)
+    parser = argparse.ArgumentParser(
+        prog="koordgate",
+        description="Fine-grained GPUs for a stock Kubernetes.",
+        usage="koordgate [-h] [--version] COMMAND ...",
+        epilog=f"commands:\n{listed}\n\n`koordgate COMMAND --help` tells a command's options, with examples.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"koordgate {version('koordgate')}")
+    parser.add_argument("command", choices=names, metavar="COMMAND", help=argparse.SUPPRESS)
+    return parser

@@ -1,0 +1,439 @@
+"""What a Pod asks for, in every form, and every way in which asking can be wrong."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from allocator.names import DEVICE_RESOURCES, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, TYPE_GPU
+from allocator.request import MAX_COUNT, DeviceAsk, Phase, names_devices, read_pod
+from builders import GIB, app, ask, container, init, pod_spec, sidecar, sidecar_container
+from strategies import asks, pod_specs, resource_maps
+
+N, K, S = "nvidia.com/gpu", "kubernetes.io/gpu", "koordinator.sh/gpu"
+
+ASKS: dict[str, tuple[Mapping[str, Any], DeviceAsk | None]] = {
+    # seed document 1, "User apply device resources scenarios"
+    "two devices of the plain plugin": ({N: "2"}, ask(2, core=100, ratio=100)),
+    "one device of the plain plugin": ({N: 1}, ask(1, core=100, ratio=100)),
+    "half a card": ({K: "50"}, ask(core=50, ratio=50)),
+    "core and ratio": ({f"{K}-core": "50", f"{K}-memory-ratio": "60"}, ask(core=50, ratio=60)),
+    "core and memory": ({f"{K}-core": "60", f"{K}-memory": "4Gi"}, ask(core=60, memory=4 * GIB)),
+    # the other domain
+    "half a card, today's domain": ({S: 50}, ask(core=50, ratio=50)),
+    "core and ratio, today's domain": ({f"{S}-core": 50, f"{S}-memory-ratio": 60}, ask(core=50, ratio=60)),
+    "core and memory, today's domain": ({f"{S}-core": 60, f"{S}-memory": "4Gi"}, ask(core=60, memory=4 * GIB)),
+    # parts alone
+    "memory alone": ({f"{K}-memory": "8Gi"}, ask(memory=8 * GIB)),
+    "ratio alone": ({f"{K}-memory-ratio": 25}, ask(ratio=25)),
+    "memory of one byte": ({f"{K}-memory": 1}, ask(memory=1)),
+    "more memory than any card": ({f"{K}-memory": "1Ei"}, ask(memory=2**60)),
+    # more than one card
+    "one card in percent": ({K: 100}, ask(core=100, ratio=100)),
+    "two cards in percent": ({K: 200}, ask(2, core=100, ratio=100)),
+    "as many as any node has": ({K: 100 * MAX_COUNT}, ask(MAX_COUNT, core=100, ratio=100)),
+    "as many plain devices as any node has": ({N: MAX_COUNT}, ask(MAX_COUNT, core=100, ratio=100)),
+    "core and ratio agree on two": ({f"{K}-core": 200, f"{K}-memory-ratio": 200}, ask(2, core=100, ratio=100)),
+    "ratio alone over two": ({f"{K}-memory-ratio": 200}, ask(2, ratio=100)),
+    "memory follows the count of core": ({f"{K}-core": 200, f"{K}-memory": "64Gi"}, ask(2, core=100, memory=32 * GIB)),
+    "core 50 and a whole card's memory": ({f"{K}-core": 50, f"{K}-memory-ratio": 100}, ask(core=50, ratio=100)),
+    # gpu.shared
+    "two half cards": ({S: 100, f"{S}.shared": 2}, ask(2, core=50, ratio=50)),
+    "one card, said twice": ({S: 100, f"{S}.shared": 1}, ask(core=100, ratio=100)),
+    "memory over four": ({f"{S}-memory": "8Gi", f"{S}.shared": 4}, ask(4, memory=2 * GIB)),
+    "ratio over three": ({f"{S}-memory-ratio": 90, f"{S}.shared": 3}, ask(3, ratio=30)),
+    "core and memory over two": (
+        {f"{S}-core": 60, f"{S}-memory": "8Gi", f"{S}.shared": 2},
+        ask(2, core=30, memory=4 * GIB),
+    ),
+    "core and ratio over two": (
+        {f"{S}-core": 150, f"{S}-memory-ratio": 60, f"{S}.shared": 2},
+        ask(2, core=75, ratio=30),
+    ),
+    "shared in the other domain": ({K: 100, f"{K}.shared": 2}, ask(2, core=50, ratio=50)),
+    "as Koordinator's webhook leaves it": (
+        {f"{S}-core": 200, f"{S}-memory-ratio": 200, f"{S}.shared": 2},
+        ask(2, core=100, ratio=100),
+    ),
+    # spellings of a number
+    "with an exponent": ({K: "5e1"}, ask(core=50, ratio=50)),
+    "in thousandths that make a whole": ({K: "50000m"}, ask(core=50, ratio=50)),
+    "kilo": ({f"{K}-core": "0.1k", f"{K}-memory-ratio": 100}, ask(core=100, ratio=100)),
+    "half a gibi": ({f"{K}-memory": "0.5Gi"}, ask(memory=GIB // 2)),
+    # zeros that mean nothing
+    "no plain device": ({N: "0"}, None),
+    "no plain device beside half a card": ({N: "0", K: 50}, ask(core=50, ratio=50)),
+    "core 0 beside memory": ({f"{K}-core": 0, f"{K}-memory": "8Gi"}, ask(memory=8 * GIB)),
+    "memory 0 beside ratio": ({f"{K}-memory": 0, f"{K}-memory-ratio": 50}, ask(ratio=50)),
+    # no devices at all
+    "nothing": ({}, None),
+    "cpu and memory only": ({"cpu": "4", "memory": "8Gi"}, None),
+    "somebody else's devices": ({"example.org/gpu": 5, "kubernetes.io/gpus": 1, "gpu": 1}, None),
+}
+
+
+@pytest.mark.parametrize("where", ["requests", "limits", "both"])
+@pytest.mark.parametrize(("resources", "expected"), ASKS.values(), ids=ASKS)
+def test_every_form_of_asking_is_read(resources: Mapping[str, Any], expected: DeviceAsk | None, where: str) -> None:
+    maps = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
+    reading = read_pod(pod_spec(container(**maps)))
+    assert reading.problems == ()
+    assert [(c.request, c.limit) for c in reading.containers] == [(expected, expected)]
+    assert bool(reading.request) == (expected is not None)
+    assert all((one.name, one.phase, one.ask) == ("main", Phase.APP, expected) for one in reading.request.containers)
+
+
+WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
+    # not a number of devices
+    "negative": ({K: "-50"}, "[kubernetes.io/gpu]: '-50' is negative; ask 0 or more"),
+    "half a device": ({N: "0.5"}, "[nvidia.com/gpu]: '0.5' is not a whole number; fractions of a unit cannot be given"),
+    "half a percent": ({K: "500m"}, "[kubernetes.io/gpu]: '500m' is not a whole number"),
+    "half a byte": ({f"{K}-memory": "0.5"}, "[kubernetes.io/gpu-memory]: '0.5' is not a whole number"),
+    "NaN": ({K: "NaN"}, "[kubernetes.io/gpu]: 'NaN' is not a Kubernetes quantity such as 1, 500m or 16Gi"),
+    "a NaN of JSON": ({N: float("nan")}, "[nvidia.com/gpu]: 'nan' is not a Kubernetes quantity"),
+    "infinite": ({f"{K}-memory": "Inf"}, "'Inf' is not a Kubernetes quantity"),
+    "GB": ({f"{K}-memory": "32GB"}, "'32GB' is not a Kubernetes quantity"),
+    "a list": ({N: []}, "a list is not a Kubernetes quantity"),
+    "an object": ({K: {}}, "a dict is not a Kubernetes quantity"),
+    "too large": ({f"{K}-memory": "8Ei"}, "'8Ei' is larger than any quantity can be (2^63-1)"),
+    # nothing
+    "zero percent": ({K: "0"}, "gpu must be greater than zero: 50 is half a card, 100 one card, 200 two; or remove it"),
+    "zero of everything": ({f"{K}-core": 0, f"{K}-memory": 0}, "nothing above 0 is asked; add gpu-memory-ratio"),
+    "core without memory": ({f"{K}-core": 50}, "gpu-core 50 is asked without memory; add gpu-memory-ratio"),
+    "shared alone": ({f"{S}.shared": 2}, "nothing above 0 is asked; add gpu-memory-ratio"),
+    # above 100
+    "one and a half cards": (
+        {K: 150},
+        "gpu 150 is over 100, where only multiples of 100 are whole devices; ask 100 or 200",
+    ),
+    "core one and a half": ({f"{K}-core": 150, f"{K}-memory": 8}, "gpu-core 150 is over 100"),
+    "ratio two and a half": ({f"{K}-memory-ratio": 250}, "gpu-memory-ratio 250 is over 100"),
+    "101": ({K: 101}, "ask 100 or 200"),
+    "more than any node has": (
+        {K: 100 * MAX_COUNT + 100},
+        "gpu 12900 is more than 128 devices, which no node has; ask 12800 at most",
+    ),
+    "more plain devices than any node has": (
+        {N: MAX_COUNT + 1},
+        "[nvidia.com/gpu]: 129 is more devices than any node has; ask 128 at most",
+    ),
+    "absurdly many": ({N: 2**62}, "ask 128 at most"),
+    # parts that contradict
+    "core one card, ratio two": (
+        {f"{K}-core": 100, f"{K}-memory-ratio": 200},
+        "gpu-core 100 is 1 device(s) but gpu-memory-ratio 200 is 2; above 100 both must be the same multiple of 100",
+    ),
+    "core half a card, ratio two": ({f"{K}-core": 50, f"{K}-memory-ratio": 200}, "gpu-core 50 is 1 device(s)"),
+    "core two cards, ratio one": ({f"{K}-core": 200, f"{K}-memory-ratio": 100}, "gpu-core 200 is 2 device(s)"),
+    "memory that two cards cannot share": (
+        {f"{K}-core": 200, f"{K}-memory": 8193},
+        "gpu-memory 8193 does not split evenly over 2 devices; ask 8192 or 8194 bytes",
+    ),
+    "ratio and memory": (
+        {f"{K}-memory-ratio": 50, f"{K}-memory": "8Gi"},
+        "gpu-memory and gpu-memory-ratio are both asked; keep the one you mean",
+    ),
+    "gpu and core": (
+        {K: 50, f"{K}-core": 50},
+        "gpu already states core and memory, gpu-core beside it contradicts; keep gpu, or the others",
+    ),
+    "gpu and memory": ({K: 50, f"{K}-memory": "8Gi"}, "gpu-memory beside it contradicts"),
+    # gpu.shared
+    "over no card": ({S: 100, f"{S}.shared": 0}, "gpu.shared must be from 1 to 128"),
+    "over too many cards": ({f"{S}-memory": "8Gi", f"{S}.shared": 129}, "gpu.shared must be from 1 to 128"),
+    "uneven": ({S: 100, f"{S}.shared": 3}, "gpu 100 does not split evenly over gpu.shared 3; ask 99 or 102"),
+    "uneven below one each": ({S: 1, f"{S}.shared": 2}, "gpu 1 does not split evenly over gpu.shared 2; ask 2"),
+    "uneven memory": (
+        {f"{S}-memory": 7, f"{S}.shared": 2},
+        "gpu-memory 7 does not split evenly over 2 devices; ask 6 or 8 bytes",
+    ),
+    "more than a card of each": (
+        {S: 300, f"{S}.shared": 2},
+        "gpu 300 over gpu.shared 2 is more than 100 of each card; ask 200 at most",
+    ),
+    # dialects
+    "plain and percent": (
+        {N: 1, K: 50},
+        "spec: devices are asked in 2 dialects at once (spec.containers[0] asks nvidia.com/gpu, "
+        "spec.containers[0] asks kubernetes.io/gpu); use one",
+    ),
+    "both domains": ({f"{K}-core": 50, f"{S}-memory-ratio": 50}, "spec: devices are asked in 2 dialects at once"),
+    "one tail in both domains": ({K: 50, S: 50}, "gpu is asked in two domains at once; keep one"),
+    "all three": ({N: 1, K: 50, S: 50}, "spec: devices are asked in 3 dialects at once"),
+    "plain and percent of zero": ({N: 1, K: 0}, "spec: devices are asked in 2 dialects at once"),
+}
+
+
+@pytest.mark.parametrize("where", ["requests", "limits", "both"])
+@pytest.mark.parametrize(("resources", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_way_of_asking_is_told_in_words(resources: Mapping[str, Any], message: str, where: str) -> None:
+    maps = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
+    problems = [str(problem) for problem in read_pod(pod_spec(container(**maps))).problems]
+    assert any(message in problem for problem in problems), problems
+    assert all(len(problem) < 400 for problem in problems)
+
+
+def test_a_problem_names_the_map_and_the_resource() -> None:
+    spec = pod_spec(container(limits={K: "x"}), container("b", requests={K: 150}), init=[container("i", limits={K: 0})])
+    assert [problem.path for problem in read_pod(spec).problems] == [
+        "spec.initContainers[0].resources.limits",
+        "spec.containers[0].resources.limits[kubernetes.io/gpu]",
+        "spec.containers[1].resources.requests",
+    ]
+
+
+# Requests beside limits: (requests, limits, the request, the limit) or (requests, limits, what is wrong)
+
+BESIDE: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], DeviceAsk | None, DeviceAsk | None]] = {
+    "the same in other words": ({S: "50"}, {S: 50}, ask(core=50, ratio=50), ask(core=50, ratio=50)),
+    "the same in another unit": ({f"{S}-memory": "1Gi"}, {f"{S}-memory": "1024Mi"}, ask(memory=GIB), ask(memory=GIB)),
+    "native, less than its limit": ({K: 30}, {K: 60}, ask(core=30, ratio=30), ask(core=60, ratio=60)),
+    "native memory, less than its limit": (
+        {f"{K}-memory": "4Gi"},
+        {f"{K}-memory": "8Gi"},
+        ask(memory=4 * GIB),
+        ask(memory=8 * GIB),
+    ),
+    "native, core only is less": (
+        {f"{K}-core": 20, f"{K}-memory-ratio": 50},
+        {f"{K}-core": 80, f"{K}-memory-ratio": 50},
+        ask(core=20, ratio=50),
+        ask(core=80, ratio=50),
+    ),
+    "a request filled in from the limit": (
+        {f"{K}-memory-ratio": 50},
+        {f"{K}-core": 50},
+        ask(core=50, ratio=50),
+        ask(core=50, ratio=50),
+    ),
+    "cpu may differ": ({N: 1, "cpu": 1}, {N: 1, "cpu": 2}, ask(core=100, ratio=100), ask(core=100, ratio=100)),
+    "no plain device, native less than its limit": (
+        {N: 0, K: 30},
+        {N: 0, K: 60},
+        ask(core=30, ratio=30),
+        ask(core=60, ratio=60),
+    ),
+}
+
+
+@pytest.mark.parametrize(("requests", "limits", "request_", "limit"), BESIDE.values(), ids=BESIDE)
+def test_requests_and_limits_are_read_side_by_side(
+    requests: Mapping[str, Any], limits: Mapping[str, Any], request_: DeviceAsk | None, limit: DeviceAsk | None
+) -> None:
+    reading = read_pod(pod_spec(container(requests=requests, limits=limits)))
+    assert reading.problems == ()
+    assert (reading.containers[0].request, reading.containers[0].limit) == (request_, limit)
+
+
+UNEQUAL: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], str]] = {
+    "plain, less": ({N: 1}, {N: 2}, "nvidia.com/gpu: the request must equal the limit; write the same amount in both"),
+    "plain, more": ({N: 2}, {N: 1}, "nvidia.com/gpu: the request must equal the limit"),
+    "plain, none and one": ({N: 0}, {N: 1}, "nvidia.com/gpu: the request must equal the limit"),
+    "plain, one and none": ({N: 1}, {N: 0}, "nvidia.com/gpu: the request must equal the limit"),
+    "today's domain, less": ({S: 30}, {S: 60}, "koordinator.sh/gpu: the request must equal the limit"),
+    "today's domain, the one that differs is named": (
+        {f"{S}-core": 50, f"{S}-memory-ratio": 30},
+        {f"{S}-core": 50, f"{S}-memory-ratio": 60},
+        "koordinator.sh/gpu-memory-ratio: the request must equal the limit",
+    ),
+    "native, more": ({K: 60}, {K: 30}, "a request is greater than its limit; raise the limit or lower the request"),
+    "native, more of one part": (
+        {f"{K}-core": 60, f"{K}-memory-ratio": 50},
+        {f"{K}-core": 30, f"{K}-memory-ratio": 80},
+        "a request is greater than its limit",
+    ),
+    "native, another count": ({K: 100}, {K: 200}, "the same number of devices in the same form"),
+    "native, another form": (
+        {f"{K}-core": 50, f"{K}-memory-ratio": 50},
+        {f"{K}-core": 50, f"{K}-memory": "8Gi"},
+        "gpu-memory and gpu-memory-ratio are both asked",
+    ),
+    "native, gpu and its parts": (
+        {K: 50},
+        {f"{K}-core": 50, f"{K}-memory-ratio": 50},
+        "gpu already states core and memory",
+    ),
+    "a limit that is no quantity": ({K: 50}, {K: "x"}, "resources.limits[kubernetes.io/gpu]: 'x' is not"),
+    "two dialects, one a map": ({N: 1}, {K: 50}, "spec: devices are asked in 2 dialects at once"),
+}
+
+
+@pytest.mark.parametrize(("requests", "limits", "message"), UNEQUAL.values(), ids=UNEQUAL)
+def test_requests_and_limits_that_contradict_are_refused(
+    requests: Mapping[str, Any], limits: Mapping[str, Any], message: str
+) -> None:
+    problems = [str(p) for p in read_pod(pod_spec(container(requests=requests, limits=limits))).problems]
+    assert any(message in problem for problem in problems), problems
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from([N, S, f"{S}-memory", K, f"{K}-memory"]),
+    st.integers(1, 100),
+    st.integers(1, 100),
+)
+def test_unequal_amounts_of_one_resource_are_refused_exactly_where_kubernetes_would(
+    name: str, low: int, high: int
+) -> None:
+    native = name.startswith("kubernetes.io/")  # k8s.io/component-helpers: IsOvercommitAllowed
+    legal = low == high or (native and low < high)
+    reading = read_pod(pod_spec(container(requests={name: low}, limits={name: high})))
+    assert (not reading.problems) == legal
+
+
+# Several containers
+
+
+def test_containers_are_read_in_the_order_of_their_lives_with_their_phases() -> None:
+    spec = pod_spec(
+        container("a", limits={K: 100}),
+        container("no-gpu", limits={"cpu": 1}),
+        container("b", requests={f"{K}-memory": "4Gi"}),
+        init=[
+            container("fetch", limits={K: 50}),
+            sidecar_container("proxy", limits={K: 10}),
+            container("warm", limits={K: 200}),
+        ],
+    )
+    reading = read_pod(spec)
+    assert reading.problems == ()
+    assert reading.request.containers == (
+        init("fetch", ask(core=50, ratio=50)),
+        sidecar("proxy", ask(core=10, ratio=10)),
+        init("warm", ask(2, core=100, ratio=100)),
+        app("a", ask(core=100, ratio=100)),
+        app("b", ask(memory=4 * GIB)),
+    )
+    assert [(c.path, c.pointer, c.phase) for c in reading.containers] == [
+        ("spec.initContainers[0]", "/spec/initContainers/0", Phase.INIT),
+        ("spec.initContainers[1]", "/spec/initContainers/1", Phase.SIDECAR),
+        ("spec.initContainers[2]", "/spec/initContainers/2", Phase.INIT),
+        ("spec.containers[0]", "/spec/containers/0", Phase.APP),
+        ("spec.containers[1]", "/spec/containers/1", Phase.APP),
+        ("spec.containers[2]", "/spec/containers/2", Phase.APP),
+    ]
+
+
+def test_an_init_container_with_another_restart_policy_is_no_sidecar() -> None:
+    spec = pod_spec(container(), init=[container("i", limits={N: 1}, restartPolicy="Never")])
+    assert [c.phase for c in read_pod(spec).request.containers] == [Phase.INIT]
+
+
+def test_an_app_container_is_no_sidecar_whatever_its_restart_policy() -> None:
+    assert read_pod(pod_spec(sidecar_container("main", limits={N: 1}))).request.containers[0].phase is Phase.APP
+
+
+def test_two_containers_may_not_speak_two_dialects() -> None:
+    spec = pod_spec(container("a", limits={K: 50}), init=[container("i", limits={N: 1})])
+    assert [str(problem) for problem in read_pod(spec).problems] == [
+        "spec: devices are asked in 2 dialects at once (spec.initContainers[0] asks nvidia.com/gpu, "
+        "spec.containers[0] asks kubernetes.io/gpu); use one"
+    ]
+
+
+def test_every_wrong_container_is_told_not_only_the_first() -> None:
+    spec = pod_spec(*(container(f"c{index}", limits={K: 150}) for index in range(3)))
+    assert len(read_pod(spec).problems) == 3
+
+
+def test_devices_for_the_pod_as_a_whole_are_refused() -> None:
+    spec = pod_spec(container(), resources={"limits": {N: 1}})
+    assert [str(problem) for problem in read_pod(spec).problems] == [
+        "spec.resources: devices cannot be asked for the Pod as a whole; ask them in the containers that use them"
+    ]
+    assert read_pod(pod_spec(container(), resources={"limits": {"cpu": 1}})).problems == ()
+
+
+ABSENT: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "null": {"containers": None, "initContainers": None, "resources": None},
+    "empty": {"containers": []},
+    "null resources": {"containers": [{"name": "a", "resources": None}]},
+    "null maps": {"containers": [{"name": "a", "resources": {"requests": None, "limits": None}}]},
+    "only claims": {"containers": [{"name": "a", "resources": {"claims": [{"name": "gpu"}]}}]},
+}
+
+
+@pytest.mark.parametrize("spec", ABSENT.values(), ids=ABSENT)
+def test_a_pod_without_resources_asks_for_nothing(spec: dict[str, Any]) -> None:
+    reading = read_pod(spec)
+    assert not reading.request
+    assert reading.problems == ()
+    assert not names_devices(spec)
+
+
+def test_memory_that_our_translation_stated_is_no_ask() -> None:
+    written = {f"{K}-core": 50, f"{K}-memory-ratio": 50, f"{K}-memory": "40Gi"}
+    spec = pod_spec(container("a", limits=written))
+    assert read_pod(spec).problems
+    reading = read_pod(spec, {"a": True})
+    assert reading.problems == ()
+    assert reading.containers[0].derived
+    assert reading.request.containers == (app("a", ask(core=50, ratio=50)),)
+
+
+def test_memory_without_a_ratio_is_an_ask_whoever_stated_it() -> None:
+    reading = read_pod(pod_spec(container("a", limits={f"{K}-memory": "8Gi"})), {"a": True})
+    assert reading.request.containers == (app("a", ask(memory=8 * GIB)),)
+
+
+# Properties
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@given(pod_specs())
+def test_any_pod_is_read_and_what_is_accepted_is_sane(spec: dict[str, Any]) -> None:
+    reading = read_pod(spec)
+    everyone = [*spec.get("initContainers", ()), *spec["containers"]]
+    assert len(reading.containers) == len(everyone)
+    named = any(
+        name in DEVICE_RESOURCES
+        for one in everyone
+        for amounts in one.get("resources", {}).values()
+        for name in amounts
+    )
+    assert names_devices(spec) == named
+    if reading.problems:
+        assert all(problem.path and 0 < len(str(problem)) < 1000 for problem in reading.problems)
+        return
+    for one in reading.containers:
+        for of in (one.request, one.limit):
+            if of is not None:
+                assert of.type == TYPE_GPU
+                assert 1 <= of.count <= MAX_COUNT
+                assert 0 <= of.core <= 100
+                assert (of.ratio is None) != (of.memory is None)
+                assert of.ratio is None or 1 <= of.ratio <= 100
+                assert of.memory is None or 1 <= of.memory < 2**63
+
+
+def written(of: DeviceAsk, domain: str) -> dict[str, str]:
+    """An ask in its canonical form: core, one of ratio and memory in total, and over how many cards."""
+    amounts = {GPU_SHARED: of.count, GPU_CORE: of.core * of.count}
+    if of.ratio is not None:
+        amounts[GPU_MEMORY_RATIO] = of.ratio * of.count
+    if of.memory is not None:
+        amounts[GPU_MEMORY] = of.memory * of.count
+    return {f"{domain}/{tail}": str(amount) for tail, amount in amounts.items() if amount}
+
+
+@settings(max_examples=200)
+@given(asks(most_cards=8), st.sampled_from(["kubernetes.io", "koordinator.sh"]))
+def test_every_ask_can_be_written_and_reads_back_equal(of: DeviceAsk, domain: str) -> None:
+    reading = read_pod(pod_spec(container("a", limits=written(of, domain))))
+    assert reading.problems == ()
+    assert reading.request.containers == (app("a", of),)
+
+
+@settings(max_examples=300)
+@given(resource_maps(), st.sampled_from(["kubernetes.io", "koordinator.sh"]))
+def test_whatever_is_accepted_reads_back_equal_after_being_written(resources: dict[str, Any], domain: str) -> None:
+    first = read_pod(pod_spec(container("a", requests=resources)))
+    of = first.containers[0].request
+    if first.problems or of is None:
+        return
+    again = read_pod(pod_spec(container("a", requests=written(of, domain), limits=written(of, domain))))
+    assert again.problems == ()
+    assert again.containers[0].request == again.containers[0].limit == of

@@ -1,0 +1,90 @@
+"""A real control plane for these tests: one a session (and xdist worker), all tests in one event loop."""
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from controlplane.needs import missing
+
+from koordgate.localplane import chart
+from koordgate.localplane.admin import AdminClient, JsonObject
+from koordgate.localplane.binaries import Binaries, BuildError, find_or_build
+from koordgate.localplane.plane import CONTROL_PLANE, ControlPlane
+from koordgate.localplane.replicas import Replicas
+
+StartWebhooks = Callable[..., Awaitable[Replicas]]
+_HERE = Path(__file__).parent
+_NUMBERS = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lives in this folder, and run it in the loop that the session's fixtures live in."""
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.controlplane)
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Binaries:
+    """The control plane's programs and helm; built if need be, which takes minutes the first time."""
+    try:
+        return find_or_build((*CONTROL_PLANE, "helm"))
+    except BuildError as error:
+        missing(str(error))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def plane(binaries: Binaries) -> AsyncIterator[ControlPlane]:
+    """A control plane without scheduler, empty but for what the tests of this session put in."""
+    async with ControlPlane(binaries) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def admin(plane: ControlPlane) -> AsyncIterator[AdminClient]:
+    """A client with all rights, that shares no code with what is tested."""
+    async with plane.admin() as client:
+        yield client
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def namespace(plane: ControlPlane) -> str:
+    """A namespace of this test's own."""
+    name = f"test-{next(_NUMBERS)}"
+    await plane.ensure_namespace(name)
+    return name
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def installed(plane: ControlPlane, binaries: Binaries) -> list[JsonObject]:
+    """The chart with its own values, installed: the objects that it rendered."""
+    objects = chart.render(binaries)
+    await chart.install(plane, objects)
+    return objects
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def webhooks(plane: ControlPlane, installed: list[JsonObject], tmp_path: Path) -> AsyncIterator[StartWebhooks]:
+    """Start webhook processes behind the chart's Service; they end with the test.
+
+    As in `replicas = await webhooks(count=2, overrides={"logLevel": "debug"})`.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(count: int = 2, overrides: Mapping[str, Any] | None = None) -> Replicas:
+            replicas = Replicas(
+                chart.settings_text(installed),
+                kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
+                workdir=tmp_path,
+                listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
+                count=count,
+                overrides=overrides,
+            )
+            return await stack.enter_async_context(replicas)
+
+        yield start

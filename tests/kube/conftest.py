@@ -1,0 +1,33 @@
+from collections.abc import AsyncIterator
+
+import pytest
+from fake_kube import FakeKube
+
+from koordgate.kube.client import KubeClient
+
+
+class Waits:
+    """Stands in for sleep: remembers how long each wait would have been, and does not wait."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeKube]:
+    async with FakeKube() as server:
+        yield server
+
+
+@pytest.fixture
+def waits() -> Waits:
+    return Waits()
+
+
+@pytest.fixture
+async def kube(fake: FakeKube, waits: Waits) -> AsyncIterator[KubeClient]:
+    async with KubeClient(fake.url, sleep=waits, jitter=lambda: 1.0) as client:
+        yield client

@@ -1,0 +1,560 @@
+import asyncio
+import datetime as dt
+import ipaddress
+import ssl
+import stat
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from fake_kube import FakeKube, Fault, answer, drop, hold, hold_answer, lose_answer
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.config import in_cluster_access
+from koordgate.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
+
+LEDGER = NODE_ALLOCATIONS.path("n1")
+
+
+def node(name: str, **about: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **about}}
+
+
+def allocation(**more: Any) -> dict[str, Any]:
+    return {"apiVersion": NODE_ALLOCATIONS.api_version, "kind": "NodeAllocation", "metadata": {"name": "n1"}, **more}
+
+
+async def names(kube: KubeClient, path: str, **options: Any) -> list[list[str]]:
+    return [[item["metadata"]["name"] for item in items] async for items, _ in kube.list_pages(path, **options)]
+
+
+# --- paths
+
+
+def test_paths_follow_group_namespace_and_subresource() -> None:
+    assert PODS.path() == "/api/v1/pods"
+    assert PODS.path(namespace="a") == "/api/v1/namespaces/a/pods"
+    assert PODS.path("p", "a", "binding") == "/api/v1/namespaces/a/pods/p/binding"
+    assert DEVICES.path("n1") == "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../secrets/s", "a/b", "%2e%2e"])
+def test_a_name_that_leads_elsewhere_is_no_path(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be a name"):
+        NODES.path(name)
+
+
+def test_what_could_end_a_path_is_quoted() -> None:
+    assert NODES.path("n?a=b#c d") == "/api/v1/nodes/n%3Fa%3Db%23c%20d"
+
+
+def test_parts_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="cluster-scoped"):
+        NODES.path("n1", "default")
+    with pytest.raises(ValueError, match="namespaced"):
+        PODS.path("p")
+    with pytest.raises(ValueError, match="of no object"):
+        PODS.path(namespace="a", subresource="binding")
+
+
+# --- verbs
+
+
+async def test_what_is_created_can_be_read_replaced_patched_and_deleted(kube: KubeClient, fake: FakeKube) -> None:
+    made = await kube.create(NODE_ALLOCATIONS.path(), allocation())
+    assert await kube.get(LEDGER) == made
+    replaced = await kube.replace(LEDGER, {**made, "spec": {"a": 1, "b": 2}})
+    assert int(replaced["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
+    assert (await kube.patch(LEDGER, {"spec": {"b": None}}, "merge"))["spec"] == {"a": 1}
+    by_json = await kube.patch(LEDGER, [{"op": "replace", "path": "/spec/a", "value": 3}], "json")
+    assert by_json["spec"] == {"a": 3}
+    await kube.delete(LEDGER, uid=made["metadata"]["uid"])
+    assert fake.objects(NODE_ALLOCATIONS.path()) == []
+
+
+async def test_apply_names_its_manager_and_creates_what_is_not_there(kube: KubeClient, fake: FakeKube) -> None:
+    await kube.patch(LEDGER, allocation(spec={"a": 1}), "apply", field_manager="reporter", force=True)
+    assert fake.get(LEDGER)["spec"] == {"a": 1}
+    (request,) = fake.seen("patch", "nodeallocations")
+    assert dict(request.query) == {"fieldManager": "reporter", "force": "true"}
+    assert request.headers["Content-Type"] == "application/apply-patch+yaml"
+
+
+async def test_a_dry_run_stores_nothing(kube: KubeClient, fake: FakeKube) -> None:
+    await kube.create(NODES.path(), node("n1"), dry_run=True)
+    assert fake.objects(NODES.path()) == []
+
+
+async def test_a_binding_sets_node_and_annotations_in_one_write(kube: KubeClient, fake: FakeKube) -> None:
+    pod = fake.put(PODS.path(namespace="a"), {"metadata": {"name": "p", "annotations": {"old": "1"}}, "spec": {}})
+    binding = {
+        "metadata": {"name": "p", "uid": pod["metadata"]["uid"], "annotations": {"new": "2"}},
+        "target": {"name": "n1"},
+    }
+    path = PODS.path("p", "a", "binding")
+    await kube.create(path, binding)
+    bound = fake.get(PODS.path("p", "a"))
+    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["metadata"]["annotations"] == {"old": "1", "new": "2"}
+    assert int(bound["metadata"]["resourceVersion"]) == int(pod["metadata"]["resourceVersion"]) + 1
+    with pytest.raises(Conflict, match="already assigned"):
+        await kube.create(path, binding)
+
+
+async def test_a_binding_of_another_uid_is_a_conflict(kube: KubeClient, fake: FakeKube) -> None:
+    fake.put(PODS.path(namespace="a"), {"metadata": {"name": "p"}})
+    with pytest.raises(Conflict):
+        await kube.create(
+            PODS.path("p", "a", "binding"), {"metadata": {"name": "p", "uid": "other"}, "target": {"name": "n1"}}
+        )
+
+
+async def test_a_long_list_comes_in_pages_of_one_revision(kube: KubeClient, fake: FakeKube) -> None:
+    for number in range(5):
+        fake.put(NODES.path(), node(f"n{number}"))
+    seen = []
+    async for items, revision in kube.list_pages(NODES.path(), limit=2):
+        fake.put(NODES.path(), node("n9"))  # not part of the list's snapshot
+        seen.append(([item["metadata"]["name"] for item in items], revision))
+    assert seen == [(["n0", "n1"], "105"), (["n2", "n3"], "105"), (["n4"], "105")]
+
+
+async def test_a_list_whose_revision_is_compacted_on_the_way_is_gone(kube: KubeClient, fake: FakeKube) -> None:
+    for number in range(3):
+        fake.put(NODES.path(), node(f"n{number}"))
+    pages = kube.list_pages(NODES.path(), limit=2)
+    await anext(pages)
+    fake.compact()
+    with pytest.raises(Gone):
+        await anext(pages)
+
+
+async def test_selectors_reach_the_server(kube: KubeClient, fake: FakeKube) -> None:
+    fake.put(NODES.path(), node("n1", labels={"gpu": "yes"}))
+    fake.put(NODES.path(), node("n2"))
+    assert await names(kube, NODES.path(), params={"labelSelector": "gpu=yes"}) == [["n1"]]
+    assert await names(kube, NODES.path(), params={"fieldSelector": "metadata.name!=n1"}) == [["n2"]]
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Invalid),
+        (401, Unauthorized),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (410, Gone),
+        (422, Invalid),
+        (429, TooManyRequests),
+        (500, Unreachable),
+        (503, Unreachable),
+        (504, Unreachable),
+    ],
+)
+async def test_a_status_becomes_its_exception(
+    kube: KubeClient, fake: FakeKube, status: int, kind: type[KubeError]
+) -> None:
+    fake.faults.always("update", "nodeallocations", answer(status, "as it is"))
+    with pytest.raises(kind, match="as it is") as caught:
+        await kube.replace(LEDGER, allocation())
+    assert type(caught.value) is kind
+    assert caught.value.status == status
+    assert caught.value.reason
+
+
+async def test_creating_what_exists_is_told_from_a_conflict(kube: KubeClient, fake: FakeKube) -> None:
+    fake.put(NODES.path(), node("n1"))
+    with pytest.raises(AlreadyExists):
+        await kube.create(NODES.path(), node("n1"))
+
+
+async def test_a_compare_and_swap_at_an_old_revision_is_a_conflict(kube: KubeClient, fake: FakeKube) -> None:
+    old = fake.put(NODE_ALLOCATIONS.path(), allocation())
+    fake.put(NODE_ALLOCATIONS.path(), allocation(spec=1))
+    with pytest.raises(Conflict):
+        await kube.replace(LEDGER, {**old, "spec": 2})
+    assert fake.get(LEDGER)["spec"] == 1
+
+
+async def test_deleting_another_object_of_the_same_name_is_a_conflict(kube: KubeClient, fake: FakeKube) -> None:
+    fake.put(NODES.path(), node("n1"))
+    with pytest.raises(Conflict):
+        await kube.delete(NODES.path("n1"), uid="another")
+    assert fake.get(NODES.path("n1"))
+
+
+async def test_forbidden_says_who_lacks_what_and_where_to_look(kube: KubeClient, fake: FakeKube) -> None:
+    user = "system:serviceaccount:koordgate:webhook"
+    fake.faults.add(
+        "list",
+        "nodeallocations",
+        answer(
+            403,
+            f'nodeallocations.koordgate.io is forbidden: User "{user}" cannot list resource "nodeallocations" '
+            'in API group "koordgate.io" at the cluster scope',
+        ),
+    )
+    with pytest.raises(Forbidden, match="RBAC") as caught:
+        await names(kube, NODE_ALLOCATIONS.path())
+    assert (caught.value.user, caught.value.verb, caught.value.resource) == (
+        user,
+        "list",
+        "nodeallocations.koordgate.io",
+    )
+
+
+async def test_a_denial_by_admission_is_not_blamed_on_rbac(kube: KubeClient, fake: FakeKube) -> None:
+    fake.faults.add("create", "nodes", answer(403, 'admission webhook "x" denied the request: no'))
+    with pytest.raises(Forbidden) as caught:
+        await kube.create(NODES.path(), node("n1"))
+    assert "RBAC" not in str(caught.value)
+    assert caught.value.user == ""
+
+
+async def test_an_answer_that_is_no_json_is_unreachable() -> None:
+    async def proxy(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(proxy, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        async with KubeClient(f"http://127.0.0.1:{port}") as kube:
+            with pytest.raises(Unreachable, match="no JSON"):
+                await kube.delete(NODES.path("n1"))
+
+
+async def test_an_error_that_is_no_status_object_is_still_told() -> None:
+    async def proxy(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 7\r\nConnection: close\r\n\r\ntoo big")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(proxy, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        async with KubeClient(f"http://127.0.0.1:{port}") as kube:
+            with pytest.raises(KubeError, match="too big") as caught:
+                await kube.get(NODES.path("n1"))
+    assert caught.value.status == 413
+
+
+# --- retries
+
+
+@pytest.mark.parametrize("fault", [drop(), answer(503), lose_answer()], ids=["dropped", "503", "lost"])
+async def test_a_read_is_retried_when_the_server_fails(
+    kube: KubeClient, fake: FakeKube, waits: Any, fault: Fault
+) -> None:
+    fake.put(NODES.path(), node("n1"))
+    fake.faults.add("get", "nodes", fault, fault)
+    assert (await kube.get(NODES.path("n1")))["metadata"]["name"] == "n1"
+    assert waits.seconds == [0.1, 0.2]
+
+
+async def test_a_read_is_not_retried_for_ever(kube: KubeClient, fake: FakeKube, waits: Any) -> None:
+    fake.faults.always("get", "nodes", answer(503))
+    with pytest.raises(Unreachable):
+        await kube.get(NODES.path("n1"))
+    assert len(fake.requests) == 4
+    assert waits.seconds == [0.1, 0.2, 0.4]
+
+
+async def test_a_write_is_retried_after_429_as_late_as_it_says(kube: KubeClient, fake: FakeKube, waits: Any) -> None:
+    fake.faults.add("create", "nodes", answer(429, retry_after=2))
+    await kube.create(NODES.path(), node("n1"))
+    assert waits.seconds == [2]
+
+
+async def test_a_429_that_asks_for_more_than_the_deadline_is_raised_at_once(
+    kube: KubeClient, fake: FakeKube, waits: Any
+) -> None:
+    fake.faults.add("create", "nodes", answer(429, retry_after=20))
+    with pytest.raises(TooManyRequests) as caught:
+        await kube.create(NODES.path(), node("n1"))
+    assert caught.value.retry_after == 20
+    assert waits.seconds == []
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "patch", "delete"])
+@pytest.mark.parametrize("fault", [drop(), lose_answer(), answer(500)], ids=["dropped", "lost", "500"])
+async def test_a_write_with_an_unknown_end_is_sent_once_and_says_so(
+    kube: KubeClient, fake: FakeKube, verb: str, fault: Fault
+) -> None:
+    obj = fake.put(NODES.path(), node("n1"))
+    # On a kept connection, where aiohttp would send PUT and DELETE again by itself.
+    await kube.get(NODES.path("n1"))
+    fake.faults.add(verb, "nodes", fault)
+    calls = {
+        "create": lambda: kube.create(NODES.path(), node("n2")),
+        "update": lambda: kube.replace(NODES.path("n1"), {**obj, "spec": 1}),
+        "patch": lambda: kube.patch(NODES.path("n1"), {"spec": 1}, "merge"),
+        "delete": lambda: kube.delete(NODES.path("n1")),
+    }
+    with pytest.raises(Unreachable) as caught:
+        await calls[verb]()
+    assert caught.value.maybe_performed
+    assert len(fake.seen(verb, "nodes")) == 1
+
+
+async def test_a_write_is_retried_when_no_connection_came_about(fake: FakeKube) -> None:
+    await fake.stop()
+
+    async def start(_seconds: float) -> None:
+        await fake.start()
+
+    async with KubeClient(fake.url, sleep=start) as kube:
+        await kube.create(NODES.path(), node("n1"))
+    assert fake.get(NODES.path("n1"))
+
+
+async def test_a_server_that_stays_away_is_known_not_to_have_performed(fake: FakeKube, waits: Any) -> None:
+    await fake.stop()
+    async with KubeClient(fake.url, sleep=waits) as kube:
+        with pytest.raises(Unreachable) as caught:
+            await kube.create(NODES.path(), node("n1"))
+    assert not caught.value.maybe_performed
+
+
+async def test_a_deadline_ends_a_request_that_hangs(kube: KubeClient, fake: FakeKube) -> None:
+    held = hold()
+    fake.faults.add("create", "nodes", held)
+    with pytest.raises(Unreachable, match="no answer within") as caught:
+        await kube.create(NODES.path(), node("n1"), deadline=0.05)
+    assert caught.value.maybe_performed
+    assert held.gate is not None
+    held.gate.set()
+
+
+async def test_being_cancelled_is_no_kube_error(kube: KubeClient, fake: FakeKube) -> None:
+    held = hold_answer()
+    fake.faults.add("create", "nodes", held)
+    call = asyncio.create_task(kube.create(NODES.path(), node("n1")))
+    await held.performed.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert held.answer_gate is not None
+    held.answer_gate.set()
+
+
+async def test_no_more_connections_are_opened_than_the_limit(fake: FakeKube) -> None:
+    held = [hold(), hold(), hold()]
+    fake.faults.add("get", "nodes", *held)
+    fake.put(NODES.path(), node("n1"))
+    async with KubeClient(fake.url, limit=2) as kube, asyncio.TaskGroup() as group:
+        for _ in held:
+            group.create_task(kube.get(NODES.path("n1")))
+        await asyncio.gather(held[0].reached.wait(), held[1].reached.wait())
+        assert len(fake.requests) == 2
+        for fault in held:
+            assert fault.gate is not None
+            fault.gate.set()
+
+
+async def test_a_client_outside_its_context_says_so() -> None:
+    with pytest.raises(RuntimeError, match="async with"):
+        await KubeClient("http://127.0.0.1:1").get("/api/v1/nodes")
+
+
+# --- watch
+
+
+async def test_a_watch_yields_events_of_any_length_until_the_server_ends_it(kube: KubeClient, fake: FakeKube) -> None:
+    opened: list[bool] = []
+    fake.put(NODES.path(), node("small"))
+    fake.put(NODES.path(), node("large", annotations={"x": "y" * 5_000_000}))
+    events = []
+    async for event in kube.watch_lines(
+        NODES.path(), {"resourceVersion": str(fake.revision - 2)}, on_open=lambda: opened.append(True)
+    ):
+        events.append((event["type"], event["object"]["metadata"]["name"]))
+        if len(events) == 2:
+            fake.remove(NODES.path("small"))
+        if len(events) == 3:
+            fake.end_watches()
+    assert events == [("ADDED", "small"), ("ADDED", "large"), ("DELETED", "small")]
+    assert opened == [True]
+
+
+async def test_a_watch_from_a_compacted_revision_is_gone(kube: KubeClient, fake: FakeKube) -> None:
+    fake.compact()
+    with pytest.raises(Gone):
+        await anext(kube.watch_lines(NODES.path(), {"resourceVersion": "1"}))
+
+
+async def test_a_broken_watch_is_unreachable(kube: KubeClient, fake: FakeKube) -> None:
+    with pytest.raises(Unreachable):
+        await anext(kube.watch_lines(NODES.path(), on_open=fake.break_watches))
+
+
+async def test_a_watch_that_the_server_forgets_to_end_is_ended(kube: KubeClient) -> None:
+    # The server is told 0 and takes that for "as long as I like".
+    with pytest.raises(Unreachable, match="hangs"):
+        await anext(kube.watch_lines(NODES.path(), timeout_s=0, deadline=0.2))
+
+
+# --- credentials
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that is its own CA, without the key identifiers that many clusters' lack too."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fake")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    certificate_file, key_file = folder / "tls.crt", folder / "tls.key"
+    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate_file, key_file
+
+
+def kubeconfig(folder: Path, fake: FakeKube, user: dict[str, Any], **cluster: Any) -> Path:
+    path = folder / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me"}}],
+        "clusters": [{"name": "fake", "cluster": {"server": fake.url, **cluster}}],
+        "users": [{"name": "me", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def test_a_fixed_token_is_sent(fake: FakeKube) -> None:
+    fake.token = "right"
+    fake.put(NODES.path(), node("n1"))
+    async with KubeClient(fake.url, "right") as kube:
+        await kube.get(NODES.path("n1"))
+    async with KubeClient(fake.url, "wrong") as kube:
+        with pytest.raises(Unauthorized):
+            await kube.get(NODES.path("n1"))
+
+
+async def test_kubeconfig_is_found_by_the_environment_of_now(
+    fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.token = "secret"
+    fake.put(NODES.path(), node("n1"))
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, fake, {"token": "secret"})))
+    async with KubeClient.autodetect() as kube:
+        assert await kube.get(NODES.path("n1"))
+
+
+async def test_a_plugin_is_asked_again_when_its_token_is_refused(fake: FakeKube, tmp_path: Path) -> None:
+    fake.token = "first"
+    fake.put(NODES.path(), node("n1"))
+    token = tmp_path / "token"
+    token.write_text("first")
+    credential = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!/bin/sh\nprintf '{credential}' \"$(cat {token})\"\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
+    }
+    async with KubeClient.from_kubeconfig(kubeconfig(tmp_path, fake, user)) as kube:
+        await kube.get(NODES.path("n1"))
+        token.write_text("second")
+        fake.token = "second"
+        await kube.create(NODES.path(), node("n2"))
+    assert len(fake.seen("create", "nodes")) == 2
+
+
+async def test_a_missing_or_broken_kubeconfig_is_an_error_of_ours(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("current-context: [")
+    for path in (tmp_path / "none", broken):
+        with pytest.raises(KubeError, match="no usable Kubernetes configuration"):
+            async with KubeClient.from_kubeconfig(path):
+                pass
+
+
+async def test_outside_a_pod_in_cluster_access_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(KubeError, match="Service host"):
+        await in_cluster_access()
+
+
+async def test_a_service_account_token_is_read_again_and_the_old_one_kept_when_it_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    (tmp_path / "ca.crt").write_text("a certificate")
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    access = await in_cluster_access(tmp_path)
+    assert access.base_url == "https://127.0.0.1:6443"
+    assert await access.authorization() == "Bearer one"
+    token.write_text("two")
+    assert await access.authorization() == "Bearer one"
+    assert await access.authorization(renew=True) == "Bearer two"
+    token.unlink()
+    assert await access.authorization(renew=True) == "Bearer two"
+
+
+async def test_a_client_certificate_and_the_clusters_ca_are_used(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate))
+    tls.load_cert_chain(certificate, key)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    user = {"client-certificate": "tls.crt", "client-key": "tls.key"}
+    async with FakeKube(tls) as fake:
+        fake.put(NODES.path(), node("n1"))
+        path = kubeconfig(tmp_path, fake, user, **{"certificate-authority": "tls.crt"})
+        async with KubeClient.from_kubeconfig(path) as kube:
+            assert await kube.get(NODES.path("n1"))
+
+
+async def test_a_server_that_the_ca_does_not_vouch_for_is_unreachable_and_was_told_nothing(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other, _ = self_signed(tmp_path / "other")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*self_signed(tmp_path))
+    async with FakeKube(tls) as fake:
+        path = kubeconfig(tmp_path, fake, {"token": "secret"}, **{"certificate-authority": str(other)})
+        async with KubeClient.from_kubeconfig(path) as kube:
+            with pytest.raises(Unreachable, match="TLS") as caught:
+                await kube.create(NODES.path(), node("n1"))
+        assert fake.requests == []
+    assert not caught.value.maybe_performed
+
+
+async def test_bodies_go_out_as_json_and_unzipped(kube: KubeClient, fake: FakeKube) -> None:
+    await kube.create(NODES.path(), node("n1"))
+    (request,) = fake.requests
+    assert orjson.loads(request.body) == node("n1")
+    assert request.headers["Accept-Encoding"] == "identity"

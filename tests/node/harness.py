@@ -1,0 +1,340 @@
+"""A node that really runs Pods: containerd, runc and a kubelet, joined to a local control plane."""
+
+import asyncio
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import yaml
+from node import images, machine
+
+from koordgate.localplane.admin import ApiError, JsonObject
+from koordgate.localplane.binaries import Binaries
+from koordgate.localplane.plane import ControlPlane
+from koordgate.localplane.process import Process, free_port
+from koordgate.localplane.waiting import NotInTimeError, until
+
+RUNTIME = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
+CGROUP = "koordgate-node"
+_LOCK = Path("/run/koordgate-node.lock")
+_PREFIX = "kg-node-"
+_NUMBERS = itertools.count(1)
+
+
+def node_user(name: str) -> dict[str, Sequence[str]]:
+    """Who the kubelet of a node is; for `ControlPlane(users=...)`."""
+    return {f"system:node:{name}": ("system:nodes",)}
+
+
+class Node:
+    """One node; an async context manager. Only one runs on a machine at a time: others wait for it.
+
+    Everything is in a folder and a cgroup of its own, so that a machine that is a node of a real cluster is left alone.
+    All of it is gone at the end: Pods, processes, cgroups, mounts, network namespaces, kernel settings.
+
+    Attributes:
+        name: Of the Node.
+        cgroup: Its root in every cgroup hierarchy; `kubepods` is below it.
+        root: The kubelet's folder (checkpoints, sockets).
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        binaries: Binaries,
+        *,
+        name: str = "node-1",
+        kubelet: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Describe the node.
+
+        Args:
+            plane: With the user that `node_user(name)` gives, and with a controller manager: it makes what Pods mount.
+            binaries: With those of `RUNTIME`.
+            name: Of the Node.
+            kubelet: Laid over the KubeletConfiguration.
+        """
+        self.name = name
+        self.cgroup = CGROUP
+        self._plane = plane
+        self._binaries = binaries
+        self._kubelet_overrides = dict(kubelet or {})
+        self._health_port = free_port()
+        self._undo = contextlib.AsyncExitStack()
+        self._folder = Path()
+
+    @property
+    def root(self) -> Path:
+        return self._folder / "kubelet"
+
+    async def __aenter__(self) -> Self:
+        async with self._undo:
+            self._undo.enter_context(_only_one())
+            machine.remove_stale(_PREFIX)  # of a run that was killed: only one at a time has such a folder
+            # Not pytest's own folder: a socket's path may have 107 characters.
+            self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            self._undo.callback(machine.remove, self._folder)
+            self._undo.enter_context(machine.cgroup(self.cgroup))
+            self._undo.enter_context(machine.kernel_settings_kept())
+            self._undo.callback(machine.kill_users_of, self._folder)
+            await self._start_containerd()
+            await self._start_kubelet()
+            self._undo.push_async_callback(self._delete_pods)
+            self._undo = self._undo.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._undo.aclose()
+
+    async def logs(self, namespace: str, pod: str, container: str) -> str:
+        """What a container wrote so far, over all its starts; empty if it has not started."""
+        files = sorted((self._folder / "logs").glob(f"{namespace}_{pod}_*/{container}/*.log"))
+        lines = (line for file in files for line in file.read_text().splitlines())
+        return "".join(map(_text_of, lines))
+
+    async def run(self, namespace: str, pod: str, container: str, *argv: str) -> str:
+        """Run a program in a container, as `kubectl exec` does; its output.
+
+        Raises:
+            RuntimeError: It failed; the message is its output.
+        """
+        container_id = await self.container_id(namespace, pod, container)
+        return await self._ctr("tasks", "exec", "--exec-id", f"run-{next(_NUMBERS)}", container_id, *argv)
+
+    async def container_id(self, namespace: str, pod: str, container: str) -> str:
+        """The id that containerd has for a running container."""
+        found = await self._get_pod(namespace, pod)
+        for status in found["status"].get("containerStatuses") or ():
+            if status["name"] == container and status.get("started"):
+                container_id: str = status["containerID"]
+                return container_id.removeprefix("containerd://")
+        raise RuntimeError(f"{namespace}/{pod}: {container} does not run")
+
+    async def container_pid(self, namespace: str, pod: str, container: str) -> int:
+        """The process id on this machine of a container's first process."""
+        container_id = await self.container_id(namespace, pod, container)
+        for row in (await self._ctr("tasks", "list")).splitlines():
+            if row.split()[0] == container_id:
+                return int(row.split()[1])
+        raise RuntimeError(f"containerd does not run {container_id}")
+
+    async def phase(self, namespace: str, pod: str, *phases: str, deadline_s: float = 60.0) -> JsonObject:
+        """Wait until a Pod is in one of some phases.
+
+        Returns:
+            The Pod.
+
+        Raises:
+            NotInTimeError: It is not; the message has its status and the end of the kubelet's log.
+        """
+        found: JsonObject = {}
+
+        async def reached() -> bool:
+            found.update(await self._get_pod(namespace, pod))
+            return found["status"].get("phase") in phases
+
+        try:
+            await until(reached, f"{namespace}/{pod} is {' or '.join(phases)}", deadline_s=deadline_s, poll_s=0.1)
+        except NotInTimeError as error:
+            status = json.dumps(found.get("status"), indent=1)
+            raise NotInTimeError(f"{error}\n{status}\n{self._kubelet.tail()}") from error
+        return found
+
+    async def bind(self, pod: JsonObject, annotations: Mapping[str, str] | None = None) -> None:
+        """Bind a Pod to this node, with annotations on the Binding."""
+        metadata = {key: pod["metadata"][key] for key in ("namespace", "name", "uid")}
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {**metadata, "annotations": dict(annotations or {})},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.name},
+        }
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
+        async with self._plane.admin() as admin:
+            await admin.create(path, binding)
+
+    async def set_capacity(self, capacity: Mapping[str, str | None]) -> None:
+        """Add (or, with None, take away) resources of the Node's status, as an agent on the node does."""
+        status = {"capacity": dict(capacity), "allocatable": dict(capacity)}
+        async with self._plane.admin() as admin:
+            await admin.patch(f"/api/v1/nodes/{self.name}/status", {"status": status})
+
+    async def restart_kubelet(self) -> None:
+        """End and start the kubelet; Pods go on running."""
+        await self._kubelet.stop()
+        self._kubelet.start()
+        await self._kubelet.ready(self._kubelet_ready)
+
+    async def _get_pod(self, namespace: str, pod: str) -> JsonObject:
+        async with self._plane.admin() as admin:
+            return await admin.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
+
+    async def _start_containerd(self) -> None:
+        config = _write(self._folder / "containerd.toml", _containerd_toml(self._folder))
+        _write(self._folder / "cni" / "10-ptp.conflist", json.dumps(_network(self._folder)))
+        shims = self._binaries["containerd-shim-runc-v2"].parent
+        env = {**os.environ, "PATH": f"{shims}:{os.environ['PATH']}"}
+        process = self._process("containerd", (self._binaries["containerd"], "--config", config), env)
+        process.start()
+        self._undo.push_async_callback(process.stop)
+        await process.ready(self._containerd_ready)
+        for archive in await asyncio.to_thread(images.make, self._folder / "images"):
+            await self._ctr("images", "import", str(archive))
+
+    async def _containerd_ready(self) -> bool:
+        try:
+            await self._ctr("version")
+            plugins = await self._ctr("plugins", "list")
+        except RuntimeError:
+            return False
+        return any(row.split()[:2] == ["io.containerd.grpc.v1", "cri"] for row in plugins.splitlines() if row.strip())
+
+    async def _start_kubelet(self) -> None:
+        config = _write(self._folder / "kubelet.yaml", yaml.safe_dump(self._kubelet_configuration()))
+        token = self._plane.tokens[f"system:node:{self.name}"]
+        argv = (
+            self._binaries["kubelet"],
+            f"--config={config}",
+            f"--kubeconfig={self._plane.kubeconfig(token, self._folder / 'kubeconfig')}",
+            f"--root-dir={self.root}",
+            f"--cert-dir={self.root / 'pki'}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={_own_address()}",
+        )
+        self._kubelet = self._process("kubelet", argv)
+        self._kubelet.start()
+        self._undo.push_async_callback(self._kubelet.stop)
+        await self._kubelet.ready(self._kubelet_ready)
+
+    async def _kubelet_ready(self) -> bool:
+        url = f"http://127.0.0.1:{self._health_port}/healthz"
+        try:
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                return answer.status == 200 and await self._node_ready()
+        except aiohttp.ClientError:
+            return False
+
+    async def _node_ready(self) -> bool:
+        async with self._plane.admin() as admin:
+            node = await admin.find(f"/api/v1/nodes/{self.name}")
+        stated = (node or {}).get("status", {}).get("conditions") or ()
+        conditions = {item["type"]: item["status"] for item in stated}
+        return conditions.get("Ready") == "True"
+
+    def _kubelet_configuration(self) -> JsonObject:
+        endpoint = f"unix://{self._folder / 'containerd.sock'}"
+        ours = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "enableServer": False,  # not needed: logs are files, and containerd runs programs in containers
+            "healthzPort": self._health_port,
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self.cgroup}",
+            "containerRuntimeEndpoint": endpoint,
+            "evictionHard": {},
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "localStorageCapacityIsolation": False,
+            "makeIPTablesUtilChains": False,
+            "nodeStatusUpdateFrequency": "2s",
+            "podLogsDir": str(self._folder / "logs"),
+            "volumePluginDir": str(self._folder / "volume-plugins"),
+        }
+        return {**ours, **self._kubelet_overrides}
+
+    async def _delete_pods(self) -> None:
+        """Have the kubelet end all Pods; what it leaves is killed with its cgroup."""
+        async with self._plane.admin() as admin:
+
+            async def gone() -> bool:
+                pods = await admin.items("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")
+                for pod in pods:
+                    metadata = pod["metadata"]
+                    if "deletionTimestamp" not in metadata:
+                        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+                        with contextlib.suppress(ApiError):  # somebody else deleted it
+                            await admin.delete(path, gracePeriodSeconds="1")
+                return not pods
+
+            with contextlib.suppress(NotInTimeError):
+                await until(gone, "all Pods are gone", deadline_s=30, poll_s=0.2)
+
+    async def _ctr(self, *argv: str) -> str:
+        command = (
+            str(self._binaries["ctr"]),
+            "--address",
+            str(self._folder / "containerd.sock"),
+            "-n",
+            "k8s.io",
+            *argv,
+        )
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"ctr {' '.join(argv)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def _process(self, name: str, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> Process:
+        return Process(name, argv, self._folder / f"{name}.log", env=env)
+
+
+@contextlib.contextmanager
+def _only_one() -> Iterator[None]:
+    with _LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def _text_of(line: str) -> str:
+    """One line of a container's log file: time, stream, F(ull) or P(artial), text."""
+    _, _, tag, text = line.split(" ", 3)
+    return text if tag == "P" else f"{text}\n"
+
+
+def _own_address() -> str:
+    """An address of this machine that is not loopback: a kubelet wants one. Nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+def _containerd_toml(folder: Path) -> str:
+    return f"""
+version = 3
+root = "{folder}/containerd"
+state = "{folder}/state"
+[grpc]
+address = "{folder}/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+path = "{folder}/opt"
+[plugins."io.containerd.nri.v1.nri"]
+disable = true
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{images.PAUSE}"
+[plugins."io.containerd.cri.v1.runtime"]
+restrict_oom_score_adj = true # root without CAP_SYS_RESOURCE, as in some virtual machines
+netns_mounts_under_state_dir = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{machine.cni_folder()}"]
+conf_dir = "{folder}/cni"
+"""
+
+
+def _network(folder: Path) -> JsonObject:
+    ranges = [[{"subnet": "10.211.0.0/24"}]]
+    ptp = {"type": "ptp", "ipam": {"type": "host-local", "dataDir": f"{folder}/addresses", "ranges": ranges}}
+    return {"cniVersion": "1.0.0", "name": "koordgate-node", "plugins": [ptp]}

@@ -1,0 +1,129 @@
+"""Hypothesis strategies: quantities, resource maps, requests, nodes, and JSON of any shape."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from allocator.names import DEVICE_RESOURCES
+from allocator.request import ContainerAsk, DeviceAsk, Phase, PodRequest
+from builders import ask, gpu, request
+
+INT64 = 2**63 - 1
+
+# JSON
+
+
+def json_values() -> st.SearchStrategy[Any]:
+    """Anything that a JSON text can hold, numbers that Python's parser lets through included."""
+    leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+    return st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+        max_leaves=12,
+    )
+
+
+def json_near(keys: list[str], leaves: list[Any]) -> st.SearchStrategy[Any]:
+    """JSON made of a format's own keys and values, wrongly put together: it gets deeper into a reader."""
+    values = st.sampled_from(leaves) | json_values()
+    return st.recursive(
+        values,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(keys), inner, max_size=6),
+        max_leaves=20,
+    )
+
+
+# Quantities and resource maps
+
+SUFFIXES = ("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+@st.composite
+def quantity_texts(draw: st.DrawFn) -> str:
+    """Text in the grammar of Kubernetes' quantities, of any size and precision."""
+    number = draw(st.from_regex(r"[+-]?([0-9]{1,20}(\.[0-9]{0,12})?|\.[0-9]{1,12})", fullmatch=True))
+    return number + draw(st.sampled_from(SUFFIXES) | st.from_regex(r"[eE][+-]?[0-9]{1,2}", fullmatch=True))
+
+
+def amounts() -> st.SearchStrategy[Any]:
+    """What may stand in a resource map: sane amounts mostly, any quantity, and any text."""
+    sane = st.sampled_from([0, 1, 2, 30, 50, 99, 100, 101, 150, 200, 300, 12800, 12900, 2**30])
+    return (
+        sane
+        | sane.map(str)
+        | st.sampled_from(["8Gi", "0.5", "1e2", "100m", "-1", "NaN"])
+        | st.one_of(st.integers(), st.floats(), quantity_texts(), st.text(max_size=10))
+    )
+
+
+def resource_maps() -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(st.sampled_from([*sorted(DEVICE_RESOURCES), "cpu", "memory"]), amounts(), max_size=4)
+
+
+@st.composite
+def pod_specs(draw: st.DrawFn) -> dict[str, Any]:
+    """A Pod's spec, well typed as the API server makes sure of, with anything asked."""
+
+    def containers(prefix: str, restarts: list[Any]) -> list[dict[str, Any]]:
+        made = []
+        for index in range(draw(st.integers(0, 2))):
+            one: dict[str, Any] = {"name": f"{prefix}{index}"}
+            resources = {key: draw(resource_maps()) for key in ("requests", "limits") if draw(st.booleans())}
+            if resources:
+                one["resources"] = resources
+            restart = draw(st.sampled_from(restarts))
+            if restart is not None:
+                one["restartPolicy"] = restart
+            made.append(one)
+        return made
+
+    spec: dict[str, Any] = {"containers": containers("app", [None])}
+    first = containers("init", [None, "Always"])
+    if first:
+        spec["initContainers"] = first
+    if draw(st.integers(0, 9)) == 0:
+        spec["resources"] = {"requests": draw(resource_maps())}
+    return spec
+
+
+# Devices and requests
+
+GIB = 2**30
+MEMORIES = (80 * GIB, 24 * GIB, 15472384 * 1024, 8_589_934_591, 1_000_003, 101, 3)
+
+
+@st.composite
+def device_lists(draw: st.DrawFn, most: int = 8) -> list[Any]:
+    """Cards of a node: mixed memories, odd byte counts, minors with gaps, some unhealthy."""
+    minors = draw(st.lists(st.integers(0, 15), min_size=draw(st.integers(1, most)), max_size=most, unique=True))
+    # Ids that do not sort as minors do: an order by the wrong one shows.
+    return [
+        gpu(
+            minor,
+            draw(st.sampled_from(MEMORIES)),
+            device_id=f"GPU-{minor * 7 % 16:02d}",
+            healthy=draw(st.integers(0, 15)) < 15,
+        )
+        for minor in minors
+    ]
+
+
+@st.composite
+def asks(draw: st.DrawFn, most_cards: int = 4) -> DeviceAsk:
+    """An ask as `read_pod` makes them: a whole card, part of one, or bytes."""
+    count = draw(st.sampled_from([1, 1, 1, *range(1, most_cards + 1)]))
+    kind = draw(st.sampled_from(["whole", "part", "part", "ratio", "bytes", "bytes"]))
+    if kind == "whole":
+        return ask(count, core=100, ratio=100)
+    percent = draw(st.sampled_from([1, 5, 10, 20, 25, 33, 34, 40, 50, 51, 67, 99, 100]))
+    core = 0 if kind == "ratio" else draw(st.sampled_from([0, 0, 1, 10, 20, 30, 33, 50, 60, 100]))
+    if kind == "bytes":
+        memory = draw(st.sampled_from([*MEMORIES, 3, 3, 101])) * percent // 100
+        return ask(count, core=core, memory=max(memory, 1))
+    return ask(count, core=core, ratio=percent)
+
+
+@st.composite
+def pod_requests(draw: st.DrawFn, most: int = 4, most_cards: int = 4) -> PodRequest:
+    phases = draw(st.lists(st.sampled_from(list(Phase)), min_size=1, max_size=most))
+    return request(*(ContainerAsk(f"c{index}", phase, draw(asks(most_cards))) for index, phase in enumerate(phases)))

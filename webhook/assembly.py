@@ -1,0 +1,98 @@
+"""How the parts are put together, the same in a cluster and offline: only the store and the live Pods differ."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from koordgate.kube.client import KubeClient
+from koordgate.ledger.ledger import Counters, Ledger
+from koordgate.ledger.store import Store
+from koordgate.metrics import Metrics
+from koordgate.settings import Settings
+from webhook.bindings import Binders, BindingWebhooks, LivePods
+from webhook.cluster import ClusterView
+from webhook.extender import Extender
+from webhook.pods import PodWebhooks
+from webhook.reconcile import Reconciler
+from webhook.reports import Reporter
+from webhook.translate import Policy
+from webhook.validate import Writers
+
+
+def wall_clock() -> int:
+    """Seconds since the epoch."""
+    return int(time.time())
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One replica, put together; nothing runs yet."""
+
+    settings: Settings
+    metrics: Metrics
+    cluster: ClusterView
+    ledger: Ledger
+    pods: PodWebhooks
+    bindings: BindingWebhooks
+    extender: Extender
+    reconciler: Reconciler
+    reporter: Reporter
+
+
+def assemble(
+    settings: Settings,
+    store: Callable[[ClusterView], Store],
+    live: LivePods,
+    *,
+    kube: KubeClient | None = None,
+    clock: Callable[[], int] = wall_clock,
+) -> Parts:
+    """Put a replica together.
+
+    Args:
+        settings: of the process.
+        store: makes the store of the ledger, which may ask the view for what it knows of nodes.
+        live: Pods from the API server itself.
+        kube: where Events are written; None offline.
+        clock: seconds since the epoch.
+    """
+    metrics = Metrics()
+    cluster = ClusterView(clock)
+    counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
+    ledger = Ledger(store(cluster), counters, watched=cluster.touch)
+    cluster.attach(ledger)
+    reporter = Reporter(metrics, kube, clock)
+    scheduler = settings.scheduler
+    grace = settings.ledger.grace_seconds
+    binders = Binders(scheduler.name, scheduler.username, settings.domain, grace)
+    return Parts(
+        settings=settings,
+        metrics=metrics,
+        cluster=cluster,
+        ledger=ledger,
+        pods=PodWebhooks(
+            Policy(settings.domain, scheduler.name),
+            Writers(frozenset({settings.identity.username, scheduler.username})),
+            cluster.memory_in_reach if settings.state_memory else lambda _pod: (None, 0),
+        ),
+        bindings=BindingWebhooks(binders, cluster, ledger, live, clock),
+        extender=Extender(cluster),
+        reconciler=Reconciler(
+            scheduler_name=scheduler.name,
+            grace=grace,
+            cluster=cluster,
+            ledger=ledger,
+            live=live,
+            clock=clock,
+            reports=reporter,
+        ),
+        reporter=reporter,
+    )
+
+
+def _written(metrics: Metrics) -> Callable[[int], None]:
+    def written(changes: int) -> None:
+        metrics.ledger_writes.inc()
+        metrics.ledger_changes.inc(changes)
+
+    return written

@@ -1,0 +1,208 @@
+"""`/mutate-binding` and `/validate-binding`: devices are chosen as the Pod is bound, and nobody else may bind it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+from allocator.holdings import Holding
+from allocator.names import is_allocation_annotation
+from allocator.outcome import Refusal
+from allocator.wire.deviceallocated import write_annotations
+from koordgate.kube.errors import KubeError
+from koordgate.ledger.ledger import BusyError, Ledger
+from webhook import decision
+from webhook.cluster import ClusterView
+from webhook.patch import Operation, add, set_annotations
+from webhook.podinfo import PodInfo
+from webhook.review import Request, Response, allowed, denied, errored, patched
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class LivePods(Protocol):
+    """Reads a Pod from the API server itself."""
+
+    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
+        """Read a Pod: its UID, and what is kept of it if it is ours; None where there is no such Pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binders:
+    """Who binds.
+
+    Attributes:
+        scheduler_name: `spec.schedulerName` of the Pods that are ours.
+        username: the exact user whose Bindings allocate.
+        domain: that resource names are written in.
+        grace: seconds after which a holding that was never bound may be swept.
+    """
+
+    scheduler_name: str
+    username: str
+    domain: str
+    grace: float
+
+
+class BindingWebhooks:
+    """The two Binding reviews.
+
+    Args:
+        binders: who binds.
+        cluster: what is known.
+        ledger: where it is written.
+        live: for Pods that the view has not seen yet.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, binders: Binders, cluster: ClusterView, ledger: Ledger, live: LivePods, clock: Callable[[], int]
+    ) -> None:
+        self._binders = binders
+        self._cluster = cluster
+        self._ledger = ledger
+        self._live = live
+        self._clock = clock
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def mutate(self, request: Request, deadline: float) -> Response:
+        """Choose devices for a Binding of koord-scheduler, record them, and put them on the Binding."""
+        if request.username != self._binders.username or request.subresource != "binding":
+            return allowed()  # others' Bindings are the guard's business
+        try:
+            found = await self._find(request, deadline)
+            if isinstance(found, Response):
+                return found
+            pod, node = found
+            if not pod.asks:
+                return allowed()
+            wrong = self._unbindable(pod, node)
+            return wrong if wrong is not None else await self._allocate(request, pod, node, deadline)
+        except (KubeError, BusyError, TimeoutError) as error:
+            return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
+
+    async def _allocate(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:
+        change = decision.bind(
+            pod, lambda holdings: self._cluster.snapshot_on(node, holdings), self._clock(), self._binders.grace / 2
+        )
+        if request.dry_run:
+            record = await self._ledger.read(node, deadline)
+            decided = change(record.holdings)[1]
+        else:
+            decided = await self._ledger.change(node, change, deadline)
+        if isinstance(decided.outcome, Refusal):
+            return denied(f"Pod {pod} is not bound: {decided.outcome.message}", HTTPStatus.CONFLICT)
+        if not request.dry_run:
+            self._leave_others(pod.uid, node)
+        annotations = write_annotations(decided.outcome.shares, self._binders.domain)
+        operations: list[Operation] = set_annotations(request.object, annotations)
+        if not (request.object.get("metadata") or {}).get("uid"):
+            operations.append(add("/metadata/uid", pod.uid))  # the bind fails if another Pod has the name by then
+        audit = {"devices": _told(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
+        return patched(operations, audit=audit)
+
+    def _leave_others(self, uid: str, node: str) -> None:
+        """What the Pod held elsewhere, from a bind that failed, goes; the reconciler would do it later."""
+        for other in self._ledger.nodes_of(uid):
+            if other != node:
+                task = asyncio.get_running_loop().create_task(self._leave(uid, other))
+                self._background.add(task)
+                task.add_done_callback(self._background.discard)
+
+    async def _leave(self, uid: str, node: str) -> None:
+        try:
+            await self._ledger.change(node, decision.release(uid), self._binders.grace)
+        except (KubeError, BusyError) as error:
+            _LOG.warning("holding on another node stays until the next reconciliation: %s", error, extra={"node": node})
+
+    async def idle(self) -> None:
+        """Wait until nothing goes on in the background."""
+        while self._background:
+            await asyncio.wait(self._background)
+
+    async def validate(self, request: Request, deadline: float) -> Response:
+        """Refuse the Bindings of other binders, and of koord-scheduler itself where they do not carry the ledger's."""
+        try:
+            found = await self._find(request, deadline)
+            if isinstance(found, Response):
+                return found
+            pod, node = found
+            if not pod.in_scope(self._binders.scheduler_name):
+                return allowed()
+            if request.username != self._binders.username:
+                return denied(self._foreign(request, pod))
+            return await self._carries(request, pod, node, deadline)
+        except (KubeError, BusyError, TimeoutError) as error:
+            return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
+
+    def _foreign(self, request: Request, pod: PodInfo) -> str:
+        return (
+            f"Pod {pod} asks for devices, and {request.username} is not their scheduler: only {self._binders.username} "
+            f"may bind it, for the devices are chosen in that bind. Leave it to spec.schedulerName "
+            f"{self._binders.scheduler_name}, or create a Pod that asks for no devices"
+        )
+
+    async def _carries(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:
+        """Compare the Binding's annotations with what the ledger holds for the Pod."""
+        annotations = (request.object.get("metadata") or {}).get("annotations") or {}
+        carried = {key: value for key, value in annotations.items() if is_allocation_annotation(key)}
+        if request.dry_run and carried:
+            return allowed()  # nothing was recorded to compare with
+        held = self._ledger.record(node).holdings.get(pod.uid)
+        if held is None or carried != write_annotations(held.shares, self._binders.domain):
+            # Another replica may have written since we last saw the record.
+            held = (await self._ledger.read(node, deadline)).holdings.get(pod.uid)
+        if held is not None and carried == write_annotations(held.shares, self._binders.domain):
+            return allowed()
+        what = "carries no allocation" if not carried else "carries another allocation than the ledger holds"
+        return denied(
+            f"Binding of Pod {pod} to {node} {what}: koordgate's mutating webhook did not see it on pods/binding, or "
+            "it was changed afterwards; bind through pods/binding, and let an administrator look at the "
+            "MutatingWebhookConfigurations",
+            HTTPStatus.CONFLICT,
+        )
+
+    async def _find(self, request: Request, deadline: float) -> tuple[PodInfo, str] | Response:
+        """Find the Pod that a Binding is about, live where the view does not know it; a Response where all is said."""
+        binding = request.object
+        name = _name(request)
+        node = (binding.get("target") or {}).get("name")
+        if not name or not isinstance(node, str) or not node:
+            return denied(
+                "a Binding names its Pod in metadata.name and its node in target.name", HTTPStatus.BAD_REQUEST
+            )
+        uid = (binding.get("metadata") or {}).get("uid") or ""
+        pod = self._cluster.pod(request.namespace, name)
+        if pod is not None and uid in {"", pod.uid} and not (pod.node or pod.terminating or not uid):
+            return pod, node
+        if uid and self._cluster.is_stranger(request.namespace, name, uid):
+            return allowed()
+        live = await self._live.read(request.namespace, name, deadline)
+        if live is None or (uid and live[0] != uid):
+            return denied(
+                f"Pod {request.namespace}/{name} of this Binding does not exist any more", HTTPStatus.CONFLICT
+            )
+        return allowed() if live[1] is None else (live[1], node)
+
+    def _unbindable(self, pod: PodInfo, node: str) -> Response | None:
+        if pod.problem or pod.annotation_problem:
+            what = (
+                f"Pod {pod} cannot be bound: {pod.problem or pod.annotation_problem}; delete it and create a right one"
+            )
+            return denied(what, HTTPStatus.UNPROCESSABLE_ENTITY)
+        if pod.node or pod.terminating or pod.finished:
+            what = f"is bound to {pod.node} already" if pod.node else "is being deleted"
+            return denied(f"Pod {pod} {what}, it cannot be bound to {node}", HTTPStatus.CONFLICT)
+        return None
+
+
+def _name(request: Request) -> str:
+    metadata: Mapping[str, Any] = request.object.get("metadata") or {}
+    name = request.name or metadata.get("name") or ""
+    return name if isinstance(name, str) else ""
+
+
+def _told(holding: Holding) -> str:
+    return " ".join(f"{share.type}:{share.minor}:{share.id}" for share in holding.shares)

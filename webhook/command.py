@@ -1,0 +1,195 @@
+"""`koordgate webhook`: one replica of the Deployment, from settings to a graceful end."""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import uvloop
+from aiohttp import web
+
+from koordgate import log, settings
+from koordgate.cli import Command
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, Resource
+from koordgate.kube.watch import Handler, Reflector
+from koordgate.ledger.store import KubeStore
+from koordgate.settings import Serve, Settings
+from webhook.app import Draining, make_app
+from webhook.assembly import Parts, assemble
+from webhook.certs import FileSource, SecretSource, Source, utc_now
+from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed
+from webhook.livepods import KubeLivePods
+from webhook.register import Registration
+
+_LOG: Final = logging.getLogger(__name__)
+_CONNECTIONS: Final = 96  # to the API server; binds to different nodes are written side by side
+_WATCH_PATIENCE_S: Final = 60.0  # how long a watch may fail before the replica is not ready
+_IN_FLIGHT_S: Final = 30.0  # how long the end waits for what is being answered
+
+
+class Replica:
+    """One replica against a cluster.
+
+    Args:
+        settings: of the process.
+        kube: the open client.
+    """
+
+    def __init__(self, settings: Settings, kube: KubeClient) -> None:
+        self._settings = settings
+        self.parts: Parts = assemble(
+            settings, lambda cluster: KubeStore(kube, cluster.node_uid), KubeLivePods(kube), kube=kube
+        )
+        self.source: Source = (
+            FileSource(settings.certificate.files)
+            if settings.certificate.files
+            else SecretSource(kube, settings.identity.namespace, settings.certificate)
+        )
+        self._registration = Registration(kube, settings.identity, self.source)
+        parts = self.parts
+        reporter = parts.reporter
+        # Pods last: by then the ledger is known, so that what ended meanwhile is seen to end.
+        self._reflectors = [
+            self._reflector(kube, NODES, NodeFeed(parts.cluster)),
+            self._reflector(kube, DEVICES, DeviceFeed(parts.cluster, reporter.bad_object("devices"))),
+            self._reflector(
+                kube, NODE_ALLOCATIONS, AllocationFeed(parts.ledger, reporter.bad_object("nodeallocations"))
+            ),
+            self._reflector(kube, PODS, PodFeed(parts.cluster, parts.reconciler.ended)),
+        ]
+        self._reconciled = False
+        self.draining = Draining()
+
+    def _reflector(self, kube: KubeClient, resource: Resource, handler: Handler) -> tuple[Resource, Reflector]:
+        counter = self.parts.metrics.watch
+        reflector = Reflector(
+            kube,
+            resource,
+            handler,
+            count=lambda happening: counter.labels(resource.plural, happening).inc(),
+            on_error=lambda about, error: _LOG.warning("%s: %s", about, error),
+        )
+        return resource, reflector
+
+    def unready(self) -> list[str]:
+        """Why the replica is not ready, a sentence each."""
+        now = asyncio.get_running_loop().time()
+        reasons = ["shutting down"] if self.draining.begun else []
+        for resource, reflector in self._reflectors:
+            if not reflector.synced.is_set():
+                reasons.append(f"{resource.plural} are not listed yet ({reflector.last_error or 'under way'})")
+            elif reflector.failing_since is not None and now - reflector.failing_since > _WATCH_PATIENCE_S:
+                reasons.append(f"{resource.plural} cannot be watched: {reflector.last_error}")
+        if not self._reconciled:
+            reasons.append("the ledger is not reconciled with live Pods yet")
+        certificate = self.source.healthy(utc_now())
+        if certificate:
+            reasons.append(certificate)
+        if not self._registration.published:
+            reasons.append(f"the CA is not published: {'; '.join(self._registration.problems)}")
+        return reasons
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Serve until the event is set, then end gracefully."""
+        serve = self._settings.serve
+        async with asyncio.TaskGroup() as tasks:
+            background = [tasks.create_task(reflector.run()) for _, reflector in self._reflectors]
+            background.append(tasks.create_task(self.parts.reconciler.run_releases()))
+            background.append(tasks.create_task(self._reconcile()))
+            starting = tasks.create_task(self.source.start())
+            ending = tasks.create_task(until.wait())
+            await asyncio.wait([starting, ending], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                background.append(tasks.create_task(self.source.run()))
+                background.append(tasks.create_task(self._registration.run()))
+                async with listen(make_app(self.parts, self.unready, self.draining), serve, self.source.context):
+                    await ending
+                    self.draining.begun = True
+                    _LOG.info("draining for %.0f s", serve.shutdown_delay_seconds)
+                    await asyncio.sleep(serve.shutdown_delay_seconds)
+                await self.parts.bindings.idle()
+                await self.parts.ledger.idle()
+            for task in (*background, starting):
+                task.cancel()
+
+    async def _reconcile(self) -> None:
+        """Reconcile once everything is listed, again soon if that fails, and then on a timer."""
+        for _, reflector in self._reflectors:
+            await reflector.synced.wait()
+        every = self._settings.ledger.reconcile_seconds
+        while not self._reconciled:
+            try:
+                await self.parts.reconciler.reconcile()
+                self._reconciled = True
+            except KubeError as error:
+                _LOG.warning("first reconciliation failed, trying again: %s", error)
+                await asyncio.sleep(min(1.0, every))
+        await self.parts.reconciler.run_timer(every)
+
+
+@contextlib.asynccontextmanager
+async def listen(app: web.Application, serve: Serve, context: ssl.SSLContext) -> AsyncIterator[int]:
+    """Serve an application over TLS; yields the port, and at the end answers what is in flight."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_IN_FLIGHT_S, keepalive_timeout=120.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, serve.host, serve.port, ssl_context=context, backlog=1024)
+        await site.start()
+        port: int = runner.addresses[0][1]
+        _LOG.info("serving on %s:%d", serve.host, port)
+        yield port
+    finally:
+        await runner.cleanup()
+
+
+async def _main(configured: Settings) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    async with KubeClient.autodetect(limit=_CONNECTIONS) as kube:
+        await Replica(configured, kube).run(ended)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        configured = settings.load(arguments.config)
+    except settings.SettingsError as error:
+        sys.stderr.write(f"koordgate webhook: {error}\n")
+        return 2
+    if arguments.check:
+        sys.stdout.write(f"{arguments.config}: all right\n")
+        return 0
+    log.start(configured.log_level)
+    try:
+        uvloop.run(_main(configured))
+    except KubeError as error:
+        sys.stderr.write(f"koordgate webhook: {error}\n")
+        return 1
+    return 0
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="settings (YAML); see docs/settings.md"
+    )
+    parser.add_argument("--check", action="store_true", help="only check the settings")
+
+
+COMMAND: Final = Command(
+    description="Serve admission, binding and the scheduler extender over HTTPS, against the cluster of the kubeconfig "
+    "($KUBECONFIG) or of the Pod's service account.",
+    examples="examples:\n"
+    "  koordgate webhook --config /etc/koordgate/config.yaml\n"
+    "  koordgate webhook --config config.yaml --check",
+    arguments=_arguments,
+    run=_run,
+)

@@ -1,0 +1,141 @@
+"""The changes that the ledger is asked to make (pure): a Pod gets its share, gives it back, is adopted.
+
+Each takes a node's holdings and returns the new ones (None: as they are) with an answer, and may be called again on
+fresher holdings.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from allocator.device import Device
+from allocator.holdings import Holding, NodeSnapshot, Share
+from allocator.outcome import Refusal
+from allocator.place import place
+from webhook.podinfo import PodInfo, annotated_holding
+
+Holdings = Mapping[str, Holding]
+Snapshot = Callable[[Holdings], NodeSnapshot]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a bind was answered.
+
+    Attributes:
+        outcome: the Pod's holding, or why there is none.
+        repeated: the Pod held this before: a bind that is tried again.
+    """
+
+    outcome: Holding | Refusal
+    repeated: bool = False
+
+
+def bind(
+    pod: PodInfo, snapshot: Snapshot, now: int, refresh_after: float
+) -> Callable[[Holdings], tuple[Holdings | None, Decision]]:
+    """Give a Pod its share of a node; the same share again if it has one.
+
+    Args:
+        pod: unbound, with a request.
+        snapshot: the node on given holdings.
+        now: seconds since the epoch.
+        refresh_after: seconds after which a repeated bind renews `since`, so that no sweep can take away, as never
+            bound, what is being bound at this moment.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, Decision]:
+        node = snapshot(holdings)
+        held = holdings.get(pod.uid)
+        if held is not None and _still_good(held, node):
+            if now - held.since <= refresh_after:
+                return None, Decision(held, repeated=True)
+            held = replace(held, since=now)
+            return node.with_holding(held).holdings, Decision(held, repeated=True)
+        others = node.without([pod.uid])
+        shares = _adopt(pod, others) if pod.shares else _place(pod, others)
+        if isinstance(shares, Refusal):
+            return None, Decision(shares)
+        holding = Holding(pod.uid, pod.namespace, pod.name, now, shares)
+        return others.with_holding(holding).holdings, Decision(holding)
+
+    return change
+
+
+def _still_good(held: Holding, node: NodeSnapshot) -> bool:
+    usable = {device.id for device in node.devices if device.healthy and device.id not in node.kubelet_held}
+    return all(share.id in usable for share in held.shares)
+
+
+def _place(pod: PodInfo, node: NodeSnapshot) -> tuple[Share, ...] | Refusal:
+    outcome = place(pod.request, node)
+    return outcome if isinstance(outcome, Refusal) else outcome.shares
+
+
+def _adopt(pod: PodInfo, node: NodeSnapshot) -> tuple[Share, ...] | Refusal:
+    """Check what Koordinator's own scheduler has annotated, and take it over.
+
+    The Pod is placed anew on a node where nothing is free but what the annotation names: that checks that the devices
+    are there, healthy and not over-full, that they cover the request, and says which container gets which.
+    """
+    said = annotated_holding(pod, node.devices, 0)
+    if said is None:
+        raise AssertionError("only a Pod with shares is adopted")
+    outcome = place(pod.request, _only_free(said, node))
+    if isinstance(outcome, Refusal):
+        return Refusal(f"the Pod's device-allocated annotation cannot be adopted: {outcome.message}")
+    containers = {share.id: share.containers for share in outcome.shares}
+    return tuple(replace(share, containers=containers.get(share.id, ())) for share in said.shares)
+
+
+def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
+    """The node with everything taken, by a holding without a Pod, but what `said` names and is free."""
+    named = {share.id: share.amounts for share in said.shares}
+    rest = []
+    for device in node.devices:
+        free = _free(device, node)
+        wanted = named.get(device.id, {})
+        if all(amount <= free.get(tail, 0) for tail, amount in wanted.items()):
+            free = {tail: amount - wanted.get(tail, 0) for tail, amount in free.items()}
+        rest.append(Share(device.type, device.id, device.minor, free))
+    return node.with_holding(Holding("", "", "", 0, tuple(rest)))
+
+
+def _free(device: Device, node: NodeSnapshot) -> dict[str, int]:
+    used = node.used.get(device.id, {})
+    return {tail: max(amount - used.get(tail, 0), 0) for tail, amount in device.capacity.items()}
+
+
+def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Take a Pod's holding away.
+
+    Args:
+        uid: of the Pod.
+        held_since_before: only if the holding is older than this moment (a bind may have renewed it meanwhile).
+
+    Returns:
+        A change that answers whether there was something to take.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        held = holdings.get(uid)
+        if held is None or (held_since_before is not None and held.since >= held_since_before):
+            return None, False
+        return {other: holding for other, holding in holdings.items() if other != uid}, True
+
+    return change
+
+
+def adopt_running(pod: PodInfo, snapshot: Snapshot) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Record what a Pod that is bound already says it holds: it runs, so nothing is refused.
+
+    Returns:
+        A change that answers whether it was missing from the ledger.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        if pod.uid in holdings:
+            return None, False
+        node = snapshot(holdings)
+        return (node.holdings, True) if pod.uid in node.holdings else (None, False)
+
+    return change

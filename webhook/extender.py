@@ -1,0 +1,100 @@
+"""`/scheduler/filter` and `/scheduler/prioritize`: which nodes can hold a Pod, and how good each is.
+
+The wire is kube-scheduler's (k8s.io/kube-scheduler/extender/v1): its keys are read in any case. The verdict is that of
+`place()`, which is what the bind will say.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from allocator.outcome import Refusal
+from allocator.request import PodRequest
+from webhook.cluster import ClusterView
+from webhook.podinfo import PodInfo, read_pod_info
+
+MAX_EXTENDER_SCORE: Final = 10
+_SCORE_STEP: Final = 10  # our scores go to 100
+
+
+class BadExtenderArgsError(ValueError):
+    """A body that is not kube-scheduler's ExtenderArgs."""
+
+
+class Extender:
+    """Answers kube-scheduler.
+
+    Args:
+        cluster: what is known.
+    """
+
+    def __init__(self, cluster: ClusterView) -> None:
+        self._cluster = cluster
+
+    def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Tell which nodes can hold the Pod, and why the others cannot.
+
+        Raises:
+            BadExtenderArgsError: it is no ExtenderArgs.
+        """
+        pod, names, whole_nodes = _read(args)
+        if pod is None:
+            return _fitting(names, whole_nodes, {}, {})
+        if pod.problem:
+            return _fitting([], whole_nodes, {}, dict.fromkeys(names, pod.problem))
+        number = self._cluster.number(pod.request)
+        fitting, failed, never = [], {}, {}
+        for name in names:
+            outcome = self._cluster.verdict(name, pod.request, number, pod.uid).outcome
+            if not isinstance(outcome, Refusal):
+                fitting.append(name)
+            elif outcome.permanent:
+                never[name] = outcome.message
+            else:
+                failed[name] = outcome.message
+        return _fitting(fitting, whole_nodes, failed, never)
+
+    def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Score the nodes from 0 to 10.
+
+        Raises:
+            BadExtenderArgsError: it is no ExtenderArgs.
+        """
+        pod, names, _ = _read(args)
+        request = pod.request if pod is not None else PodRequest(())
+        if not request or pod is None:
+            return [{"Host": name, "Score": 0} for name in names]
+        number = self._cluster.number(request)
+        verdict = self._cluster.verdict
+        uid = pod.uid
+        return [{"Host": name, "Score": verdict(name, request, number, uid).score // _SCORE_STEP} for name in names]
+
+
+def _read(args: Mapping[str, Any]) -> tuple[PodInfo | None, list[str], Mapping[str, Any] | None]:
+    """Read the Pod, the candidates' names, and their Node list if whole Nodes were sent (not nodeCacheCapable)."""
+    if not isinstance(args, dict):
+        raise BadExtenderArgsError("the body is no ExtenderArgs object")
+    lower = {key.lower(): value for key, value in args.items()}
+    pod, names, nodes = lower.get("pod"), lower.get("nodenames"), lower.get("nodes")
+    if not isinstance(pod, dict) or not isinstance(pod.get("metadata"), dict):
+        raise BadExtenderArgsError("ExtenderArgs without a Pod")
+    pod["metadata"].setdefault("uid", "")
+    if names is None and isinstance(nodes, dict):
+        names = [item["metadata"]["name"] for item in nodes.get("items") or ()]
+    elif isinstance(names, list):
+        nodes = None
+    else:
+        raise BadExtenderArgsError("ExtenderArgs without NodeNames or Nodes")
+    return read_pod_info(pod), names, nodes
+
+
+def _fitting(
+    names: list[str], whole_nodes: Mapping[str, Any] | None, failed: Mapping[str, str], never: Mapping[str, str]
+) -> dict[str, Any]:
+    result: dict[str, Any] = {"FailedNodes": failed, "FailedAndUnresolvableNodes": never, "Error": ""}
+    if whole_nodes is None:
+        result["NodeNames"] = names
+    else:
+        wanted = set(names)
+        items = [item for item in whole_nodes["items"] if item["metadata"]["name"] in wanted]
+        result["Nodes"] = {**whole_nodes, "items": items}
+    return result

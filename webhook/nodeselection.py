@@ -1,0 +1,57 @@
+"""Whether a Pod's nodeSelector and required node affinity allow a node (pure; as kube-scheduler's NodeAffinity)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+
+def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
+    """Tell whether a Pod's own selection allows a node; taints and resources are not looked at."""
+    for key, value in (spec.get("nodeSelector") or {}).items():
+        if labels.get(key) != value:
+            return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return True
+    return any(_term(term, name, labels) for term in required.get("nodeSelectorTerms") or ())
+
+
+def selects(spec: Mapping[str, Any]) -> bool:
+    """Tell whether a Pod selects nodes at all."""
+    return bool(spec.get("nodeSelector") or (spec.get("affinity") or {}).get("nodeAffinity"))
+
+
+def _term(term: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False  # an empty term selects nothing
+    return all(_expression(e, labels) for e in expressions) and all(
+        _expression(f, {"metadata.name": name}) for f in fields
+    )
+
+
+def _expression(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    operator = _OPERATORS.get(str(expression.get("operator")))
+    return operator is not None and operator(labels.get(expression.get("key", "")), expression.get("values") or ())
+
+
+def _greater(value: str | None, values: Sequence[str]) -> bool:
+    return _is_int(value) and len(values) == 1 and _is_int(values[0]) and int(value or 0) > int(values[0])
+
+
+def _less(value: str | None, values: Sequence[str]) -> bool:
+    return _is_int(value) and len(values) == 1 and _is_int(values[0]) and int(value or 0) < int(values[0])
+
+
+def _is_int(text: str | None) -> bool:
+    return text is not None and text.removeprefix("-").isdecimal() and text.isascii()
+
+
+_OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": _greater,
+    "Lt": _less,
+}

@@ -1,0 +1,302 @@
+"""Keys and certificates: made, read and judged. The one importer of cryptography.
+
+Time is an argument; the only chance is that of new keys and serial numbers.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+BACKDATED: Final = timedelta(hours=1)
+"""How long before its making a certificate becomes valid, so that clocks may differ."""
+
+_USES: Final = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+    "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
+_BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
+_UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.ExtensionNotFound)
+
+
+class CertificateError(ValueError):
+    """A certificate or key that cannot be read, made or used; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate (with any intermediate ones) and its key, both PEM; empty where missing."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What the replicas share.
+
+    Attributes:
+        leaf: what the server shows, and its key.
+        authority: what signed it, and its key.
+        previous: certificates of earlier authorities that some replica may still serve under.
+    """
+
+    leaf: Pair
+    authority: Pair
+    previous: bytes = b""
+
+
+class Step(Enum):
+    """What has to be made anew."""
+
+    NONE = auto()
+    CERTIFICATE = auto()
+    AUTHORITY = auto()
+
+
+class Renewal(NamedTuple):
+    """A decision and why; the reason is empty where nothing has to be made."""
+
+    step: Step
+    reason: str
+
+
+def new_authority(name: str, now: datetime, days: float) -> Pair:
+    """Make a self-signed authority.
+
+    Args:
+        name: for people. A number is added: two authorities of one name in a bundle confuse who looks an issuer up.
+        now: moment of making.
+        days: how long it is valid.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    serial = x509.random_serial_number()
+    attributes = (
+        x509.NameAttribute(NameOID.COMMON_NAME, name),
+        x509.NameAttribute(NameOID.SERIAL_NUMBER, f"{serial:x}"[:16]),
+    )
+    subject = x509.Name(attributes)
+    begin = now.replace(microsecond=0)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), serial)
+        .not_valid_before(begin - BACKDATED)
+        .not_valid_after(begin + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_uses("key_cert_sign", "crl_sign"), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(_pem(certificate), _key_pem(key))
+
+
+def new_certificate(
+    authority: Pair, dns_names: Iterable[str], ip_addresses: Iterable[str], now: datetime, days: float
+) -> Pair:
+    """Make a server certificate signed by an authority of `new_authority`.
+
+    Raises:
+        CertificateError: there is no name, one is no name, or the authority cannot be read.
+    """
+    names = check_names(dns_names, ip_addresses)
+    issuer = _certificate(authority.certificate, "authority certificate")
+    issuer_key = _key(authority.key, "authority key")
+    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
+        raise CertificateError("authority key: not of an elliptic curve, so not one that we made")
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name((x509.NameAttribute(NameOID.COMMON_NAME, "koordgate"),))
+    begin = now.replace(microsecond=0)
+    certificate = (
+        x509.CertificateBuilder(issuer.subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(max(begin - BACKDATED, issuer.not_valid_before_utc))
+        .not_valid_after(min(begin + timedelta(days=days), issuer.not_valid_after_utc))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_uses("digital_signature"), critical=True)
+        .add_extension(x509.ExtendedKeyUsage((ExtendedKeyUsageOID.SERVER_AUTH,)), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .sign(issuer_key, hashes.SHA256())
+    )
+    return Pair(_pem(certificate), _key_pem(key))
+
+
+def renewal(bundle: Bundle, now: datetime, dns_names: Iterable[str], ip_addresses: Iterable[str] = ()) -> Renewal:
+    """Decide what of a bundle must be made anew, the graver first."""
+    try:
+        authority = _certificate(bundle.authority.certificate, "authority certificate")
+        key = _key(bundle.authority.key, "authority key").public_key()
+        reason = _unfit_authority(authority, key) or _untimely(authority, now, "authority")
+    except CertificateError as error:
+        reason = str(error)
+    else:
+        if not reason:
+            return _leaf_renewal(bundle, authority, now, check_names(dns_names, ip_addresses))
+    return Renewal(Step.AUTHORITY, reason)
+
+
+def check_pair(pair: Pair) -> datetime:
+    """Check that a key belongs to a certificate and return when the certificate expires.
+
+    Raises:
+        CertificateError: it does not, or one cannot be read.
+    """
+    certificate = _certificate(pair.certificate, "certificate")
+    if _bare(certificate.public_key()) != _bare(_key(pair.key, "key").public_key()):
+        raise CertificateError("the key does not match the certificate")
+    return certificate.not_valid_after_utc
+
+
+def issued(authority: Pair) -> datetime:
+    """When an authority was made."""
+    return _issued(_certificate(authority.certificate, "authority certificate"))
+
+
+def certificates_in(pem: bytes) -> tuple[bytes, ...]:
+    """The certificates of a PEM file, each in one way of writing and once.
+
+    Raises:
+        CertificateError: there is none, or one cannot be read.
+    """
+    found = [_certificate(block, "authority certificate") for block in _BLOCK.findall(pem)]
+    if not found:
+        raise CertificateError("authority certificate: no PEM certificate in it")
+    return tuple(dict.fromkeys(_pem(certificate) for certificate in found))
+
+
+def still_trusted(pem: bytes, now: datetime) -> tuple[bytes, ...]:
+    """As `certificates_in`, but leaves out what has expired or cannot be read."""
+    kept: dict[bytes, None] = {}
+    for block in _BLOCK.findall(pem):
+        try:
+            certificate = _certificate(block, "authority certificate")
+        except CertificateError:
+            continue
+        if now < certificate.not_valid_after_utc:
+            kept[_pem(certificate)] = None
+    return tuple(kept)
+
+
+def _leaf_renewal(bundle: Bundle, authority: x509.Certificate, now: datetime, names: list[x509.GeneralName]) -> Renewal:
+    try:
+        check_pair(bundle.leaf)
+        certificate = _certificate(bundle.leaf.certificate, "certificate")
+        reason = (
+            _not_signed(certificate, authority)
+            or _untimely(certificate, now, "certificate")
+            or _renamed(certificate, names)
+        )
+    except CertificateError as error:
+        reason = str(error)
+    return Renewal(Step.CERTIFICATE, reason) if reason else Renewal(Step.NONE, "")
+
+
+def _unfit_authority(authority: x509.Certificate, key: PublicKeyTypes) -> str:
+    try:
+        signs = authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except _UNREADABLE:
+        signs = False
+    if not signs:
+        return "the authority certificate is none of an authority"
+    if _bare(authority.public_key()) != _bare(key) or not isinstance(key, ec.EllipticCurvePublicKey):
+        return "the authority key does not match the authority certificate"
+    return ""
+
+
+def _untimely(certificate: x509.Certificate, now: datetime, what: str) -> str:
+    """Why the moment is outside the first two thirds of a certificate's life."""
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now < begin:
+        return f"the {what} is valid from {begin:%Y-%m-%dT%H:%M:%SZ} only"
+    issued = _issued(certificate)
+    if now >= end:
+        return f"the {what} expired at {end:%Y-%m-%dT%H:%M:%SZ}"
+    if now >= issued + (end - issued) * 2 / 3:
+        return f"two thirds of the {what}'s life are over, it expires at {end:%Y-%m-%dT%H:%M:%SZ}"
+    return ""
+
+
+def _not_signed(certificate: x509.Certificate, authority: x509.Certificate) -> str:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (*_UNREADABLE, InvalidSignature):
+        return "the certificate is not signed by the authority"
+    return ""
+
+
+def _renamed(certificate: x509.Certificate, names: list[x509.GeneralName]) -> str:
+    try:
+        has = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except _UNREADABLE:
+        has = []
+    # More names than wanted are fine until the next renewal: during a roll-out that adds one, the old replicas and the
+    # new would otherwise replace each other's certificate in turn.
+    if set(has) >= set(names):
+        return ""
+    return f"the certificate is for {_spoken(has)}, wanted are {_spoken(names)}"
+
+
+def _spoken(names: Iterable[x509.GeneralName]) -> str:
+    return ", ".join(sorted(str(name.value) for name in names)) or "no name"
+
+
+def _issued(certificate: x509.Certificate) -> datetime:
+    return certificate.not_valid_before_utc + BACKDATED
+
+
+def check_names(dns_names: Iterable[str], ip_addresses: Iterable[str]) -> list[x509.GeneralName]:
+    """Each name once; DNS names in lower case."""
+    try:
+        dns = [x509.DNSName(name.lower()) for name in dns_names]
+        addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in ip_addresses]
+    except ValueError as error:
+        raise CertificateError(f"a certificate cannot be for that name: {error}") from error
+    names: list[x509.GeneralName] = list(dict.fromkeys((*dns, *addresses)))
+    if not names:
+        raise CertificateError("a certificate needs a DNS name or an IP address, as koordgate.koordgate-system.svc")
+    return names
+
+
+@lru_cache(maxsize=32)
+def _certificate(pem: bytes, what: str) -> x509.Certificate:
+    """The first certificate in a file."""
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except _UNREADABLE as error:
+        raise CertificateError(f"{what}: {'is empty' if not pem.strip() else 'cannot be read'}") from error
+
+
+def _key(pem: bytes, what: str) -> PrivateKeyTypes:
+    try:
+        return serialization.load_pem_private_key(pem, password=None)
+    except _UNREADABLE as error:
+        raise CertificateError(f"{what}: {'is empty' if not pem.strip() else 'cannot be read'}") from error
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _bare(key: PublicKeyTypes) -> bytes:
+    """A public key in a form that can be compared."""
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _uses(*granted: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{use: use in granted for use in _USES})

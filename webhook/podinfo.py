@@ -1,0 +1,131 @@
+"""What is kept of a Pod that asks for devices or holds some: the fields that decisions use, and no more."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.device import FULL, Device
+from allocator.holdings import Holding, Share
+from allocator.names import (
+    DEVICE_ALLOCATED,
+    DEVICE_RESOURCES,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    NVIDIA_GPU,
+    TYPE_GPU,
+)
+from allocator.request import PodRequest, names_devices
+from allocator.wire.deviceallocated import AnnotationError, read_annotations
+from webhook.translate import read
+
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class PodInfo:
+    """A Pod as decisions see it.
+
+    Attributes:
+        uid: its identity.
+        namespace: where it lives.
+        name: its name there.
+        node: where it is bound, "" while it is not.
+        finished: Succeeded or Failed: it holds nothing any more.
+        terminating: deletion has begun.
+        scheduler_name: of its spec.
+        canonical: it asks in core, ratio and memory: only admission by koordgate, or its author, writes that.
+        request: what it asks for.
+        problem: why the request cannot be read, "" where it can.
+        shares: what its device-allocated annotation says it holds.
+        annotation_problem: why that annotation cannot be read, "" where it can.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    finished: bool
+    terminating: bool
+    scheduler_name: str
+    canonical: bool
+    request: PodRequest
+    problem: str = ""
+    shares: tuple[Share, ...] = ()
+    annotation_problem: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for devices, readably or not."""
+        return bool(self.request) or bool(self.problem)
+
+    def in_scope(self, scheduler_name: str) -> bool:
+        """Whether only koord-scheduler may bind it.
+
+        A Pod that asks for plain `nvidia.com/gpu` and another scheduler was never translated (it is older than the
+        installation, or lives in an exempt namespace): it is not ours to stop.
+        """
+        return self.asks and (self.canonical or self.scheduler_name == scheduler_name)
+
+
+def read_pod_info(obj: Mapping[str, Any]) -> PodInfo | None:
+    """Read a Pod; None where it neither asks for devices nor says that it holds some."""
+    metadata = obj["metadata"]
+    spec = obj.get("spec") or {}
+    annotations = metadata.get("annotations") or {}
+    if not names_devices(spec) and DEVICE_ALLOCATED not in annotations:
+        return None
+    reading = read(obj)
+    try:
+        shares, annotation_problem = read_annotations(annotations), ""
+    except AnnotationError as error:
+        shares, annotation_problem = (), str(error)
+    return PodInfo(
+        uid=metadata["uid"],
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        node=spec.get("nodeName") or "",
+        finished=(obj.get("status") or {}).get("phase") in _FINISHED,
+        terminating=metadata.get("deletionTimestamp") is not None,
+        scheduler_name=spec.get("schedulerName") or "",
+        canonical=any(
+            DEVICE_RESOURCES[n][0] != NVIDIA_GPU for c in reading.containers for names in c.names for n in names
+        ),
+        request=PodRequest(()) if reading.problems else reading.request,
+        problem="; ".join(str(problem) for problem in reading.problems),
+        shares=shares,
+        annotation_problem=annotation_problem,
+    )
+
+
+def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Holding | None:
+    """Turn what a Pod's annotation says into a holding on a node's devices; None where it says nothing.
+
+    Koordinator may leave out ids (found by minor then) and one of ratio and memory, and truncates ratios where we
+    round up: what is accounted is the greater.
+    """
+    if not pod.shares:
+        return None
+    by_id = {device.id: device for device in devices}
+    by_minor = {(device.type, device.minor): device for device in devices}
+    shares = []
+    for share in pod.shares:
+        device = by_id.get(share.id) if share.id else by_minor.get((share.type, share.minor))
+        identity = share.id or (device.id if device else f"{share.type}-minor-{share.minor}")
+        amounts = _accounted(share, device) if device and share.type == TYPE_GPU else dict(share.amounts)
+        shares.append(Share(share.type, identity, share.minor, amounts, share.containers))
+    return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares))
+
+
+def _accounted(share: Share, device: Device) -> dict[str, int]:
+    total = device.capacity[GPU_MEMORY]
+    memory, ratio = share.amounts.get(GPU_MEMORY), share.amounts.get(GPU_MEMORY_RATIO)
+    if memory is None:
+        memory = total * (ratio or 0) // FULL
+    # A ratio's bytes are rounded down, so bytes that follow from the stated ratio need no more of it.
+    needed = -(-memory * FULL // total)
+    if ratio is None or memory > total * ratio // FULL:
+        ratio = max(needed, ratio or 0)
+    return {**share.amounts, GPU_MEMORY: memory, GPU_MEMORY_RATIO: ratio}

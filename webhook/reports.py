@@ -1,0 +1,101 @@
+"""What operators are told of: metrics, logs, and Events on the objects concerned."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.kube.resource import EVENTS
+from koordgate.metrics import Metrics
+from webhook.podinfo import PodInfo
+from webhook.reconcile import Kind
+
+_LOG: Final = logging.getLogger(__name__)
+_TOLD_AT_ONCE: Final = 100  # Events in one round; the metric counts them all
+
+
+class Reporter:
+    """Tells of differences between ledger and cluster, and of objects that cannot be read.
+
+    Args:
+        metrics: of this process.
+        kube: where Events are written; None offline.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, metrics: Metrics, kube: KubeClient | None, clock: Callable[[], int]) -> None:
+        self._metrics = metrics
+        self._kube = kube
+        self._clock = clock
+        self._told: set[str] = set()
+        self._bad: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def mended(self, kind: Kind) -> None:
+        """A difference between ledger and live Pods was mended."""
+        self._metrics.reconciled.labels(kind).inc()
+
+    def bound_around(self, pods: list[PodInfo]) -> None:
+        """These Pods ask for devices and were bound without an allocation: count them, and tell each once."""
+        self._metrics.unmanaged.set(len(pods))
+        new = [pod for pod in pods if pod.uid not in self._told]
+        self._told = {pod.uid for pod in pods if pod.uid in self._told} | {pod.uid for pod in new[:_TOLD_AT_ONCE]}
+        for pod in new[:_TOLD_AT_ONCE]:
+            message = (
+                f"bound to {pod.node} around koordgate, so it holds and sees no device; "
+                "delete it, and let its controller make another that koord-scheduler binds"
+            )
+            _LOG.warning("a Pod was bound around koordgate", extra={"pod": str(pod), "node": pod.node})
+            self._event(pod, "BoundWithoutDevices", message)
+
+    def bad_object(self, resource: str) -> Callable[[str, tuple[str, ...]], None]:
+        """Make the complaint function of one resource: object name, and what in it could not be read."""
+
+        def complain(name: str, problems: tuple[str, ...]) -> None:
+            if problems == self._bad.get((resource, name), ()):
+                return
+            if problems:
+                self._bad[resource, name] = problems
+                _LOG.warning("%s %s: %s", resource, name, "; ".join(problems))
+            else:
+                self._bad.pop((resource, name), None)
+            self._metrics.bad_objects.labels(resource).set(sum(key[0] == resource for key in self._bad))
+
+        return complain
+
+    def _event(self, pod: PodInfo, reason: str, message: str) -> None:
+        if self._kube is None:
+            return
+        task = asyncio.get_running_loop().create_task(self._write_event(self._kube, pod, reason, message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write_event(self, kube: KubeClient, pod: PodInfo, reason: str, message: str) -> None:
+        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        event: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{pod.name[:200]}.", "namespace": pod.namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "uid": pod.uid,
+            },
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "source": {"component": "koordgate"},
+            "reportingComponent": "koordgate",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await kube.create(EVENTS.path(namespace=pod.namespace), event)
+        except KubeError as error:
+            _LOG.warning("an Event could not be written: %s", error, extra={"pod": str(pod)})

@@ -1,0 +1,170 @@
+"""AdmissionReview (admission.k8s.io/v1), decoded and encoded; the only module that builds one.
+
+Handlers map a `Request` to a `Response` and never see HTTP. A bad question is `BadReviewError`, an HTTP 400 to the API
+server; a bad object is a `denied` response, a 4xx inside the review for its author; our own trouble is `errored`, a 5xx
+that the caller tries again.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+
+API_VERSION: Final = "admission.k8s.io/v1"
+_REASONS: Final = {
+    HTTPStatus.FORBIDDEN: "Forbidden",
+    HTTPStatus.CONFLICT: "Conflict",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalError",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
+    HTTPStatus.GATEWAY_TIMEOUT: "Timeout",
+}
+
+
+class BadReviewError(ValueError):
+    """A body that is no AdmissionReview of a version that we speak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the API server asks.
+
+    Attributes:
+        uid: of the review, to be answered.
+        operation: CREATE, UPDATE, ...
+        resource: plural name, "pods" or "bindings".
+        subresource: "" or "binding".
+        namespace: of the object.
+        name: of the object; may be empty where the server makes it.
+        username: who asks, as the API server authenticated them.
+        groups: of that user.
+        object: the new object.
+        old_object: the stored object on UPDATE, else empty.
+        dry_run: nothing may be recorded.
+    """
+
+    uid: str
+    operation: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
+    username: str
+    groups: tuple[str, ...]
+    object: Mapping[str, Any]
+    old_object: Mapping[str, Any]
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is answered.
+
+    Attributes:
+        allowed: whether the write goes on.
+        code: HTTP status inside the review, for refusals.
+        message: why not.
+        patch: JSON Patch operations.
+        warnings: shown to the author by kubectl.
+        audit: audit annotations.
+    """
+
+    allowed: bool
+    code: HTTPStatus = HTTPStatus.OK
+    message: str = ""
+    patch: Sequence[Mapping[str, Any]] = ()
+    warnings: Sequence[str] = ()
+    audit: Mapping[str, str] = field(default_factory=dict)
+
+
+def allowed(*, warnings: Sequence[str] = ()) -> Response:
+    """Let the write go on as it is."""
+    return Response(allowed=True, warnings=warnings)
+
+
+def patched(
+    operations: Sequence[Mapping[str, Any]], *, warnings: Sequence[str] = (), audit: Mapping[str, str] | None = None
+) -> Response:
+    """Let the write go on with these JSON Patch operations."""
+    return Response(allowed=True, patch=operations, warnings=warnings, audit=audit or {})
+
+
+def denied(message: str, code: HTTPStatus = HTTPStatus.FORBIDDEN) -> Response:
+    """Refuse: the author or the caller must change something, and the message says what."""
+    return Response(allowed=False, code=code, message=message)
+
+
+def errored(message: str, code: HTTPStatus = HTTPStatus.SERVICE_UNAVAILABLE) -> Response:
+    """Refuse for our own trouble; the caller tries again."""
+    return Response(allowed=False, code=code, message=message)
+
+
+def decode(body: bytes) -> Request:
+    """Read a review.
+
+    Raises:
+        BadReviewError: it is no JSON, no AdmissionReview, of another version, or lacks what a review must have.
+    """
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadReviewError(f"the body is no JSON: {error}") from error
+    if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
+        raise BadReviewError("the body is no AdmissionReview")
+    if review.get("apiVersion") != API_VERSION:
+        raise BadReviewError(f"AdmissionReview of {review.get('apiVersion')!r}; only {API_VERSION} is spoken")
+    request = review.get("request")
+    if not isinstance(request, dict) or not isinstance(request.get("uid"), str) or not request["uid"]:
+        raise BadReviewError("the AdmissionReview has no request with a uid")
+    user = _mapping(request, "userInfo")
+    groups = user.get("groups") or ()
+    return Request(
+        uid=request["uid"],
+        operation=_text(request, "operation"),
+        resource=_text(_mapping(request, "resource"), "resource"),
+        subresource=_text(request, "subResource"),
+        namespace=_text(request, "namespace"),
+        name=_text(request, "name"),
+        username=_text(user, "username"),
+        groups=tuple(group for group in groups if isinstance(group, str)),
+        object=_mapping(request, "object"),
+        old_object=_mapping(request, "oldObject"),
+        dry_run=request.get("dryRun") is True,
+    )
+
+
+def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = holder.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadReviewError(f"{key} of the AdmissionReview is no object")
+    return value
+
+
+def _text(holder: Mapping[str, Any], key: str) -> str:
+    value = holder.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadReviewError(f"{key} of the AdmissionReview is no text")
+    return value
+
+
+def encode(uid: str, response: Response) -> bytes:
+    """Write the answer to the review with this uid."""
+    answer: dict[str, Any] = {"uid": uid, "allowed": response.allowed}
+    if response.patch:
+        answer["patchType"] = "JSONPatch"
+        answer["patch"] = base64.b64encode(orjson.dumps(response.patch)).decode()
+    if response.warnings:
+        answer["warnings"] = list(response.warnings)
+    if response.audit:
+        answer["auditAnnotations"] = dict(response.audit)
+    if not response.allowed:
+        reason = _REASONS.get(response.code, response.code.phrase)
+        answer["status"] = {"code": int(response.code), "reason": reason, "message": response.message}
+    return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": answer})

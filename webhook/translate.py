@@ -1,0 +1,251 @@
+"""What admission changes in a Pod that asks for devices (pure): resources, schedulerName, environment, one annotation.
+
+Translating a translated Pod changes nothing.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.device import FULL
+from allocator.names import (
+    DEFAULT_SCHEDULER,
+    DEVICE_RESOURCES,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    NO_DEVICES,
+    ORIGINAL_REQUEST,
+    VISIBLE_DEVICES_ENV,
+    resource_name,
+    visible_devices,
+)
+from allocator.outcome import Problem
+from allocator.quantity import QuantityError, format_bytes, format_int, to_int
+from allocator.request import ContainerReading, DeviceAsk, PodReading, read_pod
+from webhook.patch import Operation, add, pointer, remove, replace, set_annotations
+
+MAPS: Final = ("requests", "limits")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How this installation translates.
+
+    Attributes:
+        domain: the domain that resource names are written in.
+        scheduler_name: what schedulerName becomes.
+    """
+
+    domain: str
+    scheduler_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The edits to one Pod.
+
+    Attributes:
+        reading: the Pod as it was read.
+        operations: JSON Patch; empty where nothing is asked or something is wrong.
+        warnings: for the author.
+        problems: why it cannot be translated.
+    """
+
+    reading: PodReading
+    operations: tuple[Operation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def read(pod: Mapping[str, Any]) -> PodReading:
+    """Read a Pod's asks, translated or not: memory that our own translation stated beside a ratio is no ask."""
+    return read_pod(pod.get("spec") or {}, _derived(_originals(pod)))
+
+
+def translate(pod: Mapping[str, Any], policy: Policy, memory_per_gpu: int | None) -> Translation:
+    """Translate a Pod.
+
+    Args:
+        pod: as submitted.
+        policy: of this installation.
+        memory_per_gpu: bytes, where every GPU that the Pod could land on has the same; it is then stated.
+    """
+    reading = read(pod)
+    if reading.problems:
+        return Translation(reading, problems=reading.problems)
+    if not reading.request:
+        return Translation(reading)
+    operations: list[Operation] = []
+    originals: dict[str, Any] = {}
+    warnings: list[str] = []
+    for container, spec in _walk(pod, reading):
+        changed = _translate_resources(container, spec, policy.domain, memory_per_gpu, operations)
+        if changed:
+            originals[container.name] = _original(container, spec)
+        _translate_env(container, spec, operations, warnings)
+    _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
+    if originals:
+        kept = {c.name: found for c in reading.containers if (found := _originals(pod).get(c.name))}
+        text = json.dumps({**kept, **originals}, separators=(",", ":"), sort_keys=True)
+        operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text})
+    return Translation(reading, tuple(operations), tuple(warnings))
+
+
+def _walk(pod: Mapping[str, Any], reading: PodReading) -> Iterator[tuple[ContainerReading, Mapping[str, Any]]]:
+    spec = pod["spec"]
+    specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return zip(reading.containers, specs, strict=True)
+
+
+def _originals(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the original-request annotation: container -> its device resources as written; {} where it is not ours."""
+    text = ((pod.get("metadata") or {}).get("annotations") or {}).get(ORIGINAL_REQUEST)
+    if text is None:
+        return {}
+    try:
+        originals = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return originals if isinstance(originals, dict) else {}
+
+
+def _derived(originals: Mapping[str, Any]) -> dict[str, bool]:
+    """Find the containers whose author stated no memory in bytes."""
+    return {name: not any(tail == GPU_MEMORY for tail in _tails(original)) for name, original in originals.items()}
+
+
+def _tails(original: object) -> Iterator[str]:
+    for resources in original.values() if isinstance(original, dict) else ():
+        for name in resources if isinstance(resources, dict) else ():
+            if name in DEVICE_RESOURCES:
+                yield DEVICE_RESOURCES[name][1]
+
+
+def _original(container: ContainerReading, spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Copy a container's device resources as its author wrote them."""
+    resources = spec["resources"]
+    return {
+        key: {
+            name: resources[key][name]
+            for name in names
+            if not (container.derived and DEVICE_RESOURCES[name][1] == GPU_MEMORY)
+        }
+        for key, names in zip(MAPS, container.names, strict=True)
+        if names
+    }
+
+
+def _translate_resources(
+    container: ContainerReading,
+    spec: Mapping[str, Any],
+    domain: str,
+    memory_per_gpu: int | None,
+    operations: list[Operation],
+) -> bool:
+    """Make a container's two maps say its ask in core, ratio and memory; tell whether anything changed."""
+    if container.request is None or container.limit is None:
+        return _remove_zero(container, operations)
+    resources = spec["resources"]
+    before = len(operations)
+    for key, ask, names in zip(MAPS, (container.request, container.limit), container.names, strict=True):
+        target = canonical(ask, domain, memory_per_gpu)
+        at = f"{container.pointer}/resources/{key}"
+        if resources.get(key) is None:
+            operations.append(add(at, target))
+            continue
+        present: Mapping[str, object] = resources[key]
+        operations.extend(remove(at + pointer(name)) for name in names if name not in target)
+        for name, text in target.items():
+            if name not in present or not _same(present[name], text):
+                operations.append(add(at + pointer(name), text))
+    return len(operations) > before
+
+
+def _remove_zero(container: ContainerReading, operations: list[Operation]) -> bool:
+    """Remove `nvidia.com/gpu: 0` from a container of a Pod that is ours by another container."""
+    for key, names in zip(MAPS, container.names, strict=True):
+        operations.extend(remove(f"{container.pointer}/resources/{key}" + pointer(name)) for name in names)
+    return any(container.names)
+
+
+def _same(present: object, wanted: str) -> bool:
+    try:
+        return to_int(present) == to_int(wanted)
+    except QuantityError:
+        return False
+
+
+def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[str, str]:
+    """Write an ask as core, memory ratio and memory; gpu.shared only where the number of cards would not follow."""
+    written: dict[str, str] = {}
+    if ask.core:
+        written[GPU_CORE] = format_int(ask.core * ask.count)
+    if ask.ratio is not None:
+        written[GPU_MEMORY_RATIO] = format_int(ask.ratio * ask.count)
+        if memory_per_gpu is not None:
+            written[GPU_MEMORY] = format_bytes(memory_per_gpu * ask.ratio // FULL * ask.count)
+    elif ask.memory is not None:
+        written[GPU_MEMORY] = format_bytes(ask.memory * ask.count)
+    whole = ask.core in {0, FULL} and ask.ratio in {None, FULL} and (ask.core or ask.ratio)
+    if ask.count > 1 and not whole:
+        written[GPU_SHARED] = format_int(ask.count)
+    return {resource_name(domain, tail): text for tail, text in sorted(written.items())}
+
+
+def wanted_env(container: ContainerReading) -> dict[str, Any]:
+    """Write the environment entry of a container: its own annotation's value, or `void` where it asks for nothing."""
+    if container.request is None:
+        return {"name": VISIBLE_DEVICES_ENV, "value": NO_DEVICES}
+    path = f"metadata.annotations['{visible_devices(container.name)}']"
+    return {"name": VISIBLE_DEVICES_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def is_wanted_env(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Compare an entry with ours; the API server adds `apiVersion: v1` to a fieldRef."""
+    if entry == wanted:
+        return True
+    reference = (entry.get("valueFrom") or {}).get("fieldRef") or {}
+    path = (wanted.get("valueFrom") or {}).get("fieldRef", {}).get("fieldPath")
+    return (
+        path is not None
+        and entry == {"name": VISIBLE_DEVICES_ENV, "valueFrom": {"fieldRef": reference}}
+        and reference == {"apiVersion": "v1", "fieldPath": path}
+    )
+
+
+def _translate_env(
+    container: ContainerReading, spec: Mapping[str, Any], operations: list[Operation], warnings: list[str]
+) -> None:
+    wanted = wanted_env(container)
+    env: Sequence[Mapping[str, Any]] = spec.get("env") or ()
+    at = f"{container.pointer}/env"
+    found = [index for index, entry in enumerate(env) if entry.get("name") == VISIBLE_DEVICES_ENV]
+    if len(found) == 1 and is_wanted_env(env[found[0]], wanted):
+        return
+    if spec.get("env") is None:
+        operations.append(add(at, [wanted]))
+    elif not found:
+        operations.append(add(f"{at}/0", wanted))  # first, so that later entries may refer to it
+    else:
+        operations.extend(remove(f"{at}/{index}") for index in reversed(found[1:]))
+        operations.append(replace(f"{at}/{found[0]}", wanted))
+        warnings.append(
+            f"{container.path}.env: {VISIBLE_DEVICES_ENV} was set by the author; koordgate decides which devices a "
+            "container sees and has replaced it"
+        )
+
+
+def _translate_scheduler(
+    pod: Mapping[str, Any], scheduler_name: str, operations: list[Operation], warnings: list[str]
+) -> None:
+    current = pod["spec"].get("schedulerName")
+    if current == scheduler_name:
+        return
+    operations.append(add("/spec/schedulerName", scheduler_name))
+    if current not in {None, "", DEFAULT_SCHEDULER}:
+        warnings.append(
+            f"spec.schedulerName: {current} replaced by {scheduler_name}, which alone binds Pods with devices"
+        )

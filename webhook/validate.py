@@ -1,0 +1,86 @@
+"""What admission refuses in a Pod (pure): what can never work, what is forged, and what was not translated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allocator.names import MIRROR_POD, ORIGINAL_REQUEST, VISIBLE_DEVICES_ENV, is_allocation_annotation
+from allocator.outcome import Problem
+from allocator.request import ContainerReading
+from webhook.review import Request
+from webhook.translate import is_wanted_env, read, wanted_env
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Who may write allocation annotations on a Pod that exists: exact usernames."""
+
+    usernames: frozenset[str]
+
+
+def is_mirror(pod: Mapping[str, Any], username: str, groups: tuple[str, ...]) -> bool:
+    """Tell whether a kubelet shows one of its static Pods: only that node's own identity may claim it."""
+    node = (pod.get("spec") or {}).get("nodeName")
+    claimed = MIRROR_POD in _annotations(pod)
+    return claimed and bool(node) and username == f"system:node:{node}" and "system:nodes" in groups
+
+
+def created(request: Request, scheduler_name: str) -> list[Problem]:
+    """Find what is wrong in a Pod to be created; mirror Pods are the caller's to let pass."""
+    pod = request.object
+    problems = _forged_at_birth(pod)
+    reading = read(pod)
+    problems.extend(reading.problems)
+    if reading.problems or not reading.request:
+        return problems
+    spec = pod["spec"]
+    if spec.get("nodeName"):
+        message = (
+            f"must be empty: the Pod asks for devices, and only {scheduler_name} gives them, as it binds; remove it"
+        )
+        problems.append(Problem("spec.nodeName", message))
+    if spec.get("schedulerName") != scheduler_name:
+        problems.append(_untranslated("spec.schedulerName", f"is not {scheduler_name}"))
+    specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    for container, container_spec in zip(reading.containers, specs, strict=True):
+        problems.extend(_container(container, container_spec))
+    return problems
+
+
+def _container(container: ContainerReading, spec: Mapping[str, Any]) -> list[Problem]:
+    env = [entry for entry in spec.get("env") or () if entry.get("name") == VISIBLE_DEVICES_ENV]
+    if len(env) == 1 and is_wanted_env(env[0], wanted_env(container)):
+        return []
+    return [_untranslated(f"{container.path}.env", f"does not hold koordgate's {VISIBLE_DEVICES_ENV}")]
+
+
+def _untranslated(path: str, what: str) -> Problem:
+    return Problem(
+        path,
+        f"{what}: koordgate's mutating webhook did not see this Pod, or another webhook changed it afterwards; "
+        "an administrator must look at the MutatingWebhookConfigurations",
+    )
+
+
+def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
+    message = "is written by koordgate when the Pod is bound; remove it"
+    return [
+        Problem(f"metadata.annotations[{key}]", message) for key in _annotations(pod) if is_allocation_annotation(key)
+    ]
+
+
+def updated(request: Request, writers: Writers) -> list[Problem]:
+    """Find allocation annotations that somebody without the right to adds, changes or removes."""
+    if request.username in writers.usernames:
+        return []
+    old, new = _annotations(request.old_object), _annotations(request.object)
+    message = "tells which devices the Pod holds; only the bind may write it, leave it as it is"
+    return [
+        Problem(f"metadata.annotations[{key}]", message)
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and (is_allocation_annotation(key) or key == ORIGINAL_REQUEST)
+    ]
+
+
+def _annotations(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    return (obj.get("metadata") or {}).get("annotations") or {}
