@@ -128,7 +128,7 @@ def held(*parts: Share) -> list[Holding]:
 
 
 def device_entry(
-    minor: int, memory: str = "80Gi", *, domain: str = "koordinator.sh", drop: Iterable[str] = (), **fields: Any
+    minor: int, memory: str = "80Gi", /, *, domain: str = "koordinator.sh", drop: Iterable[str] = (), **fields: Any
 ) -> dict[str, Any]:
     entry = {
         "type": "gpu",

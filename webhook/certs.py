@@ -220,7 +220,7 @@ class SecretSource(Source):
                 await self._write(secret, bundle)
             except (AlreadyExists, Conflict, NotFound):
                 continue  # another replica was first: what it wrote is as good
-            _LOG.info("%s: made a new %s: %s", self._title, step.name.lower(), reason)
+            _LOG.info("%s: made a new %s, because %s", self._title, step.name.lower(), reason)
             return _offer(bundle, now)
         raise KubeError(f"{self._title} was changed by others {_ATTEMPTS} times while it was being renewed")
 
@@ -232,7 +232,7 @@ class SecretSource(Source):
 
     def _judged(self, secret: Mapping[str, Any] | None, now: datetime) -> tuple[Bundle, Renewal]:
         if secret is None:
-            return _NONE, Renewal(Step.AUTHORITY, "there was no Secret")
+            return _NONE, Renewal(Step.AUTHORITY, "there was none")
         if _FOREIGN in (secret["metadata"].get("annotations") or {}):
             raise CertificateError(f"{self._title} is cert-manager's: mount it and set certificate.files")
         bundle = _bundle_in(secret.get("data") or {})

@@ -26,6 +26,7 @@ _USES: Final = (
     "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
     "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
 )  # fmt: skip
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.DOTALL)
 _UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.ExtensionNotFound)
 
@@ -112,13 +113,15 @@ def new_certificate(
     issuer = _certificate(authority.certificate, "authority certificate")
     issuer_key = _key(authority.key, "authority key")
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
-        raise CertificateError("authority key: not of an elliptic curve, so not one that we made")
+        raise CertificateError("the authority key is not of an elliptic curve, so not one that we made")
+    if now >= issuer.not_valid_after_utc:
+        raise CertificateError(f"the authority expired at {issuer.not_valid_after_utc:{_TIME}}")
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name((x509.NameAttribute(NameOID.COMMON_NAME, "koordgate"),))
     begin = now.replace(microsecond=0)
     certificate = (
         x509.CertificateBuilder(issuer.subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(max(begin - BACKDATED, issuer.not_valid_before_utc))
+        .not_valid_before(begin - BACKDATED)
         .not_valid_after(min(begin + timedelta(days=days), issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_uses("digital_signature"), critical=True)
@@ -170,7 +173,7 @@ def certificates_in(pem: bytes) -> tuple[bytes, ...]:
     """
     found = [_certificate(block, "authority certificate") for block in _BLOCK.findall(pem)]
     if not found:
-        raise CertificateError("authority certificate: no PEM certificate in it")
+        raise CertificateError("there is no PEM certificate in the authority file")
     return tuple(dict.fromkeys(_pem(certificate) for certificate in found))
 
 
@@ -217,12 +220,12 @@ def _untimely(certificate: x509.Certificate, now: datetime, what: str) -> str:
     """Why the moment is outside the first two thirds of a certificate's life."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begin:
-        return f"the {what} is valid from {begin:%Y-%m-%dT%H:%M:%SZ} only"
+        return f"the {what} is valid from {begin:{_TIME}} only"
     issued = _issued(certificate)
     if now >= end:
-        return f"the {what} expired at {end:%Y-%m-%dT%H:%M:%SZ}"
+        return f"the {what} expired at {end:{_TIME}}"
     if now >= issued + (end - issued) * 2 / 3:
-        return f"two thirds of the {what}'s life are over, it expires at {end:%Y-%m-%dT%H:%M:%SZ}"
+        return f"two thirds of the {what}'s life are over, it expires at {end:{_TIME}}"
     return ""
 
 
@@ -273,14 +276,14 @@ def _certificate(pem: bytes, what: str) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
     except _UNREADABLE as error:
-        raise CertificateError(f"{what}: {'is empty' if not pem.strip() else 'cannot be read'}") from error
+        raise CertificateError(f"the {what} {'is empty' if not pem.strip() else 'cannot be read'}") from error
 
 
 def _key(pem: bytes, what: str) -> PrivateKeyTypes:
     try:
         return serialization.load_pem_private_key(pem, password=None)
     except _UNREADABLE as error:
-        raise CertificateError(f"{what}: {'is empty' if not pem.strip() else 'cannot be read'}") from error
+        raise CertificateError(f"the {what} {'is empty' if not pem.strip() else 'cannot be read'}") from error
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -328,6 +328,10 @@ sandbox = "{images.PAUSE}"
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true # root without CAP_SYS_RESOURCE, as in some virtual machines
 netns_mounts_under_state_dir = true
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+Root = "{folder}/runc"
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{machine.cni_folder()}"]
 conf_dir = "{folder}/cni"

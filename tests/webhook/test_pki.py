@@ -97,6 +97,11 @@ def test_a_name_that_cannot_be_certified_is_refused(
         pki.new_certificate(BUNDLE.authority, dns_names, addresses, NOW, 30)
 
 
+def test_an_authority_that_has_expired_signs_nothing() -> None:
+    with pytest.raises(CertificateError, match="the authority expired at 2026-05-30T12:00:00Z"):
+        pki.new_certificate(BUNDLE.authority, NAMES, (), NOW + timedelta(days=90), 30)
+
+
 # --- when it is made anew
 
 CASES = {
@@ -129,18 +134,18 @@ CASES = {
         "two thirds of the authority's life are over",
     ),
     "at the authority's end": (BUNDLE, NOW + timedelta(days=90), Step.AUTHORITY, "the authority expired"),
-    "no certificate": (replace(BUNDLE, leaf=Pair(b"", b"")), NOW, Step.CERTIFICATE, "certificate: is empty"),
+    "no certificate": (replace(BUNDLE, leaf=Pair(b"", b"")), NOW, Step.CERTIFICATE, "the certificate is empty"),
     "a broken certificate": (
         replace(BUNDLE, leaf=Pair(BUNDLE.leaf.certificate[:99], BUNDLE.leaf.key)),
         NOW,
         Step.CERTIFICATE,
-        "certificate: cannot be read",
+        "the certificate cannot be read",
     ),
     "a broken key": (
         replace(BUNDLE, leaf=Pair(BUNDLE.leaf.certificate, b"?")),
         NOW,
         Step.CERTIFICATE,
-        "key: cannot be read",
+        "the key cannot be read",
     ),
     "another certificate's key": (
         replace(BUNDLE, leaf=Pair(BUNDLE.leaf.certificate, OTHER.leaf.key)),
@@ -154,12 +159,17 @@ CASES = {
         Step.CERTIFICATE,
         "not signed by the authority",
     ),
-    "no authority": (replace(BUNDLE, authority=Pair(b"", b"")), NOW, Step.AUTHORITY, "authority certificate: is empty"),
+    "no authority": (
+        replace(BUNDLE, authority=Pair(b"", b"")),
+        NOW,
+        Step.AUTHORITY,
+        "the authority certificate is empty",
+    ),
     "no authority key": (
         replace(BUNDLE, authority=Pair(BUNDLE.authority.certificate, b"")),
         NOW,
         Step.AUTHORITY,
-        "authority key: is empty",
+        "the authority key is empty",
     ),
     "another authority's key": (
         replace(BUNDLE, authority=Pair(BUNDLE.authority.certificate, OTHER.authority.key)),

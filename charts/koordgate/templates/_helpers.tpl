@@ -45,6 +45,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   | sortAlpha | toJson -}}
 {{- end }}
 
+{{/* A number as YAML 1.1 and 1.2 both read it: Helm itself would write 1000000 as 1e+06. */}}
+{{- define "koordgate.number" -}}
+{{- $number := float64 . -}}
+{{- if eq $number (floor $number) }}{{ int64 $number }}{{ else }}{{ printf "%f" $number }}{{ end -}}
+{{- end }}
+
 {{/* The one user whose Bindings allocate. */}}
 {{- define "koordgate.schedulerUsername" -}}
 {{- if .Values.scheduler.username -}}

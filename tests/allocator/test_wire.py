@@ -1,0 +1,608 @@
+"""Formats that stand in the cluster: exactly as others write and read them, and safe against anything else."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from allocator.device import Device
+from allocator.holdings import Holding, Share
+from allocator.names import DEVICE_ALLOCATED, DOMAINS, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, visible_devices
+from allocator.outcome import Refusal
+from allocator.place import place
+from allocator.wire.deviceallocated import AnnotationError, read_annotations, write_annotations
+from allocator.wire.deviceobject import read_device_object
+from allocator.wire.nodeallocation import RecordError, read_spec, write_spec
+from builders import GIB, device_entry, device_object, gpu, holding, node, part, share
+from machines import T4
+from strategies import device_lists, json_near, json_values, pod_requests
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+DEEP = "[" * 100_000
+
+
+# device-allocated and visible devices
+
+HALF = part(gpu(0, 32 * GIB, device_id="GPU-a"), 50, "main")
+
+WRITTEN: dict[str, tuple[list[Share], str, dict[str, str]]] = {
+    "half a card, seed document 1's domain": (
+        [HALF],
+        "kubernetes.io",
+        {
+            DEVICE_ALLOCATED: (
+                '{"gpu":[{"minor":0,"resources":{"kubernetes.io/gpu-core":"50","kubernetes.io/gpu-memory":"16Gi",'
+                '"kubernetes.io/gpu-memory-ratio":"50"},"id":"GPU-a"}]}'
+            ),
+            "visible-devices.koordgate.io/main": "GPU-a",
+        },
+    ),
+    "half a card, Koordinator's domain": (
+        [HALF],
+        "koordinator.sh",
+        {
+            DEVICE_ALLOCATED: (
+                '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"50","koordinator.sh/gpu-memory":"16Gi",'
+                '"koordinator.sh/gpu-memory-ratio":"50"},"id":"GPU-a"}]}'
+            ),
+            "visible-devices.koordgate.io/main": "GPU-a",
+        },
+    ),
+    "two cards in the order of minors, three containers": (
+        [part(gpu(10), 100, "a", "b"), part(gpu(2), 100, "b", "c")],
+        "koordinator.sh",
+        {
+            DEVICE_ALLOCATED: (
+                '{"gpu":[{"minor":2,"resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory":"80Gi",'
+                '"koordinator.sh/gpu-memory-ratio":"100"},"id":"GPU-2"},'
+                '{"minor":10,"resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory":"80Gi",'
+                '"koordinator.sh/gpu-memory-ratio":"100"},"id":"GPU-10"}]}'
+            ),
+            "visible-devices.koordgate.io/a": "GPU-10",
+            "visible-devices.koordgate.io/b": "GPU-2,GPU-10",
+            "visible-devices.koordgate.io/c": "GPU-2",
+        },
+    ),
+    "odd bytes stay exact": (
+        [share(gpu(0), "main", memory=8_589_934_591, ratio=10)],
+        "koordinator.sh",
+        {
+            DEVICE_ALLOCATED: (
+                '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"0","koordinator.sh/gpu-memory":"8589934591",'
+                '"koordinator.sh/gpu-memory-ratio":"10"},"id":"GPU-0"}]}'
+            ),
+            "visible-devices.koordgate.io/main": "GPU-0",
+        },
+    ),
+    "a share without an id, as Koordinator once wrote it": (
+        [Share("gpu", "", 3, {GPU_CORE: 100})],
+        "kubernetes.io",
+        {DEVICE_ALLOCATED: '{"gpu":[{"minor":3,"resources":{"kubernetes.io/gpu-core":"100"}}]}'},
+    ),
+    "nothing": ([], "koordinator.sh", {DEVICE_ALLOCATED: "{}"}),
+}
+
+
+@pytest.mark.parametrize(("shares", "domain", "annotations"), WRITTEN.values(), ids=WRITTEN)
+def test_an_allocation_is_written_as_koordinator_writes_it(
+    shares: list[Share], domain: str, annotations: dict[str, str]
+) -> None:
+    assert write_annotations(shares, domain) == annotations
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@given(device_lists(), pod_requests(), st.sampled_from(DOMAINS))
+def test_whatever_is_placed_reads_back_from_its_annotations(made: list[Device], of: Any, domain: str) -> None:
+    answer = place(of, node(*made))
+    if isinstance(answer, Refusal):
+        return
+    annotations = write_annotations(answer.shares, domain)
+    assert {k: v for k, v in annotations.items() if not isinstance(v, str)} == {}
+    # The annotations do not tell the order of containers: it comes back by name, which is the order in these Pods.
+    assert read_annotations(annotations) == answer.shares
+    told = {one.name: annotations[visible_devices(one.name)].split(",") for one in of.containers}
+    assert {name: len(set(ids)) for name, ids in told.items()} == {one.name: one.ask.count for one in of.containers}
+    assert len(annotations) == 1 + len(of.containers)
+
+
+READ: dict[str, tuple[dict[str, str], list[Share]]] = {
+    "no annotation": ({}, []),
+    "others' annotations": ({"a": "b", "scheduling.koordinator.sh/resource-status": "{"}, []),
+    "no devices": ({DEVICE_ALLOCATED: "{}"}, []),
+    "Koordinator's documented example, RDMA and virtual functions beside": (
+        {
+            DEVICE_ALLOCATED: (
+                '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"50","koordinator.sh/gpu-memory":"16Gi",'
+                '"koordinator.sh/gpu-memory-ratio":"50"},"id":"GPU-a"}],"rdma":[{"minor":1,"resources":'
+                '{"koordinator.sh/rdma":"1"},"id":"0000:1f:00.0","extension":{"vfs":[{"minor":1,"busID":"0000:1f:00.3"}]}}]}'
+            )
+        },
+        [Share("gpu", "GPU-a", 0, {GPU_CORE: 50, GPU_MEMORY: 16 * GIB, GPU_MEMORY_RATIO: 50})],
+    ),
+    "seed document 1's first draft, without ids": (
+        {
+            DEVICE_ALLOCATED: json.dumps({
+                "gpu": [
+                    {"minor": 0, "resources": {"kubernetes.io/gpu-core": 100, "kubernetes.io/gpu-memory": "16Gi"}},
+                    {"minor": 1, "resources": {"kubernetes.io/gpu-core": 100, "kubernetes.io/gpu-memory": "16Gi"}},
+                ]
+            })
+        },
+        [Share("gpu", "", minor, {GPU_CORE: 100, GPU_MEMORY: 16 * GIB}) for minor in (0, 1)],
+    ),
+    "null resources": (
+        {DEVICE_ALLOCATED: '{"gpu":[{"minor":0,"resources":null,"id":"GPU-a"}]}'},
+        [Share("gpu", "GPU-a", 0, {})],
+    ),
+    "resources that we do not count": (
+        {DEVICE_ALLOCATED: '{"gpu":[{"minor":0,"resources":{"huawei.com/npu-core":"4","cpu":"x"},"id":"GPU-a"}]}'},
+        [Share("gpu", "GPU-a", 0, {})],
+    ),
+    "a type that we do not know": ({DEVICE_ALLOCATED: '{"xpu":[{"minor":"?"}],"gpu":[]}'}, []),
+    "who sees it": (
+        {
+            DEVICE_ALLOCATED: '{"gpu":[{"minor":0,"id":"GPU-a"},{"minor":1,"id":"GPU-b"}]}',
+            "visible-devices.koordgate.io/z": "GPU-b,GPU-a",
+            "visible-devices.koordgate.io/a": "GPU-a",
+            "visible-devices.koordgate.io/none": "void",
+        },
+        [Share("gpu", "GPU-a", 0, {}, ("a", "z")), Share("gpu", "GPU-b", 1, {}, ("z",))],
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "shares"), READ.values(), ids=READ)
+def test_an_allocation_of_others_is_read(annotations: dict[str, str], shares: list[Share]) -> None:
+    assert read_annotations(annotations) == tuple(shares)
+
+
+MALFORMED: dict[str, str] = {
+    "empty": "",
+    "no JSON": "{",
+    "a number": "1",
+    "null": "null",
+    "a list": "[]",
+    "nested without end": DEEP,
+    "objects nested without end": '{"gpu":' * 100_000,
+    "a number that Python would not read": '{"gpu":[{"minor":' + "9" * 10_000 + "}]}",
+    "entries that are text": '{"gpu":"GPU-a"}',
+    "entries that are empty text": '{"gpu":""}',
+    "entries that are an object": '{"gpu":{}}',
+    "entries that are null": '{"gpu":null}',
+    "entries that are a number": '{"gpu":1}',
+    "an entry that is text": '{"gpu":["GPU-a"]}',
+    "an entry that is null": '{"gpu":[null]}',
+    "no minor": '{"gpu":[{"id":"GPU-a"}]}',
+    "a minor that is text": '{"gpu":[{"minor":"0","id":"GPU-a"}]}',
+    "a minor that is true": '{"gpu":[{"minor":true,"id":"GPU-a"}]}',
+    "a minor that is a fraction": '{"gpu":[{"minor":0.5,"id":"GPU-a"}]}',
+    "a minor that is not a number": '{"gpu":[{"minor":NaN,"id":"GPU-a"}]}',
+    "resources that are a list": '{"gpu":[{"minor":0,"resources":["koordinator.sh/gpu-core"],"id":"GPU-a"}]}',
+    "a negative amount": '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"-5"},"id":"GPU-a"}]}',
+    "an amount that is no quantity": '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"many"},"id":"GPU-a"}]}',
+    "an amount that is not a number": '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":NaN},"id":"GPU-a"}]}',
+    "an amount that is a list": '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":[]},"id":"GPU-a"}]}',
+    "one card twice": '{"gpu":[{"minor":0,"id":"GPU-a"},{"minor":1,"id":"GPU-a"}]}',
+    "one minor twice, without ids": '{"gpu":[{"minor":0},{"minor":0}]}',
+}
+
+
+@pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
+def test_an_allocation_that_is_not_of_the_format_is_refused_by_name(text: str) -> None:
+    with pytest.raises(AnnotationError, match="^scheduling.koordinator.sh/device-allocated: ") as refusal:
+        read_annotations({DEVICE_ALLOCATED: text})
+    assert len(str(refusal.value)) < 500
+
+
+ALLOCATION_KEYS = ["gpu", "rdma", "minor", "id", "resources", "koordinator.sh/gpu-core", "kubernetes.io/gpu-memory"]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@given(
+    (json_values() | json_near(ALLOCATION_KEYS, [0, 1, "50", "16Gi", "GPU-a", []])).map(json.dumps) | st.text(max_size=40),
+    st.text(max_size=20),
+)
+def test_any_text_is_an_allocation_or_refused(text: str, seen: str) -> None:
+    try:
+        shares = read_annotations({DEVICE_ALLOCATED: text, visible_devices("a"): seen})
+    except AnnotationError:
+        return
+    assert all(amount >= 0 for one in shares for amount in one.amounts.values())
+
+
+# Device objects
+
+SEED = {
+    "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+    "kind": "Device",
+    "metadata": {
+        "name": "node-1",
+        "annotations": {
+            "node.koordinator.sh/gpu-checkpoints": json.dumps([
+                {
+                    "podUID": "fa8983dc-bb76-4eeb-8dcc-556fbd44d7ce",
+                    "containerName": "cuda-container",
+                    "resourceName": "nvidia.com/gpu",
+                    "deviceIDs": ["GPU-36b27e44-b086-46f7-f2dc-73c36dc65991"],
+                }
+            ])
+        },
+    },
+    "spec": {
+        "devices": [
+            {
+                "health": True,
+                "id": f"GPU-{uuid}",
+                "minor": minor,
+                "resources": {
+                    "kubernetes.io/gpu-core": "100",
+                    "kubernetes.io/gpu-memory": "15472384Ki",
+                    "kubernetes.io/gpu-memory-ratio": "100",
+                },
+                "type": "gpu",
+            }
+            for minor, uuid in enumerate((
+                "98583a5c-c155-9cf6-f955-03c189d3dbfb",
+                "7f6410b9-bdf7-f9a5-de09-aa5ec31a7124",
+            ))
+        ]
+    },
+    "status": {},
+}
+
+
+def test_the_device_object_of_seed_document_1_is_read() -> None:
+    told = read_device_object(SEED)
+    assert told.node == "node-1"
+    assert told.problems == ()
+    assert told.kubelet_held == {"GPU-36b27e44-b086-46f7-f2dc-73c36dc65991"}
+    assert told.devices == (
+        gpu(0, T4, device_id="GPU-98583a5c-c155-9cf6-f955-03c189d3dbfb"),
+        gpu(1, T4, device_id="GPU-7f6410b9-bdf7-f9a5-de09-aa5ec31a7124"),
+    )
+
+
+def test_todays_device_object_is_read_with_topology_and_labels() -> None:
+    entry = device_entry(
+        3,
+        "85899345920",
+        labels={"node.koordinator.sh/gpu-model": "NVIDIA-H100", "rack": "r1"},
+        topology={"socketID": 0, "nodeID": 1, "pcieID": "pci0000:3a", "busID": "0000:3b:00.0"},
+        moduleID=3,
+        vfGroups=[],
+        conditions=[],
+    )
+    told = read_device_object(device_object(entry))
+    assert told.problems == ()
+    labels = {"node.koordinator.sh/gpu-model": "NVIDIA-H100", "rack": "r1"}
+    assert told.devices == (gpu(3, numa_node=1, pcie="pci0000:3a", model="NVIDIA-H100", labels=labels),)
+
+
+# (an entry, the device that it is)
+
+ENTRIES: dict[str, tuple[dict[str, Any], Device]] = {
+    "today's domain": (device_entry(0), gpu(0)),
+    "seed document 1's domain": (device_entry(0, domain="kubernetes.io"), gpu(0)),
+    "the draft's field names": (
+        {
+            "uuid": "GPU-1",
+            "minor": 1,
+            "deviceType": "gpu",
+            "health": True,
+            "resource": {"kubernetes.io/gpu-core": 100, "kubernetes.io/gpu-memory": 80 * GIB},
+        },
+        gpu(1),
+    ),
+    "minor 0 is left out by Go": (device_entry(0, drop=["minor"]), gpu(0)),
+    "ill health is left out by Go": (device_entry(0, drop=["health"]), gpu(0, healthy=False)),
+    "unhealthy": (device_entry(0, health=False), gpu(0, healthy=False)),
+    "health must be true, no less": (device_entry(0, health="true"), gpu(0, healthy=False)),
+    "core and ratio are 100 where left out": (
+        device_entry(0, resources={"koordinator.sh/gpu-memory": "80Gi"}),
+        gpu(0),
+    ),
+    "a NUMA node that is not known": (device_entry(0, topology={"nodeID": -1, "pcieID": ""}), gpu(0)),
+    "a topology of null": (device_entry(0, topology=None, labels=None), gpu(0)),
+    "a topology of other types": (device_entry(0, topology={"nodeID": True, "pcieID": [1]}), gpu(0)),
+    "resources that we do not know": (
+        device_entry(
+            0,
+            resources={"koordinator.sh/gpu-memory": "80Gi", "huawei.com/npu-core": "20", "koordinator.sh/rdma": "100"},
+        ),
+        gpu(0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("entry", "device"), ENTRIES.values(), ids=ENTRIES)
+def test_an_entry_of_a_device_object_is_a_device(entry: dict[str, Any], device: Device) -> None:
+    told = read_device_object(device_object(entry))
+    assert (told.devices, told.problems) == ((device,), ())
+
+
+SKIPPED: dict[str, tuple[Any, str]] = {
+    "null": (None, "'NoneType' object has no attribute 'get'"),
+    "text": ("GPU-1", "'str' object has no attribute 'get'"),
+    "a list": ([], "'list' object has no attribute 'get'"),
+    "no type": (device_entry(1, drop=["type"]), "no type"),
+    "a type that is no text": (device_entry(1, type=[1]), "no type"),
+    "no id": (device_entry(1, drop=["id"]), "no id; a GPU's id is its UUID"),
+    "an empty id": (device_entry(1, id=""), "no id"),
+    "an id that is no text": (device_entry(1, id=7), "no id"),
+    "a negative minor": (device_entry(1, minor=-1), "minor -1 is not 0 or more"),
+    "a minor that is text": (device_entry(1, minor="1"), "minor '1' is not 0 or more"),
+    "a minor that is true": (device_entry(1, minor=True), "minor True is not 0 or more"),
+    "a minor that is null": (device_entry(1, minor=None), "minor None is not 0 or more"),
+    "no resources": (device_entry(1, drop=["resources"]), "no gpu-memory; a share of it cannot be counted"),
+    "no memory": (device_entry(1, "0"), "no gpu-memory; a share of it cannot be counted"),
+    "negative memory": (device_entry(1, "-1Gi"), "'-1Gi' is negative"),
+    "memory in GB": (device_entry(1, "32GB"), "'32GB' is not a Kubernetes quantity"),
+    "resources that are a list": (device_entry(1, resources=[1]), "'list' object has no attribute 'items'"),
+    "more than a whole card": (
+        device_entry(1, resources={"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory": 1}),
+        "gpu-core or gpu-memory-ratio above 100, which is a whole device",
+    ),
+    "a topology that is text": (device_entry(1, topology="x"), "'str' object has no attribute 'get'"),
+    "labels that are a list": (device_entry(1, labels=["x"]), "'list' object has no attribute 'items'"),
+    "the id of another": (device_entry(1, id="GPU-0"), "id GPU-0 or minor 1 stands twice"),
+    "the minor of another": (device_entry(0, id="GPU-1"), "id GPU-1 or minor 0 stands twice"),
+}
+
+
+@pytest.mark.parametrize(("entry", "problem"), SKIPPED.values(), ids=SKIPPED)
+def test_an_entry_that_makes_no_sense_is_left_out_and_named(entry: Any, problem: str) -> None:
+    told = read_device_object(device_object(device_entry(0), entry, device_entry(2)))
+    assert told.devices == (gpu(0), gpu(2))
+    assert len(told.problems) == 1
+    assert told.problems[0].startswith("spec.devices[1]: ")
+    assert told.problems[0].endswith("; left out")
+    assert problem in told.problems[0]
+
+
+def test_a_type_that_is_not_allocated_is_no_problem() -> None:
+    told = read_device_object(device_object(device_entry(0, type="rdma"), device_entry(0)))
+    assert (told.devices, told.problems) == ((gpu(0),), ())
+
+
+def test_devices_come_in_the_order_of_their_minors() -> None:
+    told = read_device_object(device_object(*(device_entry(minor) for minor in (10, 2, 0))))
+    assert [device.minor for device in told.devices] == [0, 2, 10]
+
+
+def test_the_model_of_the_object_holds_for_devices_without_one() -> None:
+    obj = device_object(device_entry(0), device_entry(1, labels={"node.koordinator.sh/gpu-model": "L4"}))
+    obj["metadata"]["labels"] = {"node.koordinator.sh/gpu-model": "T4"}
+    assert [device.model for device in read_device_object(obj).devices] == ["T4", "L4"]
+
+
+NOTHING: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "an empty object": ({}, []),
+    "nulls": ({"metadata": None, "spec": None}, []),
+    "no devices": ({"metadata": {"name": "n"}, "spec": {"devices": None}}, []),
+    "a spec of text": ({"spec": "x"}, ["spec: not an object; left out"]),
+    "a spec of a list": ({"spec": [1]}, ["spec: not an object; left out"]),
+    "devices that are an object": ({"spec": {"devices": {"0": {}}}}, ["spec.devices: not a list; no device is read"]),
+    "metadata of text": ({"metadata": "x"}, ["metadata: not an object; left out"]),
+    "labels of a list": ({"metadata": {"labels": [1]}}, ["metadata.labels: not an object; left out"]),
+    "annotations of text": ({"metadata": {"annotations": "x"}}, ["metadata.annotations: not an object; left out"]),
+}
+
+
+@pytest.mark.parametrize(("obj", "problems"), NOTHING.values(), ids=NOTHING)
+def test_an_object_without_devices_is_a_node_without_devices(obj: dict[str, Any], problems: list[str]) -> None:
+    told = read_device_object(obj)
+    assert (told.devices, told.kubelet_held, list(told.problems)) == ((), frozenset(), problems)
+
+
+CHECKPOINTS: dict[str, tuple[dict[str, str], set[str], int]] = {
+    "today's name": ({"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":["GPU-0","GPU-1"]}]'}, {"GPU-0", "GPU-1"}, 0),
+    "both names": (
+        {
+            "node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":["GPU-0"]}]',
+            "node.koordinator.sh/gpu-checkpoints": '[{"deviceIDs":["GPU-1"]},{"deviceIDs":["GPU-0"]}]',
+        },
+        {"GPU-0", "GPU-1"},
+        0,
+    ),
+    "none": ({"node.koordinator.sh/devices-checkpoints": "[]"}, set(), 0),
+    "null": ({"node.koordinator.sh/devices-checkpoints": "null"}, set(), 0),
+    "null ids": ({"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":null},{}]'}, set(), 0),
+    "empty": ({"node.koordinator.sh/devices-checkpoints": ""}, set(), 1),
+    "no JSON": ({"node.koordinator.sh/devices-checkpoints": "["}, set(), 1),
+    "nested without end": ({"node.koordinator.sh/devices-checkpoints": DEEP}, set(), 1),
+    "a number": ({"node.koordinator.sh/devices-checkpoints": "5"}, set(), 1),
+    "an object": ({"node.koordinator.sh/devices-checkpoints": '{"a":1}'}, set(), 1),
+    "ids that are text": ({"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":"GPU-0"}]'}, set(), 1),
+    "ids by NUMA node": ({"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":{"0":["GPU-0"]}}]'}, set(), 1),
+    "what comes before the mistake counts": (
+        {"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":["GPU-0"]},7]'},
+        {"GPU-0"},
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "ids", "problems"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_what_the_kubelet_gave_away_is_read(annotations: dict[str, str], ids: set[str], problems: int) -> None:
+    told = read_device_object(device_object(device_entry(0), annotations=annotations))
+    assert told.kubelet_held == ids
+    assert len(told.problems) == problems
+    assert told.devices == (gpu(0),)
+
+
+ENTRY_KEYS = ["type", "id", "minor", "health", "resources", "topology", "labels", "nodeID", "koordinator.sh/gpu-memory"]
+OBJECT_KEYS = ["metadata", "spec", "devices", "annotations", "labels", "name", "node.koordinator.sh/gpu-checkpoints"]
+ENTRY_LEAVES = ["gpu", "GPU-0", 0, 1, "8Gi", True, "[]", {"koordinator.sh/gpu-memory": "8Gi"}, 10**5000]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@given(
+    st.dictionaries(
+        st.sampled_from(OBJECT_KEYS), json_values() | json_near([*OBJECT_KEYS, *ENTRY_KEYS], ENTRY_LEAVES), max_size=3
+    )
+)
+def test_any_object_is_read_as_a_device_object(obj: dict[str, Any]) -> None:
+    told = read_device_object(obj)
+    assert isinstance(told.node, str)
+    assert all(isinstance(problem, str) for problem in told.problems)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(ENTRY_KEYS), st.sampled_from(ENTRY_LEAVES) | json_values(), max_size=6)
+        | st.builds(
+            lambda entry, key, value: {**entry, key: value},
+            st.builds(device_entry, st.integers(0, 3)),
+            st.sampled_from(ENTRY_KEYS),
+            st.sampled_from(ENTRY_LEAVES) | json_values(),
+        ),
+        max_size=4,
+    )
+)
+def test_every_device_that_is_read_can_be_allocated_on(entries: list[Any]) -> None:
+    told = read_device_object(device_object(*entries))
+    on = node(*told.devices)
+    on.check_invariants()
+    for device in told.devices:
+        assert set(device.capacity) == {GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO}
+        assert device.capacity[GPU_MEMORY] > 0
+        assert all(0 <= device.capacity[tail] <= 100 for tail in (GPU_CORE, GPU_MEMORY_RATIO))
+        assert isinstance(device.pcie, str | None)
+        assert isinstance(device.numa_node, int | None)
+        assert all(isinstance(text, str) for pair in device.labels.items() for text in pair)
+        assert isinstance(hash((device.id, device.minor, device.model)), int)
+    assert len(told.devices) + len(told.problems) <= len(entries) + 1
+
+
+# NodeAllocation
+
+TWO = [
+    holding("uid-b", part(gpu(0), 50, "a", "b"), part(gpu(1), 50, "b"), since=1_700_000_000),
+    holding("uid-a", share(gpu(2), "main", memory=1, ratio=1), since=0),
+]
+
+
+def test_a_node_allocation_is_written_sorted_by_uid() -> None:
+    assert write_spec(TWO[:1]) == {
+        "allocations": [
+            {
+                "uid": "uid-b",
+                "namespace": "default",
+                "name": "pod-uid-b",
+                "since": "2023-11-14T22:13:20Z",
+                "devices": [
+                    {
+                        "type": "gpu",
+                        "id": f"GPU-{minor}",
+                        "minor": minor,
+                        "amounts": {"gpu-core": 50, "gpu-memory": 40 * GIB, "gpu-memory-ratio": 50},
+                        "containers": containers,
+                    }
+                    for minor, containers in ((0, ["a", "b"]), (1, ["b"]))
+                ],
+            }
+        ]
+    }
+    assert [entry["uid"] for entry in write_spec(TWO)["allocations"]] == ["uid-a", "uid-b"]
+    assert write_spec([]) == {"allocations": []}
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@given(
+    device_lists(),
+    st.lists(st.tuples(pod_requests(2, 3), st.integers(0, 4_000_000_000), st.text(max_size=5)), max_size=5),
+)
+@example([], [])
+def test_a_node_allocation_reads_back_the_same(made: list[Device], asked: list[Any]) -> None:
+    on = node(*made)
+    for index, (of, since, name) in enumerate(asked):
+        answer = place(of, on)
+        if not isinstance(answer, Refusal):
+            on = on.with_holding(Holding(f"uid-{index}", name, name, since, answer.shares))
+    spec = write_spec(on.holdings.values())
+    through_json = json.loads(json.dumps(spec))
+    assert through_json == spec
+    assert read_spec({"metadata": {"name": "node-1"}, "spec": through_json}) == on.holdings
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [{}, {"spec": None}, {"spec": {}}, {"spec": {"allocations": None}}, {"spec": {"allocations": []}}],
+    ids=["empty", "null spec", "empty spec", "null allocations", "no allocations"],
+)
+def test_a_node_allocation_without_allocations_holds_nothing(obj: dict[str, Any]) -> None:
+    assert read_spec(obj) == {}
+
+
+def record(**changed: Any) -> dict[str, Any]:
+    [entry] = write_spec([holding("uid-1", part(gpu(0), 50, "a"))])["allocations"]
+    return {**entry, **changed}
+
+
+def record_device(**changed: Any) -> dict[str, Any]:
+    return record(devices=[{**record()["devices"][0], **changed}])
+
+
+RECORDS: dict[str, Any] = {
+    "null": None,
+    "text": "uid-1",
+    "an empty object": {},
+    "no uid": {key: value for key, value in record().items() if key != "uid"},
+    "no time": {key: value for key, value in record().items() if key != "since"},
+    "no devices": {key: value for key, value in record().items() if key != "devices"},
+    "a time that is a number": record(since=1_700_000_000),
+    "a time in another form": record(since="2023-11-14 22:13:20"),
+    "devices that are null": record(devices=None),
+    "devices that are text": record(devices="GPU-0"),
+    "a device that is null": record(devices=[None]),
+    "a device without amounts": record_device(amounts=None),
+    "a device with amounts in a list": record_device(amounts=[50]),
+    "a minor that is text": record_device(minor="first"),
+    "a minor that is a fraction": record_device(minor=0.5),
+    "an amount that is a fraction": record_device(amounts={"gpu-core": 50.9}),
+    "an amount that is infinite": record_device(amounts={"gpu-core": float("inf")}),
+    "an amount that is true": record_device(amounts={"gpu-core": True}),
+    "an amount that is text": record_device(amounts={"gpu-core": "50"}),
+    "a negative amount": record_device(amounts={"gpu-core": -50}),
+    "containers that are a number": record_device(containers=5),
+}
+
+
+@pytest.mark.parametrize("entry", RECORDS.values(), ids=RECORDS)
+def test_a_record_that_is_not_of_the_format_stops_the_node(entry: Any) -> None:
+    obj = {"metadata": {"name": "node-1"}, "spec": {"allocations": [record(uid="uid-0"), entry]}}
+    with pytest.raises(RecordError, match=r"^NodeAllocation node-1: .*an administrator must mend or delete it$"):
+        read_spec(obj)
+
+
+def test_a_pod_that_stands_twice_stops_the_node() -> None:
+    with pytest.raises(RecordError, match="^NodeAllocation node-1: one Pod stands in it twice"):
+        read_spec({"metadata": {"name": "node-1"}, "spec": {"allocations": [record(), record()]}})
+
+
+RECORD_KEYS = ["allocations", "uid", "namespace", "name", "since", "devices", "type", "id", "minor", "amounts"]
+RECORD_LEAVES = ["uid-1", "2023-11-14T22:13:20Z", 0, 50, [], {"gpu-core": 50}, record(), record()["devices"]]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@given(
+    st.fixed_dictionaries(
+        {"spec": json_values() | json_near(RECORD_KEYS, RECORD_LEAVES)}, optional={"metadata": json_values()}
+    )
+    | st.dictionaries(st.sampled_from(RECORD_KEYS), json_values(), max_size=6).map(
+        lambda changed: {"spec": {"allocations": [record(**changed)]}}
+    )
+    | st.dictionaries(st.sampled_from(RECORD_KEYS), json_values(), max_size=6).map(
+        lambda changed: {"spec": {"allocations": [record_device(**changed)]}}
+    )
+)
+def test_any_object_is_a_node_allocation_or_refused(obj: dict[str, Any]) -> None:
+    try:
+        told = read_spec(obj)
+    except RecordError:
+        return
+    assert all(uid == owner.uid for uid, owner in told.items())
+    assert all(a >= 0 for owner in told.values() for one in owner.shares for a in one.amounts.values())

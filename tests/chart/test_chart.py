@@ -1,0 +1,711 @@
+"""What the Helm chart renders."""
+
+import base64
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from allocator import names
+from allocator.holdings import Holding, Share
+from allocator.wire import nodeallocation
+from koordgate import settings
+from koordgate.localplane.admin import JsonObject
+from koordgate.localplane.binaries import Binaries
+from koordgate.localplane.chart import ChartError, find, settings_text
+
+Render = Callable[..., list[JsonObject]]
+
+MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+KOORDINATOR = "system:serviceaccount:koordinator-system:koord-scheduler"
+EVERYTHING = {
+    "networkPolicy": {"enabled": True},
+    "scheduler": {"replicas": 2},
+    "podLabels": {"team": "ml"},
+    "podAnnotations": {"note": "x"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"role": "system"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+}
+CLUSTER_SCOPED = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    MUTATING,
+    VALIDATING,
+}
+
+
+def webhooks(objects: list[JsonObject]) -> dict[str, JsonObject]:
+    """All webhooks by name, without the common end of their names."""
+    listed = [hook for kind in (MUTATING, VALIDATING) for hook in find(objects, kind, "koordgate")["webhooks"]]
+    by_name = {hook["name"].removesuffix(".koordgate.io"): hook for hook in listed}
+    assert len(by_name) == len(listed)
+    return by_name
+
+
+def condition(hook: JsonObject, name: str) -> str:
+    (found,) = (item["expression"] for item in hook["matchConditions"] if item["name"] == name)
+    return str(found)
+
+
+def scheduler_config(objects: list[JsonObject]) -> JsonObject:
+    config: JsonObject = yaml.safe_load(find(objects, "ConfigMap", "koord-scheduler")["data"]["config.yaml"])
+    return config
+
+
+def pods(objects: list[JsonObject]) -> dict[str, JsonObject]:
+    return {item["metadata"]["name"]: item["spec"]["template"] for item in objects if item["kind"] == "Deployment"}
+
+
+def rules(objects: list[JsonObject]) -> Iterator[JsonObject]:
+    for item in objects:
+        if item["kind"] in {"Role", "ClusterRole"}:
+            yield from item["rules"]
+
+
+# Objects
+
+
+def test_the_default_values_render_exactly_these_objects(objects: list[JsonObject]) -> None:
+    assert sorted((item["kind"], item["metadata"]["name"]) for item in objects) == [
+        ("ClusterRole", "koordgate"),
+        ("ClusterRoleBinding", "koord-scheduler"),
+        ("ClusterRoleBinding", "koord-scheduler-volumes"),
+        ("ClusterRoleBinding", "koordgate"),
+        ("ConfigMap", "koord-scheduler"),
+        ("ConfigMap", "koordgate"),
+        ("CustomResourceDefinition", "devices.scheduling.koordinator.sh"),
+        ("CustomResourceDefinition", "nodeallocations.koordgate.io"),
+        ("Deployment", "koord-scheduler"),
+        ("Deployment", "koordgate"),
+        (MUTATING, "koordgate"),
+        ("PodDisruptionBudget", "koordgate"),
+        ("Role", "koord-scheduler"),
+        ("Role", "koordgate"),
+        ("RoleBinding", "koord-scheduler"),
+        ("RoleBinding", "koord-scheduler-authentication-reader"),
+        ("RoleBinding", "koordgate"),
+        ("Service", "koordgate"),
+        ("ServiceAccount", "koord-scheduler"),
+        ("ServiceAccount", "koordgate"),
+        (VALIDATING, "koordgate"),
+    ]
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["default", "everything"])
+def test_every_object_is_labelled_placed_and_its_own(render: Render, values: dict[str, Any]) -> None:
+    rendered = render(values, "team-gate")
+
+    for item in rendered:
+        metadata = item["metadata"]
+        assert metadata["labels"]["app.kubernetes.io/part-of"] == "koordgate"
+        namespace = {True: None, False: "team-gate"}[item["kind"] in CLUSTER_SCOPED]
+        if metadata["name"] == "koord-scheduler-authentication-reader":
+            namespace = "kube-system"
+        assert metadata.get("namespace") == namespace, metadata
+    count = Counter((item["kind"], item["metadata"]["name"]) for item in rendered)
+    assert set(count.values()) == {1}
+
+
+def test_helm_lints_it_strictly(binaries: Binaries, chart_folder: Path) -> None:
+    argv = [str(binaries["helm"]), "lint", "--strict", "--kube-version", "1.36.3", str(chart_folder)]
+
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_old_cluster_is_refused_because_it_drops_match_conditions(chart_folder: Path) -> None:
+    chart = yaml.safe_load((chart_folder / "Chart.yaml").read_text())
+
+    assert chart["kubeVersion"] == ">=1.31.0-0"
+
+
+def test_every_value_is_described_in_the_readme(chart_folder: Path) -> None:
+    readme = (chart_folder / "README.md").read_text()
+    values = yaml.safe_load((chart_folder / "values.yaml").read_text())
+
+    whole = {"image", "resources"}  # described in one line each
+    for key, value in values.items():
+        below = [f"{key}.{name}" for name in value] if isinstance(value, dict) and key not in whole else []
+        for name in below or [key]:
+            assert f"`{name}`" in readme, name
+
+
+# The webhook's settings
+
+
+def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: list[JsonObject]) -> None:
+    text = settings_text(objects)
+
+    read = settings.parse(text)
+
+    assert read == settings.parse(
+        "certificate: {dnsNames: [koordgate, koordgate.koordgate-system, koordgate.koordgate-system.svc,"
+        " koordgate.koordgate-system.svc.cluster.local]}"
+    )
+    written = yaml.safe_load(text)
+    assert set(written) == {
+        "domain",
+        "stateMemory",
+        "logLevel",
+        "scheduler",
+        "identity",
+        "serve",
+        "certificate",
+        "ledger",
+    }
+    assert set(written["serve"]) == {"host", "port", "bodyLimitBytes", "deadlineSeconds", "shutdownDelaySeconds"}
+
+
+def test_every_value_reaches_the_settings(render: Render) -> None:
+    rendered = render(
+        {
+            "domain": "koordinator.sh",
+            "stateMemory": False,
+            "logLevel": "debug",
+            "webhook": {
+                "host": "::",
+                "port": 8443,
+                "bodyLimitBytes": 123456789,
+                "deadlineSeconds": 2.5,
+                "shutdownDelaySeconds": 0,
+            },
+            "certificate": {"authorityDays": 1000000, "certificateDays": 0.5, "extraDNSNames": ["gate.example.com"]},
+            "ledger": {"graceSeconds": 300, "reconcileSeconds": 7.5},
+            "scheduler": {"name": "gpu-scheduler", "username": "someone@example.com"},
+        },
+        "gate",
+    )
+
+    read = settings.parse(settings_text(rendered))
+
+    assert read == settings.Settings(
+        domain="koordinator.sh",
+        state_memory=False,
+        log_level="debug",
+        scheduler=settings.Scheduler(name="gpu-scheduler", username="someone@example.com"),
+        identity=settings.Identity(namespace="gate", username="system:serviceaccount:gate:koordgate"),
+        serve=settings.Serve(
+            host="::", port=8443, body_limit_bytes=123456789, deadline_seconds=2.5, shutdown_delay_seconds=0
+        ),
+        certificate=settings.Certificate(
+            dns_names=(
+                "koordgate",
+                "koordgate.gate",
+                "koordgate.gate.svc",
+                "koordgate.gate.svc.cluster.local",
+                "gate.example.com",
+            ),
+            authority_days=1000000,
+            certificate_days=0.5,
+        ),
+        ledger=settings.Ledger(grace_seconds=300, reconcile_seconds=7.5),
+    )
+    assert pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"][0]["containerPort"] == 8443
+    assert find(rendered, "Service", "koordgate")["spec"]["ports"][0]["targetPort"] == 8443
+
+
+@pytest.mark.parametrize("changed", [{"logLevel": "debug"}, {"domain": "koordinator.sh"}])
+def test_a_change_of_settings_replaces_the_pods(
+    render: Render, objects: list[JsonObject], changed: dict[str, Any]
+) -> None:
+    before, after = pods(objects)["koordgate"], pods(render(changed))["koordgate"]
+
+    assert before["metadata"]["annotations"] != after["metadata"]["annotations"]
+    assert before["spec"] == after["spec"]
+
+
+def test_a_certificate_of_somebody_else_is_mounted_and_named(render: Render) -> None:
+    rendered = render({"certificate": {"existingSecret": "my-cert"}})
+
+    read = settings.parse(settings_text(rendered)).certificate
+
+    folder = "/etc/koordgate-tls"
+    assert read.files == settings.CertificateFiles(
+        certificate=f"{folder}/tls.crt", key=f"{folder}/tls.key", authority=f"{folder}/ca.crt"
+    )
+    templates = pods(rendered)
+    (mount,) = (m for m in templates["koordgate"]["spec"]["containers"][0]["volumeMounts"] if m["mountPath"] == folder)
+    assert mount["readOnly"] is True
+    for template in templates.values():
+        assert [v["secret"]["secretName"] for v in template["spec"]["volumes"] if "secret" in v] == ["my-cert"]
+    assert not [rule for rule in rules(rendered) if "secrets" in rule["resources"]]
+
+
+# The webhooks
+
+
+def test_these_webhooks_see_these_requests_at_these_paths(objects: list[JsonObject]) -> None:
+    seen = {
+        name: (
+            hook["clientConfig"]["service"]["path"],
+            [(rule["operations"], rule["resources"]) for rule in hook["rules"]],
+            hook["failurePolicy"],
+            hook["timeoutSeconds"],
+            hook["sideEffects"],
+            hook.get("reinvocationPolicy"),
+        )
+        for name, hook in webhooks(objects).items()
+    }
+
+    binding, created = [(["CREATE"], ["pods/binding"])], [(["CREATE"], ["pods"])]
+    changed = [(["CREATE", "UPDATE"], ["pods"]), (["UPDATE"], ["pods/status"])]
+    assert seen == {
+        "pods.mutate": ("/mutate-pod", created, "Fail", 4, "None", "IfNeeded"),
+        "bindings.mutate": ("/mutate-binding", binding, "Fail", 5, "NoneOnDryRun", "IfNeeded"),
+        "pods.validate": ("/validate-pod", changed, "Fail", 4, "None", None),
+        "bindings.validate": ("/validate-binding", binding, "Fail", 4, "None", None),
+        "guard.validate": (
+            "/validate-binding",
+            [(["CREATE"], ["bindings", "pods/binding"])],
+            "Ignore",
+            2,
+            "None",
+            None,
+        ),
+    }
+    for hook in webhooks(objects).values():
+        assert hook["matchPolicy"] == "Equivalent"
+        assert hook["admissionReviewVersions"] == ["v1"]
+        assert all(
+            (rule["apiGroups"], rule["apiVersions"], rule["scope"]) == ([""], ["v1"], "Namespaced")
+            for rule in hook["rules"]
+        )
+        assert hook["clientConfig"]["service"] | {"path": ""} == {
+            "name": "koordgate",
+            "namespace": "koordgate-system",
+            "port": 443,
+            "path": "",
+        }
+        assert "caBundle" not in hook["clientConfig"]
+
+
+def test_the_mutating_chain_ends_long_before_the_request_does(objects: list[JsonObject]) -> None:
+    """A write has 34 s; mutating webhooks are called one after another, and each at most once more."""
+    chain = find(objects, MUTATING, "koordgate")["webhooks"]
+
+    assert 2 * sum(hook["timeoutSeconds"] for hook in chain) < 30
+
+
+def test_the_scheduler_waits_longer_than_the_extender_may_take(objects: list[JsonObject]) -> None:
+    (extender,) = scheduler_config(objects)["extenders"]
+
+    assert (
+        float(extender["httpTimeout"].removesuffix("s")) > settings.parse(settings_text(objects)).serve.deadline_seconds
+    )
+
+
+@pytest.mark.parametrize(("webhook", "name"), [("pods.mutate", "device-pod"), ("pods.validate", "device-pod-created")])
+def test_pods_are_selected_by_exactly_the_resources_that_are_read(
+    objects: list[JsonObject], webhook: str, name: str
+) -> None:
+    expression = condition(webhooks(objects)[webhook], name)
+
+    lists = re.findall(r"exists\(name, name in \[([^\]]*)\]\)", expression)
+
+    assert len(lists) == 4  # requests and limits, containers and init containers
+    for found in lists:
+        assert re.findall(r"'([^']*)'", found) == sorted(names.DEVICE_RESOURCES)
+    for path in ("object.spec.containers", "object.spec.initContainers", "object.metadata.annotations"):
+        assert f"has({path}) && {path}.exists(" in expression
+
+
+def test_annotations_are_watched_by_the_names_that_the_code_has(objects: list[JsonObject]) -> None:
+    hooks = webhooks(objects)
+    keys = r"key in \[([^\]]*)\] \|\| key.startsWith\('([^']*)'\)"
+
+    created = re.findall(keys, condition(hooks["pods.mutate"], "device-pod"))
+    updated = re.findall(keys, condition(hooks["pods.validate"], "allocation-changed"))
+
+    allocation = [names.DEVICE_ALLOCATED, names.RESOURCE_STATUS]
+    assert [(re.findall(r"'([^']*)'", found), prefix) for found, prefix in created] == [
+        (allocation, names.VISIBLE_DEVICES_PREFIX)
+    ]
+    assert [(re.findall(r"'([^']*)'", found), prefix) for found, prefix in updated] == 2 * [
+        ([names.ORIGINAL_REQUEST, *allocation], names.VISIBLE_DEVICES_PREFIX)
+    ]
+    assert all(names.is_allocation_annotation(key) for key in allocation)
+
+
+def test_creates_and_updates_are_selected_apart(objects: list[JsonObject]) -> None:
+    """Match conditions must all hold: each lets the other operation through."""
+    hook = webhooks(objects)["pods.validate"]
+
+    assert condition(hook, "device-pod-created").startswith("request.operation != 'CREATE' ||\n")
+    assert condition(hook, "allocation-changed").startswith("request.operation != 'UPDATE' ||\n")
+
+
+@pytest.mark.parametrize(
+    ("values", "user"),
+    [
+        ({}, "system:serviceaccount:koordgate-system:koord-scheduler"),
+        ({"scheduler": {"enabled": False, "username": KOORDINATOR}}, KOORDINATOR),
+    ],
+)
+def test_the_binder_is_compared_exactly_and_everywhere_alike(render: Render, values: dict[str, Any], user: str) -> None:
+    rendered = render(values)
+    hooks = webhooks(rendered)
+
+    for name in ("bindings.mutate", "bindings.validate"):
+        assert [item["expression"] for item in hooks[name]["matchConditions"]] == [
+            f"request.userInfo.username == '{user}'"
+        ]
+    assert [item["expression"] for item in hooks["guard.validate"]["matchConditions"]] == [
+        f"request.resource.resource == 'bindings' || request.userInfo.username != '{user}'"
+    ]
+    assert settings.parse(settings_text(rendered)).scheduler.username == user
+
+
+@pytest.mark.parametrize("policy", ["Ignore", "Fail"])
+def test_only_the_guard_follows_its_policy(render: Render, policy: str) -> None:
+    hooks = webhooks(render({"guard": {"failurePolicy": policy}}))
+
+    assert hooks.pop("guard.validate")["failurePolicy"] == policy
+    assert {hook["failurePolicy"] for hook in hooks.values()} == {"Fail"}
+
+
+def test_system_namespaces_are_always_exempt_and_others_by_value(render: Render) -> None:
+    hooks = webhooks(render({"exemptNamespaces": ["gpu-operator", "kube-system"]}, "gate"))
+
+    for hook in hooks.values():
+        assert hook["namespaceSelector"] == {
+            "matchExpressions": [
+                {
+                    "key": "kubernetes.io/metadata.name",
+                    "operator": "NotIn",
+                    "values": ["gate", "gpu-operator", "kube-system"],
+                }
+            ]
+        }
+        assert "objectSelector" not in hook
+
+
+# Outside the cluster
+
+
+@pytest.mark.parametrize(
+    ("url", "dns_names", "addresses"),
+    [
+        ("https://gate.example.com", ["gate.example.com"], []),
+        ("https://10.0.0.7:9443/base", [], ["10.0.0.7"]),
+        ("https://[fd00::7]:9443", [], ["fd00::7"]),
+    ],
+)
+def test_an_external_url_is_where_everybody_calls_and_the_certificate_is_good_for(
+    render: Render, url: str, dns_names: list[str], addresses: list[str]
+) -> None:
+    authority = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
+
+    rendered = render({"webhook": {"externalURL": url, "caBundle": authority}})
+
+    for hook in webhooks(rendered).values():
+        assert set(hook["clientConfig"]) == {"url", "caBundle"}
+        assert hook["clientConfig"]["url"].startswith(f"{url}/")
+        assert hook["clientConfig"]["caBundle"] == authority
+    assert scheduler_config(rendered)["extenders"][0]["urlPrefix"] == f"{url}/scheduler"
+    certificate = settings.parse(settings_text(rendered)).certificate
+    assert list(certificate.dns_names)[4:] == dns_names
+    assert list(certificate.ip_addresses) == addresses
+
+
+# Wrong values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"nosuch": 1},
+        {"webhook": {"externalUrl": "https://gate.example.com"}},
+        {"webhook": {"externalURL": "http://gate.example.com"}},
+        {"webhook": {"externalURL": "gate.example.com"}},
+        {"webhook": {"externalURL": "https://"}},
+        {"webhook": {"externalURL": "https://gate.example.com/"}},
+        {"webhook": {"externalURL": "https://gate.example.com?x=1"}},
+        {"webhook": {"externalURL": "https://user@gate.example.com"}},
+        {"webhook": {"caBundle": "-----BEGIN CERTIFICATE-----"}},
+        {"webhook": {"port": 0}},
+        {"webhook": {"port": "9443"}},
+        {"webhook": {"deadlineSeconds": 0}},
+        {"guard": {"failurePolicy": "ignore"}},
+        {"domain": "example.com"},
+        {"logLevel": "loud"},
+        {"replicas": 0},
+        {"exemptNamespaces": ["Not_A_Name"]},
+        {"exemptNamespaces": "kube-system"},
+        {"ledger": {"graceSeconds": -1}},
+        {"scheduler": {"username": "x' || true || 'x"}},
+        {"scheduler": {"image": {"tag": ""}}},
+        {"scheduler": {"enabled": False}},
+        {"resources": {"limit": {}}},
+        {"certificate": {"existingSecret": "No Name"}},
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused(render: Render, values: dict[str, Any]) -> None:
+    with pytest.raises(ChartError):
+        render(values)
+
+
+def test_without_our_scheduler_the_message_says_what_to_set(render: Render) -> None:
+    with pytest.raises(ChartError, match=r"set scheduler\.username to the user of the scheduler"):
+        render({"scheduler": {"enabled": False}})
+
+
+# Rights
+
+
+def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -> None:
+    read = ["get", "list", "watch"]
+    configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
+
+    assert find(objects, "ClusterRole", "koordgate")["rules"] == [
+        {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": read},
+        {"apiGroups": ["scheduling.koordinator.sh"], "resources": ["devices"], "verbs": read},
+        {
+            "apiGroups": ["koordgate.io"],
+            "resources": ["nodeallocations"],
+            "verbs": [*read, "create", "update", "delete"],
+        },
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": configurations,
+            "resourceNames": ["koordgate"],
+            "verbs": ["get", "patch"],
+        },
+    ]
+    (role,) = (item for item in objects if (item["kind"], item["metadata"]["name"]) == ("Role", "koordgate"))
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": ["koordgate-tls"],
+            "verbs": ["get", "update", "patch"],
+        },
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+    ]
+
+
+def test_no_rule_has_a_wildcard(render: Render) -> None:
+    for rule in rules(render(EVERYTHING)):
+        assert "*" not in "".join(rule["apiGroups"] + rule["resources"] + rule["verbs"])
+        assert set(rule) <= {"apiGroups", "resources", "resourceNames", "verbs"}
+
+
+def test_every_binding_gives_rights_to_an_account_of_ours(objects: list[JsonObject]) -> None:
+    accounts = {item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"}
+
+    for item in objects:
+        if item["kind"] in {"RoleBinding", "ClusterRoleBinding"}:
+            (subject,) = item["subjects"]
+            assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "koordgate-system")
+            assert subject["name"] in accounts
+            assert item["metadata"]["name"].startswith(subject["name"])
+
+
+# The scheduler
+
+
+def test_the_scheduler_has_a_profile_of_the_name_that_pods_are_given(objects: list[JsonObject]) -> None:
+    config = scheduler_config(objects)
+
+    assert (config["apiVersion"], config["kind"]) == ("kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration")
+    assert [profile["schedulerName"] for profile in config["profiles"]] == [names.KOORD_SCHEDULER]
+    assert config["leaderElection"] == {
+        "leaderElect": True,
+        "resourceLock": "leases",
+        "resourceNamespace": "koordgate-system",
+        "resourceName": "koord-scheduler",
+    }
+    assert config["extenders"] == [
+        {
+            "urlPrefix": "https://koordgate.koordgate-system.svc/scheduler",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "weight": 5,
+            "enableHTTPS": True,
+            "nodeCacheCapable": True,
+            "ignorable": False,
+            "httpTimeout": "5s",
+            "tlsConfig": {"caFile": "/etc/koordgate-ca/ca.crt"},
+        }
+    ]
+
+
+def test_kube_scheduler_is_told_only_resource_names_that_it_takes(render: Render) -> None:
+    """It refuses to start with a name of the domain kubernetes.io here."""
+    (extender,) = scheduler_config(render({"domain": "koordinator.sh"}))["extenders"]
+
+    told = {item["name"]: item["ignoredByScheduler"] for item in extender["managedResources"]}
+
+    taken = {name for name in names.DEVICE_RESOURCES if not name.startswith("kubernetes.io/")}
+    assert told == {name: name.endswith("/gpu.shared") for name in taken}
+
+
+def test_the_scheduler_finds_what_it_reads(objects: list[JsonObject]) -> None:
+    spec = pods(objects)["koord-scheduler"]["spec"]
+    (container,) = spec["containers"]
+
+    assert container["image"] == "registry.k8s.io/kube-scheduler:v1.36.3"
+    assert container["command"] == ["kube-scheduler", "--config=/etc/koord-scheduler/config.yaml"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts == {"config": "/etc/koord-scheduler", "ca": "/etc/koordgate-ca"}
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes["ca"]["secret"] == {"secretName": "koordgate-tls", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+
+
+def test_without_it_nothing_of_our_scheduler_is_left(render: Render) -> None:
+    rendered = render({"scheduler": {"enabled": False, "username": KOORDINATOR}, "networkPolicy": {"enabled": True}})
+
+    assert not [item for item in rendered if item["metadata"]["name"].startswith("koord-scheduler")]
+
+
+# Pods
+
+
+def test_the_webhook_is_started_with_its_settings(objects: list[JsonObject], chart_folder: Path) -> None:
+    template = pods(objects)["koordgate"]
+    (container,) = template["spec"]["containers"]
+    version = yaml.safe_load((chart_folder / "Chart.yaml").read_text())["appVersion"]
+
+    assert container["image"] == f"koordgate:{version}"
+    assert container["args"] == ["koordgate", "webhook", "--config", "/etc/koordgate/config.yaml"]
+    for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": "https", "scheme": "HTTPS"}
+    assert {"config", "tmp"} == {mount["name"] for mount in container["volumeMounts"]}
+    service = find(objects, "Service", "koordgate")["spec"]
+    assert service["ports"] == [{"name": "https", "port": 443, "targetPort": 9443, "protocol": "TCP"}]
+    assert service["selector"].items() <= template["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("delay", [0, 5, 29.5, 600])
+def test_a_replica_is_not_killed_before_it_has_said_goodbye(render: Render, delay: float) -> None:
+    rendered = render({"webhook": {"shutdownDelaySeconds": delay}})
+
+    serve = settings.parse(settings_text(rendered)).serve
+    grace = pods(rendered)["koordgate"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace > serve.shutdown_delay_seconds + serve.deadline_seconds
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["default", "everything"])
+def test_every_pod_is_restricted_spread_and_selected_by_its_own(render: Render, values: dict[str, Any]) -> None:
+    rendered = render(values)
+
+    for item in rendered:
+        if item["kind"] != "Deployment":
+            continue
+        template, selector = item["spec"]["template"], item["spec"]["selector"]["matchLabels"]
+        spec = template["spec"]
+        assert selector.items() <= template["metadata"]["labels"].items()
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["priorityClassName"] == "system-cluster-critical"
+        assert all(entry["labelSelector"]["matchLabels"] == selector for entry in spec["topologySpreadConstraints"])
+        assert not any(spec.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["requests"]
+    selectors = [item["spec"]["selector"]["matchLabels"] for item in rendered if item["kind"] == "Deployment"]
+    assert selectors[0] != selectors[1]
+
+
+@pytest.mark.parametrize(("replicas", "budgets"), [(1, 0), (2, 1), (5, 1)])
+def test_several_replicas_have_a_disruption_budget(render: Render, replicas: int, budgets: int) -> None:
+    rendered = render({"replicas": replicas})
+
+    found = [item["spec"]["maxUnavailable"] for item in rendered if item["kind"] == "PodDisruptionBudget"]
+    assert found == [1] * budgets
+
+
+def test_a_network_policy_opens_the_webhooks_port_alone(render: Render) -> None:
+    rendered = render({"networkPolicy": {"enabled": True}, "webhook": {"port": 8443}})
+
+    ingress = {
+        item["metadata"]["name"]: item["spec"]["ingress"] for item in rendered if item["kind"] == "NetworkPolicy"
+    }
+    assert ingress == {"koordgate": [{"ports": [{"port": 8443, "protocol": "TCP"}]}], "koord-scheduler": []}
+
+
+# Custom resources
+
+
+def versions(objects: list[JsonObject], name: str) -> JsonObject:
+    (version,) = find(objects, "CustomResourceDefinition", name)["spec"]["versions"]
+    assert (version["name"], version["served"], version["storage"]) == ("v1alpha1", True, True)
+    schema: JsonObject = version["schema"]["openAPIV3Schema"]["properties"]
+    return schema
+
+
+def test_the_ledger_has_a_place_for_everything_that_is_written(objects: list[JsonObject]) -> None:
+    definition = find(objects, "CustomResourceDefinition", "nodeallocations.koordgate.io")["spec"]
+    group, version = nodeallocation.API_VERSION.split("/")
+    share = Share("gpu", "GPU-1", 0, {"gpu-core": 50}, ("main",))
+    written = nodeallocation.write_spec([Holding("u1", "team", "pod", 1_700_000_000, (share,))])
+
+    allocations = versions(objects, "nodeallocations.koordgate.io")["spec"]["properties"]["allocations"]
+
+    assert (definition["group"], definition["names"]["kind"], definition["scope"]) == (
+        group,
+        nodeallocation.KIND,
+        "Cluster",
+    )
+    assert definition["versions"][0]["name"] == version
+    assert definition["names"]["shortNames"] == ["na"]
+    assert (allocations["x-kubernetes-list-type"], allocations["x-kubernetes-list-map-keys"]) == ("map", ["uid"])
+    (entry,) = written["allocations"]
+    assert set(entry) == set(allocations["items"]["properties"]) == set(allocations["items"]["required"])
+    device = allocations["items"]["properties"]["devices"]["items"]
+    assert set(entry["devices"][0]) == set(device["properties"])
+    assert set(device["required"]) == set(device["properties"]) - {"containers"}
+    assert device["properties"]["amounts"]["additionalProperties"] == {
+        "type": "integer",
+        "format": "int64",
+        "minimum": 0,
+    }
+
+
+def test_objects_keep_fields_that_these_definitions_do_not_know(objects: list[JsonObject]) -> None:
+    ledger = versions(objects, "nodeallocations.koordgate.io")["spec"]["properties"]["allocations"]["items"]
+    device = versions(objects, "devices.scheduling.koordinator.sh")["spec"]["properties"]["devices"]["items"]
+
+    for schema in (ledger, ledger["properties"]["devices"]["items"], device, device["properties"]["topology"]):
+        assert schema["x-kubernetes-preserve-unknown-fields"] is True
+
+
+def test_koordinators_device_has_its_fields(objects: list[JsonObject]) -> None:
+    definition = find(objects, "CustomResourceDefinition", "devices.scheduling.koordinator.sh")["spec"]
+    device = versions(objects, "devices.scheduling.koordinator.sh")["spec"]["properties"]["devices"]["items"][
+        "properties"
+    ]
+
+    assert (definition["group"], definition["names"]["kind"], definition["scope"]) == (
+        "scheduling.koordinator.sh",
+        "Device",
+        "Cluster",
+    )
+    assert set(device) == {
+        "type",
+        "labels",
+        "id",
+        "minor",
+        "moduleID",
+        "health",
+        "resources",
+        "topology",
+        "vfGroups",
+        "conditions",
+    }
+    assert set(device["topology"]["properties"]) == {"socketID", "nodeID", "pcieID", "busID"}
+    assert device["resources"]["additionalProperties"]["x-kubernetes-int-or-string"] is True

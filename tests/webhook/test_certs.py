@@ -1,0 +1,617 @@
+"""Sources of the serving certificate: made once, shared, changed under way without a failed request."""
+
+import asyncio
+import base64
+import logging
+import os
+import random
+import ssl
+import stat
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fake_kube import FakeKube, answer, hold, hold_answer, lose_answer
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import Forbidden, KubeError
+from koordgate.settings import Certificate, CertificateFiles, Identity
+from webhook import pki
+from webhook.certs import OVERLAP, FileSource, MemorySource, SecretSource, Source, Timing
+from webhook.pki import CertificateError, Pair
+from webhook.register import Registration
+
+NAME = "koordgate.test"
+SPACE = "koordgate-system"
+SECRETS = f"/api/v1/namespaces/{SPACE}/secrets"
+SECRET = f"{SECRETS}/koordgate-tls"
+WANTED = Certificate(dns_names=(NAME,))
+SETTLE = timedelta(seconds=30)
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+CONFIGS = (f"{ADMISSION}/mutatingwebhookconfigurations", f"{ADMISSION}/validatingwebhookconfigurations")
+
+
+class Clock:
+    """Stands still until it is moved. It starts at the real time: the TLS library looks at no other."""
+
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC).replace(microsecond=0)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def forward(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+
+class Waits:
+    """Stands in for sleep: whoever sleeps goes on when the test says so."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._sleeping: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+        self._asleep: asyncio.Event | None = None
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        woken = asyncio.Event()
+        self._sleeping.put_nowait(woken)
+        await woken.wait()
+
+    async def pass_once(self) -> None:
+        """Until who sleeps has slept, worked, and fallen asleep again."""
+        (self._asleep or await self.fell_asleep()).set()
+        self._asleep = await self.fell_asleep()
+
+    async def fell_asleep(self) -> asyncio.Event:
+        async with asyncio.timeout(10):
+            return await self._sleeping.get()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def waits() -> Waits:
+    return Waits()
+
+
+@pytest.fixture
+def timing(clock: Clock, waits: Waits) -> Timing:
+    return Timing(clock, waits, lambda: 0.5, SETTLE)
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeKube]:
+    async with FakeKube() as server:
+        yield server
+
+
+@pytest.fixture
+async def kube(fake: FakeKube) -> AsyncIterator[KubeClient]:
+    async with KubeClient(fake.url) as client:
+        yield client
+
+
+@pytest.fixture
+def source(kube: KubeClient, timing: Timing) -> SecretSource:
+    return SecretSource(kube, SPACE, WANTED, timing)
+
+
+def shown(source: Source) -> bytes:
+    """The certificate that a client sees, as PEM, by a handshake in memory."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (client.wrap_bio(back, there), source.context.wrap_bio(there, back, server_side=True))
+    for end in ends * 3:
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    return ssl.DER_cert_to_PEM_cert(ends[0].getpeercert(binary_form=True) or b"").encode()
+
+
+def stored(fake: FakeKube, key: str = "tls.crt") -> bytes:
+    return base64.b64decode(fake.get(SECRET)["data"].get(key, ""))
+
+
+def damage(fake: FakeKube, **data: str | None) -> None:
+    secret = fake.get(SECRET)
+    changed = secret["data"] | {key.replace("_", "."): value for key, value in data.items()}
+    secret["data"] = {key: value for key, value in changed.items() if value is not None}
+    fake.put(SECRETS, secret)
+
+
+# --- the Secret
+
+
+async def test_a_missing_secret_is_made(source: SecretSource, fake: FakeKube) -> None:
+    await source.start()
+    secret = fake.get(SECRET)
+    assert secret["type"] == "kubernetes.io/tls"
+    assert set(secret["data"]) == {"tls.crt", "tls.key", "ca.crt", "ca.key"}
+    assert shown(source) == stored(fake)
+    assert source.ca_bundle == stored(fake, "ca.crt")
+    assert source.changed.is_set()
+
+
+async def test_a_secret_that_is_good_is_used_and_not_written(
+    source: SecretSource, fake: FakeKube, kube: KubeClient, timing: Timing
+) -> None:
+    await source.start()
+    revision = fake.revision
+    other = SecretSource(kube, SPACE, WANTED, timing)
+    await other.start()
+    await other.refresh()
+    assert fake.revision == revision
+    assert shown(other) == shown(source)
+
+
+async def test_of_two_that_create_at_once_both_serve_what_the_first_wrote(fake: FakeKube, timing: Timing) -> None:
+    first, second = hold(), hold()
+    fake.faults.add("create", "secrets", first, second)
+    async with KubeClient(fake.url) as one, KubeClient(fake.url) as two:
+        sources = [SecretSource(client, SPACE, WANTED, timing) for client in (one, two)]
+        starts = [asyncio.create_task(source.start()) for source in sources]
+        await first.reached.wait()
+        await second.reached.wait()
+        for gate in (first.gate, second.gate):
+            assert gate
+            gate.set()
+        await asyncio.gather(*starts)
+    assert shown(sources[0]) == shown(sources[1]) == stored(fake)
+
+
+async def test_of_two_that_renew_at_once_both_serve_what_the_first_wrote(
+    fake: FakeKube, timing: Timing, clock: Clock
+) -> None:
+    async with KubeClient(fake.url) as one, KubeClient(fake.url) as two:
+        sources = [SecretSource(client, SPACE, WANTED, timing) for client in (one, two)]
+        for source in sources:
+            await source.start()
+        clock.forward(days=20)
+        first, second = hold(), hold()
+        fake.faults.add("update", "secrets", first, second)
+        polls = [asyncio.create_task(source.refresh()) for source in sources]
+        await first.reached.wait()
+        await second.reached.wait()
+        for gate in (first.gate, second.gate):
+            assert gate
+            gate.set()
+        await asyncio.gather(*polls)
+    assert shown(sources[0]) == shown(sources[1]) == stored(fake)
+    assert len(fake.seen("update", "secrets")) == 2
+
+
+async def test_a_write_whose_answer_was_lost_is_found_and_used(
+    source: SecretSource, fake: FakeKube, waits: Waits
+) -> None:
+    fake.faults.add("create", "secrets", lose_answer())
+    start = asyncio.create_task(source.start())
+    (await waits.fell_asleep()).set()
+    await start
+    assert shown(source) == stored(fake)
+    assert len(fake.seen("create", "secrets")) == 1
+
+
+async def test_a_secret_that_others_change_without_end_is_an_error(source: SecretSource, fake: FakeKube) -> None:
+    fake.faults.always("create", "secrets", answer(409))
+    with pytest.raises(KubeError, match="changed by others 5 times"):
+        await source.refresh()
+
+
+async def test_an_older_read_that_comes_late_does_not_bring_the_old_certificate_back(
+    source: SecretSource, fake: FakeKube, clock: Clock
+) -> None:
+    await source.start()
+    fake.faults.add("get", "secrets", held := hold_answer())
+    slow = asyncio.create_task(source.refresh())
+    await held.performed.wait()
+    clock.forward(days=20)
+    await source.refresh()
+    assert held.answer_gate
+    clock.forward(days=-20)  # the slow one judges by the time at which it read
+    held.answer_gate.set()
+    await slow
+    assert shown(source) == stored(fake)
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        ({"tls_crt": None}, "certificate, because the certificate is empty"),
+        ({"tls_crt": "?? no base64"}, "certificate, because the certificate is empty"),
+        ({"tls_key": base64.b64encode(b"no key").decode()}, "certificate, because the key cannot be read"),
+        ({"ca_key": None}, "authority, because the authority key is empty"),
+        ({"ca_crt": "AAAA"}, "authority, because the authority certificate cannot be read"),
+    ],
+)
+async def test_a_damaged_secret_is_renewed_and_the_log_says_why(
+    source: SecretSource, fake: FakeKube, caplog: pytest.LogCaptureFixture, harm: dict[str, str | None], reason: str
+) -> None:
+    await source.start()
+    authority = source.ca_bundle
+    damage(fake, **harm)
+    with caplog.at_level(logging.INFO):
+        bundle = await source.refresh()
+    assert f"Secret {SPACE}/koordgate-tls: made a new {reason}" in caplog.text
+    assert authority in bundle
+    assert set(fake.get(SECRET)["data"]) >= {"tls.crt", "tls.key", "ca.crt", "ca.key"}
+
+
+async def test_a_deleted_secret_is_made_anew_and_the_old_authority_stays_trusted(
+    source: SecretSource, fake: FakeKube
+) -> None:
+    await source.start()
+    old = source.ca_bundle
+    fake.remove(SECRET)
+    assert await source.refresh() == stored(fake, "ca.crt") + old
+    assert stored(fake, "previous-ca.crt") == old
+
+
+async def test_what_others_put_on_the_secret_stays(source: SecretSource, fake: FakeKube) -> None:
+    fake.put(SECRETS, {"metadata": {"name": "koordgate-tls", "labels": {"a": "b"}}, "type": "Opaque"})
+    await source.start()
+    secret = fake.get(SECRET)
+    assert (secret["type"], secret["metadata"]["labels"]) == ("Opaque", {"a": "b"})
+
+
+async def test_a_secret_of_cert_manager_is_left_alone(source: SecretSource, fake: FakeKube) -> None:
+    about = {"name": "koordgate-tls", "annotations": {"cert-manager.io/certificate-name": "x"}}
+    fake.put(SECRETS, {"metadata": about})
+    with pytest.raises(CertificateError, match=r"is cert-manager's: mount it and set certificate\.files"):
+        await source.refresh()
+
+
+async def test_a_source_without_names_is_refused_at_once(kube: KubeClient) -> None:
+    with pytest.raises(CertificateError, match="needs a DNS name"):
+        SecretSource(kube, SPACE, Certificate())
+
+
+async def test_starting_tries_until_it_is_allowed_and_says_what_is_missing(
+    source: SecretSource, fake: FakeKube, waits: Waits, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = 'secrets "koordgate-tls" is forbidden: User "u" cannot get resource "secrets" in API group ""'
+    fake.faults.add("get", "secrets", *(answer(403, words) for _ in range(3)))
+    start = asyncio.create_task(source.start())
+    for _ in range(3):
+        woken = await waits.fell_asleep()
+        assert "u lacks the right to get secrets" in (source.healthy(clock()) or "")
+        woken.set()
+    await start
+    assert waits.seconds == [0.375, 0.75, 1.5]
+    assert "u lacks the right to get secrets" in caplog.text
+    assert source.healthy(clock()) is None
+
+
+async def test_an_api_server_that_is_away_takes_nothing_from_a_certificate_that_is_good(
+    source: SecretSource, fake: FakeKube, clock: Clock
+) -> None:
+    await source.start()
+    fake.faults.always("get", "secrets", answer(403))
+    with pytest.raises(Forbidden):
+        await source.refresh()
+    assert source.healthy(clock()) is None
+    clock.forward(days=30)
+    assert "the certificate expired" in (source.healthy(clock()) or "")
+
+
+# --- time
+
+
+@pytest.fixture
+async def run(source: SecretSource) -> AsyncIterator[asyncio.Task[None]]:
+    await source.start()
+    task = asyncio.create_task(source.run())
+    yield task
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.usefixtures("run")
+async def test_a_certificate_is_renewed_in_place_at_two_thirds_of_its_life(
+    source: SecretSource, fake: FakeKube, clock: Clock, waits: Waits
+) -> None:
+    old, context = shown(source), source.context
+    await waits.pass_once()
+    assert shown(source) == old
+    clock.forward(days=20)  # however long it slept, the wall clock says it
+    await waits.pass_once()
+    assert shown(source) == stored(fake) != old
+    assert source.context is context
+    assert waits.seconds == [60, 60, 60]
+
+
+@pytest.mark.usefixtures("run")
+async def test_a_new_authority_is_published_first_and_serves_after_it_has_settled(
+    source: SecretSource, fake: FakeKube, clock: Clock, waits: Waits
+) -> None:
+    old, old_authority = shown(source), source.ca_bundle
+    source.published(source.ca_bundle)
+    source.changed.clear()
+    damage(fake, ca_key=None)
+    await waits.pass_once()
+    assert source.changed.is_set()
+    assert source.ca_bundle == stored(fake, "ca.crt") + old_authority
+    assert stored(fake) != old
+    clock.forward(hours=1)
+    await waits.pass_once()
+    assert shown(source) == old, "not published yet"
+    source.published(source.ca_bundle)
+    clock.forward(seconds=29)
+    await waits.pass_once()
+    assert shown(source) == old, "not settled yet"
+    clock.forward(seconds=1)
+    await waits.pass_once()
+    assert shown(source) == stored(fake) != old
+
+
+@pytest.mark.usefixtures("run")
+async def test_a_new_authority_serves_at_once_where_the_old_certificate_has_expired(
+    source: SecretSource, fake: FakeKube, clock: Clock, waits: Waits
+) -> None:
+    clock.forward(days=365)
+    await waits.pass_once()
+    assert shown(source) == stored(fake)
+    assert source.healthy(clock()) is None
+
+
+@pytest.mark.usefixtures("run")
+async def test_what_was_published_in_time_serves_though_the_api_server_is_away(
+    source: SecretSource, fake: FakeKube, clock: Clock, waits: Waits
+) -> None:
+    fake.remove(SECRET)
+    await waits.pass_once()
+    source.published(source.ca_bundle)
+    fake.faults.always("get", "secrets", answer(403))
+    clock.forward(seconds=30)
+    await waits.pass_once()
+    assert shown(source) == stored(fake)
+
+
+async def test_the_old_authority_is_dropped_with_the_next_certificate_but_not_at_once(
+    source: SecretSource, fake: FakeKube, clock: Clock
+) -> None:
+    await source.start()
+    first = source.ca_bundle
+    fake.remove(SECRET)
+    await source.refresh()
+    clock.forward(seconds=OVERLAP.total_seconds() - 1)
+    damage(fake, tls_crt=None)
+    assert first in await source.refresh()
+    clock.forward(seconds=1)
+    assert first in await source.refresh()
+    damage(fake, tls_crt=None)
+    assert await source.refresh() == stored(fake, "ca.crt")
+    assert "previous-ca.crt" not in fake.get(SECRET)["data"]
+
+
+# --- files
+
+
+@dataclass
+class Folder:
+    path: Path
+    files: CertificateFiles = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = ("tls.crt", "tls.key", "ca.crt")
+        self.files = CertificateFiles(
+            **dict(zip(("certificate", "key", "authority"), map(self._at, names), strict=True))
+        )
+
+    def _at(self, name: str) -> str:
+        return str(self.path / name)
+
+    def write(self, leaf: Pair, authority: bytes) -> None:
+        for name, content in (("tls.crt", leaf.certificate), ("tls.key", leaf.key), ("ca.crt", authority)):
+            (self.path / name).write_bytes(content)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def leaf_of(authority: Pair, clock: Clock, days: float = 30) -> Pair:
+    return pki.new_certificate(authority, (NAME,), (), clock(), days)
+
+
+async def test_files_are_reloaded_when_they_change(folder: Folder, timing: Timing, clock: Clock) -> None:
+    authority = pki.new_authority("theirs", clock(), 90)
+    folder.write(one := leaf_of(authority, clock), authority.certificate)
+    source = FileSource(folder.files, timing)
+    await source.start()
+    assert shown(source) == one.certificate
+    folder.write(two := leaf_of(authority, clock), authority.certificate)
+    assert await source.refresh() == authority.certificate
+    assert shown(source) == two.certificate
+
+
+async def test_files_of_another_authority_serve_once_both_are_published(
+    folder: Folder, timing: Timing, clock: Clock
+) -> None:
+    old, new = (pki.new_authority("theirs", clock(), 90) for _ in range(2))
+    folder.write(one := leaf_of(old, clock), old.certificate)
+    source = FileSource(folder.files, timing)
+    await source.start()
+    folder.write(two := leaf_of(new, clock), new.certificate)
+    bundle = await source.refresh()
+    assert bundle == new.certificate + old.certificate
+    source.published(bundle)
+    await source.refresh()
+    assert shown(source) == one.certificate
+    clock.forward(seconds=30)
+    await source.refresh()
+    assert shown(source) == two.certificate
+
+
+async def test_files_that_do_not_fit_together_leave_the_old_pair(folder: Folder, timing: Timing, clock: Clock) -> None:
+    authority = pki.new_authority("theirs", clock(), 90)
+    good, other = leaf_of(authority, clock), leaf_of(authority, clock)
+    expired = pki.new_certificate(authority, (NAME,), (), clock() - timedelta(days=2), 1)
+    folder.write(good, authority.certificate)
+    source = FileSource(folder.files, timing)
+    await source.start()
+    for leaf, ca, reason in (
+        (Pair(other.certificate, good.key), authority.certificate, "key does not match"),
+        (Pair(other.certificate[:50], other.key), authority.certificate, "cannot be read"),
+        (other, b"", "no PEM certificate"),
+        (expired, authority.certificate, "expired at"),
+    ):
+        folder.write(leaf, ca)
+        with pytest.raises(CertificateError, match=reason):
+            await source.refresh()
+        assert shown(source) == good.certificate
+        assert source.ca_bundle == authority.certificate
+        assert source.healthy(clock()) is None
+
+
+async def test_files_that_are_not_there_yet_are_waited_for(
+    folder: Folder, timing: Timing, clock: Clock, waits: Waits
+) -> None:
+    source = FileSource(folder.files, timing)
+    start = asyncio.create_task(source.start())
+    woken = await waits.fell_asleep()
+    assert source.healthy(clock()) == f"{folder.files.certificate}: cannot be read: No such file or directory"
+    authority = pki.new_authority("theirs", clock(), 90)
+    folder.write(leaf_of(authority, clock), authority.certificate)
+    woken.set()
+    await start
+    assert source.healthy(clock()) is None
+
+
+# --- memory, and what all have in common
+
+
+async def test_a_certificate_in_memory_is_renewed_without_anybody(timing: Timing, clock: Clock) -> None:
+    source = MemorySource(Certificate(dns_names=("localhost",), authority_days=3, certificate_days=3), timing)
+    await source.start()
+    old, first = source.ca_bundle, shown(source)
+    clock.forward(days=2)
+    assert (await source.refresh()).endswith(old)
+    assert shown(source) == first
+    clock.forward(seconds=30)
+    await source.refresh()
+    assert shown(source) != first
+
+
+async def test_no_key_stays_on_disk_and_none_is_open_to_others(
+    timing: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    kept = ssl.SSLContext.load_cert_chain
+
+    def look(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+        modes.append(stat.S_IMODE(key.parent.stat().st_mode))
+        assert key.parent.parent == tmp_path
+        kept(context, certificate, key)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", look)
+    await MemorySource(WANTED, timing).start()
+    assert set(modes) == {0o700}
+    assert not os.listdir(tmp_path)
+
+
+async def test_old_tls_versions_are_refused(timing: Timing) -> None:
+    assert MemorySource(WANTED, timing).context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+# --- the drill
+
+
+@dataclass
+class Callers:
+    """API servers that call without pause, each time trusting what is published at that moment."""
+
+    fake: FakeKube
+    ports: list[int]
+    done: list[int] = field(default_factory=lambda: [0] * 4)
+    failed: list[str] = field(default_factory=list)
+    seen: set[bytes] = field(default_factory=set)
+
+    async def call_forever(self, number: int) -> None:
+        while True:
+            config = self.fake.get(f"{CONFIGS[number % 2]}/koordgate")
+            bundle = base64.b64decode(config["webhooks"][0]["clientConfig"]["caBundle"]).decode()
+            try:
+                await self._call(ssl.create_default_context(cadata=bundle), self.ports[self.done[number] % 2])
+            except (OSError, asyncio.IncompleteReadError) as error:
+                self.failed.append(f"{number}: {error}")
+            self.done[number] += 1
+            self.fake._tick.set()
+
+    async def _call(self, context: ssl.SSLContext, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=NAME)
+        try:
+            writer.write(b"ping\n")
+            assert await reader.readexactly(5) == b"ping\n"
+            self.seen.add(writer.get_extra_info("ssl_object").getpeercert(True))
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+    async def round(self) -> None:
+        """Until each has ended a call that it began after now, at both servers."""
+        goals = [done + 3 for done in self.done]
+        await self.fake.until(lambda: all(map(int.__ge__, self.done, goals)))
+
+
+async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError, asyncio.IncompleteReadError):
+        writer.write(await reader.readexactly(5))
+        await reader.read()
+    writer.close()
+
+
+@asynccontextmanager
+async def _replica(
+    fake: FakeKube, timing: Timing, wanted: Certificate
+) -> AsyncIterator[tuple[Source, Registration, int]]:
+    async with KubeClient(fake.url) as client:
+        source = SecretSource(client, SPACE, wanted, timing)
+        await source.start()
+        server = await asyncio.start_server(_echo, "127.0.0.1", 0, ssl=source.context)
+        async with server:
+            registration = Registration(client, Identity(), source, timing)
+            yield source, registration, server.sockets[0].getsockname()[1]
+
+
+async def test_a_hundred_changes_of_authority_fail_no_request(fake: FakeKube, clock: Clock, waits: Waits) -> None:
+    seconds = 1 / 86400
+    wanted = Certificate(dns_names=(NAME,), authority_days=30 * seconds, certificate_days=30 * seconds)
+    timing = Timing(clock, waits, lambda: 0.5, timedelta(seconds=2))
+    for path in CONFIGS:
+        webhooks = [{"name": "a.koordgate.io", "clientConfig": {}}]
+        fake.put(path, {"metadata": {"name": "koordgate"}, "webhooks": webhooks})
+    chance = random.Random(7)
+    async with AsyncExitStack() as stack:
+        replicas = [await stack.enter_async_context(_replica(fake, timing, wanted)) for _ in range(2)]
+        callers = Callers(fake, [port for _, _, port in replicas])
+        for _, registration, _ in replicas:
+            assert await registration.check()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(callers.call_forever(number)) for number in range(len(callers.done))]
+            for _ in range(100):
+                clock.forward(seconds=20)
+                steps = [source.refresh for source, _, _ in replicas] + [one.check for _, one, _ in replicas]
+                for step in chance.sample(steps, k=4):
+                    await step()
+                    await asyncio.sleep(0)
+                await callers.round()  # the API servers' watches have brought them the bundle: it has settled
+                clock.forward(seconds=2)
+                for source, _, _ in chance.sample(replicas, k=2):
+                    await source.refresh()
+                await callers.round()
+                assert {shown(source) for source, _, _ in replicas} == {stored(fake)}
+            for task in tasks:
+                task.cancel()
+    assert callers.failed == []
+    assert len(callers.seen) == 101
