@@ -1,8 +1,9 @@
 """Nodes worth naming, as data: (memory of each card in bytes), smallest minor first."""
 
+from builders import MIB, gpu, node
+
 from allocator.device import Device
 from allocator.holdings import NodeSnapshot
-from builders import MIB, gpu, node
 
 A100_80G = 81920 * MIB
 A100_40G = 40960 * MIB

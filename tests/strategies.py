@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from builders import ask, gpu, request
 from hypothesis import strategies as st
 
 from allocator.names import DEVICE_RESOURCES
 from allocator.request import ContainerAsk, DeviceAsk, Phase, PodRequest
-from builders import ask, gpu, request
 
 INT64 = 2**63 - 1
 
@@ -126,4 +126,5 @@ def asks(draw: st.DrawFn, most_cards: int = 4) -> DeviceAsk:
 @st.composite
 def pod_requests(draw: st.DrawFn, most: int = 4, most_cards: int = 4) -> PodRequest:
     phases = draw(st.lists(st.sampled_from(list(Phase)), min_size=1, max_size=most))
+    phases.sort(key=lambda phase: phase is Phase.APP)  # so that names are in the Pod's order
     return request(*(ContainerAsk(f"c{index}", phase, draw(asks(most_cards))) for index, phase in enumerate(phases)))

@@ -11,6 +11,7 @@ from allocator.holdings import Holding
 from allocator.names import is_allocation_annotation
 from allocator.outcome import Refusal
 from allocator.wire.deviceallocated import write_annotations
+from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.errors import KubeError
 from koordgate.ledger.ledger import BusyError, Ledger
 from webhook import decision
@@ -80,7 +81,7 @@ class BindingWebhooks:
                 return allowed()
             wrong = self._unbindable(pod, node)
             return wrong if wrong is not None else await self._allocate(request, pod, node, deadline)
-        except (KubeError, BusyError, TimeoutError) as error:
+        except (KubeError, BusyError, RecordError, TimeoutError) as error:
             return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
 
     async def _allocate(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:
@@ -95,7 +96,7 @@ class BindingWebhooks:
         if isinstance(decided.outcome, Refusal):
             return denied(f"Pod {pod} is not bound: {decided.outcome.message}", HTTPStatus.CONFLICT)
         if not request.dry_run:
-            self._leave_others(pod.uid, node)
+            self._leave_others(pod, node)
         annotations = write_annotations(decided.outcome.shares, self._binders.domain)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):
@@ -103,18 +104,21 @@ class BindingWebhooks:
         audit = {"devices": _told(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
         return patched(operations, audit=audit)
 
-    def _leave_others(self, uid: str, node: str) -> None:
+    def _leave_others(self, pod: PodInfo, node: str) -> None:
         """What the Pod held elsewhere, from a bind that failed, goes; the reconciler would do it later."""
-        for other in self._ledger.nodes_of(uid):
+        for other in self._ledger.nodes_of(pod.uid):
             if other != node:
-                task = asyncio.get_running_loop().create_task(self._leave(uid, other))
+                task = asyncio.get_running_loop().create_task(self._leave(pod, other))
                 self._background.add(task)
                 task.add_done_callback(self._background.discard)
 
-    async def _leave(self, uid: str, node: str) -> None:
+    async def _leave(self, pod: PodInfo, node: str) -> None:
         try:
-            await self._ledger.change(node, decision.release(uid), self._binders.grace)
-        except (KubeError, BusyError) as error:
+            live = await self._live.read(pod.namespace, pod.name, self._binders.grace)
+            if live is not None and live[0] == pod.uid and live[1] is not None and live[1].node == node:
+                return  # it was bound there after all, only its answer was lost: it is the bind at hand that fails
+            await self._ledger.change(node, decision.release(pod.uid), self._binders.grace)
+        except (KubeError, BusyError, RecordError) as error:
             _LOG.warning("holding on another node stays until the next reconciliation: %s", error, extra={"node": node})
 
     async def idle(self) -> None:
@@ -134,7 +138,7 @@ class BindingWebhooks:
             if request.username != self._binders.username:
                 return denied(self._foreign(request, pod))
             return await self._carries(request, pod, node, deadline)
-        except (KubeError, BusyError, TimeoutError) as error:
+        except (KubeError, BusyError, RecordError, TimeoutError) as error:
             return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
 
     def _foreign(self, request: Request, pod: PodInfo) -> str:

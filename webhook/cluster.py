@@ -23,6 +23,7 @@ from webhook.nodeselection import may_land, selects
 from webhook.podinfo import PodInfo, annotated_holding
 
 _MOST_REQUESTS: Final = 4096  # distinct requests remembered; beyond it all is forgotten and learnt again
+_MOST_SELECTIONS: Final = 4096  # likewise of nodes, which authors of Pods write as they like
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,8 @@ class ClusterView:
         if found is None:
             memories = set(self._memories) if not key else self._memories_for(spec)
             found = (next(iter(memories)) if len(memories) == 1 else None, max(memories, default=0))
+            if len(self._reach) >= _MOST_SELECTIONS:
+                self._reach.clear()
             self._reach[key] = found
         return found
 

@@ -135,7 +135,7 @@ def adopt_running(pod: PodInfo, snapshot: Snapshot) -> Callable[[Holdings], tupl
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
         if pod.uid in holdings:
             return None, False
-        node = snapshot(holdings)
-        return (node.holdings, True) if pod.uid in node.holdings else (None, False)
+        adopted = snapshot(holdings).holdings.get(pod.uid)
+        return (None, False) if adopted is None else ({**holdings, pod.uid: adopted}, True)
 
     return change

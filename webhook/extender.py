@@ -39,8 +39,8 @@ class Extender:
         pod, names, whole_nodes = _read(args)
         if pod is None:
             return _fitting(names, whole_nodes, {}, {})
-        if pod.problem:
-            return _fitting([], whole_nodes, {}, dict.fromkeys(names, pod.problem))
+        if problem := pod.problem or pod.annotation_problem:  # as the bind
+            return _fitting([], whole_nodes, {}, dict.fromkeys(names, problem))
         number = self._cluster.number(pod.request)
         fitting, failed, never = [], {}, {}
         for name in names:
@@ -95,6 +95,6 @@ def _fitting(
         result["NodeNames"] = names
     else:
         wanted = set(names)
-        items = [item for item in whole_nodes["items"] if item["metadata"]["name"] in wanted]
+        items = [item for item in whole_nodes.get("items") or () if item["metadata"]["name"] in wanted]
         result["Nodes"] = {**whole_nodes, "items": items}
     return result

@@ -74,20 +74,11 @@ class Renewal(NamedTuple):
 
 
 def new_authority(name: str, now: datetime, days: float) -> Pair:
-    """Make a self-signed authority.
-
-    Args:
-        name: for people. A number is added: two authorities of one name in a bundle confuse who looks an issuer up.
-        now: moment of making.
-        days: how long it is valid.
-    """
+    """Make a self-signed authority. Its name gets a number: issuers are looked up by name, and bundles hold several."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    attributes = (
-        x509.NameAttribute(NameOID.COMMON_NAME, name),
-        x509.NameAttribute(NameOID.SERIAL_NUMBER, f"{serial:x}"[:16]),
-    )
-    subject = x509.Name(attributes)
+    number = x509.NameAttribute(NameOID.SERIAL_NUMBER, f"{serial:x}"[:16])
+    subject = x509.Name((x509.NameAttribute(NameOID.COMMON_NAME, name), number))
     begin = now.replace(microsecond=0)
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key(), serial)

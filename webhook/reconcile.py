@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Final, Literal, Protocol
 
 from allocator.holdings import Holding
+from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.errors import KubeError
 from koordgate.ledger.ledger import BusyError, Ledger
 from webhook import decision
@@ -158,7 +159,7 @@ class Reconciler:
             change = decision.release(uid, held_since_before=older_than)
             if await self._ledger.change(node, change, _DEADLINE_S):
                 self._reports.mended(kind)
-        except (KubeError, BusyError) as error:
+        except (KubeError, BusyError, RecordError) as error:
             _LOG.warning("a holding stays until the next reconciliation: %s", error, extra={"node": node, "uid": uid})
 
     async def _adopt(self, pod: PodInfo) -> None:
@@ -166,7 +167,7 @@ class Reconciler:
         try:
             if await self._ledger.change(pod.node, change, _DEADLINE_S):
                 self._reports.mended("adopted")
-        except BusyError as error:
+        except (BusyError, RecordError) as error:
             _LOG.warning("a Pod is adopted at the next reconciliation: %s", error, extra={"pod": str(pod)})
 
 

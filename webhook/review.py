@@ -121,6 +121,8 @@ def decode(body: bytes) -> Request:
         raise BadReviewError("the AdmissionReview has no request with a uid")
     user = _mapping(request, "userInfo")
     groups = user.get("groups") or ()
+    if not isinstance(groups, (list, tuple)):
+        raise BadReviewError("groups of the AdmissionReview is no list")
     return Request(
         uid=request["uid"],
         operation=_text(request, "operation"),

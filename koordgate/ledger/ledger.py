@@ -56,6 +56,7 @@ class Ledger:
         self._counters = counters or Counters()
         self._watched = watched
         self._records: dict[str, Record] = {}
+        self._unsure: set[str] = set()  # nodes whose last write failed, so that it may or may not be performed
         self._nodes_of: dict[str, set[str]] = defaultdict(set)
         self._pending: dict[str, list[_Pending[object]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -145,19 +146,16 @@ class Ledger:
             try:
                 await self._commit(node, group)
             except Exception as error:  # noqa: BLE001 whoever waits must be told, whatever it was
-                self._records_unsure(node)
+                self._unsure.add(node)  # decide on nothing remembered: the next change reads first
                 for pending in group:
                     if not pending.answer.done():
                         pending.answer.set_exception(error)
         del self._pending[node]
 
-    def _records_unsure(self, node: str) -> None:
-        """After a failed write, decide on nothing remembered: the next change reads first."""
-        self.forget(node)
-
     async def _commit(self, node: str, group: list[_Pending[object]]) -> None:
         clock = asyncio.get_running_loop().time
-        record = self._records.get(node)
+        record = None if node in self._unsure else self._records.get(node)
+        fresh = False
         for _ in range(_ATTEMPTS):
             group = [pending for pending in group if not pending.answer.done()]
             if not group:
@@ -167,8 +165,13 @@ class Ledger:
                 break
             if record is None:
                 record = await self.read(node, left)
+                self._unsure.discard(node)
+                fresh = True
             holdings, answers = _decide(record, group)
             if holdings is record.holdings:
+                if not fresh:
+                    record = None  # no write will tell whether what we remember still holds
+                    continue
                 _answer(answers)
                 return
             try:
@@ -194,6 +197,8 @@ def _decide(record: Record, group: list[_Pending[object]]) -> tuple[Holdings, _A
     holdings = record.holdings
     answers: _Answers = []
     for pending in group:
+        if pending.answer.done():  # whoever asked has left
+            continue
         try:
             changed, answer = pending.change(holdings)
         except Exception as error:  # noqa: BLE001 one caller's bug is not its neighbours'

@@ -3,6 +3,8 @@
 from typing import Any, NamedTuple
 
 import pytest
+from builders import GIB, app, ask, gpu, gpus, held, holding, init, node, part, request, share, sidecar
+from machines import A100_80G, L4, ODD, T4, devices, machine
 
 from allocator.device import Device
 from allocator.gpu import describe
@@ -11,8 +13,6 @@ from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.outcome import Refusal
 from allocator.place import Placement, place
 from allocator.request import DeviceAsk, PodRequest
-from builders import GIB, app, ask, gpu, gpus, held, holding, init, node, part, request, share, sidecar
-from machines import A100_80G, L4, ODD, T4, devices, machine
 
 
 class Got(NamedTuple):
@@ -226,7 +226,6 @@ SEVERAL: dict[str, tuple[NodeSnapshot, PodRequest, list[Got]]] = {
         [Got(0, 100, T, 100, "a b")],
     ),
     "the best fit would leave the other without: the next choice": (
-        # a (core 50, 10 %) fits 0 more tightly, but b (core 10, 60 %) fits nowhere else
         node(
             gpu(0),
             gpu(1),
@@ -291,7 +290,7 @@ def test_containers_of_one_pod_are_served_together(on: NodeSnapshot, of: PodRequ
     assert told(place(of, on)) == shares
 
 
-# Refusals: (node, request, permanent, message)
+# What a refusal says: its node, its request, whether it is permanent, its message
 
 REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
     "no GPUs": (
@@ -304,29 +303,37 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         machine("one T4"),
         request(app("a", gpus(200))),
         True,
-        "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
-        "the most free is gpu 0 with core 100 %, memory 100 % (15472384Ki)",
+        (
+            "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
+            "the most free is gpu 0 with core 100 %, memory 100 % (15472384Ki)"
+        ),
     ),
     "more bytes than a card has": (
         machine(MIXED),
         request(app("a", ask(core=10, memory=81 * GIB))),
         True,
-        "node-1: container a asks 1 x (core 10 %, memory 81Gi); 0 of 6 GPUs can hold it; "
-        "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)",
+        (
+            "node-1: container a asks 1 x (core 10 %, memory 81Gi); 0 of 6 GPUs can hold it; "
+            "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
+        ),
     ),
     "more large cards than there are": (
         machine(MIXED),
         request(app("a", ask(3, memory=50 * GIB))),
         True,
-        "node-1: container a asks 3 x (memory 50Gi); 2 of 6 GPUs can hold it; "
-        "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)",
+        (
+            "node-1: container a asks 3 x (memory 50Gi); 2 of 6 GPUs can hold it; "
+            "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
+        ),
     ),
     "full for now": (
         busy("two T4", (0, 60), (1, 45)),
         request(app("a", gpus(60))),
         False,
-        "node-1: container a asks 1 x (core 60 %, memory 60 %); 0 of 2 GPUs can hold it; "
-        "the most free is gpu 1 with core 55 %, memory 55 % (8714046669)",
+        (
+            "node-1: container a asks 1 x (core 60 %, memory 60 %); 0 of 2 GPUs can hold it; "
+            "the most free is gpu 1 with core 55 %, memory 55 % (8714046669)"
+        ),
     ),
     "unhealthy": (
         node(gpu(0, healthy=False), gpu(1, healthy=False)),
@@ -338,65 +345,84 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         node(gpu(0), gpu(1), kubelet=["GPU-1"]),
         request(app("a", gpus(200))),
         False,
-        "node-1: container a asks 2 x (core 100 %, memory 100 %); "
-        "1 of 2 GPUs (1 held by the kubelet's device plugin) can hold it; "
-        "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)",
+        (
+            "node-1: container a asks 2 x (core 100 %, memory 100 %); "
+            "1 of 2 GPUs (1 held by the kubelet's device plugin) can hold it; "
+            "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
+        ),
     ),
     "unhealthy and the kubelet's": (
         node(gpu(0, healthy=False), gpu(1), kubelet=["GPU-1"]),
         request(app("a", ask(memory=GIB))),
         False,
-        "node-1: container a asks 1 x (memory 1Gi); "
-        "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin) can hold it",
+        (
+            "node-1: container a asks 1 x (memory 1Gi); "
+            "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin) can hold it"
+        ),
     ),
     "the kubelet holds nothing of ours": (
         node(gpu(0), kubelet=["NIC-1"]),
         request(app("a", gpus(200))),
         True,
-        "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
-        "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)",
+        (
+            "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
+            "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
+        ),
     ),
     "the first container that fails alone is named": (
         machine("one T4"),
         request(app("a", gpus(50)), app("b", gpus(200)), app("c", gpus(300))),
         True,
-        "node-1: container b asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
-        "the most free is gpu 0 with core 100 %, memory 100 % (15472384Ki)",
+        (
+            "node-1: container b asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
+            "the most free is gpu 0 with core 100 %, memory 100 % (15472384Ki)"
+        ),
     ),
     "each alone, not together": (
         machine("one T4"),
         request(app("a", gpus(60)), app("b", gpus(50))),
         False,
-        "node-1: each container fits alone, not all together "
-        "(a 1 x (core 60 %, memory 60 %), b 1 x (core 50 %, memory 50 %)); 1 GPUs usable",
+        (
+            "node-1: each container fits alone, not all together "
+            "(a 1 x (core 60 %, memory 60 %), b 1 x (core 50 %, memory 50 %)); 1 GPUs usable"
+        ),
     ),
     "a sidecar beside an init container": (
         machine("one T4"),
         request(sidecar("s", gpus(10)), init("i", gpus(100))),
         False,
-        "node-1: each container fits alone, not all together "
-        "(s 1 x (core 10 %, memory 10 %), i 1 x (core 100 %, memory 100 %)); 1 GPUs usable",
+        (
+            "node-1: each container fits alone, not all together "
+            "(s 1 x (core 10 %, memory 10 %), i 1 x (core 100 %, memory 100 %)); 1 GPUs usable"
+        ),
     ),
     "compute alone is short": (
         machine("one T4"),
         request(app("a", ask(core=60, ratio=10)), app("b", ask(core=60, ratio=10))),
         False,
-        "node-1: each container fits alone, not all together "
-        "(a 1 x (core 60 %, memory 10 %), b 1 x (core 60 %, memory 10 %)); 1 GPUs usable",
+        (
+            "node-1: each container fits alone, not all together "
+            "(a 1 x (core 60 %, memory 10 %), b 1 x (core 60 %, memory 10 %)); 1 GPUs usable"
+        ),
     ),
     "bytes that fit, percent rounded up that do not": (
         machine("tiny: three bytes"),
         request(*(app(name, ask(3, memory=1)) for name in "a")),
         True,
-        "node-1: container a asks 3 x (memory 1); 2 of 2 GPUs can hold it; "
-        "the most free is gpu 0 with core 100 %, memory 100 % (3)",
+        (
+            "node-1: container a asks 3 x (memory 1); 2 of 2 GPUs can hold it; "
+            "the most free is gpu 0 with core 100 %, memory 100 % (3)"
+        ),
     ),
 }
 
 
 @pytest.mark.parametrize(("on", "of", "permanent", "message"), REFUSED.values(), ids=REFUSED)
 def test_a_refusal_says_what_is_asked_and_what_would_fit(
-    on: NodeSnapshot, of: PodRequest, permanent: bool, message: str
+    on: NodeSnapshot,
+    of: PodRequest,
+    permanent: bool,  # noqa: FBT001 - a column of the table
+    message: str,
 ) -> None:
     assert place(of, on) == Refusal(message, permanent=permanent)
 

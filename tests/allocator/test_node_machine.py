@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
+from builders import holding, node
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from strategies import device_lists, pod_requests
 
 from allocator.device import Device
 from allocator.holdings import NodeSnapshot, Share
 from allocator.outcome import Refusal
 from allocator.place import place
 from allocator.request import PodRequest
-from builders import holding, node
-from strategies import device_lists, pod_requests
 
 
 class Node(RuleBasedStateMachine):  # hypothesis wants a class

@@ -5,14 +5,17 @@ Nothing here calls the allocator's arithmetic: amounts, steps and peaks are coun
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import combinations, product
 from math import ceil, floor
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import pytest
+from builders import app, ask, gpus, holding, init, node, request, sidecar
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from machines import machine
+from strategies import device_lists, pod_requests
 
 from allocator.device import Device
 from allocator.holdings import Holding, NodeSnapshot
@@ -20,9 +23,6 @@ from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.outcome import Refusal
 from allocator.place import Placement, place
 from allocator.request import ContainerAsk, DeviceAsk, Phase, PodRequest
-from builders import app, ask, gpus, holding, init, node, request, sidecar
-from machines import machine
-from strategies import device_lists, pod_requests
 
 TAILS = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -64,7 +64,10 @@ def moments(of: PodRequest) -> list[list[ContainerAsk]]:
 def peak(of: PodRequest, device: Device, containers: Sequence[str]) -> Use:
     """The most that these containers of the Pod use of one card together at any moment."""
     sums = [
-        [sum(column) for column in zip(Use(), *(use_of(c.ask, device) for c in running if c.name in containers))]
+        [
+            sum(column)
+            for column in zip(Use(), *(use_of(c.ask, device) for c in running if c.name in containers), strict=True)
+        ]
         for running in moments(of)
     ]
     return Use(*(max(column) for column in zip(*sums, strict=True)))
@@ -216,7 +219,7 @@ def test_a_pod_that_goes_leaves_the_node_as_it_was(on: NodeSnapshot, of: PodRequ
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(st.integers(1, 2**50), st.integers(1, 100))
 def test_what_is_handed_out_rounds_down_and_what_is_accounted_rounds_up(total: int, percent: int) -> None:
-    [device] = [d for d in machine("one T4").devices]
+    [device] = machine("one T4").devices
     card = Device(device.type, device.id, 0, healthy=True, capacity={**device.capacity, GPU_MEMORY: total})
     by_ratio = place(request(app("a", ask(ratio=percent))), node(card))
     assert isinstance(by_ratio, Placement)

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from builders import GIB, app, ask, container, init, pod_spec, sidecar, sidecar_container
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import asks, pod_specs, resource_maps
 
 from allocator.names import DEVICE_RESOURCES, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, TYPE_GPU
 from allocator.request import MAX_COUNT, DeviceAsk, Phase, names_devices, read_pod
-from builders import GIB, app, ask, container, init, pod_spec, sidecar, sidecar_container
-from strategies import asks, pod_specs, resource_maps
 
 N, K, S = "nvidia.com/gpu", "kubernetes.io/gpu", "koordinator.sh/gpu"
 
@@ -156,8 +156,10 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     # dialects
     "plain and percent": (
         {N: 1, K: 50},
-        "spec: devices are asked in 2 dialects at once (spec.containers[0] asks nvidia.com/gpu, "
-        "spec.containers[0] asks kubernetes.io/gpu); use one",
+        (
+            "spec: devices are asked in 2 dialects at once (spec.containers[0] asks nvidia.com/gpu, "
+            "spec.containers[0] asks kubernetes.io/gpu); use one"
+        ),
     ),
     "both domains": ({f"{K}-core": 50, f"{S}-memory-ratio": 50}, "spec: devices are asked in 2 dialects at once"),
     "one tail in both domains": ({K: 50, S: 50}, "gpu is asked in two domains at once; keep one"),
@@ -328,8 +330,10 @@ def test_an_app_container_is_no_sidecar_whatever_its_restart_policy() -> None:
 def test_two_containers_may_not_speak_two_dialects() -> None:
     spec = pod_spec(container("a", limits={K: 50}), init=[container("i", limits={N: 1})])
     assert [str(problem) for problem in read_pod(spec).problems] == [
-        "spec: devices are asked in 2 dialects at once (spec.initContainers[0] asks nvidia.com/gpu, "
-        "spec.containers[0] asks kubernetes.io/gpu); use one"
+        (
+            "spec: devices are asked in 2 dialects at once (spec.initContainers[0] asks nvidia.com/gpu, "
+            "spec.containers[0] asks kubernetes.io/gpu); use one"
+        )
     ]
 
 

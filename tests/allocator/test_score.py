@@ -1,17 +1,17 @@
 """Which of the nodes that fit is the better one: packing, so that whole cards and whole nodes stay free."""
 
 import pytest
+from builders import app, ask, gpu, gpus, held, holding, init, node, part, request, share
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from machines import devices, machine
+from strategies import device_lists, pod_requests
 
 from allocator.device import Device
 from allocator.holdings import NodeSnapshot
 from allocator.place import Placement, place
 from allocator.request import PodRequest
 from allocator.score import MAX_SCORE, score
-from builders import app, ask, gpu, gpus, held, holding, init, node, part, request, share
-from machines import devices, machine
-from strategies import device_lists, pod_requests
 
 
 def busy(name: str, *parts: tuple[int, int]) -> NodeSnapshot:

@@ -1,0 +1,1 @@
+"""The offline faces: the webhook's own code on the in-memory store, fed from files instead of a cluster."""

@@ -1,0 +1,96 @@
+"""How the offline API server and scheduler reach the webhook: the same JSON in this process or over HTTPS."""
+
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, Protocol
+
+import aiohttp
+import msgspec
+import orjson
+
+from koordgate.settings import Certificate
+from webhook import review
+from webhook.app import make_app
+from webhook.assembly import Parts
+from webhook.certs import MemorySource
+from webhook.command import listen
+
+MUTATE_POD: Final = "/mutate-pod"
+VALIDATE_POD: Final = "/validate-pod"
+MUTATE_BINDING: Final = "/mutate-binding"
+VALIDATE_BINDING: Final = "/validate-binding"
+FILTER: Final = "/scheduler/filter"
+PRIORITIZE: Final = "/scheduler/prioritize"
+_HOST: Final = "127.0.0.1"
+
+
+class Api(Protocol):
+    """Asks the webhook: a JSON body for a path, JSON back."""
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Send a body to one of the paths above, and return the answer."""
+
+
+class InProcess:
+    """Calls the handlers themselves, through the same codec.
+
+    Args:
+        parts: of the replica.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._deadline = parts.settings.serve.deadline_seconds
+        self._pods = {MUTATE_POD: parts.pods.mutate, VALIDATE_POD: parts.pods.validate}
+        self._bindings = {MUTATE_BINDING: parts.bindings.mutate, VALIDATE_BINDING: parts.bindings.validate}
+        extender = parts.extender
+        self._scheduler = {FILTER: extender.filter, PRIORITIZE: extender.prioritize}
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Answer a body as the server would."""
+        sent = orjson.dumps(body)
+        if path in self._scheduler:
+            return orjson.loads(orjson.dumps(self._scheduler[path](orjson.loads(sent))))
+        question = review.decode(sent)
+        if path in self._pods:
+            answer = self._pods[path](question)
+        else:
+            answer = await self._bindings[path](question, self._deadline)
+        return orjson.loads(review.encode(question.uid, answer))
+
+
+class Https:
+    """Sends requests to a server.
+
+    Args:
+        session: open.
+        url: of the server, without a path.
+
+    Attributes:
+        calls: how many were sent.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self.url = url
+        self.calls = 0
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Send a body, and read the answer whatever its status: the webhook explains in it."""
+        self.calls += 1
+        headers = {"Content-Type": "application/json"}
+        async with self._session.post(self.url + path, data=orjson.dumps(body), headers=headers) as answer:
+            return orjson.loads(await answer.read())
+
+
+@contextlib.asynccontextmanager
+async def serving(parts: Parts) -> AsyncIterator[Https]:
+    """Serve a replica on loopback, with a certificate of its own making, and yield a client that trusts it alone."""
+    source = MemorySource(Certificate(dns_names=("localhost",), ip_addresses=(_HOST,)))
+    await source.start()
+    serve = msgspec.structs.replace(parts.settings.serve, host=_HOST, port=0)
+    async with listen(make_app(parts, lambda: []), serve, source.context) as port:
+        trusting = ssl.create_default_context(cadata=source.ca_bundle.decode())
+        connector = aiohttp.TCPConnector(ssl=trusting)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            yield Https(session, f"https://{_HOST}:{port}")

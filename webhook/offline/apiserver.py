@@ -1,0 +1,118 @@
+"""The API server's part, as far as it matters here: defaults, AdmissionReviews, and what a Binding does (pure)."""
+
+import base64
+import copy
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from allocator.names import DEFAULT_SCHEDULER
+from webhook import patch
+from webhook.review import API_VERSION
+
+Raw = dict[str, Any]
+
+AUTHOR: Final = "offline-author"
+_UIDS: Final = uuid.UUID("6b6f6f72-6467-5174-8065-6f66666c696e")  # any constant: the same name, the same UID
+_RESOURCES: Final = {"Pod": ("pods", ""), "Binding": ("pods", "binding")}
+
+
+def uid(kind: str, namespace: str, name: str) -> str:
+    """Make the UID of an object that has none: always the same for the same name."""
+    return str(uuid.uuid5(_UIDS, f"{kind}/{namespace}/{name}"))
+
+
+def with_defaults(obj: Mapping[str, Any]) -> Raw:
+    """Copy a Pod, Node or Device object and fill in what the API server fills in and somebody here reads."""
+    made = copy.deepcopy(dict(obj))
+    metadata = made["metadata"]
+    if made["kind"] != "Pod":
+        metadata["uid"] = metadata.get("uid") or uid(made["kind"], "", metadata["name"])
+        return made
+    metadata["namespace"] = metadata.get("namespace") or "default"
+    metadata["uid"] = metadata.get("uid") or uid("Pod", metadata["namespace"], metadata["name"])
+    spec = made["spec"]
+    spec["schedulerName"] = spec.get("schedulerName") or DEFAULT_SCHEDULER
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        resources = container.get("resources") or {}
+        if resources.get("limits"):
+            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+    return made
+
+
+def binding(pod: Mapping[str, Any], node: str) -> Raw:
+    """Write the Binding that a scheduler creates for a Pod."""
+    metadata = {key: pod["metadata"][key] for key in ("namespace", "name", "uid")}
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+def bound(pod: Mapping[str, Any], by: Mapping[str, Any]) -> Raw:
+    """Do what a Binding does: node, annotations and labels come into the Pod in one write."""
+    made = copy.deepcopy(dict(pod))
+    for key in ("annotations", "labels"):
+        carried = by["metadata"].get(key)
+        if carried:
+            made["metadata"][key] = {**(made["metadata"].get(key) or {}), **carried}
+    made["spec"]["nodeName"] = by["target"]["name"]
+    return made
+
+
+def review(obj: Mapping[str, Any], path: str, username: str, groups: Sequence[str] = ()) -> Raw:
+    """Write the AdmissionReview that the API server sends when a Pod or Binding is created."""
+    resource, subresource = _RESOURCES[obj["kind"]]
+    metadata = obj["metadata"]
+    kind = {"group": "", "version": "v1", "kind": obj["kind"]}
+    request = {
+        "uid": uid(path, metadata["namespace"], metadata["name"]),
+        "kind": kind,
+        "resource": {"group": "", "version": "v1", "resource": resource},
+        "subResource": subresource,
+        "requestKind": kind,
+        "requestResource": {"group": "", "version": "v1", "resource": resource},
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "operation": "CREATE",
+        "userInfo": {"username": username, "groups": [*groups, "system:authenticated"]},
+        "object": obj,
+        "oldObject": None,
+        "dryRun": False,
+        "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"},
+    }
+    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "request": request}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a review was answered.
+
+    Attributes:
+        refusal: why the write does not go on; "" where it does.
+        object: the object as it goes on.
+        warnings: for whoever wrote it.
+    """
+
+    refusal: str
+    object: Raw
+    warnings: tuple[str, ...] = ()
+
+
+def verdict(obj: Mapping[str, Any], answer: Mapping[str, Any]) -> Verdict:
+    """Read the answer to a review of this object, and apply its patch.
+
+    Raises:
+        ValueError: it is no answer to a review.
+    """
+    response = answer.get("response")
+    if not isinstance(response, Mapping):
+        raise ValueError(f"no AdmissionReview answer: {str(answer)[:200]}")  # noqa: TRY004 - the other side's mistake
+    warnings = tuple(response.get("warnings") or ())
+    if not response.get("allowed"):
+        told = (response.get("status") or {}).get("message") or "refused without a message"
+        return Verdict(told, dict(obj), warnings)
+    text = response.get("patch")
+    operations = orjson.loads(base64.b64decode(text)) if text else ()
+    return Verdict("", patch.apply(obj, operations), warnings)

@@ -1,0 +1,315 @@
+"""A cluster in memory: the webhook's own code, with this module as its API server and kube-scheduler."""
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from allocator.names import is_allocation_annotation
+from allocator.request import names_devices
+from koordgate.ledger.store import MemoryStore
+from koordgate.settings import Settings
+from webhook.assembly import Parts, assemble
+from webhook.feed import DeviceFeed, NodeFeed, PodFeed
+from webhook.offline import api, apiserver, scheduler
+from webhook.offline.objects import InputError
+from webhook.offline.resources import BadQuantityError, allocatable, pod_amounts
+from webhook.podinfo import PodInfo, read_pod_info
+
+Raw = dict[str, Any]
+_EXEMPT: Final = "kube-system"  # with the installation's own namespace, what the chart always leaves alone
+_STOCK_SCHEDULER: Final = "system:kube-scheduler"
+_DEFAULTS: Final = Settings()
+_FINISHED: Final = ("Succeeded", "Failed")
+
+
+class State(StrEnum):
+    """How a Pod fared."""
+
+    STANDING = "was there"
+    ADMITTED = "admitted"
+    BOUND = "bound"
+    DENIED = "refused at admission"
+    UNSCHEDULABLE = "no node"
+    BIND_REFUSED = "refused at bind"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a Pod fared.
+
+    Attributes:
+        pod: as it stands in the cluster; where admission refused it, as given.
+        state: how far it came.
+        reasons: why no further, a line each; nothing where it is bound.
+        warnings: what admission told its author.
+        given: the Pod as its author wrote it.
+    """
+
+    pod: Raw
+    state: State
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    given: Mapping[str, Any] | None = None
+
+    @property
+    def message(self) -> str:
+        """The reasons as one line."""
+        return "; ".join(self.reasons)
+
+
+def stands(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a Pod is there already, rather than to be created: bound, finished, or on its way out."""
+    finished = (pod.get("status") or {}).get("phase") in _FINISHED
+    return bool(pod["spec"].get("nodeName")) or finished or pod["metadata"].get("deletionTimestamp") is not None
+
+
+class Pods:
+    """The Pods of the cluster, as the webhook reads them live from the API server."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[tuple[str, str], Raw] = {}
+
+    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:  # noqa: ARG002
+        """Read a Pod."""
+        pod = self.by_name.get((namespace, name))
+        return None if pod is None else (pod["metadata"]["uid"], read_pod_info(pod))
+
+
+class OfflineCluster:
+    """A cluster in memory. Make one with `in_process` or `over_https`: only the way to the webhook differs.
+
+    Args:
+        parts: of the webhook, on the in-memory store.
+        pods: that the parts read live.
+        way: to the webhook.
+        among: chooses among nodes of equal score.
+
+    Attributes:
+        only: the one node that is a candidate; None for all.
+        notes: what could not be used, a sentence each.
+    """
+
+    def __init__(
+        self, parts: Parts, pods: Pods, way: api.Api, among: Callable[[Sequence[str]], str] = min
+    ) -> None:
+        self.parts = parts
+        self.only: str | None = None
+        self.notes: list[str] = []
+        self._pods = pods
+        self._api = way
+        self._among = among
+        self._nodes: dict[str, Raw] = {}
+        self._devices: dict[str, Raw] = {}
+        self._candidates: dict[str, scheduler.Candidate] = {}
+        self._used: dict[str, Counter[str]] = {}
+        self._node_feed = NodeFeed(parts.cluster)
+        self._device_feed = DeviceFeed(parts.cluster, self._complain)
+        self._pod_feed = PodFeed(parts.cluster, parts.reconciler.ended)
+        self._exempt = {_EXEMPT, parts.settings.identity.namespace}
+
+    @classmethod
+    def in_process(cls, settings: Settings = _DEFAULTS, seed: int | None = None) -> Self:
+        """Make a cluster whose webhook is called directly.
+
+        Args:
+            settings: of the webhook.
+            seed: shuffles nodes of equal score, as kube-scheduler does; the first by name is taken if not given.
+        """
+        parts, pods = _assembled(settings)
+        return cls(parts, pods, api.InProcess(parts), _chooser(seed))
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def over_https(cls, settings: Settings = _DEFAULTS) -> AsyncIterator[tuple[Self, api.Https]]:
+        """Serve the webhook on loopback, and yield a cluster that asks it over HTTPS, with the client."""
+        parts, pods = _assembled(settings)
+        async with api.serving(parts) as way:
+            yield cls(parts, pods, way), way
+
+    @property
+    def devices(self) -> list[Raw]:
+        """The Device objects."""
+        return list(self._devices.values())
+
+    @property
+    def node_names(self) -> list[str]:
+        """The names of the Nodes."""
+        return sorted(self._nodes)
+
+    @property
+    def pods(self) -> list[Raw]:
+        """All Pods, in the order in which they came."""
+        return list(self._pods.by_name.values())
+
+    async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
+        """Put in Nodes, Device objects, and Pods that are there already, whose annotations tell what they hold.
+
+        Returns:
+            The Pods, as they stand.
+
+        Raises:
+            InputError: an amount of a Node, or of a Pod that holds some of it, is no quantity.
+        """
+        loaded = [(apiserver.with_defaults(obj), obj) for obj in objects]
+        for obj, _ in loaded:
+            name = obj["metadata"]["name"]
+            if obj["kind"] == "Node":
+                self._nodes[name] = obj
+                self._node_feed.put(obj)
+            elif obj["kind"] == "Device":
+                self._devices[name] = obj
+                self._device_feed.put(obj)
+        try:
+            for name, node in self._nodes.items():
+                has = allocatable(node, self.parts.cluster.devices(name))
+                self._candidates[name] = scheduler.candidate(node, has)
+            results = [Result(pod, State.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
+            for result in results:
+                self._put(result.pod)
+        except BadQuantityError as error:
+            raise InputError(f"{error}; mend it") from error
+        await self.parts.reconciler.reconcile()
+        return results
+
+    async def submit(self, pod: Mapping[str, Any]) -> Result:
+        """Create a Pod: admit it, find a node, bind it."""
+        result = await self.admit(pod)
+        if result.state is not State.ADMITTED:
+            return result
+        metadata = result.pod["metadata"]
+        found = await self._schedule(result.pod)
+        if isinstance(found, tuple):
+            return replace(result, state=State.UNSCHEDULABLE, reasons=found)
+        bound = await self.bind(metadata["namespace"], metadata["name"], found)
+        return replace(result, pod=bound.pod, state=bound.state, reasons=bound.reasons)
+
+    async def admit(self, pod: Mapping[str, Any]) -> Result:
+        """Create a Pod as the API server does, without a scheduler."""
+        made = apiserver.with_defaults(pod)
+        namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
+        if (namespace, name) in self._pods.by_name:
+            return Result(dict(pod), State.DENIED, (f"Pod {namespace}/{name} exists already",), given=pod)
+        warnings: tuple[str, ...] = ()
+        if self._reviewed(made):
+            for path in (api.MUTATE_POD, api.VALIDATE_POD):
+                verdict = await self._ask(path, made, apiserver.AUTHOR)
+                warnings += verdict.warnings
+                if verdict.refusal:
+                    return Result(dict(pod), State.DENIED, (verdict.refusal,), warnings, pod)
+                made = verdict.object
+        try:
+            pod_amounts(made["spec"])
+        except BadQuantityError as error:
+            return Result(dict(pod), State.DENIED, (f"Pod {namespace}/{name}: {error}",), warnings, pod)
+        self._put(made)
+        return Result(made, State.ADMITTED, (), warnings, pod)
+
+    async def bind(self, namespace: str, name: str, node: str, username: str | None = None) -> Result:
+        """Bind an admitted Pod to a node.
+
+        Args:
+            namespace: of the Pod.
+            name: of the Pod.
+            node: where to.
+            username: who binds; the Pod's own scheduler if not given.
+        """
+        pod = self._pods.by_name[namespace, name]
+        made = apiserver.binding(pod, node)
+        ours = self.parts.settings.scheduler
+        own = ours.username if pod["spec"]["schedulerName"] == ours.name else _STOCK_SCHEDULER
+        who = username or own
+        paths = [api.VALIDATE_BINDING] if who != ours.username else [api.MUTATE_BINDING, api.VALIDATE_BINDING]
+        for path in paths if namespace not in self._exempt else ():
+            verdict = await self._ask(path, made, who)
+            if verdict.refusal:
+                return Result(pod, State.BIND_REFUSED, (verdict.refusal,))
+            made = verdict.object
+        bound = apiserver.bound(pod, made)
+        self._put(bound)
+        return Result(bound, State.BOUND)
+
+    async def delete(self, namespace: str, name: str) -> None:
+        """Delete a Pod; what it held is free again."""
+        pod = self._pods.by_name.pop((namespace, name))
+        self._count(pod, -1)
+        self._pod_feed.drop(pod)
+        await self.parts.reconciler.reconcile()
+
+    async def _ask(self, path: str, obj: Raw, username: str) -> apiserver.Verdict:
+        return apiserver.verdict(obj, await self._api.post(path, apiserver.review(obj, path, username)))
+
+    def _reviewed(self, pod: Mapping[str, Any]) -> bool:
+        """Whether the chart's webhooks look at a Pod that is created."""
+        annotations = pod["metadata"].get("annotations") or {}
+        ours = names_devices(pod["spec"]) or any(is_allocation_annotation(key) for key in annotations)
+        return ours and pod["metadata"]["namespace"] not in self._exempt
+
+    async def _schedule(self, pod: Raw) -> str | tuple[str, ...]:
+        """Find a node; otherwise the reasons, a line each."""
+        spec = pod["spec"]
+        if spec.get("schedulingGates"):
+            gates = ", ".join(str(gate.get("name")) for gate in spec["schedulingGates"])
+            return (f"the Pod waits for its schedulingGates: {gates}",)
+        asked = pod_amounts(spec)
+        reasons: dict[str, str] = {}
+        fitting = []
+        for name in sorted(self._candidates) if self.only is None else [self.only]:
+            why = scheduler.why_not(spec, asked, self._candidates[name], self._used.get(name, {}))
+            if why is None:
+                fitting.append(name)
+            else:
+                reasons[name] = why
+        scores = dict.fromkeys(fitting, 0)
+        if fitting and spec["schedulerName"] == self.parts.settings.scheduler.name:
+            scores = await self._extend(pod, fitting, reasons)
+        if scores:
+            return scheduler.best(scores, self._among)
+        return scheduler.grouped(reasons) or ("there is no Node",)
+
+    async def _extend(self, pod: Raw, names: list[str], reasons: dict[str, str]) -> dict[str, int]:
+        """Ask the extender as kube-scheduler does: which of these nodes, and how good each is."""
+        answer = await self._api.post(api.FILTER, {"Pod": pod, "Nodes": None, "NodeNames": names})
+        if answer.get("Error"):
+            reasons.update(dict.fromkeys(names, f"the extender failed: {answer['Error']}"))
+            return {}
+        reasons.update(answer["FailedNodes"])
+        reasons.update(answer["FailedAndUnresolvableNodes"])
+        left = answer["NodeNames"]
+        if not left:
+            return {}
+        scored = await self._api.post(api.PRIORITIZE, {"Pod": pod, "Nodes": None, "NodeNames": left})
+        return {entry["Host"]: entry["Score"] for entry in scored}
+
+    def _put(self, pod: Raw) -> None:
+        """Store a Pod, and tell the webhook as a watch would."""
+        key = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        known = self._pods.by_name.get(key)
+        if known is not None:
+            self._count(known, -1)
+        self._count(pod, 1)
+        self._pods.by_name[key] = pod
+        self._pod_feed.put(pod)
+
+    def _count(self, pod: Mapping[str, Any], times: int) -> None:
+        node = pod["spec"].get("nodeName")
+        if not node or (pod.get("status") or {}).get("phase") in _FINISHED:
+            return
+        used = self._used.setdefault(node, Counter())
+        for name, amount in pod_amounts(pod["spec"]).items():
+            used[name] += amount * times
+
+    def _complain(self, name: str, problems: tuple[str, ...]) -> None:
+        self.notes.extend(f"Device {name}: {problem}" for problem in problems)
+
+
+def _assembled(settings: Settings) -> tuple[Parts, Pods]:
+    pods = Pods()
+    return assemble(settings, lambda _: MemoryStore(), pods, clock=lambda: 0), pods
+
+
+def _chooser(seed: int | None) -> Callable[[Sequence[str]], str]:
+    return min if seed is None else random.Random(seed).choice  # noqa: S311 - a dice, no secret

@@ -1,0 +1,174 @@
+"""Kubernetes objects from files, folders and standard input, as YAML or JSON."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import orjson
+import yaml
+
+from webhook.offline.shapes import wrong_shape
+
+try:
+    from yaml import CSafeLoader as _Fast
+except ImportError:  # a PyYAML built without libyaml
+    from yaml import SafeLoader as _Fast  # type: ignore[assignment]
+
+Raw = dict[str, Any]
+T = TypeVar("T")
+
+STDIN: Final = "-"
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_UNUSED: Final = frozenset({"NodeResourceTopology", "NodeAllocation"})  # taken without a word
+
+
+class InputError(ValueError):
+    """Input that cannot be used; the message names the file, the document, and what to do."""
+
+
+@dataclass(slots=True)
+class Objects:
+    """What was read, each kind in the order of the input.
+
+    Attributes:
+        nodes: Nodes.
+        devices: Device objects.
+        pods: Pods.
+        notes: what was left out, a sentence each.
+    """
+
+    nodes: list[Raw] = field(default_factory=list)
+    devices: list[Raw] = field(default_factory=list)
+    pods: list[Raw] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def cluster(self) -> list[Raw]:
+        """Nodes and Device objects."""
+        return [*self.nodes, *self.devices]
+
+
+class _Loader(_Fast):
+    """YAML as Kubernetes reads it: an unquoted time is text, and 12:30 is no number of base 60."""
+
+
+_SCALARS: Final = ("timestamp", "int", "float")
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _SCALARS]
+    for first, resolvers in _Fast.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0x[0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)$"), list("-+0123456789")
+)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
+    list("-+.0123456789"),
+)
+
+
+def read(paths: Iterable[str]) -> Objects:
+    """Read all objects of files, folders (their .yaml, .yml and .json files by name) and `-`, standard input.
+
+    Raises:
+        InputError: something cannot be read, is no object, or stands twice.
+    """
+    objects = Objects()
+    seen: dict[tuple[str, str, str], str] = {}
+    for path in paths:
+        for source, text in _texts(path):
+            for where, obj, kind in _objects(source, text):
+                _take(where, obj, kind, objects, seen)
+    return objects
+
+
+def _texts(path: str) -> Iterator[tuple[str, str]]:
+    if path == STDIN:
+        yield "standard input", sys.stdin.read()
+        return
+    given = Path(path)
+    files: Sequence[Path] = (given,)
+    if given.is_dir():
+        files = sorted(file for file in given.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+        if not files:
+            raise InputError(f"{path}: no {', '.join(_SUFFIXES)} file in this folder; give one with Kubernetes objects")
+    for file in files:
+        try:
+            yield str(file), file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{file}: cannot be read ({error.strerror}); give a file with Kubernetes objects") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{file}: is no UTF-8 text ({error.reason}); give a YAML or JSON file") from error
+
+
+def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
+    if text.lstrip().startswith("{"):
+        try:
+            yield f"{source}, document 1", orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass  # several documents, or YAML in braces
+        else:
+            return
+    number = 0
+    try:
+        for number, document in enumerate(yaml.load_all(text, _Loader), 1):  # noqa: S506 a SafeLoader
+            # Kubernetes knows YAML as another way to write JSON; this also separates what an alias shares.
+            yield f"{source}, document {number}", orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
+    except yaml.YAMLError as error:
+        told = " ".join(str(error).split())
+        raise InputError(f"{source}, document {number + 1}: not YAML; mend it: {told}") from error
+    except (orjson.JSONEncodeError, RecursionError) as error:
+        raise InputError(f"{source}, document {number}: cannot be written as JSON ({error}); write plain YAML") from error
+
+
+def _objects(source: str, text: str) -> Iterator[tuple[str, Raw, str]]:
+    for where, document in _documents(source, text):
+        if document is None:
+            continue
+        obj, kind = _identified(where, document, "")
+        if not kind.endswith("List"):
+            yield where, obj, kind
+            continue
+        items = obj.get("items") or []
+        if not isinstance(items, list):
+            raise InputError(f"{where}: items of the {kind} is no list; make it one")
+        for index, item in enumerate(items, 1):
+            # The items of a PodList, unlike those of a List, name no kind.
+            at = f"{where}, item {index}"
+            yield at, *_identified(at, item, kind.removesuffix("List"))
+
+
+def _identified(where: str, document: object, default: str) -> tuple[Raw, str]:
+    if not isinstance(document, dict):
+        what = type(document).__name__
+        raise InputError(f"{where}: {what} where a Kubernetes object must be; write apiVersion, kind and metadata")
+    kind = document.get("kind") or default
+    if not isinstance(kind, str) or not kind:
+        raise InputError(f"{where}: the object has no kind; add it, as `kind: Pod`")
+    return document, kind
+
+
+def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[str, str, str], str]) -> None:
+    metadata = obj.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not name:
+        raise InputError(f"{where}: the {kind} has no metadata.name; give it one")
+    lists = {"Node": objects.nodes, "Device": objects.devices, "Pod": objects.pods}
+    if kind not in lists:
+        if kind not in _UNUSED:
+            objects.notes.append(f"{where}: {kind} {name} is not looked at")
+        return
+    wrong = wrong_shape(kind, obj)
+    if wrong:
+        raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would not take it, mend it")
+    namespace = str(obj["metadata"].get("namespace") or "default") if kind == "Pod" else ""
+    key = (kind, namespace, str(name))
+    if key in seen:
+        told = f"{namespace}/{name}" if namespace else name
+        raise InputError(f"{where}: {kind} {told} stands in {seen[key]} already; remove or rename one of them")
+    seen[key] = where
+    api = "scheduling.koordinator.sh/v1alpha1" if kind == "Device" else "v1"
+    lists[kind].append({"apiVersion": obj.get("apiVersion") or api, "kind": kind, **obj})

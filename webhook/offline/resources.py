@@ -1,0 +1,117 @@
+"""What a Pod asks of a node in sum, and what a node has: Kubernetes' own arithmetic, in exact integers (pure).
+
+CPU counts in thousandths, everything else in its own unit.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from allocator.device import FULL, RESOURCES_OF
+from allocator.names import DOMAINS, GPU, GPU_SHARED, NVIDIA_GPU, TYPE_GPU, resource_name
+from allocator.quantity import QuantityError, parse, to_milli
+from allocator.wire.deviceobject import NodeDevices
+
+CPU: Final = "cpu"
+PODS: Final = "pods"
+_POD_LEVEL: Final = (CPU, "memory")  # with hugepages, what a Pod as a whole may state
+
+Amounts = Mapping[str, int]
+
+
+class BadQuantityError(ValueError):
+    """An amount that is no quantity; the message says which and where."""
+
+
+def amounts(quantities: Mapping[str, Any] | None, where: str) -> dict[str, int]:
+    """Read a map of quantities.
+
+    Raises:
+        BadQuantityError: one is no quantity.
+    """
+    read = {}
+    for name, quantity in (quantities or {}).items():
+        try:
+            if name == CPU:
+                read[name] = to_milli(quantity)
+            else:
+                value = parse(quantity)
+                read[name] = -(-value.numerator // value.denominator)  # Kubernetes rounds up
+        except QuantityError as error:
+            raise BadQuantityError(f"{where}[{name}]: {error}") from error
+    return read
+
+
+def pod_amounts(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Sum up what a Pod asks, as k8s.io/component-helpers' PodRequests does; the Pod itself counts as one of `pods`.
+
+    Raises:
+        BadQuantityError: a request is no quantity.
+    """
+    steady: Counter[str] = Counter()
+    for index, container in enumerate(spec.get("containers") or ()):
+        steady.update(_requests(container, f"spec.containers[{index}].resources.requests"))
+    sidecars: Counter[str] = Counter()
+    peak: dict[str, int] = {}
+    for index, container in enumerate(spec.get("initContainers") or ()):
+        own = _requests(container, f"spec.initContainers[{index}].resources.requests")
+        if container.get("restartPolicy") == "Always":
+            steady.update(own)
+            sidecars.update(own)
+            now = sidecars
+        else:
+            now = sidecars + Counter(own)
+        peak = _greatest(peak, now)
+    total = Counter(_greatest(peak, steady))
+    for name, amount in _requests(spec, "spec.resources.requests").items():
+        if name in _POD_LEVEL or name.startswith("hugepages-"):
+            total[name] = amount
+    total.update(amounts(spec.get("overhead"), "spec.overhead"))
+    total[PODS] = 1
+    return dict(total)
+
+
+def _requests(holder: Mapping[str, Any], where: str) -> dict[str, int]:
+    return amounts((holder.get("resources") or {}).get("requests"), where)
+
+
+def _greatest(one: Amounts, other: Amounts) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}
+
+
+def allocatable(node: Mapping[str, Any], devices: NodeDevices | None) -> dict[str, int]:
+    """Tell what a Node has for Pods; device resources that it does not state are those of its Device object.
+
+    Raises:
+        BadQuantityError: an amount is no quantity.
+    """
+    status = node.get("status") or {}
+    stated = status.get("allocatable")
+    if stated is None:
+        stated = status.get("capacity")  # the API server's own default
+    name = node["metadata"]["name"]
+    return {**_of_devices(devices), **amounts(stated, f"Node {name}: status.allocatable")}
+
+
+def _of_devices(devices: NodeDevices | None) -> dict[str, int]:
+    """Sum up healthy devices in both domains, as their reporter would state them."""
+    total: Counter[str] = Counter()
+    for device in devices.devices if devices else ():
+        if not device.healthy:
+            continue
+        tails = {tail: device.capacity.get(tail, 0) for tail in RESOURCES_OF[device.type]}
+        if device.type == TYPE_GPU:
+            tails |= {GPU: FULL, GPU_SHARED: FULL}  # as Koordinator counts gpu.shared
+            total[NVIDIA_GPU] += 1
+        for domain in DOMAINS:
+            total.update({resource_name(domain, tail): amount for tail, amount in tails.items()})
+    return dict(total)
+
+
+def shortages(asked: Amounts, has: Amounts, used: Amounts) -> Iterable[tuple[str, int, int, int]]:
+    """Find what a node lacks: resource, asked, free, and how much the node has in all."""
+    for name in sorted(asked):
+        total = has.get(name, 0)
+        free = total - used.get(name, 0)
+        if asked[name] > max(free, 0):
+            yield name, asked[name], max(free, 0), total

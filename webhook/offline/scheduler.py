@@ -1,0 +1,119 @@
+"""A small stand-in for kube-scheduler (pure): which nodes may take a Pod, and which of those that fit is taken.
+
+It looks at spec.unschedulable, taints, nodeSelector and required node affinity, and sums of resources. It does not look
+at Pod affinity, topology spread, volumes, host ports, priorities or preemption, and scores by the extender alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.quantity import format_bytes
+from webhook.nodeselection import may_land
+from webhook.offline.resources import CPU, shortages
+
+_HARD: Final = frozenset({"NoSchedule", "NoExecute"})
+_CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_MILLI: Final = 1000
+_BYTES: Final = ("memory", "ephemeral-storage", "gpu-memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node as the stand-in sees it.
+
+    Attributes:
+        name: of the node.
+        labels: of the node.
+        taints: as the Node states them.
+        unschedulable: whether it is cordoned.
+        allocatable: what it has, by resource.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    taints: Sequence[Mapping[str, Any]]
+    unschedulable: bool
+    allocatable: Mapping[str, int]
+
+
+def candidate(node: Mapping[str, Any], allocatable: Mapping[str, int]) -> Candidate:
+    """Make a candidate of a Node object."""
+    metadata, spec = node["metadata"], node.get("spec") or {}
+    taints = tuple(spec.get("taints") or ())
+    unschedulable = bool(spec.get("unschedulable"))
+    return Candidate(metadata["name"], metadata.get("labels") or {}, taints, unschedulable, allocatable)
+
+
+def why_not(
+    spec: Mapping[str, Any], asked: Mapping[str, int], node: Candidate, used: Mapping[str, int]
+) -> str | None:
+    """Say why a node cannot take a Pod; None where it can.
+
+    Args:
+        spec: of the Pod.
+        asked: what it asks in sum.
+        node: the node.
+        used: what the node's Pods ask in sum.
+    """
+    tolerations = spec.get("tolerations") or ()
+    if node.unschedulable and not _tolerated(_CORDON, tolerations):
+        return "the node is cordoned (spec.unschedulable)"
+    for taint in node.taints:
+        if taint.get("effect") in _HARD and not _tolerated(taint, tolerations):
+            value = f"={taint['value']}" if taint.get("value") else ""
+            return f"the Pod does not tolerate the taint {taint['key']}{value}:{taint['effect']}"
+    if not may_land(spec, node.name, node.labels):
+        return "the Pod's nodeSelector or required node affinity does not match the node's labels"
+    short = [
+        f"{name}: {_told(name, amount)} asked, {_told(name, free)} of {_told(name, total)} free"
+        if name in node.allocatable
+        else f"{name}: {_told(name, amount)} asked, and the node states none in status.allocatable"
+        for name, amount, free, total in shortages(asked, node.allocatable, used)
+    ]
+    return f"not enough {'; '.join(short)}" if short else None
+
+
+def _tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """As k8s.io/api/core/v1 Toleration.ToleratesTaint."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return True
+    return (
+        operator == "Equal"
+        and bool(toleration.get("key"))
+        and (toleration.get("value") or "") == (taint.get("value") or "")
+    )
+
+
+def _told(name: str, amount: int) -> str:
+    if name == CPU:
+        return str(amount // _MILLI) if amount % _MILLI == 0 else f"{amount}m"
+    return format_bytes(amount) if name.rpartition("/")[2] in _BYTES else str(amount)
+
+
+def best(scores: Mapping[str, int], among: Callable[[Sequence[str]], str] = min) -> str:
+    """Take the node with the highest score.
+
+    Args:
+        scores: at least one, by node.
+        among: chooses among equals, whose names come sorted; the first by name if not given.
+    """
+    highest = max(scores.values())
+    return among(sorted(name for name, score in scores.items() if score == highest))
+
+
+def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
+    """Write reasons by node as lines; nodes with the same reason share one."""
+    nodes: dict[str, list[str]] = {}
+    for node in sorted(reasons):
+        nodes.setdefault(reasons[node].removeprefix(f"{node}: "), []).append(node)
+    return tuple(f"{', '.join(names)}: {reason}" for reason, names in nodes.items())

@@ -1,0 +1,131 @@
+"""The shape that a Kubernetes API server insists on before anything else looks at an object: only what we read.
+
+Offline nobody else checks it, and a list where an object must be would otherwise look like a bug of ours.
+"""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+_Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+_Quantity = str | int | float
+_Texts = dict[str, str] | None
+_Quantities = dict[str, _Quantity] | None
+
+
+class _Metadata(Struct):
+    name: _Name
+    namespace: _Name | None = None
+    uid: str | None = None
+    labels: _Texts = None
+    annotations: _Texts = None
+
+
+class _Resources(Struct):
+    requests: _Quantities = None
+    limits: _Quantities = None
+
+
+class _Env(Struct):
+    name: str
+    value: str | None = None
+    valueFrom: dict[str, Any] | None = None  # noqa: N815 as Kubernetes spells it
+
+
+class _Container(Struct, rename="camel"):
+    name: _Name
+    resources: _Resources | None = None
+    env: list[_Env] | None = None
+    restart_policy: str | None = None
+
+
+class _Toleration(Struct):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class _Expression(Struct):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Term(Struct, rename="camel"):
+    match_expressions: list[_Expression] | None = None
+    match_fields: list[_Expression] | None = None
+
+
+class _Terms(Struct, rename="camel"):
+    node_selector_terms: list[_Term]
+
+
+class _NodeAffinity(Struct, rename="camel"):
+    required: _Terms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class _Affinity(Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+
+
+class _PodSpec(Struct, rename="camel"):
+    containers: Annotated[list[_Container], Meta(min_length=1)]
+    init_containers: list[_Container] | None = None
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    node_selector: _Texts = None
+    affinity: _Affinity | None = None
+    tolerations: list[_Toleration] | None = None
+    overhead: _Quantities = None
+    resources: _Resources | None = None
+    scheduling_gates: list[dict[str, Any]] | None = None
+
+
+class _PodStatus(Struct):
+    phase: str | None = None
+
+
+class _Pod(Struct):
+    metadata: _Metadata
+    spec: _PodSpec
+    status: _PodStatus | None = None
+
+
+class _Taint(Struct):
+    key: str
+    effect: str
+    value: str | None = None
+
+
+class _NodeSpec(Struct):
+    unschedulable: bool | None = None
+    taints: list[_Taint] | None = None
+
+
+class _NodeStatus(Struct):
+    allocatable: _Quantities = None
+    capacity: _Quantities = None
+
+
+class _Node(Struct):
+    metadata: _Metadata
+    spec: _NodeSpec | None = None
+    status: _NodeStatus | None = None
+
+
+class _Any(Struct):
+    metadata: _Metadata
+
+
+_SHAPES: Final[dict[str, type[Struct]]] = {"Pod": _Pod, "Node": _Node}
+
+
+def wrong_shape(kind: str, obj: object) -> str:
+    """Say where an object of a kind is not of the shape that the API server takes; "" where it is."""
+    try:
+        msgspec.convert(obj, _SHAPES.get(kind, _Any))
+    except msgspec.ValidationError as error:
+        return str(error).replace("$.", "").replace("`", "")
+    return ""
