@@ -3,8 +3,10 @@
 On purpose not `koordgate.kube`: what tests assert with it is seen through other eyes than those of the code under test.
 """
 
+import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +20,9 @@ JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 _CALL_S = 60.0
+# With Retry-After it means "not yet": custom resources are (re)initializing just after an API server started.
+_TOO_MANY = 429
+_RETRY_S = 10.0
 _LINE_BYTES = 2**24  # a watch event is one line, and an object may have 1.5 MiB and more
 
 
@@ -34,6 +39,12 @@ class ApiError(Exception):
         self.status = status
         self.reason, self.message = _status_of(body)
         super().__init__(f"{status} {self.reason}: {self.message}")
+
+
+def _decoded(answer: aiohttp.ClientResponse, text: str) -> JsonObject:
+    if answer.status >= 400:  # noqa: PLR2004 - HTTP's first failure
+        raise ApiError(answer.status, text)
+    return json.loads(text) if answer.content_type == "application/json" else {"text": text}
 
 
 def _status_of(body: str) -> tuple[str, str]:
@@ -85,7 +96,7 @@ class AdminClient:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> JsonObject:
-        """One request, one JSON object.
+        """One request, one JSON object; repeated, as every Kubernetes client does, while the server says "retry".
 
         Args:
             method: The HTTP method.
@@ -103,11 +114,16 @@ class AdminClient:
         """
         data = None if body is None else json.dumps(body)
         headers = None if body is None else {"Content-Type": content_type}
-        async with self._session.request(method, self._url + path, data=data, params=params, headers=headers) as answer:
-            text = await answer.text()
-            if answer.status >= 400:  # noqa: PLR2004 - HTTP's first failure
-                raise ApiError(answer.status, text)
-            return json.loads(text) if answer.content_type == "application/json" else {"text": text}
+        end = time.monotonic() + _RETRY_S
+        while True:
+            async with self._session.request(
+                method, self._url + path, data=data, params=params, headers=headers
+            ) as answer:
+                text = await answer.text()
+                later = answer.headers.get("Retry-After") if answer.status == _TOO_MANY else None
+                if later is None or time.monotonic() >= end:
+                    return _decoded(answer, text)
+            await asyncio.sleep(float(later))  # the server's own word for when to ask again
 
     async def get(self, path: str, **params: str) -> JsonObject:
         """Read one object."""

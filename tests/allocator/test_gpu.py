@@ -133,11 +133,6 @@ CHOICES: dict[str, tuple[NodeSnapshot, DeviceAsk, list[int]]] = {
     "what the kubelet holds elsewhere is nothing to us": (node(gpu(0), kubelet=["GPU-9"]), gpus(100), [0]),
     "minors with gaps": (node(gpu(7), gpu(3), gpu(5)), gpus(200), [3, 5]),
     "two digits come after one": (node(gpu(10), gpu(9)), gpus(100), [9]),
-    "the same minor twice: the smaller id": (
-        node(gpu(0, device_id="GPU-b"), gpu(0, device_id="GPU-a")),
-        gpus(100),
-        [0],
-    ),
     "a device of another type is none of ours": (
         node(Device("npu", "NPU-0", 0, healthy=True, capacity={}), gpu(1)),
         gpus(100),
@@ -175,6 +170,13 @@ def test_a_holding_is_counted_by_identity_not_by_minor() -> None:
 def told_shares(answer: Placement | Refusal) -> tuple[Share, ...]:
     assert isinstance(answer, Placement), answer
     return answer.shares
+
+
+def test_of_two_cards_with_one_minor_the_smaller_id_comes_first() -> None:
+    twins = (gpu(0, device_id="GPU-b"), gpu(0, device_id="GPU-a"))
+    for made in (twins, twins[::-1]):
+        on = NodeSnapshot("node-1", made)  # in the order given
+        assert [one.id for one in told_shares(place(request(app("a", gpus(100))), on))] == ["GPU-a"]
 
 
 def test_a_holding_on_a_vanished_card_takes_nothing_from_the_others() -> None:

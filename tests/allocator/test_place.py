@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations, product
 from math import ceil, floor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from builders import app, ask, gpus, holding, init, node, request, sidecar
@@ -18,7 +18,7 @@ from machines import machine
 from strategies import device_lists, pod_requests
 
 from allocator.device import Device
-from allocator.holdings import Holding, NodeSnapshot
+from allocator.holdings import NodeSnapshot
 from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.outcome import Refusal
 from allocator.place import Placement, place
@@ -302,14 +302,3 @@ def test_a_pod_that_cannot_be_placed_is_refused_after_a_bounded_search() -> None
     answer = place(of, machine("eight A100"))
     assert isinstance(answer, Refusal)
     assert not answer.permanent
-
-
-def test_a_holding_is_put_in_place_of_the_same_pods() -> None:
-    on = machine("two T4")
-    owners: list[Holding] = []
-    for of in (gpus(100), gpus(50)):
-        answer = place(request(app("a", of)), on)
-        assert isinstance(answer, Placement)
-        owners.append(holding("uid", *answer.shares))
-    after: Any = on.with_holding(owners[0]).with_holding(owners[1])
-    assert dict(after.holdings) == {"uid": owners[1]}

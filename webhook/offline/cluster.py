@@ -2,7 +2,6 @@
 
 import contextlib
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -14,16 +13,16 @@ from koordgate.ledger.store import MemoryStore
 from koordgate.settings import Settings
 from webhook.assembly import Parts, assemble
 from webhook.feed import DeviceFeed, NodeFeed, PodFeed
-from webhook.offline import api, apiserver, scheduler
+from webhook.offline import api, apiserver
 from webhook.offline.objects import InputError
-from webhook.offline.resources import BadQuantityError, allocatable, pod_amounts
+from webhook.offline.resources import BadQuantityError, pod_amounts
+from webhook.offline.scheduling import KubeScheduler, finished
 from webhook.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
 _EXEMPT: Final = "kube-system"  # with the installation's own namespace, what the chart always leaves alone
 _STOCK_SCHEDULER: Final = "system:kube-scheduler"
 _DEFAULTS: Final = Settings()
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
 class State(StrEnum):
@@ -63,8 +62,7 @@ class Result:
 
 def stands(pod: Mapping[str, Any]) -> bool:
     """Tell whether a Pod is there already, rather than to be created: bound, finished, or on its way out."""
-    finished = (pod.get("status") or {}).get("phase") in _FINISHED
-    return bool(pod["spec"].get("nodeName")) or finished or pod["metadata"].get("deletionTimestamp") is not None
+    return bool(pod["spec"].get("nodeName")) or finished(pod) or pod["metadata"].get("deletionTimestamp") is not None
 
 
 class Pods:
@@ -89,6 +87,7 @@ class OfflineCluster:
         among: chooses among nodes of equal score.
 
     Attributes:
+        parts: of the webhook.
         only: the one node that is a candidate; None for all.
         notes: what could not be used, a sentence each.
     """
@@ -101,11 +100,9 @@ class OfflineCluster:
         self.notes: list[str] = []
         self._pods = pods
         self._api = way
-        self._among = among
         self._nodes: dict[str, Raw] = {}
         self._devices: dict[str, Raw] = {}
-        self._candidates: dict[str, scheduler.Candidate] = {}
-        self._used: dict[str, Counter[str]] = {}
+        self._scheduler = KubeScheduler(way, parts.settings.scheduler.name, among)
         self._node_feed = NodeFeed(parts.cluster)
         self._device_feed = DeviceFeed(parts.cluster, self._complain)
         self._pod_feed = PodFeed(parts.cluster, parts.reconciler.ended)
@@ -165,8 +162,7 @@ class OfflineCluster:
                 self._device_feed.put(obj)
         try:
             for name, node in self._nodes.items():
-                has = allocatable(node, self.parts.cluster.devices(name))
-                self._candidates[name] = scheduler.candidate(node, has)
+                self._scheduler.put_node(node, self.parts.cluster.devices(name))
             results = [Result(pod, State.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
             for result in results:
                 self._put(result.pod)
@@ -181,7 +177,7 @@ class OfflineCluster:
         if result.state is not State.ADMITTED:
             return result
         metadata = result.pod["metadata"]
-        found = await self._schedule(result.pod)
+        found = await self._scheduler.find(result.pod, self.only)
         if isinstance(found, tuple):
             return replace(result, state=State.UNSCHEDULABLE, reasons=found)
         bound = await self.bind(metadata["namespace"], metadata["name"], found)
@@ -235,7 +231,7 @@ class OfflineCluster:
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a Pod; what it held is free again."""
         pod = self._pods.by_name.pop((namespace, name))
-        self._count(pod, -1)
+        self._scheduler.forget(pod)
         self._pod_feed.drop(pod)
         await self.parts.reconciler.reconcile()
 
@@ -248,59 +244,15 @@ class OfflineCluster:
         ours = names_devices(pod["spec"]) or any(is_allocation_annotation(key) for key in annotations)
         return ours and pod["metadata"]["namespace"] not in self._exempt
 
-    async def _schedule(self, pod: Raw) -> str | tuple[str, ...]:
-        """Find a node; otherwise the reasons, a line each."""
-        spec = pod["spec"]
-        if spec.get("schedulingGates"):
-            gates = ", ".join(str(gate.get("name")) for gate in spec["schedulingGates"])
-            return (f"the Pod waits for its schedulingGates: {gates}",)
-        asked = pod_amounts(spec)
-        reasons: dict[str, str] = {}
-        fitting = []
-        for name in sorted(self._candidates) if self.only is None else [self.only]:
-            why = scheduler.why_not(spec, asked, self._candidates[name], self._used.get(name, {}))
-            if why is None:
-                fitting.append(name)
-            else:
-                reasons[name] = why
-        scores = dict.fromkeys(fitting, 0)
-        if fitting and spec["schedulerName"] == self.parts.settings.scheduler.name:
-            scores = await self._extend(pod, fitting, reasons)
-        if scores:
-            return scheduler.best(scores, self._among)
-        return scheduler.grouped(reasons) or ("there is no Node",)
-
-    async def _extend(self, pod: Raw, names: list[str], reasons: dict[str, str]) -> dict[str, int]:
-        """Ask the extender as kube-scheduler does: which of these nodes, and how good each is."""
-        answer = await self._api.post(api.FILTER, {"Pod": pod, "Nodes": None, "NodeNames": names})
-        if answer.get("Error"):
-            reasons.update(dict.fromkeys(names, f"the extender failed: {answer['Error']}"))
-            return {}
-        reasons.update(answer["FailedNodes"])
-        reasons.update(answer["FailedAndUnresolvableNodes"])
-        left = answer["NodeNames"]
-        if not left:
-            return {}
-        scored = await self._api.post(api.PRIORITIZE, {"Pod": pod, "Nodes": None, "NodeNames": left})
-        return {entry["Host"]: entry["Score"] for entry in scored}
-
     def _put(self, pod: Raw) -> None:
         """Store a Pod, and tell the webhook as a watch would."""
         key = pod["metadata"]["namespace"], pod["metadata"]["name"]
         known = self._pods.by_name.get(key)
         if known is not None:
-            self._count(known, -1)
-        self._count(pod, 1)
+            self._scheduler.forget(known)
+        self._scheduler.count(pod)
         self._pods.by_name[key] = pod
         self._pod_feed.put(pod)
-
-    def _count(self, pod: Mapping[str, Any], times: int) -> None:
-        node = pod["spec"].get("nodeName")
-        if not node or (pod.get("status") or {}).get("phase") in _FINISHED:
-            return
-        used = self._used.setdefault(node, Counter())
-        for name, amount in pod_amounts(pod["spec"]).items():
-            used[name] += amount * times
 
     def _complain(self, name: str, problems: tuple[str, ...]) -> None:
         self.notes.extend(f"Device {name}: {problem}" for problem in problems)

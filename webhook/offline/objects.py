@@ -99,7 +99,7 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
         try:
             yield str(file), file.read_text(encoding="utf-8")
         except OSError as error:
-            raise InputError(f"{file}: cannot be read ({error.strerror}); give a file with Kubernetes objects") from error
+            raise InputError(f"{file}: cannot be read ({error.strerror}); give a file of Kubernetes objects") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{file}: is no UTF-8 text ({error.reason}); give a YAML or JSON file") from error
 
@@ -114,14 +114,14 @@ def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
             return
     number = 0
     try:
-        for number, document in enumerate(yaml.load_all(text, _Loader), 1):  # noqa: S506 a SafeLoader
+        for number, document in enumerate(yaml.load_all(text, _Loader), 1):
             # Kubernetes knows YAML as another way to write JSON; this also separates what an alias shares.
             yield f"{source}, document {number}", orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
     except yaml.YAMLError as error:
         told = " ".join(str(error).split())
         raise InputError(f"{source}, document {number + 1}: not YAML; mend it: {told}") from error
     except (orjson.JSONEncodeError, RecursionError) as error:
-        raise InputError(f"{source}, document {number}: cannot be written as JSON ({error}); write plain YAML") from error
+        raise InputError(f"{source}, document {number}: cannot be written as JSON ({error}); mend it") from error
 
 
 def _objects(source: str, text: str) -> Iterator[tuple[str, Raw, str]]:

@@ -1,0 +1,28 @@
+"""The last line of every benchmark: one JSON object, the same keys for all."""
+
+import json
+
+
+def close(*, name: str, value: float, unit: str, reference: float, goal: float, higher_is_better: bool = True) -> None:
+    """Print the closing line.
+
+    Args:
+        name: of the benchmark.
+        value: ours.
+        unit: of value and reference.
+        reference: the same work done by the reference, in the same run (or a fixed limit).
+        goal: what value / reference should reach (or stay below).
+        higher_is_better: whether the ratio should reach the goal, or stay below it.
+    """
+    ratio = value / reference
+    met = ratio >= goal if higher_is_better else ratio <= goal
+    line = {
+        "name": name,
+        "value": round(value, 2),
+        "unit": unit,
+        "reference": round(reference, 2),
+        "ratio": round(ratio, 3),
+        "goal": goal,
+        "met": met,
+    }
+    print(json.dumps(line), flush=True)
