@@ -7,14 +7,18 @@ from allocator.holdings import NodeSnapshot
 from allocator.names import GPU_CORE, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.place import Placement
 
-MAX_SCORE: Final = 100
+_UNBROKEN: Final = 50
+_IN_USE: Final = 20
+_FULLNESS: Final = 30
+MAX_SCORE: Final = _UNBROKEN + _IN_USE + _FULLNESS
 
 
 def score(placement: Placement, node: NodeSnapshot) -> int:
     """Score a placement from 0 to 100, higher is better.
 
-    Half of it says how many of the placement's cards were in use already or are filled (nothing whole is broken),
-    half how full the node's healthy cards are afterwards (the mean of compute and memory, percent).
+    Half of it says how many of the placement's cards were in use already or are filled (nothing whole is broken), a
+    fifth whether the node was in use at all (an idle node stays whole), the rest how full the node's healthy cards are
+    afterwards (the mean of compute and memory, percent).
     """
     taken = {share.id: share.amounts for share in placement.shares}
     cards = full = kept = 0
@@ -30,5 +34,5 @@ def score(placement: Placement, node: NodeSnapshot) -> int:
         kept += bool(more) and (bool(used) or max(core, ratio) >= FULL)
     if not cards or not taken:
         return 0
-    half = MAX_SCORE // 2
-    return half * kept // len(taken) + min(full, 2 * FULL * cards) * half // (2 * FULL * cards)
+    in_use = _IN_USE if node.used else 0
+    return _UNBROKEN * kept // len(taken) + in_use + _FULLNESS * min(full, 2 * FULL * cards) // (2 * FULL * cards)

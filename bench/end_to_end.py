@@ -7,11 +7,14 @@ translates them (core, ratio and memory against Node capacity), with no webhook 
 
 import argparse
 import asyncio
+import os
+import re
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import aiohttp
 import yaml
 from result import close
 
@@ -27,6 +30,8 @@ from controlplane.gpu_cluster import add_gpu_node, audit, pod, pods_path
 
 GPUS = 8
 AT_ONCE = 50
+UNTHROTTLED = {"qps": 5000, "burst": 10000}  # for both: what is compared is work, not client-side limits
+VALUES = {"scheduler": {"clientQPS": UNTHROTTLED["qps"], "clientBurst": UNTHROTTLED["burst"]}}
 TRANSLATED = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50", "kubernetes.io/gpu-memory": "40Gi"}
 
 
@@ -51,21 +56,69 @@ async def fill(plane: ControlPlane, admin: AdminClient, nodes: int, pods: int, a
     say(f"  {nodes} nodes, {pods} Pods created ({pods / (time.perf_counter() - began):.0f}/s)")
 
 
-async def bound_per_second(admin: AdminClient, pods: int) -> float:
-    """Watch until all Pods are bound."""
-    times: dict[str, float] = {}
-    async for event in admin.watch(pods_path("default"), resourceVersion="0"):
-        about = event["object"]
-        if about["spec"].get("nodeName"):
-            times.setdefault(about["metadata"]["name"], time.perf_counter())
-            if len(times) % 500 == 0:
-                say(f"  {len(times)} bound")
-            if len(times) == pods:
-                break
-    return (pods - 1) / (max(times.values()) - min(times.values()))
+class BoundPods:
+    """A watch that sees every Pod bound, open before the scheduler starts."""
+
+    def __init__(self, admin: AdminClient, pods: int) -> None:
+        self._admin = admin
+        self._pods = pods
+        self._times: dict[str, float] = {}
+        self._listed = asyncio.Event()
+
+    async def watch(self) -> float:
+        """Watch until all Pods are bound; returns Pods per second between the first and the last."""
+        listed: set[str] = set()
+        async for event in self._admin.watch(pods_path("default"), resourceVersion="0"):
+            about = event["object"]
+            name = about["metadata"]["name"]
+            listed.add(name)
+            if len(listed) == self._pods:
+                self._listed.set()
+            if about["spec"].get("nodeName"):
+                self._times.setdefault(name, time.perf_counter())
+                if len(self._times) % 500 == 0:
+                    say(f"  {len(self._times)} bound")
+                if len(self._times) == self._pods:
+                    break
+        return (self._pods - 1) / (max(self._times.values()) - min(self._times.values()))
+
+    async def ready(self) -> None:
+        """Wait until the watch has seen all Pods, none of them bound."""
+        await self._listed.wait()
 
 
-async def alone(binaries: Binaries, nodes: int, pods: int, qps: dict[str, float]) -> float:
+class Cpu:
+    """CPU seconds of processes between two moments."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self._pids = pids
+        self._before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+
+    def tell(self) -> None:
+        """Print what each has used since."""
+        used = {name: cpu_seconds(pid) - self._before[name] for name, pid in self._pids.items()}
+        say("  CPU: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in used.items()))
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def tell_times(url: str) -> None:
+    """Print the mean time of each kind of request, from the webhook's own metrics."""
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics", ssl=False) as answer:
+        text = await answer.text()
+    found = dict(re.findall(r'^koordgate_request_seconds_((?:sum|count)\{path="[^"]+"\}) (\S+)$', text, re.MULTILINE))
+    for key, count in found.items():
+        if key.startswith("count") and float(count):
+            mean = float(found[key.replace("count", "sum", 1)]) / float(count) * 1000
+            say(f"  {key[len('count'):]}: {float(count):.0f} requests, {mean:.2f} ms each")
+    for key, count in re.findall(r"^koordgate_ledger_(\w+_total) (\S+)$", text, re.MULTILINE):
+        say(f"  ledger {key}: {float(count):.0f}")
+
+
+async def alone(binaries: Binaries, nodes: int, pods: int) -> float:
     say("kube-scheduler alone:")
     objects = [o for o in chart.render(binaries) if o["kind"] == "CustomResourceDefinition"]
     async with ControlPlane(binaries) as plane, plane.admin() as admin:
@@ -74,16 +127,21 @@ async def alone(binaries: Binaries, nodes: int, pods: int, qps: dict[str, float]
         config = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
-            "clientConnection": qps,
+            "clientConnection": UNTHROTTLED,
         }
-        counting = asyncio.create_task(bound_per_second(admin, pods))
+        bound = BoundPods(admin, pods)
+        counting = asyncio.create_task(bound.watch())
+        await bound.ready()
+        cpu = Cpu({name: plane.process(name).pid for name in ("etcd", "kube-apiserver")})
         await plane.start_scheduler("alone", yaml.safe_dump(config))
-        return await counting
+        rate = await counting
+        cpu.tell()
+        return rate
 
 
 async def with_koordgate(binaries: Binaries, nodes: int, pods: int, replicas: int) -> float:
     say(f"kube-scheduler with koordgate ({replicas} replica(s)):")
-    objects: list[JsonObject] = chart.render(binaries)
+    objects: list[JsonObject] = chart.render(binaries, VALUES)
     async with ControlPlane(binaries) as plane, plane.admin() as admin:
         await chart.install(plane, objects)
         running = Replicas(
@@ -92,12 +150,20 @@ async def with_koordgate(binaries: Binaries, nodes: int, pods: int, replicas: in
             workdir=Path(tempfile.mkdtemp(dir=plane.workdir)),
             listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
             count=replicas,
+            direct=replicas == 1,
         )
         async with running:
             await fill(plane, admin, nodes, pods, {"kubernetes.io/gpu": "50"}, "default-scheduler")
-            counting = asyncio.create_task(bound_per_second(admin, pods))
+            bound = BoundPods(admin, pods)
+            counting = asyncio.create_task(bound.watch())
+            await bound.ready()
+            pids = {name: plane.process(name).pid for name in ("etcd", "kube-apiserver")}
+            cpu = Cpu({**pids, "webhook": running.process(0).pid})
             await start_koord_scheduler(plane, objects, running.address)
             rate = await counting
+            await tell_times(running.urls[0])
+            cpu.tell()
+            say(f"  CPU: {NAME} {cpu_seconds(plane.process(NAME).pid):.1f} s")
             given = await audit(admin)
             say(f"  audit: {len(given)} GPUs in use, none over 100 %")
             await plane.stop_scheduler(NAME)
@@ -112,9 +178,7 @@ def main() -> None:
     parser.add_argument("--goal", type=float, default=0.5)
     arguments = parser.parse_args()
     binaries = find_or_build((*CONTROL_PLANE, "helm"))
-    scheduler = yaml.safe_load(chart.find(chart.render(binaries), "ConfigMap", NAME)["data"][chart.CONFIG_KEY])
-    qps = scheduler["clientConnection"]
-    reference = asyncio.run(alone(binaries, arguments.nodes, arguments.pods, qps))
+    reference = asyncio.run(alone(binaries, arguments.nodes, arguments.pods))
     say(f"  {reference:.0f} Pods/s")
     value = asyncio.run(with_koordgate(binaries, arguments.nodes, arguments.pods, arguments.replicas))
     say(f"  {value:.0f} Pods/s")

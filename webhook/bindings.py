@@ -197,7 +197,8 @@ class BindingWebhooks:
             )
             return denied(what, HTTPStatus.UNPROCESSABLE_ENTITY)
         if pod.node or pod.terminating or pod.finished:
-            what = f"is bound to {pod.node} already" if pod.node else "is being deleted"
+            ended = "is being deleted" if pod.terminating else "has finished"
+            what = f"is bound to {pod.node} already" if pod.node else ended
             return denied(f"Pod {pod} {what}, it cannot be bound to {node}", HTTPStatus.CONFLICT)
         return None
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+_LONGEST_INT: Final = 20  # an int64 in decimal; Python refuses to read very long ones
 
 def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
     """Tell whether a Pod's own selection allows a node; taints and resources are not looked at."""
@@ -44,7 +45,7 @@ def _less(value: str | None, values: Sequence[str]) -> bool:
 
 
 def _is_int(text: str | None) -> bool:
-    return text is not None and text.removeprefix("-").isdecimal() and text.isascii()
+    return text is not None and len(text) <= _LONGEST_INT and text.removeprefix("-").isdecimal() and text.isascii()
 
 
 _OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {

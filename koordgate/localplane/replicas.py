@@ -48,6 +48,7 @@ class Replicas:
         listen: tuple[str, int] = (_HOST, 0),
         count: int = 2,
         overrides: Mapping[str, Any] | None = None,
+        direct: bool = False,
     ) -> None:
         """Describe them; `async with` starts all of them and waits until each is ready.
 
@@ -58,14 +59,18 @@ class Replicas:
             listen: The balancer's address, such as `ControlPlane.service_address` gives.
             count: How many processes.
             overrides: Laid over the settings.
+            direct: The one process listens on the address itself, without a balancer: for measurements.
         """
-        self.balancer = Balancer(*listen)
+        if direct and count != 1:
+            raise ValueError("only one process can listen on the address itself")
+        self.balancer = Balancer(_HOST, 0) if direct else Balancer(*listen)
+        self._direct = listen if direct else None
         self._settings = laid_over(yaml.safe_load(settings) or {}, overrides or {})
         self._kubeconfig = kubeconfig
         self._workdir = workdir
         self._count = count
         self._processes: list[Process] = []
-        self._ports: list[int] = []
+        self._places: list[tuple[str, int]] = []
         self._serving: set[int] = set()
 
     async def __aenter__(self) -> Self:
@@ -85,13 +90,13 @@ class Replicas:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the balancer listens."""
-        return self.balancer.host, self.balancer.port
+        """Where the webhook is reached."""
+        return self._direct or (self.balancer.host, self.balancer.port)
 
     @property
     def urls(self) -> Sequence[str]:
         """The base URL of each process, past the balancer."""
-        return tuple(f"https://{_HOST}:{port}" for port in self._ports)
+        return tuple(f"https://{host}:{port}" for host, port in self._places)
 
     def process(self, number: int) -> Process:
         """One of the processes, for its log or a signal."""
@@ -119,18 +124,18 @@ class Replicas:
 
     def _route(self, numbers: set[int]) -> None:
         self._serving = numbers
-        self.balancer.set_backends([(_HOST, self._ports[number]) for number in sorted(numbers)])
+        self.balancer.set_backends([self._places[number] for number in sorted(numbers)])
 
     def _add(self, number: int) -> None:
-        port = free_port(_HOST)
+        host, port = self._direct or (_HOST, free_port(_HOST))
         # No endpoint controller needs time to notice that it ends.
-        serve = {"host": _HOST, "port": port, "shutdownDelaySeconds": 0}
+        serve = {"host": host, "port": port, "shutdownDelaySeconds": 0}
         path = self._workdir / f"webhook-{number}.yaml"
         self._workdir.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(laid_over(self._settings, {"serve": serve})))
         argv = (*console_script(), "webhook", "--config", str(path))
         env = {**os.environ, "KUBECONFIG": str(self._kubeconfig)}
-        self._ports.append(port)
+        self._places.append((host, port))
         self._processes.append(Process(f"webhook-{number}", argv, path.with_suffix(".log"), env=env))
 
     async def _ready(self, number: int) -> bool:

@@ -63,6 +63,7 @@ SCORES: dict[str, tuple[PodRequest, NodeSnapshot, int]] = {
     "the only card": (WHOLE, machine(ONE), 100),
     "half of the only card, empty": (HALF, machine(ONE), 25),
     "the other half of it": (HALF, busy(ONE, (0, 50)), 100),
+    "half of it beside a quarter": (HALF, busy(ONE, (0, 25)), 87),
     "half of one of four": (HALF, machine(FOUR), 6),
     "one of four": (WHOLE, machine(FOUR), 62),
     "one of eight": (WHOLE, machine(EIGHT), 56),

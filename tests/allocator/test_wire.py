@@ -492,7 +492,7 @@ def test_every_device_that_is_read_can_be_allocated_on(entries: list[Any]) -> No
 
 TWO = [
     holding("uid-b", part(gpu(0), 50, "a", "b"), part(gpu(1), 50, "b"), since=1_700_000_000),
-    holding("uid-a", share(gpu(2), "main", memory=1, ratio=1), since=0),
+    holding("uid-a", share(gpu(2), "main", memory=1, ratio=1), since=1_800_000_000),
 ]
 
 

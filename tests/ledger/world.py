@@ -62,7 +62,12 @@ def plain_pod(name: str, **about: Any) -> Raw:
 
 
 def binding(
-    name: str, node: str, *, uid: str | None = None, annotations: Mapping[str, str] | None = None, namespace: str = "default"
+    name: str,
+    node: str,
+    *,
+    uid: str | None = None,
+    annotations: Mapping[str, str] | None = None,
+    namespace: str = "default",
 ) -> Raw:
     """As kube-scheduler writes it: namespace, name, UID and target."""
     metadata: Raw = {"name": name, "namespace": namespace}
@@ -72,6 +77,44 @@ def binding(
         metadata["annotations"] = dict(annotations)
     target = {"kind": "Node", "name": node}
     return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+def invalid_pods() -> dict[str, Raw]:
+    """Pods that ask for devices in a way that can never work, each for one reason; none may ever be admitted."""
+
+    def asked(**amounts: Any) -> Raw:
+        named = {key.replace("__", "/").replace("_", "-"): amount for key, amount in amounts.items()}
+        return pod(container(limits={name.replace("k8s", "kubernetes.io"): a for name, a in named.items()}))
+
+    good = gpu_pod("p")
+    forged = gpu_pod("p", annotations={"scheduling.koordinator.sh/device-allocated": "{}"})
+    env_lost = gpu_pod("p")
+    env_lost["spec"]["containers"][0]["env"] = []
+    return {
+        "core without memory": asked(k8s__gpu_core="50"),
+        "more than a card, not whole": asked(k8s__gpu="150"),
+        "a fraction of a device": pod(container(limits={"nvidia.com/gpu": "0.5"})),
+        "no number": asked(k8s__gpu="NaN"),
+        "negative": asked(k8s__gpu="-50"),
+        "nothing": asked(k8s__gpu="0"),
+        "ratio and bytes": asked(k8s__gpu_memory_ratio="50", k8s__gpu_memory="8Gi"),
+        "counts that disagree": asked(k8s__gpu_core="200", k8s__gpu_memory_ratio="100"),
+        "more devices than any node": pod(container(limits={"nvidia.com/gpu": "129"})),
+        "two dialects": pod(container(limits={"nvidia.com/gpu": "1", "kubernetes.io/gpu": "50"})),
+        "two dialects in two containers": pod(
+            container("a", limits={"nvidia.com/gpu": "1"}), container("b", limits={"koordinator.sh/gpu": "50"})
+        ),
+        "wrong in an init container": pod(container(), init=[container("init", limits={"kubernetes.io/gpu": "101"})]),
+        "wrong in a sidecar": pod(
+            container(), init=[container("side", limits={"kubernetes.io/gpu": "101"}, restartPolicy="Always")]
+        ),
+        "for the Pod as a whole": pod(container(), resources={"limits": {"nvidia.com/gpu": "1"}}),
+        "request above limit": pod(container(requests={"kubernetes.io/gpu": "60"}, limits={"kubernetes.io/gpu": "50"})),
+        "bound at birth": {**good, "spec": {**good["spec"], "nodeName": "n1"}},
+        "not translated": pod(container(limits={"nvidia.com/gpu": "1"})),
+        "an allocation at birth": forged,
+        "without koordgate's environment": env_lost,
+    }
 
 
 # Reviews
@@ -105,7 +148,9 @@ def asks(
     )
 
 
-def binds(obj: Mapping[str, Any], *, username: str = SCHEDULER, dry_run: bool = False, old_way: bool = False) -> Request:
+def binds(
+    obj: Mapping[str, Any], *, username: str = SCHEDULER, dry_run: bool = False, old_way: bool = False
+) -> Request:
     """A review of a Binding, on pods/binding or (the old way) on bindings."""
     where = {"resource": "bindings"} if old_way else {"resource": "pods", "subresource": "binding"}
     return asks(obj, username=username, dry_run=dry_run, **where)  # type: ignore[arg-type] # two texts

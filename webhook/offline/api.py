@@ -89,7 +89,7 @@ async def serving(parts: Parts) -> AsyncIterator[Https]:
     source = MemorySource(Certificate(dns_names=("localhost",), ip_addresses=(_HOST,)))
     await source.start()
     serve = msgspec.structs.replace(parts.settings.serve, host=_HOST, port=0)
-    async with listen(make_app(parts, lambda: []), serve, source.context) as port:
+    async with listen(make_app(parts, list), serve, source.context) as port:
         trusting = ssl.create_default_context(cadata=source.ca_bundle.decode())
         connector = aiohttp.TCPConnector(ssl=trusting)
         async with aiohttp.ClientSession(connector=connector) as session:

@@ -40,6 +40,9 @@ def with_defaults(obj: Mapping[str, Any]) -> Raw:
         resources = container.get("resources") or {}
         if resources.get("limits"):
             resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+        for key in ("requests", "limits"):
+            if resources.get(key):
+                resources[key] = dict(sorted(resources[key].items()))  # as Go writes a map
     return made
 
 

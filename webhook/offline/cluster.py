@@ -92,9 +92,7 @@ class OfflineCluster:
         notes: what could not be used, a sentence each.
     """
 
-    def __init__(
-        self, parts: Parts, pods: Pods, way: api.Api, among: Callable[[Sequence[str]], str] = min
-    ) -> None:
+    def __init__(self, parts: Parts, pods: Pods, way: api.Api, among: Callable[[Sequence[str]], str] = min) -> None:
         self.parts = parts
         self.only: str | None = None
         self.notes: list[str] = []

@@ -45,9 +45,7 @@ def candidate(node: Mapping[str, Any], allocatable: Mapping[str, int]) -> Candid
     return Candidate(metadata["name"], metadata.get("labels") or {}, taints, unschedulable, allocatable)
 
 
-def why_not(
-    spec: Mapping[str, Any], asked: Mapping[str, int], node: Candidate, used: Mapping[str, int]
-) -> str | None:
+def why_not(spec: Mapping[str, Any], asked: Mapping[str, int], node: Candidate, used: Mapping[str, int]) -> str | None:
     """Say why a node cannot take a Pod; None where it can.
 
     Args:

@@ -1,4 +1,4 @@
-"""The stand-in for kube-scheduler with its books: what each node has, what its Pods ask, and the call of the extender."""
+"""The stand-in for kube-scheduler with its books: what each node has, what its Pods ask; it calls the extender."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,0 +1,495 @@
+"""The ledger: group commit, lost races, failures, and that nothing is ever given twice or lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+
+import pytest
+from builders import gpu, holding, part
+from fake_kube import FakeKube, Fault, answer, drop, hold, hold_answer, lose_answer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledger.world import BEGINNING, World, gpu_pod
+
+from allocator.holdings import Holding, NodeSnapshot
+from allocator.wire.nodeallocation import RecordError
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError, Unreachable
+from koordgate.kube.resource import NODE_ALLOCATIONS
+from koordgate.ledger.ledger import BusyError, Change, Counters, Holdings, Ledger
+from koordgate.ledger.store import KubeStore, LostRaceError, MemoryStore, Record, read_record
+from webhook import decision
+from webhook.podinfo import read_pod_info
+
+CARDS = tuple(gpu(minor) for minor in range(4))
+SOON = 5.0
+
+
+class Told:
+    """What the ledger told its counters."""
+
+    def __init__(self) -> None:
+        self.groups: list[int] = []
+        self.lost = 0
+        self.counters = Counters(written=self.groups.append, lost_race=self._lose)
+
+    def _lose(self) -> None:
+        self.lost += 1
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+async def ledger(kube: KubeClient, told: Told) -> AsyncIterator[Ledger]:
+    made = Ledger(KubeStore(kube, lambda _node: None), told.counters)
+    yield made
+    await made.idle()
+
+
+@pytest.fixture
+async def other(kube: KubeClient) -> AsyncIterator[Ledger]:
+    """Another replica, whose watch is silent."""
+    made = Ledger(KubeStore(kube, lambda _node: None))
+    yield made
+    await made.idle()
+
+
+def put(uid: str, percent: int = 10, minor: int = 0) -> Change[str]:
+    """Add a holding, and answer with everybody who holds something."""
+
+    def change(holdings: Holdings) -> tuple[Holdings, str]:
+        now = {**holdings, uid: holding(uid, part(CARDS[minor], percent))}
+        return now, " ".join(sorted(now))
+
+    return change
+
+
+def take_free(uid: str, percent: int) -> Change[int | None]:
+    """The first card with so much free, or None: a small allocator, so that over-allocation can show."""
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, int | None]:
+        held = holdings.get(uid)
+        if held is not None:
+            return None, held.shares[0].minor
+        node = NodeSnapshot("n1", CARDS, holdings)
+        for card in CARDS:
+            if node.used.get(card.id, {}).get("gpu-core", 0) + percent <= 100:
+                return {**holdings, uid: holding(uid, part(card, percent))}, card.minor
+        return None, None
+
+    return change
+
+
+def look(holdings: Holdings) -> tuple[None, list[str]]:
+    return None, sorted(holdings)
+
+
+def stored(fake: FakeKube, node: str = "n1") -> Mapping[str, Holding]:
+    return read_record(fake.get(NODE_ALLOCATIONS.path(node))).holdings
+
+
+def gate_of(fault: Fault) -> asyncio.Event:
+    gate = fault.gate or fault.answer_gate
+    assert gate
+    return gate
+
+
+# --- group commit
+
+
+async def test_changes_that_come_during_a_write_are_written_together(
+    fake: FakeKube, ledger: Ledger, told: Told
+) -> None:
+    held = hold()
+    fake.faults.add("create", "nodeallocations", held)
+    first = asyncio.create_task(ledger.change("n1", put("first"), SOON))
+    await held.reached.wait()
+    rest = [asyncio.create_task(ledger.change("n1", put(f"u{n:02}"), SOON)) for n in range(20)]
+    await asyncio.sleep(0)
+    gate_of(held).set()
+    await asyncio.gather(first, *rest)
+    assert told.groups == [1, 20]
+    assert len(fake.seen("create", "nodeallocations")) + len(fake.seen("update", "nodeallocations")) == 2
+    assert len(stored(fake)) == 21
+
+
+async def test_changes_are_decided_in_the_order_in_which_they_came(fake: FakeKube, ledger: Ledger) -> None:
+    held = hold()
+    fake.faults.add("create", "nodeallocations", held)
+    tasks = [asyncio.create_task(ledger.change("n1", put(name), SOON)) for name in "badc"]
+    await held.reached.wait()
+    gate_of(held).set()
+    assert await asyncio.gather(*tasks) == ["b", "a b", "a b d", "a b c d"]
+
+
+async def test_nodes_do_not_wait_for_each_other(fake: FakeKube, ledger: Ledger) -> None:
+    held = hold()
+    fake.faults.add("create", "nodeallocations", held)
+    slow = asyncio.create_task(ledger.change("n1", put("slow"), SOON))
+    await held.reached.wait()
+    assert await ledger.change("n2", put("fast"), SOON) == "fast"
+    assert not slow.done()
+    gate_of(held).set()
+    await slow
+
+
+async def test_a_group_in_which_nobody_changes_anything_is_not_written(
+    fake: FakeKube, ledger: Ledger, told: Told
+) -> None:
+    assert await ledger.change("n1", look, SOON) == []
+    assert told.groups == []
+    assert not fake.seen("create", "nodeallocations")
+
+
+async def test_a_change_that_raises_does_not_hurt_its_neighbours(fake: FakeKube, ledger: Ledger) -> None:
+    def bug(_holdings: Holdings) -> tuple[None, None]:
+        raise ZeroDivisionError("a bug")
+
+    results = await asyncio.gather(
+        ledger.change("n1", put("a"), SOON),
+        ledger.change("n1", bug, SOON),
+        ledger.change("n1", put("b"), SOON),
+        return_exceptions=True,
+    )
+    assert results[0] == "a"
+    assert isinstance(results[1], ZeroDivisionError)
+    assert results[2] == "a b"
+    assert sorted(stored(fake)) == ["a", "b"]
+
+
+# --- races
+
+
+async def test_a_lost_race_is_read_and_decided_again(fake: FakeKube, ledger: Ledger, other: Ledger, told: Told) -> None:
+    await ledger.change("n1", put("mine"), SOON)
+    await other.change("n1", put("theirs"), SOON)
+    assert await ledger.change("n1", put("again"), SOON) == "again mine theirs"
+    assert told.lost == 1
+    assert sorted(stored(fake)) == ["again", "mine", "theirs"]
+
+
+async def test_an_answer_that_writes_nothing_is_never_given_from_memory_alone(ledger: Ledger, other: Ledger) -> None:
+    # This replica's watch is late: what it remembers says that the Pod holds card 0, which is another's by now.
+    assert await ledger.change("n1", take_free("pod", 100), SOON) == 0
+    await other.change("n1", decision.release("pod"), SOON)
+    assert await other.change("n1", take_free("thief", 100), SOON) == 0
+    assert await ledger.change("n1", take_free("pod", 100), SOON) == 1
+
+
+async def test_a_record_deleted_under_us_is_made_again(fake: FakeKube, ledger: Ledger) -> None:
+    await ledger.change("n1", put("a"), SOON)
+    fake.remove(NODE_ALLOCATIONS.path("n1"))
+    assert await ledger.change("n1", put("b"), SOON) == "b"
+    assert sorted(stored(fake)) == ["b"]
+
+
+async def test_who_loses_every_race_is_told_that_it_is_busy(told: Told) -> None:
+    class Contested(MemoryStore):
+        async def write(self, record: Record, holdings: Holdings, deadline: float) -> Record:  # noqa: ARG002
+            raise LostRaceError(record.node)
+
+    with pytest.raises(BusyError, match=r"n1.*try again"):
+        await Ledger(Contested(), told.counters).change("n1", put("a"), SOON)
+    assert told.lost == 16
+
+
+async def test_three_replicas_neither_lose_nor_double_anything(fake: FakeKube, kube: KubeClient) -> None:
+    ledgers = [Ledger(KubeStore(kube, lambda _node: None)) for _ in range(3)]
+    uids = [f"u{number:02}" for number in range(60)]
+
+    async def ask(number: int, uid: str) -> int | None:
+        while True:
+            try:
+                return await ledgers[number % 3].change("n1", take_free(uid, 10), SOON)
+            except BusyError:
+                continue
+
+    minors = await asyncio.gather(*(ask(number, uid) for number, uid in enumerate(uids)))
+    held = stored(fake)
+    NodeSnapshot("n1", CARDS, held).check_invariants()
+    given = {uid: minor for uid, minor in zip(uids, minors, strict=True) if minor is not None}
+    assert len(given) == 40  # four cards of ten tenths each: full, and not one more
+    assert {uid: one.shares[0].minor for uid, one in held.items()} == given
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.integers(0, 2),  # which replica
+        st.sampled_from(["take", "take", "release", "watch"]),
+        st.sampled_from("abcdefgh"),
+        st.sampled_from([20, 50, 60, 100]),
+    ),
+    max_size=30,
+)
+
+
+class Slow(MemoryStore):
+    """A store at the other end of a wire: each request gives way to others, `after` says when it is performed."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__()
+        self._faults = faults
+
+    async def read(self, node: str, deadline: float) -> Record:
+        await asyncio.sleep(0)
+        record = await super().read(node, deadline)
+        await asyncio.sleep(0)
+        return record
+
+    async def write(self, record: Record, holdings: Holdings, deadline: float) -> Record:
+        fault = self._faults.pop() if self._faults else ""
+        await asyncio.sleep(0)
+        if fault == "before":
+            raise Unreachable("not performed")
+        written = await super().write(record, holdings, deadline)
+        await asyncio.sleep(0)
+        if fault == "after":
+            raise Unreachable("performed, but the answer is lost")
+        return written
+
+
+@given(OPERATIONS, st.lists(st.sampled_from(["", "", "", "before", "after"]), max_size=10))
+@settings(max_examples=150)
+def test_whatever_replicas_do_and_whatever_fails_nothing_is_given_twice(
+    operations: list[tuple[int, str, str, int]], faults: list[str]
+) -> None:
+    """Independent audit: a card's shares never exceed it, and who was answered holds what it was answered."""
+    answered: dict[str, int] = {}
+
+    async def run() -> None:
+        store = Slow(list(faults))
+        ledgers = [Ledger(store) for _ in range(3)]
+        ended: set[str] = set()
+
+        async def perform(number: int, what: str, uid: str, percent: int) -> None:
+            try:
+                if what == "watch":
+                    ledgers[number].observe(store._records.get("n1", Record("n1")))
+                elif what == "release":
+                    ended.add(uid)
+                    await ledgers[number].change("n1", decision.release(uid), SOON)
+                else:
+                    minor = await ledgers[number].change("n1", take_free(uid, percent), SOON)
+                    if minor is not None:
+                        assert answered.setdefault(uid, minor) == minor or uid in ended
+            except KubeError:
+                pass
+
+        await asyncio.gather(*(perform(*operation) for operation in operations))
+        held = store._records.get("n1", Record("n1")).holdings
+        NodeSnapshot("n1", CARDS, held).check_invariants()
+        for uid, minor in answered.items():
+            assert uid in ended or held[uid].shares[0].minor == minor
+
+    asyncio.run(run())
+
+
+# --- failures
+
+
+@pytest.mark.parametrize("verb", ["create", "update"])
+async def test_a_lost_answer_leaves_the_holding_and_the_retry_gets_the_same_answer(
+    fake: FakeKube, ledger: Ledger, told: Told, verb: str
+) -> None:
+    if verb == "update":
+        await ledger.change("n1", put("before", 100), SOON)
+    fake.faults.add(verb, "nodeallocations", lose_answer())
+    with pytest.raises(Unreachable) as caught:
+        await ledger.change("n1", take_free("pod", 60), SOON)
+    assert caught.value.maybe_performed
+    there = stored(fake)["pod"].shares[0].minor
+    revision = fake.revision
+    assert await ledger.change("n1", take_free("pod", 60), SOON) == there
+    assert fake.revision == revision  # nothing was written again
+    assert told.lost == 0
+
+
+@pytest.mark.parametrize("fault", [drop(), answer(500), answer(403)])
+async def test_a_write_that_was_not_performed_is_an_error_and_may_be_tried_again(
+    fake: FakeKube, ledger: Ledger, fault: Fault
+) -> None:
+    fake.faults.add("create", "nodeallocations", fault)
+    with pytest.raises(KubeError):
+        await ledger.change("n1", put("a"), SOON)
+    assert await ledger.change("n1", put("a"), SOON) == "a"
+
+
+async def test_a_failed_write_is_told_to_the_whole_group(fake: FakeKube, ledger: Ledger) -> None:
+    fake.faults.add("create", "nodeallocations", drop())
+    results = await asyncio.gather(*(ledger.change("n1", put(name), SOON) for name in "abc"), return_exceptions=True)
+    assert [type(result) for result in results] == [Unreachable] * 3
+
+
+async def test_a_failed_write_does_not_make_a_full_node_look_empty(fake: FakeKube, ledger: Ledger) -> None:
+    # No watch event follows a write that was not performed: what is forgotten now would stay forgotten.
+    await ledger.change("n1", put("a", 100), SOON)
+    fake.faults.add("update", "nodeallocations", answer(500))
+    with pytest.raises(KubeError):
+        await ledger.change("n1", put("b"), SOON)
+    assert sorted(ledger.record("n1").holdings) == ["a"]
+    assert ledger.nodes_of("a") == ["n1"]
+
+
+async def test_after_a_failed_write_the_next_change_reads_first(fake: FakeKube, ledger: Ledger, other: Ledger) -> None:
+    await ledger.change("n1", put("a"), SOON)
+    fake.faults.add("update", "nodeallocations", lose_answer())
+    with pytest.raises(KubeError):
+        await ledger.change("n1", put("b"), SOON)
+    await other.change("n1", put("c"), SOON)
+    before = len(fake.seen("get", "nodeallocations"))
+    assert await ledger.change("n1", put("d"), SOON) == "a b c d"
+    assert len(fake.seen("get", "nodeallocations")) == before + 1
+
+
+async def test_a_record_that_cannot_be_read_fails_the_change_and_stays_as_it_is(fake: FakeKube, ledger: Ledger) -> None:
+    spoilt = fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
+    with pytest.raises(RecordError):
+        await ledger.change("n1", put("a"), SOON)
+    assert fake.get(NODE_ALLOCATIONS.path("n1")) == spoilt
+
+
+# --- deadlines and callers that leave
+
+
+async def test_a_deadline_that_passes_is_busy_and_what_was_performed_is_found_by_the_retry(
+    fake: FakeKube, ledger: Ledger
+) -> None:
+    held = hold_answer()
+    fake.faults.add("create", "nodeallocations", held)
+    with pytest.raises(BusyError, match=r"n1.*0\.1 s"):
+        await ledger.change("n1", take_free("pod", 60), 0.1)
+    gate_of(held).set()
+    assert await ledger.change("n1", take_free("pod", 60), SOON) == 0
+    assert sorted(stored(fake)) == ["pod"]
+
+
+async def test_a_patient_neighbour_is_answered_though_an_impatient_one_left(fake: FakeKube, ledger: Ledger) -> None:
+    held = hold()
+    fake.faults.add("create", "nodeallocations", held)
+    patient = asyncio.create_task(ledger.change("n1", put("patient"), SOON))
+    with pytest.raises(BusyError):
+        await ledger.change("n1", put("impatient"), 0.05)
+    gate_of(held).set()
+    assert "patient" in (await patient).split()
+
+
+async def test_a_caller_that_left_while_it_waited_for_its_turn_is_skipped(fake: FakeKube, ledger: Ledger) -> None:
+    held = hold()
+    fake.faults.add("create", "nodeallocations", held)
+    first = asyncio.create_task(ledger.change("n1", put("first"), SOON))
+    await held.reached.wait()
+    leaving = asyncio.create_task(ledger.change("n1", put("leaving"), SOON))
+    staying = asyncio.create_task(ledger.change("n1", put("staying"), SOON))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    gate_of(held).set()
+    assert await staying == "first staying"
+    await asyncio.gather(first, leaving, return_exceptions=True)
+    assert sorted(stored(fake)) == ["first", "staying"]
+
+
+async def test_a_caller_that_left_while_the_record_was_read_is_skipped(fake: FakeKube, ledger: Ledger) -> None:
+    held = hold()
+    fake.faults.add("get", "nodeallocations", held)
+    leaving = asyncio.create_task(ledger.change("n1", put("leaving"), SOON))
+    staying = asyncio.create_task(ledger.change("n1", put("staying"), SOON))
+    await held.reached.wait()
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    gate_of(held).set()
+    assert await staying == "staying"
+
+
+# --- what is seen
+
+
+def record(revision: int, *uids: str, node: str = "n1") -> Record:
+    return Record(node, revision, {uid: holding(uid, part(CARDS[0], 1)) for uid in uids})
+
+
+def test_an_older_record_is_ignored() -> None:
+    ledger = Ledger(MemoryStore())
+    ledger.observe(record(5, "new"))
+    ledger.observe(record(4, "old"))
+    ledger.observe(record(5, "same revision"))
+    assert sorted(ledger.record("n1").holdings) == ["new"]
+    assert ledger.nodes_of("old") == []
+
+
+def test_nodes_of_a_pod_follow_what_is_seen() -> None:
+    ledger = Ledger(MemoryStore())
+    ledger.observe(record(1, "a", "b", node="n2"))
+    ledger.observe(record(2, "a", node="n1"))
+    assert (ledger.nodes_of("a"), ledger.nodes_of("b"), ledger.nodes_of("c")) == (["n1", "n2"], ["n2"], [])
+    ledger.observe(record(3, "b", node="n2"))
+    assert (ledger.nodes_of("a"), ledger.nodes_of("b")) == (["n1"], ["n2"])
+    ledger.forget("n2")
+    assert (ledger.nodes_of("a"), ledger.nodes_of("b")) == (["n1"], [])
+    assert ledger._nodes_of.keys() == {"a"}  # nothing is left of who holds nothing
+
+
+def test_a_deleted_record_that_is_made_again_is_seen() -> None:
+    ledger = Ledger(MemoryStore())
+    ledger.observe(record(5, "a"))
+    ledger.forget("n1")
+    assert ledger.record("n1") == Record("n1")
+    ledger.observe(record(6, "b"))
+    assert sorted(ledger.record("n1").holdings) == ["b"]
+
+
+def test_whoever_watches_is_told_of_changes_alone() -> None:
+    watched: list[str] = []
+    ledger = Ledger(MemoryStore(), watched=watched.append)
+    ledger.observe(record(5, "a"))
+    ledger.observe(record(5, "a"))
+    ledger.observe(record(3, "a"))
+    assert watched == ["n1"]
+    ledger.forget("n1")
+    assert watched == ["n1", "n1"]
+
+
+def test_records_come_by_node_name() -> None:
+    ledger = Ledger(MemoryStore())
+    for name in ("n3", "n1", "n2"):
+        ledger.observe(record(1, node=name))
+    assert [one.node for one in ledger.records()] == ["n1", "n2", "n3"]
+
+
+async def test_nothing_is_left_running_or_remembered_when_all_is_answered(kube: KubeClient) -> None:
+    ledger = Ledger(KubeStore(kube, lambda _node: None))
+    await asyncio.gather(*(ledger.change(f"n{n % 5}", put(f"u{n}"), SOON) for n in range(20)))
+    await ledger.idle()
+    assert not ledger._pending
+    assert not ledger._tasks
+
+
+# --- with the real decision
+
+
+@pytest.mark.parametrize("age", [0, 59, 61, 3600])
+async def test_the_same_pod_again_gets_the_same_share_whatever_its_age(
+    fake: FakeKube, kube: KubeClient, age: int
+) -> None:
+    world = World(fake, kube)
+    world.add_node()
+    world.see()
+    pod = read_pod_info(gpu_pod("p", 50))
+    assert pod
+
+    def bind(now: int, node: Callable[[Holdings], NodeSnapshot]) -> Change[decision.Decision]:
+        return decision.bind(pod, node, now, 60)
+
+    def snapshot(holdings: Holdings) -> NodeSnapshot:
+        return world.parts.cluster.snapshot_on("n1", holdings)
+
+    first = await world.parts.ledger.change("n1", bind(BEGINNING, snapshot), SOON)
+    again = await world.parts.ledger.change("n1", bind(BEGINNING + age, snapshot), SOON)
+    assert isinstance(first.outcome, Holding)
+    assert isinstance(again.outcome, Holding)
+    assert (first.repeated, again.repeated) == (False, True)
+    renewed = BEGINNING + age if age > 60 else BEGINNING
+    assert again.outcome == replace(first.outcome, since=renewed)
+    assert world.holdings()[pod.uid].since == renewed

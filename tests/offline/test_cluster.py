@@ -1,0 +1,168 @@
+"""OfflineCluster: load, submit, bind, delete, in this process and over HTTPS alike."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from builders import container, pod
+from offline.clusters import asking, gpus, held, machine, node
+
+from webhook.offline.account import Account
+from webhook.offline.api import MUTATE_BINDING, VALIDATE_BINDING, InProcess
+from webhook.offline.cluster import OfflineCluster, State, stands
+
+Raw = dict[str, Any]
+
+
+async def test_a_pod_goes_from_its_author_to_a_card() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load(machine())
+    author = gpus("a", 50)
+    result = await cluster.submit(author)
+    assert (result.state, result.message, result.warnings) == (State.BOUND, "", ())
+    assert result.pod["spec"]["nodeName"] == "node-1"
+    assert result.given is author
+    assert author == gpus("a", 50), "the author's object stays as it was"
+    assert cluster.pods == [result.pod]
+    shares = Account(cluster.devices, cluster.pods).shares(result.pod)
+    assert [share.id for share in shares] == ["GPU-node-1-0"]
+
+
+async def test_both_ways_to_the_webhook_give_the_same() -> None:
+    objects = [*machine("node-1"), *machine("node-2"), held("old", "node-2", (0, 50))]
+    pods = [gpus("a", 50), gpus("b", 250), gpus("c", 200), asking("d"), gpus("e", 100), gpus("f", 100)]
+    here = OfflineCluster.in_process()
+    await here.load(objects)
+    direct = [await here.submit(one) for one in pods]
+    async with OfflineCluster.over_https() as (there, way):
+        await there.load(objects)
+        remote = [await there.submit(one) for one in pods]
+        assert way.calls > len(pods)
+    assert remote == direct
+    assert {result.state for result in direct} == {State.BOUND, State.DENIED, State.UNSCHEDULABLE}
+
+
+async def test_what_a_deleted_pod_held_is_free_again() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load(machine(cards=1))
+    assert (await cluster.submit(gpus("a", 100))).state is State.BOUND
+    assert (await cluster.submit(gpus("b", 100))).state is State.UNSCHEDULABLE
+    await cluster.delete("default", "a")
+    assert (await cluster.submit(gpus("c", 100))).state is State.BOUND
+
+
+async def test_a_held_pod_can_be_deleted_too() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load([*machine(cards=1), held("old", "node-1", (0, 100))])
+    assert cluster.parts.ledger.record("node-1").holdings, "the reconciler adopted it"
+    await cluster.delete("default", "old")
+    assert not cluster.parts.ledger.record("node-1").holdings
+    assert (await cluster.submit(gpus("a", 100))).state is State.BOUND
+
+
+async def test_the_ledger_holds_what_the_annotations_say() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load([*machine(cards=2), held("old", "node-1", (0, 30))])
+    for name, percent in (("a", 50), ("b", 70)):
+        assert (await cluster.submit(gpus(name, percent))).state is State.BOUND
+    account = Account(cluster.devices, cluster.pods)
+    recorded = cluster.parts.ledger.record("node-1").holdings
+    assert len(recorded) == 3
+    for one in cluster.pods:
+        told = [(share.id, share.amounts) for share in account.shares(one)]
+        assert [(share.id, share.amounts) for share in recorded[one["metadata"]["uid"]].shares] == told
+
+
+async def test_a_name_that_is_taken_is_refused() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load(machine())
+    await cluster.submit(gpus("a", 50))
+    result = await cluster.submit(gpus("a", 50))
+    assert (result.state, result.message) == (State.DENIED, "Pod default/a exists already")
+
+
+async def test_an_amount_that_is_no_quantity_is_refused_as_by_the_api_server() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load(machine())
+    result = await cluster.submit(asking("a", {"cpu": "much"}))
+    assert result.state is State.DENIED
+    assert "resources.requests[cpu]: 'much' is not a Kubernetes quantity" in result.message
+
+
+async def test_limits_alone_are_requests_too() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load([node(cpu="2")])
+    limited = pod(container(limits={"cpu": "2"}))
+    assert (await cluster.submit(limited)).state is State.BOUND
+    assert (await cluster.submit(asking("b", {"cpu": "1m"}))).state is State.UNSCHEDULABLE
+
+
+async def test_nobody_else_binds_a_pod_that_asks_for_devices() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load(machine())
+    await cluster.admit(gpus("a", 50))
+    result = await cluster.bind("default", "a", "node-1", "somebody")
+    assert result.state is State.BIND_REFUSED
+    assert "somebody is not their scheduler" in result.message
+    assert (await cluster.bind("default", "a", "node-1")).state is State.BOUND
+
+
+async def test_anybody_binds_a_pod_that_asks_for_none() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load(machine())
+    await cluster.admit(asking("a"))
+    assert (await cluster.bind("default", "a", "node-1", "somebody")).state is State.BOUND
+
+
+async def test_a_refusal_of_the_bind_is_told_and_leaves_the_pod_unbound() -> None:
+    """The cards fall ill between the scheduler's call and the bind."""
+    cluster = OfflineCluster.in_process()
+    await cluster.load(machine(cards=1))
+    parts = cluster.parts
+
+    class IllAtBind(InProcess):
+        async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+            if path == MUTATE_BINDING:
+                parts.cluster.drop_devices("node-1")
+            assert path != VALIDATE_BINDING, "the API server asks no further after a refusal"
+            return await super().post(path, body)
+
+    cluster._api = IllAtBind(parts)
+    result = await cluster.submit(gpus("a", 50))
+    assert result.state is State.BIND_REFUSED
+    assert "is not bound: node-1: no GPUs known here" in result.message
+    assert "nodeName" not in result.pod["spec"]
+
+
+async def test_gated_pods_wait() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load(machine())
+    result = await cluster.submit(gpus("a", 50, schedulingGates=[{"name": "example.com/quota"}]))
+    assert result.message == "the Pod waits for its schedulingGates: example.com/quota"
+
+
+async def test_without_a_node_there_is_none() -> None:
+    result = await OfflineCluster.in_process().submit(gpus("a", 50))
+    assert (result.state, result.message) == (State.UNSCHEDULABLE, "there is no Node")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, False),
+        ({"spec": {"nodeName": "a"}}, True),
+        ({"status": {"phase": "Succeeded"}}, True),
+        ({"status": {"phase": "Pending"}}, False),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, True),
+    ],
+)
+def test_which_pods_are_there_already(fields: Raw, expected: bool) -> None:  # noqa: FBT001
+    assert stands({"metadata": {}, "spec": {}, **fields}) is expected
+
+
+async def test_a_pod_that_says_it_holds_what_cannot_be_read_is_told_of_and_holds_nothing() -> None:
+    cluster = OfflineCluster.in_process()
+    broken = held("old", "node-1", (0, 100))
+    broken["metadata"]["annotations"] = {"scheduling.koordinator.sh/device-allocated": "{"}
+    await cluster.load([*machine(cards=1), broken])
+    assert (await cluster.submit(gpus("a", 100))).state is State.BOUND

@@ -1,0 +1,91 @@
+"""`koordgate demo`: over real HTTPS, and on a real control plane."""
+
+import re
+import ssl
+from pathlib import Path
+
+import aiohttp
+import pytest
+from controlplane.needs import missing
+from offline.clusters import asking, gpus, machine, saved
+
+from koordgate import data
+from koordgate.cli import main
+from koordgate.data import MissingDataError, data_folder
+from koordgate.localplane.binaries import BuildError, find_or_build
+from webhook.offline.cluster import OfflineCluster
+
+
+def _played(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(["demo", *arguments]) == 0
+    written = capsys.readouterr()
+    assert written.err == ""
+    return written.out
+
+
+def test_the_demo_tells_what_each_pod_asked_became_and_got(capsys: pytest.CaptureFixture[str]) -> None:
+    told = _played(capsys)
+    assert re.match(r"The webhook serves on https://127\.0\.0\.1:\d+, in this process", told)
+    assert (
+        "default/train-2-cards  bound to h100-1\n"
+        "  asked   train: nvidia.com/gpu=2\n"
+        "  became  train: kubernetes.io/gpu-core=200 kubernetes.io/gpu-memory=163118Mi "
+        "kubernetes.io/gpu-memory-ratio=200\n"
+        "     gpu 0 GPU-54dc7651: core 100 %, memory 79.6 GiB (100 %)\n"
+    ) in told
+    assert "default/wrong-node-preset  refused at admission\n" in told
+    assert "spec.nodeName: must be empty" in told
+    assert "A Binding of demo-bound-around by somebody-else: refused\n" in told
+    assert "somebody-else is not their scheduler" in told
+    last = told.splitlines()[-1]
+    assert last.startswith("demo: 21 Pods: 14 bound, 6 refused at admission, 1 without a node; ")
+    assert re.search(r"; no GPU is given more than once over; \d+ requests were answered over HTTPS$", last)
+
+
+def test_the_demo_takes_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = saved(tmp_path, machine(cards=1), "cluster.json")
+    workload = saved(tmp_path, [gpus("mine", 100), asking("plain")], "workload.json")
+    told = _played(capsys, "--cluster", cluster, "--workload", workload)
+    assert "default/mine  bound to node-1" in told
+    assert "demo: 2 Pods: 2 bound; 1 of 1 GPUs in use" in told
+
+
+def test_files_that_cannot_be_used_end_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--workload", str(tmp_path / "none")]) == 2
+    assert "koordgate demo: " in capsys.readouterr().err
+
+
+def test_examples_are_found_in_a_checkout_and_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (data_folder("examples") / "cluster.yaml").exists()
+    package = tmp_path / "koordgate"
+    (package / "data" / "examples").mkdir(parents=True)
+    monkeypatch.setattr(data, "__file__", str(package / "data.py"))
+    assert data_folder("examples") == package / "data" / "examples"
+    with pytest.raises(MissingDataError, match=r"no folder charts in .*; install again"):
+        data_folder("charts")
+
+
+async def test_only_the_webhooks_own_authority_is_trusted() -> None:
+    """It is TLS in earnest: a client that does not know the CA is turned away."""
+    async with OfflineCluster.over_https() as (_, way), aiohttp.ClientSession() as stranger:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await stranger.get(f"{way.url}/healthz", ssl=ssl.create_default_context())
+
+
+@pytest.mark.controlplane
+def test_a_real_control_plane_gives_the_same_cards(capsys: pytest.CaptureFixture[str]) -> None:
+    """Who holds what, card by card, is the same on etcd, kube-apiserver and kube-scheduler as in memory."""
+    try:
+        find_or_build(("etcd", "kube-apiserver", "kube-scheduler", "helm"))
+    except BuildError as error:
+        missing(str(error))
+
+    def cards(told: str) -> str:
+        return told[told.index("NODE ") : told.index("demo: ")]
+
+    real = _played(capsys, "--control-plane")
+    assert cards(real) == cards(_played(capsys))
+    assert real.splitlines()[-1].endswith(
+        "; a foreign Binding refused; no GPU is given more than once over; all on a real control plane"
+    )

@@ -1,0 +1,146 @@
+"""Reading objects, and every way in which input cannot be used: exit status 2, the place, and what to do."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from offline.clusters import device, gpus, listed, machine, node, saved
+
+from koordgate.cli import main
+from webhook.offline.objects import InputError, read
+
+UNUSABLE = {
+    "no YAML": ("kind: [", "input.yaml, document 1: not YAML; mend it: "),
+    "no YAML in the second document": ("kind: Node\nmetadata: {name: a}\n---\nkind: [", "document 2: not YAML"),
+    "no object": ("- 1\n- 2\n", "document 1: list where a Kubernetes object must be"),
+    "no kind": ("metadata: {name: a}", "document 1: the object has no kind; add it"),
+    "no name": ("kind: Pod\nmetadata: {}\n", "document 1: the Pod has no metadata.name; give it one"),
+    "no metadata": ("kind: Pod\n", "document 1: the Pod has no metadata.name; give it one"),
+    "twice": ("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: a}\n", "Node a stands in "),
+    "no name in a list": ("kind: List\nitems: [{kind: Pod}]", "document 1, item 1: the Pod has no metadata.name"),
+    "items no list": ("kind: List\nitems: 1", "items of the List is no list"),
+    "not of the shape": (
+        "kind: Pod\nmetadata: {name: a}\nspec: {containers: {name: a}}",
+        "document 1: Pod a: Expected array, got object - at spec.containers; the API server would not take it",
+    ),
+    "no Kubernetes name": ("kind: Node\nmetadata: {name: A_b}", "Node A_b: Expected str matching regex"),
+    "an amount of a node": (
+        "kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: many}}",
+        "Node a: status.allocatable[cpu]: 'many' is not a Kubernetes quantity",
+    ),
+    "an amount of a Pod that runs": (
+        "kind: Pod\nmetadata: {name: a}\nspec:\n nodeName: b\n containers: [{name: c, resources: {requests: {cpu: x}}}]",
+        "spec.containers[0].resources.requests[cpu]: 'x' is not a Kubernetes quantity",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_unusable_input_is_named_with_its_place(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, told = UNUSABLE[name]
+    path = tmp_path / "input.yaml"
+    path.write_text(text)
+    assert main(["simulate", "-f", str(path)]) == 2
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.startswith("koordgate simulate: ")
+    assert told in written.err
+    assert written.err.count("\n") == 1
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "-f", str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml: cannot be read (No such file or directory); give a file" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "binary.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert main(["simulate", "-f", str(path)]) == 2
+    assert "binary.yaml: is no UTF-8 text" in capsys.readouterr().err
+
+
+def test_a_folder_without_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "-f", str(tmp_path)]) == 2
+    assert "no .yaml, .yml, .json file in this folder" in capsys.readouterr().err
+
+
+def test_an_unknown_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "-f", saved(tmp_path, machine()), "--node", "node-9"]) == 2
+    assert "--node node-9: no such Node in the input; there are node-1" in capsys.readouterr().err
+
+
+def test_settings_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "-f", saved(tmp_path, []), "--config", str(tmp_path / "none")]) == 2
+    assert "none: cannot be read" in capsys.readouterr().err
+
+
+def test_no_file_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate"])
+    assert ended.value.code == 2
+    assert "-f" in capsys.readouterr().err
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("simulate", "demo"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+        assert f"examples:\n  koordgate {command}" in capsys.readouterr().out
+
+
+def test_a_folder_is_read_by_name_and_standard_input_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path, [gpus("second", 50)], "b.json")
+    saved(tmp_path, [gpus("first", 50)], "a.json")
+    (tmp_path / "notes.txt").write_text("kind: [")
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"kind": "List", "items": machine()})))
+    pods = listed(capsys, "-f", str(tmp_path), "-")
+    assert list(pods) == ["first", "second"]
+    assert pods["first"]["spec"]["nodeName"] == "node-1"
+
+
+def test_a_typed_list_names_no_kinds(tmp_path: Path) -> None:
+    item = {key: value for key, value in node().items() if key not in {"kind", "apiVersion"}}
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "NodeList", "items": [item]}))
+    assert [(obj["kind"], obj["apiVersion"]) for obj in read([str(path)]).nodes] == [("Node", "v1")]
+
+
+def test_other_kinds_are_left_out_and_told_of_but_for_what_comes_later(tmp_path: Path) -> None:
+    topology = {"kind": "NodeResourceTopology", "metadata": {"name": "node-1"}}
+    other = {"kind": "ConfigMap", "metadata": {"name": "a"}}
+    objects = read([saved(tmp_path, [topology, other, device()])])
+    assert len(objects.devices) == 1
+    assert [note.rpartition(": ")[2] for note in objects.notes] == ["ConfigMap a is not looked at"]
+
+
+def test_yaml_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:
+    """An unquoted time is text, 12:30 no number of base 60, an alias a copy, and an empty document nothing."""
+    path = tmp_path / "pod.yaml"
+    path.write_text(
+        "---\n---\nkind: Pod\nmetadata:\n  name: a\n  creationTimestamp: 2026-01-01T00:00:00Z\n"
+        "  annotations: &shared {at: 12:30}\n  labels: *shared\n"
+        "spec:\n  containers:\n  - name: a\n    resources: {requests: {cpu: 1, memory: 1e3, other: 0.5}}\n"
+    )
+    pod = read([str(path)]).pods[0]
+    assert pod["metadata"]["creationTimestamp"] == "2026-01-01T00:00:00Z"
+    assert pod["metadata"]["labels"] == {"at": "12:30"}
+    assert pod["metadata"]["labels"] is not pod["metadata"]["annotations"]
+    assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": 1, "memory": 1000.0, "other": 0.5}
+
+
+def test_several_json_documents_are_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "two.json"
+    path.write_text(f"{json.dumps(node('a'))}\n---\n{json.dumps(node('b'))}\n")
+    assert len(read([str(path)]).nodes) == 2
+
+
+def test_the_same_name_in_two_namespaces_is_two_pods(tmp_path: Path) -> None:
+    pods = [gpus("a", 50), gpus("a", 50, namespace="other")]
+    assert len(read([saved(tmp_path, pods)]).pods) == 2
+    with pytest.raises(InputError, match=r"Pod default/a stands in .*objects.json, document 1, item 1 already"):
+        read([saved(tmp_path, [pods[0], pods[0]])])

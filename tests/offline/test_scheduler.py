@@ -1,0 +1,112 @@
+"""The stand-in for kube-scheduler: Kubernetes' own rules, as tables."""
+
+from typing import Any
+
+import pytest
+from builders import container, device_entry, device_object, pod_spec, sidecar_container
+
+from allocator.wire.deviceobject import read_device_object
+from webhook.offline.resources import BadQuantityError, allocatable, pod_amounts
+from webhook.offline.scheduler import best, candidate, grouped, why_not
+
+DEDICATED = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+
+# (the Node's spec, the Pod's tolerations, why not)
+TAINTS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], str | None]] = {
+    "no taint": ({}, [], None),
+    "not tolerated": ({"taints": [DEDICATED]}, [], "the Pod does not tolerate the taint dedicated=gpu:NoSchedule"),
+    "tolerated by value": ({"taints": [DEDICATED]}, [{"key": "dedicated", "value": "gpu"}], None),
+    "another value": ({"taints": [DEDICATED]}, [{"key": "dedicated", "value": "cpu"}], "taint dedicated=gpu"),
+    "tolerated whatever the value": ({"taints": [DEDICATED]}, [{"key": "dedicated", "operator": "Exists"}], None),
+    "tolerated for another effect": (
+        {"taints": [DEDICATED]},
+        [{"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}],
+        "taint dedicated=gpu",
+    ),
+    "everything tolerated": ({"taints": [DEDICATED]}, [{"operator": "Exists"}], None),
+    "a key is needed for Equal": ({"taints": [{**DEDICATED, "value": ""}]}, [{"operator": "Equal"}], "taint dedicated"),
+    "NoExecute": ({"taints": [{**DEDICATED, "effect": "NoExecute"}]}, [], "dedicated=gpu:NoExecute"),
+    "PreferNoSchedule stops nobody": ({"taints": [{**DEDICATED, "effect": "PreferNoSchedule"}]}, [], None),
+    "cordoned": ({"unschedulable": True}, [], "the node is cordoned"),
+    "cordoned and tolerated": ({"unschedulable": True}, [CORDON], None),
+}
+
+
+@pytest.mark.parametrize("name", TAINTS)
+def test_taints(name: str) -> None:
+    spec, tolerations, told = TAINTS[name]
+    node = candidate({"metadata": {"name": "node-1"}, "spec": spec}, {"pods": 1})
+    why = why_not({"tolerations": tolerations}, {"pods": 1}, node, {})
+    assert why is None if told is None else told in (why or "")
+
+
+# (init containers as (cpu, is a sidecar), containers' cpu, what counts)
+CPU: dict[str, tuple[list[tuple[str, bool]], list[str], int]] = {
+    "containers add up": ([], ["1", "500m"], 1500),
+    "the largest init container": ([("3", False), ("2", False)], ["1"], 3000),
+    "containers outweigh it": ([("1", False)], ["1", "1"], 2000),
+    "a sidecar runs beside containers": ([("1", True)], ["2"], 3000),
+    "a sidecar runs beside later init containers": ([("1", True), ("3", False)], ["1"], 4000),
+    "but not beside earlier ones": ([("3", False), ("1", True)], ["1"], 3000),
+    "fractions round up": ([], ["0.1m"], 1),
+}
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_a_pods_sum_is_its_peak(name: str) -> None:
+    first, apps, expected = CPU[name]
+    made = [
+        (sidecar_container if sidecar else container)(f"init-{n}", requests={"cpu": cpu})
+        for n, (cpu, sidecar) in enumerate(first)
+    ]
+    spec = pod_spec(*(container(f"app-{n}", requests={"cpu": cpu}) for n, cpu in enumerate(apps)), init=made)
+    assert pod_amounts(spec) == {"cpu": expected, "pods": 1}
+
+
+def test_overhead_and_what_the_pod_as_a_whole_states() -> None:
+    spec = pod_spec(
+        container(requests={"cpu": "1", "memory": "1Gi", "example.com/a": "2"}),
+        resources={"requests": {"cpu": "4", "example.com/a": "9"}},
+        overhead={"memory": "1Mi"},
+    )
+    assert pod_amounts(spec) == {"cpu": 4000, "memory": 2**30 + 2**20, "example.com/a": 2, "pods": 1}
+
+
+def test_an_amount_that_is_none_is_named() -> None:
+    with pytest.raises(BadQuantityError, match=r"spec.containers\[0\].resources.requests\[cpu\]: 'x' is not"):
+        pod_amounts(pod_spec(container(requests={"cpu": "x"})))
+
+
+def test_devices_that_the_node_does_not_state_are_those_of_its_device_object() -> None:
+    devices = read_device_object(device_object(device_entry(0), device_entry(1, health=False), device_entry(2)))
+    stated = {"status": {"allocatable": {"kubernetes.io/gpu-core": "150"}}, "metadata": {"name": "node-1"}}
+    has = allocatable(stated, devices)
+    assert has["kubernetes.io/gpu-core"] == 150
+    assert has["koordinator.sh/gpu-core"] == 200  # the unhealthy one does not count
+    assert has["kubernetes.io/gpu-memory"] == 160 * 2**30
+    assert has["nvidia.com/gpu"] == 2
+    assert "cpu" not in has
+
+
+def test_capacity_counts_where_allocatable_is_missing() -> None:
+    assert allocatable({"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "2"}}}, None) == {"cpu": 2000}
+
+
+def test_a_shortage_says_what_is_asked_and_what_is_free() -> None:
+    node = candidate({"metadata": {"name": "a"}}, {"cpu": 4000, "memory": 2**30, "pods": 10})
+    asked = {"cpu": 1500, "memory": 2**31, "example.com/a": 1, "pods": 1}
+    assert why_not({}, asked, node, {"cpu": 3000, "pods": 10}) == (
+        "not enough cpu: 1500m asked, 1 of 4 free; example.com/a: 1 asked, and the node states none in "
+        "status.allocatable; memory: 2Gi asked, 1Gi of 1Gi free; pods: 1 asked, 0 of 10 free"
+    )
+
+
+def test_the_highest_score_wins_and_names_break_ties() -> None:
+    assert best({"c": 5, "b": 7, "a": 7}) == "a"
+    assert best({"c": 5, "b": 7, "a": 7}, lambda equal: equal[-1]) == "b"
+
+
+def test_nodes_with_one_reason_share_a_line() -> None:
+    reasons = {"b": "b: no GPUs", "a": "a: no GPUs", "c": "cordoned"}
+    assert grouped(reasons) == ("a, b: no GPUs", "c: cordoned")

@@ -1,0 +1,328 @@
+"""`koordgate simulate` through the command line: forms, outcomes, output, determinism."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from offline.clusters import ALLOCATED, EXAMPLES, asking, device, gpus, held, listed, machine, node, saved
+
+from allocator.quantity import to_int
+from koordgate.cli import main
+
+BOTH = ("-f", str(EXAMPLES / "cluster.yaml"), "-f", str(EXAMPLES / "workload.yaml"))
+
+# What becomes of each Pod of the examples: how many cards it gets, and of each the compute in percent and the memory in
+# percent or bytes. On which node is the scheduler's business, where the Pod does not select one.
+PLACED: dict[str, tuple[int, int, int | str]] = {
+    "train-2-cards": (2, 100, 100),
+    "half-a-card": (1, 50, 50),
+    "core-and-ratio": (1, 30, 60),
+    "core-and-memory": (1, 40, "24Gi"),
+    "memory-alone": (1, 0, "10Gi"),
+    "ratio-alone": (1, 0, 20),
+    "two-cards-in-percent": (2, 100, 100),
+    "half-of-two-cards": (2, 50, 50),
+    "requests-and-limits": (1, 25, 25),
+    "koordinator-dialect": (1, 50, 50),
+    "init-and-sidecar": (1, 100, 100),
+    "one-container-without": (1, 30, 30),
+    "sets-visible-devices": (1, 40, 40),
+}
+REFUSED = {
+    "wrong-250": ("Denied", "ask 200 or 300"),
+    "wrong-both-dialects": ("Denied", "2 dialects at once"),
+    "wrong-forged-allocation": ("Denied", "is written by koordgate when the Pod is bound"),
+    "wrong-core-alone": ("Denied", "gpu-core 50 is asked without memory"),
+    "wrong-request-is-not-limit": ("Denied", "the request must equal the limit"),
+    "waits-for-a-larger-card": ("Unschedulable", "0 of 8 GPUs can hold it"),
+}
+
+
+@pytest.fixture(scope="module")
+def examples() -> dict[str, Any]:
+    """The examples as simulated, once."""
+    with contextlib.redirect_stdout(io.StringIO()) as written:
+        assert main(["simulate", *BOTH, "-o", "json"]) == 0
+    return {item["metadata"]["name"]: item for item in json.loads(written.getvalue())["items"]}
+
+
+def _shares(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(pod["metadata"]["annotations"][ALLOCATED])["gpu"]
+    return found
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_each_form_of_asking_gets_its_cards(examples: dict[str, Any], name: str) -> None:
+    cards, core, memory = PLACED[name]
+    assert examples[name]["spec"]["nodeName"]
+    shares = _shares(examples[name])
+    assert len({share["id"] for share in shares}) == cards
+    for share in shares:
+        resources = share["resources"]
+        assert resources["kubernetes.io/gpu-core"] == str(core)
+        which = "gpu-memory" if isinstance(memory, str) else "gpu-memory-ratio"
+        assert resources[f"kubernetes.io/{which}"] == str(memory)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_each_wrong_form_is_refused_with_its_reason(examples: dict[str, Any], name: str) -> None:
+    reason, message = REFUSED[name]
+    status = examples[name]["status"]
+    assert (status["phase"], status["reason"]) == ("Pending", reason)
+    assert message in status["message"]
+
+
+def test_the_examples_are_all_told_of_in_order(examples: dict[str, Any]) -> None:
+    given = [pod["metadata"]["name"] for pod in yaml.safe_load_all((EXAMPLES / "workload.yaml").read_text())]
+    assert list(examples) == given
+    assert set(given) == {*PLACED, *REFUSED, "no-device", "wrong-node-preset"}
+
+
+def test_a_refused_pod_is_given_back_as_it_was(examples: dict[str, Any]) -> None:
+    given = {pod["metadata"]["name"]: pod for pod in yaml.safe_load_all((EXAMPLES / "workload.yaml").read_text())}
+    told = dict(examples["wrong-250"])
+    del told["status"]
+    assert told == given["wrong-250"]
+
+
+def test_a_bound_pod_stands_as_in_the_cluster(examples: dict[str, Any]) -> None:
+    pod = examples["one-container-without"]
+    assert pod["spec"]["schedulerName"] == "koord-scheduler"
+    assert pod["metadata"]["namespace"] == "default"
+    share = _shares(pod)[0]
+    assert pod["metadata"]["annotations"]["visible-devices.koordgate.io/serve"] == share["id"]
+    serve, proxy = pod["spec"]["containers"]
+    assert serve["resources"]["requests"]["kubernetes.io/gpu-core"] == "30"
+    assert serve["env"][0]["valueFrom"]["fieldRef"]["fieldPath"].endswith("['visible-devices.koordgate.io/serve']")
+    assert proxy["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+
+
+def test_memory_is_stated_where_the_pod_can_reach_one_model_only(examples: dict[str, Any]) -> None:
+    def requests(name: str) -> dict[str, str]:
+        found: dict[str, str] = examples[name]["spec"]["containers"][0]["resources"]["requests"]
+        return found
+
+    assert requests("train-2-cards")["kubernetes.io/gpu-memory"] == "163118Mi"  # its nodeSelector names the H100
+    assert "kubernetes.io/gpu-memory" not in requests("half-a-card")
+
+
+def test_no_card_is_given_twice_by_the_annotations_alone(examples: dict[str, Any]) -> None:
+    """Counted from the input's Device objects and the output's annotations, with nothing of ours but quantities."""
+    capacity = {}
+    for obj in yaml.safe_load_all((EXAMPLES / "cluster.yaml").read_text()):
+        for entry in obj["spec"]["devices"] if obj["kind"] == "Device" else ():
+            capacity[obj["metadata"]["name"], entry["id"]] = {
+                name: to_int(amount) for name, amount in entry["resources"].items()
+            }
+    used: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for pod in examples.values():
+        if ALLOCATED in (pod["metadata"].get("annotations") or {}) and pod["spec"].get("nodeName"):
+            for share in _shares(pod):
+                for name, amount in share["resources"].items():
+                    used[pod["spec"]["nodeName"], share["id"]][name] += to_int(amount)
+    assert used
+    for card, amounts in used.items():
+        for name, amount in amounts.items():
+            assert amount <= capacity[card][name], (card, name)
+
+
+@pytest.mark.parametrize("output", ["table", "yaml", "json"])
+@pytest.mark.parametrize("seed", [(), ("--seed", "7")])
+def test_the_same_input_gives_the_same_bytes(
+    output: str, seed: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run() -> tuple[str, str]:
+        assert main(["simulate", *BOTH, "-o", output, *seed]) == 0
+        written = capsys.readouterr()
+        return written.out, written.err
+
+    assert run() == run()
+
+
+def test_yaml_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *BOTH, "-o", "yaml"]) == 0
+    as_yaml = yaml.safe_load(capsys.readouterr().out)
+    assert main(["simulate", *BOTH, "-o", "json"]) == 0
+    assert as_yaml == json.loads(capsys.readouterr().out)
+    assert (as_yaml["apiVersion"], as_yaml["kind"]) == ("v1", "List")
+
+
+def test_the_output_fed_back_is_what_is_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = listed(capsys, *BOTH)
+    again = listed(capsys, "-f", str(EXAMPLES / "cluster.yaml"), "-f", saved(tmp_path, first.values()))
+    assert again == first
+
+
+def test_the_table_tells_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *BOTH]) == 0
+    written = capsys.readouterr()
+    lines = written.out.splitlines()
+    assert "\x1b" not in written.out
+    assert all(line == line.rstrip() for line in lines)
+    assert next(line for line in lines if "wrong-250" in line).split("   ")[0] == "default/wrong-250"
+    assert any("refused at admission" in line and line.endswith("ask 200 or 300") for line in lines)
+    assert any("warning: spec.containers[0].env: NVIDIA_VISIBLE_DEVICES was set by the author" in li for li in lines)
+    assert any("gpu 0 GPU-54dc7651: core 100 %, memory 79.6 GiB (100 %)" in line for line in lines)
+    assert any("default/memory-alone: core 0 %, memory 10 GiB (" in line for line in lines)
+    assert lines[-1].startswith(
+        "21 Pods: 1 there already, 14 bound, 5 refused at admission, 1 without a node; 10 of 16"
+    )
+    assert not written.err
+
+
+@pytest.mark.parametrize("columns", ["60", "500"])
+def test_a_terminal_gets_colour_and_lines_that_fit(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the table of Pods does not fit, each Pod gets a few lines of its own; nothing is cut off."""
+    for key, value in {"COLUMNS": columns, "TERM": "xterm-256color"}.items():
+        monkeypatch.setenv(key, value)
+    for key in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["simulate", *BOTH]) == 0
+    told = capsys.readouterr().out
+    assert "\x1b[" in told
+    assert ("  asked   train: nvidia.com/gpu=2" in told) is (columns == "60")
+    assert "ask 200 or 300" in " ".join(told.split())
+
+
+def test_a_reader_that_goes_away_is_no_trouble() -> None:
+    command = "import sys; from koordgate.cli import main; sys.exit(main(sys.argv[1:]))"
+    argv = (sys.executable, "-c", command, "simulate", *BOTH)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def test_what_the_objects_do_not_tell_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *BOTH, "-o", "json"]) == 0
+    errors = capsys.readouterr().err
+    assert "Pod default/sets-visible-devices: warning: spec.containers[0].env" in errors
+    assert "Pod default/wrong-node-preset: asks for devices and carries no allocation" in errors
+
+
+def test_what_runs_already_is_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine(cards=2), gpus("new", 50), held("old", "node-1", (0, 60), (1, 80))]
+    new = listed(capsys, "-f", saved(tmp_path, objects))["new"]
+    assert new["status"]["reason"] == "Unschedulable"
+    assert "the most free is gpu 0 with core 40 %, memory 40 %" in new["status"]["message"]
+    new = listed(capsys, "-f", saved(tmp_path, [*machine(cards=2), gpus("new", 40), objects[-1]]))["new"]
+    assert [share["minor"] for share in _shares(new)] == [0]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_what_finished_holds_nothing(phase: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine(cards=1), held("old", "node-1", (0, 100), phase=phase), gpus("new", 100)]
+    assert listed(capsys, "-f", saved(tmp_path, objects))["new"]["spec"]["nodeName"] == "node-1"
+
+
+def test_two_pods_that_say_they_hold_the_same_card_are_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = [*machine(cards=1), held("one", "node-1", (0, 100)), held("two", "node-1", (0, 100))]
+    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
+    assert "node-1: 200 gpu-core of GPU-node-1-0 given, it has 100" in capsys.readouterr().err
+
+
+def test_a_full_cluster_refuses_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine("node-1", cards=1), *machine("node-2", cards=1), *(gpus(f"pod-{n}", 60) for n in range(4))]
+    pods = listed(capsys, "-f", saved(tmp_path, objects))
+    assert [pods[f"pod-{n}"]["spec"].get("nodeName") for n in range(4)] == ["node-1", "node-2", None, None]
+    # In sum there is too little of it on each node: kube-scheduler says so before the extender is asked.
+    assert pods["pod-3"]["status"] == {
+        "phase": "Pending",
+        "reason": "Unschedulable",
+        "message": "node-1, node-2: not enough kubernetes.io/gpu-core: 60 asked, 40 of 100 free; "
+        "kubernetes.io/gpu-memory: 48Gi asked, 32Gi of 80Gi free; kubernetes.io/gpu-memory-ratio: 60 asked, "
+        "40 of 100 free",
+    }
+
+
+def test_a_sum_that_fits_is_not_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine(cards=2), *(gpus(f"pod-{n}", 60) for n in range(2)), gpus("last", 50)]
+    last = listed(capsys, "-f", saved(tmp_path, objects))["last"]
+    assert "0 of 2 GPUs can hold it" in last["status"]["message"]
+
+
+def test_only_the_named_node_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    pods = listed(capsys, *BOTH, "--node", "a100-2")
+    assert pods["half-a-card"]["spec"]["nodeName"] == "a100-2"
+    assert pods["train-2-cards"]["status"]["message"] == (
+        "a100-2: the Pod's nodeSelector or required node affinity does not match the node's labels"
+    )
+
+
+def test_a_seed_chooses_among_equals_and_only_among_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    equal = [*machine("node-a"), *machine("node-b"), *machine("node-c"), *machine("node-full", cards=1)]
+    objects = [*equal, held("old", "node-full", (0, 50)), gpus("better", 50), gpus("tied", 200)]
+    file = saved(tmp_path, objects)
+    assert listed(capsys, "-f", file)["tied"]["spec"]["nodeName"] == "node-a"
+    seen = set()
+    for seed in range(12):
+        pods = listed(capsys, "-f", file, "--seed", str(seed))
+        assert pods["better"]["spec"]["nodeName"] == "node-full"
+        seen.add(pods["tied"]["spec"]["nodeName"])
+    assert seen == {"node-a", "node-b", "node-c"}
+
+
+def test_settings_are_those_of_the_webhook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("domain: koordinator.sh\nscheduler: {name: my-scheduler, username: me}\n")
+    file = saved(tmp_path, [*machine(), gpus("pod", 50)])
+    pod = listed(capsys, "-f", file, "--config", str(config))["pod"]
+    assert pod["spec"]["schedulerName"] == "my-scheduler"
+    assert "koordinator.sh/gpu-core" in pod["spec"]["containers"][0]["resources"]["requests"]
+    assert "koordinator.sh/gpu-core" in _shares(pod)[0]["resources"]
+
+
+def test_pods_without_devices_take_cpu_from_those_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine(cpu="4"), asking("web", {"cpu": "3"}), asking("gpu", {"cpu": "2", "kubernetes.io/gpu": "50"})]
+    pods = listed(capsys, "-f", saved(tmp_path, objects))
+    assert pods["web"]["spec"]["nodeName"] == "node-1"
+    assert "metadata" in pods["web"]
+    assert "annotations" not in pods["web"]["metadata"]
+    assert pods["gpu"]["status"]["message"] == "node-1: not enough cpu: 2 asked, 1 of 4 free"
+
+
+def test_a_namespace_that_the_chart_exempts_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine(), asking("plugin", {"nvidia.com/gpu": "1"}, namespace="kube-system")]
+    plugin = listed(capsys, "-f", saved(tmp_path, objects))["plugin"]
+    assert plugin["spec"]["nodeName"] == "node-1"
+    assert plugin["spec"]["schedulerName"] == "default-scheduler"
+    assert "annotations" not in plugin["metadata"]
+
+
+def test_a_device_that_cannot_be_read_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = device(cards=2)
+    del broken["spec"]["devices"][0]["id"]
+    file = saved(tmp_path, [node(), broken, device("node-2")])
+    assert main(["simulate", "-f", file]) == 0
+    errors = capsys.readouterr().err
+    assert "Device node-1: spec.devices[0]: no id" in errors
+    assert "Device node-2: there is no Node of this name" in errors
+
+
+def test_cards_that_nobody_can_have_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sick = device(cards=2)
+    sick["spec"]["devices"][1]["health"] = False
+    sick["metadata"]["annotations"] = {
+        "node.koordinator.sh/devices-checkpoints": json.dumps([{"deviceIDs": ["GPU-node-1-0"]}])
+    }
+    objects = [node(), sick, held("old", "node-1", (5, 50)), gpus("new", 50)]
+    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
+    table = capsys.readouterr().out
+    assert "given away by the kubelet's device plugin" in table
+    assert "unhealthy: nothing new lands here" in table
+    assert "not in the node's Device object" in table
+    assert "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin) can hold it" in table

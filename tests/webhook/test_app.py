@@ -1,0 +1,656 @@
+"""The HTTP edge: limits, deadlines, bugs, readiness, the end; and that no body whatever breaks it or gets past it."""
+
+import asyncio
+import base64
+import copy
+import itertools
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import ClientSession, TCPConnector
+from aiohttp.test_utils import TestClient, TestServer
+from builders import container, pod
+from fake_kube import FakeKube, hold
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledger.world import (
+    SCHEDULER,
+    SETTINGS,
+    World,
+    asks,
+    binding,
+    binds,
+    body,
+    gpu_pod,
+    invalid_pods,
+    plain_pod,
+    review,
+)
+from strategies import json_near, json_values
+
+from koordgate.kube.client import KubeClient
+from koordgate.settings import Certificate, Serve, Settings
+from webhook.app import Draining, make_app
+from webhook.assembly import Parts
+from webhook.certs import MemorySource
+from webhook.command import listen
+from webhook.review import Request, Response, allowed
+
+Raw = dict[str, Any]
+Client = TestClient[Any, Any]
+REVIEWS = ["/mutate-pod", "/validate-pod", "/mutate-binding", "/validate-binding"]
+EXTENDER = ["/scheduler/filter", "/scheduler/prioritize"]
+
+
+def of(parts: Parts, **changes: Any) -> Parts:
+    return replace(parts, **changes)
+
+
+@asynccontextmanager
+async def serving(
+    parts: Parts, unready: Callable[[], list[str]] = list, draining: Draining | None = None
+) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(make_app(parts, unready, draining))) as client:
+        yield client
+
+
+@pytest.fixture
+async def client(world: World) -> AsyncIterator[Client]:
+    async with serving(world.parts) as made:
+        yield made
+
+
+def impatient(parts: Parts, seconds: float = 0.3) -> Parts:
+    return of(parts, settings=Settings(serve=Serve(deadline_seconds=seconds)))
+
+
+def metric(parts: Parts, name: str, **labels: str) -> float:
+    return parts.metrics._registry.get_sample_value(name, labels) or 0.0
+
+
+def answered(data: bytes, uid: str = "review-1") -> Raw:
+    """The response inside a review, which must be about ours."""
+    answer = orjson.loads(data)
+    assert answer["kind"] == "AdmissionReview"
+    assert answer["apiVersion"] == "admission.k8s.io/v1"
+    assert answer["response"]["uid"] == uid
+    return dict(answer["response"])
+
+
+# --- reviews
+
+
+async def test_a_review_is_answered_in_its_version_with_its_uid(client: Client) -> None:
+    http = await client.post("/mutate-pod", data=body(asks(gpu_pod("p", admit=False))))
+    assert http.status == 200
+    assert http.content_type == "application/json"
+    response = answered(await http.read())
+    assert response["allowed"] is True
+    assert response["patchType"] == "JSONPatch"
+    operations = orjson.loads(base64.b64decode(response["patch"]))
+    assert {"op": "add", "path": "/spec/schedulerName", "value": "koord-scheduler"} in operations
+
+
+async def test_nothing_to_say_is_a_short_answer(client: Client) -> None:
+    http = await client.post("/mutate-pod", data=body(asks(plain_pod("p"))))
+    assert answered(await http.read()) == {"uid": "review-1", "allowed": True}
+
+
+async def test_a_refusal_is_a_200_with_a_status_inside(client: Client) -> None:
+    http = await client.post("/validate-pod", data=body(asks(gpu_pod("p", nodeName="n1"))))
+    assert http.status == 200
+    response = answered(await http.read())
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 422
+    assert response["status"]["reason"] == "Invalid"
+    assert "spec.nodeName" in response["status"]["message"]
+
+
+async def test_a_bind_goes_through_all_of_it(world: World, client: Client) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    http = await client.post("/mutate-binding?timeout=5s", data=body(binds(binding("p", "n1"))))
+    assert answered(await http.read())["auditAnnotations"]["devices"] == "gpu:0:GPU-n1-0"
+    assert world.holders() == ["p"]
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "text/plain", ""])
+async def test_the_content_type_is_not_looked_at(client: Client, content_type: str) -> None:
+    headers = {"Content-Type": content_type} if content_type else {}
+    http = await client.post("/mutate-pod", data=body(asks(plain_pod("p"))), headers=headers)
+    assert http.status == 200
+
+
+BAD: dict[str, Any] = {
+    "no JSON": b"{",
+    "nothing": b"",
+    "not UTF-8": b'{"kind":"\xff"}',
+    "a list": b"[]",
+    "another kind": orjson.dumps({**review(asks(plain_pod("p"))), "kind": "Pod"}),
+    "an old version": orjson.dumps({**review(asks(plain_pod("p"))), "apiVersion": "admission.k8s.io/v1beta1"}),
+    "no version": orjson.dumps({"kind": "AdmissionReview", "request": {"uid": "u"}}),
+    "no request": orjson.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}),
+    "no uid": orjson.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {}}),
+    "very deep": b"[" * 200_000,
+}
+
+
+def with_request(**members: Any) -> bytes:
+    made = review(asks(plain_pod("p")))
+    made["request"] |= members
+    return orjson.dumps(made)
+
+
+ILL_TYPED = [
+    {"uid": 5},
+    {"uid": ""},
+    {"object": []},
+    {"oldObject": "text"},
+    {"userInfo": 7},
+    {"userInfo": {"username": ["root"]}},
+    {"userInfo": {"username": "u", "groups": 5}},
+    {"userInfo": {"username": "u", "groups": True}},
+    {"resource": "pods"},
+    {"operation": 1},
+    {"namespace": {}},
+]
+
+
+@pytest.mark.parametrize("path", REVIEWS)
+@pytest.mark.parametrize(
+    "data", [*BAD.values(), *(with_request(**one) for one in ILL_TYPED)], ids=[*BAD, *(str(one) for one in ILL_TYPED)]
+)
+async def test_what_is_no_review_is_a_400_that_says_why(world: World, client: Client, path: str, data: bytes) -> None:
+    http = await client.post(path, data=data)
+    assert http.status == 400
+    assert orjson.loads(await http.read())["error"]
+    assert metric(world.parts, "koordgate_requests_total", path=path, outcome="bad") == 1
+
+
+@pytest.mark.parametrize("path", EXTENDER)
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"null", b'{"Pod":{},"NodeNames":[]}'])
+async def test_what_is_no_extender_call_is_a_400_that_says_why(client: Client, path: str, data: bytes) -> None:
+    http = await client.post(path, data=data)
+    assert http.status == 400
+    assert orjson.loads(await http.read())["Error"]
+
+
+@pytest.mark.parametrize("path", [*REVIEWS, *EXTENDER])
+async def test_a_body_above_the_limit_is_a_413(world: World, path: str) -> None:
+    parts = of(world.parts, settings=Settings(serve=Serve(body_limit_bytes=2000)))
+    async with serving(parts) as client:
+        assert (await client.post(path, data=b"x" * 2001)).status == 413
+        assert (await client.post(path, data=b" " * 1999 + b"{")).status == 400
+
+
+async def test_a_compressed_body_is_measured_unpacked_and_a_broken_one_is_a_400(world: World) -> None:
+    parts = of(world.parts, settings=Settings(serve=Serve(body_limit_bytes=2000)))
+    async with serving(parts) as client:
+        assert (await client.post("/mutate-pod", data=b" " * 1_000_000, compress="gzip")).status == 413
+        http = await client.post("/mutate-pod", data=b"not gzip", headers={"Content-Encoding": "gzip"})
+        assert http.status == 400
+
+
+@pytest.mark.parametrize("path", [*REVIEWS, *EXTENDER])
+async def test_only_posts_are_answered(client: Client, path: str) -> None:
+    assert (await client.get(path)).status == 405
+    assert (await client.post(path + "/more", data=b"{}")).status == 404
+
+
+# --- deadlines
+
+
+@pytest.mark.parametrize(
+    ("parameter", "seconds"),
+    [
+        ("", 4.0),
+        ("?timeout=2s", 1.75),
+        ("?timeout=2.5s", 2.25),
+        ("?timeout=2", 1.75),
+        ("?timeout=30s", 4.0),
+        ("?timeout=0s", 0.2),
+        ("?timeout=0.1s", 0.2),
+        ("?timeout=-5s", 4.0),
+        ("?timeout=soon", 4.0),
+        ("?timeout=nan", 4.0),
+        ("?timeout=infs", 4.0),
+        ("?timeout=" + "9" * 500 + "s", 4.0),
+        ("?timeout=%C2%B2s", 4.0),
+        ("?timeout=1s&timeout=9s", 0.75),
+    ],
+)
+async def test_the_api_servers_patience_is_the_deadline_less_a_margin(
+    world: World, parameter: str, seconds: float
+) -> None:
+    class Seen:
+        deadline = 0.0
+
+        async def mutate(self, _request: Request, deadline: float) -> Response:
+            self.deadline = deadline
+            return allowed()
+
+        validate = mutate
+
+    seen = Seen()
+    async with serving(of(world.parts, bindings=seen)) as client:
+        http = await client.post("/mutate-binding" + parameter, data=body(binds(binding("p", "n1"))))
+        assert http.status == 200
+    assert seen.deadline == pytest.approx(seconds)
+
+
+async def test_a_review_that_takes_too_long_is_a_5xx_review(world: World) -> None:
+    held = hold()
+    world.fake.faults.add("get", "pods", held)  # the Pod is not seen, so it is read
+    async with serving(impatient(world.parts)) as client:
+        http = await client.post("/mutate-binding", data=body(binds(binding("p", "n1"))))
+        assert http.status >= 500
+        response = answered(await http.read())
+        assert response["allowed"] is False
+        assert response["status"]["code"] == http.status
+    assert held.gate
+    held.gate.set()
+
+
+async def test_a_body_that_never_comes_is_a_408(world: World) -> None:
+    async with serving(impatient(world.parts)) as client:
+        reader, writer = await asyncio.open_connection(client.host, client.port)
+        writer.write(b"POST /mutate-pod HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+        assert b" 408 " in await asyncio.wait_for(reader.readline(), 5)
+        writer.close()
+        await writer.wait_closed()
+
+
+# --- our own trouble
+
+
+class Buggy:
+    """Every handler of every part, with one bug."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def sync(self, _request: Any) -> Any:
+        raise self._error
+
+    async def later(self, _request: Any, _deadline: float) -> Response:
+        await asyncio.sleep(0)
+        raise self._error
+
+
+def buggy(parts: Parts, error: Exception) -> Parts:
+    bug = Buggy(error)
+
+    class Pods:
+        mutate = validate = staticmethod(bug.sync)
+
+    class Bindings:
+        mutate = validate = staticmethod(bug.later)
+
+    class Extender:
+        filter = prioritize = staticmethod(bug.sync)
+
+    return of(parts, pods=Pods(), bindings=Bindings(), extender=Extender())
+
+
+@pytest.mark.parametrize("path", REVIEWS)
+@pytest.mark.parametrize("error", [ZeroDivisionError("oops"), RecursionError(), KeyError("x"), AssertionError()])
+async def test_a_bug_is_one_review_with_a_500_and_a_metric(
+    world: World, path: str, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = buggy(world.parts, error)
+    async with serving(parts) as client:
+        for count in (1, 2):
+            http = await client.post(path, data=body(asks(plain_pod("p"))))
+            assert http.status == 500
+            response = answered(await http.read())
+            assert response["allowed"] is False
+            assert response["status"]["code"] == 500
+            assert "review-1" in response["status"]["message"]
+            assert "oops" not in response["status"]["message"]
+            assert metric(parts, "koordgate_bugs_total", path=path) == count
+        assert metric(parts, "koordgate_requests_total", path=path, outcome="errored") == 2
+    assert caplog.records[0].exc_info
+
+
+@pytest.mark.parametrize("path", EXTENDER)
+async def test_a_bug_in_the_extender_is_a_500_and_a_metric(world: World, path: str) -> None:
+    parts = buggy(world.parts, ZeroDivisionError("oops"))
+    async with serving(parts) as client:
+        http = await client.post(path, data=b"{}")
+        assert http.status == 500
+        assert "bug" in orjson.loads(await http.read())["Error"]
+    assert metric(parts, "koordgate_bugs_total", path=path) == 1
+
+
+async def test_an_api_server_that_is_away_is_an_http_503(world: World, client: Client) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.fake.stop()
+    http = await client.post("/mutate-binding?timeout=1s", data=body(binds(binding("p", "n1"))))
+    assert http.status in {503, 504}
+    assert answered(await http.read())["allowed"] is False
+
+
+async def test_a_client_that_hangs_up_hurts_nobody(world: World) -> None:
+    held = hold()
+    world.fake.faults.add("get", "pods", held)
+    async with serving(world.parts) as client:
+        asked = asyncio.create_task(client.post("/mutate-binding", data=body(binds(binding("p", "n1")))))
+        await held.reached.wait()
+        asked.cancel()
+        assert held.gate
+        held.gate.set()
+        assert (await client.post("/mutate-pod", data=body(asks(plain_pod("p"))))).status == 200
+
+
+# --- health and metrics
+
+
+async def test_healthz_says_ok_whatever_readiness_says(world: World) -> None:
+    async with serving(world.parts, lambda: ["not yet"]) as client:
+        assert (await client.get("/healthz")).status == 200
+
+
+async def test_readyz_tells_each_reason_in_a_line(world: World) -> None:
+    reasons = ["pods are not listed yet", "the CA is not published"]
+    async with serving(world.parts, lambda: reasons) as client:
+        http = await client.get("/readyz")
+        assert http.status == 503
+        assert (await http.text()).splitlines() == [f"not ready: {reason}" for reason in reasons]
+        assert metric(world.parts, "koordgate_ready") == 0
+        reasons.clear()
+        assert (await client.get("/readyz")).status == 200
+        assert metric(world.parts, "koordgate_ready") == 1
+
+
+async def test_metrics_are_prometheus_text_of_what_happened(world: World, client: Client) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await client.post("/mutate-pod", data=body(asks(gpu_pod("p", admit=False))))
+    await client.post("/validate-pod", data=body(asks(gpu_pod("p", nodeName="n1"))))
+    await client.post("/mutate-pod", data=body(asks(plain_pod("p"))))
+    await client.post("/mutate-binding", data=body(binds(binding("p", "n1"))))
+    await client.post("/scheduler/filter", data=orjson.dumps({"Pod": plain_pod("p"), "NodeNames": []}))
+    http = await client.get("/metrics")
+    assert http.content_type == "text/plain"
+    text = await http.text()
+    for line in (
+        'koordgate_requests_total{outcome="patched",path="/mutate-pod"} 1.0',
+        'koordgate_requests_total{outcome="allowed",path="/mutate-pod"} 1.0',
+        'koordgate_requests_total{outcome="denied",path="/validate-pod"} 1.0',
+        'koordgate_requests_total{outcome="patched",path="/mutate-binding"} 1.0',
+        'koordgate_requests_total{outcome="allowed",path="/scheduler/filter"} 1.0',
+        'koordgate_request_seconds_count{path="/mutate-pod"} 2.0',
+        "koordgate_ledger_writes_total 1.0",
+        "koordgate_ledger_changes_total 1.0",
+    ):
+        assert line in text
+
+
+# --- the end, over TLS
+
+
+@asynccontextmanager
+async def tls_served(parts: Parts, draining: Draining) -> AsyncIterator[tuple[str, ssl.SSLContext, asyncio.Event]]:
+    """The real server; its end begins when the event is set."""
+    source = MemorySource(Certificate(ip_addresses=("127.0.0.1",)))
+    await source.start()
+    trust = ssl.create_default_context(cadata=source.ca_bundle.decode())
+    end, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def serve() -> None:
+        async with listen(make_app(parts, list, draining), Serve(host="127.0.0.1", port=0), source.context) as port:
+            ready.set_result(port)
+            await end.wait()
+            draining.begun = True
+
+    task = asyncio.create_task(serve())
+    try:
+        yield f"https://127.0.0.1:{await ready}", trust, end
+    finally:
+        end.set()
+        await task
+
+
+async def test_over_tls_connections_are_kept_until_the_end_begins(world: World) -> None:
+    draining = Draining()
+    async with (
+        tls_served(world.parts, draining) as (url, trust, _),
+        ClientSession(connector=TCPConnector(ssl=trust, limit=1)) as session,
+    ):
+        data = body(asks(plain_pod("p")))
+        async with session.post(url + "/mutate-pod", data=data) as http:
+            assert http.status == 200
+            assert http.headers.get("Connection", "") != "close"
+        draining.begun = True
+        async with session.post(url + "/mutate-pod", data=data) as http:
+            assert answered(await http.read())["allowed"] is True
+            assert http.headers["Connection"] == "close"
+
+
+async def test_what_is_in_flight_when_the_end_comes_is_answered(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    held = hold()
+    world.fake.faults.add("get", "pods", held)
+    async with (
+        tls_served(world.parts, Draining()) as (url, trust, end),
+        ClientSession(connector=TCPConnector(ssl=trust)) as session,
+    ):
+        asked = asyncio.create_task(session.post(url + "/mutate-binding", data=body(binds(binding("p", "n1")))))
+        await held.reached.wait()
+        end.set()
+        await asyncio.sleep(0.05)  # the listening socket closes now; the request has still to be decided
+        assert not asked.done()
+        assert held.gate
+        held.gate.set()
+        http = await asked
+        assert answered(await http.read())["allowed"] is True
+    assert world.holders() == ["p"]
+
+
+async def test_a_client_without_our_authority_or_without_tls_is_turned_away(world: World) -> None:
+    async with tls_served(world.parts, Draining()) as (url, _, _), ClientSession() as session:
+        with pytest.raises(OSError, match="certificate verify failed"):
+            await session.get(url + "/healthz")
+        with pytest.raises(Exception, match=r"(?i)disconnect|reset|bad"):
+            await session.get(url.replace("https", "http") + "/healthz")
+
+
+# --- any body whatever
+
+
+class Served:
+    """A server, for tests that are no coroutines: each example is one request of the same server."""
+
+    def __init__(self, runner: asyncio.Runner, client: Client, world: World) -> None:
+        self._runner = runner
+        self._client = client
+        self.world = world
+
+    def post(self, path: str, data: bytes) -> tuple[int, bytes]:
+        async def ask() -> tuple[int, bytes]:
+            async with asyncio.timeout(5):
+                http = await self._client.post(path, data=data)
+                return http.status, await http.read()
+
+        return self._runner.run(ask())
+
+
+@contextmanager
+def served() -> Iterator[Served]:
+    with asyncio.Runner() as runner:
+        fake = FakeKube()
+        runner.run(fake.start())
+        kube = KubeClient(fake.url)
+        runner.run(kube.__aenter__())
+        world = World(fake, kube)
+        world.add_node()
+        world.add_pod(gpu_pod("p"))
+        world.add_pod(plain_pod("q"))
+        world.see()
+
+        async def start() -> Client:
+            client: Client = TestClient(TestServer(make_app(world.parts, list)))
+            await client.start_server()
+            return client
+
+        client = runner.run(start())
+        try:
+            yield Served(runner, client, world)
+        finally:
+            for closing in (client.close, world.idle, lambda: kube.__aexit__(None, None, None), fake.stop):
+                runner.run(_await(closing))
+
+
+async def _await(closing: Callable[[], Awaitable[Any]]) -> None:
+    await closing()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    with served() as made:
+        yield made
+
+
+def paths_in(value: Any) -> list[tuple[Any, ...]]:
+    """Where something stands in a JSON value, the whole itself included."""
+    found: list[tuple[Any, ...]] = [()]
+    members: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        found += [(key, *rest) for rest in paths_in(member)]
+    return found
+
+
+def mutated(value: Any, path: tuple[Any, ...], wrong: Any) -> Any:
+    if not path:
+        return wrong
+    changed = copy.copy(value)
+    changed[path[0]] = mutated(value[path[0]], path[1:], wrong)
+    return changed
+
+
+SPOILT = plain_pod("p", annotations={"koordgate.io/original-request": "{}"})
+VALID = [
+    review(asks(gpu_pod("p", admit=False))),
+    review(asks(gpu_pod("p"))),
+    review(asks(SPOILT, old=SPOILT, operation="UPDATE")),
+    review(binds(binding("p", "n1", annotations={"a": "b"}))),
+    review(binds(binding("q", "n1", uid=""))),
+]
+SITES = [(index, path) for index, valid in enumerate(VALID) for path in paths_in(valid)]
+KEYS = ["metadata", "name", "uid", "spec", "containers", "resources", "limits", "env", "kubernetes.io/gpu", "items"]
+WRONG = json_values() | json_near(KEYS, [None, "", 0, -1, 2**70, [], {}, "x", "50", True, 1e308])
+
+
+@given(
+    st.sampled_from(REVIEWS),
+    st.lists(st.tuples(st.sampled_from(SITES), WRONG), min_size=1, max_size=3).filter(
+        lambda sites: len({index for (index, _), _ in sites}) == 1
+    ),
+)
+@settings(max_examples=400)
+def test_any_mutation_of_a_review_is_answered_by_a_400_or_a_review_of_its_uid(
+    server: Served, path: str, sites: list[tuple[tuple[int, tuple[Any, ...]], Any]]
+) -> None:
+    made: Any = VALID[sites[0][0][0]]
+    for (_, site), wrong in sites:
+        if site in paths_in(made):
+            made = mutated(made, site, wrong)
+    try:
+        data = orjson.dumps(made)
+    except TypeError:  # NaN is null there, but integers of any size and lone surrogates are none of its JSON
+        return
+    status, answer = server.post(path, data)
+    if status == 400:
+        assert "error" in orjson.loads(answer)
+    else:
+        assert status == 200 or status >= 500
+        answered(answer, orjson.loads(data)["request"]["uid"])
+
+
+@given(st.sampled_from([*REVIEWS, *EXTENDER]), st.binary(max_size=200) | json_values().map(str).map(str.encode))
+@settings(max_examples=150)
+def test_random_bytes_are_a_400(server: Served, path: str, data: bytes) -> None:
+    assert server.post(path, data)[0] == 400
+
+
+@given(st.sampled_from(EXTENDER), st.data())
+@settings(max_examples=150)
+def test_any_mutation_of_an_extender_call_is_answered(server: Served, path: str, data: st.DataObject) -> None:
+    nodes = {"items": [{"metadata": {"name": "n1"}}]}
+    valid = data.draw(
+        st.sampled_from([{"Pod": gpu_pod("p"), "NodeNames": ["n1"]}, {"Pod": gpu_pod("p"), "Nodes": nodes}])
+    )
+    made = mutated(valid, data.draw(st.sampled_from(paths_in(valid))), data.draw(WRONG))
+    try:
+        sent = orjson.dumps(made)
+    except TypeError:
+        return
+    status, answer = server.post(path, sent)
+    assert status in {200, 400, 500}
+    assert orjson.loads(answer) is not None
+
+
+NOISE_KEYS = st.sampled_from(["newField", "labels", "annotations", "tolerations", "x-y", "status", "managedFields"])
+
+
+@st.composite
+def noisy(draw: st.DrawFn) -> tuple[str, Raw]:
+    """A Pod that is known to be invalid, among things that do not matter: fields, labels, containers, order."""
+    reason = draw(st.sampled_from(sorted(invalid_pods())))
+    obj = copy.deepcopy(invalid_pods()[reason])
+    obj["metadata"]["labels"] = draw(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
+    annotations = obj["metadata"].setdefault("annotations", {})
+    for key in draw(
+        st.lists(st.sampled_from(["a", "koordgate.io/ignore", "koordgate.io/original-request"]), max_size=2)
+    ):
+        annotations[key] = draw(st.text(max_size=5) | st.sampled_from(["{}", "true", '{"main":{}}', '{"a":{}}']))
+    for holder in (obj, obj["metadata"], obj["spec"], obj["spec"]["containers"][0]):
+        for key in draw(st.lists(NOISE_KEYS, max_size=2)):
+            holder.setdefault(key, draw(json_values()))
+    more = [
+        container(f"more-{n}", limits=draw(st.sampled_from([None, {"cpu": "1"}])))
+        for n in range(draw(st.integers(0, 2)))
+    ]
+    obj["spec"]["containers"] = draw(st.permutations([*obj["spec"]["containers"], *more]))
+    return reason, dict(draw(st.permutations(list(obj.items()))))
+
+
+@given(
+    noisy(),
+    st.sampled_from(["CREATE", "", "create", "CONNECT"]),
+    st.sampled_from(["alice", SCHEDULER, "system:node:n1"]),
+)
+@settings(max_examples=300)
+def test_no_noise_gets_an_invalid_pod_allowed(
+    server: Served, invalid: tuple[str, Raw], operation: str, username: str
+) -> None:
+    """An independent oracle: these Pods are invalid by construction, whatever stands beside."""
+    reason, obj = invalid
+    asked = asks(obj, operation=operation, username=username, groups=["system:nodes", "system:masters"])
+    try:
+        data = body(asked)
+    except TypeError:
+        return
+    status, answer = server.post("/validate-pod", data)
+    if status != 400:
+        assert answered(answer)["allowed"] is False, reason
+
+
+def test_the_fuzzers_left_a_server_that_works_and_a_ledger_that_is_right(server: Served) -> None:
+    status, answer = server.post("/mutate-binding", body(binds(binding("p", "n1"))))
+    assert status == 200
+    assert answered(answer)["allowed"] is True
+    server.world.audit()
+
+
+def test_the_valid_reviews_are_valid(server: Served) -> None:
+    for made, path in itertools.product(VALID, REVIEWS):
+        status, _ = server.post(path, orjson.dumps(made))
+        assert status == 200
+    assert SETTINGS.serve.body_limit_bytes > len(orjson.dumps(pod()))

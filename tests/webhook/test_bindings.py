@@ -1,0 +1,574 @@
+"""Devices are chosen as the Pod is bound, and nobody else may bind it: the two reviews of a Binding, end to end."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from builders import GIB, container, device_entry, pod
+from fake_kube import FakeKube, Fault, answer, drop, hold, hold_answer, lose_answer
+from ledger.world import (
+    SCHEDULER,
+    TENANT,
+    World,
+    admitted,
+    annotation_of,
+    binding,
+    binds,
+    gpu_pod,
+    koordinator_annotation,
+    plain_pod,
+)
+
+from allocator.names import DEVICE_ALLOCATED
+from koordgate.kube.client import KubeClient
+from koordgate.kube.resource import NODE_ALLOCATIONS, PODS
+from webhook import patch
+from webhook.review import Response
+
+Raw = dict[str, Any]
+HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory": "40Gi", "kubernetes.io/gpu-memory-ratio": "50"}
+
+
+def allocation(minor: int = 0, node: str = "n1", **containers: list[int]) -> dict[str, str]:
+    """The annotations of half a card, exactly."""
+    entry = {"minor": minor, "resources": HALF, "id": f"GPU-{node}-{minor}"}
+    told = {DEVICE_ALLOCATED: json.dumps({"gpu": [entry]}, separators=(",", ":"))}
+    for name in containers or {"main": [minor]}:
+        told[f"visible-devices.koordgate.io/{name}"] = f"GPU-{node}-{minor}"
+    return told
+
+
+def refused(response: Response, code: int, *words: str) -> None:
+    assert not response.allowed
+    assert response.code == code, response.message
+    for word in words:
+        assert word in response.message
+
+
+def writes(world: World) -> int:
+    return sum(len(world.fake.seen(verb, "nodeallocations")) for verb in ("create", "update"))
+
+
+# --- allocation
+
+
+async def test_a_bind_chooses_devices_records_them_and_puts_them_on_the_pod(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    response = await world.bind("p")
+    assert response.allowed
+    stored = world.pod("p")
+    assert stored["spec"]["nodeName"] == "n1"
+    told = {key: text for key, text in stored["metadata"]["annotations"].items() if "original-request" not in key}
+    assert told == allocation()
+    held = world.holdings()["uid-p"]
+    assert (held.namespace, held.name, held.since) == ("default", "p", world.clock.now)
+    share = held.shares[0]
+    assert (share.id, share.minor, share.containers) == ("GPU-n1-0", 0, ("main",))
+    assert dict(share.amounts) == {"gpu-core": 50, "gpu-memory": 40 * GIB, "gpu-memory-ratio": 50}
+    assert response.audit == {"devices": "gpu:0:GPU-n1-0", "recorded": "yes"}
+
+
+async def test_the_environment_finds_each_containers_own_cards(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1), device_entry(2))
+    asked = {"kubernetes.io/gpu": "100"}
+    obj = admitted(
+        pod(
+            container("one", limits=asked),
+            container("two", limits={"kubernetes.io/gpu": "200"}),
+            container("none"),
+            init=[container("first", limits=asked)],
+            name="p",
+            uid="uid-p",
+        )
+    )
+    world.add_pod(obj)
+    world.see()
+    assert (await world.bind("p")).allowed
+    told = world.pod("p")["metadata"]["annotations"]
+    seen = {}
+    for one in [*obj["spec"]["initContainers"], *obj["spec"]["containers"]]:
+        source = one["env"][0].get("valueFrom")
+        path = source["fieldRef"]["fieldPath"] if source else ""
+        key = path.removeprefix("metadata.annotations['").removesuffix("']")
+        seen[one["name"]] = set(told[key].split(",")) if key else one["env"][0]["value"]
+    assert seen["none"] == "void"
+    assert seen["one"] | seen["two"] == {f"GPU-n1-{minor}" for minor in range(3)}
+    assert not seen["one"] & seen["two"]
+    assert seen["first"] < seen["one"] | seen["two"]
+    world.audit()
+
+
+async def test_the_binding_keeps_its_own_annotations(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    asked = binding("p", "n1", annotations={"a/b": "c"})
+    response = await world.mutate(binds(asked))
+    assert patch.apply(asked, response.patch)["metadata"]["annotations"] == {"a/b": "c", **allocation()}
+
+
+async def test_a_node_that_is_full_is_refused_with_the_pod_and_what_would_fit(world: World) -> None:
+    for name in ("a", "b", "c"):
+        world.add_pod(gpu_pod(name, 40))
+    world.see()
+    assert (await world.bind("a")).allowed
+    assert (await world.bind("b")).allowed
+    refused(await world.bind("c"), 409, "Pod default/c is not bound", "n1", "core 20 %")
+    assert world.holders() == ["a", "b"]
+    assert "nodeName" not in world.pod("c")["spec"]
+
+
+@pytest.mark.parametrize("node", ["nowhere", "n2"])
+async def test_a_node_without_known_devices_is_refused(world: World, node: str) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    refused(await world.bind("p", node), 409, "no GPUs known")
+
+
+async def test_pods_that_arrive_together_never_share_what_is_not_there(world: World) -> None:
+    world.add_node("n1", *(device_entry(minor) for minor in range(4)))
+    names = [f"p{number:02}" for number in range(30)]
+    for name in names:
+        world.add_pod(gpu_pod(name, 30))
+    world.see()
+    responses = await asyncio.gather(*(world.bind(name, see=False) for name in names))
+    assert sum(response.allowed for response in responses) == 12  # three on each of four cards
+    world.audit()
+    assert writes(world) <= 4  # group commit
+
+
+async def test_three_replicas_bind_side_by_side_and_nothing_is_given_twice(fake: FakeKube, kube: KubeClient) -> None:
+    replicas = [World(fake, kube) for _ in range(3)]
+    replicas[0].add_node("n1", *(device_entry(minor) for minor in range(4)))
+    names = [f"p{number:02}" for number in range(30)]
+    for name in names:
+        replicas[0].add_pod(gpu_pod(name, 50))
+    for replica in replicas:
+        replica.see()
+    binding_now = (replicas[number % 3].bind(name, see=False) for number, name in enumerate(names))
+    responses = await asyncio.gather(*binding_now)
+    assert sum(response.allowed for response in responses) == 8
+    replicas[0].audit()
+    bound = [obj for obj in fake.objects(PODS.path()) if obj["spec"].get("nodeName")]
+    assert sorted(obj["metadata"]["name"] for obj in bound) == replicas[0].holders()
+
+
+# --- the same Pod again
+
+
+async def test_the_same_pod_again_gets_the_same_answer_and_nothing_is_written(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    first = await world.mutate(binds(binding("p", "n1")))
+    again = await world.mutate(binds(binding("p", "n1")))
+    assert again == first
+    assert writes(world) == 1
+
+
+async def test_another_replica_gives_the_same_pod_the_same_answer(world: World, kube: KubeClient) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    other = World(world.fake, kube)
+    other.see(*[resource for resource in world._feeds if resource is not NODE_ALLOCATIONS])
+    first = await world.mutate(binds(binding("p", "n1")))
+    again = await other.mutate(binds(binding("p", "n1")))
+    assert again == first
+    assert (await other.validate(binds(patch.apply(binding("p", "n1"), again.patch)))).allowed
+
+
+async def test_a_lost_answer_of_the_write_is_found_by_the_retry(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    world.fake.faults.add("create", "nodeallocations", lose_answer())
+    refused(await world.mutate(binds(binding("p", "n1"))), 503)
+    assert world.holders() == ["p"]
+    assert annotation_of((await world.mutate(binds(binding("p", "n1")))).patch) == allocation()
+    assert writes(world) == 1
+
+
+async def test_a_card_that_fell_sick_before_the_retry_is_left(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    world.add_node("n1", device_entry(0, health=False), device_entry(1))
+    world.see()
+    assert annotation_of((await world.mutate(binds(binding("p", "n1")))).patch) == allocation(1)
+    assert [share.minor for share in world.holdings()["uid-p"].shares] == [1]
+
+
+async def test_a_pod_bound_to_another_node_leaves_the_first(world: World) -> None:
+    world.add_node("n2")
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))  # and the bind fails somewhere behind us
+    assert (await world.bind("p", "n2")).allowed
+    await world.idle()
+    assert (world.holders("n1"), world.holders("n2")) == ([], ["p"])
+
+
+async def test_a_pod_that_was_bound_after_all_keeps_what_it_holds(world: World) -> None:
+    """The bind was performed, its answer lost, and the scheduler, behind, tries another node: that one must fail."""
+    world.add_node("n2")
+    world.add_pod(gpu_pod("p", 100))
+    world.see()
+    await world.bind("p", "n1", see=False)
+    mutated = await world.mutate(binds(binding("p", "n2")))  # our own watch is behind, too
+    assert mutated.allowed
+    await world.idle()
+    assert world.holders("n1") == ["p"]
+    world.add_pod(gpu_pod("thief", 100))
+    world.see()
+    refused(await world.bind("thief", "n1"), 409)
+    world.audit()
+
+
+async def test_what_cannot_be_left_at_once_is_left_to_the_reconciler(world: World) -> None:
+    world.add_node("n2")
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    world.fake.faults.add("update", "nodeallocations", answer(500))
+    assert (await world.bind("p", "n2")).allowed
+    await world.idle()
+    assert world.holders("n1") == ["p"]
+    world.see()
+    await world.parts.reconciler.reconcile()
+    assert world.holders("n1") == []
+
+
+# --- others' Bindings
+
+
+@pytest.mark.parametrize("by", [TENANT, "system:kube-scheduler", f"{SCHEDULER}-2", f"x:{SCHEDULER}", ""])
+@pytest.mark.parametrize("old_way", [False, True])
+async def test_other_binders_get_no_devices_and_are_refused(world: World, by: str, *, old_way: bool) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    asked = binds(binding("p", "n1", annotations=allocation()), username=by, old_way=old_way)
+    mutated = await world.mutate(asked)
+    assert mutated.allowed
+    assert not mutated.patch
+    refused(await world.validate(asked), 403, "Pod default/p", SCHEDULER, by)
+    assert world.holders() == []
+
+
+@pytest.mark.parametrize(
+    ("label", "key"), [("label", "koordgate.io/ignore"), ("annotation", "scheduling.koordinator.sh/skip")]
+)
+async def test_nothing_that_a_tenant_may_set_switches_the_guard_off(world: World, label: str, key: str) -> None:
+    obj = gpu_pod("p")
+    obj["metadata"].setdefault(f"{label}s", {})[key] = "true"
+    world.add_pod(obj)
+    world.see()
+    refused(await world.validate(binds(binding("p", "n1"), username=TENANT)), 403)
+
+
+@pytest.mark.parametrize("by", [TENANT, SCHEDULER])
+async def test_pods_without_devices_are_bound_by_anybody(world: World, by: str) -> None:
+    world.add_pod(plain_pod("p"))
+    world.see()
+    before = len(world.fake.requests)
+    for asked in (binds(binding("p", "n1"), username=by), binds(binding("p", "n1"), username=by, old_way=True)):
+        assert await world.mutate(asked) == Response(allowed=True)
+        assert (await world.validate(asked)).allowed
+    assert len(world.fake.requests) == before  # known from the watch alone
+
+
+async def test_a_plain_request_that_was_never_translated_is_not_ours_to_stop(world: World) -> None:
+    theirs = pod(container(limits={"nvidia.com/gpu": "1"}), name="p", uid="uid-p", schedulerName="default-scheduler")
+    world.add_pod(theirs)
+    world.see()
+    assert (await world.validate(binds(binding("p", "n1"), username="system:kube-scheduler"))).allowed
+
+
+# --- the scheduler's own Binding
+
+
+async def validated(world: World, annotations: dict[str, str] | None, **options: Any) -> Response:
+    return await world.validate(binds(binding("p", "n1", annotations=annotations), **options))
+
+
+async def test_the_schedulers_binding_must_carry_what_the_ledger_holds(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    refused(await validated(world, None), 409, "carries no allocation", "pods/binding")
+    refused(await validated(world, allocation()), 409, "another allocation")  # the ledger holds nothing yet
+    await world.mutate(binds(binding("p", "n1")))
+    assert (await validated(world, allocation())).allowed
+    assert (await validated(world, {**allocation(), "others/key": "1"})).allowed
+    refused(await validated(world, None), 409, "carries no allocation")
+    refused(await validated(world, allocation(1)), 409, "another allocation")
+    more = {**allocation(), "visible-devices.koordgate.io/side": "GPU-n1-0"}
+    refused(await validated(world, more), 409, "another allocation")
+    less = {DEVICE_ALLOCATED: allocation()[DEVICE_ALLOCATED]}
+    refused(await validated(world, less), 409, "another allocation")
+
+
+async def test_the_old_way_of_binding_is_closed_to_the_scheduler_too(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    asked = binds(binding("p", "n1"), old_way=True)
+    assert not (await world.mutate(asked)).patch
+    refused(await world.validate(asked), 409, "bind through pods/binding")
+
+
+async def test_the_ledger_is_read_where_the_replica_that_checks_is_not_the_one_that_wrote(
+    world: World, kube: KubeClient
+) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    other = World(world.fake, kube)
+    other.see()
+    await world.mutate(binds(binding("p", "n1")))
+    assert (await validated(other, allocation())).allowed
+
+
+# --- which Pod
+
+
+async def test_a_pod_that_the_watch_has_not_seen_yet_is_read(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    assert (await world.bind("p")).allowed
+    assert world.holders() == ["p"]
+    assert world.fake.seen("get", "pods")
+
+
+async def test_a_stranger_that_the_watch_has_not_seen_yet_is_read(world: World) -> None:
+    world.add_pod(plain_pod("p"))
+    assert (await world.mutate(binds(binding("p", "n1")))) == Response(allowed=True)
+
+
+async def test_a_pod_that_does_not_exist_is_refused(world: World) -> None:
+    refused(await world.mutate(binds(binding("p", "n1"))), 409, "default/p", "does not exist")
+    refused(await world.validate(binds(binding("p", "n1"))), 409)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_a_binding_for_another_pod_of_the_same_name_is_refused(world: World, *, seen: bool) -> None:
+    world.add_pod(gpu_pod("p"))
+    if seen:
+        world.see()
+    for by in (SCHEDULER, TENANT):
+        asked = binds(binding("p", "n1", uid="an-older-one"), username=by)
+        if by == SCHEDULER:
+            refused(await world.mutate(asked), 409, "does not exist any more")
+        refused(await world.validate(asked), 409, "does not exist any more")
+    assert world.holders() == []
+
+
+async def test_a_pod_made_again_is_bound_as_what_it_is_now(world: World) -> None:
+    """The watch still shows the older Pod, without devices."""
+    world.add_pod(plain_pod("p", uid="uid-older"))
+    world.see()
+    world.remove_pod("p")
+    world.add_pod(gpu_pod("p"))
+    assert (await world.bind("p")).allowed
+    assert world.holders() == ["p"]
+
+
+async def test_a_binding_without_uid_is_read_and_gets_the_uid(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    asked = binding("p", "n1", uid="")
+    response = await world.mutate(binds(asked))
+    assert world.fake.seen("get", "pods")
+    done = patch.apply(asked, response.patch)
+    assert done["metadata"]["uid"] == "uid-p"
+    assert done["metadata"]["annotations"] == allocation()
+
+
+async def test_a_binding_of_the_metadata_less_kind_is_completed(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    asked = binding("p", "n1")
+    del asked["metadata"]
+    request = binds(binding("p", "n1"))
+    response = await world.mutate(
+        type(request)(**{**{name: getattr(request, name) for name in request.__slots__}, "object": asked})
+    )
+    done = patch.apply(asked, response.patch)
+    assert done["metadata"] == {"annotations": allocation(), "uid": "uid-p"}
+
+
+@pytest.mark.parametrize(
+    "member", [{"target": {}}, {"target": {"name": ""}}, {"target": None}, {"target": {"name": 5}}]
+)
+async def test_a_binding_to_no_node_is_refused(world: World, member: Raw) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    refused(await world.mutate(binds({**binding("p", "n1"), **member})), 400, "target.name")
+
+
+@pytest.mark.parametrize("state", ["bound", "terminating", "finished"])
+async def test_a_pod_that_can_no_longer_be_bound_gets_nothing(world: World, state: str) -> None:
+    world.add_pod(gpu_pod("p"))
+    match state:
+        case "bound":
+            world.change_pod("p", spec={"nodeName": "n2"})
+        case "terminating":
+            world.change_pod("p", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+        case _:
+            world.change_pod("p", status={"phase": "Failed"})
+    world.see()
+    words = {"bound": "is bound to n2 already", "terminating": "is being deleted", "finished": "has finished"}
+    refused(await world.mutate(binds(binding("p", "n1"))), 409, words[state])
+    assert world.holders() == []
+
+
+async def test_a_pod_whose_request_cannot_be_read_is_refused_for_good(world: World) -> None:
+    world.add_pod(pod(container(limits={"kubernetes.io/gpu": "150"}), name="p", uid="uid-p"))
+    world.see()
+    refused(await world.mutate(binds(binding("p", "n1"))), 422, "ask 100 or 200", "delete it")
+
+
+@pytest.mark.parametrize("name", ["../secrets/x", "a/b", "..", "%2e"])
+async def test_a_name_that_leads_elsewhere_is_nobody(world: World, name: str) -> None:
+    before = len(world.fake.requests)
+    refused(await world.mutate(binds(binding(name, "n1"))), 409, "does not exist")
+    assert len(world.fake.requests) == before
+
+
+# --- dry run
+
+
+async def test_a_dry_run_decides_and_writes_nothing(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    revision = world.fake.revision
+    response = await world.bind("p", dry_run=True)
+    assert annotation_of(response.patch) == allocation()
+    assert response.audit["recorded"] == "no"
+    assert world.fake.revision == revision
+    assert world.holders() == []
+
+
+async def test_a_dry_run_on_a_full_node_is_refused_as_the_bind_would_be(world: World) -> None:
+    for name in ("a", "b"):
+        world.add_pod(gpu_pod(name, 100))
+    world.see()
+    await world.bind("a")
+    refused(await world.mutate(binds(binding("b", "n1"), dry_run=True)), 409, "b is not bound")
+
+
+async def test_a_dry_run_to_another_node_leaves_the_first_alone(world: World) -> None:
+    world.add_node("n2")
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    await world.mutate(binds(binding("p", "n2"), dry_run=True))
+    await world.idle()
+    assert world.holders("n1") == ["p"]
+
+
+# --- Pods that Koordinator's scheduler annotated
+
+
+async def test_koordinators_choice_is_taken_over(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_pod(gpu_pod("p", annotations=koordinator_annotation((1, HALF, ""))))
+    world.see()
+    response = await world.bind("p")
+    assert annotation_of(response.patch) == allocation(1)
+    assert world.holdings()["uid-p"].shares[0].id == "GPU-n1-1"
+
+
+@pytest.mark.parametrize(
+    ("why", "entries"),
+    [
+        ("over-full", [(0, HALF, "GPU-n1-0")]),
+        ("sick", [(1, HALF, "GPU-n1-1")]),
+        ("not there", [(7, HALF, "GPU-n1-7")]),
+        ("less than asked", [(2, {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory-ratio": "10"}, "")]),
+        ("core left out", [(2, {"kubernetes.io/gpu-memory-ratio": "50"}, "")]),
+        ("nothing", [(2, {}, "")]),
+        (
+            "spread where one card is asked",
+            [
+                (2, {key: "25" for key in HALF if "Gi" not in HALF[key]}, ""),
+                (3, {key: "25" for key in HALF if "Gi" not in HALF[key]}, ""),
+            ],
+        ),
+    ],
+)
+async def test_koordinators_choice_is_refused_where_it_cannot_be(
+    world: World, why: str, entries: list[tuple[int, Raw, str]]
+) -> None:
+    cards = [device_entry(minor, health=minor != 1) for minor in range(4)]
+    world.add_node("n1", *cards)
+    world.add_pod(gpu_pod("holder", 80))
+    world.see()
+    await world.bind("holder")
+    world.add_pod(gpu_pod("p", annotations=koordinator_annotation(*entries)))
+    world.see()
+    refused(await world.bind("p"), 409, "cannot be adopted")
+    assert world.holders() == ["holder"], why
+
+
+async def test_an_annotation_that_cannot_be_read_is_refused(world: World) -> None:
+    world.add_pod(gpu_pod("p", annotations={DEVICE_ALLOCATED: "{"}))
+    world.see()
+    refused(await world.bind("p"), 422, "format", "delete it")
+
+
+async def test_a_running_pod_that_only_its_annotation_tells_of_is_never_given_away(world: World) -> None:
+    whole = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
+    world.add_pod(gpu_pod("old", 100, nodeName="n1", annotations=koordinator_annotation((0, whole, ""))))
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    refused(await world.bind("p"), 409)
+
+
+# --- our own trouble
+
+
+@pytest.mark.parametrize("resource", ["nodeallocations", "pods"])
+@pytest.mark.parametrize("fault", [answer(500), answer(503), answer(403)])
+async def test_an_api_server_in_trouble_is_a_503_so_that_failure_policy_applies(
+    world: World, resource: str, fault: Fault
+) -> None:
+    world.add_pod(gpu_pod("p"))
+    if resource == "nodeallocations":
+        world.see()
+    for verb in ("get", "create", "update"):
+        world.fake.faults.always(verb, resource, fault)
+    refused(await world.mutate(binds(binding("p", "n1"))), 503, "default/p")
+    refused(await world.validate(binds(binding("p", "n1"))), 503, "default/p")
+
+
+async def test_an_api_server_that_is_away_is_a_503(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.fake.stop()
+    refused(await world.mutate(binds(binding("p", "n1")), 1.0), 503)
+    refused(await world.validate(binds(binding("p", "n1")), 1.0), 503)
+
+
+@pytest.mark.parametrize("fault", [hold, hold_answer])
+async def test_an_api_server_that_hangs_is_a_503_at_the_deadline(world: World, fault: Any) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    held = fault()
+    world.fake.faults.add("create", "nodeallocations", held)
+    refused(await world.mutate(binds(binding("p", "n1")), 0.1), 503)
+    (held.gate or held.answer_gate).set()
+    assert annotation_of((await world.mutate(binds(binding("p", "n1")))).patch) == allocation()
+
+
+async def test_a_connection_that_breaks_is_a_503_and_the_next_try_succeeds(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    world.fake.faults.add("create", "nodeallocations", drop())
+    refused(await world.mutate(binds(binding("p", "n1"))), 503)
+    assert (await world.bind("p")).allowed
+
+
+async def test_a_record_that_somebody_spoilt_is_a_503_that_says_who_must_mend_it(world: World) -> None:
+    world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    refused(await world.mutate(binds(binding("p", "n1"))), 503, "NodeAllocation n1", "administrator")
+    refused(await world.mutate(binds(binding("p", "n1"), dry_run=True)), 503, "administrator")
+    refused(await world.validate(binds(binding("p", "n1"))), 503, "administrator")

@@ -1,0 +1,489 @@
+"""What a replica knows of the cluster: lists and watches taken in, what vanished, and what follows for each node."""
+
+import copy
+from typing import Any
+
+import pytest
+from builders import GIB, container, device_entry, device_object, gpu, holding, node, part, pod
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledger.world import BEGINNING, World, gpu_pod, koordinator_annotation, plain_pod
+from strategies import device_lists, pod_requests
+
+from allocator.holdings import Holding, NodeSnapshot
+from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from allocator.outcome import Refusal
+from allocator.place import place
+from allocator.request import PodRequest
+from allocator.score import score
+from allocator.wire.deviceobject import NodeDevices
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
+from koordgate.ledger.ledger import Ledger
+from koordgate.ledger.store import MemoryStore, Record
+from webhook import cluster as cluster_module
+from webhook.cluster import ClusterView, NodeFacts
+from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed
+from webhook.podinfo import PodInfo, annotated_holding, read_pod_info
+
+Raw = dict[str, Any]
+HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50", "kubernetes.io/gpu-memory": "40Gi"}
+
+
+@pytest.fixture
+def view() -> ClusterView:
+    made = ClusterView(lambda: BEGINNING)
+    made.attach(Ledger(MemoryStore(), watched=made.touch))
+    return made
+
+
+def ledger_of(view: ClusterView) -> Ledger:
+    assert view._ledger
+    return view._ledger
+
+
+def facts(name: str, **labels: str) -> Raw:
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "labels": labels}}
+
+
+def info(obj: Raw) -> PodInfo:
+    made = read_pod_info(obj)
+    assert made
+    return made
+
+
+class Ended:
+    """Pods that a feed said have ended."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, pod_info: PodInfo) -> None:
+        self.names.append(f"{pod_info.name}/{pod_info.uid}")
+
+
+@pytest.fixture
+def ended() -> Ended:
+    return Ended()
+
+
+@pytest.fixture
+def pods(view: ClusterView, ended: Ended) -> PodFeed:
+    return PodFeed(view, ended)
+
+
+# --- lists and watches
+
+
+def test_what_a_list_does_not_name_is_gone(view: ClusterView) -> None:
+    feed = NodeFeed(view)
+    feed.begin_list()
+    for name in ("n1", "n2"):
+        feed.put(facts(name))
+    feed.end_list()
+    feed.begin_list()
+    feed.put(facts("n2"))
+    assert view.node_uid("n1")  # not before the list is whole
+    feed.end_list()
+    assert (view.node_uid("n1"), view.node_uid("n2")) == (None, "uid-n2")
+
+
+def test_a_list_that_failed_half_way_takes_nothing_away(view: ClusterView) -> None:
+    feed = NodeFeed(view)
+    feed.begin_list()
+    for name in ("n1", "n2"):
+        feed.put(facts(name))
+    feed.end_list()
+    feed.begin_list()
+    feed.put(facts("n3"))
+    feed.begin_list()
+    for name in ("n1", "n2"):
+        feed.put(facts(name))
+    feed.end_list()
+    assert [view.node_uid(name) for name in ("n1", "n2", "n3")] == ["uid-n1", "uid-n2", None]
+
+
+def test_a_node_made_again_has_its_new_uid(view: ClusterView) -> None:
+    feed = NodeFeed(view)
+    feed.put(facts("n1"))
+    feed.drop(facts("n1"))
+    assert view.node_uid("n1") is None
+    feed.put({"metadata": {"name": "n1", "uid": "another"}})
+    assert view.node_uid("n1") == "another"
+
+
+def test_a_device_object_that_is_gone_leaves_nothing_to_allocate(view: ClusterView) -> None:
+    complaints: dict[str, tuple[str, ...]] = {}
+    feed = DeviceFeed(view, complaints.__setitem__)
+    feed.put(device_object(device_entry(0), {"type": "gpu"}))
+    assert view.nodes_with_devices() == ["node-1"]
+    assert "left out" in complaints["node-1"][0]
+    feed.drop(device_object())
+    assert view.nodes_with_devices() == []
+    assert complaints["node-1"] == ()
+    assert view.snapshot("node-1").devices == ()
+
+
+def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_mended(world: World) -> None:
+    good = {"metadata": {"name": "n1"}, "spec": {"allocations": []}}
+    complaints: dict[str, tuple[str, ...]] = {}
+    feed = AllocationFeed(world.parts.ledger, complaints.__setitem__)
+    feed.put(world.fake.put(NODE_ALLOCATIONS.path(), {**good, "spec": {"allocations": "?"}}))
+    assert "administrator" in complaints["n1"][0]
+    feed.put(world.fake.put(NODE_ALLOCATIONS.path(), good))
+    assert complaints["n1"] == ()
+    feed.drop(good)
+    assert world.parts.ledger.records() == []
+
+
+def test_pods_of_all_kinds_are_told_apart(view: ClusterView, pods: PodFeed) -> None:
+    for obj in (gpu_pod("ours"), plain_pod("stranger"), plain_pod("annotated", annotations=koordinator_annotation())):
+        pods.put(obj)
+    assert [view.pod("default", name) is not None for name in ("ours", "stranger", "annotated")] == [True, False, True]
+    assert view.is_stranger("default", "stranger", "uid-stranger")
+    assert view.is_stranger("default", "stranger", "")
+    assert not view.is_stranger("default", "stranger", "another")
+    assert not view.is_stranger("default", "ours", "")
+    assert not view.is_stranger("default", "nobody", "")
+
+
+def test_a_stranger_that_gets_an_allocation_becomes_ours_and_back(view: ClusterView, pods: PodFeed) -> None:
+    pods.put(plain_pod("p"))
+    pods.put(plain_pod("p", annotations=koordinator_annotation((0, HALF, ""))))
+    assert view.pod("default", "p")
+    assert not view.is_stranger("default", "p", "uid-p")
+    pods.put(plain_pod("p"))
+    assert view.pod_by_uid("uid-p") is None
+    assert view.is_stranger("default", "p", "uid-p")
+
+
+@pytest.mark.parametrize("how", ["deleted", "vanished", "finished", "failed", "made again", "made again as a stranger"])
+def test_a_pod_that_ended_is_told_once(pods: PodFeed, ended: Ended, how: str) -> None:
+    obj = gpu_pod("p", nodeName="n1")
+    pods.put(obj)
+    pods.put({**obj, "status": {"phase": "Running"}})
+    assert ended.names == []
+    match how:
+        case "deleted":
+            pods.drop(obj)
+        case "vanished":
+            pods.begin_list()
+            pods.end_list()
+        case "finished" | "failed":
+            for _ in range(2):
+                pods.put({**obj, "status": {"phase": "Succeeded" if how == "finished" else "Failed"}})
+        case "made again":
+            pods.put(gpu_pod("p", uid="uid-2"))
+        case _:
+            pods.put(plain_pod("p", uid="uid-2"))
+    assert ended.names == ["p/uid-p"]
+
+
+def test_a_pod_that_is_being_deleted_still_holds(view: ClusterView, pods: PodFeed, ended: Ended) -> None:
+    obj = gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "GPU-0")))
+    obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    view.put_devices(NodeDevices("n1", (gpu(0),), frozenset(), ()))
+    pods.put(obj)
+    assert ended.names == []
+    assert view.snapshot("n1").used["GPU-0"][GPU_CORE] == 50
+
+
+def test_pods_of_one_name_in_two_namespaces_are_two(view: ClusterView, pods: PodFeed) -> None:
+    pods.put(gpu_pod("p", namespace="a", uid="1"))
+    pods.put(gpu_pod("p", namespace="b", uid="2"))
+    pods.drop(gpu_pod("p", namespace="a", uid="1"))
+    assert view.pod("a", "p") is None
+    assert view.pod_by_uid("2") == view.pod("b", "p") is not None
+
+
+# --- memory in reach
+
+
+def devices(name: str, *memories: int) -> NodeDevices:
+    return NodeDevices(name, tuple(gpu(minor, memory) for minor, memory in enumerate(memories)), frozenset(), ())
+
+
+def test_memory_is_stated_only_where_all_cards_in_reach_agree(view: ClusterView) -> None:
+    anywhere = pod()
+    assert view.memory_in_reach(anywhere) == (None, 0)
+    view.put_devices(devices("n1", 8 * GIB, 8 * GIB))
+    assert view.memory_in_reach(anywhere) == (8 * GIB, 8 * GIB)
+    view.put_devices(devices("n2", 80 * GIB))
+    assert view.memory_in_reach(anywhere) == (None, 80 * GIB)
+    view.drop_devices("n2")
+    assert view.memory_in_reach(anywhere) == (8 * GIB, 8 * GIB)
+    view.put_devices(devices("n1", 24 * GIB))
+    assert view.memory_in_reach(anywhere) == (24 * GIB, 24 * GIB)
+    view.put_devices(devices("n1"))
+    assert view.memory_in_reach(anywhere) == (None, 0)
+
+
+def test_a_pod_that_selects_nodes_is_told_of_their_memory_alone(view: ClusterView) -> None:
+    view.put_node("n1", NodeFacts("1", {"gpu": "t4"}))
+    view.put_node("n2", NodeFacts("2", {"gpu": "a100"}))
+    view.put_devices(devices("n1", 16 * GIB))
+    view.put_devices(devices("n2", 80 * GIB))
+    view.put_devices(devices("unknown", 1 * GIB))  # its Node is not seen yet
+    t4, none = pod(nodeSelector={"gpu": "t4"}), pod(nodeSelector={"gpu": "l4"})
+    assert view.memory_in_reach(t4) == (16 * GIB, 16 * GIB)
+    assert view.memory_in_reach(none) == (None, 0)
+    view.put_node("n2", NodeFacts("2", {"gpu": "t4"}))
+    assert view.memory_in_reach(t4) == (None, 80 * GIB)
+    view.drop_node("n2")
+    assert view.memory_in_reach(t4) == (16 * GIB, 16 * GIB)
+    view.put_devices(devices("n1", 15 * GIB))
+    assert view.memory_in_reach(t4) == (15 * GIB, 15 * GIB)
+
+
+def test_selections_that_authors_make_up_are_not_remembered_for_ever(
+    view: ClusterView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "_MOST_SELECTIONS", 50)
+    for number in range(500):
+        view.memory_in_reach(pod(nodeSelector={"made-up": str(number)}))
+    assert len(view._reach) <= 50
+
+
+# --- snapshots
+
+
+def test_a_snapshot_is_made_anew_when_anything_about_the_node_changes(view: ClusterView, pods: PodFeed) -> None:
+    ledger = ledger_of(view)
+
+    def used() -> int:
+        return view.snapshot("n1").used.get("GPU-0", {}).get(GPU_CORE, 0)
+
+    view.put_devices(devices("n1", 80 * GIB))
+    assert used() == 0
+    assert view.snapshot("n1") is view.snapshot("n1")
+    ledger.observe(Record("n1", 1, {"u": holding("u", part(gpu(0), 30))}))
+    assert used() == 30
+    running = gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "GPU-0")))
+    pods.put(running)
+    assert used() == 80
+    ledger.observe(Record("n1", 2, {}))
+    assert used() == 50
+    pods.put({**running, "status": {"phase": "Succeeded"}})
+    assert used() == 0
+    view.put_devices(NodeDevices("n1", (gpu(0, healthy=False),), frozenset({"GPU-0"}), ()))
+    assert not view.snapshot("n1").devices[0].healthy
+    assert view.snapshot("n1").kubelet_held == {"GPU-0"}
+    ledger.observe(Record("n1", 3, {"u": holding("u", part(gpu(0), 30))}))
+    ledger.forget("n1")
+    assert used() == 0
+
+
+def test_an_annotated_pod_that_lives_counts_though_the_ledger_is_empty(view: ClusterView, pods: PodFeed) -> None:
+    view.put_devices(devices("n1", 80 * GIB))
+    pods.put(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, ""))))
+    snapshot = view.snapshot("n1")
+    assert snapshot.used["GPU-0"] == {GPU_CORE: 50, GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}
+    assert snapshot.holdings["uid-p"].since == BEGINNING
+
+
+def test_what_the_ledger_says_of_a_pod_counts_before_its_annotation(view: ClusterView, pods: PodFeed) -> None:
+    view.put_devices(devices("n1", 80 * GIB))
+    pods.put(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "GPU-0"))))
+    mine: dict[str, Holding] = {"uid-p": holding("uid-p", part(gpu(0), 20, "main"))}
+    assert view.snapshot_on("n1", mine).holdings == mine
+
+
+@pytest.mark.parametrize("bound", ["", "n2"])
+def test_an_annotation_counts_only_where_its_pod_is_bound(view: ClusterView, pods: PodFeed, bound: str) -> None:
+    view.put_devices(devices("n1", 80 * GIB))
+    pods.put(gpu_pod("p", nodeName=bound, annotations=koordinator_annotation((0, HALF, "GPU-0"))))
+    assert view.snapshot("n1").holdings == {}
+
+
+@pytest.mark.parametrize(
+    ("resources", "accounted"),
+    [
+        (HALF, {GPU_CORE: 50, GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
+        # one of ratio and memory left out; bytes that Koordinator truncated to a ratio count as what they need
+        ({"koordinator.sh/gpu-memory-ratio": "50"}, {GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
+        ({"koordinator.sh/gpu-memory": "40Gi"}, {GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
+        (
+            {"koordinator.sh/gpu-memory": str(40 * GIB + 1), "koordinator.sh/gpu-memory-ratio": "50"},
+            {GPU_MEMORY: 40 * GIB + 1, GPU_MEMORY_RATIO: 51},
+        ),
+        (
+            {"koordinator.sh/gpu-memory": "1Gi", "koordinator.sh/gpu-memory-ratio": "50"},
+            {GPU_MEMORY: GIB, GPU_MEMORY_RATIO: 50},
+        ),
+        ({"koordinator.sh/gpu-core": "10"}, {GPU_CORE: 10, GPU_MEMORY: 0, GPU_MEMORY_RATIO: 0}),
+    ],
+)
+def test_what_an_annotation_leaves_out_is_worked_out_never_below_what_it_says(
+    resources: Raw, accounted: dict[str, int]
+) -> None:
+    said = annotated_holding(info(plain_pod("p", annotations=koordinator_annotation((0, resources, "")))), (gpu(0),), 7)
+    assert said
+    (share,) = said.shares
+    assert (share.id, dict(share.amounts), said.since) == ("GPU-0", accounted, 7)
+
+
+def test_an_annotation_of_a_device_that_is_not_there_still_holds_its_name() -> None:
+    said = annotated_holding(info(plain_pod("p", annotations=koordinator_annotation((5, HALF, "")))), (gpu(0),), 0)
+    assert said
+    assert said.shares[0].id == "gpu-minor-5"
+
+
+def test_a_node_of_which_nothing_is_known_any_more_is_forgotten(view: ClusterView, pods: PodFeed) -> None:
+    view.put_node("n1", NodeFacts("1", {}))
+    view.put_devices(devices("n1", GIB))
+    running = gpu_pod("p", nodeName="n1")
+    pods.put(running)
+    view.drop_node("n1")
+    view.drop_devices("n1")
+    assert "n1" in view._states  # somebody still runs there
+    pods.drop(running)
+    view.drop_node("n1")
+    assert view._states == {}
+
+
+# --- verdicts
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, Any]]:
+    """What may happen to a node between two questions."""
+    cards = draw(device_lists(3))
+    happened = st.sampled_from(["devices", "written", "runs", "ends", "asked", "asked", "asked"])
+    events: list[tuple[str, Any]] = [("devices", cards)]
+    for what in draw(st.lists(happened, min_size=1, max_size=12)):
+        match what:
+            case "devices":
+                events.append((what, draw(st.just(cards) | device_lists(3))))
+            case "written" | "runs":
+                uids = draw(st.lists(st.sampled_from("abc"), max_size=3, unique=True))
+                held = [(uid, draw(st.sampled_from(cards)), draw(st.sampled_from([10, 50, 100]))) for uid in uids]
+                events.append((what, held))
+            case "ends":
+                events.append((what, draw(st.sampled_from("abc"))))
+            case _:
+                events.append((what, (draw(pod_requests(2, 2)), draw(st.sampled_from(["", "a", "b", "new"])))))
+    return events
+
+
+class History:
+    """A view, and beside it, kept in the plainest way, what it should be of."""
+
+    def __init__(self) -> None:
+        self.view = ClusterView(lambda: BEGINNING)
+        self.ledger = Ledger(MemoryStore(), watched=self.view.touch)
+        self.view.attach(self.ledger)
+        self.cards: tuple[Any, ...] = ()
+        self.held: dict[str, Holding] = {}
+        self.live: dict[str, Raw] = {}
+        self.revision = 0
+
+    def devices(self, cards: list[Any]) -> None:
+        self.cards = tuple(sorted(cards, key=lambda card: card.order))
+        self.view.put_devices(NodeDevices("n1", self.cards, frozenset(), ()))
+
+    def written(self, shares: list[tuple[str, Any, int]]) -> None:
+        self.revision += 1
+        self.held = {uid: holding(uid, part(card, percent)) for uid, card, percent in shares}
+        self.ledger.observe(Record("n1", self.revision, self.held))
+
+    def runs(self, shares: list[tuple[str, Any, int]]) -> None:
+        for uid, card, percent in shares:
+            said = {"kubernetes.io/gpu-core": str(percent), "kubernetes.io/gpu-memory-ratio": str(percent)}
+            annotation = koordinator_annotation((card.minor, said, card.id))
+            self.live[uid] = plain_pod(f"p-{uid}", uid=uid, nodeName="n1", annotations=annotation)
+            self.view.put_pod(info(self.live[uid]))
+
+    def ends(self, uid: str) -> None:
+        if self.live.pop(uid, None):
+            self.view.drop_pod("default", f"p-{uid}")
+
+    def asked(self, question: tuple[PodRequest, str]) -> None:
+        request, uid = question
+        expected = dict(self.held)
+        for other, obj in self.live.items():
+            said = annotated_holding(info(obj), self.cards, BEGINNING)
+            assert said
+            expected.setdefault(other, said)
+        expected.pop(uid, None)
+        there = NodeSnapshot("n1", self.cards, expected)
+        wanted = place(request, there)
+        for _ in range(2):
+            verdict = self.view.verdict("n1", request, self.view.number(request), uid)
+            assert verdict.outcome == wanted
+            assert verdict.score == (0 if isinstance(wanted, Refusal) else score(wanted, there))
+
+
+@given(histories())
+@settings(max_examples=200)
+def test_a_remembered_verdict_is_what_place_says_now(events: list[tuple[str, Any]]) -> None:
+    history = History()
+    for what, data in events:
+        getattr(history, what)(data)
+
+
+def test_requests_beyond_what_is_remembered_get_right_verdicts_all_the_same(
+    view: ClusterView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "_MOST_REQUESTS", 3)
+    view.put_devices(devices("n1", 80 * GIB))
+    there = node(gpu(0))
+    for _ in range(3):
+        for percent in (10, 20, 30, 40, 50, 100):
+            request = info(gpu_pod("p", percent)).request
+            outcome = view.verdict("n1", request, view.number(request), "").outcome
+            wanted = place(request, there)
+            assert not isinstance(outcome, Refusal)
+            assert not isinstance(wanted, Refusal)
+            assert outcome.shares == wanted.shares
+
+
+def test_a_node_that_nobody_knows_has_no_devices(view: ClusterView) -> None:
+    request = info(gpu_pod("p")).request
+    outcome = view.verdict("nowhere", request, view.number(request), "").outcome
+    assert isinstance(outcome, Refusal)
+    assert "no GPUs known" in outcome.message
+    assert view._states == {}  # candidates that are no nodes of ours leave nothing behind
+
+
+# --- what is kept of a Pod
+
+
+def test_what_is_kept_is_what_decisions_use() -> None:
+    obj = gpu_pod("p", 50, nodeName="n1", labels={"a": "b"})
+    kept = info({**obj, "status": {"phase": "Failed"}})
+    assert (kept.uid, kept.namespace, kept.name, kept.node) == ("uid-p", "default", "p", "n1")
+    assert kept.finished
+    assert kept.canonical
+    assert kept.in_scope("koord-scheduler")
+
+
+def test_a_plain_request_of_another_scheduler_is_not_ours_to_stop() -> None:
+    theirs = info(pod(container(limits={"nvidia.com/gpu": "1"}), schedulerName="default-scheduler"))
+    assert theirs.asks
+    assert not theirs.in_scope("koord-scheduler")
+    ours = info(pod(container(limits={"nvidia.com/gpu": "1"}), schedulerName="koord-scheduler"))
+    assert ours.in_scope("koord-scheduler")
+    canonical = info(pod(container(limits={"koordinator.sh/gpu": "50"}), schedulerName="default-scheduler"))
+    assert canonical.in_scope("koord-scheduler")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"gpu":5}', '{"gpu":[{"minor":"0"}]}', "null"])
+def test_an_annotation_that_cannot_be_read_is_told_and_holds_nothing(text: str) -> None:
+    kept = info(plain_pod("p", annotations={"scheduling.koordinator.sh/device-allocated": text}))
+    assert kept.shares == ()
+    assert "not Koordinator's format" in kept.annotation_problem
+
+
+async def test_a_whole_cluster_is_seen_again_after_the_watches_were_lost(world: World) -> None:
+    world.add_node("n2")
+    world.add_pod(gpu_pod("a"))
+    world.see()
+    before = copy.deepcopy(world.parts.cluster.snapshot("n2"))
+    world.fake.remove(NODES.path("n2"))
+    world.fake.remove(DEVICES.path("n2"))
+    world.remove_pod("a")
+    world.see()
+    assert world.parts.cluster.nodes_with_devices() == ["n1"]
+    assert world.parts.cluster.pod("default", "a") is None
+    world.add_node("n2")
+    world.see(NODES, DEVICES, PODS)
+    assert world.parts.cluster.snapshot("n2") == before

@@ -1,0 +1,126 @@
+"""Which nodes a Pod's own selection allows: kube-scheduler's NodeAffinity, case by case."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.nodeselection import may_land, selects
+
+LABELS = {"zone": "a", "gpu": "t4", "cards": "4", "negative": "-3", "empty": ""}
+Raw = dict[str, Any]
+
+
+def required(*terms: Raw) -> Raw:
+    wanted = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": wanted}}
+
+
+def expressions(*parts: tuple[str, str, list[str] | None]) -> Raw:
+    return {"matchExpressions": [_expression(*part) for part in parts]}
+
+
+def _expression(key: str, operator: str, values: list[str] | None) -> Raw:
+    return {"key": key, "operator": operator, **({} if values is None else {"values": values})}
+
+
+@pytest.mark.parametrize(
+    ("spec", "lands"),
+    [
+        ({}, True),
+        ({"nodeSelector": None, "affinity": None}, True),
+        ({"nodeSelector": {}}, True),
+        ({"nodeSelector": {"zone": "a"}}, True),
+        ({"nodeSelector": {"zone": "a", "gpu": "t4"}}, True),
+        ({"nodeSelector": {"zone": "b"}}, False),
+        ({"nodeSelector": {"zone": "a", "gpu": "l4"}}, False),
+        ({"nodeSelector": {"absent": ""}}, False),
+        ({"nodeSelector": {"empty": ""}}, True),
+        ({"affinity": {"nodeAffinity": {}}}, True),
+        ({"affinity": {"podAffinity": {"x": 1}}}, True),
+        ({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}}, True),
+    ],
+)
+def test_node_selectors(spec: Raw, *, lands: bool) -> None:
+    assert may_land(spec, "n1", LABELS) is lands
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "lands"),
+    [
+        ("zone", "In", ["a", "b"], True),
+        ("zone", "In", ["b"], False),
+        ("absent", "In", ["a"], False),
+        ("zone", "NotIn", ["a", "b"], False),
+        ("zone", "NotIn", ["b"], True),
+        ("absent", "NotIn", ["a"], True),
+        ("zone", "Exists", None, True),
+        ("empty", "Exists", None, True),
+        ("absent", "Exists", None, False),
+        ("zone", "DoesNotExist", None, False),
+        ("absent", "DoesNotExist", None, True),
+        ("cards", "Gt", ["3"], True),
+        ("cards", "Gt", ["4"], False),
+        ("cards", "Lt", ["5"], True),
+        ("cards", "Lt", ["4"], False),
+        ("cards", "Lt", ["10"], True),  # as numbers, not as texts
+        ("negative", "Lt", ["-2"], True),
+        ("negative", "Gt", ["-4"], True),
+        ("zone", "Gt", ["3"], False),
+        ("absent", "Lt", ["3"], False),
+        ("empty", "Lt", ["3"], False),
+        ("cards", "Gt", [], False),
+        ("cards", "Gt", ["1", "2"], False),
+        ("cards", "Gt", ["many"], False),
+        ("cards", "Gt", ["³"], False),
+        ("cards", "Lt", ["9" * 5000], False),
+        ("zone", "Near", ["a"], False),
+    ],
+)
+def test_operators(key: str, operator: str, values: list[str] | None, *, lands: bool) -> None:
+    assert may_land(required(expressions((key, operator, values))), "n1", LABELS) is lands
+
+
+def test_terms_are_alternatives_and_their_parts_are_all_needed() -> None:
+    good, bad = ("zone", "In", ["a"]), ("zone", "In", ["b"])
+    assert may_land(required(expressions(bad), expressions(good)), "n1", LABELS)
+    assert not may_land(required(expressions(good, bad)), "n1", LABELS)
+    assert may_land(required(expressions(good, ("gpu", "Exists", None))), "n1", LABELS)
+
+
+def test_selector_and_affinity_are_both_needed() -> None:
+    term = required(expressions(("zone", "In", ["a"])))
+    assert may_land({"nodeSelector": {"gpu": "t4"}, **term}, "n1", LABELS)
+    assert not may_land({"nodeSelector": {"gpu": "l4"}, **term}, "n1", LABELS)
+
+
+@pytest.mark.parametrize("spec", [required(), required({}), required({"matchExpressions": []}, {"matchFields": None})])
+def test_no_term_or_an_empty_one_selects_nothing(spec: Raw) -> None:
+    assert not may_land(spec, "n1", LABELS)
+
+
+def test_a_node_may_be_selected_by_its_name() -> None:
+    for name, lands in (("n1", True), ("n2", False)):
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+        assert may_land(required(term), "n1", LABELS) is lands
+        both = {**term, **expressions(("zone", "In", ["b"]))}
+        assert not may_land(required(both), "n1", LABELS)
+
+
+def test_a_daemonset_pod_selects_and_a_plain_one_does_not() -> None:
+    assert selects(required({}))
+    assert selects({"nodeSelector": {"a": "b"}})
+    assert not selects({"nodeSelector": {}, "affinity": {"podAntiAffinity": {}}})
+    assert not selects({})
+
+
+NAMES = st.sampled_from([*LABELS, "absent"])
+VALUES = st.lists(st.sampled_from(["a", "b", "t4", "3", "4", "5", ""]), max_size=3)
+
+
+@given(NAMES, VALUES)
+def test_an_operator_and_its_opposite_never_agree(key: str, values: list[str]) -> None:
+    for one, opposite in (("In", "NotIn"), ("Exists", "DoesNotExist")):
+        said = may_land(required(expressions((key, one, values))), "n1", LABELS)
+        assert said is not may_land(required(expressions((key, opposite, values))), "n1", LABELS)

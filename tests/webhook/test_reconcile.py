@@ -1,0 +1,436 @@
+"""The ledger against live Pods: what goes, what stays, and what is told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from builders import container, device_entry, gpu, part, pod
+from fake_kube import answer, hold
+from ledger.world import World, binding, binds, gpu_pod, koordinator_annotation, plain_pod
+
+from allocator.holdings import Holding
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.kube.resource import EVENTS, NODE_ALLOCATIONS, PODS
+
+GRACE = 120
+WHOLE = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
+HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
+
+
+def metric(world: World, name: str, **labels: str) -> float:
+    return world.parts.metrics._registry.get_sample_value(name, labels) or 0.0
+
+
+def mended(world: World) -> dict[str, float]:
+    kinds = ("gone", "finished", "unbound", "moved", "adopted")
+    counts = {kind: metric(world, "koordgate_ledger_reconciled_total", kind=kind) for kind in kinds}
+    return {kind: count for kind, count in counts.items() if count}
+
+
+async def reconcile(world: World) -> None:
+    await world.parts.reconciler.reconcile()
+    await world.idle()
+    while world.parts.reporter._tasks:
+        await asyncio.wait(world.parts.reporter._tasks)
+
+
+async def hold_share(world: World, name: str, node: str = "n1", percent: int = 50, minor: int = 0) -> Holding:
+    """Put a holding into the ledger as a bind would have."""
+    share = part(gpu(minor, device_id=f"GPU-{node}-{minor}"), percent, "main")
+    made = Holding(f"uid-{name}", "default", name, world.clock.now, (share,))
+    await world.parts.ledger.change(node, lambda old: ({**old, made.uid: made}, None), 5)
+    return made
+
+
+# --- each kind
+
+
+async def test_a_holding_whose_pod_is_gone_goes(world: World) -> None:
+    await hold_share(world, "p")
+    world.see()
+    await reconcile(world)
+    assert world.holders() == []
+    assert mended(world) == {"gone": 1}
+
+
+async def test_a_holding_of_an_earlier_pod_of_that_name_goes(world: World) -> None:
+    await hold_share(world, "p")
+    world.add_pod(gpu_pod("p", uid="uid-another", nodeName="n1"))
+    world.see()
+    await reconcile(world)
+    assert world.holders() == []
+    assert mended(world) == {"gone": 1}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_holding_whose_pod_finished_goes(world: World, phase: str) -> None:
+    await hold_share(world, "p")
+    world.add_pod({**gpu_pod("p", nodeName="n1"), "status": {"phase": phase}})
+    world.see()
+    await reconcile(world)
+    assert mended(world) == {"finished": 1}
+    assert world.holders() == []
+
+
+async def test_a_holding_on_a_node_where_its_pod_is_not_goes(world: World) -> None:
+    world.add_node("n2")
+    await hold_share(world, "p", "n1")
+    await hold_share(world, "p", "n2")
+    world.add_pod(gpu_pod("p", nodeName="n2", annotations=koordinator_annotation((0, HALF, "GPU-n2-0"))))
+    world.see()
+    await reconcile(world)
+    assert (world.holders("n1"), world.holders("n2")) == ([], ["p"])
+    assert mended(world) == {"moved": 1}
+
+
+@pytest.mark.parametrize(("age", "stays"), [(0, True), (GRACE, True), (GRACE + 1, False), (100 * GRACE, False)])
+async def test_a_holding_that_was_never_bound_goes_after_the_grace_and_not_before(
+    world: World, age: int, *, stays: bool
+) -> None:
+    await hold_share(world, "p")
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    world.clock.now += age
+    await reconcile(world)
+    assert world.holders() == (["p"] if stays else [])
+    assert mended(world) == ({} if stays else {"unbound": 1})
+
+
+async def test_a_pod_that_runs_and_is_not_in_the_ledger_is_adopted(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    for minor in (0, 1):
+        annotations = koordinator_annotation((minor, WHOLE, ""))
+        world.add_pod(gpu_pod(f"p{minor}", 100, nodeName="n1", annotations=annotations))
+    world.see()
+    await reconcile(world)
+    held = world.holdings()
+    assert {h.name: [share.id for share in h.shares] for h in held.values()} == {"p0": ["GPU-n1-0"], "p1": ["GPU-n1-1"]}
+    assert {h.since for h in held.values()} == {world.clock.now}
+    assert mended(world) == {"adopted": 2}  # each is counted, though one write told of both
+    await reconcile(world)
+    assert mended(world) == {"adopted": 2}
+
+
+async def test_a_pod_is_adopted_though_its_card_is_over_full_for_it_runs(world: World) -> None:
+    for name in ("a", "b"):
+        world.add_pod(gpu_pod(name, 100, nodeName="n1", annotations=koordinator_annotation((0, WHOLE, ""))))
+    world.see()
+    await reconcile(world)
+    assert world.holders() == ["a", "b"]
+
+
+@pytest.mark.parametrize("status", ["Succeeded", "Failed"])
+async def test_a_finished_pod_is_not_adopted(world: World, status: str) -> None:
+    obj = gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "")))
+    world.add_pod({**obj, "status": {"phase": status}})
+    world.see()
+    await reconcile(world)
+    assert world.holders() == []
+
+
+async def test_all_is_well_and_nothing_is_asked_or_written(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.bind("p")
+    before = len(world.fake.requests)
+    world.clock.now += 10 * GRACE
+    await reconcile(world)
+    assert world.holders() == ["p"]
+    assert len(world.fake.requests) == before
+    assert mended(world) == {}
+
+
+# --- nothing by cache alone
+
+
+async def test_a_holding_stays_where_only_the_cache_is_behind(world: World) -> None:
+    """Another replica bound a Pod that our watch has not shown yet."""
+    await hold_share(world, "p")
+    world.add_pod(gpu_pod("p", nodeName="n1"))
+    world.clock.now += 10 * GRACE
+    await reconcile(world)  # the Pod is not seen
+    assert world.holders() == ["p"]
+    assert mended(world) == {}
+
+
+async def test_an_old_holding_stays_where_the_cache_has_not_seen_the_bind(world: World) -> None:
+    await hold_share(world, "p")
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    world.change_pod("p", spec={"nodeName": "n1"})
+    world.clock.now += 10 * GRACE
+    await reconcile(world)
+    assert world.holders() == ["p"]
+
+
+async def test_a_holding_stays_where_the_cache_has_the_pod_elsewhere_and_the_api_server_here(world: World) -> None:
+    world.add_node("n2")
+    await hold_share(world, "p", "n1")
+    world.add_pod(gpu_pod("p", nodeName="n2"))
+    world.see()
+    world.change_pod("p", spec={"nodeName": "n1"})
+    await reconcile(world)
+    assert world.holders("n1") == ["p"]
+
+
+async def test_a_young_holding_of_a_pod_that_nobody_has_seen_yet_stays(world: World) -> None:
+    await hold_share(world, "p")
+    world.add_pod(gpu_pod("p"))
+    await reconcile(world)
+    assert world.holders() == ["p"]
+
+
+async def test_nothing_goes_while_the_api_server_does_not_answer(world: World) -> None:
+    await hold_share(world, "p")
+    world.see()
+    world.fake.faults.always("get", "pods", answer(500))
+    with pytest.raises(KubeError):
+        await world.parts.reconciler.reconcile()
+    assert world.holders() == ["p"]
+    world.fake.faults.always("get", "pods", None)
+    await reconcile(world)
+    assert world.holders() == []
+
+
+async def test_a_holding_that_a_bind_renews_meanwhile_is_not_swept(world: World) -> None:
+    """The sweep has found it old and reads the Pod; a bind comes, is answered with it, and is on its way."""
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    world.clock.now += GRACE + 1
+    held = hold()
+    world.fake.faults.add("get", "pods", held)
+    sweep = asyncio.create_task(world.parts.reconciler.reconcile())
+    await held.reached.wait()
+    assert (await world.mutate(binds(binding("p", "n1")))).allowed
+    assert held.gate
+    held.gate.set()
+    await sweep
+    assert world.holders() == ["p"]
+    assert world.holdings()["uid-p"].since == world.clock.now
+
+
+async def test_a_renewal_that_another_replica_wrote_stops_the_sweep(world: World, kube: KubeClient) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    world.clock.now += GRACE + 1
+    other = World(world.fake, kube)
+    other.clock.now = world.clock.now
+    other.see()
+    await other.mutate(binds(binding("p", "n1")))
+    await reconcile(world)  # whose ledger is behind
+    assert world.holders() == ["p"]
+
+
+# --- at start, and trouble
+
+
+async def test_a_replica_that_starts_finds_what_happened_while_there_was_none(world: World, kube: KubeClient) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    for name in ("stays", "gone", "finished"):
+        world.add_pod(gpu_pod(name, 30))
+    world.see()
+    for name in ("stays", "gone", "finished"):
+        assert (await world.bind(name)).allowed
+    world.remove_pod("gone")
+    world.change_pod("finished", status={"phase": "Succeeded"})
+    world.add_pod(gpu_pod("koordinators", nodeName="n1", annotations=koordinator_annotation((1, HALF, ""))))
+    started = World(world.fake, kube)
+    started.see()
+    await reconcile(started)
+    assert started.holders() == ["koordinators", "stays"]
+    assert mended(started) == {"gone": 1, "finished": 1, "adopted": 1}
+
+
+async def test_a_lost_ledger_is_made_again_from_the_pods(world: World) -> None:
+    names = ["a", "b"]
+    for name in names:
+        world.add_pod(gpu_pod(name))
+    world.see()
+    for name in names:
+        await world.bind(name)
+    world.see()
+    before = world.holdings()
+    world.fake.remove(NODE_ALLOCATIONS.path("n1"))
+    world.see()
+    await reconcile(world)
+    assert world.holdings() == before
+    assert mended(world) == {"adopted": 2}
+
+
+async def test_one_spoilt_record_does_not_keep_the_rest_from_being_mended(world: World) -> None:
+    """Nor end the process: the timer goes on, and the node waits for its administrator."""
+    world.add_node("n2")
+    await hold_share(world, "gone", "n2")
+    spoilt = world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
+    world.add_pod(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, ""))))
+    world.see()
+    await reconcile(world)
+    assert world.holders("n2") == []
+    assert world.fake.get(NODE_ALLOCATIONS.path("n1")) == spoilt
+    assert metric(world, "koordgate_bad_objects", resource="nodeallocations") == 1
+
+
+async def test_a_release_that_fails_is_left_to_the_next_time(world: World) -> None:
+    await hold_share(world, "p")
+    world.see()
+    world.fake.faults.add("update", "nodeallocations", answer(500))
+    await reconcile(world)
+    assert world.holders() == ["p"]
+    await reconcile(world)
+    assert world.holders() == []
+    assert mended(world) == {"gone": 1}
+
+
+async def test_the_timer_goes_on_after_a_failure(world: World) -> None:
+    await hold_share(world, "p")
+    world.see()
+    failing = answer(500)
+    world.fake.faults.always("get", "pods", failing)
+    timer = asyncio.create_task(world.parts.reconciler.run_timer(0.01))
+    await failing.reached.wait()
+    world.fake.faults.always("get", "pods", None)
+    await world.fake.until(lambda: world.holders() == [])
+    timer.cancel()
+
+
+# --- as it happens
+
+
+@asynccontextmanager
+async def releasing(world: World) -> AsyncIterator[None]:
+    task = asyncio.create_task(world.parts.reconciler.run_releases())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("how", ["deleted", "finished"])
+async def test_what_a_pod_held_is_given_back_as_it_ends(world: World, how: str) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.bind("p")
+    async with releasing(world):
+        if how == "deleted":
+            world.remove_pod("p")
+        else:
+            world.change_pod("p", status={"phase": "Succeeded"})
+        world.see(PODS)
+        await world.fake.until(lambda: world.holders() == [])
+
+
+async def test_releases_go_on_after_one_failed(world: World) -> None:
+    world.add_node("n2")
+    for name, node in (("a", "n1"), ("b", "n2")):
+        world.add_pod(gpu_pod(name))
+        world.see()
+        await world.bind(name, node)
+    # The record of n1 is spoilt behind our back, so that the release loses its race and cannot read what there is.
+    world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
+    async with releasing(world):
+        for name in ("a", "b"):
+            world.remove_pod(name)
+        world.see(PODS)
+        await world.fake.until(lambda: world.holders("n2") == [])
+
+
+async def test_many_pods_that_end_together_are_given_back_in_few_writes(world: World) -> None:
+    world.add_node("n1", *(device_entry(minor) for minor in range(4)))
+    names = [f"p{number}" for number in range(16)]
+    for name in names:
+        world.add_pod(gpu_pod(name, 25))
+    world.see()
+    await asyncio.gather(*(world.bind(name, see=False) for name in names))
+    world.see()
+    assert len(world.holders()) == 16
+    before = len(world.fake.seen("update", "nodeallocations"))
+    async with releasing(world):
+        for name in names:
+            world.remove_pod(name)
+        world.see(PODS)
+        await world.fake.until(lambda: world.holders() == [])
+    assert len(world.fake.seen("update", "nodeallocations")) - before <= 2
+
+
+# --- Pods bound around us
+
+
+def around(world: World) -> list[Any]:
+    return [event for event in world.fake.objects(EVENTS.path()) if event["reason"] == "BoundWithoutDevices"]
+
+
+async def test_a_pod_bound_around_us_is_an_event_and_a_metric_once(world: World) -> None:
+    world.add_pod(gpu_pod("p", nodeName="n1"))
+    world.add_pod(gpu_pod("other-namespace", namespace="team", nodeName="n1"))
+    world.see()
+    for _ in range(3):
+        await reconcile(world)
+    events = around(world)
+    assert [event["involvedObject"]["uid"] for event in events] == ["uid-p", "uid-other-namespace"]
+    assert [event["metadata"]["namespace"] for event in events] == ["default", "team"]
+    assert events[0]["type"] == "Warning"
+    assert "n1" in events[0]["message"]
+    assert "delete it" in events[0]["message"]
+    assert metric(world, "koordgate_pods_bound_around") == 2
+    world.remove_pod("p")
+    world.see()
+    await reconcile(world)
+    assert metric(world, "koordgate_pods_bound_around") == 1
+    assert world.holders() == []
+
+
+@pytest.mark.parametrize("what", ["ours", "plain", "never translated", "finished", "unbound"])
+async def test_other_pods_are_not_reported(world: World, what: str) -> None:
+    match what:
+        case "ours":
+            obj = gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "")))
+        case "plain":
+            obj = plain_pod("p", nodeName="n1")
+        case "never translated":
+            asked = container(limits={"nvidia.com/gpu": "1"})
+            obj = pod(asked, name="p", nodeName="n1", schedulerName="default-scheduler")
+        case "finished":
+            obj = {**gpu_pod("p", nodeName="n1"), "status": {"phase": "Failed"}}
+        case _:
+            obj = gpu_pod("p")
+    world.add_pod(obj)
+    world.see()
+    await reconcile(world)
+    assert around(world) == []
+    assert metric(world, "koordgate_pods_bound_around") == 0
+
+
+async def test_of_very_many_pods_bound_around_us_all_are_counted_and_all_are_told_in_the_end(world: World) -> None:
+    for number in range(130):
+        world.add_pod(gpu_pod(f"p{number:03}", nodeName="n1"))
+    world.see()
+    await reconcile(world)
+    assert len(around(world)) == 100
+    assert metric(world, "koordgate_pods_bound_around") == 130
+    await reconcile(world)
+    assert len({event["involvedObject"]["uid"] for event in around(world)}) == 130
+
+
+async def test_an_event_that_cannot_be_written_is_no_trouble(world: World) -> None:
+    world.fake.faults.always("create", "events", answer(403))
+    world.add_pod(gpu_pod("p", nodeName="n1"))
+    world.see()
+    await reconcile(world)
+    assert metric(world, "koordgate_pods_bound_around") == 1
+
+
+async def test_a_bind_on_a_reconciled_ledger_sees_what_was_given_back(world: World) -> None:
+    await hold_share(world, "gone", percent=100)
+    world.add_pod(gpu_pod("p", 100))
+    world.see()
+    response = await world.bind("p")
+    assert not response.allowed
+    await reconcile(world)
+    assert (await world.bind("p")).allowed

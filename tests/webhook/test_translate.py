@@ -1,0 +1,446 @@
+"""What admission makes of a Pod: every form, every phase of its life, and nothing else of it touched."""
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+from builders import GIB, container, pod, sidecar_container
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from strategies import pod_specs
+
+from allocator.names import NVIDIA_GPU, ORIGINAL_REQUEST
+from webhook import patch
+from webhook.translate import Policy, Translation, read, translate
+
+POLICY = Policy("kubernetes.io", "koord-scheduler")
+KOORDINATOR = Policy("koordinator.sh", "koord-scheduler")
+Raw = dict[str, Any]
+
+
+def applied(obj: Raw, memory: int | None = None, policy: Policy = POLICY) -> Raw:
+    translation = translate(obj, policy, memory)
+    assert translation.problems == ()
+    return patch.apply(obj, translation.operations)
+
+
+def amounts(domain: str = "kubernetes.io", **tails: str) -> Raw:
+    return {
+        f"{domain}/{tail.replace('_', '-').replace('gpu-shared', 'gpu.shared')}": text for tail, text in tails.items()
+    }
+
+
+def env_of(name: str) -> Raw:
+    path = f"metadata.annotations['visible-devices.koordgate.io/{name}']"
+    return {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+
+
+def original_of(obj: Mapping[str, Any]) -> Any:
+    return json.loads(obj["metadata"]["annotations"][ORIGINAL_REQUEST])
+
+
+# --- every form
+
+
+FORMS: dict[str, tuple[Raw, Raw, Raw]] = {
+    # asked -> written without a stated memory, and what stating 8Gi a card adds
+    "seed: two whole cards": (
+        {"nvidia.com/gpu": 2},
+        amounts(gpu_core="200", gpu_memory_ratio="200"),
+        amounts(gpu_memory="16Gi"),
+    ),
+    "seed: half a card": (
+        amounts(gpu="50"),
+        amounts(gpu_core="50", gpu_memory_ratio="50"),
+        amounts(gpu_memory="4Gi"),
+    ),
+    "one whole card": (
+        {"nvidia.com/gpu": "1"},
+        amounts(gpu_core="100", gpu_memory_ratio="100"),
+        amounts(gpu_memory="8Gi"),
+    ),
+    "three cards in percent": (
+        amounts(gpu="300"),
+        amounts(gpu_core="300", gpu_memory_ratio="300"),
+        amounts(gpu_memory="24Gi"),
+    ),
+    "core and ratio apart": (
+        amounts(gpu_core="60", gpu_memory_ratio="30"),
+        amounts(gpu_core="60", gpu_memory_ratio="30"),
+        amounts(gpu_memory=str(8 * GIB * 30 // 100)),  # rounded down to the byte
+    ),
+    "ratio alone": (
+        amounts(gpu_memory_ratio="25"),
+        amounts(gpu_memory_ratio="25"),
+        amounts(gpu_memory="2Gi"),
+    ),
+    "two cards' memory alone": (
+        amounts(gpu_memory_ratio="200"),
+        amounts(gpu_memory_ratio="200"),
+        amounts(gpu_memory="16Gi"),
+    ),
+    "core and bytes": (
+        amounts(gpu_core="30", gpu_memory="3Gi"),
+        amounts(gpu_core="30", gpu_memory="3Gi"),
+        {},
+    ),
+    "bytes alone": (amounts(gpu_memory="4Gi"), amounts(gpu_memory="4Gi"), {}),
+    "bytes of two whole cards' compute": (
+        amounts(gpu_core="200", gpu_memory="10Gi"),
+        amounts(gpu_core="200", gpu_memory="10Gi"),
+        {},
+    ),
+    "half of each of two cards": (
+        amounts(gpu="100", gpu_shared="2"),
+        amounts(gpu_core="100", gpu_memory_ratio="100", gpu_shared="2"),
+        amounts(gpu_memory="8Gi"),
+    ),
+    "bytes over three cards": (
+        amounts(gpu_memory="9Gi", gpu_shared="3"),
+        amounts(gpu_memory="9Gi", gpu_shared="3"),
+        {},
+    ),
+    "whole cards need no gpu.shared": (
+        amounts(gpu="200", gpu_shared="2"),
+        amounts(gpu_core="200", gpu_memory_ratio="200"),
+        amounts(gpu_memory="16Gi"),
+    ),
+    "any spelling of a quantity": (
+        {"kubernetes.io/gpu": "0.2k"},
+        amounts(gpu_core="200", gpu_memory_ratio="200"),
+        amounts(gpu_memory="16Gi"),
+    ),
+    "Koordinator's whole card": (
+        {"koordinator.sh/gpu": "100"},
+        amounts(gpu_core="100", gpu_memory_ratio="100"),
+        amounts(gpu_memory="8Gi"),
+    ),
+}
+
+
+@pytest.mark.parametrize("maps", [("limits",), ("requests",), ("requests", "limits")])
+@pytest.mark.parametrize("memory", [None, 8 * GIB])
+@pytest.mark.parametrize("policy", [POLICY, KOORDINATOR], ids=lambda policy: policy.domain)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_becomes_core_ratio_and_memory_in_both_maps(
+    form: str, policy: Policy, memory: int | None, maps: tuple[str, ...]
+) -> None:
+    asked, written, more = FORMS[form]
+    asked_maps = {name: {"cpu": "1", **asked} for name in maps}
+    done = applied(pod(container(**asked_maps)), memory, policy)
+    wanted = {**written, **(more if memory else {})}
+    wanted = {name.replace("kubernetes.io", policy.domain): text for name, text in wanted.items()}
+    resources = done["spec"]["containers"][0]["resources"]
+    for name in ("requests", "limits"):
+        assert resources[name] == ({"cpu": "1", **wanted} if name in maps else wanted)
+    assert done["spec"]["schedulerName"] == "koord-scheduler"
+    assert done["spec"]["containers"][0]["env"] == [env_of("main")]
+
+
+def test_a_request_below_its_limit_stays_below() -> None:
+    done = applied(pod(container(requests=amounts(gpu="50"), limits=amounts(gpu="100"))), 8 * GIB)
+    resources = done["spec"]["containers"][0]["resources"]
+    assert resources["requests"] == amounts(gpu_core="50", gpu_memory_ratio="50", gpu_memory="4Gi")
+    assert resources["limits"] == amounts(gpu_core="100", gpu_memory_ratio="100", gpu_memory="8Gi")
+
+
+def test_each_container_is_translated_by_itself_and_who_asks_for_none_sees_none() -> None:
+    done = applied(
+        pod(
+            container("half", limits=amounts(gpu="50")),
+            container("none", limits={"cpu": "1"}),
+            init=[
+                container("first", limits=amounts(gpu="100")),
+                sidecar_container("side", limits=amounts(gpu_memory="1Gi")),
+                container("quiet"),
+            ],
+        )
+    )
+    every = [*done["spec"]["initContainers"], *done["spec"]["containers"]]
+    assert {one["name"]: one["env"] for one in every} == {
+        "first": [env_of("first")],
+        "side": [env_of("side")],
+        "quiet": [VOID],
+        "half": [env_of("half")],
+        "none": [VOID],
+    }
+    assert every[0]["resources"]["limits"] == amounts(gpu_core="100", gpu_memory_ratio="100")
+    assert every[1]["resources"]["requests"] == amounts(gpu_memory="1Gi")
+    assert "resources" not in every[2]
+    assert every[4]["resources"] == {"limits": {"cpu": "1"}}
+
+
+def test_a_pod_that_asks_for_nothing_is_left_alone() -> None:
+    for obj in (pod(container(limits={"cpu": "1"})), pod(container(limits={NVIDIA_GPU: 0})), {"metadata": {}}):
+        assert translate(obj, POLICY, 8 * GIB).operations == ()
+
+
+@pytest.mark.parametrize("zero", [0, "0"])
+def test_no_plain_device_beside_a_container_that_asks_is_removed(zero: object) -> None:
+    done = applied(pod(container("a", limits=amounts(gpu="50")), container("b", limits={"cpu": "1", NVIDIA_GPU: zero})))
+    b = done["spec"]["containers"][1]
+    assert b["resources"] == {"limits": {"cpu": "1"}}
+    assert b["env"] == [VOID]
+    assert original_of(done)["b"] == {"limits": {NVIDIA_GPU: zero}}
+
+
+@pytest.mark.parametrize("absent", [{}, {"schedulerName": ""}, {"schedulerName": "default-scheduler"}])
+def test_the_default_scheduler_is_replaced_without_a_word(absent: Raw) -> None:
+    translation = translate(pod(container(limits={NVIDIA_GPU: 1}), **absent), POLICY, None)
+    assert translation.warnings == ()
+    assert patch.apply(pod(**absent), translation.operations[-1:])["spec"]["schedulerName"] == "koord-scheduler"
+
+
+def test_a_scheduler_of_the_authors_choice_is_replaced_with_a_warning() -> None:
+    translation = translate(pod(container(limits={NVIDIA_GPU: 1}), schedulerName="volcano"), POLICY, None)
+    assert [one for one in translation.warnings if "volcano" in one and "koord-scheduler" in one]
+
+
+# --- environment
+
+
+def test_the_variable_comes_first_so_that_others_may_refer_to_it() -> None:
+    done = applied(pod(container(limits={NVIDIA_GPU: 1}, env=[{"name": "A", "value": "$(NVIDIA_VISIBLE_DEVICES)"}])))
+    assert [entry["name"] for entry in done["spec"]["containers"][0]["env"]] == ["NVIDIA_VISIBLE_DEVICES", "A"]
+
+
+@pytest.mark.parametrize("name", ["asks", "asks-none"])
+def test_the_authors_own_visible_devices_are_replaced_with_a_warning(name: str) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "B", "value": "2"}]
+    obj = pod(container("asks", limits={NVIDIA_GPU: 1}), container("asks-none"))
+    index = ["asks", "asks-none"].index(name)
+    obj["spec"]["containers"][index]["env"] = env
+    translation = translate(obj, POLICY, None)
+    assert len(translation.warnings) == 1
+    assert f"spec.containers[{index}].env: NVIDIA_VISIBLE_DEVICES" in translation.warnings[0]
+    done = patch.apply(obj, translation.operations)["spec"]["containers"][index]["env"]
+    assert done == [env[0], env_of("asks") if name == "asks" else VOID, env[2]]
+
+
+def test_of_several_entries_one_stays() -> None:
+    own = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    env = [own, {"name": "A", "value": "1"}, env_of("main"), own, {"name": "B", "value": "2"}]
+    done = applied(pod(container(limits={NVIDIA_GPU: 1}, env=env)))
+    assert done["spec"]["containers"][0]["env"] == [env_of("main"), env[1], env[4]]
+
+
+def test_the_api_servers_default_in_our_own_entry_is_no_change() -> None:
+    done = applied(pod(container(limits={NVIDIA_GPU: 1})))
+    done["spec"]["containers"][0]["env"][0]["valueFrom"]["fieldRef"]["apiVersion"] = "v1"
+    assert translate(done, POLICY, None).operations == ()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0", "valueFrom": env_of("main")["valueFrom"]},
+        env_of("another"),
+        {
+            "name": "NVIDIA_VISIBLE_DEVICES",
+            "valueFrom": {
+                **env_of("main")["valueFrom"],
+                "configMapKeyRef": {"name": "mine", "key": "all"},
+            },
+        },
+        {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['mine']"}}},
+        VOID,
+    ],
+)
+def test_an_entry_that_only_looks_like_ours_is_replaced(forged: Raw) -> None:
+    done = applied(pod(container(limits={NVIDIA_GPU: 1}, env=[forged])))
+    assert done["spec"]["containers"][0]["env"] == [env_of("main")]
+
+
+# --- the original-request annotation
+
+
+def test_the_annotation_says_what_the_author_wrote_and_nothing_of_other_resources() -> None:
+    done = applied(
+        pod(
+            container("a", requests={NVIDIA_GPU: "2", "cpu": "1"}, limits={NVIDIA_GPU: "2", "memory": "1Gi"}),
+            container("b", limits={"cpu": "1"}),
+            init=[container("c", limits={NVIDIA_GPU: 1})],
+        ),
+        8 * GIB,
+    )
+    assert original_of(done) == {
+        "a": {"requests": {NVIDIA_GPU: "2"}, "limits": {NVIDIA_GPU: "2"}},
+        "c": {"limits": {NVIDIA_GPU: 1}},
+    }
+
+
+def test_a_pod_written_as_we_would_have_needs_no_annotation() -> None:
+    both = amounts(gpu_core="50", gpu_memory="4Gi")
+    done = applied(pod(container(requests=both, limits=both)), 8 * GIB)
+    assert "annotations" not in done["metadata"]
+    assert done["spec"]["containers"][0]["resources"] == {"requests": both, "limits": both}
+
+
+def test_other_annotations_stay() -> None:
+    done = applied(pod(container(limits={NVIDIA_GPU: 1}), annotations={"a/b": "1", "~": "2"}))
+    assert {key: value for key, value in done["metadata"]["annotations"].items() if key != ORIGINAL_REQUEST} == {
+        "a/b": "1",
+        "~": "2",
+    }
+
+
+FORGERIES = ['{"main":{}}', '{"main":{"limits":{}}}', '{"main":null}', '{"main":{"limits":{"nvidia.com/gpu":"1"}}}']
+
+
+@pytest.mark.parametrize("forged", FORGERIES)
+def test_a_forged_original_request_cannot_hide_memory(forged: str) -> None:
+    """Memory beside a ratio is dropped, not hidden: what is left asked is the ratio, in the object and in the ask."""
+    hiding = amounts(gpu_core="1", gpu_memory_ratio="1", gpu_memory="80Gi")
+    obj = pod(container(requests=hiding, limits=hiding), annotations={ORIGINAL_REQUEST: forged})
+    done = applied(obj)
+    ask = read(done).request.containers[0].ask
+    assert (ask.core, ask.ratio, ask.memory) == (1, 1, None)
+    left = amounts(gpu_core="1", gpu_memory_ratio="1")
+    assert done["spec"]["containers"][0]["resources"] == {"requests": left, "limits": left}
+
+
+@pytest.mark.parametrize("forged", FORGERIES)
+def test_a_forged_original_request_cannot_hide_memory_without_a_ratio(forged: str) -> None:
+    hiding = amounts(gpu_core="1", gpu_memory="80Gi")
+    done = applied(pod(container(requests=hiding, limits=hiding), annotations={ORIGINAL_REQUEST: forged}))
+    ask = read(done).request.containers[0].ask
+    assert (ask.ratio, ask.memory) == (None, 80 * GIB)
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[]", "null", "7", '"text"', '{"main":[1]}', "[" * 100_000])
+def test_an_original_request_that_is_not_ours_is_as_good_as_none(text: str) -> None:
+    both = amounts(gpu_memory_ratio="50", gpu_memory="8Gi")
+    obj = pod(container(limits=both), annotations={ORIGINAL_REQUEST: text})
+    if text == '{"main":[1]}':  # names the container: as the forgeries above
+        assert read(obj).request.containers[0].ask.ratio == 50
+    else:
+        assert "both asked" in str(translate(obj, POLICY, None).problems[0])
+
+
+# --- nothing else is touched
+
+
+def test_fields_that_we_have_never_heard_of_survive_byte_for_byte() -> None:
+    strange: Raw = {"zeta": [1, {"x": None}], "alpha": {"1.50": 1e100, "é": "\u2028"}, "empty": {}, "list": []}
+    one = container("main", limits={"cpu": "1", NVIDIA_GPU: "1"}, newField=strange, resizePolicy=[strange])
+    one["resources"]["claims"] = [{"name": "a-claim", "request": "new"}]
+    one["env"] = [{"name": "A", "valueFrom": {"fileKeyRef": {"path": "p", "key": "k", "optional": True}}}]
+    obj = pod(one, annotations={"a": "b"}, newSpecField=strange, schedulingGroup={"podGroupName": "g"})
+    obj["newTop"] = strange
+    obj["metadata"]["newMeta"] = strange
+    obj = {"newFirst": strange, **obj}
+
+    def less_what_is_ours(done: Raw) -> bytes:
+        done = copy.deepcopy(done)
+        done["spec"].pop("schedulerName", None)
+        done["metadata"]["annotations"].pop(ORIGINAL_REQUEST, None)
+        for each in done["spec"]["containers"]:
+            each["env"] = [entry for entry in each["env"] if entry["name"] != "NVIDIA_VISIBLE_DEVICES"]
+            for name in ("requests", "limits"):
+                held = each["resources"].pop(name, {})
+                each["resources"][f"{name} less"] = {key: held[key] for key in held if "gpu" not in key}
+        return orjson.dumps(done)
+
+    before = orjson.dumps(obj)
+    done = applied(obj, 8 * GIB)
+    assert orjson.dumps(obj) == before  # the object that was read stays as it is
+    assert less_what_is_ours(done) == less_what_is_ours(obj)
+
+
+# --- properties
+
+
+@st.composite
+def askers(draw: st.DrawFn) -> Raw:
+    """Pods that ask rightly, in one dialect, with containers of every kind and environments of every kind."""
+    dialect = draw(st.sampled_from(["nvidia", "kubernetes.io", "koordinator.sh"]))
+    forms: list[Raw] = [
+        {f"{dialect}/gpu": "50"},
+        {f"{dialect}/gpu": "200"},
+        {f"{dialect}/gpu-core": "30", f"{dialect}/gpu-memory-ratio": "40"},
+        {f"{dialect}/gpu-core": "30", f"{dialect}/gpu-memory": "3Gi"},
+        {f"{dialect}/gpu-memory": "8589934591"},
+        {f"{dialect}/gpu-memory-ratio": "300"},
+        {f"{dialect}/gpu": "90", f"{dialect}/gpu.shared": "3"},
+        {f"{dialect}/gpu-memory": "4Gi", f"{dialect}/gpu.shared": "2"},
+    ]
+    if dialect == "nvidia":
+        forms = [{NVIDIA_GPU: 1}, {NVIDIA_GPU: "3"}, {NVIDIA_GPU: 0}]
+    entries = st.sampled_from(
+        [{"name": "A", "value": "1"}, VOID, env_of("c0"), {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    )
+
+    def one(name: str, **fields: Any) -> Raw:
+        asked = draw(st.sampled_from([{}, *forms, *forms]))
+        maps = draw(st.sampled_from([("limits",), ("requests",), ("requests", "limits")]))
+        made = container(name, **{key: {"cpu": "1", **asked} for key in maps}, **fields)
+        if draw(st.booleans()):
+            made["env"] = draw(st.none() | st.lists(entries, max_size=4))
+        return made
+
+    first = [
+        one(f"i{n}", **({"restartPolicy": "Always"} if draw(st.booleans()) else {}))
+        for n in range(draw(st.integers(0, 2)))
+    ]
+    obj = pod(*(one(f"c{n}") for n in range(draw(st.integers(1, 3)))), init=first)
+    if draw(st.booleans()):
+        obj["metadata"]["annotations"] = draw(st.sampled_from([{}, {"a/b": "c"}, {ORIGINAL_REQUEST: '{"c0":{}}'}]))
+    if draw(st.booleans()):
+        obj["spec"]["schedulerName"] = draw(st.sampled_from(["", "default-scheduler", "other", "koord-scheduler"]))
+    return obj
+
+
+PODS = askers() | pod_specs().map(lambda spec: {"metadata": {"name": "p"}, "spec": spec})
+MEMORY = st.sampled_from([None, 8 * GIB, 15472384 * 1024, 8_589_934_591])
+DOMAINS = st.sampled_from([POLICY, KOORDINATOR])
+
+
+@given(PODS, DOMAINS, MEMORY)
+@settings(max_examples=300)
+@example(pod(container(limits={NVIDIA_GPU: 2})), POLICY, 8 * GIB)
+def test_translating_a_translated_pod_changes_nothing(obj: Raw, policy: Policy, memory: int | None) -> None:
+    once = translate(obj, policy, memory)
+    if once.problems:
+        assert once.operations == ()
+        return
+    done = patch.apply(obj, once.operations)
+    assert translate(done, policy, memory) == Translation(read(done))
+    assert patch.apply(done, translate(done, policy, memory).operations) == done
+
+
+@given(PODS, DOMAINS, MEMORY, MEMORY)
+@settings(max_examples=200)
+def test_translation_never_changes_what_is_asked(
+    obj: Raw, policy: Policy, memory: int | None, later: int | None
+) -> None:
+    """Whatever memory is stated, and restated by a later call: the ask stays."""
+    once = translate(obj, policy, memory)
+    if once.problems:
+        return
+    done = patch.apply(obj, once.operations)
+    assert read(done).request == once.reading.request
+    assert [c.limit for c in read(done).containers] == [c.limit for c in once.reading.containers]
+    again = translate(done, policy, later)
+    assert again.problems == ()
+    assert read(patch.apply(done, again.operations)).request == once.reading.request
+
+
+@given(askers(), MEMORY)
+@settings(max_examples=100)
+def test_after_translation_no_container_keeps_a_word_of_another_dialect(obj: Raw, memory: int | None) -> None:
+    once = translate(obj, POLICY, memory)
+    if once.problems or not once.reading.request:
+        return
+    done = patch.apply(obj, once.operations)
+    canonical = {"gpu-core", "gpu-memory", "gpu-memory-ratio", "gpu.shared"}
+    for one in [*done["spec"].get("initContainers", ()), *done["spec"]["containers"]]:
+        for name in ("requests", "limits"):
+            found = [key for key in one.get("resources", {}).get(name, {}) if "gpu" in key]
+            assert all(key.split("/")[0] == "kubernetes.io" and key.split("/")[1] in canonical for key in found)
+        assert sum(entry["name"] == "NVIDIA_VISIBLE_DEVICES" for entry in one["env"]) == 1

@@ -1,0 +1,215 @@
+"""What admission refuses in a Pod, by whom it would have been right, and that the message says what to do."""
+
+from typing import Any
+
+import pytest
+from builders import GIB, container, pod
+from ledger.world import POLICY, SCHEDULER, TENANT, US, admitted, asks, gpu_pod, invalid_pods, plain_pod
+
+from allocator.names import DEVICE_ALLOCATED, MIRROR_POD, ORIGINAL_REQUEST, RESOURCE_STATUS
+from webhook import patch
+from webhook.pods import PodWebhooks
+from webhook.review import Response
+from webhook.validate import Writers
+
+WEBHOOKS = PodWebhooks(POLICY, Writers(frozenset({US, SCHEDULER})), lambda _pod: (None, 0))
+ALLOCATION = [DEVICE_ALLOCATED, RESOURCE_STATUS, "visible-devices.koordgate.io/main"]
+Raw = dict[str, Any]
+
+
+def created(obj: Raw, **options: Any) -> Response:
+    return WEBHOOKS.validate(asks(obj, **options))
+
+
+def updated(old: Raw, new: Raw, **options: Any) -> Response:
+    return WEBHOOKS.validate(asks(new, old=old, operation="UPDATE", **options))
+
+
+def with_annotations(obj: Raw, **annotations: str | None) -> Raw:
+    kept = {**obj["metadata"].get("annotations", {}), **annotations}
+    metadata = {**obj["metadata"], "annotations": {key: text for key, text in kept.items() if text is not None}}
+    return {**obj, "metadata": metadata}
+
+
+# --- created
+
+
+def test_a_translated_pod_is_let_through() -> None:
+    assert created(gpu_pod("p")).allowed
+
+
+def test_a_pod_without_devices_is_let_through() -> None:
+    assert created(plain_pod("p")).allowed
+    assert created(plain_pod("p", nodeName="n1")).allowed
+
+
+@pytest.mark.parametrize("reason", invalid_pods())
+def test_what_can_never_work_is_refused_with_its_field_and_its_pod(reason: str) -> None:
+    response = created(invalid_pods()[reason])
+    assert not response.allowed
+    assert response.code == 422
+    assert response.message.startswith("Pod default/p")
+    assert "spec" in response.message or "metadata" in response.message
+
+
+@pytest.mark.parametrize("reason", invalid_pods())
+def test_no_two_webhooks_in_a_row_let_an_invalid_pod_through_as_it_is(reason: str) -> None:
+    """As the API server calls them: a translation that was missing is made, the rest stops."""
+    obj = invalid_pods()[reason]
+    mutated = WEBHOOKS.mutate(asks(obj))
+    if not mutated.allowed:
+        assert mutated.code == 422
+        return
+    done = patch.apply(obj, mutated.patch)
+    mended = {"not translated", "without koordgate's environment"}
+    assert created(done).allowed is (reason in mended)
+
+
+@pytest.mark.parametrize("key", ALLOCATION)
+@pytest.mark.parametrize("by", [TENANT, US, SCHEDULER])
+@pytest.mark.parametrize("obj", [gpu_pod("p"), plain_pod("p")], ids=["asks", "asks-none"])
+def test_nobody_may_create_a_pod_with_an_allocation(key: str, by: str, obj: Raw) -> None:
+    response = created(with_annotations(obj, **{key: "{}"}), username=by)
+    assert not response.allowed
+    assert f"metadata.annotations[{key}]" in response.message
+    assert "remove it" in response.message
+
+
+def test_a_pod_with_devices_may_not_be_born_on_a_node() -> None:
+    response = created(gpu_pod("p", nodeName="n1"))
+    assert not response.allowed
+    assert "spec.nodeName" in response.message
+    assert "remove it" in response.message
+
+
+@pytest.mark.parametrize(
+    "what", ["scheduler", "env removed", "env changed", "env doubled", "void instead", "untouched"]
+)
+def test_a_pod_that_was_not_translated_is_refused_and_says_who_must_look(what: str) -> None:
+    obj = gpu_pod("p")
+    main = obj["spec"]["containers"][0]
+    match what:
+        case "scheduler":
+            obj["spec"]["schedulerName"] = "default-scheduler"
+        case "env removed":
+            del main["env"]
+        case "env changed":
+            main["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+        case "env doubled":
+            main["env"] = [*main["env"], {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+        case "void instead":
+            main["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+        case _:
+            obj = pod(container(limits={"nvidia.com/gpu": "1"}))
+    response = created(obj)
+    assert not response.allowed
+    assert "MutatingWebhookConfigurations" in response.message
+
+
+def test_a_container_that_asks_for_none_must_see_none() -> None:
+    obj = admitted(pod(container("a", limits={"nvidia.com/gpu": 1}), container("b")))
+    assert created(obj).allowed
+    obj["spec"]["containers"][1]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    assert "spec.containers[1].env" in created(obj).message
+
+
+def test_all_problems_are_told_at_once() -> None:
+    obj = gpu_pod("p", nodeName="n1", schedulerName="mine", annotations={DEVICE_ALLOCATED: "{}"})
+    obj["spec"]["schedulerName"] = "mine"
+    told = created(obj).message
+    assert all(path in told for path in (DEVICE_ALLOCATED, "spec.nodeName", "spec.schedulerName"))
+
+
+def test_a_pod_that_gets_its_name_from_the_server_is_told_by_what_it_has() -> None:
+    obj = pod(container(limits={"kubernetes.io/gpu": "150"}))
+    del obj["metadata"]["name"]
+    obj["metadata"]["generateName"] = "job-"
+    told = WEBHOOKS.mutate(asks(obj)).message
+    assert "Pod default/job-:" in told
+    assert "ask 100 or 200" in told
+
+
+# --- mirror Pods
+
+
+def mirror(node: str = "n1", **about: Any) -> Raw:
+    asked = container(limits={"nvidia.com/gpu": "1"})
+    return pod(asked, annotations={MIRROR_POD: "hash"}, nodeName=node, **about)
+
+
+def test_a_kubelet_may_show_its_own_static_pods() -> None:
+    asked = asks(mirror(), username="system:node:n1", groups=["system:nodes", "system:authenticated"])
+    assert WEBHOOKS.mutate(asked).patch == ()
+    assert WEBHOOKS.validate(asked).allowed
+
+
+@pytest.mark.parametrize(
+    ("username", "groups"),
+    [
+        (TENANT, ["system:nodes"]),
+        ("system:node:n2", ["system:nodes"]),
+        ("system:node:n1", ["system:authenticated"]),
+        ("system:node:", ["system:nodes"]),
+        (SCHEDULER, ["system:nodes"]),
+        ("system:node:n10", ["system:nodes"]),
+    ],
+)
+def test_nobody_else_may_claim_a_mirror(username: str, groups: list[str]) -> None:
+    response = WEBHOOKS.validate(asks(mirror(), username=username, groups=groups))
+    assert not response.allowed
+    assert "spec.nodeName" in response.message
+
+
+def test_a_mirror_of_no_node_is_none() -> None:
+    response = WEBHOOKS.validate(asks(mirror(""), username="system:node:", groups=["system:nodes"]))
+    assert not response.allowed
+
+
+# --- updated
+
+
+@pytest.mark.parametrize("key", [*ALLOCATION, ORIGINAL_REQUEST])
+@pytest.mark.parametrize(("before", "after"), [(None, "{}"), ("{}", '{"gpu":[]}'), ("{}", None)])
+@pytest.mark.parametrize("by", [TENANT, "system:node:n1", f"{SCHEDULER}-x", f"x{US}", SCHEDULER.upper(), ""])
+def test_nobody_else_may_add_change_or_remove_an_allocation(
+    key: str, before: str | None, after: str | None, by: str
+) -> None:
+    old, new = (with_annotations(plain_pod("p"), **{key: text}) for text in (before, after))
+    response = updated(old, new, username=by)
+    assert not response.allowed
+    assert response.code == 403
+    assert f"metadata.annotations[{key}]" in response.message
+    assert "leave it as it is" in response.message
+
+
+@pytest.mark.parametrize("key", ALLOCATION)
+@pytest.mark.parametrize("by", [US, SCHEDULER])
+def test_we_and_the_scheduler_may_write_allocations(key: str, by: str) -> None:
+    assert updated(plain_pod("p"), with_annotations(plain_pod("p"), **{key: "{}"}), username=by).allowed
+
+
+def test_everything_else_of_a_pod_may_be_updated() -> None:
+    old = with_annotations(gpu_pod("p"), **{DEVICE_ALLOCATED: "{}", "mine": "1"})
+    new = with_annotations(old, mine="2", **{"visible-devices.koordgate.iox/main": "free"})
+    new["metadata"]["labels"] = {"a": "b"}
+    assert updated(old, new).allowed
+
+
+def test_an_update_of_a_pod_from_before_us_is_not_stopped() -> None:
+    old = pod(container(limits={"nvidia.com/gpu": "1"}), nodeName="n1")
+    assert updated(old, with_annotations(old, mine="1")).allowed
+
+
+# --- what authors are told of memory
+
+
+def test_bytes_that_no_known_card_has_are_warned_about_and_waited_for() -> None:
+    webhooks = PodWebhooks(POLICY, Writers(frozenset()), lambda _pod: (None, 24 * GIB))
+    asked = pod(container(limits={"kubernetes.io/gpu-memory": "40Gi"}))
+    response = webhooks.mutate(asks(asked))
+    assert response.allowed
+    assert [warning for warning in response.warnings if "24Gi" in warning]
+    fits = pod(container(limits={"kubernetes.io/gpu-memory": "24Gi"}))
+    assert webhooks.mutate(asks(fits)).warnings == []
+    nothing_known = PodWebhooks(POLICY, Writers(frozenset()), lambda _pod: (None, 0))
+    assert nothing_known.mutate(asks(asked)).warnings == []

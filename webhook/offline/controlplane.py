@@ -1,0 +1,211 @@
+"""The demo's cluster as a real control plane on loopback, with the chart installed and the webhook as a process."""
+
+import asyncio
+import base64
+import contextlib
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import yaml
+
+from allocator.names import KOORD_SCHEDULER, NVIDIA_GPU
+from koordgate.localplane import chart
+from koordgate.localplane.admin import AdminClient, ApiError
+from koordgate.localplane.binaries import Binaries, BuildError, find_or_build
+from koordgate.localplane.chart import ChartError
+from koordgate.localplane.plane import ControlPlane
+from koordgate.localplane.process import StartError, free_port
+from koordgate.localplane.replicas import Replicas
+from koordgate.localplane.waiting import NotInTimeError, until
+from webhook.offline import apiserver
+from webhook.offline.cluster import Result, State
+
+Raw = dict[str, Any]
+
+FOREIGNER: Final = "somebody-else"
+_HOST: Final = "127.0.0.1"
+_PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler", "helm")
+_OUR_TROUBLE: Final = 500
+_WEBHOOK_SAYS: Final = re.compile(r'^admission webhook "[^"]*" denied the request: ')
+
+
+class PlaneError(RuntimeError):
+    """The control plane did not come up, or did not do what it must; the message says what."""
+
+
+class PlaneCluster:
+    """A real cluster, once `load` has filled it.
+
+    Args:
+        plane: running, and empty.
+        admin: its administrator.
+        binaries: with helm.
+        stack: ends what `load` starts.
+    """
+
+    def __init__(
+        self, plane: ControlPlane, admin: AdminClient, binaries: Binaries, stack: contextlib.AsyncExitStack
+    ) -> None:
+        self.devices: list[Raw] = []
+        self.pods: list[Raw] = []
+        self.node_names: list[str] = []
+        self._plane = plane
+        self._admin = admin
+        self._binaries = binaries
+        self._stack = stack
+
+    async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
+        """Create Nodes, Device objects and Pods, then install the chart and start webhook and schedulers.
+
+        The Pods come first, for afterwards nobody may create one that says what it holds.
+        """
+        url = f"https://{_HOST}:{free_port(_HOST)}"
+        rendered = await asyncio.to_thread(chart.render, self._binaries, {"webhook": {"externalURL": url}})
+        types = [item for item in rendered if item["kind"] == "CustomResourceDefinition"]
+        await chart.install(self._plane, types)
+        there = [result for obj in objects if (result := await self._put(obj)) is not None]
+        await chart.install(self._plane, rendered)
+        await self._start(rendered, url)
+        return there
+
+    async def _put(self, obj: Mapping[str, Any]) -> Result | None:
+        if obj["kind"] == "Pod":
+            created = await self._create(obj)
+            self.pods = await self._admin.items("/api/v1/pods")
+            return Result(created, State.STANDING, given=obj)
+        if obj["kind"] == "Device":
+            self.devices.append(await self._admin.apply(dict(obj)))
+            return None
+        name, status = obj["metadata"]["name"], obj.get("status") or {}
+        has = status.get("allocatable") or status.get("capacity") or {}
+        await self._plane.add_node(name, has, labels=obj["metadata"].get("labels"))
+        await self._admin.patch(f"/api/v1/nodes/{name}", {"spec": obj.get("spec") or {}})
+        self.node_names.append(name)
+        return None
+
+    async def _start(self, rendered: list[Raw], url: str) -> None:
+        plane = self._plane
+        replicas = Replicas(
+            chart.settings_text(rendered),
+            kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
+            workdir=plane.workdir / "webhook",
+            listen=(_HOST, int(url.rpartition(":")[2])),
+            count=1,
+        )
+        await self._stack.enter_async_context(replicas)
+        secret = await self._admin.get(f"/api/v1/namespaces/{chart.NAMESPACE}/secrets/koordgate-tls")
+        authority = plane.workdir / "koordgate-ca.crt"
+        await asyncio.to_thread(authority.write_bytes, base64.b64decode(secret["data"]["ca.crt"]))
+        config = _scheduler_config(rendered, authority)
+        kubeconfig = await plane.service_account_kubeconfig(chart.NAMESPACE, KOORD_SCHEDULER)
+        await plane.start_scheduler(KOORD_SCHEDULER, config, kubeconfig)
+        await plane.start_scheduler("default-scheduler")
+        await self._admin.apply(_all_rights(FOREIGNER))
+        await until(self._gated, "the API server reaches the webhook")
+
+    async def _gated(self) -> bool:
+        """Whether a Pod that asks for a device passes admission; shortly after a start the CA is not yet known."""
+        resources = {"limits": {NVIDIA_GPU: "1"}}
+        spec = {"containers": [{"name": "main", "image": "none", "resources": resources}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "demo-probe"}, "spec": spec}
+        try:
+            made = await self._admin.create("/api/v1/namespaces/default/pods", pod, dryRun="All")
+        except ApiError as error:
+            if error.status < _OUR_TROUBLE:
+                raise
+            return False
+        return bool(made["spec"]["schedulerName"] == KOORD_SCHEDULER)
+
+    async def submit(self, pod: Mapping[str, Any]) -> Result:
+        """Create a Pod, and wait until it is bound or a scheduler says that it cannot be."""
+        try:
+            created = await self._create(pod)
+        except ApiError as error:
+            return Result(dict(pod), State.DENIED, (_WEBHOOK_SAYS.sub("", error.message),), given=pod)
+        path = _path(created)
+
+        async def settled() -> Raw | None:
+            now = await self._admin.get(path)
+            return now if now["spec"].get("nodeName") or _unschedulable(now) else None
+
+        try:
+            now = await until(settled, f"{path} is bound or reported as unschedulable") or created
+        except NotInTimeError as error:
+            return Result(created, State.UNSCHEDULABLE, (str(error),), given=pod)
+        self.pods = await self._admin.items("/api/v1/pods")
+        if now["spec"].get("nodeName"):
+            return Result(now, State.BOUND, given=pod)
+        return Result(now, State.UNSCHEDULABLE, (_unschedulable(now),), given=pod)
+
+    async def _create(self, pod: Mapping[str, Any]) -> Raw:
+        namespace = pod["metadata"].get("namespace") or "default"
+        await self._plane.ensure_namespace(namespace)
+        return await self._admin.create(f"/api/v1/namespaces/{namespace}/pods", dict(pod))
+
+    async def bind(self, namespace: str, name: str, node: str, username: str | None = None) -> Result:
+        """Bind a Pod as this user; as the administrator if none is given."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        pod = await self._admin.get(path)
+        async with self._plane.admin(self._plane.tokens[username] if username else None) as client:
+            try:
+                await client.create(f"{path}/binding", apiserver.binding(pod, node))
+            except ApiError as error:
+                return Result(pod, State.BIND_REFUSED, (_WEBHOOK_SAYS.sub("", error.message),))
+        return Result(await self._admin.get(path), State.BOUND)
+
+    async def delete(self, namespace: str, name: str) -> None:
+        """Delete a Pod at once."""
+        await self._admin.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds="0")
+        self.pods = await self._admin.items("/api/v1/pods")
+
+
+@contextlib.asynccontextmanager
+async def real_cluster() -> AsyncIterator[PlaneCluster]:
+    """Start a control plane, and end it with all that ran on it.
+
+    Raises:
+        PlaneError: something did not start, or did not answer.
+    """
+    try:
+        binaries = await asyncio.to_thread(find_or_build, _PROGRAMS)
+        async with contextlib.AsyncExitStack() as stack:
+            plane = await stack.enter_async_context(ControlPlane(binaries, users={FOREIGNER: ()}))
+            admin = await stack.enter_async_context(plane.admin())
+            yield PlaneCluster(plane, admin, binaries, stack)
+    except (BuildError, ChartError, StartError, NotInTimeError, ApiError, aiohttp.ClientError) as error:
+        raise PlaneError(str(error)) from error
+
+
+def _scheduler_config(rendered: list[Raw], authority: Path) -> str:
+    """The scheduler's configuration as the chart has it, with the CA where it lies here."""
+    text = chart.find(rendered, "ConfigMap", KOORD_SCHEDULER)["data"][chart.CONFIG_KEY]
+    config = yaml.safe_load(text)
+    for extender in config["extenders"]:
+        extender["tlsConfig"]["caFile"] = str(authority)
+    return yaml.safe_dump(config)
+
+
+def _all_rights(username: str) -> Raw:
+    """So that it is the guard that stops them, and not the lack of a right."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"demo-{username}"},
+        "roleRef": role,
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": username}],
+    }
+
+
+def _path(pod: Mapping[str, Any]) -> str:
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+
+
+def _unschedulable(pod: Mapping[str, Any]) -> str:
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return condition.get("message") or condition.get("reason") or "unschedulable"
+    return ""

@@ -1,0 +1,133 @@
+"""`koordgate simulate`: Kubernetes objects from files through admission, scheduling and binding, offline."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from koordgate import settings
+from koordgate.cli import Command
+from koordgate.settings import Settings, SettingsError
+from webhook.offline import report, words
+from webhook.offline.account import Account
+from webhook.offline.cluster import OfflineCluster, Result, State, stands
+from webhook.offline.objects import InputError, Objects, read
+
+_UNUSABLE: Final = 2
+
+
+async def simulate(objects: Objects, cluster: OfflineCluster) -> list[Result]:
+    """Put the objects into a cluster: Pods that are there already hold what they say, the others go through all of it.
+
+    Returns:
+        How each Pod fared, in the order of the input.
+
+    Raises:
+        InputError: an object cannot be used.
+    """
+    there = [pod for pod in objects.pods if stands(pod)]
+    loaded = iter(await cluster.load([*objects.cluster, *there]))
+    return [next(loaded) if stands(pod) else await cluster.submit(pod) for pod in objects.pods]
+
+
+def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Settings) -> OfflineCluster:
+    cluster = OfflineCluster.in_process(configured, arguments.seed)
+    names = sorted(node["metadata"]["name"] for node in objects.nodes)
+    if arguments.node is not None and arguments.node not in names:
+        there = ", ".join(names) or "none"
+        raise InputError(f"--node {arguments.node}: no such Node in the input; there are {there}")
+    cluster.only = arguments.node
+    nodes = set(names)
+    objects.notes.extend(
+        f"Device {device['metadata']['name']}: there is no Node of this name, so nothing lands there"
+        for device in objects.devices
+        if device["metadata"]["name"] not in nodes
+    )
+    return cluster
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.ERROR)  # what the webhook would log of the input is told below, in words
+    try:
+        configured = Settings() if arguments.config is None else settings.load(arguments.config)
+        objects = read(arguments.files)
+        cluster = _cluster(arguments, objects, configured)
+        results = asyncio.run(simulate(objects, cluster))
+    except (InputError, SettingsError) as error:
+        sys.stderr.write(f"koordgate simulate: {error}\n")
+        return _UNUSABLE
+    account = Account(cluster.devices, cluster.pods)
+    remarks = () if arguments.output == "table" else _remarks(results)  # the table has them
+    for note in (*objects.notes, *cluster.notes, *account.overgiven(), *remarks):
+        sys.stderr.write(f"koordgate simulate: {note}\n")
+    try:
+        _print(arguments.output, results, account)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return report.unread()
+    return 0
+
+
+def _remarks(results: Iterable[Result]) -> Iterator[str]:
+    """What the objects themselves do not tell."""
+    for result in results:
+        trouble = words.trouble(result.pod) if result.state is State.STANDING else ""
+        remarks = [trouble] if trouble else [f"warning: {warning}" for warning in result.warnings]
+        yield from (f"Pod {words.name_of(result.pod)}: {remark}" for remark in remarks)
+
+
+def _print(output: str, results: list[Result], account: Account) -> None:
+    if output == "json":
+        report.write_json(results)
+    elif output == "yaml":
+        report.write_yaml(results)
+    else:
+        report.show_pods(results, account)
+        report.show(report.cards_table(account), "", report.summary(results, account))
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        *("-f", "--filename"),
+        dest="files",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="YAML or JSON file, folder of such files, or - for standard input; may be given more than once",
+    )
+    parser.add_argument(
+        *("-o", "--output"),
+        choices=("table", "yaml", "json"),
+        default="table",
+        help="table (the default), or the Pods as a List as they would stand in the cluster",
+    )
+    parser.add_argument("--node", metavar="NAME", help="take only this node: would it fit here, and why not")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="choose among nodes of equal score at random, as kube-scheduler does; the same N gives the same choice "
+        "(default: the first by name)",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings of the webhook (default: all defaults)")
+
+
+COMMAND: Final = Command(
+    description="Show what koordgate would do, without a cluster: the Pods in the files go, in their order, through\n"
+    "the webhook's own admission, scheduling and binding, onto the Nodes and Device objects in the files.\n\n"
+    "A Pod with spec.nodeName is there already, and holds what its annotations say; a finished one holds\n"
+    "nothing. kube-scheduler is stood in for: taints, node selection and sums of resources count; Pod affinity,\n"
+    "topology spread, volumes, host ports, priorities and preemption do not.\n"
+    "The exit status is 0 whatever becomes of the Pods, and 2 where the input cannot be used.",
+    examples="examples:\n"
+    "  koordgate simulate -f examples/cluster.yaml -f examples/workload.yaml\n"
+    "  koordgate simulate -f cluster.yaml -f my-pod.yaml --node gpu-node-1\n"
+    "  kubectl get nodes,devices,pods -A -o json | koordgate simulate -f - -f my-pod.yaml\n"
+    "  koordgate simulate -f cluster.yaml workload.yaml -o json | jq '.items[] | {(.metadata.name): .spec.nodeName}'",
+    arguments=_arguments,
+    run=_run,
+)
