@@ -27,10 +27,12 @@ class Scheduler(_Section, frozen=True):
     Attributes:
         name: what `spec.schedulerName` is rewritten to.
         username: the exact user that its Bindings come from.
+        most_nodes: how many of the nodes that fit the extender names at most, the best first.
     """
 
     name: str = KOORD_SCHEDULER
     username: str = f"system:serviceaccount:{_NAMESPACE}:{KOORD_SCHEDULER}"
+    most_nodes: Annotated[int, Meta(ge=1)] = 32
 
 
 class Identity(_Section, frozen=True):

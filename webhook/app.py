@@ -120,10 +120,14 @@ class Edge:
     async def _body(self, http: web.Request, deadline: float) -> bytes:
         """Read a body within the deadline; larger than the limit is a 413 of aiohttp's own."""
         try:
+            if http.content.is_eof():
+                return await http.read()  # all of it came with the headers: nothing to wait for
             async with asyncio.timeout(deadline):
                 return await http.read()
         except TimeoutError:
             raise web.HTTPRequestTimeout(text=f"the body did not arrive in {deadline:.1f} s") from None
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(text=f"the body cannot be read: {error}") from None
 
     def _bug(self, path: str, uid: str) -> None:
         self._metrics.bugs.labels(path).inc()

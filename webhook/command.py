@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import ssl
@@ -30,7 +31,7 @@ from webhook.livepods import KubeLivePods
 from webhook.register import Registration
 
 _LOG: Final = logging.getLogger(__name__)
-_CONNECTIONS: Final = 96  # to the API server; binds to different nodes are written side by side
+_CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side
 _WATCH_PATIENCE_S: Final = 60.0  # how long a watch may fail before the replica is not ready
 _IN_FLIGHT_S: Final = 30.0  # how long the end waits for what is being answered
 
@@ -124,6 +125,9 @@ class Replica:
         """Reconcile once everything is listed, again soon if that fails, and then on a timer."""
         for _, reflector in self._reflectors:
             await reflector.synced.wait()
+        # What the first lists brought stays for long: the collector need not walk through it again and again.
+        gc.collect()
+        gc.freeze()
         every = self._settings.ledger.reconcile_seconds
         while not self._reconciled:
             try:

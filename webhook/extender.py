@@ -5,6 +5,7 @@ The wire is kube-scheduler's (k8s.io/kube-scheduler/extender/v1): its keys are r
 """
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 from allocator.outcome import Refusal
@@ -25,10 +26,13 @@ class Extender:
 
     Args:
         cluster: what is known.
+        most_nodes: fitting nodes that `filter` names at most, the best by our score: it spares kube-scheduler, which
+            waits, its own scoring of hundreds of nodes.
     """
 
-    def __init__(self, cluster: ClusterView) -> None:
+    def __init__(self, cluster: ClusterView, most_nodes: int) -> None:
         self._cluster = cluster
+        self._most_nodes = most_nodes
 
     def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Tell which nodes can hold the Pod, and why the others cannot.
@@ -36,22 +40,31 @@ class Extender:
         Raises:
             BadExtenderArgsError: it is no ExtenderArgs.
         """
-        pod, names, whole_nodes = _read(args)
-        if pod is None:
+        pod, names, whole_nodes = self._read(args)
+        if pod is None or not pod.asks:
             return _fitting(names, whole_nodes, {}, {})
         if problem := pod.problem or pod.annotation_problem:  # as the bind
             return _fitting([], whole_nodes, {}, dict.fromkeys(names, problem))
-        number = self._cluster.number(pod.request)
-        fitting, failed, never = [], {}, {}
+        request, uid, verdict = pod.request, pod.uid, self._cluster.verdict
+        number = self._cluster.number(request)
+        fitting: list[tuple[int, str]] = []
+        failed, never = {}, {}
         for name in names:
-            outcome = self._cluster.verdict(name, pod.request, number, pod.uid).outcome
+            judged = verdict(name, request, number, uid)
+            outcome = judged.outcome
             if not isinstance(outcome, Refusal):
-                fitting.append(name)
+                fitting.append((-judged.score, name))
             elif outcome.permanent:
                 never[name] = outcome.message
             else:
                 failed[name] = outcome.message
-        return _fitting(fitting, whole_nodes, failed, never)
+        return _fitting(self._best(fitting), whole_nodes, failed, never)
+
+    def _best(self, fitting: list[tuple[int, str]]) -> list[str]:
+        """Keep the best few, the first in kube-scheduler's own (rotating) order among equals."""
+        if len(fitting) > self._most_nodes:
+            fitting.sort(key=itemgetter(0))
+        return [name for _, name in fitting[: self._most_nodes]]
 
     def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Score the nodes from 0 to 10.
@@ -59,7 +72,7 @@ class Extender:
         Raises:
             BadExtenderArgsError: it is no ExtenderArgs.
         """
-        pod, names, _ = _read(args)
+        pod, names, _ = self._read(args)
         request = pod.request if pod is not None else PodRequest(())
         if not request or pod is None:
             return [{"Host": name, "Score": 0} for name in names]
@@ -68,23 +81,31 @@ class Extender:
         uid = pod.uid
         return [{"Host": name, "Score": verdict(name, request, number, uid).score // _SCORE_STEP} for name in names]
 
+    def _read(self, args: Mapping[str, Any]) -> tuple[PodInfo | None, list[str], Mapping[str, Any] | None]:
+        """Read the Pod, the candidates' names, and their Node list if whole Nodes were sent (not nodeCacheCapable)."""
+        if not isinstance(args, dict):
+            raise BadExtenderArgsError("the body is no ExtenderArgs object")
+        lower = {key.lower(): value for key, value in args.items()}
+        pod, names, nodes = lower.get("pod"), lower.get("nodenames"), lower.get("nodes")
+        if not isinstance(pod, dict) or not isinstance(pod.get("metadata"), dict):
+            raise BadExtenderArgsError("ExtenderArgs without a Pod")
+        if names is None and isinstance(nodes, dict):
+            names = _names(nodes)
+        elif isinstance(names, list):
+            nodes = None
+        else:
+            raise BadExtenderArgsError("ExtenderArgs without NodeNames or Nodes")
+        uid = pod["metadata"].setdefault("uid", "")
+        if not isinstance(uid, str) or not all(isinstance(name, str) for name in names):
+            raise BadExtenderArgsError("ExtenderArgs with a uid or a node's name that is no text")
+        return self._cluster.pod_by_uid(uid) or read_pod_info(pod), names, nodes
 
-def _read(args: Mapping[str, Any]) -> tuple[PodInfo | None, list[str], Mapping[str, Any] | None]:
-    """Read the Pod, the candidates' names, and their Node list if whole Nodes were sent (not nodeCacheCapable)."""
-    if not isinstance(args, dict):
-        raise BadExtenderArgsError("the body is no ExtenderArgs object")
-    lower = {key.lower(): value for key, value in args.items()}
-    pod, names, nodes = lower.get("pod"), lower.get("nodenames"), lower.get("nodes")
-    if not isinstance(pod, dict) or not isinstance(pod.get("metadata"), dict):
-        raise BadExtenderArgsError("ExtenderArgs without a Pod")
-    pod["metadata"].setdefault("uid", "")
-    if names is None and isinstance(nodes, dict):
-        names = [item["metadata"]["name"] for item in nodes.get("items") or ()]
-    elif isinstance(names, list):
-        nodes = None
-    else:
-        raise BadExtenderArgsError("ExtenderArgs without NodeNames or Nodes")
-    return read_pod_info(pod), names, nodes
+
+def _names(nodes: Mapping[str, Any]) -> list[Any]:
+    try:
+        return [item["metadata"]["name"] for item in nodes.get("items") or ()]
+    except (KeyError, TypeError) as error:
+        raise BadExtenderArgsError("ExtenderArgs with Nodes that have no name") from error
 
 
 def _fitting(

@@ -6,7 +6,7 @@ from typing import Any
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import RecordError
 from koordgate.ledger.ledger import Ledger
-from koordgate.ledger.store import read_record
+from koordgate.ledger.store import read_record, revision_of
 from webhook.cluster import ClusterView, NodeFacts
 from webhook.podinfo import PodInfo, read_pod_info
 
@@ -115,9 +115,9 @@ class PodFeed(_Listing):
 
     def there(self, obj: Raw) -> None:
         """Take in a Pod."""
-        pod = read_pod_info(obj)
         namespace, name = _key(obj)
         known = self._cluster.pod(namespace, name)
+        pod = read_pod_info(obj, known)
         if known is not None and known.uid != obj["metadata"]["uid"]:
             self._ended(known)  # deleted and made again while nobody watched
         if pod is None:
@@ -150,6 +150,9 @@ class AllocationFeed(_Listing):
     def there(self, obj: Raw) -> None:
         """Take in a NodeAllocation."""
         name = obj["metadata"]["name"]
+        if self._ledger.knows(name, revision_of(obj)):
+            self._complain(name, ())
+            return  # our own write, or read, come back
         try:
             self._ledger.observe(read_record(obj))
         except RecordError as error:

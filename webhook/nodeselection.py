@@ -5,6 +5,7 @@ from typing import Any, Final
 
 _LONGEST_INT: Final = 20  # an int64 in decimal; Python refuses to read very long ones
 
+
 def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
     """Tell whether a Pod's own selection allows a node; taints and resources are not looked at."""
     for key, value in (spec.get("nodeSelector") or {}).items():

@@ -70,14 +70,22 @@ class PodInfo:
         return self.asks and (self.canonical or self.scheduler_name == scheduler_name)
 
 
-def read_pod_info(obj: Mapping[str, Any]) -> PodInfo | None:
-    """Read a Pod; None where it neither asks for devices nor says that it holds some."""
+def read_pod_info(obj: Mapping[str, Any], known: PodInfo | None = None) -> PodInfo | None:
+    """Read a Pod; None where it neither asks for devices nor says that it holds some.
+
+    Args:
+        obj: the Pod.
+        known: what was known of it; what a Pod of one UID asks for never changes and need not be read again.
+    """
     metadata = obj["metadata"]
     spec = obj.get("spec") or {}
     annotations = metadata.get("annotations") or {}
-    if not names_devices(spec) and DEVICE_ALLOCATED not in annotations:
+    if known is not None and known.uid == metadata["uid"]:
+        asked = (known.canonical, known.request, known.problem)
+    elif names_devices(spec) or DEVICE_ALLOCATED in annotations:
+        asked = _read_asks(obj)
+    else:
         return None
-    reading = read(obj)
     try:
         shares, annotation_problem = read_annotations(annotations), ""
     except AnnotationError as error:
@@ -90,14 +98,21 @@ def read_pod_info(obj: Mapping[str, Any]) -> PodInfo | None:
         finished=(obj.get("status") or {}).get("phase") in _FINISHED,
         terminating=metadata.get("deletionTimestamp") is not None,
         scheduler_name=spec.get("schedulerName") or "",
-        canonical=any(
-            DEVICE_RESOURCES[n][0] != NVIDIA_GPU for c in reading.containers for names in c.names for n in names
-        ),
-        request=PodRequest(()) if reading.problems else reading.request,
-        problem="; ".join(str(problem) for problem in reading.problems),
+        canonical=asked[0],
+        request=asked[1],
+        problem=asked[2],
         shares=shares,
         annotation_problem=annotation_problem,
     )
+
+
+def _read_asks(obj: Mapping[str, Any]) -> tuple[bool, PodRequest, str]:
+    """Read what a Pod asks for: whether in core and memory, the request, and why it cannot be read."""
+    reading = read(obj)
+    named = {name for container in reading.containers for names in container.names for name in names}
+    canonical = any(DEVICE_RESOURCES[name][0] != NVIDIA_GPU for name in named)
+    request = PodRequest(()) if reading.problems else reading.request
+    return canonical, request, "; ".join(str(problem) for problem in reading.problems)
 
 
 def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Holding | None:

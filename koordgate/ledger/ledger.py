@@ -73,11 +73,16 @@ class Ledger:
         """The nodes on which a Pod holds something, as last seen here."""
         return sorted(self._nodes_of.get(uid, ()))
 
+    def knows(self, node: str, revision: int) -> bool:
+        """Whether a node's record was seen here at this revision or a later one."""
+        known = self._records.get(node)
+        return known is not None and revision <= known.revision
+
     def observe(self, record: Record) -> None:
         """Take in a record that was read or watched; an older one than ours is ignored."""
-        known = self._records.get(record.node)
-        if known is not None and record.revision <= known.revision:
+        if self.knows(record.node, record.revision):
             return
+        known = self._records.get(record.node)
         for uid in known.holdings.keys() - record.holdings.keys() if known else ():
             self._leave(uid, record.node)
         for uid in record.holdings:

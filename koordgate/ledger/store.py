@@ -118,7 +118,7 @@ class KubeStore:
             if record.revision == ABSENT:
                 raise  # not the object is missing but its type: the CRD is not installed
             raise LostRaceError(record.node) from error
-        return Record(record.node, _revision(written), dict(holdings))
+        return Record(record.node, revision_of(written), dict(holdings))
 
 
 def read_record(obj: Mapping[str, Any]) -> Record:
@@ -127,8 +127,9 @@ def read_record(obj: Mapping[str, Any]) -> Record:
     Raises:
         RecordError: it is not of the format.
     """
-    return Record(str(obj["metadata"]["name"]), _revision(obj), read_spec(obj))
+    return Record(str(obj["metadata"]["name"]), revision_of(obj), read_spec(obj))
 
 
-def _revision(obj: Mapping[str, Any]) -> int:
-    return int(obj["metadata"]["resourceVersion"])  # ordered integers: Kubernetes' API conventions since 1.35
+def revision_of(obj: Mapping[str, Any]) -> int:
+    """Read an object's resourceVersion: an ordered integer, by Kubernetes' API conventions since 1.35."""
+    return int(obj["metadata"]["resourceVersion"])

@@ -14,9 +14,7 @@ NAME = "koord-scheduler"
 _SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/koordgate-tls"
 
 
-async def start_koord_scheduler(
-    plane: ControlPlane, objects: Iterable[JsonObject], address: tuple[str, int]
-) -> None:
+async def start_koord_scheduler(plane: ControlPlane, objects: Iterable[JsonObject], address: tuple[str, int]) -> None:
     """Start kube-scheduler as the chart's Deployment would.
 
     Three things differ, as there is no cluster DNS and no mounted Secret: the extender is reached by address (its

@@ -1,6 +1,7 @@
 """OfflineCluster: load, submit, bind, delete, in this process and over HTTPS alike."""
 
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -71,6 +72,35 @@ async def test_the_ledger_holds_what_the_annotations_say() -> None:
     for one in cluster.pods:
         told = [(share.id, share.amounts) for share in account.shares(one)]
         assert [(share.id, share.amounts) for share in recorded[one["metadata"]["uid"]].shares] == told
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_comes_and_goes_no_card_is_given_twice(seed: int) -> None:
+    """Counted after each step from the annotations alone; the ledger must say the same in the end."""
+    dice = random.Random(seed)
+    cluster = OfflineCluster.in_process(seed=seed)
+    await cluster.load([*machine("node-1", cards=3), *machine("node-2", cards=2), held("old", "node-2", (0, 35))])
+    forms: list[Callable[[int], dict[str, str]]] = [
+        lambda n: {"kubernetes.io/gpu": str(n if n <= 100 else n // 100 * 100)},
+        lambda n: {"kubernetes.io/gpu-memory": f"{n}Gi"},
+        lambda n: {
+            "kubernetes.io/gpu-core": str(min(n, 100)),
+            "kubernetes.io/gpu-memory-ratio": str(101 - min(n, 100)),
+        },
+        lambda n: {"koordinator.sh/gpu-core": str(2 * (n % 51) or 2), "koordinator.sh/gpu-memory": "7Gi"},
+    ]
+    states = set()
+    for number in range(60):
+        bound = [one for one in cluster.pods if one["spec"].get("nodeName")]
+        if bound and dice.random() < 0.35:
+            gone = dice.choice(bound)["metadata"]
+            await cluster.delete(gone["namespace"], gone["name"])
+        pod_asks = dice.choice(forms)(dice.randint(1, 220))
+        states.add((await cluster.submit(asking(f"pod-{number}", pod_asks))).state)
+        assert Account(cluster.devices, cluster.pods).overgiven() == []
+    assert {State.BOUND, State.UNSCHEDULABLE} <= states
+    holders = {one["metadata"]["uid"] for one in cluster.pods if one["spec"].get("nodeName")}
+    assert {uid for record in cluster.parts.ledger.records() for uid in record.holdings} == holders
 
 
 async def test_a_name_that_is_taken_is_refused() -> None:

@@ -13,6 +13,7 @@ from koordgate import data
 from koordgate.cli import main
 from koordgate.data import MissingDataError, data_folder
 from koordgate.localplane.binaries import BuildError, find_or_build
+from webhook.offline import controlplane
 from webhook.offline.cluster import OfflineCluster
 
 
@@ -54,6 +55,17 @@ def test_the_demo_takes_other_files(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_files_that_cannot_be_used_end_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--workload", str(tmp_path / "none")]) == 2
     assert "koordgate demo: " in capsys.readouterr().err
+
+
+def test_a_control_plane_that_cannot_be_had_ends_it_with_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(_names: object) -> None:
+        raise BuildError("there is no Go here")
+
+    monkeypatch.setattr(controlplane, "find_or_build", none)
+    assert main(["demo", "--control-plane"]) == 1
+    assert capsys.readouterr().err == "koordgate demo: there is no Go here\n"
 
 
 def test_examples_are_found_in_a_checkout_and_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

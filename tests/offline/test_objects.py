@@ -30,7 +30,7 @@ UNUSABLE = {
         "Node a: status.allocatable[cpu]: 'many' is not a Kubernetes quantity",
     ),
     "an amount of a Pod that runs": (
-        "kind: Pod\nmetadata: {name: a}\nspec:\n nodeName: b\n containers: [{name: c, resources: {requests: {cpu: x}}}]",
+        "{kind: Pod, metadata: {name: a}, spec: {nodeName: b, containers: [{name: c, resources: {limits: {cpu: x}}}]}}",
         "spec.containers[0].resources.requests[cpu]: 'x' is not a Kubernetes quantity",
     ),
 }

@@ -130,6 +130,12 @@ def test_what_the_pod_itself_holds_from_an_earlier_try_counts_as_free(three: Wor
         {"Pod": gpu_pod("p")},
         {"Pod": gpu_pod("p"), "NodeNames": "n1"},
         {"Pod": gpu_pod("p"), "NodeNames": None, "Nodes": None},
+        {"Pod": gpu_pod("p"), "NodeNames": ["n1", 5]},
+        {"Pod": plain_pod("p"), "NodeNames": [["n1"]]},
+        {"Pod": gpu_pod("p", uid=["uid"]), "NodeNames": ["n1"]},
+        {"Pod": gpu_pod("p"), "Nodes": {"items": [{}]}},
+        {"Pod": gpu_pod("p"), "Nodes": {"items": [None]}},
+        {"Pod": gpu_pod("p"), "Nodes": {"items": 5}},
     ],
 )
 def test_what_is_no_extender_args_is_said_to_be_none(three: World, wrong: Any) -> None:

@@ -1,0 +1,134 @@
+"""Settings: an empty file is right, and what is wrong is told by file, key and what would be right."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from koordgate import settings
+from koordgate.settings import CertificateFiles, Settings, SettingsError, load, parse
+
+SECTIONS = [
+    value
+    for _, value in inspect.getmembers(settings, inspect.isclass)
+    if issubclass(value, msgspec.Struct) and value.__module__ == settings.__name__ and value.__struct_fields__
+]
+
+
+def leaves(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {key: leaf for name, each in value.items() for key, leaf in leaves(each, f"{path}{name}.").items()}
+    return {path.removesuffix("."): value}
+
+
+# --- defaults
+
+
+@pytest.mark.parametrize("text", ["", "{}", "# nothing\n", "---\n", "null"])
+def test_an_empty_file_is_all_defaults(text: str) -> None:
+    assert parse(text) == Settings()
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_every_field_has_a_default_and_says_what_it_is(section: type[msgspec.Struct]) -> None:
+    if section is CertificateFiles:  # is absent, or whole
+        return
+    documented = section.__doc__ or ""
+    for field in msgspec.structs.fields(section):
+        assert not field.required, field.name
+        is_section = isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
+        assert is_section or f"{field.name}: " in documented, field.name
+
+
+def test_the_defaults_fit_together() -> None:
+    made = Settings()
+    assert made.scheduler.name == "koord-scheduler"
+    for username in (made.scheduler.username, made.identity.username):
+        assert username.startswith(f"system:serviceaccount:{made.identity.namespace}:")
+    assert made.scheduler.username != made.identity.username
+    assert made.ledger.grace_seconds > 2 * 34  # no API request lives longer, and a bind may renew half-way
+    assert made.serve.deadline_seconds < 5  # the webhooks' timeout
+    assert made.serve.body_limit_bytes > 2 * 3 * 2**20  # an update carries two objects of 3 MB at most
+    assert made.certificate.authority_days > made.certificate.certificate_days
+
+
+def test_every_default_written_out_is_the_same_settings() -> None:
+    written = msgspec.to_builtins(Settings())
+    assert parse(yaml.safe_dump(written)) == Settings()
+    assert all(key[0].islower() and "_" not in key for path in leaves(written) for key in path.split("."))
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        parse("").serve.port = 1  # type: ignore[misc] # that is the point
+
+
+# --- what is said is taken
+
+
+def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "domain: koordinator.sh\n"
+        "stateMemory: false\n"
+        "serve: {port: 8443, shutdownDelaySeconds: 0}\n"
+        "certificate:\n  dnsNames: [a.example, b.example]\n  files: {certificate: c, key: k, authority: a}\n",
+        encoding="utf-8",
+    )
+    made = load(file)
+    assert (made.domain, made.state_memory) == ("koordinator.sh", False)
+    assert (made.serve.port, made.serve.shutdown_delay_seconds) == (8443, 0)
+    assert made.serve.host == Settings().serve.host
+    assert made.certificate.dns_names == ("a.example", "b.example")
+    assert made.certificate.files == CertificateFiles(certificate="c", key="k", authority="a")
+
+
+# --- what is wrong is told
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("serve: {prot: 1}", ["prot", "$.serve"]),
+        ("serve: {body_limit_bytes: 4096}", ["body_limit_bytes", "$.serve"]),  # keys are camelCase
+        ("unknown: 1", ["unknown"]),
+        ("serve: {port: 70000}", ["$.serve.port", "65535"]),
+        ("serve: {port: '9443'}", ["$.serve.port", "int"]),
+        ("serve: {bodyLimitBytes: 10}", ["$.serve.bodyLimitBytes", "1024"]),
+        ("serve: {deadlineSeconds: 0}", ["$.serve.deadlineSeconds", "> 0"]),
+        ("serve: {deadlineSeconds: soon}", ["$.serve.deadlineSeconds"]),
+        ("serve: {shutdownDelaySeconds: -1}", ["$.serve.shutdownDelaySeconds"]),
+        ("ledger: {graceSeconds: -5}", ["$.ledger.graceSeconds"]),
+        ("ledger: {reconcileSeconds: 0}", ["$.ledger.reconcileSeconds"]),
+        ("domain: example.org", ["$.domain", "example.org"]),
+        ("logLevel: loud", ["$.logLevel", "loud"]),
+        ("stateMemory: 'no'", ["$.stateMemory", "bool"]),
+        ("certificate: {dnsNames: a.example}", ["$.certificate.dnsNames"]),
+        ("certificate: {dnsNames: [1]}", ["$.certificate.dnsNames[0]"]),
+        ("certificate: {files: {key: k}}", ["$.certificate.files", "certificate"]),
+        ("scheduler: koord-scheduler", ["$.scheduler", "object"]),
+        ("scheduler: null", ["$.scheduler"]),
+        ("[]", ["object"]),
+        ("text", ["object"]),
+        ("a: [", ["not YAML"]),
+        ("\x00", ["not YAML"]),
+        ("!!python/object/apply:os.system ['true']", ["not YAML"]),
+    ],
+)
+def test_a_wrong_key_is_named_with_its_file(tmp_path: Path, text: str, told: list[str]) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError) as caught:
+        load(file)
+    for word in [str(file), *told]:
+        assert word in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"absent\.yaml: cannot be read .*--config"):
+        load(tmp_path / "absent.yaml")
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load(tmp_path)

@@ -1,0 +1,269 @@
+"""A whole replica against the fake API server, over TLS: how it becomes ready, serves, keeps up, and ends."""
+
+import asyncio
+import base64
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, TCPConnector
+from builders import gpu, holding, part
+from fake_kube import FakeKube, answer, hold
+from ledger.world import World, binding, binds, body, gpu_pod, koordinator_annotation
+
+from allocator.wire.nodeallocation import read_spec, write_spec
+from koordgate.kube.client import KubeClient
+from koordgate.kube.resource import MUTATING_WEBHOOKS, NODE_ALLOCATIONS, PODS, SECRETS, VALIDATING_WEBHOOKS
+from koordgate.settings import Certificate, Ledger, Serve, Settings
+from webhook.command import Replica
+
+Raw = dict[str, Any]
+WHOLE = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
+
+
+def free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        port: int = made.getsockname()[1]
+        return port
+
+
+def configured(**serve: Any) -> Settings:
+    return Settings(
+        serve=Serve(**{"host": "127.0.0.1", "port": free_port(), "shutdown_delay_seconds": 0.0, **serve}),
+        certificate=Certificate(ip_addresses=("127.0.0.1",)),
+        ledger=Ledger(reconcile_seconds=0.1),
+    )
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeKube]:
+    """A cluster in which the chart is installed: one node with one GPU."""
+    async with FakeKube() as server:
+        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+            webhooks = [{"name": "pods.koordgate.io", "clientConfig": {"service": {"name": "koordgate"}}}]
+            server.put(resource.path(), {"metadata": {"name": "koordgate"}, "webhooks": webhooks})
+        yield server
+
+
+@pytest.fixture
+async def cluster(fake: FakeKube, kube: KubeClient) -> World:
+    """To put objects into the cluster with; its own replica sees nothing."""
+    made = World(fake, kube)
+    made.add_node()
+    return made
+
+
+@dataclass
+class Running:
+    replica: Replica
+    settings: Settings
+    end: asyncio.Event
+    task: asyncio.Task[None]
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.settings.serve.port}"
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                if self.task.done():
+                    await self.task
+                await asyncio.sleep(0.005)
+
+    async def ready(self) -> None:
+        await self.until(lambda: not self.replica.unready())
+
+
+@asynccontextmanager
+async def running(kube: KubeClient, settings: Settings | None = None) -> AsyncIterator[Running]:
+    settings = settings or configured()
+    replica, end = Replica(settings, kube), asyncio.Event()
+    task = asyncio.create_task(replica.run(end))
+    try:
+        yield Running(replica, settings, end, task)
+    finally:
+        end.set()
+        try:
+            async with asyncio.timeout(20):
+                await task
+        finally:
+            task.cancel()
+
+
+@asynccontextmanager
+async def trusting(fake: FakeKube) -> AsyncIterator[ClientSession]:
+    """A client that knows what the API server knows: the CA in the webhook configuration."""
+    config = fake.get(MUTATING_WEBHOOKS.path("koordgate"))
+    authority = base64.b64decode(config["webhooks"][0]["clientConfig"]["caBundle"]).decode()
+    trust = ssl.create_default_context(cadata=authority)
+    async with ClientSession(connector=TCPConnector(ssl=trust)) as session:
+        yield session
+
+
+async def test_it_becomes_ready_step_by_step_and_says_what_is_missing(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    listing, publishing = hold(), answer(403)
+    fake.faults.add("list", "pods", listing)
+    fake.faults.always("patch", "validatingwebhookconfigurations", publishing)
+    cluster.add_pod(gpu_pod("p"))
+    async with running(kube) as one:
+        await listing.reached.wait()
+        await publishing.reached.wait()
+        published = "the CA is not published: validatingwebhookconfigurations/koordgate"
+        await one.until(lambda: len(one.replica.unready()) == 3 and one.replica.unready()[2].startswith(published))
+        told = one.replica.unready()
+        assert told[0] == "pods are not listed yet (under way)"
+        assert told[1] == "the ledger is not reconciled with live Pods yet"
+        assert listing.gate
+        listing.gate.set()
+        await one.until(lambda: len(one.replica.unready()) == 1)
+        fake.faults.always("patch", "validatingwebhookconfigurations", None)
+        await one.ready()
+
+
+async def test_before_it_runs_nothing_is_ready(kube: KubeClient) -> None:
+    told = " / ".join(Replica(configured(), kube).unready())
+    for what in ("nodes are", "devices are", "nodeallocations are", "pods are", "ledger", "certificate", "CA"):
+        assert what in told
+
+
+async def test_a_bind_is_served_over_tls_to_whoever_trusts_what_is_published(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    cluster.add_pod(gpu_pod("p"))
+    async with running(kube) as one:
+        await one.ready()
+        async with trusting(fake) as session:
+            async with session.get(one.url + "/readyz") as http:
+                assert http.status == 200
+            review = body(binds(binding("p", "n1")))
+            async with session.post(one.url + "/mutate-binding?timeout=5s", data=review) as http:
+                assert http.status == 200
+                response = (await http.json())["response"]
+                assert response["allowed"] is True
+                assert response["auditAnnotations"] == {"devices": "gpu:0:GPU-n1-0", "recorded": "yes"}
+    stored = fake.get(NODE_ALLOCATIONS.path("n1"))
+    assert [held.name for held in read_spec(stored).values()] == ["p"]
+    assert stored["metadata"]["ownerReferences"][0]["uid"] == "uid-n1"
+
+
+async def test_it_is_not_ready_before_the_ledger_is_in_step_with_live_pods(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    left = holding("gone", part(gpu(0, device_id="GPU-n1-0"), 50, "main"))
+    fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": write_spec([left])})
+    cluster.add_pod(gpu_pod("old", 100, nodeName="n1", annotations=koordinator_annotation((0, WHOLE, ""))))
+    failing = answer(500)
+    fake.faults.add("get", "pods", *[failing] * 8)  # the client's own attempts included
+    async with running(kube) as one:
+        await failing.reached.wait()
+        assert "the ledger is not reconciled with live Pods yet" in one.replica.unready()
+        await one.ready()
+        assert cluster.holders() == ["old"]
+
+
+async def test_what_a_pod_held_is_given_back_as_soon_as_it_is_deleted(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    cluster.add_pod(gpu_pod("first", 100))
+    cluster.add_pod(gpu_pod("waits", 100))
+    async with running(kube) as one:
+        await one.ready()
+        bindings = one.replica.parts.bindings
+        assert (await bindings.mutate(binds(binding("first", "n1")), 4)).allowed
+        assert not (await bindings.mutate(binds(binding("waits", "n1")), 4)).allowed
+        cluster.remove_pod("first")
+        await fake.until(lambda: cluster.holders() == [])
+        assert (await bindings.mutate(binds(binding("waits", "n1")), 4)).allowed
+
+
+async def test_two_replicas_serve_side_by_side_and_see_each_others_writes(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    for name in ("a", "b"):
+        cluster.add_pod(gpu_pod(name, 100))
+    async with running(kube) as one, running(kube) as two:
+        await one.ready()
+        await two.ready()
+        assert len(fake.objects(SECRETS.path())) == 1
+        assert one.replica.source.ca_bundle == two.replica.source.ca_bundle
+        assert (await one.replica.parts.bindings.mutate(binds(binding("a", "n1")), 4)).allowed
+        refused = await two.replica.parts.bindings.mutate(binds(binding("b", "n1")), 4)
+        assert refused.code == 409
+        await two.until(lambda: two.replica.parts.ledger.nodes_of("uid-a") == ["n1"])
+    cluster.audit()
+
+
+async def test_it_ends_gracefully(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
+    """Not ready from the signal on, serving through the delay, and done with what is in flight before it goes."""
+    async with running(kube, configured(shutdown_delay_seconds=0.2)) as one:
+        await one.ready()
+        async with trusting(fake) as session:
+            reading = hold()
+            fake.faults.add("get", "pods", reading)
+            cluster.add_pod(gpu_pod("p"))
+            asked = binds(binding("p", "n1", uid=""))  # without its uid, the Pod is read
+            in_flight = asyncio.create_task(session.post(one.url + "/mutate-binding", data=body(asked)))
+            await reading.reached.wait()
+            one.end.set()
+            await one.until(lambda: "shutting down" in one.replica.unready())
+            async with session.get(one.url + "/readyz") as http:
+                assert http.status == 503
+                assert "shutting down" in await http.text()
+            assert not one.task.done()
+            assert reading.gate
+            reading.gate.set()
+            http = await in_flight
+            assert (await http.json())["response"]["allowed"] is True
+        await one.task
+        with pytest.raises(OSError, match="Connect call failed"):
+            await asyncio.open_connection("127.0.0.1", one.settings.serve.port)
+
+
+async def test_it_ends_though_it_never_got_a_certificate(fake: FakeKube, kube: KubeClient) -> None:
+    failing = answer(500)
+    fake.faults.always("get", "secrets", failing)
+    async with running(kube) as one:
+        await failing.reached.wait()
+        assert one.replica.unready()
+        one.end.set()
+        await one.task
+
+
+async def test_it_serves_on_while_the_api_server_is_away_and_is_ready_through_a_short_absence(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    cluster.add_pod(gpu_pod("p"))
+    async with running(kube) as one:
+        await one.ready()
+        async with trusting(fake) as session:
+            await fake.stop()
+            async with session.post(
+                one.url + "/mutate-binding?timeout=1s", data=body(binds(binding("p", "n1")))
+            ) as http:
+                assert http.status >= 500
+            async with session.get(one.url + "/readyz") as http:
+                assert http.status == 200
+            await fake.start()
+            async with session.post(one.url + "/mutate-binding", data=body(binds(binding("p", "n1")))) as http:
+                assert (await http.json())["response"]["allowed"] is True
+
+
+async def test_a_spoilt_record_does_not_end_the_replica(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
+    fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
+    cluster.add_pod(gpu_pod("old", 100, nodeName="n1", annotations=koordinator_annotation((0, WHOLE, ""))))
+    async with running(kube) as one:
+        await one.ready()
+        fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": []}})
+        with suppress(TimeoutError):
+            await fake.until(lambda: cluster.holders() == ["old"], within=5)
+        assert cluster.holders() == ["old"]
+        assert not one.task.done()
+    assert len(fake.objects(PODS.path())) == 1
