@@ -27,12 +27,13 @@ class Scheduler(_Section, frozen=True):
     Attributes:
         name: what `spec.schedulerName` is rewritten to.
         username: the exact user that its Bindings come from.
-        most_nodes: how many of the nodes that fit the extender names at most, the best first.
+        most_nodes: how many of the equally best nodes the extender's filter names; 0 names all that fit, best or not,
+            and leaves the choice to the scheduler's own scoring (with the extender's prioritize among it, if called).
     """
 
     name: str = KOORD_SCHEDULER
     username: str = f"system:serviceaccount:{_NAMESPACE}:{KOORD_SCHEDULER}"
-    most_nodes: Annotated[int, Meta(ge=1)] = 32
+    most_nodes: Annotated[int, Meta(ge=0)] = 16
 
 
 class Identity(_Section, frozen=True):

@@ -76,7 +76,7 @@ def assemble(
             cluster.memory_in_reach if settings.state_memory else lambda _pod: (None, 0),
         ),
         bindings=BindingWebhooks(binders, cluster, ledger, live, clock),
-        extender=Extender(cluster, scheduler.most_nodes),
+        extender=Extender(cluster, scheduler.most_nodes or None),
         reconciler=Reconciler(
             scheduler_name=scheduler.name,
             grace=grace,

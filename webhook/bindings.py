@@ -1,11 +1,9 @@
 """`/mutate-binding` and `/validate-binding`: devices are chosen as the Pod is bound, and nobody else may bind it."""
 
-import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from allocator.holdings import Holding
 from allocator.names import is_allocation_annotation
@@ -19,8 +17,6 @@ from webhook.cluster import ClusterView
 from webhook.patch import Operation, add, set_annotations
 from webhook.podinfo import PodInfo
 from webhook.review import Request, Response, allowed, denied, errored, patched
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class LivePods(Protocol):
@@ -66,7 +62,6 @@ class BindingWebhooks:
         self._ledger = ledger
         self._live = live
         self._clock = clock
-        self._background: set[asyncio.Task[None]] = set()
 
     async def mutate(self, request: Request, deadline: float) -> Response:
         """Choose devices for a Binding of koord-scheduler, record them, and put them on the Binding."""
@@ -95,36 +90,12 @@ class BindingWebhooks:
             decided = await self._ledger.change(node, change, deadline)
         if isinstance(decided.outcome, Refusal):
             return denied(f"Pod {pod} is not bound: {decided.outcome.message}", HTTPStatus.CONFLICT)
-        if not request.dry_run:
-            self._leave_others(pod, node)
         annotations = write_annotations(decided.outcome.shares, self._binders.domain)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):
             operations.append(add("/metadata/uid", pod.uid))  # the bind fails if another Pod has the name by then
         audit = {"devices": _told(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
         return patched(operations, audit=audit)
-
-    def _leave_others(self, pod: PodInfo, node: str) -> None:
-        """What the Pod held elsewhere, from a bind that failed, goes; the reconciler would do it later."""
-        for other in self._ledger.nodes_of(pod.uid):
-            if other != node:
-                task = asyncio.get_running_loop().create_task(self._leave(pod, other))
-                self._background.add(task)
-                task.add_done_callback(self._background.discard)
-
-    async def _leave(self, pod: PodInfo, node: str) -> None:
-        try:
-            live = await self._live.read(pod.namespace, pod.name, self._binders.grace)
-            if live is not None and live[0] == pod.uid and live[1] is not None and live[1].node == node:
-                return  # it was bound there after all, only its answer was lost: it is the bind at hand that fails
-            await self._ledger.change(node, decision.release(pod.uid), self._binders.grace)
-        except (KubeError, BusyError, RecordError) as error:
-            _LOG.warning("holding on another node stays until the next reconciliation: %s", error, extra={"node": node})
-
-    async def idle(self) -> None:
-        """Wait until nothing goes on in the background."""
-        while self._background:
-            await asyncio.wait(self._background)
 
     async def validate(self, request: Request, deadline: float) -> Response:
         """Refuse the Bindings of other binders, and of koord-scheduler itself where they do not carry the ledger's."""

@@ -64,7 +64,7 @@ class Replica:
             self._reflector(
                 kube, NODE_ALLOCATIONS, AllocationFeed(parts.ledger, reporter.bad_object("nodeallocations"))
             ),
-            self._reflector(kube, PODS, PodFeed(parts.cluster, parts.reconciler.ended)),
+            self._reflector(kube, PODS, PodFeed(parts.cluster, parts.reconciler.ended, parts.reconciler.bound)),
         ]
         self._reconciled = False
         self.draining = Draining()
@@ -116,7 +116,6 @@ class Replica:
                     self.draining.begun = True
                     _LOG.info("draining for %.0f s", serve.shutdown_delay_seconds)
                     await asyncio.sleep(serve.shutdown_delay_seconds)
-                await self.parts.bindings.idle()
                 await self.parts.ledger.idle()
             for task in (*background, starting):
                 task.cancel()

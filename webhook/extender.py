@@ -5,7 +5,6 @@ The wire is kube-scheduler's (k8s.io/kube-scheduler/extender/v1): its keys are r
 """
 
 from collections.abc import Mapping
-from operator import itemgetter
 from typing import Any, Final
 
 from allocator.outcome import Refusal
@@ -26,11 +25,12 @@ class Extender:
 
     Args:
         cluster: what is known.
-        most_nodes: fitting nodes that `filter` names at most, the best by our score: it spares kube-scheduler, which
-            waits, its own scoring of hundreds of nodes.
+        most_nodes: fitting nodes that `filter` names at most, of those that are as good as the best by our score;
+            None names all that fit. Few names spare kube-scheduler, which waits, its own scoring of hundreds of nodes
+            and a second call here.
     """
 
-    def __init__(self, cluster: ClusterView, most_nodes: int) -> None:
+    def __init__(self, cluster: ClusterView, most_nodes: int | None) -> None:
         self._cluster = cluster
         self._most_nodes = most_nodes
 
@@ -47,24 +47,25 @@ class Extender:
             return _fitting([], whole_nodes, {}, dict.fromkeys(names, problem))
         request, uid, verdict = pod.request, pod.uid, self._cluster.verdict
         number = self._cluster.number(request)
-        fitting: list[tuple[int, str]] = []
+        fitting: list[tuple[str, int]] = []
         failed, never = {}, {}
         for name in names:
             judged = verdict(name, request, number, uid)
             outcome = judged.outcome
             if not isinstance(outcome, Refusal):
-                fitting.append((-judged.score, name))
+                fitting.append((name, judged.score // _SCORE_STEP))
             elif outcome.permanent:
                 never[name] = outcome.message
             else:
                 failed[name] = outcome.message
         return _fitting(self._best(fitting), whole_nodes, failed, never)
 
-    def _best(self, fitting: list[tuple[int, str]]) -> list[str]:
-        """Keep the best few, the first in kube-scheduler's own (rotating) order among equals."""
-        if len(fitting) > self._most_nodes:
-            fitting.sort(key=itemgetter(0))
-        return [name for _, name in fitting[: self._most_nodes]]
+    def _best(self, fitting: list[tuple[str, int]]) -> list[str]:
+        """Keep the nodes that `prioritize` would score highest, the first in kube-scheduler's own (rotating) order."""
+        if self._most_nodes is None or not fitting:
+            return [name for name, _ in fitting]
+        best = max(score for _, score in fitting)
+        return [name for name, score in fitting if score == best][: self._most_nodes]
 
     def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Score the nodes from 0 to 10.

@@ -105,13 +105,17 @@ class PodFeed(_Listing):
 
     Args:
         cluster: told of them.
-        ended: called with the UID of one of our Pods that finished or is gone: what it held can go.
+        ended: called with one of our Pods that finished or is gone: what it held can go.
+        bound: called with one of our Pods that is bound: what it held elsewhere, from a bind that failed, can go.
     """
 
-    def __init__(self, cluster: ClusterView, ended: Callable[[PodInfo], None]) -> None:
+    def __init__(
+        self, cluster: ClusterView, ended: Callable[[PodInfo], None], bound: Callable[[PodInfo], None]
+    ) -> None:
         super().__init__()
         self._cluster = cluster
         self._ended = ended
+        self._bound = bound
 
     def there(self, obj: Raw) -> None:
         """Take in a Pod."""
@@ -126,6 +130,8 @@ class PodFeed(_Listing):
         self._cluster.put_pod(pod)
         if pod.finished and not (known is not None and known.finished):
             self._ended(pod)
+        elif pod.node and not (known is not None and known.uid == pod.uid and known.node):
+            self._bound(pod)
 
     def gone(self, namespace: str, name: str) -> None:
         """Forget a Pod."""

@@ -73,8 +73,16 @@ class Reconciler:
         if self._ledger.nodes_of(pod.uid):
             self._ended.put_nowait(pod.uid)
 
+    def bound(self, pod: PodInfo) -> None:
+        """Take in that a Pod is bound; `run_releases` gives back what it held on other nodes.
+
+        Not sooner: a bind that seemed to fail may still be on its way, until another one is done.
+        """
+        if any(node != pod.node for node in self._ledger.nodes_of(pod.uid)):
+            self._ended.put_nowait(pod.uid)
+
     async def run_releases(self) -> None:
-        """Give back what ended Pods held, as they end, until cancelled."""
+        """Give back what ended Pods held, as they end, and what bound ones held elsewhere, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_AT_ONCE):
                 tasks.create_task(self._release_ended())
@@ -82,8 +90,12 @@ class Reconciler:
     async def _release_ended(self) -> None:
         while True:
             uid = await self._ended.get()
+            pod = self._cluster.pod_by_uid(uid)
             for node in self._ledger.nodes_of(uid):
-                await self._release(uid, node, "gone")
+                if pod is None or pod.finished:
+                    await self._release(uid, node, "gone")
+                elif pod.node not in {"", node}:
+                    await self._release(uid, node, "moved")
 
     async def run_timer(self, every: float) -> None:
         """Reconcile every so many seconds until cancelled; a failure is logged and waits for the next time."""

@@ -18,6 +18,7 @@ Holdings = Mapping[str, Holding]
 Change = Callable[[Holdings], tuple[Holdings | None, T]]
 """Decides on the holdings of a node: the new ones, or None to leave them, and the answer for whoever asked."""
 
+_WRITES_AT_ONCE: Final = 8  # what waits for its turn is decided and written together; more would only queue elsewhere
 _ATTEMPTS: Final = 16  # lost races in a row before the caller is told to try again; each is a full round trip
 
 
@@ -60,6 +61,7 @@ class Ledger:
         self._nodes_of: dict[str, set[str]] = defaultdict(set)
         self._pending: dict[str, list[_Pending[object]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(_WRITES_AT_ONCE)
 
     def record(self, node: str) -> Record:
         """A node's record as last seen here; another replica may have written since."""
@@ -146,16 +148,21 @@ class Ledger:
 
     async def _serve(self, node: str) -> None:
         """Commit what is pending on a node, group by group, until nothing is."""
-        while group := self._pending[node]:
-            self._pending[node] = []
-            try:
-                await self._commit(node, group)
-            except Exception as error:  # noqa: BLE001 whoever waits must be told, whatever it was
-                self._unsure.add(node)  # decide on nothing remembered: the next change reads first
-                for pending in group:
-                    if not pending.answer.done():
-                        pending.answer.set_exception(error)
+        while self._pending[node]:
+            async with self._turns:
+                await self._serve_group(node)
         del self._pending[node]
+
+    async def _serve_group(self, node: str) -> None:
+        """Commit all that is pending on a node by now."""
+        group, self._pending[node] = self._pending[node], []
+        try:
+            await self._commit(node, group)
+        except Exception as error:  # noqa: BLE001 whoever waits must be told, whatever it was
+            self._unsure.add(node)  # decide on nothing remembered: the next change reads first
+            for pending in group:
+                if not pending.answer.done():
+                    pending.answer.set_exception(error)
 
     async def _commit(self, node: str, group: list[_Pending[object]]) -> None:
         clock = asyncio.get_running_loop().time

@@ -107,8 +107,8 @@ class KubeStore:
                 written = await self._kube.create(NODE_ALLOCATIONS.path(), body, deadline=deadline)
             else:
                 body["metadata"]["resourceVersion"] = str(record.revision)
-                # Nobody else writes here, and working out who owns which field costs the API server more than the rest
-                # of the write: one empty entry tells it to stop (Kubernetes' server-side apply, "Clearing managedFields").
+                # Nobody else writes here, and working out who owns which field would cost the API server much: one
+                # empty entry tells it not to (Kubernetes' server-side apply, "Clearing managedFields").
                 body["metadata"]["managedFields"] = [{}]
                 path = NODE_ALLOCATIONS.path(record.node)
                 written = await self._kube.replace(path, body, deadline=deadline)

@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Iterable
-from pathlib import Path
 
 import yaml
 
@@ -34,5 +33,5 @@ async def start_koord_scheduler(plane: ControlPlane, objects: Iterable[JsonObjec
         extender["urlPrefix"] = f"https://{address[0]}:{address[1]}/scheduler"
         extender["tlsConfig"] = {"caFile": str(authority), "serverName": f"koordgate.{NAMESPACE}.svc"}
     config["leaderElection"] = {"leaderElect": False}
-    kubeconfig: Path = await plane.service_account_kubeconfig(NAMESPACE, NAME)
+    kubeconfig = await plane.service_account_kubeconfig(NAMESPACE, NAME)
     await plane.start_scheduler(NAME, yaml.safe_dump(config), kubeconfig)

@@ -19,6 +19,9 @@ _TERMINATE_S = 20.0
 _PORTS = range(16_384, 32_768)
 
 
+_GOGC = "400"  # there is memory to spare and no core: let Go's collector run less often
+
+
 class StartError(RuntimeError):
     """A process ended, or did not become ready, while it was being started."""
 
@@ -61,7 +64,7 @@ class Process:
         self.name = name
         self.log = log
         self._argv = [str(argument) for argument in argv]
-        self._env = dict(os.environ if env is None else env)
+        self._env = {"GOGC": _GOGC, **(os.environ if env is None else env)}
         self._cwd = cwd
         self._child: subprocess.Popen[bytes] | None = None
 

@@ -211,7 +211,7 @@ class World:
             NODES: NodeFeed(cluster),
             DEVICES: DeviceFeed(cluster, reporter.bad_object("devices")),
             NODE_ALLOCATIONS: AllocationFeed(self.parts.ledger, reporter.bad_object("nodeallocations")),
-            PODS: PodFeed(cluster, self.parts.reconciler.ended),
+            PODS: PodFeed(cluster, self.parts.reconciler.ended, self.parts.reconciler.bound),
         }
 
     # The cluster
@@ -292,7 +292,6 @@ class World:
 
     async def idle(self) -> None:
         """Wait until nothing goes on in the background."""
-        await self.parts.bindings.idle()
         await self.parts.ledger.idle()
 
 

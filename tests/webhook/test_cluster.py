@@ -68,7 +68,7 @@ def ended() -> Ended:
 
 @pytest.fixture
 def pods(view: ClusterView, ended: Ended) -> PodFeed:
-    return PodFeed(view, ended)
+    return PodFeed(view, ended, lambda _pod: None)
 
 
 # --- lists and watches

@@ -103,7 +103,7 @@ class OfflineCluster:
         self._scheduler = KubeScheduler(way, parts.settings.scheduler.name, among)
         self._node_feed = NodeFeed(parts.cluster)
         self._device_feed = DeviceFeed(parts.cluster, self._complain)
-        self._pod_feed = PodFeed(parts.cluster, parts.reconciler.ended)
+        self._pod_feed = PodFeed(parts.cluster, parts.reconciler.ended, parts.reconciler.bound)
         self._exempt = {_EXEMPT, parts.settings.identity.namespace}
 
     @classmethod
