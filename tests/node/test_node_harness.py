@@ -69,10 +69,10 @@ async def test_a_program_runs_in_a_container_in_the_nodes_own_cgroup(
 async def test_a_resource_added_to_the_node_outlives_a_restart_of_the_kubelet(
     node: Node, node_admin: AdminClient, node_namespace: str
 ) -> None:
-    await node.set_capacity({"kubernetes.io/gpu-core": "100"})
+    await node.set_capacity({"kubernetes.io/test-device": "100"})
     await node.restart_kubelet()
     made = pod("a", "echo admitted")
-    made["spec"]["containers"][0]["resources"]["requests"]["kubernetes.io/gpu-core"] = "50"
+    made["spec"]["containers"][0]["resources"]["requests"]["kubernetes.io/test-device"] = "50"
     made = await node_admin.create(f"/api/v1/namespaces/{node_namespace}/pods", made)
     await node.bind(made)
 
@@ -81,4 +81,4 @@ async def test_a_resource_added_to_the_node_outlives_a_restart_of_the_kubelet(
 
     await until(written, "the Pod was admitted and ran")
     capacity = (await node_admin.get(f"/api/v1/nodes/{node.name}"))["status"]["capacity"]
-    assert capacity["kubernetes.io/gpu-core"] == "100"
+    assert capacity["kubernetes.io/test-device"] == "100"

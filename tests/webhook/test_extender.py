@@ -11,7 +11,7 @@ from ledger.world import SCHEDULER, World, binding, binds, gpu_pod, koordinator_
 
 from koordgate.kube.resource import DEVICES, NODES
 from koordgate.ledger.store import Record
-from webhook.extender import BadExtenderArgsError
+from webhook.extender import BadExtenderArgsError, Extender
 
 Raw = dict[str, Any]
 CASES: dict[str, Callable[[str], str]] = {
@@ -42,14 +42,19 @@ def args(obj: Raw, names: list[str] = NAMES, *, whole: bool = False, case: str =
     return {CASES[case](key): value for key, value in sent.items()}
 
 
+def everything(world: World) -> Extender:
+    """An extender that names all nodes that fit."""
+    return Extender(world.parts.cluster, None)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_keys_are_read_in_any_case(three: World, case: str) -> None:
-    answer = three.parts.extender.filter(args(gpu_pod("p", 50), case=case))
+    answer = everything(three).filter(args(gpu_pod("p", 50), case=case))
     assert answer["NodeNames"] == ["n1", "n2"]
 
 
 def test_names_are_answered_with_names(three: World) -> None:
-    answer = three.parts.extender.filter(args(gpu_pod("p", 50)))
+    answer = everything(three).filter(args(gpu_pod("p", 50)))
     assert set(answer) == {"NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"}
     assert list(answer["FailedNodes"]) == ["n3"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["n4"]
@@ -59,7 +64,7 @@ def test_names_are_answered_with_names(three: World) -> None:
 
 def test_whole_nodes_are_answered_with_the_same_nodes_as_they_came(three: World) -> None:
     sent = args(gpu_pod("p", 50), whole=True)
-    answer = three.parts.extender.filter(sent)
+    answer = everything(three).filter(sent)
     assert set(answer) == {"Nodes", "FailedNodes", "FailedAndUnresolvableNodes", "Error"}
     assert answer["Nodes"] == {"items": sent["Nodes"]["items"][:2], "metadata": {}}
 
@@ -67,13 +72,13 @@ def test_whole_nodes_are_answered_with_the_same_nodes_as_they_came(three: World)
 @pytest.mark.parametrize("items", [None, []])
 def test_no_candidates_are_no_trouble(three: World, items: list[Raw] | None) -> None:
     for obj in (gpu_pod("p"), plain_pod("p")):
-        answer = three.parts.extender.filter({"Pod": obj, "Nodes": {"items": items}})
+        answer = everything(three).filter({"Pod": obj, "Nodes": {"items": items}})
         assert answer["Nodes"]["items"] == []
-    assert three.parts.extender.filter({"Pod": gpu_pod("p"), "NodeNames": []})["NodeNames"] == []
+    assert everything(three).filter({"Pod": gpu_pod("p"), "NodeNames": []})["NodeNames"] == []
 
 
 def test_a_pod_without_devices_may_go_anywhere(three: World) -> None:
-    assert three.parts.extender.filter(args(plain_pod("p")))["NodeNames"] == NAMES
+    assert everything(three).filter(args(plain_pod("p")))["NodeNames"] == NAMES
     scores = three.parts.extender.prioritize(args(plain_pod("p")))
     assert scores == [{"Host": name, "Score": 0} for name in NAMES]
 
@@ -92,9 +97,31 @@ def test_scores_are_whole_numbers_from_0_to_10_for_each_candidate(three: World, 
         assert all(isinstance(one["Score"], int) and 0 <= one["Score"] <= 10 for one in scores)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_where_only_the_best_are_wanted_those_are_named_that_score_highest(three: World, *, whole: bool) -> None:
+    for name in ("n5", "n6", "n7"):
+        three.add_node(name)
+    three.see(NODES, DEVICES)
+    names = ["n7", "n1", "n6", "n2", "n5", "n3"]
+    for percent, best in ((50, ["n2"]), (100, ["n7", "n1", "n6", "n5"]), (200, [])):
+        scores = three.parts.extender.prioritize(args(gpu_pod("p", percent), names))
+        fits = everything(three).filter(args(gpu_pod("p", percent), names))["NodeNames"]
+        top = max((one["Score"] for one in scores if one["Host"] in fits), default=0)
+        assert [one["Host"] for one in scores if one["Host"] in fits and one["Score"] == top] == best
+        for most in (1, 2, 16):
+            answer = Extender(three.parts.cluster, most).filter(args(gpu_pod("p", percent), names, whole=whole))
+            listed = [item["metadata"]["name"] for item in answer["Nodes"]["items"]] if whole else answer["NodeNames"]
+            assert listed == best[:most]
+            assert not {*answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]} & set(fits)
+
+
+def test_a_pod_without_devices_is_never_kept_to_a_few_nodes(three: World) -> None:
+    assert Extender(three.parts.cluster, 1).filter(args(plain_pod("p")))["NodeNames"] == NAMES
+
+
 def test_a_request_that_cannot_be_read_fits_nowhere_and_says_why(three: World) -> None:
     wrong = pod(container(limits={"kubernetes.io/gpu": "150"}))
-    answer = three.parts.extender.filter(args(wrong))
+    answer = everything(three).filter(args(wrong))
     assert answer["NodeNames"] == []
     assert all("ask 100 or 200" in why for why in answer["FailedAndUnresolvableNodes"].values())
 
@@ -102,7 +129,7 @@ def test_a_request_that_cannot_be_read_fits_nowhere_and_says_why(three: World) -
 def test_an_annotation_that_the_bind_would_refuse_fits_nowhere_either(three: World) -> None:
     # Else the Pod would be tried, and refused, first in every cycle.
     wrong = gpu_pod("p", annotations={"scheduling.koordinator.sh/device-allocated": "{"})
-    answer = three.parts.extender.filter(args(wrong))
+    answer = everything(three).filter(args(wrong))
     assert answer["NodeNames"] == []
     assert all("format" in why for why in answer["FailedAndUnresolvableNodes"].values())
 
@@ -110,11 +137,11 @@ def test_an_annotation_that_the_bind_would_refuse_fits_nowhere_either(three: Wor
 def test_a_pod_with_no_uid_is_judged_as_a_new_one(three: World) -> None:
     obj = gpu_pod("p", 50)
     del obj["metadata"]["uid"]
-    assert three.parts.extender.filter(args(obj))["NodeNames"] == ["n1", "n2"]
+    assert everything(three).filter(args(obj))["NodeNames"] == ["n1", "n2"]
 
 
 def test_what_the_pod_itself_holds_from_an_earlier_try_counts_as_free(three: World) -> None:
-    assert three.parts.extender.filter(args(gpu_pod("p", 100, uid="u")))["NodeNames"] == ["n1", "n2", "n3"]
+    assert everything(three).filter(args(gpu_pod("p", 100, uid="u")))["NodeNames"] == ["n1", "n2", "n3"]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +194,7 @@ async def test_the_verdict_is_what_the_bind_says(
         await world.parts.ledger.change(name, lambda _old, held=held: (held, None), 5)
     obj = world.add_pod(gpu_pod("p", percent))
     world.see()
-    fitting = world.parts.extender.filter(args(obj, ["n1", "n2"]))["NodeNames"]
+    fitting = everything(world).filter(args(obj, ["n1", "n2"]))["NodeNames"]
     for name in ("n1", "n2"):
         response = await world.mutate(binds(binding("p", name), username=SCHEDULER, dry_run=True))
         assert response.allowed is (name in fitting), response.message
@@ -176,4 +203,4 @@ async def test_the_verdict_is_what_the_bind_says(
 async def test_a_pod_annotated_by_koordinator_is_filtered_by_its_request(world: World) -> None:
     half = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
     obj = gpu_pod("p", 50, annotations=koordinator_annotation((0, half, "GPU-n1-0")))
-    assert world.parts.extender.filter(args(obj, ["n1"]))["NodeNames"] == ["n1"]
+    assert everything(world).filter(args(obj, ["n1"]))["NodeNames"] == ["n1"]

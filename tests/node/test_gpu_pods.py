@@ -1,0 +1,124 @@
+"""What a container sees on a real node: the cards that its annotation names, none, or `void`."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from controlplane.gpu_cluster import DEVICE_ALLOCATED, allocated
+from node import images
+from node.harness import Node
+
+from koordgate.localplane import chart
+from koordgate.localplane.admin import AdminClient, JsonObject
+from koordgate.localplane.binaries import Binaries
+from koordgate.localplane.koord import NAME, start_koord_scheduler
+from koordgate.localplane.plane import ControlPlane
+from koordgate.localplane.replicas import Replicas
+
+GPUS = ("GPU-58b7ec2c-9f6b-4dba-9d1d-6a8a3a0f7a01", "GPU-8d7a5d34-51a3-4b12-8f0e-2f5f9f2f7a02")
+TELL = 'echo "visible=[$NVIDIA_VISIBLE_DEVICES]"'
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def replicas(
+    node: Node, node_plane: ControlPlane, node_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Replicas]:
+    """koordgate installed from the chart, with its scheduler, and the node's cards written as a reporter would."""
+    objects = chart.render(node_binaries)
+    await chart.install(node_plane, objects)
+    folder: Path = tmp_path_factory.mktemp("webhooks")
+    running = Replicas(
+        chart.settings_text(objects),
+        kubeconfig=await node_plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
+        workdir=folder,
+        listen=await node_plane.service_address(chart.NAMESPACE, chart.RELEASE),
+        count=1,
+    )
+    async with node_plane.admin() as admin:
+        await admin.apply(_device_object(node.name))
+    amounts = {"gpu-core": "200", "gpu-memory-ratio": "200", "gpu-memory": "32Gi"}
+    await node.set_capacity({f"kubernetes.io/{tail}": amount for tail, amount in amounts.items()})
+    async with running:
+        await start_koord_scheduler(node_plane, objects, running.address)
+        yield running
+        await node_plane.stop_scheduler(NAME)
+
+
+def _device_object(node: str) -> JsonObject:
+    amounts = {"gpu-core": "100", "gpu-memory-ratio": "100", "gpu-memory": "16Gi"}
+    resources = {f"kubernetes.io/{tail}": amount for tail, amount in amounts.items()}
+    devices = [
+        {"type": "gpu", "id": uuid, "minor": minor, "health": True, "resources": resources}
+        for minor, uuid in enumerate(GPUS)
+    ]
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": node},
+        "spec": {"devices": devices},
+    }
+
+
+def container(name: str, asks: dict[str, str]) -> JsonObject:
+    return {
+        "name": name,
+        "image": images.BUSYBOX,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", TELL],
+        # What an image that was made for the NVIDIA runtime says: all cards, to whoever does not stop it.
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+        "resources": {"limits": asks},
+    }
+
+
+def pod(name: str, *containers: JsonObject) -> JsonObject:
+    spec = {"restartPolicy": "Never", "containers": list(containers)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize("asks", [{"nvidia.com/gpu": "1"}, {"kubernetes.io/gpu": "50"}], ids=["a card", "half a card"])
+async def test_a_container_sees_the_card_that_its_pods_annotation_names(
+    replicas: Replicas, node: Node, node_admin: AdminClient, node_namespace: str, asks: dict[str, str]
+) -> None:
+    await node_admin.create(f"/api/v1/namespaces/{node_namespace}/pods", pod("one", container("main", asks)))
+
+    found = await node.phase(node_namespace, "one", "Succeeded")
+
+    (share,) = allocated(found)
+    assert share["id"] in GPUS
+    assert await node.logs(node_namespace, "one", "main") == f"visible=[{share['id']}]\n"
+
+
+async def test_a_container_that_asks_for_none_sees_void(
+    replicas: Replicas, node: Node, node_admin: AdminClient, node_namespace: str
+) -> None:
+    both = pod("two", container("asks", {"kubernetes.io/gpu": "25"}), container("sidecar", {"cpu": "10m"}))
+    await node_admin.create(f"/api/v1/namespaces/{node_namespace}/pods", both)
+
+    found = await node.phase(node_namespace, "two", "Succeeded")
+
+    assert await node.logs(node_namespace, "two", "asks") == f"visible=[{allocated(found)[0]['id']}]\n"
+    assert await node.logs(node_namespace, "two", "sidecar") == "visible=[void]\n"
+
+
+async def test_a_pod_bound_around_koordgate_sees_no_card(
+    replicas: Replicas, node: Node, node_plane: ControlPlane, node_admin: AdminClient, node_namespace: str
+) -> None:
+    process = node_plane.process(NAME)
+    process.kill()  # its own scheduler must not be quicker
+    made = await node_admin.create(
+        f"/api/v1/namespaces/{node_namespace}/pods", pod("around", container("main", {"kubernetes.io/gpu": "50"}))
+    )
+    await replicas.stop(0)  # the guard's outage stops no other binder, by default
+    try:
+        await node.bind(made)
+        found = await node.phase(node_namespace, "around", "Succeeded")
+    finally:
+        await replicas.start(0)
+        process.start()
+
+    assert DEVICE_ALLOCATED not in found["metadata"]["annotations"]
+    assert json.loads(found["metadata"]["annotations"]["koordgate.io/original-request"])
+    assert await node.logs(node_namespace, "around", "main") == "visible=[]\n"
