@@ -32,14 +32,17 @@ GPUS = 8
 AT_ONCE = 50
 UNTHROTTLED = {"qps": 5000, "burst": 10000}  # for both: what is compared is work, not client-side limits
 VALUES = {"scheduler": {"clientQPS": UNTHROTTLED["qps"], "clientBurst": UNTHROTTLED["burst"]}}
-TRANSLATED = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50", "kubernetes.io/gpu-memory": "40Gi"}
+HALF = {"gpu-core": "50", "gpu-memory-ratio": "50", "gpu-memory": "40Gi"}
+TRANSLATED = {f"kubernetes.io/{tail}": amount for tail, amount in HALF.items()}
 
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-async def fill(plane: ControlPlane, admin: AdminClient, nodes: int, pods: int, asks: dict[str, str], scheduler: str) -> None:
+async def fill(
+    plane: ControlPlane, admin: AdminClient, nodes: int, pods: int, asks: dict[str, str], scheduler: str
+) -> None:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one_node(number: int) -> None:
@@ -113,7 +116,7 @@ async def tell_times(url: str) -> None:
     for key, count in found.items():
         if key.startswith("count") and float(count):
             mean = float(found[key.replace("count", "sum", 1)]) / float(count) * 1000
-            say(f"  {key[len('count'):]}: {float(count):.0f} requests, {mean:.2f} ms each")
+            say(f"  {key[len('count') :]}: {float(count):.0f} requests, {mean:.2f} ms each")
     for key, count in re.findall(r"^koordgate_ledger_(\w+_total) (\S+)$", text, re.MULTILINE):
         say(f"  ledger {key}: {float(count):.0f}")
 

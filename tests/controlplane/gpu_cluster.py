@@ -101,6 +101,6 @@ async def audit(admin: AdminClient) -> dict[str, dict[str, int]]:
 async def ledger(admin: AdminClient) -> dict[str, dict[str, list[JsonObject]]]:
     """The ledger as it stands: node -> Pod UID -> devices."""
     return {
-        record["metadata"]["name"]: {entry["uid"]: entry["devices"] for entry in record["spec"].get("allocations") or ()}
+        record["metadata"]["name"]: {held["uid"]: held["devices"] for held in record["spec"].get("allocations") or ()}
         for record in await admin.items(ALLOCATIONS)
     }

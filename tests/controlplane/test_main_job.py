@@ -141,7 +141,8 @@ async def test_a_foreign_binding_is_refused(
 
 async def _impostor(admin: AdminClient, namespace: str, name: str) -> None:
     """An account whose name contains the scheduler's, with every right to bind."""
-    await admin.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
+    metadata = {"name": name, "namespace": namespace}
+    await admin.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     await admin.apply(
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -158,7 +159,7 @@ async def test_the_schedulers_own_binding_by_the_old_resource_is_refused(
 ) -> None:
     await admin.create(pods_path(namespace), pod("old", namespace, {"kubernetes.io/gpu": "50"}))
     async with plane.admin(await plane.service_account_token("koordgate-system", "koord-scheduler")) as scheduler:
-        with pytest.raises(ApiError, match="carries no allocation|cannot create resource"):
+        with pytest.raises(ApiError, match=r"carries no allocation|cannot create resource"):
             await scheduler.create(f"/api/v1/namespaces/{namespace}/bindings", binding(namespace, "old", node))
 
 

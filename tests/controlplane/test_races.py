@@ -5,9 +5,17 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import aiohttp
-import pytest
 import pytest_asyncio
-from controlplane.gpu_cluster import DEVICE_ALLOCATED, add_gpu_node, allocated, audit, binding, ledger, pod, pods_path
+from controlplane.gpu_cluster import (
+    DEVICE_ALLOCATED,
+    add_gpu_node,
+    allocated,
+    audit,
+    binding,
+    ledger,
+    pod,
+    pods_path,
+)
 
 from koordgate.localplane.admin import AdminClient, ApiError, JsonObject
 from koordgate.localplane.plane import ControlPlane
@@ -127,7 +135,7 @@ async def test_2000_concurrent_binds_by_three_replicas_give_no_gpu_twice(
     room = NODES * GPUS * 2
     assert binds.outcomes == {"bound": room, "refused": PODS - room}
     assert await check(admin, namespace) == room
-    assert set((await audit(admin)).values().__iter__().__next__().values()) == {100}
+    assert all(set(sums.values()) == {100} for sums in (await audit(admin)).values())
 
 
 async def test_a_replica_killed_amid_binds_loses_and_doubles_nothing(
@@ -166,4 +174,5 @@ async def test_a_restart_of_the_api_server_amid_binds_loses_and_doubles_nothing(
     room = min(PODS // 2, NODES * GPUS * 2)
     assert binds.outcomes["bound"] == room
     assert await check(admin, namespace) == room
-    assert binds.tries["connection"] + sum(n for k, n in binds.tries.items() if k.isdigit()) > 0, "nothing was interrupted"
+    interrupted = sum(number for kind, number in binds.tries.items() if kind != "all")
+    assert interrupted > 0
