@@ -59,7 +59,7 @@ def assemble(
     metrics = Metrics()
     cluster = ClusterView(clock)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
-    ledger = Ledger(store(cluster), counters, watched=cluster.touch)
+    ledger = Ledger(store(cluster), counters, watched=cluster.touch, gather=settings.ledger.gather_seconds)
     cluster.attach(ledger)
     reporter = Reporter(metrics, kube, clock)
     scheduler = settings.scheduler

@@ -4,6 +4,7 @@ The wire is kube-scheduler's (k8s.io/kube-scheduler/extender/v1): its keys are r
 `place()`, which is what the bind will say.
 """
 
+import heapq
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -61,11 +62,15 @@ class Extender:
         return _fitting(self._best(fitting), whole_nodes, failed, never)
 
     def _best(self, fitting: list[tuple[str, int]]) -> list[str]:
-        """Keep the nodes that `prioritize` would score highest, the first in kube-scheduler's own (rotating) order."""
-        if self._most_nodes is None or not fitting:
+        """Keep the best few nodes.
+
+        Of equals the first by name, not in kube-scheduler's rotating order: Pods that come one after another then go to
+        the same nodes, which fills these, and lets the ledger write many binds at once.
+        """
+        if self._most_nodes is None:
             return [name for name, _ in fitting]
-        best = max(score for _, score in fitting)
-        return [name for name, score in fitting if score == best][: self._most_nodes]
+        best = max((score for _, score in fitting), default=0)
+        return heapq.nsmallest(self._most_nodes, (name for name, score in fitting if score == best))
 
     def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Score the nodes from 0 to 10.

@@ -5,6 +5,7 @@ commit). A lost race is read and decided again. Nobody holds a lock across an aw
 """
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ Change = Callable[[Holdings], tuple[Holdings | None, T]]
 """Decides on the holdings of a node: the new ones, or None to leave them, and the answer for whoever asked."""
 
 _WRITES_AT_ONCE: Final = 8  # what waits for its turn is decided and written together; more would only queue elsewhere
+_HOT_S: Final = 0.5  # written this recently, a node is likely to be written again at once
 _ATTEMPTS: Final = 16  # lost races in a row before the caller is told to try again; each is a full round trip
 
 
@@ -48,10 +50,16 @@ class Ledger:
         store: where records live.
         counters: told of writes and lost races.
         watched: called with the name of a node whose record, as seen here, changed.
+        gather: seconds that a change waits for others to join it, on a node that was written a moment ago: schedulers
+            that pack send one Pod after another to the same node, and one write can carry them all.
     """
 
     def __init__(
-        self, store: Store, counters: Counters | None = None, watched: Callable[[str], None] = lambda _node: None
+        self,
+        store: Store,
+        counters: Counters | None = None,
+        watched: Callable[[str], None] = lambda _node: None,
+        gather: float = 0.0,
     ) -> None:
         self._store = store
         self._counters = counters or Counters()
@@ -62,6 +70,8 @@ class Ledger:
         self._pending: dict[str, list[_Pending[object]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_WRITES_AT_ONCE)
+        self._gather = gather
+        self._written: dict[str, float] = {}  # when each node was last written from here
 
     def record(self, node: str) -> Record:
         """A node's record as last seen here; another replica may have written since."""
@@ -95,6 +105,7 @@ class Ledger:
     def forget(self, node: str) -> None:
         """Take in that a node's record is deleted."""
         known = self._records.pop(node, None)
+        self._written.pop(node, None)
         for uid in known.holdings if known else ():
             self._leave(uid, node)
         self._watched(node)
@@ -148,7 +159,10 @@ class Ledger:
 
     async def _serve(self, node: str) -> None:
         """Commit what is pending on a node, group by group, until nothing is."""
+        clock = asyncio.get_running_loop().time
         while self._pending[node]:
+            if self._gather and clock() - self._written.get(node, -math.inf) < _HOT_S:
+                await asyncio.sleep(self._gather)
             async with self._turns:
                 await self._serve_group(node)
         del self._pending[node]
@@ -193,6 +207,7 @@ class Ledger:
                 record = None
                 continue
             self.observe(written)
+            self._written[node] = clock()
             self._counters.written(len(group))
             _answer(answers)
             return

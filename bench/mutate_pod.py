@@ -1,0 +1,194 @@
+"""Requests per second of /mutate-pod on one core, beside two bare handlers on the same stack.
+
+Three HTTPS servers (aiohttp, uvloop, orjson, the same certificate) get the same AdmissionReview: ours, with everything
+that a request passes (limits, deadline, decoding, translation, warnings, metrics); one that only translates; and one
+that answers `{}`. Each is pinned to core 0, the load (raw HTTP over TLS, connections kept) to another. Rounds alternate,
+medians are compared.
+"""
+
+import argparse
+import asyncio
+import base64
+import os
+import ssl
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import orjson
+import uvloop
+from aiohttp import web
+from result import close
+
+from allocator.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from koordgate.ledger.store import MemoryStore
+from koordgate.settings import Certificate, Serve, Settings
+from webhook.app import make_app
+from webhook.assembly import assemble
+from webhook.certs import MemorySource
+from webhook.command import listen
+from webhook.translate import Policy, translate
+
+SERVERS = ("ours", "translate", "empty")
+CONNECTIONS = 8
+
+
+def review() -> bytes:
+    """An AdmissionReview as the API server sends it for a training Pod of two containers."""
+    resources = {"requests": {"nvidia.com/gpu": "2", "cpu": "4"}, "limits": {"nvidia.com/gpu": "2", "cpu": "4"}}
+    mounts = [{"name": "kube-api-access-x", "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]
+    container = {
+        "name": "train",
+        "image": "registry.example.com/team/train:1",
+        "args": ["--epochs", "3"],
+        "env": [{"name": f"SETTING_{number}", "value": "x" * 20} for number in range(8)],
+        "resources": resources,
+        "volumeMounts": mounts,
+        "terminationMessagePath": "/dev/termination-log",
+        "imagePullPolicy": "IfNotPresent",
+    }
+    pod = {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": "train-0", "namespace": "team", "labels": {"app": "train"}, "annotations": {"a": "b"}},
+        "spec": {
+            "containers": [container, {**container, "name": "log", "resources": {}}],
+            "volumes": [{"name": "kube-api-access-x", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
+            "restartPolicy": "Always",
+            "schedulerName": "default-scheduler",
+            "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        },
+        "status": {},
+    }
+    request = {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": "train-0",
+        "namespace": "team",
+        "operation": "CREATE",
+        "userInfo": {"username": "system:serviceaccount:team:ci", "groups": ["system:serviceaccounts"]},
+        "object": pod,
+        "oldObject": None,
+        "dryRun": False,
+    }
+    return orjson.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
+
+
+def bare(*, translates: bool) -> web.Application:
+    """A handler with nothing around it."""
+    policy = Policy(KUBERNETES_DOMAIN, KOORD_SCHEDULER)
+
+    async def handle(request: web.Request) -> web.Response:
+        body = await request.read()
+        if not translates:
+            return web.Response(body=b"{}", content_type="application/json")
+        asked = orjson.loads(body)["request"]
+        operations = translate(asked["object"], policy, None).operations
+        patch = base64.b64encode(orjson.dumps(operations)).decode()
+        response = {"uid": asked["uid"], "allowed": True, "patchType": "JSONPatch", "patch": patch}
+        answer = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        return web.Response(body=orjson.dumps(answer), content_type="application/json")
+
+    app = web.Application(client_max_size=7 * 2**20)
+    app.router.add_post("/mutate-pod", handle)
+    return app
+
+
+class NoPods:
+    async def read(self, namespace: str, name: str, deadline: float) -> None:
+        return None
+
+
+async def serve(which: str) -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    source = MemorySource(Certificate(dns_names=("localhost",)))
+    await source.start()
+    if which == "ours":
+        app = make_app(assemble(Settings(), lambda _: MemoryStore(), NoPods()), list)
+    else:
+        app = bare(translates=which == "translate")
+    async with listen(app, Serve(host="127.0.0.1", port=0), source.context) as port:
+        print(port, flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until the parent is done
+
+
+class Load(asyncio.Protocol):
+    """One connection that asks again as soon as it is answered."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self._rest = 0
+        self.answers = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        if self._rest == 0:
+            head, _, body = data.partition(b"\r\n\r\n")
+            if not head.startswith(b"HTTP/1.1 200"):
+                raise RuntimeError(data[:300])
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            self._rest = length - len(body)
+        else:
+            self._rest -= len(data)
+        if self._rest == 0:
+            self.answers += 1
+            self._transport.write(self._request)
+
+
+async def rate(port: int, seconds: float) -> float:
+    """Requests per second of one server."""
+    body = review()
+    head = f"POST /mutate-pod?timeout=4s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    loop = asyncio.get_running_loop()
+    made = [
+        await loop.create_connection(lambda: Load(head.encode() + body), "127.0.0.1", port, ssl=context)
+        for _ in range(CONNECTIONS)
+    ]
+    began, before = time.perf_counter(), sum(load.answers for _, load in made)
+    await asyncio.sleep(seconds)
+    rated = (sum(load.answers for _, load in made) - before) / (time.perf_counter() - began)
+    for transport, _ in made:
+        transport.abort()
+    return rated
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--serve", choices=SERVERS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        uvloop.run(serve(arguments.serve))
+        return
+    processes = {}
+    for which in SERVERS:
+        argv = (sys.executable, str(Path(__file__)), "--serve", which)
+        processes[which] = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    ports = {which: int(process.stdout.readline()) for which, process in processes.items()}
+    rates: dict[str, list[float]] = {which: [] for which in SERVERS}
+    for number in range(arguments.rounds + 1):
+        for which in SERVERS:
+            rated = uvloop.run(rate(ports[which], arguments.seconds))
+            if number:  # the first round warms up
+                rates[which].append(rated)
+        told = ", ".join(f"{which} {values[-1]:.0f}/s" for which, values in rates.items() if values)
+        print(f"round {number} of {arguments.rounds}: {told or 'warmed up'}", file=sys.stderr, flush=True)
+    for process in processes.values():
+        process.communicate()
+    medians = {which: statistics.median(values) for which, values in rates.items()}
+    print(f"answering {{}}: {medians['empty']:.0f}/s; ours reaches {medians['ours'] / medians['empty']:.0%} of it", file=sys.stderr)
+    close(name="mutate_pod", value=medians["ours"], unit="requests/s", reference=medians["translate"], goal=0.8)
+
+
+if __name__ == "__main__":
+    main()
