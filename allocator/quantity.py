@@ -27,7 +27,7 @@ _GRAMMAR: Final = re.compile(
     re.ASCII,
 )
 _LONGEST: Final = 64  # no sane quantity is longer; bounds the work on untrusted text
-_LARGEST: Final = 2**63 - 1  # a Quantity's int64
+LARGEST: Final = 2**63 - 1  # a Quantity's int64, and the largest integer in an object of the API
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -49,14 +49,14 @@ def parse(quantity: object) -> Fraction:
         value = _parse_text(quantity, quantity)
     else:
         raise QuantityError(f"{_show(quantity)} is not a Kubernetes quantity such as 1, 500m or 16Gi")
-    if abs(value) > _LARGEST:
+    if abs(value) > LARGEST:
         raise QuantityError(f"{_show(quantity)} is larger than any quantity can be (2^63-1)")
     return value
 
 
 def _show(quantity: object) -> str:
     """Quote what a user wrote, in bounded length and time, whatever it is."""
-    if isinstance(quantity, int) and abs(quantity) > _LARGEST:
+    if isinstance(quantity, int) and abs(quantity) > LARGEST:
         return f"an integer of {quantity.bit_length()} bits"  # Python refuses to print very long ones
     if quantity is None or isinstance(quantity, (bool, int, float, str)):
         return repr(quantity)[:_LONGEST]

@@ -5,8 +5,8 @@ document 1 ("User apply device resources scenarios"), Koordinator's admission an
 rule for the phases of a Pod's life (init containers one by one, sidecars from their start on, then all the rest).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from allocator.names import (
     GPU_SHARED,
     KOORDINATOR_DOMAIN,
     NVIDIA_GPU,
+    ORIGINAL_REQUEST,
     TYPE_GPU,
 )
 from allocator.outcome import Problem
@@ -84,6 +85,19 @@ class PodRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Stated:
+    """What the original-request annotation tells of a container that was translated.
+
+    Attributes:
+        derived: its author stated no bytes of memory: gpu-memory beside a ratio was stated by us and is no ask.
+        shared: over how many cards its author split the ask, where gpu.shared is in none of its resources any more.
+    """
+
+    derived: bool = False
+    shared: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerReading:
     """One container as read: where it stands and what its two maps say.
 
@@ -95,7 +109,7 @@ class ContainerReading:
         names: device resource names found in requests, and in limits.
         request: the normalised request; None where it asks for none.
         limit: the normalised limit; equal to the request unless Kubernetes lets them differ.
-        derived: its gpu-memory was stated by us, not by its author.
+        stated: what the annotation tells of it, less what its resources say themselves.
     """
 
     path: str
@@ -105,7 +119,7 @@ class ContainerReading:
     names: tuple[tuple[str, ...], tuple[str, ...]]
     request: DeviceAsk | None
     limit: DeviceAsk | None
-    derived: bool = False
+    stated: Stated = Stated()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +149,18 @@ def names_devices(spec: Mapping[str, Any]) -> bool:
     return False
 
 
-def read_pod(spec: Mapping[str, Any], derived: Mapping[str, bool] | None = None) -> PodReading:
+def read_pod(spec: Mapping[str, Any], stated: Mapping[str, Stated] | None = None) -> PodReading:
     """Read what a Pod's containers ask for.
 
     Args:
         spec: the Pod's `spec`.
-        derived: containers whose gpu-memory beside a ratio was stated by our translation and is not an ask.
+        stated: by container, what the Pod's annotation tells of those that were translated.
     """
     problems: list[Problem] = []
     readings = []
     dialects: dict[str, str] = {}
     for path, pointer, container, phase in _containers(spec):
-        reading = _read_container(path, pointer, container, phase, derived or {}, problems)
+        reading = _read_container(path, pointer, container, phase, stated or {}, problems)
         readings.append(reading)
         for name, amount in _amounts(container, reading.names):
             if name != NVIDIA_GPU or amount not in (0, "0"):  # no plain device asked is no dialect spoken
@@ -182,7 +196,7 @@ def _read_container(
     pointer: str,
     container: Mapping[str, Any],
     phase: Phase,
-    derived: Mapping[str, bool],
+    stated: Mapping[str, Stated],
     problems: list[Problem],
 ) -> ContainerReading:
     resources = container.get("resources") or {}
@@ -192,21 +206,25 @@ def _read_container(
     names = (tuple(n for n in requests if n in DEVICE_RESOURCES), tuple(n for n in limits if n in DEVICE_RESOURCES))
     if not (names[0] or names[1]):
         return ContainerReading(path, pointer, name, phase, names, None, None)
-    is_derived = derived.get(name, False)
+    told = _untold(stated.get(name, Stated()), (*names[0], *names[1]))
     found: list[Problem] = []
     # Kubernetes fills a missing request from the limit; a device's missing limit is its request.
     asked = {**{n: limits[n] for n in names[1]}, **{n: requests[n] for n in names[0]}}
     capped = {**{n: requests[n] for n in names[0]}, **{n: limits[n] for n in names[1]}}
-    request = _read_ask(
-        f"{path}.resources.requests" if names[0] else f"{path}.resources.limits", asked, found, derived=is_derived
-    )
+    request = _read_ask(f"{path}.resources.requests" if names[0] else f"{path}.resources.limits", asked, told, found)
     limit = request
     if asked != capped and not found:
-        limit = _read_ask(f"{path}.resources.limits", capped, found, derived=is_derived)
+        limit = _read_ask(f"{path}.resources.limits", capped, told, found)
         if not found:
             _compare(path, [n for n in asked if asked[n] != capped[n]], request, limit, found)
     problems.extend(found)
-    return ContainerReading(path, pointer, name, phase, names, request, limit, is_derived)
+    return ContainerReading(path, pointer, name, phase, names, request, limit, told)
+
+
+def _untold(stated: Stated, names: Iterable[str]) -> Stated:
+    """Leave out gpu.shared where the resources are not as a translation without it leaves them."""
+    tails = {DEVICE_RESOURCES[name][1] for name in names}
+    return replace(stated, shared=None) if tails & {GPU, GPU_SHARED} else stated
 
 
 def _compare(
@@ -236,9 +254,7 @@ def _figures(ask: DeviceAsk) -> tuple[int, int, int]:
     return (ask.core, ask.ratio or 0, ask.memory or 0)
 
 
-def _read_ask(
-    where: str, resources: Mapping[str, object], problems: list[Problem], *, derived: bool
-) -> DeviceAsk | None:
+def _read_ask(where: str, resources: Mapping[str, object], stated: Stated, problems: list[Problem]) -> DeviceAsk | None:
     """Normalise the device resources of one map; None where they ask for nothing or are wrong."""
     tails: dict[str, int] = {}
     plain = 0
@@ -262,10 +278,13 @@ def _read_ask(
         tails = {GPU: plain * FULL}
     elif not tails:
         return None  # nvidia.com/gpu: 0 asks for none
-    ask = _normalise(tails, derived=derived)
+    if stated.shared is not None:
+        tails[GPU_SHARED] = stated.shared
+    ask = _normalise(tails, derived=stated.derived)
     if isinstance(ask, DeviceAsk):
         return ask
-    problems.append(Problem(where, ask))
+    whence = "" if stated.shared is None else f" (gpu.shared {stated.shared} is from annotation {ORIGINAL_REQUEST})"
+    problems.append(Problem(where, ask + whence))
     return None
 
 

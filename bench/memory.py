@@ -11,9 +11,7 @@ import hashlib
 import json
 import os
 import re
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -54,6 +52,7 @@ SINCE = 1_760_000_000
 MODELS = ("NVIDIA-H100-80GB-HBM3", "NVIDIA-A100-SXM4-80GB")
 POLICY = Policy("kubernetes.io", KOORD_SCHEDULER)
 READY_WITHIN_S = 300.0
+ENDED_WITHIN_S = 20.0
 QUIET_S = 3.0
 
 
@@ -319,7 +318,7 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def replica(server: str, workdir: Path, port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
+async def replica(server: str, workdir: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
     """`koordgate webhook` against this API server, with default settings but for its address."""
     kubeconfig = {
         "apiVersion": "v1",
@@ -337,26 +336,30 @@ async def replica(server: str, workdir: Path, port: int) -> AsyncIterator[subpro
     (workdir / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
     (workdir / "config.yaml").write_text(yaml.safe_dump(config))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("KUBERNETES_SERVICE_")}
-    process = subprocess.Popen(
-        (str(Path(sys.executable).parent / "koordgate"), "webhook", "--config", str(workdir / "config.yaml")),
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).parent / "koordgate",
+        "webhook",
+        "--config",
+        workdir / "config.yaml",
         env={**environment, "KUBECONFIG": str(workdir / "kubeconfig")},
         stdout=sys.stderr,
     )
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.to_thread(process.wait, 20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), ENDED_WITHIN_S)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
 
 
-async def ready(process: subprocess.Popen[bytes], session: aiohttp.ClientSession, url: str) -> None:
+async def ready(process: asyncio.subprocess.Process, session: aiohttp.ClientSession, url: str) -> None:
     told = ""
     deadline = time.monotonic() + READY_WITHIN_S
-    while process.poll() is None:
+    while process.returncode is None:
         with contextlib.suppress(aiohttp.ClientConnectionError):
             async with session.get(f"{url}/readyz") as answer:
                 text = (await answer.text()).strip()
@@ -394,6 +397,10 @@ def memory(pid: int) -> dict[str, float]:
     return {key: int(kilobytes) / 1024 for key, kilobytes in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
 
 
+def tell_memory(when: str, found: Mapping[str, float]) -> None:
+    say(f"  {when}: {found['VmRSS']:.0f} MB resident, {found['VmHWM']:.0f} MB at the peak")
+
+
 async def measure(nodes: int, pods: int, kinds: int) -> float:
     with tempfile.TemporaryDirectory() as directory:
         async with LargeCluster(nodes, pods) as server:
@@ -411,12 +418,11 @@ async def measure(nodes: int, pods: int, kinds: int) -> float:
                 await ready(process, session, url)
                 listed = ", ".join(f"{plural} {size / 2**20:.0f} MB" for plural, size in server.bytes.items())
                 say(f"  ready after {time.monotonic() - began:.1f} s; listed as JSON: {listed}")
-                at_ready = memory(process.pid)
-                say(f"  at ready: {at_ready['VmRSS']:.0f} MB resident, {at_ready['VmHWM']:.0f} MB at the peak")
+                tell_memory("at ready", memory(process.pid))
                 await judge_all(session, url, nodes, kinds)
                 await asyncio.sleep(QUIET_S)
                 after = memory(process.pid)
-                say(f"  {kinds} kinds of Pods judged: {after['VmRSS']:.0f} MB resident, {after['VmHWM']:.0f} MB at the peak")
+                tell_memory(f"all nodes judged for {kinds} kinds of Pods", after)
                 return after["VmRSS"]
 
 
@@ -424,7 +430,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000, help="four a node hold devices, the rest are plain")
-    parser.add_argument("--kinds", type=int, default=20, help="different requests that all nodes are judged for")
+    parser.add_argument("--kinds", type=int, default=60, help="different requests that all nodes are judged for")
     arguments = parser.parse_args()
     if not Path("/proc/self/status").exists():
         parser.error("memory is read from /proc, which only Linux has")

@@ -65,7 +65,7 @@ class Metrics:
         )
         self.certificate_expires = Gauge(
             "koordgate_certificate_not_after_seconds",
-            "When the serving certificate expires, Unix time.",
+            "When the serving certificate expires, Unix time; 0 while there is none.",
             registry=registry,
         )
         self.ready = Gauge("koordgate_ready", "1 while the process is ready.", registry=registry)

@@ -9,7 +9,10 @@ from msgspec import Meta
 
 from allocator.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
 
-Seconds = Annotated[float, Meta(gt=0)]
+# With an upper bound, which keeps infinity out.
+Seconds = Annotated[float, Meta(gt=0, le=24 * 3600)]
+Days = Annotated[float, Meta(gt=0, le=1_000_000)]
+Name = Annotated[str, Meta(min_length=1)]
 _NAMESPACE = "koordgate-system"
 
 
@@ -31,8 +34,8 @@ class Scheduler(_Section, frozen=True):
             and leaves the choice to the scheduler's own scoring (with the extender's prioritize among it, if called).
     """
 
-    name: str = KOORD_SCHEDULER
-    username: str = f"system:serviceaccount:{_NAMESPACE}:{KOORD_SCHEDULER}"
+    name: Name = KOORD_SCHEDULER
+    username: Name = f"system:serviceaccount:{_NAMESPACE}:{KOORD_SCHEDULER}"
     most_nodes: Annotated[int, Meta(ge=0)] = 16
 
 
@@ -46,10 +49,10 @@ class Identity(_Section, frozen=True):
         validating: name of its ValidatingWebhookConfiguration.
     """
 
-    namespace: str = _NAMESPACE
-    username: str = f"system:serviceaccount:{_NAMESPACE}:koordgate"
-    mutating: str = "koordgate"
-    validating: str = "koordgate"
+    namespace: Name = _NAMESPACE
+    username: Name = f"system:serviceaccount:{_NAMESPACE}:koordgate"
+    mutating: Name = "koordgate"
+    validating: Name = "koordgate"
 
 
 class Serve(_Section, frozen=True):
@@ -67,15 +70,21 @@ class Serve(_Section, frozen=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 9443
     body_limit_bytes: Annotated[int, Meta(ge=1024)] = 7 * 1024 * 1024
     deadline_seconds: Seconds = 4.0
-    shutdown_delay_seconds: Annotated[float, Meta(ge=0)] = 5.0
+    shutdown_delay_seconds: Annotated[float, Meta(ge=0, le=24 * 3600)] = 5.0
 
 
 class CertificateFiles(_Section, frozen=True):
-    """A certificate that somebody else makes (cert-manager, say); reloaded when the files change."""
+    """A certificate that somebody else makes (cert-manager, say); reloaded when the files change.
 
-    certificate: str
-    key: str
-    authority: str
+    Attributes:
+        certificate: file with the serving certificate, and those between it and the CA, as PEM.
+        key: file with its private key, as PEM.
+        authority: file with the CA that callers are to trust, as PEM.
+    """
+
+    certificate: Name
+    key: Name
+    authority: Name
 
 
 class Certificate(_Section, frozen=True):
@@ -90,11 +99,11 @@ class Certificate(_Section, frozen=True):
         files: used instead of the Secret where set.
     """
 
-    secret: str = "koordgate-tls"  # noqa: S105 - a Secret's name
+    secret: Name = "koordgate-tls"  # noqa: S105 - a Secret's name
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[str, ...] = ()
-    authority_days: Annotated[float, Meta(gt=0)] = 365
-    certificate_days: Annotated[float, Meta(gt=0)] = 30
+    authority_days: Days = 365
+    certificate_days: Days = 30
     files: CertificateFiles | None = None
 
 
@@ -144,6 +153,8 @@ def load(path: Path) -> Settings:
         raise SettingsError(
             f"{path}: cannot be read ({error.strerror}); give --config an existing YAML file"
         ) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from error
     return parse(text, str(path))
 
 
@@ -155,7 +166,9 @@ def parse(text: str, source: str = "settings") -> Settings:
     """
     try:
         raw: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except RecursionError as error:
+        raise SettingsError(f"{source}: not YAML that can be read: nested too deeply") from error
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the last three for ill-formed scalars
         raise SettingsError(f"{source}: not YAML: {error}") from error
     try:
         return msgspec.convert(raw if raw is not None else {}, Settings)

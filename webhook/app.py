@@ -19,6 +19,7 @@ from webhook.extender import BadExtenderArgsError
 _LOG: Final = logging.getLogger(__name__)
 _MARGIN_S: Final = 0.25  # an answer must be under way before the API server stops waiting
 _LEAST_S: Final = 0.2
+_JSON: Final = "application/json"
 
 Sync = Callable[[review.Request], review.Response]
 Async = Callable[[review.Request, float], Awaitable[review.Response]]
@@ -30,6 +31,20 @@ class Draining:
 
     def __init__(self) -> None:
         self.begun = False
+
+
+class _Patience:
+    """How long a caller waits, from now on: for its body to be read and its question to be answered together."""
+
+    __slots__ = ("seconds", "until")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.until = asyncio.get_running_loop().time() + seconds
+
+    @property
+    def left(self) -> float:
+        return max(self.until - asyncio.get_running_loop().time(), 0.0)
 
 
 class Edge:
@@ -61,13 +76,17 @@ class Edge:
 
         async def serve(http: web.Request) -> web.Response:
             began = time.perf_counter()
-            deadline = self._time_for(http)
+            patience = self._patience(http)
             try:
-                question = review.decode(await self._body(http, deadline))
+                _want_json(http)
+                question = review.decode(await self._body(http, patience))
             except review.BadReviewError as error:
                 count["bad"]()
                 return self._respond(orjson.dumps({"error": str(error)}), HTTPStatus.BAD_REQUEST)
-            response = await self._answer(path, handler, question, deadline)
+            except web.HTTPException:
+                count["bad"]()
+                raise
+            response = await self._answer(path, handler, question, patience)
             status = response.code if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR else HTTPStatus.OK
             count[_outcome(response)]()
             observe(time.perf_counter() - began)
@@ -75,12 +94,14 @@ class Edge:
 
         return serve
 
-    async def _answer(self, path: str, handler: Async, question: review.Request, deadline: float) -> review.Response:
+    async def _answer(
+        self, path: str, handler: Async, question: review.Request, patience: _Patience
+    ) -> review.Response:
         try:
-            async with asyncio.timeout(deadline):
-                return await handler(question, deadline)
+            async with asyncio.timeout_at(patience.until):
+                return await handler(question, patience.left)
         except TimeoutError:
-            return review.errored(f"no decision in {deadline:.1f} s; try again", HTTPStatus.GATEWAY_TIMEOUT)
+            return review.errored(f"no decision in {patience.seconds:.1f} s; try again", HTTPStatus.GATEWAY_TIMEOUT)
         except Exception:  # noqa: BLE001 the request edge: a bug is one answer, not the end of the process
             self._bug(path, question.uid)
             message = f"a bug in koordgate (review {question.uid}); its log holds the trace, please report it"
@@ -94,11 +115,12 @@ class Edge:
         async def serve(http: web.Request) -> web.Response:
             began = time.perf_counter()
             try:
-                answer = handler(orjson.loads(await self._body(http, self._time_for(http))))
+                answer = handler(orjson.loads(await self._body(http, self._patience(http))))
             except (BadExtenderArgsError, orjson.JSONDecodeError) as error:
                 count["bad"]()
                 return self._respond(orjson.dumps({"Error": str(error)}), HTTPStatus.BAD_REQUEST)
             except web.HTTPException:
+                count["bad"]()
                 raise
             except Exception:  # noqa: BLE001 as above
                 count["errored"]()
@@ -111,21 +133,21 @@ class Edge:
 
         return serve
 
-    def _time_for(self, http: web.Request) -> float:
-        """The API server says how long it waits in the `timeout` parameter, as `5s`."""
+    def _patience(self, http: web.Request) -> _Patience:
+        """The API server says how long it waits in the `timeout` parameter, as `5s`; its time runs already."""
         told = http.query.get("timeout", "").removesuffix("s")
         waits = float(told) - _MARGIN_S if told.replace(".", "", 1).isdecimal() and told.isascii() else self._deadline
-        return max(min(self._deadline, waits), _LEAST_S)
+        return _Patience(max(min(self._deadline, waits), _LEAST_S))
 
-    async def _body(self, http: web.Request, deadline: float) -> bytes:
-        """Read a body within the deadline; larger than the limit is a 413 of aiohttp's own."""
+    async def _body(self, http: web.Request, patience: _Patience) -> bytes:
+        """Read a body in time; larger than the limit is a 413 of aiohttp's own."""
         try:
             if http.content.is_eof():
                 return await http.read()  # all of it came with the headers: nothing to wait for
-            async with asyncio.timeout(deadline):
+            async with asyncio.timeout_at(patience.until):
                 return await http.read()
         except TimeoutError:
-            raise web.HTTPRequestTimeout(text=f"the body did not arrive in {deadline:.1f} s") from None
+            raise web.HTTPRequestTimeout(text=f"the body did not arrive in {patience.seconds:.1f} s") from None
         except web.RequestPayloadError as error:
             raise web.HTTPBadRequest(text=f"the body cannot be read: {error}") from None
 
@@ -134,10 +156,16 @@ class Edge:
         _LOG.exception("a handler failed", extra={"path": path, "review": uid})
 
     def _respond(self, body: bytes, status: HTTPStatus) -> web.Response:
-        response = web.Response(body=body, status=status, content_type="application/json")
+        response = web.Response(body=body, status=status, content_type=_JSON)
         if self._draining.begun:
             response.force_close()
         return response
+
+
+def _want_json(http: web.Request) -> None:
+    if http.content_type != _JSON:
+        told = http.headers.get("Content-Type", "none")
+        raise web.HTTPUnsupportedMediaType(text=f"an AdmissionReview is sent as Content-Type {_JSON}, not {told[:100]}")
 
 
 _OUTCOMES: Final = ("allowed", "patched", "denied", "errored", "bad")

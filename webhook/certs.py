@@ -148,6 +148,11 @@ class Source(ABC):
         carried = pki.still_trusted(bundle, now)
         self._trusted_since = {authority: self._trusted_since.get(authority, now) for authority in carried}
 
+    @property
+    def expires(self) -> datetime | None:
+        """When the certificate that is served expires; None while none is."""
+        return self._expires if self._serving is not None else None
+
     def healthy(self, now: datetime) -> str | None:
         """Why nobody can connect; None where they can."""
         if self._serving is None:

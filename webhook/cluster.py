@@ -4,9 +4,10 @@ Everything here is memory; what fills it are the handlers of the Reflectors (or,
 snapshot and the verdicts on it are remembered until something about the node changes.
 """
 
-from collections import Counter
+import itertools
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -22,7 +23,8 @@ from koordgate.ledger.ledger import Ledger
 from webhook.nodeselection import may_land, selects
 from webhook.podinfo import PodInfo, annotated_holding
 
-_MOST_REQUESTS: Final = 4096  # distinct requests remembered; beyond it all is forgotten and learnt again
+_MOST_REQUESTS: Final = 4096  # distinct requests remembered; beyond it the older half is forgotten and learnt again
+_MOST_VERDICTS: Final = 150_000  # likewise of verdicts, some 500 bytes each
 _MOST_SELECTIONS: Final = 4096  # likewise of nodes, which authors of Pods write as they like
 
 
@@ -46,6 +48,7 @@ class Verdict:
 class _NodeState:
     devices: NodeDevices | None = None
     pods: dict[str, PodInfo] = field(default_factory=dict)
+    blocked: str = ""  # why nothing may be placed here, whatever is free
     snapshot: NodeSnapshot | None = None
     verdicts: dict[int, Verdict] = field(default_factory=dict)
 
@@ -65,7 +68,9 @@ class ClusterView:
         self._pods: dict[tuple[str, str], PodInfo] = {}
         self._by_uid: dict[str, PodInfo] = {}
         self._strangers: dict[str, str] = {}  # namespace/name -> UID of Pods that are none of ours
-        self._requests: dict[PodRequest, int] = {}
+        self._requests: OrderedDict[PodRequest, int] = OrderedDict()  # the one asked for last is the last
+        self._numbers = itertools.count()
+        self._judged = 0  # verdicts remembered, over all nodes
         self._memories: Counter[int] = Counter()
         self._reach: dict[bytes, tuple[int | None, int]] = {}
 
@@ -118,6 +123,24 @@ class ClusterView:
         """Names of the nodes that have a Device object."""
         return sorted(name for name, state in self._states.items() if state.devices is not None)
 
+    def block(self, node: str, reason: str) -> None:
+        """Place nothing on a node until `unblock`: who holds what there cannot be known, and each bind there fails.
+
+        Args:
+            node: its name.
+            reason: for users, with what an administrator must do.
+        """
+        self._state(node).blocked = reason
+        self.touch(node)
+
+    def unblock(self, node: str) -> None:
+        """A node's record can be read again, or is gone."""
+        state = self._states.get(node)
+        if state is not None and state.blocked:
+            state.blocked = ""
+            self.touch(node)
+            self._prune(node)
+
     def memory_in_reach(self, pod: Mapping[str, Any]) -> tuple[int | None, int]:
         """Find the memory of the GPUs that a Pod could land on.
 
@@ -147,6 +170,9 @@ class ClusterView:
 
     def put_pod(self, pod: PodInfo) -> None:
         """A Pod that asks for devices or holds some is there."""
+        held = self._ledger.record(pod.node).holdings.get(pod.uid) if self._ledger and pod.shares else None
+        if held is not None and held.shares == pod.shares:
+            pod = replace(pod, shares=held.shares)  # one copy of what ledger and annotation say alike
         self._replace(self._pods.get((pod.namespace, pod.name)), pod)
         self._strangers.pop(f"{pod.namespace}/{pod.name}", None)
 
@@ -201,11 +227,14 @@ class ClusterView:
         state = self._states.get(node)
         if state is not None:
             state.snapshot = None
+            self._judged -= len(state.verdicts)
             state.verdicts.clear()
 
     def snapshot(self, node: str) -> NodeSnapshot:
-        """A node as it stands, on the ledger as last seen."""
+        """A node as it stands, on the ledger as last seen; without devices while it is blocked."""
         state = self._state(node)
+        if state.blocked:
+            return NodeSnapshot(node, ())
         if state.snapshot is None:
             holdings = self._ledger.record(node).holdings if self._ledger else {}
             state.snapshot = self.snapshot_on(node, holdings)
@@ -232,30 +261,44 @@ class ClusterView:
         """A small number for a request, the same for equal ones: the key under which verdicts are remembered."""
         number = self._requests.get(request)
         if number is None:
-            if len(self._requests) >= _MOST_REQUESTS:
-                self._requests.clear()
-                for state in self._states.values():
-                    state.verdicts.clear()
-            number = self._requests[request] = len(self._requests)
+            number = self._requests[request] = next(self._numbers)
+        else:
+            self._requests.move_to_end(request)
+        if len(self._requests) > _MOST_REQUESTS or self._judged > _MOST_VERDICTS:
+            self._forget_half()
         return number
+
+    def _forget_half(self) -> None:
+        """Forget the requests not asked for longest, and the verdicts on them."""
+        gone = {self._requests.popitem(last=False)[1] for _ in range(len(self._requests) // 2)}
+        self._judged = 0
+        for state in self._states.values():
+            state.verdicts = {number: verdict for number, verdict in state.verdicts.items() if number not in gone}
+            self._judged += len(state.verdicts)
 
     def verdict(self, node: str, request: PodRequest, number: int, uid: str) -> Verdict:
         """What `place()` says of a request on a node; what the Pod itself holds there already counts as free."""
         state = self._states.get(node)
         if state is None:
             return _judge(request, NodeSnapshot(node, ()))
+        if state.blocked:
+            return Verdict(Refusal(f"{node}: {state.blocked}", permanent=True), 0)
         snapshot = state.snapshot or self.snapshot(node)
         if uid in snapshot.holdings:
             return _judge(request, snapshot.without([uid]))
         verdict = state.verdicts.get(number)
         if verdict is None:
             verdict = state.verdicts[number] = _judge(request, snapshot)
+            self._judged += 1
         return verdict
 
     def _prune(self, node: str) -> None:
         """Forget a node of which nothing is known any more."""
         state = self._states.get(node)
-        if state is not None and state.devices is None and not state.pods and node not in self._nodes:
+        if state is None or state.devices is not None or state.pods or state.blocked:
+            return
+        if node not in self._nodes:
+            self._judged -= len(state.verdicts)
             del self._states[node]
 
     def _state(self, node: str) -> _NodeState:

@@ -56,13 +56,16 @@ class Replica:
         )
         self._registration = Registration(kube, settings.identity, self.source)
         parts = self.parts
+        parts.metrics.certificate_expires.set_function(self._certificate_expires)
         reporter = parts.reporter
         # Pods last: by then the ledger is known, so that what ended meanwhile is seen to end.
         self._reflectors = [
             self._reflector(kube, NODES, NodeFeed(parts.cluster)),
             self._reflector(kube, DEVICES, DeviceFeed(parts.cluster, reporter.bad_object("devices"))),
             self._reflector(
-                kube, NODE_ALLOCATIONS, AllocationFeed(parts.ledger, reporter.bad_object("nodeallocations"))
+                kube,
+                NODE_ALLOCATIONS,
+                AllocationFeed(parts.cluster, parts.ledger, reporter.bad_object("nodeallocations")),
             ),
             self._reflector(kube, PODS, PodFeed(parts.cluster, parts.reconciler.ended, parts.reconciler.bound)),
         ]
@@ -79,6 +82,10 @@ class Replica:
             on_error=lambda about, error: _LOG.warning("%s: %s", about, error),
         )
         return resource, reflector
+
+    def _certificate_expires(self) -> float:
+        expires = self.source.expires
+        return expires.timestamp() if expires is not None else 0.0
 
     def unready(self) -> list[str]:
         """Why the replica is not ready, a sentence each."""

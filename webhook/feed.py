@@ -1,16 +1,56 @@
 """What the API server says, fed into the cluster view and the ledger: one handler a resource."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import contextlib
+import ctypes
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
-from allocator.wire.deviceobject import read_device_object
+from allocator.holdings import Holding
+from allocator.wire.deviceobject import NodeDevices, read_device_object
 from allocator.wire.nodeallocation import RecordError
 from koordgate.ledger.ledger import Ledger
-from koordgate.ledger.store import read_record, revision_of
+from koordgate.ledger.store import Record, read_record, revision_of
 from webhook.cluster import ClusterView, NodeFacts
 from webhook.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
+T = TypeVar("T", bound=Hashable)
+V = TypeVar("V")
+
+_MOST_SHARED: Final = 32_768  # distinct values; beyond it all is forgotten and learnt again
+
+
+class _Shared:
+    """One copy of what thousands of objects say alike; parsed JSON holds one each. Nobody ever changes such a value."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Any] = {}
+        self._mappings: dict[Hashable, Any] = {}
+
+    def same(self, value: T) -> T:
+        """The first copy of this value."""
+        return _first(self._values, value, value)
+
+    def mapping(self, value: Mapping[str, V]) -> Mapping[str, V]:
+        """The first copy of this mapping."""
+        return _first(self._mappings, tuple(value.items()), value)
+
+
+def _first(copies: dict[Hashable, Any], key: Hashable, value: V) -> V:
+    if len(copies) >= _MOST_SHARED:
+        copies.clear()
+    first: V = copies.setdefault(key, value)
+    return first
+
+
+_SHARED: Final = _Shared()
+
+
+def _release_memory() -> None:
+    """Give back to the system what the pages of a list needed; only glibc has to be asked."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class _Listing:
@@ -29,6 +69,7 @@ class _Listing:
         for namespace, name in self._known - (self._listed or set()):
             self.gone(namespace, name)
         self._known, self._listed = self._listed or set(), None
+        _release_memory()
 
     def put(self, obj: Raw) -> None:
         """An object is there."""
@@ -55,7 +96,7 @@ class _Listing:
 
 def _key(obj: Mapping[str, Any]) -> tuple[str, str]:
     metadata = obj["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
+    return _SHARED.same(metadata.get("namespace", "")), metadata["name"]
 
 
 class NodeFeed(_Listing):
@@ -68,7 +109,8 @@ class NodeFeed(_Listing):
     def there(self, obj: Raw) -> None:
         """Take in a Node."""
         metadata = obj["metadata"]
-        self._cluster.put_node(metadata["name"], NodeFacts(metadata["uid"], metadata.get("labels") or {}))
+        labels = {key: _SHARED.same(value) for key, value in (metadata.get("labels") or {}).items()}
+        self._cluster.put_node(metadata["name"], NodeFacts(metadata["uid"], labels))
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a Node."""
@@ -90,7 +132,7 @@ class DeviceFeed(_Listing):
 
     def there(self, obj: Raw) -> None:
         """Take in a Device object."""
-        devices = read_device_object(obj)
+        devices = _lean_devices(read_device_object(obj))
         self._cluster.put_devices(devices)
         self._complain(devices.node, devices.problems)
 
@@ -127,7 +169,7 @@ class PodFeed(_Listing):
         if pod is None:
             self._cluster.put_stranger(namespace, name, obj["metadata"]["uid"])
             return
-        self._cluster.put_pod(pod)
+        self._cluster.put_pod(_lean_pod(pod))
         if pod.finished and not (known is not None and known.finished):
             self._ended(pod)
         elif pod.node and not (known is not None and known.uid == pod.uid and known.node):
@@ -144,12 +186,14 @@ class AllocationFeed(_Listing):
     """NodeAllocations.
 
     Args:
+        cluster: told which nodes' records cannot be read: nothing may be sent there.
         ledger: told of them.
         complain: called with a node's name and why its record cannot be read; nothing when it can.
     """
 
-    def __init__(self, ledger: Ledger, complain: Callable[[str, tuple[str, ...]], None]) -> None:
+    def __init__(self, cluster: ClusterView, ledger: Ledger, complain: Callable[[str, tuple[str, ...]], None]) -> None:
         super().__init__()
+        self._cluster = cluster
         self._ledger = ledger
         self._complain = complain
 
@@ -157,17 +201,67 @@ class AllocationFeed(_Listing):
         """Take in a NodeAllocation."""
         name = obj["metadata"]["name"]
         if self._ledger.knows(name, revision_of(obj)):
-            self._complain(name, ())
+            self._readable(name)
             return  # our own write, or read, come back
         try:
-            self._ledger.observe(read_record(obj))
+            self._ledger.observe(_lean_record(read_record(obj)))
         except RecordError as error:
             self._ledger.forget(name)  # a bind there reads it live, and fails with this error until it is mended
+            self._cluster.block(name, str(error))
             self._complain(name, (str(error),))
         else:
-            self._complain(name, ())
+            self._readable(name)
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a NodeAllocation."""
         self._ledger.forget(name)
+        self._readable(name)
+
+    def _readable(self, name: str) -> None:
+        self._cluster.unblock(name)
         self._complain(name, ())
+
+
+def _lean_devices(devices: NodeDevices) -> NodeDevices:
+    same = _SHARED.same
+    lean = tuple(
+        replace(
+            device,
+            type=same(device.type),
+            capacity=_SHARED.mapping(device.capacity),
+            pcie=same(device.pcie),
+            model=same(device.model),
+            labels=_SHARED.mapping(device.labels),
+        )
+        for device in devices.devices
+    )
+    return replace(devices, devices=lean)
+
+
+def _lean_record(record: Record) -> Record:
+    return replace(record, holdings={uid: _lean_holding(holding) for uid, holding in record.holdings.items()})
+
+
+def _lean_holding(holding: Holding) -> Holding:
+    same = _SHARED.same
+    shares = tuple(
+        replace(
+            share,
+            type=same(share.type),
+            amounts=_SHARED.mapping(share.amounts),
+            containers=same(share.containers),
+        )
+        for share in holding.shares
+    )
+    return replace(holding, namespace=same(holding.namespace), shares=shares)
+
+
+def _lean_pod(pod: PodInfo) -> PodInfo:
+    same = _SHARED.same
+    return replace(
+        pod,
+        namespace=same(pod.namespace),
+        node=same(pod.node),
+        scheduler_name=same(pod.scheduler_name),
+        request=same(pod.request),
+    )

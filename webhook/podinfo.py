@@ -1,7 +1,7 @@
 """What is kept of a Pod that asks for devices or holds some: the fields that decisions use, and no more."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.device import FULL, Device
@@ -14,6 +14,7 @@ from allocator.names import (
     NVIDIA_GPU,
     TYPE_GPU,
 )
+from allocator.quantity import LARGEST
 from allocator.request import PodRequest, names_devices
 from allocator.wire.deviceallocated import AnnotationError, read_annotations
 from webhook.translate import read
@@ -119,19 +120,31 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Ho
     """Turn what a Pod's annotation says into a holding on a node's devices; None where it says nothing.
 
     Koordinator may leave out ids (found by minor then) and one of ratio and memory, and truncates ratios where we
-    round up: what is accounted is the greater.
+    round up: what is accounted is the greater. One device may stand there twice, by id and by minor: its entries are
+    added up. No amount is above what an object in the cluster can hold, which is more than any device has.
     """
     if not pod.shares:
         return None
     by_id = {device.id: device for device in devices}
     by_minor = {(device.type, device.minor): device for device in devices}
-    shares = []
+    shares: dict[str, Share] = {}
     for share in pod.shares:
         device = by_id.get(share.id) if share.id else by_minor.get((share.type, share.minor))
         identity = share.id or (device.id if device else f"{share.type}-minor-{share.minor}")
         amounts = _accounted(share, device) if device and share.type == TYPE_GPU else dict(share.amounts)
-        shares.append(Share(share.type, identity, share.minor, amounts, share.containers))
-    return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares))
+        told = Share(share.type, identity, share.minor, amounts, share.containers)
+        shares[identity] = _added(shares.get(identity), told)
+    return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares.values()))
+
+
+def _added(known: Share | None, more: Share) -> Share:
+    """Add up two shares of one device."""
+    amounts = dict(known.amounts) if known else {}
+    for tail, amount in more.amounts.items():
+        amounts[tail] = min(amounts.get(tail, 0) + amount, LARGEST)
+    if known is None:
+        return replace(more, amounts=amounts)
+    return replace(known, amounts=amounts, containers=tuple(dict.fromkeys((*known.containers, *more.containers))))
 
 
 def _accounted(share: Share, device: Device) -> dict[str, int]:

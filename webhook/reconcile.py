@@ -19,7 +19,9 @@ from webhook.cluster import ClusterView
 from webhook.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
-_DEADLINE_S: Final = 30.0
+_READ_S: Final = 30.0
+# Short: binds wait for the same few places at which the ledger writes. What fails is tried again when next reconciled.
+_WRITE_S: Final = 5.0
 _AT_ONCE: Final = 16  # changes under way at the same time
 
 Kind = Literal["gone", "finished", "unbound", "moved", "adopted"]
@@ -159,7 +161,7 @@ class Reconciler:
         old = self._clock() - holding.since > self._grace
         if pod is not None and not pod.node and not old:
             return
-        live = await self._live.read(holding.namespace, holding.name, _DEADLINE_S)
+        live = await self._live.read(holding.namespace, holding.name, _READ_S)
         kind = _why_ended(holding, node, live, old=old)
         if kind == "unbound":
             await self._release(holding.uid, node, kind, older_than=self._clock() - self._grace)
@@ -169,7 +171,7 @@ class Reconciler:
     async def _release(self, uid: str, node: str, kind: Kind, *, older_than: float | None = None) -> None:
         try:
             change = decision.release(uid, held_since_before=older_than)
-            if await self._ledger.change(node, change, _DEADLINE_S):
+            if await self._ledger.change(node, change, _WRITE_S):
                 self._reports.mended(kind)
         except (KubeError, BusyError, RecordError) as error:
             _LOG.warning("a holding stays until the next reconciliation: %s", error, extra={"node": node, "uid": uid})
@@ -177,7 +179,7 @@ class Reconciler:
     async def _adopt(self, pod: PodInfo) -> None:
         change = decision.adopt_running(pod, lambda holdings: self._cluster.snapshot_on(pod.node, holdings))
         try:
-            if await self._ledger.change(pod.node, change, _DEADLINE_S):
+            if await self._ledger.change(pod.node, change, _WRITE_S):
                 self._reports.mended("adopted")
         except (BusyError, RecordError) as error:
             _LOG.warning("a Pod is adopted at the next reconciliation: %s", error, extra={"pod": str(pod)})

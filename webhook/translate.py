@@ -1,8 +1,14 @@
 """What admission changes in a Pod that asks for devices (pure): resources, schedulerName, environment, one annotation.
 
 Translating a translated Pod changes nothing.
+
+In the domain kubernetes.io, gpu.shared (over how many cards the amounts are split) is taken out of the resources, for
+kube-scheduler would look for nodes that report it and cannot be told not to (an extender's managedResources may not be
+of that domain). It is then read from the annotation. Koordinator's scheduler needs it in the resources: in its domain
+it stays.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +22,7 @@ from allocator.names import (
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     GPU_SHARED,
+    KUBERNETES_DOMAIN,
     NO_DEVICES,
     ORIGINAL_REQUEST,
     VISIBLE_DEVICES_ENV,
@@ -24,7 +31,7 @@ from allocator.names import (
 )
 from allocator.outcome import Problem
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
-from allocator.request import ContainerReading, DeviceAsk, PodReading, read_pod
+from allocator.request import ContainerReading, DeviceAsk, PodReading, Stated, read_pod
 from webhook.patch import Operation, add, pointer, remove, replace, set_annotations
 
 MAPS: Final = ("requests", "limits")
@@ -61,8 +68,13 @@ class Translation:
 
 
 def read(pod: Mapping[str, Any]) -> PodReading:
-    """Read a Pod's asks, translated or not: memory that our own translation stated beside a ratio is no ask."""
-    return read_pod(pod.get("spec") or {}, _derived(_originals(pod)))
+    """Read a Pod's asks, translated or not.
+
+    Memory that our own translation stated beside a ratio is no ask, and gpu.shared that it took away is one. Whoever
+    forges the annotation gains nothing: it can drop memory beside a ratio, and split what the resources say over more
+    cards, as its author could have written.
+    """
+    return read_pod(pod.get("spec") or {}, {name: _stated(original) for name, original in _originals(pod).items()})
 
 
 def translate(pod: Mapping[str, Any], policy: Policy, memory_per_gpu: int | None) -> Translation:
@@ -112,30 +124,44 @@ def _originals(pod: Mapping[str, Any]) -> dict[str, Any]:
     return originals if isinstance(originals, dict) else {}
 
 
-def _derived(originals: Mapping[str, Any]) -> dict[str, bool]:
-    """Find the containers whose author stated no memory in bytes."""
-    return {name: not any(tail == GPU_MEMORY for tail in _tails(original)) for name, original in originals.items()}
+def _stated(original: object) -> Stated:
+    """Read what the annotation tells of a container; an amount that is none is as good as left out."""
+    shared: int | None = None
+    memory = False
+    for tail, amount in _amounts(original):
+        if tail == GPU_MEMORY:
+            memory = True
+        elif tail == GPU_SHARED and shared is None:
+            with contextlib.suppress(QuantityError):
+                shared = to_int(amount)
+    return Stated(derived=not memory, shared=shared)
 
 
-def _tails(original: object) -> Iterator[str]:
-    for resources in original.values() if isinstance(original, dict) else ():
-        for name in resources if isinstance(resources, dict) else ():
+def _amounts(original: object) -> Iterator[tuple[str, object]]:
+    """Walk through the device resources of a container, as tail and amount: requests first."""
+    for key in MAPS:
+        resources = original.get(key) if isinstance(original, dict) else None
+        for name, amount in resources.items() if isinstance(resources, dict) else ():
             if name in DEVICE_RESOURCES:
-                yield DEVICE_RESOURCES[name][1]
+                yield DEVICE_RESOURCES[name][1], amount
 
 
 def _original(container: ContainerReading, spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Copy a container's device resources as its author wrote them."""
     resources = spec["resources"]
-    return {
-        key: {
-            name: resources[key][name]
-            for name in names
-            if not (container.derived and DEVICE_RESOURCES[name][1] == GPU_MEMORY)
-        }
-        for key, names in zip(MAPS, container.names, strict=True)
-        if names
-    }
+    stated = container.stated
+    original: dict[str, dict[str, Any]] = {}
+    for key, names in zip(MAPS, container.names, strict=True):
+        if names:
+            original[key] = {
+                name: resources[key][name]
+                for name in names
+                if not (stated.derived and DEVICE_RESOURCES[name][1] == GPU_MEMORY)
+            }
+            if stated.shared is not None:
+                domain, _ = DEVICE_RESOURCES[names[0]]
+                original[key][resource_name(domain, GPU_SHARED)] = format_int(stated.shared)
+    return original
 
 
 def _translate_resources(
@@ -179,7 +205,10 @@ def _same(present: object, wanted: str) -> bool:
 
 
 def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[str, str]:
-    """Write an ask as core, memory ratio and memory; gpu.shared only where the number of cards would not follow."""
+    """Write an ask as core, memory ratio and memory; gpu.shared only where the number of cards would not follow.
+
+    In the domain kubernetes.io never gpu.shared, which the original-request annotation then holds.
+    """
     written: dict[str, str] = {}
     if ask.core:
         written[GPU_CORE] = format_int(ask.core * ask.count)
@@ -190,7 +219,7 @@ def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[s
     elif ask.memory is not None:
         written[GPU_MEMORY] = format_bytes(ask.memory * ask.count)
     whole = ask.core in {0, FULL} and ask.ratio in {None, FULL} and (ask.core or ask.ratio)
-    if ask.count > 1 and not whole:
+    if ask.count > 1 and not whole and domain != KUBERNETES_DOMAIN:
         written[GPU_SHARED] = format_int(ask.count)
     return {resource_name(domain, tail): text for tail, text in sorted(written.items())}
 

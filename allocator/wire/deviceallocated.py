@@ -7,7 +7,7 @@ in one annotation a container.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from allocator.device import RESOURCES_OF
 from allocator.holdings import Share
@@ -20,6 +20,8 @@ from allocator.names import (
     visible_devices,
 )
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
+
+_LARGEST_MINOR: Final = 2**31 - 1  # an int32 in Koordinator
 
 
 class AnnotationError(ValueError):
@@ -92,7 +94,10 @@ def _read_share(kind: str, entry: Mapping[str, Any], containers: Mapping[str, It
     minor = entry["minor"]
     if not isinstance(minor, int) or isinstance(minor, bool):
         raise TypeError(f"minor {minor!r} is no number")
+    if not 0 <= minor <= _LARGEST_MINOR:
+        raise ValueError("a minor is not from 0 to 2^31-1")
     identity = str(entry.get("id") or "")
+    identity.encode()  # UnicodeEncodeError, a ValueError: a lone surrogate, which no object in the cluster can hold
     amounts: dict[str, int] = {}
     for name, amount in (entry.get("resources") or {}).items():
         known = DEVICE_RESOURCES.get(name)

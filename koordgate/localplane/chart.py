@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from koordgate.data import MissingDataError, data_folder
 from koordgate.localplane.admin import AdminClient, ApiError, JsonObject
 from koordgate.localplane.binaries import KUBERNETES, Binaries
 from koordgate.localplane.plane import ControlPlane
@@ -33,12 +34,15 @@ class ChartError(RuntimeError):
 
 
 def chart_folder() -> Path:
-    """The chart: of the checkout, or of the installed wheel."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package.parent / "charts", package / "data" / "charts"):
-        if (folder / "koordgate" / "Chart.yaml").exists():
-            return folder / "koordgate"
-    raise ChartError(f"no chart beside or in {package}")
+    """The chart: of the checkout, or of the installed wheel.
+
+    Raises:
+        ChartError: It is in neither.
+    """
+    try:
+        return data_folder("charts") / "koordgate"
+    except MissingDataError as error:
+        raise ChartError(str(error)) from error
 
 
 def render(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import asks, pod_specs, resource_maps
 
 from allocator.names import DEVICE_RESOURCES, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, TYPE_GPU
-from allocator.request import MAX_COUNT, DeviceAsk, Phase, names_devices, read_pod
+from allocator.request import MAX_COUNT, DeviceAsk, Phase, Stated, names_devices, read_pod
 
 N, K, S = "nvidia.com/gpu", "kubernetes.io/gpu", "koordinator.sh/gpu"
 
@@ -372,15 +372,60 @@ def test_memory_that_our_translation_stated_is_no_ask() -> None:
     written = {f"{K}-core": 50, f"{K}-memory-ratio": 50, f"{K}-memory": "40Gi"}
     spec = pod_spec(container("a", limits=written))
     assert read_pod(spec).problems
-    reading = read_pod(spec, {"a": True})
+    reading = read_pod(spec, {"a": Stated(derived=True)})
     assert reading.problems == ()
-    assert reading.containers[0].derived
+    assert reading.containers[0].stated.derived
     assert reading.request.containers == (app("a", ask(core=50, ratio=50)),)
 
 
 def test_memory_without_a_ratio_is_an_ask_whoever_stated_it() -> None:
-    reading = read_pod(pod_spec(container("a", limits={f"{K}-memory": "8Gi"})), {"a": True})
+    reading = read_pod(pod_spec(container("a", limits={f"{K}-memory": "8Gi"})), {"a": Stated(derived=True)})
     assert reading.request.containers == (app("a", ask(memory=8 * GIB)),)
+
+
+# (resources of a translated container, over how many cards its author split them, what is read)
+
+SPLIT: dict[str, tuple[dict[str, Any], int, DeviceAsk]] = {
+    "half of each of two": ({f"{K}-core": 100, f"{K}-memory-ratio": 100}, 2, ask(2, core=50, ratio=50)),
+    "bytes": ({f"{K}-memory": "9Gi"}, 3, ask(3, memory=3 * GIB)),
+    "in the other domain": (
+        {"koordinator.sh/gpu-core": 60, "koordinator.sh/gpu-memory-ratio": 30},
+        3,
+        ask(3, core=20, ratio=10),
+    ),
+    "one card": ({f"{K}-memory-ratio": 100}, 1, ask(1, ratio=100)),
+    "whole cards": ({f"{K}-core": 200, f"{K}-memory-ratio": 200}, 2, ask(2, core=100, ratio=100)),
+    "its resources say it themselves": (
+        {f"{K}-core": 100, f"{K}-memory-ratio": 100, f"{K}.shared": 4},
+        2,
+        ask(4, core=25, ratio=25),
+    ),
+    "a form that no translation leaves": ({f"{K}": 100}, 2, ask(1, core=100, ratio=100)),
+    "plain devices": ({N: 3}, 2, ask(3, core=100, ratio=100)),
+}
+
+
+@pytest.mark.parametrize("maps", [("requests",), ("limits",), ("requests", "limits")])
+@pytest.mark.parametrize(("resources", "shared", "read"), SPLIT.values(), ids=SPLIT)
+def test_a_count_that_was_taken_out_of_the_resources_splits_what_is_left(
+    resources: dict[str, Any], shared: int, read: DeviceAsk, maps: tuple[str, ...]
+) -> None:
+    spec = pod_spec(container("a", **dict.fromkeys(maps, resources)), container("b", **dict.fromkeys(maps, resources)))
+    reading = read_pod(spec, {"a": Stated(derived=True, shared=shared)})
+    assert reading.problems == ()
+    assert reading.containers[0].request == reading.containers[0].limit == read
+    assert reading.containers[1].request == read_pod(spec).containers[1].request
+
+
+@pytest.mark.parametrize(
+    ("shared", "told"),
+    [(0, "from 1 to 128"), (129, "from 1 to 128"), (3, "does not split evenly"), (2**70, "1 to 128")],
+)
+def test_a_count_that_was_taken_out_is_checked_as_if_it_were_still_there(shared: int, told: str) -> None:
+    spec = pod_spec(container("a", limits={f"{K}-core": 100, f"{K}-memory-ratio": 100}))
+    (problem,) = read_pod(spec, {"a": Stated(shared=shared)}).problems
+    assert told in problem.message
+    assert "annotation koordgate.io/original-request" in problem.message
 
 
 # Properties

@@ -56,20 +56,22 @@ def test_the_node_that_packs_tighter_scores_higher(of: PodRequest, better: NodeS
     assert scored(of, better) > scored(of, worse)
 
 
-# (a request, the node, its score)
+# (a request, the node, its score: cards that stay unbroken, a node in use, how full it is then)
 
 SCORES: dict[str, tuple[PodRequest, NodeSnapshot, int]] = {
-    "the last free card": (WHOLE, busy(FOUR, (0, 100), (1, 100), (2, 100)), 100),
-    "the only card": (WHOLE, machine(ONE), 100),
-    "half of the only card, empty": (HALF, machine(ONE), 25),
-    "the other half of it": (HALF, busy(ONE, (0, 50)), 100),
-    "half of it beside a quarter": (HALF, busy(ONE, (0, 25)), 87),
-    "half of one of four": (HALF, machine(FOUR), 6),
-    "one of four": (WHOLE, machine(FOUR), 62),
-    "one of eight": (WHOLE, machine(EIGHT), 56),
-    "memory alone fills a card as well": (request(app("a", ask(ratio=100))), machine(ONE), 75),
+    "the last free card": (WHOLE, busy(FOUR, (0, 100), (1, 100), (2, 100)), 50 + 20 + 30),
+    "the only card": (WHOLE, machine(ONE), 50 + 0 + 30),
+    "half of the only card, empty": (HALF, machine(ONE), 0 + 0 + 15),
+    "the other half of it": (HALF, busy(ONE, (0, 50)), 50 + 20 + 30),
+    "half of it beside a quarter": (HALF, busy(ONE, (0, 25)), 50 + 20 + 22),
+    "half of one of four": (HALF, machine(FOUR), 0 + 0 + 3),
+    "half of a second card of four": (HALF, busy(FOUR, (0, 100)), 0 + 20 + 11),
+    "one of four": (WHOLE, machine(FOUR), 50 + 0 + 7),
+    "one of eight": (WHOLE, machine(EIGHT), 50 + 0 + 3),
+    "two of four, beside one in use": (TWO, busy(FOUR, (0, 50)), 50 + 20 + 18),
+    "memory alone fills a card as well": (request(app("a", ask(ratio=100))), machine(ONE), 50 + 0 + 15),
     "nothing asked": (request(), machine(FOUR), 0),
-    "an init container counts": (request(init("i", gpus(100)), app("a", gpus(50))), machine(ONE), 100),
+    "an init container counts": (request(init("i", gpus(100)), app("a", gpus(50))), machine(ONE), 50 + 0 + 30),
     "a node without GPUs": (request(), node(), 0),
 }
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import orjson
 import pytest
 from builders import GIB, device_entry, device_object, gpu, holding, node, part, share
 from hypothesis import HealthCheck, example, given, settings
@@ -180,6 +181,9 @@ MALFORMED: dict[str, str] = {
     "a minor that is text": '{"gpu":[{"minor":"0","id":"GPU-a"}]}',
     "a minor that is true": '{"gpu":[{"minor":true,"id":"GPU-a"}]}',
     "a minor that is a fraction": '{"gpu":[{"minor":0.5,"id":"GPU-a"}]}',
+    "a minor below 0": '{"gpu":[{"minor":-1,"id":"GPU-a"}]}',
+    "a minor that is no int32": '{"gpu":[{"minor":2147483648,"id":"GPU-a"}]}',
+    "an id that is no UTF-8": '{"gpu":[{"minor":0,"id":"GPU-\\ud800"}]}',
     "a minor that is not a number": '{"gpu":[{"minor":NaN,"id":"GPU-a"}]}',
     "resources that are a list": '{"gpu":[{"minor":0,"resources":["koordinator.sh/gpu-core"],"id":"GPU-a"}]}',
     "a negative amount": '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"-5"},"id":"GPU-a"}]}',
@@ -213,6 +217,10 @@ def test_any_text_is_an_allocation_or_refused(text: str, seen: str) -> None:
     except AnnotationError:
         return
     assert all(amount >= 0 for one in shares for amount in one.amounts.values())
+    # What is read can be recorded and read again: a record that cannot be would close the node.
+    held = Holding("u", "default", "p", 0, shares)
+    recorded = {"spec": orjson.loads(orjson.dumps(write_spec([held])))}
+    assert read_spec(recorded) == {"u": held}
 
 
 # Device objects

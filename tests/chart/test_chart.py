@@ -37,7 +37,9 @@ CLUSTER_SCOPED = {
     "ClusterRole",
     "ClusterRoleBinding",
     "CustomResourceDefinition",
+    "FlowSchema",
     MUTATING,
+    "PriorityLevelConfiguration",
     VALIDATING,
 }
 
@@ -85,8 +87,12 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("CustomResourceDefinition", "nodeallocations.koordgate.io"),
         ("Deployment", "koord-scheduler"),
         ("Deployment", "koordgate"),
+        ("FlowSchema", "koord-scheduler"),
+        ("FlowSchema", "koordgate"),
         (MUTATING, "koordgate"),
         ("PodDisruptionBudget", "koordgate"),
+        ("PriorityLevelConfiguration", "koord-scheduler"),
+        ("PriorityLevelConfiguration", "koordgate"),
         ("Role", "koord-scheduler"),
         ("Role", "koordgate"),
         ("RoleBinding", "koord-scheduler"),
@@ -162,6 +168,8 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "certificate",
         "ledger",
     }
+    assert set(written["scheduler"]) == {"name", "username", "mostNodes"}
+    assert set(written["ledger"]) == {"graceSeconds", "reconcileSeconds", "gatherSeconds"}
     assert set(written["serve"]) == {"host", "port", "bodyLimitBytes", "deadlineSeconds", "shutdownDelaySeconds"}
 
 
@@ -179,8 +187,8 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "shutdownDelaySeconds": 0,
             },
             "certificate": {"authorityDays": 1000000, "certificateDays": 0.5, "extraDNSNames": ["gate.example.com"]},
-            "ledger": {"graceSeconds": 300, "reconcileSeconds": 7.5},
-            "scheduler": {"name": "gpu-scheduler", "username": "someone@example.com"},
+            "ledger": {"graceSeconds": 300, "reconcileSeconds": 7.5, "gatherSeconds": 0.002},
+            "scheduler": {"name": "gpu-scheduler", "username": "someone@example.com", "mostNodes": 3},
         },
         "gate",
     )
@@ -191,7 +199,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         domain="koordinator.sh",
         state_memory=False,
         log_level="debug",
-        scheduler=settings.Scheduler(name="gpu-scheduler", username="someone@example.com"),
+        scheduler=settings.Scheduler(name="gpu-scheduler", username="someone@example.com", most_nodes=3),
         identity=settings.Identity(namespace="gate", username="system:serviceaccount:gate:koordgate"),
         serve=settings.Serve(
             host="::", port=8443, body_limit_bytes=123456789, deadline_seconds=2.5, shutdown_delay_seconds=0
@@ -207,7 +215,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             authority_days=1000000,
             certificate_days=0.5,
         ),
-        ledger=settings.Ledger(grace_seconds=300, reconcile_seconds=7.5),
+        ledger=settings.Ledger(grace_seconds=300, reconcile_seconds=7.5, gather_seconds=0.002),
     )
     assert pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"][0]["containerPort"] == 8443
     assert find(rendered, "Service", "koordgate")["spec"]["ports"][0]["targetPort"] == 8443
@@ -441,6 +449,14 @@ def test_an_external_url_is_where_everybody_calls_and_the_certificate_is_good_fo
         {"exemptNamespaces": ["Not_A_Name"]},
         {"exemptNamespaces": "kube-system"},
         {"ledger": {"graceSeconds": -1}},
+        {"ledger": {"graceSeconds": 1e9}},
+        {"ledger": {"gatherSeconds": -0.1}},
+        {"ledger": {"gatherSeconds": 1.5}},
+        {"certificate": {"authorityDays": 1e9}},
+        {"scheduler": {"mostNodes": -1}},
+        {"scheduler": {"mostNodes": 1.5}},
+        {"scheduler": {"name": ""}},
+        {"flowControl": {"shares": 0}},
         {"scheduler": {"username": "x' || true || 'x"}},
         {"scheduler": {"image": {"tag": ""}}},
         {"scheduler": {"enabled": False}},
@@ -529,8 +545,6 @@ def test_the_scheduler_has_a_profile_of_the_name_that_pods_are_given(objects: li
         {
             "urlPrefix": "https://koordgate.koordgate-system.svc/scheduler",
             "filterVerb": "filter",
-            "prioritizeVerb": "prioritize",
-            "weight": 5,
             "enableHTTPS": True,
             "nodeCacheCapable": True,
             "ignorable": False,
@@ -538,6 +552,18 @@ def test_the_scheduler_has_a_profile_of_the_name_that_pods_are_given(objects: li
             "tlsConfig": {"caFile": "/etc/koordgate-ca/ca.crt"},
         }
     ]
+
+
+def test_the_scheduler_is_told_to_ask_for_scores_only_where_all_nodes_are_named(render: Render) -> None:
+    rendered = render({"scheduler": {"mostNodes": 0}})
+
+    (extender,) = scheduler_config(rendered)["extenders"]
+    assert (extender["prioritizeVerb"], extender["weight"]) == ("prioritize", 5)
+    assert settings.parse(settings_text(rendered)).scheduler.most_nodes == 0
+
+
+def test_the_scheduler_may_ask_the_api_server_more_than_the_stock_one(objects: list[JsonObject]) -> None:
+    assert scheduler_config(objects)["clientConnection"] == {"qps": 1000, "burst": 2000}
 
 
 def test_kube_scheduler_is_told_only_resource_names_that_it_takes(render: Render) -> None:
@@ -566,6 +592,36 @@ def test_without_it_nothing_of_our_scheduler_is_left(render: Render) -> None:
     rendered = render({"scheduler": {"enabled": False, "username": KOORDINATOR}, "networkPolicy": {"enabled": True}})
 
     assert not [item for item in rendered if item["metadata"]["name"].startswith("koord-scheduler")]
+    assert find(rendered, "FlowSchema", "koordgate")
+
+
+# Priority
+
+
+@pytest.mark.parametrize("name", ["koordgate", "koord-scheduler"])
+def test_all_that_an_account_of_ours_asks_has_a_priority_level_of_its_own(render: Render, name: str) -> None:
+    rendered = render({"flowControl": {"shares": 40, "schedulerShares": 12}}, "gate")
+
+    schema, level = (find(rendered, kind, name)["spec"] for kind in ("FlowSchema", "PriorityLevelConfiguration"))
+    assert schema["priorityLevelConfiguration"]["name"] == name
+    assert schema["matchingPrecedence"] < 9000  # the schema of all service accounts
+    (rule,) = schema["rules"]
+    assert rule["subjects"] == [{"kind": "ServiceAccount", "serviceAccount": {"name": name, "namespace": "gate"}}]
+    (resources,) = rule["resourceRules"]
+    assert resources == {
+        "verbs": ["*"],
+        "apiGroups": ["*"],
+        "resources": ["*"],
+        "namespaces": ["*"],
+        "clusterScope": True,
+    }
+    assert level["limited"]["nominalConcurrencyShares"] == {"koordgate": 40, "koord-scheduler": 12}[name]
+
+
+def test_without_flow_control_there_is_none(render: Render) -> None:
+    kinds = {item["kind"] for item in render({"flowControl": {"enabled": False}})}
+
+    assert not kinds & {"FlowSchema", "PriorityLevelConfiguration"}
 
 
 # Pods
@@ -667,13 +723,10 @@ def test_the_ledger_has_a_place_for_everything_that_is_written(objects: list[Jso
     (entry,) = written["allocations"]
     assert set(entry) == set(allocations["items"]["properties"]) == set(allocations["items"]["required"])
     device = allocations["items"]["properties"]["devices"]["items"]
-    assert set(entry["devices"][0]) == set(device["properties"])
-    assert set(device["required"]) == set(device["properties"]) - {"containers"}
-    assert device["properties"]["amounts"]["additionalProperties"] == {
-        "type": "integer",
-        "format": "int64",
-        "minimum": 0,
-    }
+    # No schema of a share's fields, which the API server would check again at each bind; they are described in words.
+    assert set(device) == {"description", "type", "x-kubernetes-preserve-unknown-fields"}
+    described = allocations["items"]["properties"]["devices"]["description"]
+    assert all(re.search(rf"\b{field}\b", described) for field in entry["devices"][0])
 
 
 def test_objects_keep_fields_that_these_definitions_do_not_know(objects: list[JsonObject]) -> None:

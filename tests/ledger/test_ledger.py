@@ -9,7 +9,7 @@ from builders import gpu, holding, part
 from fake_kube import FakeKube, Fault, answer, drop, hold, hold_answer, lose_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger.world import BEGINNING, World, gpu_pod
+from world import BEGINNING, World, gpu_pod
 
 from allocator.holdings import Holding, NodeSnapshot
 from allocator.wire.nodeallocation import RecordError

@@ -53,6 +53,11 @@ def test_every_module_of_ours_is_in_the_wheel_and_no_rubbish(names: set[str]) ->
     assert not [name for name in names if name.split("/")[-1].startswith("test_")]
 
 
+@pytest.mark.parametrize("name", PACKAGES)
+def test_each_package_says_that_it_is_typed(names: set[str], name: str) -> None:
+    assert f"{name}/py.typed" in names
+
+
 def test_charts_and_examples_come_along(names: set[str]) -> None:
     for folder in ("charts", "examples"):
         listed = subprocess.run(["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=True)

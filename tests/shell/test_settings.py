@@ -34,11 +34,9 @@ def test_an_empty_file_is_all_defaults(text: str) -> None:
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
 def test_every_field_has_a_default_and_says_what_it_is(section: type[msgspec.Struct]) -> None:
-    if section is CertificateFiles:  # is absent, or whole
-        return
     documented = section.__doc__ or ""
     for field in msgspec.structs.fields(section):
-        assert not field.required, field.name
+        assert field.required is (section is CertificateFiles), field.name  # which is absent, or whole
         is_section = isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
         assert is_section or f"{field.name}: " in documented, field.name
 
@@ -103,6 +101,18 @@ def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
         ("serve: {shutdownDelaySeconds: -1}", ["$.serve.shutdownDelaySeconds"]),
         ("ledger: {graceSeconds: -5}", ["$.ledger.graceSeconds"]),
         ("ledger: {reconcileSeconds: 0}", ["$.ledger.reconcileSeconds"]),
+        ("ledger: {reconcileSeconds: .inf}", ["$.ledger.reconcileSeconds", "86400"]),
+        ("ledger: {graceSeconds: .nan}", ["$.ledger.graceSeconds"]),
+        ("ledger: {gatherSeconds: .nan}", ["$.ledger.gatherSeconds"]),
+        ("serve: {deadlineSeconds: .inf}", ["$.serve.deadlineSeconds"]),
+        ("serve: {shutdownDelaySeconds: .inf}", ["$.serve.shutdownDelaySeconds"]),
+        ("serve: {shutdownDelaySeconds: .nan}", ["$.serve.shutdownDelaySeconds"]),
+        ("certificate: {authorityDays: .inf}", ["$.certificate.authorityDays", "1000000"]),
+        ("certificate: {certificateDays: .nan}", ["$.certificate.certificateDays"]),
+        ("scheduler: {name: ''}", ["$.scheduler.name", "length >= 1"]),
+        ("scheduler: {username: ''}", ["$.scheduler.username", "length >= 1"]),
+        ("identity: {username: ''}", ["$.identity.username", "length >= 1"]),
+        ("certificate: {files: {certificate: c, key: '', authority: a}}", ["$.certificate.files.key"]),
         ("domain: example.org", ["$.domain", "example.org"]),
         ("logLevel: loud", ["$.logLevel", "loud"]),
         ("stateMemory: 'no'", ["$.stateMemory", "bool"]),
@@ -115,6 +125,13 @@ def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
         ("text", ["object"]),
         ("a: [", ["not YAML"]),
         ("\x00", ["not YAML"]),
+        ("[" * 100_000, ["nested too deeply"]),
+        ("scheduler: " + "{a: " * 5000, ["nested too deeply"]),
+        ("serve: {port: " + "9" * 5000 + "}", ["not YAML"]),
+        ("logLevel: 2001-99-99", ["not YAML"]),
+        ("logLevel: !!int ''", ["not YAML"]),
+        ("logLevel: !!bool loud", ["not YAML"]),
+        ("logLevel: !!timestamp now", ["not YAML"]),
         ("!!python/object/apply:os.system ['true']", ["not YAML"]),
     ],
 )
@@ -125,6 +142,13 @@ def test_a_wrong_key_is_named_with_its_file(tmp_path: Path, text: str, told: lis
         load(file)
     for word in [str(file), *told]:
         assert word in str(caught.value)
+
+
+def test_a_file_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_bytes(b"logLevel: \xff")
+    with pytest.raises(SettingsError, match=r"config\.yaml: not UTF-8"):
+        load(file)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from fake_kube import FakeKube
-from ledger.world import World
+from world import World
 
 from koordgate.kube.client import KubeClient
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from builders import GIB, container, device_entry, pod
 from fake_kube import FakeKube, Fault, answer, drop, hold, hold_answer, lose_answer
-from ledger.world import (
+from world import (
     SCHEDULER,
     TENANT,
     World,

@@ -7,8 +7,8 @@ import pytest
 from builders import GIB, container, device_entry, device_object, gpu, holding, node, part, pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger.world import BEGINNING, World, gpu_pod, koordinator_annotation, plain_pod
 from strategies import device_lists, pod_requests
+from world import BEGINNING, World, gpu_pod, koordinator_annotation, plain_pod
 
 from allocator.holdings import Holding, NodeSnapshot
 from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
@@ -26,6 +26,7 @@ from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed
 from webhook.podinfo import PodInfo, annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
+CORE, RATIO = "kubernetes.io/gpu-core", "kubernetes.io/gpu-memory-ratio"
 HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50", "kubernetes.io/gpu-memory": "40Gi"}
 
 
@@ -126,7 +127,7 @@ def test_a_device_object_that_is_gone_leaves_nothing_to_allocate(view: ClusterVi
 def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_mended(world: World) -> None:
     good = {"metadata": {"name": "n1"}, "spec": {"allocations": []}}
     complaints: dict[str, tuple[str, ...]] = {}
-    feed = AllocationFeed(world.parts.ledger, complaints.__setitem__)
+    feed = AllocationFeed(world.parts.cluster, world.parts.ledger, complaints.__setitem__)
     feed.put(world.fake.put(NODE_ALLOCATIONS.path(), {**good, "spec": {"allocations": "?"}}))
     assert "administrator" in complaints["n1"][0]
     feed.put(world.fake.put(NODE_ALLOCATIONS.path(), good))
@@ -139,13 +140,60 @@ async def test_the_complaint_ends_though_a_bind_has_read_the_mended_record_befor
     world: World,
 ) -> None:
     complaints: dict[str, tuple[str, ...]] = {}
-    feed = AllocationFeed(world.parts.ledger, complaints.__setitem__)
+    feed = AllocationFeed(world.parts.cluster, world.parts.ledger, complaints.__setitem__)
     spoilt = {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}}
     feed.put(world.fake.put(NODE_ALLOCATIONS.path(), spoilt))
     mended = world.fake.put(NODE_ALLOCATIONS.path(), {**spoilt, "spec": {"allocations": []}})
     await world.parts.ledger.read("n1", 5)
     feed.put(mended)
     assert complaints["n1"] == ()
+
+
+def outcome(world: World) -> Any:
+    request = info(gpu_pod("p")).request
+    cluster = world.parts.cluster
+    return cluster.verdict("n1", request, cluster.number(request), "").outcome
+
+
+@pytest.mark.parametrize("how", ["mended", "deleted", "vanished", "read before the watch shows it"])
+async def test_a_node_whose_record_cannot_be_read_refuses_until_it_can(world: World, how: str) -> None:
+    spoilt = {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}}
+    good = {"metadata": {"name": "n1"}, "spec": {"allocations": []}}
+    assert not isinstance(outcome(world), Refusal)
+    world.fake.put(NODE_ALLOCATIONS.path(), spoilt)
+    world.see(NODE_ALLOCATIONS)
+    for _ in range(2):
+        refusal = outcome(world)
+        assert isinstance(refusal, Refusal)
+        assert refusal.permanent
+        assert "an administrator must mend or delete it" in refusal.message
+        assert world.parts.cluster.snapshot("n1").devices == ()
+        world.see(NODES, DEVICES, PODS)  # nothing of these mends it
+    if how == "mended":
+        world.fake.put(NODE_ALLOCATIONS.path(), good)
+    elif how == "read before the watch shows it":
+        world.fake.put(NODE_ALLOCATIONS.path(), good)
+        await world.parts.ledger.read("n1", 5)
+    elif how == "deleted":
+        world._feeds[NODE_ALLOCATIONS].drop(good)
+        assert not isinstance(outcome(world), Refusal)
+        world.fake.remove(NODE_ALLOCATIONS.path("n1"))
+    else:
+        world.fake.remove(NODE_ALLOCATIONS.path("n1"))
+    world.see(NODE_ALLOCATIONS)
+    assert not isinstance(outcome(world), Refusal)
+    assert len(world.parts.cluster.snapshot("n1").devices) == 1
+
+
+def test_a_node_that_is_gone_is_forgotten_when_its_spoilt_record_is_gone_too(view: ClusterView) -> None:
+    view.put_node("n1", NodeFacts("1", {}))
+    view.block("n1", "spoilt")
+    view.drop_node("n1")
+    assert "n1" in view._states
+    view.unblock("n1")
+    assert view._states == {}
+    view.unblock("nowhere")
+    assert view._states == {}
 
 
 def test_pods_of_all_kinds_are_told_apart(view: ClusterView, pods: PodFeed) -> None:
@@ -342,6 +390,44 @@ def test_an_annotation_of_a_device_that_is_not_there_still_holds_its_name() -> N
     said = annotated_holding(info(plain_pod("p", annotations=koordinator_annotation((5, HALF, "")))), (gpu(0),), 0)
     assert said
     assert said.shares[0].id == "gpu-minor-5"
+
+
+TWICE: dict[str, tuple[list[tuple[int, Raw, str]], dict[str, int]]] = {
+    "by id and by minor": (
+        [(0, HALF, "GPU-0"), (0, {CORE: "10", RATIO: "25"}, "")],
+        {GPU_CORE: 60, GPU_MEMORY: 60 * GIB, GPU_MEMORY_RATIO: 75},
+    ),
+    "by minor and by id, with another minor": (
+        [(0, HALF, ""), (1, HALF, "GPU-0")],
+        {GPU_CORE: 100, GPU_MEMORY: 80 * GIB, GPU_MEMORY_RATIO: 100},
+    ),
+    "more than any object can hold": (
+        [(0, {CORE: str(2**63 - 1)}, "GPU-0"), (0, {CORE: "1", RATIO: str(2**63 - 1)}, "")],
+        {GPU_CORE: 2**63 - 1, GPU_MEMORY: 2**63 - 1, GPU_MEMORY_RATIO: 2**63 - 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("entries", "sum_of_them"), TWICE.values(), ids=TWICE)
+async def test_two_entries_of_one_card_are_added_up_to_one_share_that_can_be_recorded(
+    world: World, entries: list[tuple[int, Raw, str]], sum_of_them: dict[str, int]
+) -> None:
+    entries = [(minor, said, identity.replace("GPU-0", "GPU-n1-0")) for minor, said, identity in entries]
+    world.add_pod(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation(*entries)))
+    world.see()
+    await world.parts.reconciler.reconcile()
+    (share,) = world.holdings()["uid-p"].shares
+    assert (share.id, share.minor, dict(share.amounts)) == ("GPU-n1-0", 0, sum_of_them)
+
+
+async def test_of_two_entries_of_one_card_the_containers_stay(world: World) -> None:
+    annotations = {
+        **koordinator_annotation((0, HALF, ""), (0, HALF, "GPU-0")),
+        "visible-devices.koordgate.io/main": "GPU-0",
+    }
+    said = annotated_holding(info(plain_pod("p", annotations=annotations)), (gpu(0),), 0)
+    assert said
+    assert [(share.id, share.containers) for share in said.shares] == [("GPU-0", ("main",))]
 
 
 def test_a_node_of_which_nothing_is_known_any_more_is_forgotten(view: ClusterView, pods: PodFeed) -> None:

@@ -10,7 +10,7 @@ from builders import device_entry
 from fake_kube import FakeKube, answer, drop, lose_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger.world import World, binding, binds, gpu_pod
+from world import World, binding, binds, gpu_pod
 
 from allocator.wire.deviceallocated import read_annotations
 from koordgate.kube.client import KubeClient

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from builders import container, device_entry, gpu, part, pod
 from fake_kube import answer, hold
-from ledger.world import World, binding, binds, gpu_pod, koordinator_annotation, plain_pod
+from world import World, binding, binds, gpu_pod, koordinator_annotation, plain_pod
 
 from allocator.holdings import Holding
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import EVENTS, NODE_ALLOCATIONS, PODS
+from webhook import reconcile as reconcile_module
 
 GRACE = 120
 WHOLE = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
@@ -129,6 +130,36 @@ async def test_a_finished_pod_is_not_adopted(world: World, status: str) -> None:
     world.see()
     await reconcile(world)
     assert world.holders() == []
+
+
+async def test_releases_and_adoptions_that_hang_leave_the_ledger_to_binds_soon(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger writes to eight nodes at once: as many that hang stop every bind for as long as they may take."""
+    assert reconcile_module._WRITE_S <= 5
+    monkeypatch.setattr(reconcile_module, "_WRITE_S", 0.3)
+    nodes = [f"m{number}" for number in range(8)]
+    for number, node in enumerate(nodes):
+        world.add_node(node)
+        if number % 2:
+            await hold_share(world, f"gone{number}", node)
+        else:
+            annotations = koordinator_annotation((0, HALF, ""))
+            world.add_pod(gpu_pod(f"runs{number}", nodeName=node, annotations=annotations))
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    hung = {verb: [hold() for _ in range(4)] for verb in ("create", "update")}
+    for verb, faults in hung.items():
+        world.fake.faults.add(verb, "nodeallocations", *faults)
+    mending = asyncio.create_task(world.parts.reconciler.reconcile())
+    for fault in (*hung["create"], *hung["update"]):
+        await fault.reached.wait()
+    assert (await world.mutate(binds(binding("p", "n1")), 4)).allowed
+    for fault in (*hung["create"], *hung["update"]):
+        assert fault.gate
+        fault.gate.set()
+    with suppress(KubeError):
+        await mending
 
 
 async def test_all_is_well_and_nothing_is_asked_or_written(world: World) -> None:

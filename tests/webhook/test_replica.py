@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, TCPConnector
 from builders import gpu, holding, part
+from cryptography import x509
 from fake_kube import FakeKube, answer, hold
-from ledger.world import World, binding, binds, body, gpu_pod, koordinator_annotation
+from world import World, binding, binds, body, gpu_pod, koordinator_annotation
 
 from allocator.wire.nodeallocation import read_spec, write_spec
 from koordgate.kube.client import KubeClient
@@ -102,7 +103,8 @@ async def trusting(fake: FakeKube) -> AsyncIterator[ClientSession]:
     config = fake.get(MUTATING_WEBHOOKS.path("koordgate"))
     authority = base64.b64decode(config["webhooks"][0]["clientConfig"]["caBundle"]).decode()
     trust = ssl.create_default_context(cadata=authority)
-    async with ClientSession(connector=TCPConnector(ssl=trust)) as session:
+    headers = {"Content-Type": "application/json"}
+    async with ClientSession(connector=TCPConnector(ssl=trust), headers=headers) as session:
         yield session
 
 
@@ -126,6 +128,18 @@ async def test_it_becomes_ready_step_by_step_and_says_what_is_missing(
         await one.until(lambda: len(one.replica.unready()) == 1)
         fake.faults.always("patch", "validatingwebhookconfigurations", None)
         await one.ready()
+
+
+async def test_the_metric_tells_when_the_certificate_that_is_served_expires(cluster: World, kube: KubeClient) -> None:
+    def told(one: Replica) -> float | None:
+        return one.parts.metrics._registry.get_sample_value("koordgate_certificate_not_after_seconds")
+
+    assert told(Replica(configured(), kube)) == 0
+    async with running(kube) as one:
+        await one.ready()
+        shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", one.settings.serve.port))
+        expires = x509.load_pem_x509_certificate(shown.encode()).not_valid_after_utc
+        assert told(one.replica) == expires.timestamp()
 
 
 async def test_before_it_runs_nothing_is_ready(kube: KubeClient) -> None:

@@ -135,12 +135,85 @@ def test_every_form_becomes_core_ratio_and_memory_in_both_maps(
     asked_maps = {name: {"cpu": "1", **asked} for name in maps}
     done = applied(pod(container(**asked_maps)), memory, policy)
     wanted = {**written, **(more if memory else {})}
+    if policy is POLICY:  # kube-scheduler would look for nodes that report it
+        wanted.pop("kubernetes.io/gpu.shared", None)
     wanted = {name.replace("kubernetes.io", policy.domain): text for name, text in wanted.items()}
     resources = done["spec"]["containers"][0]["resources"]
     for name in ("requests", "limits"):
         assert resources[name] == ({"cpu": "1", **wanted} if name in maps else wanted)
     assert done["spec"]["schedulerName"] == "koord-scheduler"
     assert done["spec"]["containers"][0]["env"] == [env_of("main")]
+    assert read(done).request == read(pod(container(**asked_maps))).request
+
+
+# --- gpu.shared, which kube-scheduler cannot be told to ignore in the domain kubernetes.io
+
+
+@pytest.mark.parametrize("domain", ["kubernetes.io", "koordinator.sh"])
+def test_over_how_many_cards_is_kept_in_the_annotation(domain: str) -> None:
+    both = amounts(domain, gpu_core="100", gpu_memory_ratio="100", gpu_shared="2")
+    done = applied(pod(container(requests=both, limits=both)), 8 * GIB)
+    left = amounts(gpu_core="100", gpu_memory_ratio="100", gpu_memory="8Gi")
+    assert done["spec"]["containers"][0]["resources"] == {"requests": left, "limits": left}
+    assert original_of(done) == {"main": {"requests": both, "limits": both}}
+    ask = read(done).request.containers[0].ask
+    assert (ask.count, ask.core, ask.ratio, ask.memory) == (2, 50, 50, None)
+    assert translate(done, POLICY, 8 * GIB).operations == ()
+
+
+def test_for_koordinators_scheduler_the_count_comes_back_into_the_resources() -> None:
+    done = applied(pod(container(limits=amounts(gpu="100", gpu_shared="2"))))
+    theirs = applied(done, None, KOORDINATOR)
+    whole = amounts("koordinator.sh", gpu_core="100", gpu_memory_ratio="100", gpu_shared="2")
+    assert theirs["spec"]["containers"][0]["resources"] == {"requests": whole, "limits": whole}
+    assert read(theirs).request == read(done).request
+    assert read(applied(theirs)).request == read(done).request
+
+
+def test_a_second_translation_of_one_container_forgets_no_count() -> None:
+    done = applied(
+        pod(container("a", limits=amounts(gpu="100", gpu_shared="2")), container("b", limits=amounts(gpu="50")))
+    )
+    for one in done["spec"]["containers"]:
+        del one["resources"]["requests"]  # as another webhook might
+    again = applied(done)
+    assert read(again).request == read(done).request
+    assert [c.ask.count for c in read(again).request.containers] == [2, 1]
+
+
+SPLITTERS = [
+    ('{"main":{"limits":{"kubernetes.io/gpu.shared":"%s"}}}', "2", 2),
+    ('{"main":{"requests":{"koordinator.sh/gpu.shared":%s}}}', "4", 4),
+    ('{"main":{"limits":{"kubernetes.io/gpu.shared":"%s"},"requests":{"kubernetes.io/gpu.shared":"5"}}}', "2", 5),
+    ('{"main":{"limits":{"kubernetes.io/gpu.shared":%s}}}', "1.5", 1),
+    ('{"main":{"limits":{"kubernetes.io/gpu.shared":%s}}}', "[2]", 1),
+    ('{"main":{"limits":{"kubernetes.io/gpu.shared":%s}}}', "-2", 1),
+    ('{"main":{"annotations":{"kubernetes.io/gpu.shared":%s}}}', "2", 1),
+    ('{"other":{"limits":{"kubernetes.io/gpu.shared":%s}}}', "2", 1),
+]
+
+
+@pytest.mark.parametrize(("text", "shared", "count"), SPLITTERS)
+@pytest.mark.parametrize("policy", [POLICY, KOORDINATOR], ids=lambda policy: policy.domain)
+def test_a_forged_original_request_only_splits_the_same_amounts_over_more_cards(
+    text: str, shared: str, count: int, policy: Policy
+) -> None:
+    both = amounts(gpu_core="100", gpu_memory_ratio="100")
+    obj = pod(container(requests=both, limits=both), annotations={ORIGINAL_REQUEST: text % shared})
+    for one in (obj, applied(obj, None, policy), applied(applied(obj, None, policy), 8 * GIB, policy)):
+        ask = read(one).request.containers[0].ask
+        assert (ask.count, ask.core * count, (ask.ratio or 0) * count) == (count, 100, 100)
+        limits = one["spec"]["containers"][0]["resources"]["limits"]
+        assert {text for name, text in limits.items() if name.endswith(("-core", "-ratio"))} == {"100"}
+
+
+@pytest.mark.parametrize("shared", ["0", "129", "3"])
+def test_a_forged_count_that_makes_no_sense_is_refused(shared: str) -> None:
+    both = amounts(gpu_core="100", gpu_memory_ratio="100")
+    text = json.dumps({"main": {"limits": {"kubernetes.io/gpu.shared": shared}}})
+    translation = translate(pod(container(limits=both), annotations={ORIGINAL_REQUEST: text}), POLICY, None)
+    assert "gpu.shared" in str(translation.problems[0])
+    assert ORIGINAL_REQUEST in str(translation.problems[0])
 
 
 def test_a_request_below_its_limit_stays_below() -> None:
@@ -390,7 +463,21 @@ def askers(draw: st.DrawFn) -> Raw:
     ]
     obj = pod(*(one(f"c{n}") for n in range(draw(st.integers(1, 3)))), init=first)
     if draw(st.booleans()):
-        obj["metadata"]["annotations"] = draw(st.sampled_from([{}, {"a/b": "c"}, {ORIGINAL_REQUEST: '{"c0":{}}'}]))
+        obj["metadata"]["annotations"] = draw(
+            st.sampled_from([{}, {"a/b": "c"}, {ORIGINAL_REQUEST: '{"c0":{}}'}])
+            | st.dictionaries(
+                st.sampled_from(["c0", "c1", "i0"]),
+                st.dictionaries(
+                    st.sampled_from(["requests", "limits"]),
+                    st.dictionaries(
+                        st.sampled_from(
+                            ["kubernetes.io/gpu.shared", "koordinator.sh/gpu.shared", "kubernetes.io/gpu-memory"]
+                        ),
+                        st.sampled_from([1, 2, "3", "10", "x", None, 0]),
+                    ),
+                ),
+            ).map(lambda forged: {ORIGINAL_REQUEST: json.dumps(forged)})
+        )
     if draw(st.booleans()):
         obj["spec"]["schedulerName"] = draw(st.sampled_from(["", "default-scheduler", "other", "koord-scheduler"]))
     return obj
@@ -438,7 +525,7 @@ def test_after_translation_no_container_keeps_a_word_of_another_dialect(obj: Raw
     if once.problems or not once.reading.request:
         return
     done = patch.apply(obj, once.operations)
-    canonical = {"gpu-core", "gpu-memory", "gpu-memory-ratio", "gpu.shared"}
+    canonical = {"gpu-core", "gpu-memory", "gpu-memory-ratio"}
     for one in [*done["spec"].get("initContainers", ()), *done["spec"]["containers"]]:
         for name in ("requests", "limits"):
             found = [key for key in one.get("resources", {}).get(name, {}) if "gpu" in key]

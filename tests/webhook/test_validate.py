@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from builders import GIB, container, pod
-from ledger.world import POLICY, SCHEDULER, TENANT, US, admitted, asks, gpu_pod, invalid_pods, plain_pod
+from world import POLICY, SCHEDULER, TENANT, US, admitted, asks, gpu_pod, invalid_pods, plain_pod
 
 from allocator.names import DEVICE_ALLOCATED, MIRROR_POD, ORIGINAL_REQUEST, RESOURCE_STATUS
 from webhook import patch

@@ -210,7 +210,7 @@ class World:
         self._feeds = {
             NODES: NodeFeed(cluster),
             DEVICES: DeviceFeed(cluster, reporter.bad_object("devices")),
-            NODE_ALLOCATIONS: AllocationFeed(self.parts.ledger, reporter.bad_object("nodeallocations")),
+            NODE_ALLOCATIONS: AllocationFeed(cluster, self.parts.ledger, reporter.bad_object("nodeallocations")),
             PODS: PodFeed(cluster, self.parts.reconciler.ended, self.parts.reconciler.bound),
         }
 
