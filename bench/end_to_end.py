@@ -32,7 +32,7 @@ from controlplane.gpu_cluster import add_gpu_node, audit, pod, pods_path
 GPUS = 8
 AT_ONCE = 50
 UNTHROTTLED = {"qps": 5000, "burst": 10000}  # for both: what is compared is work, not client-side limits
-VALUES = {"scheduler": {"mostNodes": 16, "clientQPS": UNTHROTTLED["qps"], "clientBurst": UNTHROTTLED["burst"]}}
+VALUES = {"scheduler": {"clientQPS": UNTHROTTLED["qps"], "clientBurst": UNTHROTTLED["burst"]}}
 SCHEDULER = "system:kube-scheduler"  # with the rights that it has in every cluster
 HALF = {"gpu-core": "50", "gpu-memory-ratio": "50", "gpu-memory": "40Gi"}
 TRANSLATED = {f"kubernetes.io/{tail}": amount for tail, amount in HALF.items()}

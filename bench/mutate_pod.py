@@ -2,8 +2,8 @@
 
 Three HTTPS servers (aiohttp, uvloop, orjson, the same certificate) get the same AdmissionReview: ours, with everything
 that a request passes (limits, deadline, decoding, translation, warnings, metrics); one that only translates; and one
-that answers `{}`. Each is pinned to core 0, the load (raw HTTP over TLS, connections kept) to another. Rounds alternate,
-medians are compared.
+that answers `{}`. Each is pinned to one core, the load (raw HTTP over TLS, connections kept) to another. Rounds
+alternate, medians are compared.
 """
 
 import argparse
@@ -38,7 +38,9 @@ CONNECTIONS = 8
 def review() -> bytes:
     """An AdmissionReview as the API server sends it for a training Pod of two containers."""
     resources = {"requests": {"nvidia.com/gpu": "2", "cpu": "4"}, "limits": {"nvidia.com/gpu": "2", "cpu": "4"}}
-    mounts = [{"name": "kube-api-access-x", "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]
+    token = "/var/run/secrets/kubernetes.io/serviceaccount"
+    mounts = [{"name": "kube-api-access-x", "readOnly": True, "mountPath": token}]
+    sources = [{"serviceAccountToken": {"path": "token"}}]
     container = {
         "name": "train",
         "image": "registry.example.com/team/train:1",
@@ -55,7 +57,7 @@ def review() -> bytes:
         "metadata": {"name": "train-0", "namespace": "team", "labels": {"app": "train"}, "annotations": {"a": "b"}},
         "spec": {
             "containers": [container, {**container, "name": "log", "resources": {}}],
-            "volumes": [{"name": "kube-api-access-x", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
+            "volumes": [{"name": "kube-api-access-x", "projected": {"sources": sources}}],
             "restartPolicy": "Always",
             "schedulerName": "default-scheduler",
             "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
@@ -144,7 +146,13 @@ class Load(asyncio.Protocol):
 async def rate(port: int, seconds: float) -> float:
     """Requests per second of one server."""
     body = review()
-    head = f"POST /mutate-pod?timeout=4s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    lines = (
+        "POST /mutate-pod?timeout=4s HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
+    head = "\r\n".join((*lines, "", ""))
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     loop = asyncio.get_running_loop()
@@ -186,7 +194,8 @@ def main() -> None:
     for process in processes.values():
         process.communicate()
     medians = {which: statistics.median(values) for which, values in rates.items()}
-    print(f"answering {{}}: {medians['empty']:.0f}/s; ours reaches {medians['ours'] / medians['empty']:.0%} of it", file=sys.stderr)
+    share = medians["ours"] / medians["empty"]
+    print(f"answering {{}}: {medians['empty']:.0f}/s; ours reaches {share:.0%} of it", file=sys.stderr)
     close(name="mutate_pod", value=medians["ours"], unit="requests/s", reference=medians["translate"], goal=0.8)
 
 
