@@ -31,6 +31,7 @@ DEVICES_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.k
 
 # Annotations of our own.
 ORIGINAL_REQUEST: Final = "koordgate.io/original-request"
+RELEASED: Final = "koordgate.io/released"  # on a Node: when something was last given back while Pods waited
 VISIBLE_DEVICES_PREFIX: Final = "visible-devices.koordgate.io/"
 
 MIRROR_POD: Final = "kubernetes.io/config.mirror"

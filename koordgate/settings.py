@@ -141,6 +141,11 @@ class Settings(_Section, frozen=True):
     ledger: Ledger = Ledger()
 
 
+def without_gathering(settings: Settings) -> Settings:
+    """The same settings, but binds never wait for others: offline they come one by one."""
+    return msgspec.structs.replace(settings, ledger=msgspec.structs.replace(settings.ledger, gather_seconds=0.0))
+
+
 def load(path: Path) -> Settings:
     """Read a settings file.
 

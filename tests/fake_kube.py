@@ -441,7 +441,7 @@ class FakeKube:
                     f"please apply your changes to the latest version ({precondition})",
                 )
         if where.sub == "status":
-            obj = {**copy.deepcopy(old), "status": obj.get("status", {})}
+            obj = {**copy.deepcopy(old), "metadata": obj["metadata"], "status": obj.get("status", {})}
         return self._store(where, (where.namespace or "", where.name or ""), obj, dry=dry)
 
     def _patch(self, where: Where, patch: Any, content_type: str, *, dry: bool) -> Raw:

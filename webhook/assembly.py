@@ -46,6 +46,7 @@ def assemble(
     *,
     kube: KubeClient | None = None,
     clock: Callable[[], int] = wall_clock,
+    released: Callable[[str], None] = lambda _node: None,
 ) -> Parts:
     """Put a replica together.
 
@@ -55,6 +56,7 @@ def assemble(
         live: Pods from the API server itself.
         kube: where Events are written; None offline.
         clock: seconds since the epoch.
+        released: called with the node on which something was given back.
     """
     metrics = Metrics()
     cluster = ClusterView(clock)
@@ -85,6 +87,7 @@ def assemble(
             live=live,
             clock=clock,
             reports=reporter,
+            released=released,
         ),
         reporter=reporter,
     )

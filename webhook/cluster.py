@@ -67,6 +67,7 @@ class ClusterView:
         self._states: dict[str, _NodeState] = {}
         self._pods: dict[tuple[str, str], PodInfo] = {}
         self._by_uid: dict[str, PodInfo] = {}
+        self._waiting: set[str] = set()  # UIDs of those that ask and are not bound
         self._strangers: dict[str, str] = {}  # namespace/name -> UID of Pods that are none of ours
         self._requests: OrderedDict[PodRequest, int] = OrderedDict()  # the one asked for last is the last
         self._numbers = itertools.count()
@@ -192,11 +193,14 @@ class ClusterView:
         if known is not None:
             del self._pods[known.namespace, known.name]
             self._by_uid.pop(known.uid, None)
+            self._waiting.discard(known.uid)
             if known.node:
                 self._state(known.node).pods.pop(known.uid, None)
         if pod is not None:
             self._pods[pod.namespace, pod.name] = pod
             self._by_uid[pod.uid] = pod
+            if pod.asks and not pod.node and not pod.finished:
+                self._waiting.add(pod.uid)
             if pod.node:
                 self._state(pod.node).pods[pod.uid] = pod
         for changed in (known, pod):
@@ -215,6 +219,10 @@ class ClusterView:
         """Whether a Pod is known to be none of ours; without a UID, whether one of that name is."""
         known = self._strangers.get(f"{namespace}/{name}")
         return known is not None and uid in {"", known}
+
+    def anybody_waits(self) -> bool:
+        """Whether one of our Pods is not bound yet."""
+        return bool(self._waiting)
 
     def pods(self) -> Iterable[PodInfo]:
         """All our Pods."""

@@ -29,6 +29,7 @@ from webhook.certs import FileSource, SecretSource, Source, utc_now
 from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed
 from webhook.livepods import KubeLivePods
 from webhook.register import Registration
+from webhook.waker import Waker
 
 _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side
@@ -46,8 +47,13 @@ class Replica:
 
     def __init__(self, settings: Settings, kube: KubeClient) -> None:
         self._settings = settings
+        self._waker = Waker(kube, lambda: self.parts.cluster.anybody_waits())  # noqa: PLW0108 there are no parts yet
         self.parts: Parts = assemble(
-            settings, lambda cluster: KubeStore(kube, cluster.node_uid), KubeLivePods(kube), kube=kube
+            settings,
+            lambda cluster: KubeStore(kube, cluster.node_uid),
+            KubeLivePods(kube),
+            kube=kube,
+            released=self._waker.released,
         )
         self.source: Source = (
             FileSource(settings.certificate.files)
@@ -111,6 +117,7 @@ class Replica:
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(reflector.run()) for _, reflector in self._reflectors]
             background.append(tasks.create_task(self.parts.reconciler.run_releases()))
+            background.append(tasks.create_task(self._waker.run()))
             background.append(tasks.create_task(self._reconcile()))
             starting = tasks.create_task(self.source.start())
             ending = tasks.create_task(until.wait())

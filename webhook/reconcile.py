@@ -48,6 +48,7 @@ class Reconciler:
         live: Pods from the API server itself.
         clock: seconds since the epoch.
         reports: told of differences.
+        released: called with the node on which something was given back.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Reconciler:
         live: LivePods,
         clock: Callable[[], int],
         reports: Reports,
+        released: Callable[[str], None] = lambda _node: None,
     ) -> None:
         self._scheduler_name = scheduler_name
         self._grace = grace
@@ -68,6 +70,7 @@ class Reconciler:
         self._live = live
         self._clock = clock
         self._reports = reports
+        self._released = released
         self._ended: asyncio.Queue[str] = asyncio.Queue()
 
     def ended(self, pod: PodInfo) -> None:
@@ -173,6 +176,7 @@ class Reconciler:
             change = decision.release(uid, held_since_before=older_than)
             if await self._ledger.change(node, change, _WRITE_S):
                 self._reports.mended(kind)
+                self._released(node)
         except (KubeError, BusyError, RecordError) as error:
             _LOG.warning("a holding stays until the next reconciliation: %s", error, extra={"node": node, "uid": uid})
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from allocator.names import is_allocation_annotation
 from allocator.request import names_devices
 from koordgate.ledger.store import MemoryStore
-from koordgate.settings import Settings
+from koordgate.settings import Settings, without_gathering
 from webhook.assembly import Parts, assemble
 from webhook.feed import DeviceFeed, NodeFeed, PodFeed
 from webhook.offline import api, apiserver
@@ -258,7 +258,7 @@ class OfflineCluster:
 
 def _assembled(settings: Settings) -> tuple[Parts, Pods]:
     pods = Pods()
-    return assemble(settings, lambda _: MemoryStore(), pods, clock=lambda: 0), pods
+    return assemble(without_gathering(settings), lambda _: MemoryStore(), pods, clock=lambda: 0), pods
 
 
 def _chooser(seed: int | None) -> Callable[[Sequence[str]], str]:

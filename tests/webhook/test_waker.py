@@ -1,0 +1,71 @@
+"""Pods that wait are tried again when something is given back: kube-scheduler is told by a Node's annotation."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+from fake_kube import FakeKube, answer
+
+from allocator.names import RELEASED
+from koordgate.kube.client import KubeClient
+from webhook.waker import Waker
+
+NOW = datetime(2026, 11, 20, 22, 44, tzinfo=UTC)
+NODE = "/api/v1/nodes/n1"
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeKube]:
+    async with FakeKube() as made:
+        made.put("/api/v1/nodes", {"metadata": {"name": "n1", "annotations": {"other": "stays"}}})
+        yield made
+
+
+@pytest.fixture
+async def kube(fake: FakeKube) -> AsyncIterator[KubeClient]:
+    async with KubeClient(fake.url) as made:
+        yield made
+
+
+def annotations(fake: FakeKube) -> dict[str, str]:
+    return fake.get(NODE)["metadata"]["annotations"]
+
+
+async def test_a_release_is_told_on_the_node_while_a_pod_waits(fake: FakeKube, kube: KubeClient) -> None:
+    waker = Waker(kube, lambda: True, lambda: NOW, pauses=(0,))
+    running = asyncio.create_task(waker.run())
+
+    waker.released("n1")
+
+    await fake.until(lambda: RELEASED in annotations(fake))
+    assert annotations(fake) == {"other": "stays", RELEASED: "2026-11-20T22:44:00.000000+00:00"}
+    running.cancel()
+
+
+async def test_nothing_is_written_while_nobody_waits(fake: FakeKube, kube: KubeClient) -> None:
+    asked = asyncio.Event()
+
+    def nobody() -> bool:
+        asked.set()
+        return False
+
+    waker = Waker(kube, nobody, lambda: NOW, pauses=(0,))
+    running = asyncio.create_task(waker.run())
+    waker.released("n1")
+
+    await asked.wait()
+    assert RELEASED not in annotations(fake)
+    running.cancel()
+
+
+async def test_a_refused_write_does_not_end_it(fake: FakeKube, kube: KubeClient) -> None:
+    fake.faults.add("patch", "nodes/status", answer(403))
+    waker = Waker(kube, lambda: True, lambda: NOW, pauses=(0, 0))
+    running = asyncio.create_task(waker.run())
+
+    waker.released("n1")
+
+    await fake.until(lambda: RELEASED in annotations(fake))
+    assert not running.done()
+    running.cancel()
