@@ -491,6 +491,7 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
             "verbs": [*read, "create", "update", "delete"],
         },
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
         {
             "apiGroups": ["admissionregistration.k8s.io"],
             "resources": configurations,
