@@ -488,9 +488,9 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
         {
             "apiGroups": ["koordgate.io"],
             "resources": ["nodeallocations"],
-            "verbs": [*read, "create", "update", "delete"],
+            "verbs": [*read, "create", "update"],
         },
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
         {
             "apiGroups": ["admissionregistration.k8s.io"],
@@ -505,7 +505,7 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
             "apiGroups": [""],
             "resources": ["secrets"],
             "resourceNames": ["koordgate-tls"],
-            "verbs": ["get", "update", "patch"],
+            "verbs": ["get", "update"],
         },
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
     ]
