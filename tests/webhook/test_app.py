@@ -33,8 +33,10 @@ from world import (
     plain_pod,
     review,
 )
+from yarl import URL
 
 from koordgate.kube.client import KubeClient
+from koordgate.localplane.waiting import until
 from koordgate.settings import Certificate, Serve, Settings
 from webhook.app import Draining, make_app
 from webhook.assembly import Parts
@@ -293,27 +295,25 @@ async def test_a_body_that_never_comes_is_a_408(world: World, path: str) -> None
 
 
 async def test_what_the_body_took_is_no_longer_there_to_decide(world: World) -> None:
-    class Slow:
+    class Endless:
         deadline = 0.0
 
         async def mutate(self, _request: Request, deadline: float) -> Response:
             self.deadline = deadline
-            await asyncio.sleep(5)
+            await asyncio.Event().wait()
             return allowed()
 
         validate = mutate
 
-    slow, clock = Slow(), asyncio.get_running_loop().time
-    async with serving(of(impatient(world.parts, 1.0), bindings=slow)) as client:
+    endless, whole = Endless(), 1.0
+    async with serving(of(impatient(world.parts, whole), bindings=endless)) as client:
         reader, writer = await asyncio.open_connection(client.host, client.port)
         data = body(binds(binding("p", "n1")))
-        began = clock()
         writer.write(HEAD.format("/mutate-binding", len(data)).encode() + data[:10])
-        await asyncio.sleep(0.5)
+        assert (await client.get("/healthz")).status == 200  # by now the server waits for the rest
         writer.write(data[10:])
-        assert b" 504 " in await asyncio.wait_for(reader.readline(), 5)
-        assert clock() - began < 1.4
-        assert slow.deadline <= 0.55
+        assert b" 504 " in await asyncio.wait_for(reader.readline(), 10)
+        assert 0 < endless.deadline < whole
         writer.close()
         await writer.wait_closed()
 
@@ -486,6 +486,16 @@ async def test_over_tls_connections_are_kept_until_the_end_begins(world: World) 
             assert http.headers["Connection"] == "close"
 
 
+async def closed(url: str) -> bool:
+    """Whether the listening socket is gone."""
+    try:
+        _, writer = await asyncio.open_connection(URL(url).host, URL(url).port)
+    except OSError:
+        return True
+    writer.close()
+    return False
+
+
 async def test_what_is_in_flight_when_the_end_comes_is_answered(world: World) -> None:
     world.add_pod(gpu_pod("p"))
     held = hold()
@@ -497,7 +507,7 @@ async def test_what_is_in_flight_when_the_end_comes_is_answered(world: World) ->
         asked = asyncio.create_task(session.post(url + "/mutate-binding", data=body(binds(binding("p", "n1")))))
         await held.reached.wait()
         end.set()
-        await asyncio.sleep(0.05)  # the listening socket closes now; the request has still to be decided
+        await until(lambda: closed(url), "nobody is let in any more")
         assert not asked.done()
         assert held.gate
         held.gate.set()
