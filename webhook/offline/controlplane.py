@@ -1,21 +1,19 @@
 """The demo's cluster as a real control plane on loopback, with the chart installed and the webhook as a process."""
 
 import asyncio
-import base64
 import contextlib
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import yaml
 
 from allocator.names import KOORD_SCHEDULER, NVIDIA_GPU
 from koordgate.localplane import chart
 from koordgate.localplane.admin import AdminClient, ApiError
 from koordgate.localplane.binaries import Binaries, BuildError, find_or_build
 from koordgate.localplane.chart import ChartError
+from koordgate.localplane.koord import start_koord_scheduler
 from koordgate.localplane.plane import ControlPlane
 from koordgate.localplane.process import StartError, free_port
 from koordgate.localplane.replicas import Replicas
@@ -96,12 +94,7 @@ class PlaneCluster:
             count=1,
         )
         await self._stack.enter_async_context(replicas)
-        secret = await self._admin.get(f"/api/v1/namespaces/{chart.NAMESPACE}/secrets/koordgate-tls")
-        authority = plane.workdir / "koordgate-ca.crt"
-        await asyncio.to_thread(authority.write_bytes, base64.b64decode(secret["data"]["ca.crt"]))
-        config = _scheduler_config(rendered, authority)
-        kubeconfig = await plane.service_account_kubeconfig(chart.NAMESPACE, KOORD_SCHEDULER)
-        await plane.start_scheduler(KOORD_SCHEDULER, config, kubeconfig)
+        await start_koord_scheduler(plane, rendered)
         await plane.start_scheduler("default-scheduler")
         await self._admin.apply(_all_rights(FOREIGNER))
         await until(self._gated, "the API server reaches the webhook")
@@ -177,15 +170,6 @@ async def real_cluster() -> AsyncIterator[PlaneCluster]:
             yield PlaneCluster(plane, admin, binaries, stack)
     except (BuildError, ChartError, StartError, NotInTimeError, ApiError, aiohttp.ClientError) as error:
         raise PlaneError(str(error)) from error
-
-
-def _scheduler_config(rendered: list[Raw], authority: Path) -> str:
-    """The scheduler's configuration as the chart has it, with the CA where it lies here."""
-    text = chart.find(rendered, "ConfigMap", KOORD_SCHEDULER)["data"][chart.CONFIG_KEY]
-    config = yaml.safe_load(text)
-    for extender in config["extenders"]:
-        extender["tlsConfig"]["caFile"] = str(authority)
-    return yaml.safe_dump(config)
 
 
 def _all_rights(username: str) -> Raw:
