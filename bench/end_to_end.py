@@ -1,14 +1,16 @@
 """Pods per second with a real kube-scheduler: alone, and with koordgate, on the same nodes and the same Pods.
 
 Both run on a control plane of their own on this machine. All Pods are there before the scheduler starts; counted is
-the time between the first and the last bind. The reference schedules the Pods as koordgate
-translates them (core, ratio and memory against Node capacity), with no webhook and no extender.
+the time from the first bind until all are bound and the scheduler's Events about them are written. The reference
+schedules the Pods as koordgate translates them (core, ratio and memory against Node capacity), with no webhook and no
+extender.
 """
 
 import argparse
 import asyncio
 import os
 import re
+import statistics
 import sys
 import tempfile
 import time
@@ -25,11 +27,14 @@ from koordgate.localplane.binaries import Binaries, find_or_build
 from koordgate.localplane.koord import NAME, start_koord_scheduler
 from koordgate.localplane.plane import CONTROL_PLANE, ControlPlane
 from koordgate.localplane.replicas import Replicas
+from koordgate.localplane.waiting import until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from controlplane.gpu_cluster import add_gpu_node, audit, pod, pods_path
 
 GPUS = 8
+PATIENCE_S = 300.0
+QUIET_S = 1.0  # without a new Event, the scheduler has written what it will write
 AT_ONCE = 50
 UNTHROTTLED = {"qps": 5000, "burst": 10000}  # for both: what is compared is work, not client-side limits
 VALUES = {"scheduler": {"clientQPS": UNTHROTTLED["qps"], "clientBurst": UNTHROTTLED["burst"]}}
@@ -61,17 +66,47 @@ async def fill(
     say(f"  {nodes} nodes, {pods} Pods created ({pods / (time.perf_counter() - began):.0f}/s)")
 
 
-async def all_bound(admin: AdminClient, pods: int) -> float:
-    """Wait until all Pods are bound; returns when that was.
+async def all_done(admin: AdminClient, pods: int) -> float:
+    """Wait until all Pods are bound and the Events about it are written; returns when that was.
 
-    The watch sees nothing else and decodes nothing, to cost little itself.
+    Alone, kube-scheduler binds 2,000 Pods in a second or two and leaves the Events for later: without them a burst
+    would look faster than it could go on. Events that its full queue drops are not waited for.
     """
-    bound = 0
-    async for line in admin.watch_lines(pods_path("default"), fieldSelector="spec.nodeName!="):
-        bound += line.startswith(b'{"type":"ADDED"')
-        if bound == pods:
-            break
-    return time.time()
+    bound = Counted()
+    events = Counted()
+    watches = (
+        asyncio.create_task(bound.watch(admin, pods_path("default"), "spec.nodeName!=")),
+        asyncio.create_task(events.watch(admin, "/api/v1/namespaces/default/events", "reason=Scheduled")),
+    )
+
+    async def done() -> bool:
+        for watch in watches:
+            if watch.done():
+                watch.result()
+        return bound.number >= pods and time.time() - max(events.last, bound.last) > QUIET_S
+
+    await until(done, "all Pods are bound and told of", deadline_s=PATIENCE_S)
+    for watch in watches:
+        watch.cancel()
+    say(f"  {bound.number} bound in the end, {events.number} Events")
+    return max(bound.last, events.last)
+
+
+class Counted:
+    """Counts what comes to be in a collection, by a watch that decodes nothing, to cost little itself."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.last = 0.0
+
+    async def watch(self, admin: AdminClient, path: str, selector: str) -> None:
+        """Watch until cancelled; what the API server ends as too slow begins again, with all there is."""
+        while True:
+            number = 0
+            async for line in admin.watch_lines(path, fieldSelector=selector):
+                number += line.startswith(b'{"type":"ADDED"')
+                if number > self.number:
+                    self.number, self.last = number, time.time()
 
 
 async def first_bound(admin: AdminClient) -> float:
@@ -125,7 +160,7 @@ async def alone(binaries: Binaries, nodes: int, pods: int) -> float:
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": UNTHROTTLED,
         }
-        waiting = asyncio.create_task(all_bound(admin, pods))
+        waiting = asyncio.create_task(all_done(admin, pods))
         cpu = Cpu({name: plane.process(name).pid for name in ("etcd", "kube-apiserver")})
         kubeconfig = plane.kubeconfig(plane.tokens[SCHEDULER], plane.workdir / "scheduler.kubeconfig")
         await plane.start_scheduler("alone", yaml.safe_dump(config), kubeconfig)
@@ -150,7 +185,7 @@ async def with_koordgate(binaries: Binaries, nodes: int, pods: int, replicas: in
         )
         async with running:
             await fill(plane, admin, nodes, pods, {"kubernetes.io/gpu": "50"}, "default-scheduler")
-            waiting = asyncio.create_task(all_bound(admin, pods))
+            waiting = asyncio.create_task(all_done(admin, pods))
             pids = {name: plane.process(name).pid for name in ("etcd", "kube-apiserver")}
             cpu = Cpu({**pids, "webhook": running.process(0).pid})
             await start_koord_scheduler(plane, objects, running.address)
@@ -167,16 +202,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--pods", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3, help="of both, one after the other; medians are compared")
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--goal", type=float, default=0.5)
     arguments = parser.parse_args()
     binaries = find_or_build((*CONTROL_PLANE, "helm"))
-    reference = asyncio.run(alone(binaries, arguments.nodes, arguments.pods))
-    say(f"  {reference:.0f} Pods/s")
-    value = asyncio.run(with_koordgate(binaries, arguments.nodes, arguments.pods, arguments.replicas))
-    say(f"  {value:.0f} Pods/s")
-    name = f"end_to_end {arguments.nodes} nodes {arguments.pods} pods"
-    close(name=name, value=value, unit="Pods/s", reference=reference, goal=arguments.goal)
+    references, values = [], []
+    for number in range(arguments.rounds):
+        say(f"round {number + 1} of {arguments.rounds}")
+        references.append(asyncio.run(alone(binaries, arguments.nodes, arguments.pods)))
+        say(f"  {references[-1]:.0f} Pods/s")
+        values.append(asyncio.run(with_koordgate(binaries, arguments.nodes, arguments.pods, arguments.replicas)))
+        say(f"  {values[-1]:.0f} Pods/s")
+    close(
+        name=f"end_to_end {arguments.nodes} nodes {arguments.pods} pods",
+        value=statistics.median(values),
+        unit="Pods/s",
+        reference=statistics.median(references),
+        goal=arguments.goal,
+    )
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ class Ledger(_Section, frozen=True):
 
     grace_seconds: Seconds = 120.0
     reconcile_seconds: Seconds = 60.0
-    gather_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.015
+    gather_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.03
 
 
 class Settings(_Section, frozen=True):

@@ -34,6 +34,7 @@ from webhook.waker import Waker
 _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side
 _WATCH_PATIENCE_S: Final = 60.0  # how long a watch may fail before the replica is not ready
+_GARBAGE: Final = 20_000  # allocations between collections; a request leaves next to no cycles
 _IN_FLIGHT_S: Final = 30.0  # how long the end waits for what is being answered
 
 
@@ -141,6 +142,7 @@ class Replica:
         # What the first lists brought stays for long: the collector need not walk through it again and again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(_GARBAGE)
         every = self._settings.ledger.reconcile_seconds
         while not self._reconciled:
             try:
