@@ -1,9 +1,30 @@
-"""How properties are tried: no deadline (machines are shared), and in CI the same examples every time."""
+"""An API server in process, and how properties are tried: without deadline (machines are shared), in CI always alike."""
 
 import os
+from collections.abc import AsyncIterator
 
+import pytest
+from fake_kube import FakeKube
 from hypothesis import HealthCheck, settings
+
+from koordgate.kube.client import KubeClient
 
 settings.register_profile("koordgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("koordgate"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "koordgate")
+
+
+async def _at_once(_seconds: float) -> None:
+    """Stands in for sleep: the client's waits before it tries again take no time."""
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeKube]:
+    async with FakeKube() as server:
+        yield server
+
+
+@pytest.fixture
+async def kube(fake: FakeKube) -> AsyncIterator[KubeClient]:
+    async with KubeClient(fake.url, sleep=_at_once) as client:
+        yield client

@@ -17,12 +17,6 @@ class Waits:
 
 
 @pytest.fixture
-async def fake() -> AsyncIterator[FakeKube]:
-    async with FakeKube() as server:
-        yield server
-
-
-@pytest.fixture
 def waits() -> Waits:
     return Waits()
 

@@ -88,18 +88,6 @@ def timing(clock: Clock, waits: Waits) -> Timing:
 
 
 @pytest.fixture
-async def fake() -> AsyncIterator[FakeKube]:
-    async with FakeKube() as server:
-        yield server
-
-
-@pytest.fixture
-async def kube(fake: FakeKube) -> AsyncIterator[KubeClient]:
-    async with KubeClient(fake.url) as client:
-        yield client
-
-
-@pytest.fixture
 def source(kube: KubeClient, timing: Timing) -> SecretSource:
     return SecretSource(kube, SPACE, WANTED, timing)
 

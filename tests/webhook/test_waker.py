@@ -1,7 +1,6 @@
 """Pods that wait are tried again when something is given back: kube-scheduler is told by a Node's annotation."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
@@ -15,17 +14,9 @@ NOW = datetime(2026, 11, 20, 22, 44, tzinfo=UTC)
 NODE = "/api/v1/nodes/n1"
 
 
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeKube]:
-    async with FakeKube() as made:
-        made.put("/api/v1/nodes", {"metadata": {"name": "n1", "annotations": {"other": "stays"}}})
-        yield made
-
-
-@pytest.fixture
-async def kube(fake: FakeKube) -> AsyncIterator[KubeClient]:
-    async with KubeClient(fake.url) as made:
-        yield made
+@pytest.fixture(autouse=True)
+def node(fake: FakeKube) -> None:
+    fake.put("/api/v1/nodes", {"metadata": {"name": "n1", "annotations": {"other": "stays"}}})
 
 
 def annotations(fake: FakeKube) -> dict[str, str]:
