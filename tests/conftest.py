@@ -1,4 +1,4 @@
-"""An API server in process, and how properties are tried: without deadline (machines are shared), in CI always alike."""
+"""An API server in process, and how properties are tried: no deadline (machines are shared), in CI always alike."""
 
 import os
 from collections.abc import AsyncIterator
