@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from allocator.outcome import Refusal
-from allocator.request import PodRequest
+from allocator.score import MAX_SCORE
 from webhook.cluster import ClusterView
 from webhook.podinfo import PodInfo, read_pod_info
 
 MAX_EXTENDER_SCORE: Final = 10
-_SCORE_STEP: Final = 10  # our scores go to 100
+_SCORE_STEP: Final = MAX_SCORE // MAX_EXTENDER_SCORE
 
 
 class BadExtenderArgsError(ValueError):
@@ -79,12 +79,10 @@ class Extender:
             BadExtenderArgsError: it is no ExtenderArgs.
         """
         pod, names, _ = self._read(args)
-        request = pod.request if pod is not None else PodRequest(())
-        if not request or pod is None:
+        if pod is None or not pod.request:
             return [{"Host": name, "Score": 0} for name in names]
+        request, uid, verdict = pod.request, pod.uid, self._cluster.verdict
         number = self._cluster.number(request)
-        verdict = self._cluster.verdict
-        uid = pod.uid
         return [{"Host": name, "Score": verdict(name, request, number, uid).score // _SCORE_STEP} for name in names]
 
     def _read(self, args: Mapping[str, Any]) -> tuple[PodInfo | None, list[str], Mapping[str, Any] | None]:
