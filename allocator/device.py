@@ -2,16 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
-
-FULL: Final = 100  # percent: one whole device
-
-# The resources a device of each type is made of, in the order in which people read them.
-RESOURCES_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    TYPE_GPU: (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO),
-}
+from allocator.topology.joint import VirtualFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +15,13 @@ class Device:
         id: its identity for life: a GPU's UUID. Minors renumber, ids do not.
         minor: its number on the node today.
         healthy: whether anything new may land on it.
-        capacity: resource tail -> amount (percent or bytes).
+        capacity: resource tail -> amount, in the resource's unit (percent, bytes, units).
         numa_node: None where the node does not say.
         pcie: name of its PCIe root, None where the node does not say.
         model: the product's name, "" where unknown.
+        labels: of the device, for selectors.
+        why_not: why nothing new may land on it, for people; "" where it may, or no reason is told.
+        functions: its virtual functions, in the order of their bus ids.
     """
 
     type: str
@@ -38,6 +33,8 @@ class Device:
     pcie: str | None = None
     model: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    why_not: str = ""
+    functions: tuple[VirtualFunction, ...] = ()
 
     @property
     def order(self) -> tuple[int, str]:

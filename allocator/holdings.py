@@ -1,13 +1,24 @@
 """Who holds what on one node, and what is therefore free."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from allocator.cpu.cpuset import format_cpuset
+from allocator.cpu.node import CpuNode, CpuShare
 from allocator.device import Device
+from allocator.topology.wiring import UNWIRED, Wiring
 
 
 class InvariantError(AssertionError):
     """Holdings that can never be: more than a device has, or one Pod twice. Always a bug."""
+
+
+class Function(NamedTuple):
+    """A virtual function that comes with a share: its number, -1 where it has none, and its bus id."""
+
+    minor: int
+    bus_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +29,10 @@ class Share:
         type: device type.
         id: the device's identity.
         minor: the device's number when the share was given.
-        amounts: resource tail -> percent or bytes: the Pod's peak on this device.
+        amounts: resource tail -> percent, bytes or units: the Pod's peak on this device.
         containers: the containers that see the device, in the Pod's order.
+        functions: virtual functions that come with it.
+        alone: nobody else may hold a device of its PCIe root (Koordinator's exclusive policy PCIeLevel).
     """
 
     type: str
@@ -27,6 +40,8 @@ class Share:
     minor: int
     amounts: Mapping[str, int]
     containers: tuple[str, ...] = ()
+    functions: tuple[Function, ...] = ()
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +54,8 @@ class Holding:
         name: of the Pod, for people.
         since: when it was recorded, seconds since the epoch.
         shares: at most one a device.
+        cpus: CPUs and NUMA nodes; None where the kubelet sees to them.
+        gang: the group that the Pod belongs to, as namespace/name; "" for none.
     """
 
     uid: str
@@ -46,6 +63,8 @@ class Holding:
     name: str
     since: int
     shares: tuple[Share, ...]
+    cpus: CpuShare | None = None
+    gang: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +73,43 @@ class NodeSnapshot:
 
     Attributes:
         name: of the node.
-        devices: in the order of `Device.order`.
+        devices: by type, then in the order of `Device.order`.
         holdings: by Pod UID.
         kubelet_held: ids of devices that the kubelet's own device manager gave away; never ours to give.
+        wiring: how its devices hang together.
+        cpu: its CPUs and NUMA nodes; None where nothing is known of them.
+        order: name of the `DeviceOrder` that the node's administrator wants; "" for the Pod's or the default.
         used: device id -> resource tail -> amount, summed over holdings; derived.
+        alone: ids of the devices that somebody holds without neighbours on their PCIe root; derived.
     """
 
     name: str
     devices: tuple[Device, ...]
     holdings: Mapping[str, Holding] = field(default_factory=dict)
     kubelet_held: frozenset[str] = frozenset()
+    wiring: Wiring = UNWIRED
+    cpu: CpuNode | None = None
+    order: str = ""
     used: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
+    alone: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "used", sum_used(self.holdings.values()))
+        alone = (share.id for holding in self.holdings.values() for share in holding.shares if share.alone)
+        object.__setattr__(self, "alone", frozenset(alone))
+
+    def holding_all(self, holdings: Mapping[str, Holding]) -> "NodeSnapshot":
+        """Return the node with these holdings and no others."""
+        return replace(self, holdings=holdings)
 
     def with_holding(self, holding: Holding) -> "NodeSnapshot":
         """Return the node with this holding added, or put in place of the same Pod's."""
-        return NodeSnapshot(self.name, self.devices, {**self.holdings, holding.uid: holding}, self.kubelet_held)
+        return self.holding_all({**self.holdings, holding.uid: holding})
 
     def without(self, uids: Iterable[str]) -> "NodeSnapshot":
         """Return the node less the holdings of these Pods."""
         gone = set(uids)
-        kept = {uid: holding for uid, holding in self.holdings.items() if uid not in gone}
-        return NodeSnapshot(self.name, self.devices, kept, self.kubelet_held)
+        return self.holding_all({uid: holding for uid, holding in self.holdings.items() if uid not in gone})
 
     def check_invariants(self) -> None:
         """Recount from scratch that no device is given more than once over.
@@ -99,11 +131,28 @@ class NodeSnapshot:
                     if amount < 0:
                         raise InvariantError(f"{self.name}: negative {tail} in a share of {share.id}")
                     totals[share.id, tail] = totals.get((share.id, tail), 0) + amount
+        self._check_cpus()
         for (device_id, tail), total in totals.items():
             device = by_id.get(device_id)
             if device is not None and total > device.capacity.get(tail, 0):
                 message = f"{self.name}: {total} {tail} of {device_id} given, it has {device.capacity.get(tail, 0)}"
                 raise InvariantError(message)
+
+    def _check_cpus(self) -> None:
+        """Recount that no CPU and no virtual function has two owners."""
+        given = 0
+        functions: set[str] = set()
+        for uid, holding in self.holdings.items():
+            mask = holding.cpus.cpus if holding.cpus else 0
+            if given & mask:
+                raise InvariantError(f"{self.name}: CPUs {format_cpuset(given & mask)} given twice, to Pod {uid} too")
+            given |= mask
+            for function in (function for share in holding.shares for function in share.functions):
+                if function.bus_id in functions:
+                    raise InvariantError(
+                        f"{self.name}: virtual function {function.bus_id} given twice, to Pod {uid} too"
+                    )
+                functions.add(function.bus_id)
 
 
 def sum_used(holdings: Iterable[Holding]) -> dict[str, dict[str, int]]:

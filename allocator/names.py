@@ -13,6 +13,8 @@ DOMAINS: Final = (KUBERNETES_DOMAIN, KOORDINATOR_DOMAIN)
 
 # Device types, as Device objects and the device-allocated annotation spell them.
 TYPE_GPU: Final = "gpu"
+TYPE_RDMA: Final = "rdma"
+TYPE_FPGA: Final = "fpga"
 
 # Tails of resource names. Units: percent of a device, percent, bytes, percent, number of devices.
 GPU: Final = "gpu"
@@ -20,7 +22,8 @@ GPU_CORE: Final = "gpu-core"
 GPU_MEMORY: Final = "gpu-memory"
 GPU_MEMORY_RATIO: Final = "gpu-memory-ratio"
 GPU_SHARED: Final = "gpu.shared"
-GPU_TAILS: Final = (GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED)
+RDMA: Final = "rdma"  # percent of a device
+FPGA: Final = "fpga"
 
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 
@@ -32,34 +35,33 @@ DEVICES_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.k
 # Annotations of our own.
 ORIGINAL_REQUEST: Final = "koordgate.io/original-request"
 RELEASED: Final = "koordgate.io/released"  # on a Node: when something was last given back while Pods waited
+CORDONED: Final = "koordgate.io/cordoned-devices"  # on a Device object: ids, parted by commas
+DEVICE_ORDER: Final = "koordgate.io/device-order"  # on a Pod, or as a Node's label: a `DeviceOrder`
+CLASSES: Final = "koordgate.io/classes"  # on a Node: its software classes
+PACKED: Final = "koordgate.io/packed-resources"  # on a NodeAllocation: totals and free, packed by class
 VISIBLE_DEVICES_PREFIX: Final = "visible-devices.koordgate.io/"
 
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 
 VISIBLE_DEVICES_ENV: Final = "NVIDIA_VISIBLE_DEVICES"
-NO_DEVICES: Final = "void"
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 KOORD_SCHEDULER: Final = "koord-scheduler"
 
 
-def resource_name(domain: str, tail: str) -> str:
-    """Spell the resource with this tail in a domain: `kubernetes.io/gpu-core`."""
-    return f"{domain}/{tail}"
+def visible_devices(container: str, kind: str = TYPE_GPU) -> str:
+    """Name the annotation that holds a container's devices of a type; a container's name always fits as its tail."""
+    return f"{VISIBLE_DEVICES_PREFIX if kind == TYPE_GPU else f'{kind}.{VISIBLE_DEVICES_PREFIX}'}{container}"
 
 
-# resource name -> (dialect, tail); a dialect is named by its domain, the plain one by its resource.
-DEVICE_RESOURCES: Final[dict[str, tuple[str, str]]] = {
-    **{resource_name(domain, tail): (domain, tail) for domain in DOMAINS for tail in GPU_TAILS},
-    NVIDIA_GPU: (NVIDIA_GPU, GPU),
-}
-
-
-def visible_devices(container: str) -> str:
-    """Name the annotation that holds a container's visible devices; a container's name always fits as its tail."""
-    return VISIBLE_DEVICES_PREFIX + container
+def shown_by(key: str) -> tuple[str, str] | None:
+    """Tell which type and container such an annotation is about; None for any other annotation."""
+    before, prefix, container = key.partition(VISIBLE_DEVICES_PREFIX)
+    if not prefix or (before and not before.endswith(".")):
+        return None
+    return (before[:-1] or TYPE_GPU, container)
 
 
 def is_allocation_annotation(key: str) -> bool:
     """Tell whether an annotation says who holds what: only the bind may write it."""
-    return key in {DEVICE_ALLOCATED, RESOURCE_STATUS} or key.startswith(VISIBLE_DEVICES_PREFIX)
+    return key in {DEVICE_ALLOCATED, RESOURCE_STATUS} or shown_by(key) is not None

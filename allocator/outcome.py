@@ -10,10 +10,12 @@ class Refusal:
     Attributes:
         message: in the user's words, with the nearest thing that would fit where there is one.
         permanent: no release of other Pods on this node can change the answer.
+        short: the same without the node's name and figures of its own, so that kube-scheduler can count alike ones.
     """
 
     message: str
     permanent: bool = False
+    short: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,81 +7,30 @@ rule for the phases of a Pod's life (init containers one by one, sidecars from t
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, Final
 
 from allocator import quantity
-from allocator.device import FULL
+from allocator.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes, gpu_ask
+from allocator.cpu.qos import CpuAsk
+from allocator.devicetype import BUILT_IN, FULL, GPU_TYPE, DeviceType, DeviceTypes, ResourceName, Unit
 from allocator.names import (
-    DEVICE_RESOURCES,
     GPU,
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     GPU_SHARED,
-    KOORDINATOR_DOMAIN,
-    NVIDIA_GPU,
+    KUBERNETES_DOMAIN,
     ORIGINAL_REQUEST,
-    TYPE_GPU,
 )
 from allocator.outcome import Problem
+from allocator.phase import Phase
+from allocator.wire.allocatehint import ExclusiveLevel, Strategy, TypeHint
 
 MAX_COUNT: Final = 128  # devices; no node has more, and it bounds the work on an absurd request
 _MAPS: Final = ("requests", "limits")
 _PERCENT_TAILS: Final = (GPU, GPU_CORE, GPU_MEMORY_RATIO)
-_STRICT_DIALECTS: Final = (NVIDIA_GPU, KOORDINATOR_DOMAIN)  # extended resources: requests must equal limits
 
-
-class Phase(StrEnum):
-    """When a container runs."""
-
-    INIT = "init"
-    SIDECAR = "sidecar"
-    APP = "app"
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceAsk:
-    """So much of each of `count` distinct devices of one type.
-
-    Attributes:
-        type: device type.
-        count: distinct devices, 1 or more.
-        core: percent of each device's compute, 0 where none was stated.
-        ratio: percent of each device's memory; None where bytes were stated.
-        memory: bytes of each device's memory; None where a ratio was stated.
-    """
-
-    type: str
-    count: int
-    core: int
-    ratio: int | None
-    memory: int | None
-
-    @property
-    def whole(self) -> bool:
-        """Whether it takes devices that nobody else may share."""
-        return self.core == FULL and self.ratio == FULL
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerAsk:
-    """What one container asks, and when it runs."""
-
-    name: str
-    phase: Phase
-    ask: DeviceAsk
-
-
-@dataclass(frozen=True, slots=True)
-class PodRequest:
-    """The containers of a Pod that ask for devices: init containers and sidecars in their order, then apps."""
-
-    containers: tuple[ContainerAsk, ...]
-
-    def __bool__(self) -> bool:
-        """Tell whether anything is asked."""
-        return bool(self.containers)
+Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +56,8 @@ class ContainerReading:
         name: of the container.
         phase: when it runs.
         names: device resource names found in requests, and in limits.
-        request: the normalised request; None where it asks for none.
-        limit: the normalised limit; equal to the request unless Kubernetes lets them differ.
+        requests: the normalised requests, one a type that it asks for, in the order of the table of types.
+        limits: the normalised limits of the same types; equal to the requests unless Kubernetes lets them differ.
         stated: what the annotation tells of it, less what its resources say themselves.
     """
 
@@ -116,60 +65,98 @@ class ContainerReading:
     pointer: str
     name: str
     phase: Phase
-    names: tuple[tuple[str, ...], tuple[str, ...]]
-    request: DeviceAsk | None
-    limit: DeviceAsk | None
+    names: Names
+    requests: tuple[DeviceAsk, ...] = ()
+    limits: tuple[DeviceAsk, ...] = ()
     stated: Stated = Stated()
 
 
 @dataclass(frozen=True, slots=True)
 class PodReading:
-    """A Pod's containers as read, and what is wrong with them.
+    """A Pod as read, and what is wrong with it.
 
     `request` may only be used where `problems` is empty.
+
+    Attributes:
+        containers: all of them, in the Pod's order.
+        problems: what is wrong.
+        cpu: what is asked of CPUs and NUMA nodes; None where that is left to the kubelet.
+        wishes: how the devices are to be chosen.
     """
 
     containers: tuple[ContainerReading, ...]
     problems: tuple[Problem, ...]
+    cpu: CpuAsk | None = None
+    wishes: Wishes = NO_WISHES
 
     @property
     def request(self) -> PodRequest:
         """What the Pod asks for."""
-        return PodRequest(tuple(ContainerAsk(c.name, c.phase, c.request) for c in self.containers if c.request))
+        hints = self.wishes.hints
+        asks = (
+            ContainerAsk(c.name, c.phase, _hinted(ask, self.wishes.hint(ask.type.name)) if hints else ask)
+            for c in self.containers
+            for ask in c.requests
+        )
+        return PodRequest(tuple(asks), self.cpu, self.wishes)
 
 
-def names_devices(spec: Mapping[str, Any]) -> bool:
+def _hinted(ask: DeviceAsk, hint: TypeHint | None) -> DeviceAsk:
+    """Spread an ask over devices as its hint says (Koordinator, pkg/scheduler/plugins/deviceshare).
+
+    ApplyForAll: so much on every device that is selected; RequestsAsCount: on so many devices, 1 of each, or all of
+    each where nobody else may use it. Both are for types with one amount; GPUs have gpu.shared for that.
+    """
+    if hint is None or hint.strategy is None or len(ask.amounts) != 1:
+        return ask
+    asked = (ask.amounts[0] or 0) * ask.count
+    if hint.strategy is Strategy.APPLY_FOR_ALL:
+        return replace(ask, count=1, amounts=(min(asked, FULL),), every=True)
+    alone = hint.exclusive is ExclusiveLevel.DEVICE
+    return replace(ask, count=min(asked, MAX_COUNT), amounts=(FULL if alone else 1,))
+
+
+def names_devices(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> bool:
     """Tell whether any container of a Pod's spec names a device resource, in any amount."""
+    known = types.resources
     for _, _, container, _ in _containers(spec):
         resources = container.get("resources") or {}
         for key in _MAPS:
             for name in resources.get(key) or ():
-                if name in DEVICE_RESOURCES:
+                if name in known:
                     return True
     return False
 
 
-def read_pod(spec: Mapping[str, Any], stated: Mapping[str, Stated] | None = None) -> PodReading:
+def read_pod(
+    spec: Mapping[str, Any], stated: Mapping[str, Stated] | None = None, types: DeviceTypes = BUILT_IN
+) -> PodReading:
     """Read what a Pod's containers ask for.
 
     Args:
         spec: the Pod's `spec`.
         stated: by container, what the Pod's annotation tells of those that were translated.
+        types: that may be asked for.
     """
     problems: list[Problem] = []
     readings = []
-    dialects: dict[str, str] = {}
+    dialects: dict[str, dict[str, str]] = {}
     for path, pointer, container, phase in _containers(spec):
-        reading = _read_container(path, pointer, container, phase, stated or {}, problems)
+        reading = _read_container(path, pointer, container, phase, stated or {}, types, problems)
         readings.append(reading)
         for name, amount in _amounts(container, reading.names):
-            if name != NVIDIA_GPU or amount not in (0, "0"):  # no plain device asked is no dialect spoken
-                dialects.setdefault(DEVICE_RESOURCES[name][0], f"{path} asks {name}")
-    if len(dialects) > 1:
-        told = ", ".join(dialects.values())
-        problems.insert(0, Problem("spec", f"devices are asked in {len(dialects)} dialects at once ({told}); use one"))
+            meaning = types.resources[name]
+            if not meaning.counts_devices or amount not in (0, "0"):  # no plain device asked is no dialect spoken
+                spoken = dialects.setdefault(meaning.type.name, {})
+                spoken.setdefault(meaning.dialect, f"{path} asks {name}")
+    for kind, spoken in dialects.items():
+        if len(spoken) > 1:
+            message = (
+                f"{kind} devices are asked in {len(spoken)} dialects at once ({', '.join(spoken.values())}); use one"
+            )
+            problems.insert(0, Problem("spec", message))
     pod_level = spec.get("resources") or {}
-    if any(name in DEVICE_RESOURCES for key in _MAPS for name in pod_level.get(key) or ()):
+    if any(name in types.resources for key in _MAPS for name in pod_level.get(key) or ()):
         message = "devices cannot be asked for the Pod as a whole; ask them in the containers that use them"
         problems.append(Problem("spec.resources", message))
     return PodReading(tuple(readings), tuple(problems))
@@ -183,9 +170,7 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str
         yield f"spec.containers[{index}]", f"/spec/containers/{index}", container, Phase.APP
 
 
-def _amounts(
-    container: Mapping[str, Any], names: tuple[tuple[str, ...], tuple[str, ...]]
-) -> Iterator[tuple[str, object]]:
+def _amounts(container: Mapping[str, Any], names: Names) -> Iterator[tuple[str, object]]:
     for key, found in zip(_MAPS, names, strict=True):
         for name in found:
             yield name, container["resources"][key][name]
@@ -197,39 +182,75 @@ def _read_container(
     container: Mapping[str, Any],
     phase: Phase,
     stated: Mapping[str, Stated],
+    types: DeviceTypes,
     problems: list[Problem],
 ) -> ContainerReading:
     resources = container.get("resources") or {}
     requests: Mapping[str, object] = resources.get("requests") or {}
     limits: Mapping[str, object] = resources.get("limits") or {}
+    known = types.resources
     name = str(container.get("name", ""))
-    names = (tuple(n for n in requests if n in DEVICE_RESOURCES), tuple(n for n in limits if n in DEVICE_RESOURCES))
+    names = (tuple(n for n in requests if n in known), tuple(n for n in limits if n in known))
     if not (names[0] or names[1]):
-        return ContainerReading(path, pointer, name, phase, names, None, None)
-    told = _untold(stated.get(name, Stated()), (*names[0], *names[1]))
-    found: list[Problem] = []
+        return ContainerReading(path, pointer, name, phase, names)
+    told = _untold(stated.get(name, Stated()), (known[n].tail for n in (*names[0], *names[1])))
     # Kubernetes fills a missing request from the limit; a device's missing limit is its request.
     asked = {**{n: limits[n] for n in names[1]}, **{n: requests[n] for n in names[0]}}
     capped = {**{n: requests[n] for n in names[0]}, **{n: limits[n] for n in names[1]}}
-    request = _read_ask(f"{path}.resources.requests" if names[0] else f"{path}.resources.limits", asked, told, found)
+    wanted, most = [], []
+    where = f"{path}.resources.{_MAPS[0 if names[0] else 1]}"
+    for kind in _types_named(asked, types):
+        pair = _read_type((path, where), kind, (asked, capped), told, types, problems)
+        wanted += [pair[0]] if pair[0] else []
+        most += [pair[1]] if pair[1] else []
+    return ContainerReading(path, pointer, name, phase, names, tuple(wanted), tuple(most), told)
+
+
+def _types_named(asked: Mapping[str, object], types: DeviceTypes) -> Sequence[DeviceType]:
+    """The types that these resources are of, in the table's order."""
+    named = {types.resources[name].type.name for name in asked}
+    return [kind for kind in types.types if kind.name in named]
+
+
+def _read_type(
+    paths: tuple[str, str],
+    kind: DeviceType,
+    maps: tuple[Mapping[str, object], Mapping[str, object]],
+    told: Stated,
+    types: DeviceTypes,
+    problems: list[Problem],
+) -> tuple[DeviceAsk | None, DeviceAsk | None]:
+    """Read one type's request and limit from a container's two maps.
+
+    Args:
+        paths: of the container, and of the map that its author wrote.
+        kind: the type.
+        maps: what is asked and what it is limited to, each completed from the other.
+        told: by the annotation.
+        types: all types.
+        problems: added to.
+    """
+    path, where = paths
+    asked, capped = ({name: each[name] for name in each if types.resources[name].type == kind} for each in maps)
+    found: list[Problem] = []
+    request = _read_ask(where, kind, asked, told, types, found)
     limit = request
     if asked != capped and not found:
-        limit = _read_ask(f"{path}.resources.limits", capped, told, found)
+        limit = _read_ask(f"{path}.resources.limits", kind, capped, told, types, found)
         if not found:
-            _compare(path, [n for n in asked if asked[n] != capped[n]], request, limit, found)
+            _compare(path, [types.resources[n] for n in asked if asked[n] != capped[n]], request, limit, found)
     problems.extend(found)
-    return ContainerReading(path, pointer, name, phase, names, request, limit, told)
+    return request, limit
 
 
-def _untold(stated: Stated, names: Iterable[str]) -> Stated:
+def _untold(stated: Stated, tails: Iterable[str]) -> Stated:
     """Leave out gpu.shared where the resources are not as a translation without it leaves them."""
-    tails = {DEVICE_RESOURCES[name][1] for name in names}
-    return replace(stated, shared=None) if tails & {GPU, GPU_SHARED} else stated
+    return replace(stated, shared=None) if {GPU, GPU_SHARED}.intersection(tails) else stated
 
 
 def _compare(
     path: str,
-    differing: Sequence[str],
+    differing: Sequence[ResourceName],
     request: DeviceAsk | None,
     limit: DeviceAsk | None,
     problems: list[Problem],
@@ -237,50 +258,60 @@ def _compare(
     """Find what Kubernetes would refuse in a request that differs from its limit, in these resources."""
     if request == limit:
         return
-    strict = [name for name in differing if DEVICE_RESOURCES[name][0] in _STRICT_DIALECTS]
+    # Extended resources, which are all but those of Kubernetes' own domain, must be asked as they are limited.
+    strict = [name for name in differing if name.dialect != KUBERNETES_DOMAIN]
     where = f"{path}.resources"
     if strict:
-        problems.append(Problem(where, f"{strict[0]}: the request must equal the limit; write the same amount in both"))
-    elif (
-        request is None or limit is None or (request.count, request.ratio is None) != (limit.count, limit.ratio is None)
-    ):
+        name = strict[0].dialect if "/" in strict[0].dialect else f"{strict[0].dialect}/{strict[0].tail}"
+        problems.append(Problem(where, f"{name}: the request must equal the limit; write the same amount in both"))
+    elif request is None or limit is None or _form(request) != _form(limit):
         message = "request and limit must ask for the same number of devices in the same form; write the same in both"
         problems.append(Problem(where, message))
-    elif any(low > high for low, high in zip(_figures(request), _figures(limit), strict=True)):
+    elif any((low or 0) > (high or 0) for low, high in zip(request.amounts, limit.amounts, strict=True)):
         problems.append(Problem(where, "a request is greater than its limit; raise the limit or lower the request"))
 
 
-def _figures(ask: DeviceAsk) -> tuple[int, int, int]:
-    return (ask.core, ask.ratio or 0, ask.memory or 0)
+def _form(ask: DeviceAsk) -> tuple[object, ...]:
+    return (ask.count, *(amount is None for amount in ask.amounts))
 
 
-def _read_ask(where: str, resources: Mapping[str, object], stated: Stated, problems: list[Problem]) -> DeviceAsk | None:
-    """Normalise the device resources of one map; None where they ask for nothing or are wrong."""
+def _read_ask(
+    where: str,
+    kind: DeviceType,
+    resources: Mapping[str, object],
+    stated: Stated,
+    types: DeviceTypes,
+    problems: list[Problem],
+) -> DeviceAsk | None:
+    """Normalise one type's resources of one map; None where they ask for nothing or are wrong."""
     tails: dict[str, int] = {}
     plain = 0
     for name, text in resources.items():
-        dialect, tail = DEVICE_RESOURCES[name]
+        meaning = types.resources[name]
         try:
-            amount = _read_amount(name, text)
+            amount = _read_amount(meaning, text)
         except quantity.QuantityError as error:
             problems.append(Problem(f"{where}[{name}]", str(error)))
             return None
-        if dialect == NVIDIA_GPU:
+        if meaning.counts_devices:
             plain = amount
-        elif tail in tails:
-            problems.append(Problem(where, f"{tail} is asked in two domains at once; keep one"))
+        elif meaning.tail in tails:
+            problems.append(Problem(where, f"{meaning.tail} is asked in two domains at once; keep one"))
             return None
         else:
-            tails[tail] = amount
+            tails[meaning.tail] = amount
     if plain and any(tails.values()):
         return None  # two dialects: the Pod's problem, told once
     if plain:
-        tails = {GPU: plain * FULL}
+        tails = {kind.plain: plain * FULL}
     elif not tails:
         return None  # nvidia.com/gpu: 0 asks for none
-    if stated.shared is not None:
-        tails[GPU_SHARED] = stated.shared
-    ask = _normalise(tails, derived=stated.derived)
+    if kind != GPU_TYPE:
+        ask = _normalise_plain(kind, tails[kind.plain])
+    else:
+        if stated.shared is not None:
+            tails[GPU_SHARED] = stated.shared
+        ask = _normalise(tails, derived=stated.derived)
     if isinstance(ask, DeviceAsk):
         return ask
     whence = "" if stated.shared is None else f" (gpu.shared {stated.shared} is from annotation {ORIGINAL_REQUEST})"
@@ -288,11 +319,21 @@ def _read_ask(where: str, resources: Mapping[str, object], stated: Stated, probl
     return None
 
 
-def _read_amount(name: str, text: object) -> int:
+def _read_amount(meaning: ResourceName, text: object) -> int:
     amount = quantity.to_int(text)
-    if name == NVIDIA_GPU and amount > MAX_COUNT:  # in its own unit; percent are checked further down
+    if meaning.counts_devices and amount > MAX_COUNT:  # in its own unit; percent are checked further down
         raise quantity.QuantityError(f"{amount} is more devices than any node has; ask {MAX_COUNT} at most")
     return amount
+
+
+def _normalise_plain(kind: DeviceType, amount: int) -> DeviceAsk | str:
+    """Turn the one resource of a type that has no others into an ask, or say what is wrong with it."""
+    if not amount:
+        return f"{kind.plain} must be greater than zero; or remove it"
+    if kind.unit is Unit.UNITS:
+        return DeviceAsk(kind, 1, (amount,))
+    count = _count({}, [(kind.plain, amount)], amount, 0)
+    return count if isinstance(count, str) else DeviceAsk(kind, count, (amount // count,))
 
 
 def _normalise(tails: Mapping[str, int], *, derived: bool) -> DeviceAsk | str:
@@ -307,12 +348,12 @@ def _normalise(tails: Mapping[str, int], *, derived: bool) -> DeviceAsk | str:
     if not (ratio or memory):
         asked = f"gpu-core {core} is asked without memory" if core else "nothing above 0 is asked"
         return f"{asked}; add gpu-memory-ratio (percent of a card) or gpu-memory (bytes), or ask gpu alone for both"
-    count = _count(tails, core, ratio)
+    count = _count(tails, _percents(tails), core, ratio)
     if isinstance(count, str):
         return count
     if memory % count:
         return f"gpu-memory {memory} does not split evenly over {count} devices; ask {_nearest(memory, count)} bytes"
-    return DeviceAsk(TYPE_GPU, count, core // count, ratio // count or None, memory // count or None)
+    return gpu_ask(count, core // count, ratio=ratio // count or None, memory=memory // count or None)
 
 
 def _normalise_gpu(tails: Mapping[str, int]) -> DeviceAsk | str:
@@ -324,13 +365,23 @@ def _normalise_gpu(tails: Mapping[str, int]) -> DeviceAsk | str:
     amount = tails[GPU]
     if not amount:
         return "gpu must be greater than zero: 50 is half a card, 100 one card, 200 two; or remove it"
-    count = _count(tails, amount, amount)
-    return count if isinstance(count, str) else DeviceAsk(TYPE_GPU, count, amount // count, amount // count, None)
+    count = _count(tails, _percents(tails), amount, amount)
+    return count if isinstance(count, str) else gpu_ask(count, amount // count, ratio=amount // count, memory=None)
 
 
-def _count(tails: Mapping[str, int], core: int, ratio: int) -> int | str:
-    """Find over how many devices an ask spreads, or say why its parts do not agree."""
-    asked = [(tail, tails[tail]) for tail in _PERCENT_TAILS if tails.get(tail)]
+def _percents(tails: Mapping[str, int]) -> list[tuple[str, int]]:
+    return [(tail, tails[tail]) for tail in _PERCENT_TAILS if tails.get(tail)]
+
+
+def _count(tails: Mapping[str, int], asked: list[tuple[str, int]], core: int, ratio: int) -> int | str:
+    """Find over how many devices an ask spreads, or say why its parts do not agree.
+
+    Args:
+        tails: of one map; whether gpu.shared is among them.
+        asked: those in percent, with their amounts.
+        core: percent of compute asked, 0 for none.
+        ratio: percent of memory asked, 0 for none.
+    """
     if GPU_SHARED in tails:
         return _count_shared(tails[GPU_SHARED], asked)
     for tail, amount in asked:

@@ -188,7 +188,7 @@ async def with_koordgate(binaries: Binaries, nodes: int, pods: int, replicas: in
             waiting = asyncio.create_task(all_done(admin, pods))
             pids = {name: plane.process(name).pid for name in ("etcd", "kube-apiserver")}
             cpu = Cpu({**pids, "webhook": running.process(0).pid})
-            await start_koord_scheduler(plane, objects, running.address)
+            await start_koord_scheduler(plane, objects, running.extender)
             last = await waiting
             await tell_times(running.urls[0])
             cpu.tell()

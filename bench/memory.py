@@ -318,8 +318,8 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def replica(server: str, workdir: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`koordgate webhook` against this API server, with default settings but for its address."""
+async def replica(server: str, workdir: Path, port: int, extender: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`koordgate webhook` against this API server, by default but for addresses, and asking for no certificate."""
     kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -329,7 +329,8 @@ async def replica(server: str, workdir: Path, port: int) -> AsyncIterator[asynci
         "current-context": "bench",
     }
     config = {
-        "serve": {"host": "127.0.0.1", "port": port, "shutdownDelaySeconds": 0},
+        "serve": {"host": "127.0.0.1", "port": port, "extenderPort": extender, "shutdownDelaySeconds": 0},
+        "scheduler": {"clientCertificates": False},
         "certificate": {"ipAddresses": ["127.0.0.1"]},
         "logLevel": "warning",
     }
@@ -407,11 +408,11 @@ async def measure(nodes: int, pods: int, kinds: int) -> float:
             for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
                 webhooks = [{"name": "pods.koordgate.io", "clientConfig": {"service": {"name": "koordgate"}}}]
                 server.put(resource.path(), {"metadata": {"name": "koordgate"}, "webhooks": webhooks})
-            port = free_port()
+            port, extender = free_port(), free_port()
             url = f"https://127.0.0.1:{port}"
             connector = aiohttp.TCPConnector(ssl=False)
             async with (
-                replica(server.url, Path(directory), port) as process,
+                replica(server.url, Path(directory), port, extender) as process,
                 aiohttp.ClientSession(connector=connector) as session,
             ):
                 began = time.monotonic()
@@ -419,7 +420,7 @@ async def measure(nodes: int, pods: int, kinds: int) -> float:
                 listed = ", ".join(f"{plural} {size / 2**20:.0f} MB" for plural, size in server.bytes.items())
                 say(f"  ready after {time.monotonic() - began:.1f} s; listed as JSON: {listed}")
                 tell_memory("at ready", memory(process.pid))
-                await judge_all(session, url, nodes, kinds)
+                await judge_all(session, f"https://127.0.0.1:{extender}", nodes, kinds)
                 await asyncio.sleep(QUIET_S)
                 after = memory(process.pid)
                 tell_memory(f"all nodes judged for {kinds} kinds of Pods", after)

@@ -7,12 +7,18 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.cpu.resolve import CpuDefaults
+from allocator.devices import DeviceOrder
+from allocator.devicetype import BUILT_IN, DeviceTypeError, DeviceTypes, Unit, own_type
 from allocator.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from allocator.preference import Preference
 
 # With an upper bound, which keeps infinity out.
 Seconds = Annotated[float, Meta(gt=0, le=24 * 3600)]
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
 Name = Annotated[str, Meta(min_length=1)]
+Port = Annotated[int, Meta(ge=0, le=65535)]
 _NAMESPACE = "koordgate-system"
 
 
@@ -32,11 +38,17 @@ class Scheduler(_Section, frozen=True):
         username: the exact user that its Bindings come from.
         most_nodes: how many of the equally best nodes the extender's filter names; 0 names all that fit, best or not,
             and leaves the choice to the scheduler's own scoring (with the extender's prioritize among it, if called).
+        client_certificates: whether the extender answers only to a certificate of the scheduler.
+        common_name: what the subject of that certificate must be called, exactly (RFC 5280 allows 64 characters).
     """
 
     name: Name = KOORD_SCHEDULER
     username: Name = f"system:serviceaccount:{_NAMESPACE}:{KOORD_SCHEDULER}"
     most_nodes: Annotated[int, Meta(ge=0)] = 16
+    preference: Preference = Preference.PACKING
+    assume_seconds: Seconds = 5.0
+    client_certificates: bool = True
+    common_name: Annotated[str, Meta(min_length=1, max_length=64)] = KOORD_SCHEDULER
 
 
 class Identity(_Section, frozen=True):
@@ -61,16 +73,23 @@ class Serve(_Section, frozen=True):
     Attributes:
         host: address to listen on.
         port: TCP port; 0 takes a free one.
+        extender_port: TCP port of the scheduler extender, which alone asks for client certificates; 0 takes a free one.
         body_limit_bytes: a larger review is refused with 413.
         deadline_seconds: the longest any review takes, if its own `timeout` parameter is not shorter.
         shutdown_delay_seconds: how long the server goes on after SIGTERM, not ready, so that callers leave.
     """
 
     host: str = "0.0.0.0"  # noqa: S104 - a Pod serves on all its addresses
-    port: Annotated[int, Meta(ge=0, le=65535)] = 9443
+    port: Port = 9443
+    extender_port: Port = 9444
     body_limit_bytes: Annotated[int, Meta(ge=1024)] = 7 * 1024 * 1024
     deadline_seconds: Seconds = 4.0
     shutdown_delay_seconds: Annotated[float, Meta(ge=0, le=24 * 3600)] = 5.0
+
+    def __post_init__(self) -> None:
+        """Check what concerns several keys."""
+        if self.port == self.extender_port != 0:
+            raise ValueError(f"port and extenderPort are both {self.port}: set one of them to another port")
 
 
 class CertificateFiles(_Section, frozen=True):
@@ -96,7 +115,10 @@ class Certificate(_Section, frozen=True):
         ip_addresses: addresses that it is good for.
         authority_days: life of the CA.
         certificate_days: life of the certificate; both are made anew at two thirds of it.
-        files: used instead of the Secret where set.
+        client_secret: name of the Secret that holds the scheduler's certificate, by the same CA; lives as long as it.
+        files: used instead of the Secrets where set.
+        client_authority: with `files`, the file with the CA that the scheduler's certificate is by, as PEM; where it is
+            not set that is `files.authority`.
     """
 
     secret: Name = "koordgate-tls"  # noqa: S105 - a Secret's name
@@ -104,7 +126,16 @@ class Certificate(_Section, frozen=True):
     ip_addresses: tuple[str, ...] = ()
     authority_days: Days = 365
     certificate_days: Days = 30
+    client_secret: Name = "koordgate-scheduler-tls"  # noqa: S105 - as above
     files: CertificateFiles | None = None
+    client_authority: Name | None = None
+
+    def __post_init__(self) -> None:
+        """Check what concerns several keys."""
+        if self.secret == self.client_secret:
+            raise ValueError(f"secret and clientSecret are both {self.secret}: the scheduler may not read our keys")
+        if self.client_authority is not None and self.files is None:
+            raise ValueError("clientAuthority is for a certificate from files: set files too, or leave it out")
 
 
 class Ledger(_Section, frozen=True):
@@ -119,6 +150,66 @@ class Ledger(_Section, frozen=True):
     grace_seconds: Seconds = 120.0
     reconcile_seconds: Seconds = 60.0
     gather_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.03
+
+
+class Pool(_Section, frozen=True):
+    """Devices of a software class that nodes have without telling so.
+
+    Attributes:
+        node_selector: labels that a node must have; all nodes where empty.
+        devices: id -> units.
+    """
+
+    node_selector: dict[str, str] = {}
+    devices: dict[Name, Annotated[int, Meta(ge=1)]] = {}
+
+
+class OwnType(_Section, frozen=True):
+    """A device type beyond GPU, RDMA and FPGA.
+
+    Attributes:
+        name: as Device objects and annotations spell it: a DNS label.
+        resource: the full name under which Pods ask for it.
+        unit: percent of a device (above 100: whole devices), devices (whole ones only), or units of one device that
+            holds many.
+        environment: variable in which a container finds the ids of its devices; none where empty.
+        pools: devices that exist without being told by a node.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$")]
+    resource: Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")]
+    unit: Unit = Unit.PERCENT
+    environment: Annotated[str, Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
+    pools: tuple[Pool, ...] = ()
+
+
+class Devices(_Section, frozen=True):
+    """Devices.
+
+    Attributes:
+        order: which of the devices that fit comes first: mostUsed (whole ones stay whole), leastUsed or minor; a Node's
+            label and a Pod's annotation koordgate.io/device-order come before.
+        types: device types of one's own.
+    """
+
+    order: DeviceOrder = DeviceOrder.MOST_USED
+    types: tuple[OwnType, ...] = ()
+
+
+class Cpus(_Section, frozen=True):
+    """CPU orchestration where neither Pod nor Node says anything.
+
+    Attributes:
+        bind_policy: by which CPUs are chosen.
+        exclusive_policy: what is not shared with Pods of the same policy.
+        numa_allocate_strategy: which NUMA node comes first.
+        numa_topology_policy: how strictly all that a Pod asks stands in one NUMA node.
+    """
+
+    bind_policy: Literal["FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"
+    exclusive_policy: Literal["None", "PCPULevel", "NUMANodeLevel"] = "None"
+    numa_allocate_strategy: NumaStrategy = NumaStrategy.MOST_ALLOCATED
+    numa_topology_policy: NumaPolicy = NumaPolicy.NONE
 
 
 class Settings(_Section, frozen=True):
@@ -139,6 +230,29 @@ class Settings(_Section, frozen=True):
     serve: Serve = Serve()
     certificate: Certificate = Certificate()
     ledger: Ledger = Ledger()
+    devices: Devices = Devices()
+    cpus: Cpus = Cpus()
+
+
+def cpu_defaults(settings: Settings) -> CpuDefaults:
+    """What holds for CPUs where neither Pod nor Node says anything."""
+    cpus = settings.cpus
+    return CpuDefaults(
+        BindPolicy(cpus.bind_policy),
+        ExclusivePolicy(cpus.exclusive_policy),
+        cpus.numa_allocate_strategy,
+        cpus.numa_topology_policy,
+    )
+
+
+def device_types(settings: Settings) -> DeviceTypes:
+    """The table of device types: the built-in ones and those of the settings.
+
+    Raises:
+        DeviceTypeError: a name or a resource stands there twice.
+    """
+    own = (own_type(one.name, one.resource, one.unit, one.environment) for one in settings.devices.types)
+    return BUILT_IN.with_types(own)
 
 
 def without_gathering(settings: Settings) -> Settings:
@@ -176,6 +290,8 @@ def parse(text: str, source: str = "settings") -> Settings:
     except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the last three for ill-formed scalars
         raise SettingsError(f"{source}: not YAML: {error}") from error
     try:
-        return msgspec.convert(raw if raw is not None else {}, Settings)
-    except msgspec.ValidationError as error:
+        settings = msgspec.convert(raw if raw is not None else {}, Settings)
+        device_types(settings)
+    except (msgspec.ValidationError, DeviceTypeError) as error:
         raise SettingsError(f"{source}: {error}") from error
+    return settings

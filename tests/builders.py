@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allocator.device import FULL, Device
+from allocator.asks import ContainerAsk, DeviceAsk, PodRequest, gpu_ask
+from allocator.device import Device
+from allocator.devicetype import FULL
 from allocator.holdings import Holding, NodeSnapshot, Share
 from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
-from allocator.request import ContainerAsk, DeviceAsk, Phase, PodRequest
+from allocator.phase import Phase
 
 MIB = 2**20
 GIB = 2**30
@@ -63,7 +65,7 @@ def pod(
 
 
 def ask(count: int = 1, *, core: int = 0, ratio: int | None = None, memory: int | None = None) -> DeviceAsk:
-    return DeviceAsk(TYPE_GPU, count, core, ratio, memory)
+    return gpu_ask(count, core, ratio=ratio, memory=memory)
 
 
 def gpus(percent: int) -> DeviceAsk:

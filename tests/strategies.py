@@ -5,8 +5,9 @@ from typing import Any
 from builders import ask, gpu, request
 from hypothesis import strategies as st
 
-from allocator.names import DEVICE_RESOURCES
-from allocator.request import ContainerAsk, DeviceAsk, Phase, PodRequest
+from allocator.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.devicetype import BUILT_IN
+from allocator.phase import Phase
 
 INT64 = 2**63 - 1
 
@@ -57,7 +58,7 @@ def amounts() -> st.SearchStrategy[Any]:
 
 
 def resource_maps() -> st.SearchStrategy[dict[str, Any]]:
-    return st.dictionaries(st.sampled_from([*sorted(DEVICE_RESOURCES), "cpu", "memory"]), amounts(), max_size=4)
+    return st.dictionaries(st.sampled_from([*sorted(BUILT_IN.resources), "cpu", "memory"]), amounts(), max_size=4)
 
 
 @st.composite

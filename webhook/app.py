@@ -24,6 +24,7 @@ _JSON: Final = "application/json"
 Sync = Callable[[review.Request], review.Response]
 Async = Callable[[review.Request, float], Awaitable[review.Response]]
 Handler = Callable[[web.Request], Awaitable[web.Response]]
+Stranger = Callable[[web.Request], str]
 
 
 class Draining:
@@ -107,13 +108,17 @@ class Edge:
             message = f"a bug in koordgate (review {question.uid}); its log holds the trace, please report it"
             return review.errored(message, HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def extender(self, path: str, handler: Callable[[Mapping[str, Any]], object]) -> Handler:
-        """Serve a call of kube-scheduler."""
+    def extender(self, path: str, handler: Callable[[Mapping[str, Any]], object], stranger: Stranger) -> Handler:
+        """Serve a call of kube-scheduler, to nobody else."""
         count = {outcome: self._metrics.requests.labels(path, outcome).inc for outcome in _OUTCOMES}
         observe = self._metrics.seconds.labels(path).observe
 
         async def serve(http: web.Request) -> web.Response:
             began = time.perf_counter()
+            reason = stranger(http)
+            if reason:
+                count["denied"]()
+                return self._respond(orjson.dumps({"Error": reason}), HTTPStatus.FORBIDDEN)
             try:
                 answer = handler(orjson.loads(await self._body(http, self._patience(http))))
             except (BadExtenderArgsError, orjson.JSONDecodeError) as error:
@@ -178,7 +183,7 @@ def _outcome(response: review.Response) -> str:
 
 
 def make_app(parts: Parts, unready: Callable[[], list[str]], draining: Draining | None = None) -> web.Application:
-    """Make the application.
+    """Make the application that API server, kubelet and Prometheus call.
 
     Args:
         parts: of the replica.
@@ -206,9 +211,25 @@ def make_app(parts: Parts, unready: Callable[[], list[str]], draining: Draining 
     app.router.add_post("/validate-pod", edge.pod_review("/validate-pod", parts.pods.validate))
     app.router.add_post("/mutate-binding", edge.binding_review("/mutate-binding", parts.bindings.mutate))
     app.router.add_post("/validate-binding", edge.binding_review("/validate-binding", parts.bindings.validate))
-    app.router.add_post("/scheduler/filter", edge.extender("/scheduler/filter", parts.extender.filter))
-    app.router.add_post("/scheduler/prioritize", edge.extender("/scheduler/prioritize", parts.extender.prioritize))
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", exposition)
+    return app
+
+
+def make_extender(
+    parts: Parts, draining: Draining | None = None, stranger: Stranger = lambda _http: ""
+) -> web.Application:
+    """Make the application that the scheduler calls, for a port of its own.
+
+    Args:
+        parts: of the replica.
+        draining: set once the process is to end.
+        stranger: why the caller of a request is refused; empty where it is not.
+    """
+    edge = Edge(parts.settings.serve, parts.metrics, draining or Draining())
+    app = web.Application(client_max_size=parts.settings.serve.body_limit_bytes)
+    for verb, handler in (("filter", parts.extender.filter), ("prioritize", parts.extender.prioritize)):
+        path = f"/scheduler/{verb}"
+        app.router.add_post(path, edge.extender(path, handler, stranger))
     return app

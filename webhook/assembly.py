@@ -4,15 +4,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from allocator.devicetype import DeviceTypes
 from koordgate.kube.client import KubeClient
 from koordgate.ledger.ledger import Counters, Ledger
 from koordgate.ledger.store import Store
 from koordgate.metrics import Metrics
-from koordgate.settings import Settings
+from koordgate.settings import Pool, Settings, cpu_defaults, device_types
 from webhook.bindings import Binders, BindingWebhooks, LivePods
-from webhook.cluster import ClusterView
+from webhook.cluster import ClusterView, Defaults
 from webhook.extender import Extender
 from webhook.pods import PodWebhooks
+from webhook.ranking import Assumed, Ranking
 from webhook.reconcile import Reconciler
 from webhook.reports import Reporter
 from webhook.translate import Policy
@@ -29,11 +31,14 @@ class Parts:
     """One replica, put together; nothing runs yet."""
 
     settings: Settings
+    types: DeviceTypes
+    pools: tuple[tuple[str, Pool], ...]
     metrics: Metrics
     cluster: ClusterView
     ledger: Ledger
     pods: PodWebhooks
     bindings: BindingWebhooks
+    ranking: Ranking
     extender: Extender
     reconciler: Reconciler
     reporter: Reporter
@@ -59,26 +64,32 @@ def assemble(
         released: called with the node on which something was given back.
     """
     metrics = Metrics()
-    cluster = ClusterView(clock)
+    types = device_types(settings)
+    cluster = ClusterView(clock, Defaults(settings.devices.order, cpu_defaults(settings)))
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     ledger = Ledger(store(cluster), counters, watched=cluster.touch, gather=settings.ledger.gather_seconds)
     cluster.attach(ledger)
     reporter = Reporter(metrics, kube, clock)
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
-    binders = Binders(scheduler.name, scheduler.username, settings.domain, grace)
+    binders = Binders(scheduler.name, scheduler.username, settings.domain, grace, types)
+    assumed = Assumed(time.monotonic, scheduler.assume_seconds, cluster.touched.add)
+    ranking = Ranking(cluster, types, scheduler.preference, assumed)
     return Parts(
         settings=settings,
+        types=types,
+        pools=tuple((own.name, pool) for own in settings.devices.types for pool in own.pools),
         metrics=metrics,
         cluster=cluster,
         ledger=ledger,
         pods=PodWebhooks(
-            Policy(settings.domain, scheduler.name),
+            Policy(settings.domain, scheduler.name, types),
             Writers(frozenset({settings.identity.username, scheduler.username})),
             cluster.memory_in_reach if settings.state_memory else lambda _pod: (None, 0),
         ),
-        bindings=BindingWebhooks(binders, cluster, ledger, live, clock),
-        extender=Extender(cluster, scheduler.most_nodes or None),
+        bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop),
+        ranking=ranking,
+        extender=Extender(cluster, ranking, types, scheduler.most_nodes or None),
         reconciler=Reconciler(
             scheduler_name=scheduler.name,
             grace=grace,

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from allocator.cpu.cpuset import format_cpuset
+from allocator.devicetype import BUILT_IN, DeviceTypes
 from allocator.holdings import Holding
 from allocator.names import is_allocation_annotation
 from allocator.outcome import Refusal
-from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.nodeallocation import RecordError
+from allocator.wire.podallocated import write_allocation
 from koordgate.kube.errors import KubeError
 from koordgate.ledger.ledger import BusyError, Ledger
 from webhook import decision
@@ -35,12 +37,14 @@ class Binders:
         username: the exact user whose Bindings allocate.
         domain: that resource names are written in.
         grace: seconds after which a holding that was never bound may be swept.
+        types: of the devices that Pods may hold.
     """
 
     scheduler_name: str
     username: str
     domain: str
     grace: float
+    types: DeviceTypes = BUILT_IN
 
 
 class BindingWebhooks:
@@ -52,16 +56,24 @@ class BindingWebhooks:
         ledger: where it is written.
         live: for Pods that the view has not seen yet.
         clock: seconds since the epoch.
+        settled: called with a Pod's UID when its bind has been decided on.
     """
 
     def __init__(
-        self, binders: Binders, cluster: ClusterView, ledger: Ledger, live: LivePods, clock: Callable[[], int]
+        self,
+        binders: Binders,
+        cluster: ClusterView,
+        ledger: Ledger,
+        live: LivePods,
+        clock: Callable[[], int],
+        settled: Callable[[str], object] = lambda _uid: None,
     ) -> None:
         self._binders = binders
         self._cluster = cluster
         self._ledger = ledger
         self._live = live
         self._clock = clock
+        self._settled = settled
 
     async def mutate(self, request: Request, deadline: float) -> Response:
         """Choose devices for a Binding of koord-scheduler, record them, and put them on the Binding."""
@@ -88,13 +100,14 @@ class BindingWebhooks:
             decided = change(record.holdings)[1]
         else:
             decided = await self._ledger.change(node, change, deadline)
+            self._settled(pod.uid)
         if isinstance(decided.outcome, Refusal):
             return denied(f"Pod {pod} is not bound: {decided.outcome.message}", HTTPStatus.CONFLICT)
-        annotations = write_annotations(decided.outcome.shares, self._binders.domain)
+        annotations = write_allocation(decided.outcome, self._binders.domain, self._binders.types)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):
             operations.append(add("/metadata/uid", pod.uid))  # the bind fails if another Pod has the name by then
-        audit = {"devices": _told(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
+        audit = {"held": _told(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
         return patched(operations, audit=audit)
 
     async def validate(self, request: Request, deadline: float) -> Response:
@@ -114,9 +127,9 @@ class BindingWebhooks:
 
     def _foreign(self, request: Request, pod: PodInfo) -> str:
         return (
-            f"Pod {pod} asks for devices, and {request.username} is not their scheduler: only {self._binders.username} "
-            f"may bind it, for the devices are chosen in that bind. Leave it to spec.schedulerName "
-            f"{self._binders.scheduler_name}, or create a Pod that asks for no devices"
+            f"Pod {pod} asks for devices or CPUs, and {request.username} is not their scheduler: only "
+            f"{self._binders.username} may bind it, for they are chosen in that bind. Leave it to spec.schedulerName "
+            f"{self._binders.scheduler_name}, or create a Pod that asks for none"
         )
 
     async def _carries(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:
@@ -126,10 +139,10 @@ class BindingWebhooks:
         if request.dry_run and carried:
             return allowed()  # nothing was recorded to compare with
         held = self._ledger.record(node).holdings.get(pod.uid)
-        if held is None or carried != write_annotations(held.shares, self._binders.domain):
+        if held is None or carried != write_allocation(held, self._binders.domain, self._binders.types):
             # Another replica may have written since we last saw the record.
             held = (await self._ledger.read(node, deadline)).holdings.get(pod.uid)
-        if held is not None and carried == write_annotations(held.shares, self._binders.domain):
+        if held is not None and carried == write_allocation(held, self._binders.domain, self._binders.types):
             return allowed()
         what = "carries no allocation" if not carried else "carries another allocation than the ledger holds"
         return denied(
@@ -181,4 +194,7 @@ def _name(request: Request) -> str:
 
 
 def _told(holding: Holding) -> str:
-    return " ".join(f"{share.type}:{share.minor}:{share.id}" for share in holding.shares)
+    told = [f"{share.type}:{share.minor}:{share.id}" for share in holding.shares]
+    if holding.cpus is not None and holding.cpus.cpus:
+        told.append(f"cpus:{format_cpuset(holding.cpus.cpus)}")
+    return " ".join(told)

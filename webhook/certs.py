@@ -6,26 +6,25 @@ While the authority changes, the old certificate goes on being served until the 
 """
 
 import asyncio
-import base64
-import binascii
 import itertools
 import logging
 import random
 import ssl
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from koordgate.kube.resource import SECRETS
+from koordgate.kube.errors import KubeError
 from koordgate.settings import Certificate, CertificateFiles
 from webhook import pki
+from webhook.callers import Entrance
 from webhook.pki import Bundle, CertificateError, Pair, Renewal, Step
+from webhook.tlssecret import Found, TlsSecret
 
 POLL_S: Final = 60.0
 SETTLE: Final = timedelta(seconds=30)
@@ -37,7 +36,6 @@ OVERLAP: Final = timedelta(hours=1)
 _PREVIOUS_KEPT: Final = 3
 _ATTEMPTS: Final = 5
 _LONGEST_BACKOFF_S: Final = 30.0
-_FOREIGN: Final = "cert-manager.io/certificate-name"
 _NONE: Final = Bundle(Pair(b"", b""), Pair(b"", b""))
 _LOG: Final = logging.getLogger(__name__)
 
@@ -69,11 +67,19 @@ REAL: Final = Timing()
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """A pair, with what has to be trusted before it can be served, and all that has to be published."""
+    """What there is to serve.
+
+    Attributes:
+        pair: the certificate and its key.
+        authorities: what has to be trusted before it can be served.
+        ca_bundle: all that has to be published.
+        callers: what the certificates of the extender's callers must be by, as PEM.
+    """
 
     pair: Pair
     authorities: tuple[bytes, ...]
     ca_bundle: bytes
+    callers: bytes
 
 
 class Source(ABC):
@@ -81,6 +87,7 @@ class Source(ABC):
 
     Attributes:
         context: for the server; one object, its certificate changes in place.
+        entrance: the same for the extender's port, where callers are asked for theirs.
         ca_bundle: PEM of the authorities to publish; during a change the old and the new one.
         changed: set when `ca_bundle` has changed; who publishes clears it.
         authoritative: every replica sees the same: what else is published is stale. Otherwise it may be another
@@ -91,11 +98,14 @@ class Source(ABC):
 
     def __init__(self, timing: Timing = REAL) -> None:
         self.context = _server_context()
+        self.entrance = Entrance()
         self.ca_bundle = b""
         self.changed = asyncio.Event()
         self._timing = timing
         self._serving: _Offer | None = None
         self._waiting: _Offer | None = None
+        self._callers = b""
+        self._let_in: tuple[Pair, bytes] | None = None
         self._trusted_since: dict[bytes, datetime] = {}
         self._expires = datetime.min.replace(tzinfo=UTC)
         self._tickets = itertools.count()
@@ -177,21 +187,32 @@ class Source(ABC):
         if offer.ca_bundle != self.ca_bundle:
             self.ca_bundle = offer.ca_bundle
             self.changed.set()
+        self._callers = offer.callers  # at once: certificates by a new authority may come before it serves
         self._waiting = None if self._serving and offer.pair == self._serving.pair else offer
         self._advance()
 
     def _advance(self) -> None:
         """Serve the waiting pair if those who call trust it by now, or can no longer trust the old one anyhow."""
         now, new, old = self._timing.clock(), self._waiting, self._serving
-        if new is None:
-            return
-        never = now + self._timing.settle
-        trusted = all(self._trusted_since.get(one, never) + self._timing.settle <= now for one in new.authorities)
-        if old is None or set(new.authorities) <= set(old.authorities) or trusted or now >= self._expires:
-            # On the event loop's own thread, where all handshakes happen: none can see it half done.
-            self._expires = _load(self.context, new.pair)
-            self._serving, self._waiting = new, None
-            _LOG.info("serving a certificate that expires at %s", self._expires.isoformat())
+        if new is not None:
+            never = now + self._timing.settle
+            trusted = all(self._trusted_since.get(one, never) + self._timing.settle <= now for one in new.authorities)
+            if old is None or set(new.authorities) <= set(old.authorities) or trusted or now >= self._expires:
+                # On the event loop's own thread, where all handshakes happen: none can see it half done.
+                self._expires = _load(self.context, new.pair)
+                self._serving, self._waiting = new, None
+                _LOG.info("serving a certificate that expires at %s", self._expires.isoformat())
+        if self._serving is not None:
+            self._follow(self._serving.pair)
+
+    def _follow(self, pair: Pair) -> None:
+        """Bring the extender's port in step."""
+        if self._let_in != (pair, self._callers):
+            try:
+                self.entrance.change(lambda context: _load(context, pair), self._callers)
+            except ssl.SSLError as error:
+                raise CertificateError(f"the TLS library does not take the callers' authorities: {error}") from error
+            self._let_in = (pair, self._callers)
 
 
 class SecretSource(Source):
@@ -207,61 +228,54 @@ class SecretSource(Source):
     def __init__(self, client: KubeClient, namespace: str, wanted: Certificate, timing: Timing = REAL) -> None:
         super().__init__(timing)
         pki.check_names(wanted.dns_names, wanted.ip_addresses)
-        self._client = client
         self._wanted = wanted
-        self._collection = SECRETS.path(namespace=namespace)
-        self._path = SECRETS.path(wanted.secret, namespace)
-        self._title = f"Secret {namespace}/{wanted.secret}"
+        self._secret = TlsSecret(client, namespace, wanted.secret)
 
     async def _read(self) -> _Offer:
+        return _offer(*await self.current())
+
+    async def current(self) -> tuple[Bundle, datetime]:
+        """The bundle of a moment after the call began, renewed if need be, and that moment.
+
+        Raises:
+            KubeError: the API server did not give it.
+            CertificateError: it cannot be used.
+        """
         for _ in range(_ATTEMPTS):
-            secret = await self._found()
+            found = await self._secret.read()
             now = self._timing.clock()
-            bundle, (step, reason) = self._judged(secret, now)
+            bundle, (step, reason) = self._judged(found, now)
             if step is Step.NONE:
-                return _offer(bundle, now)
+                return bundle, now
             bundle = renewed(bundle, step, self._wanted, now, self.ca_bundle)
-            try:
-                await self._write(secret, bundle)
-            except (AlreadyExists, Conflict, NotFound):
-                continue  # another replica was first: what it wrote is as good
-            _LOG.info("%s: made a new %s, because %s", self._title, step.name.lower(), reason)
-            return _offer(bundle, now)
-        raise KubeError(f"{self._title} was changed by others {_ATTEMPTS} times while it was being renewed")
+            if await self._secret.write(found, _data_of(bundle)):
+                _LOG.info("%s: made a new %s, because %s", self._secret, step.name.lower(), reason)
+                return bundle, now
+            # Another replica was first: what it wrote is as good.
+        raise KubeError(f"{self._secret} was changed by others {_ATTEMPTS} times while it was being renewed")
 
-    async def _found(self) -> dict[str, Any] | None:
-        try:
-            return await self._client.get(self._path)
-        except NotFound:
-            return None
-
-    def _judged(self, secret: Mapping[str, Any] | None, now: datetime) -> tuple[Bundle, Renewal]:
-        if secret is None:
+    def _judged(self, found: Found, now: datetime) -> tuple[Bundle, Renewal]:
+        if found.secret is None:
             return _NONE, Renewal(Step.AUTHORITY, "there was none")
-        if _FOREIGN in (secret["metadata"].get("annotations") or {}):
-            raise CertificateError(f"{self._title} is cert-manager's: mount it and set certificate.files")
-        bundle = _bundle_in(secret.get("data") or {})
+        bundle = _bundle_in(found)
         return bundle, pki.renewal(bundle, now, self._wanted.dns_names, self._wanted.ip_addresses)
-
-    async def _write(self, secret: dict[str, Any] | None, bundle: Bundle) -> None:
-        data = _data_of(bundle)
-        if secret is not None:  # with its resourceVersion, and its type, which cannot be changed
-            kept = {key: value for key, value in (secret.get("data") or {}).items() if key != "previous-ca.crt"}
-            await self._client.replace(self._path, {**secret, "data": kept | data})
-            return
-        about = {"name": self._wanted.secret, "labels": {"app.kubernetes.io/name": "koordgate"}}
-        body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": about, "data": data}
-        await self._client.create(self._collection, body)
 
 
 class FileSource(Source):
-    """Files that somebody else renews, as cert-manager through a mounted Secret. What does not fit together waits."""
+    """Files that somebody else renews, as cert-manager through a mounted Secret. What does not fit together waits.
+
+    Args:
+        files: the serving certificate's.
+        timing: time and chance.
+        client_authority: the file with the CA of the extender's callers; None where it is that of `files`.
+    """
 
     authoritative = False  # the kubelets bring new files to the replicas at different times
 
-    def __init__(self, files: CertificateFiles, timing: Timing = REAL) -> None:
+    def __init__(self, files: CertificateFiles, timing: Timing = REAL, client_authority: str | None = None) -> None:
         super().__init__(timing)
         self._files = files
+        self._client_authority = client_authority or files.authority
 
     async def _read(self) -> _Offer:
         return await asyncio.to_thread(self._read_files)
@@ -271,13 +285,14 @@ class FileSource(Source):
         try:
             expires = pki.check_pair(pair)
             authorities = pki.certificates_in(_content(self._files.authority))
+            callers = pki.certificates_in(_content(self._client_authority))
         except CertificateError as error:
             raise CertificateError(f"{self._files.certificate} and the files beside it: {error}") from error
         now = self._timing.clock()
         if now >= expires:
             raise CertificateError(f"{self._files.certificate}: expired at {expires.isoformat()}")
         earlier = pki.still_trusted(self.ca_bundle, now)
-        return _Offer(pair, authorities, b"".join(dict.fromkeys((*authorities, *earlier))))
+        return _Offer(pair, authorities, b"".join(dict.fromkeys((*authorities, *earlier))), b"".join(callers))
 
 
 class MemorySource(Source):
@@ -321,32 +336,24 @@ def renewed(bundle: Bundle, step: Step, wanted: Certificate, now: datetime, trus
 
 def _offer(bundle: Bundle, now: datetime) -> _Offer:
     authorities = pki.certificates_in(bundle.authority.certificate)
-    earlier = pki.still_trusted(bundle.previous, now)
-    return _Offer(bundle.leaf, authorities, b"".join((*authorities, *earlier)))
+    trusted = b"".join((*authorities, *pki.still_trusted(bundle.previous, now)))
+    return _Offer(bundle.leaf, authorities, trusted, trusted)
 
 
-def _bundle_in(data: Mapping[str, str]) -> Bundle:
-    """The bundle in a Secret; what is no base64 is as good as empty."""
-
-    def value(key: str) -> bytes:
-        try:
-            return base64.b64decode(data.get(key) or "", validate=True)
-        except (binascii.Error, TypeError, ValueError):
-            return b""
-
+def _bundle_in(found: Found) -> Bundle:
+    value = found.value
     leaf, authority = Pair(value("tls.crt"), value("tls.key")), Pair(value("ca.crt"), value("ca.key"))
     return Bundle(leaf, authority, value("previous-ca.crt"))
 
 
-def _data_of(bundle: Bundle) -> dict[str, str]:
-    data = {
+def _data_of(bundle: Bundle) -> dict[str, bytes]:
+    return {
         "tls.crt": bundle.leaf.certificate,
         "tls.key": bundle.leaf.key,
         "ca.crt": bundle.authority.certificate,
         "ca.key": bundle.authority.key,
         "previous-ca.crt": bundle.previous,
     }
-    return {key: base64.b64encode(value).decode() for key, value in data.items() if value}
 
 
 def _server_context() -> ssl.SSLContext:

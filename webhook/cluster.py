@@ -1,56 +1,68 @@
-"""The cluster view: Nodes, Device objects, Pods and NodeAllocations, kept small, and snapshots made of them.
+"""The cluster view: Nodes, Devices, NodeResourceTopologies, Pods and holdings, kept small, and snapshots of them.
 
 Everything here is memory; what fills it are the handlers of the Reflectors (or, offline, the loader). A node's
-snapshot and the verdicts on it are remembered until something about the node changes.
+snapshot is remembered until something about the node changes.
 """
 
-import itertools
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
 
+from allocator.cpu.node import CpuNode
+from allocator.cpu.resolve import CpuDefaults, resolve
+from allocator.device import Device
+from allocator.devices import DeviceOrder
 from allocator.holdings import Holding, NodeSnapshot
-from allocator.names import GPU_MEMORY, TYPE_GPU
-from allocator.outcome import Refusal
-from allocator.place import Placement, place
-from allocator.request import PodRequest
-from allocator.score import score
+from allocator.names import DEVICE_ORDER, GPU_MEMORY, TYPE_GPU
+from allocator.topology.wiring import UNWIRED
 from allocator.wire.deviceobject import NodeDevices
+from allocator.wire.nodetopology import NodeTopology
 from koordgate.ledger.ledger import Ledger
 from webhook.nodeselection import may_land, selects
 from webhook.podinfo import PodInfo, annotated_holding
 
-_MOST_REQUESTS: Final = 4096  # distinct requests remembered; beyond it the older half is forgotten and learnt again
-_MOST_VERDICTS: Final = 150_000  # likewise of verdicts, some 500 bytes each
-_MOST_SELECTIONS: Final = 4096  # likewise of nodes, which authors of Pods write as they like
+_MOST_SELECTIONS: Final = 4096  # nodes' memories remembered by what Pods select, which authors write as they like
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is kept of a Node."""
+    """What is kept of a Node.
+
+    Attributes:
+        uid: its identity.
+        labels: its labels.
+        classes: its software classes, as devices.
+    """
 
     uid: str
     labels: Mapping[str, str]
+    classes: tuple[Device, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What `place()` says of one request on one node, with its score (0-100) where it fits."""
+class Defaults:
+    """What holds on nodes that say nothing themselves.
 
-    outcome: Placement | Refusal
-    score: int
+    Attributes:
+        order: which of the devices that fit comes first.
+        cpu: CPU orchestration.
+    """
+
+    order: DeviceOrder = DeviceOrder.MOST_USED
+    cpu: CpuDefaults = field(default_factory=CpuDefaults)
 
 
 @dataclass(eq=False, slots=True)
 class _NodeState:
     devices: NodeDevices | None = None
+    topology: NodeTopology | None = None
     pods: dict[str, PodInfo] = field(default_factory=dict)
     blocked: str = ""  # why nothing may be placed here, whatever is free
+    fixed: NodeSnapshot | None = None  # all but the holdings
     snapshot: NodeSnapshot | None = None
-    verdicts: dict[int, Verdict] = field(default_factory=dict)
 
 
 class ClusterView:
@@ -58,22 +70,23 @@ class ClusterView:
 
     Args:
         clock: seconds since the epoch.
+        defaults: for nodes that say nothing themselves.
     """
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Callable[[], int], defaults: Defaults | None = None) -> None:
         self._clock = clock
+        self._defaults = defaults or Defaults()
         self._ledger: Ledger | None = None
         self._nodes: dict[str, NodeFacts] = {}
         self._states: dict[str, _NodeState] = {}
         self._pods: dict[tuple[str, str], PodInfo] = {}
         self._by_uid: dict[str, PodInfo] = {}
         self._waiting: set[str] = set()  # UIDs of those that ask and are not bound
+        self._gangs: dict[str, dict[str, str]] = {}  # gang -> UID of each of its Pods -> node, "" while unbound
         self._strangers: dict[str, str] = {}  # namespace/name -> UID of Pods that are none of ours
-        self._requests: OrderedDict[PodRequest, int] = OrderedDict()  # the one asked for last is the last
-        self._numbers = itertools.count()
-        self._judged = 0  # verdicts remembered, over all nodes
         self._memories: Counter[int] = Counter()
         self._reach: dict[bytes, tuple[int | None, int]] = {}
+        self.touched: set[str] = set()  # nodes that changed since somebody emptied this
 
     def attach(self, ledger: Ledger) -> None:
         """Take holdings from this ledger, whose `watched` must be our `touch`."""
@@ -87,11 +100,15 @@ class ClusterView:
         if known != facts:
             self._nodes[name] = facts
             self._reach.clear()
+            if facts.classes:
+                self._state(name)
+            self._refit(name)
 
     def drop_node(self, name: str) -> None:
         """A Node is gone."""
         self._nodes.pop(name, None)
         self._reach.clear()
+        self._refit(name)
         self._prune(name)
 
     def node_uid(self, name: str) -> str | None:
@@ -107,22 +124,31 @@ class ClusterView:
         self._memories += Counter()  # drops what is no more
         state.devices = devices
         self._reach.clear()
-        self.touch(devices.node)
+        self._refit(devices.node)
 
     def drop_devices(self, node: str) -> None:
         """A node's Device object is gone: nothing new lands there, what is held stays held."""
-        self.put_devices(NodeDevices(node, (), frozenset(), ()))
+        self.put_devices(NodeDevices(node, ()))
         self._state(node).devices = None
         self._prune(node)
+
+    def put_topology(self, topology: NodeTopology) -> None:
+        """A node's NodeResourceTopology is there."""
+        self._state(topology.node).topology = topology
+        self._refit(topology.node)
+
+    def drop_topology(self, node: str) -> None:
+        """A node's NodeResourceTopology is gone: no CPUs are given there any more, what is held stays held."""
+        state = self._states.get(node)
+        if state is not None:
+            state.topology = None
+            self._refit(node)
+            self._prune(node)
 
     def devices(self, node: str) -> NodeDevices | None:
         """A node's devices, where it has a Device object."""
         state = self._states.get(node)
         return state.devices if state else None
-
-    def nodes_with_devices(self) -> list[str]:
-        """Names of the nodes that have a Device object."""
-        return sorted(name for name, state in self._states.items() if state.devices is not None)
 
     def block(self, node: str, reason: str) -> None:
         """Place nothing on a node until `unblock`: who holds what there cannot be known, and each bind there fails.
@@ -171,9 +197,9 @@ class ClusterView:
 
     def put_pod(self, pod: PodInfo) -> None:
         """A Pod that asks for devices or holds some is there."""
-        held = self._ledger.record(pod.node).holdings.get(pod.uid) if self._ledger and pod.shares else None
+        held = self._ledger.record(pod.node).holdings.get(pod.uid) if self._ledger and pod.holds else None
         if held is not None and held.shares == pod.shares:
-            pod = replace(pod, shares=held.shares)  # one copy of what ledger and annotation say alike
+            pod = replace(pod, shares=held.shares, cpus=held.cpus)  # one copy of what ledger and annotation say alike
         self._replace(self._pods.get((pod.namespace, pod.name)), pod)
         self._strangers.pop(f"{pod.namespace}/{pod.name}", None)
 
@@ -203,9 +229,24 @@ class ClusterView:
                 self._waiting.add(pod.uid)
             if pod.node:
                 self._state(pod.node).pods[pod.uid] = pod
+        self._regroup(known, pod)
         for changed in (known, pod):
-            if changed is not None and changed.node and changed.shares:
+            if changed is not None and changed.node and changed.holds:
                 self.touch(changed.node)
+
+    def _regroup(self, known: PodInfo | None, pod: PodInfo | None) -> None:
+        """Keep the gangs' members."""
+        if known is not None and (gang := known.request.wishes.gang):
+            members = self._gangs.get(gang, {})
+            members.pop(known.uid, None)
+            if not members:
+                self._gangs.pop(gang, None)
+        if pod is not None and not pod.finished and (gang := pod.request.wishes.gang):
+            self._gangs.setdefault(gang, {})[pod.uid] = pod.node
+
+    def gang(self, name: str) -> Mapping[str, str]:
+        """The Pods of a gang by UID, and the node of each; "" for one that is not bound."""
+        return self._gangs.get(name, {})
 
     def pod(self, namespace: str, name: str) -> PodInfo | None:
         """One of our Pods, by name."""
@@ -235,13 +276,32 @@ class ClusterView:
         state = self._states.get(node)
         if state is not None:
             state.snapshot = None
-            self._judged -= len(state.verdicts)
-            state.verdicts.clear()
+            self.touched.add(node)
+
+    def _refit(self, node: str) -> None:
+        """What a node is changed, not only who holds what there."""
+        state = self._states.get(node)
+        if state is not None:
+            state.fixed = None
+            self.touch(node)
+
+    def nodes_holding(self, uid: str) -> Iterable[str]:
+        """The nodes on which the ledger holds something for a Pod."""
+        return self._ledger.nodes_of(uid) if self._ledger else ()
+
+    def knows(self, node: str) -> bool:
+        """Whether anything is known of a node that could be given."""
+        return node in self._states
+
+    def blocked(self, node: str) -> str:
+        """Why nothing may be placed on a node, for users; "" where it may."""
+        state = self._states.get(node)
+        return state.blocked if state is not None else ""
 
     def snapshot(self, node: str) -> NodeSnapshot:
-        """A node as it stands, on the ledger as last seen; without devices while it is blocked."""
-        state = self._state(node)
-        if state.blocked:
+        """A node as it stands, on the ledger as last seen; without devices and CPUs while it is blocked."""
+        state = self._states.get(node)
+        if state is None or state.blocked:
             return NodeSnapshot(node, ())
         if state.snapshot is None:
             holdings = self._ledger.record(node).holdings if self._ledger else {}
@@ -252,73 +312,54 @@ class ClusterView:
         """A node with these holdings of the ledger, and those that only annotations of its live Pods tell of.
 
         The second part matters where a ledger was lost or Koordinator bound before us: what a running Pod's
-        annotation names is never given again, whatever the ledger says.
+        annotations name is never given again, whatever the ledger says.
         """
         state = self._state(node)
-        listed = state.devices
-        devices = listed.devices if listed else ()
+        if state.fixed is None:
+            state.fixed = self._fixed(node, state)
+        fixed = state.fixed
         known = dict(holdings)
         for uid, pod in state.pods.items():
-            if uid not in known and pod.shares and not pod.finished:
-                adopted = annotated_holding(pod, devices, self._clock())
+            if uid not in known and pod.holds and not pod.finished:
+                adopted = annotated_holding(pod, fixed.devices, self._clock())
                 if adopted is not None:
                     known[uid] = adopted
-        return NodeSnapshot(node, devices, known, listed.kubelet_held if listed else frozenset())
+        return fixed.holding_all(known)
 
-    def number(self, request: PodRequest) -> int:
-        """A small number for a request, the same for equal ones: the key under which verdicts are remembered."""
-        number = self._requests.get(request)
-        if number is None:
-            number = self._requests[request] = next(self._numbers)
-        else:
-            self._requests.move_to_end(request)
-        if len(self._requests) > _MOST_REQUESTS or self._judged > _MOST_VERDICTS:
-            self._forget_half()
-        return number
+    def _fixed(self, node: str, state: _NodeState) -> NodeSnapshot:
+        """A node without anybody on it."""
+        listed, facts = state.devices, self._nodes.get(node)
+        labels: Mapping[str, str] = facts.labels if facts else {}
+        devices = listed.devices if listed else ()
+        if facts is not None and facts.classes:
+            devices = tuple(sorted((*devices, *facts.classes), key=lambda device: (device.type, device.order)))
+        order = labels.get(DEVICE_ORDER, "")
+        return NodeSnapshot(
+            node,
+            devices,
+            kubelet_held=listed.kubelet_held if listed else frozenset(),
+            wiring=listed.wiring(labels) if listed else UNWIRED,
+            cpu=self._cpu(state.topology, labels),
+            order=order if order in list(DeviceOrder) else self._defaults.order,
+        )
 
-    def _forget_half(self) -> None:
-        """Forget the requests not asked for longest, and the verdicts on them."""
-        gone = {self._requests.popitem(last=False)[1] for _ in range(len(self._requests) // 2)}
-        self._judged = 0
-        for state in self._states.values():
-            state.verdicts = {number: verdict for number, verdict in state.verdicts.items() if number not in gone}
-            self._judged += len(state.verdicts)
-
-    def verdict(self, node: str, request: PodRequest, number: int, uid: str) -> Verdict:
-        """What `place()` says of a request on a node; what the Pod itself holds there already counts as free."""
-        state = self._states.get(node)
-        if state is None:
-            return _judge(request, NodeSnapshot(node, ()))
-        if state.blocked:
-            return Verdict(Refusal(f"{node}: {state.blocked}", permanent=True), 0)
-        snapshot = state.snapshot or self.snapshot(node)
-        if uid in snapshot.holdings:
-            return _judge(request, snapshot.without([uid]))
-        verdict = state.verdicts.get(number)
-        if verdict is None:
-            verdict = state.verdicts[number] = _judge(request, snapshot)
-            self._judged += 1
-        return verdict
+    def _cpu(self, topology: NodeTopology | None, labels: Mapping[str, str]) -> CpuNode | None:
+        return None if topology is None else resolve(topology, labels, self._defaults.cpu)
 
     def _prune(self, node: str) -> None:
         """Forget a node of which nothing is known any more."""
         state = self._states.get(node)
-        if state is None or state.devices is not None or state.pods or state.blocked:
+        if state is None or state.devices is not None or state.topology is not None or state.pods or state.blocked:
             return
         if node not in self._nodes:
-            self._judged -= len(state.verdicts)
             del self._states[node]
+            self.touched.add(node)
 
     def _state(self, node: str) -> _NodeState:
         state = self._states.get(node)
         if state is None:
             state = self._states[node] = _NodeState()
         return state
-
-
-def _judge(request: PodRequest, snapshot: NodeSnapshot) -> Verdict:
-    outcome = place(request, snapshot)
-    return Verdict(outcome, 0 if isinstance(outcome, Refusal) else score(outcome, snapshot))
 
 
 def _memories(devices: NodeDevices | None) -> list[int]:

@@ -19,14 +19,17 @@ from koordgate import log, settings
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, Resource
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES, Resource
 from koordgate.kube.watch import Handler, Reflector
 from koordgate.ledger.store import KubeStore
 from koordgate.settings import Serve, Settings
-from webhook.app import Draining, make_app
+from koordgate.settings import device_types as settings_types
+from webhook.app import Draining, make_app, make_extender
 from webhook.assembly import Parts, assemble
-from webhook.certs import FileSource, SecretSource, Source, utc_now
-from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed
+from webhook.callers import Refusals, stranger
+from webhook.certs import REAL, FileSource, SecretSource, Source, utc_now
+from webhook.clientsecret import ClientSecret
+from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.livepods import KubeLivePods
 from webhook.register import Registration
 from webhook.waker import Waker
@@ -52,29 +55,43 @@ class Replica:
         self.parts: Parts = assemble(
             settings,
             lambda cluster: KubeStore(kube, cluster.node_uid),
-            KubeLivePods(kube),
+            KubeLivePods(kube, settings_types(settings)),
             kube=kube,
             released=self._waker.released,
         )
-        self.source: Source = (
-            FileSource(settings.certificate.files)
-            if settings.certificate.files
-            else SecretSource(kube, settings.identity.namespace, settings.certificate)
-        )
+        self.source: Source
+        self._client_secret: ClientSecret | None = None
+        certificate = settings.certificate
+        if certificate.files:
+            self.source = FileSource(certificate.files, REAL, certificate.client_authority)
+        else:
+            self.source = own = SecretSource(kube, settings.identity.namespace, certificate)
+            if settings.scheduler.client_certificates:
+                self._client_secret = ClientSecret(kube, settings, own)
         self._registration = Registration(kube, settings.identity, self.source)
         parts = self.parts
+        # Where no connection comes about there is no path: what is counted is the extender as a whole.
+        self._refusals = Refusals(parts.metrics.requests.labels("/scheduler", "denied").inc)
+        self.source.entrance.refused = self._refusals.handshake
         parts.metrics.certificate_expires.set_function(self._certificate_expires)
         reporter = parts.reporter
         # Pods last: by then the ledger is known, so that what ended meanwhile is seen to end.
         self._reflectors = [
-            self._reflector(kube, NODES, NodeFeed(parts.cluster)),
-            self._reflector(kube, DEVICES, DeviceFeed(parts.cluster, reporter.bad_object("devices"))),
+            self._reflector(
+                kube, NODES, NodeFeed(parts.cluster, parts.types, parts.pools, reporter.bad_object("nodes"))
+            ),
+            self._reflector(kube, DEVICES, DeviceFeed(parts.cluster, parts.types, reporter.bad_object("devices"))),
+            self._reflector(
+                kube, TOPOLOGIES, TopologyFeed(parts.cluster, reporter.bad_object("noderesourcetopologies"))
+            ),
             self._reflector(
                 kube,
                 NODE_ALLOCATIONS,
                 AllocationFeed(parts.cluster, parts.ledger, reporter.bad_object("nodeallocations")),
             ),
-            self._reflector(kube, PODS, PodFeed(parts.cluster, parts.reconciler.ended, parts.reconciler.bound)),
+            self._reflector(
+                kube, PODS, PodFeed(parts.cluster, parts.reconciler.ended, parts.reconciler.bound, parts.types)
+            ),
         ]
         self._reconciled = False
         self.draining = Draining()
@@ -110,11 +127,12 @@ class Replica:
             reasons.append(certificate)
         if not self._registration.published:
             reasons.append(f"the CA is not published: {'; '.join(self._registration.problems)}")
+        if self._client_secret is not None and not self._client_secret.made:
+            reasons.append(f"the scheduler has no certificate: {self._client_secret.problem}")
         return reasons
 
     async def run(self, until: asyncio.Event) -> None:
         """Serve until the event is set, then end gracefully."""
-        serve = self._settings.serve
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(reflector.run()) for _, reflector in self._reflectors]
             background.append(tasks.create_task(self.parts.reconciler.run_releases()))
@@ -126,14 +144,38 @@ class Replica:
             if starting.done():
                 background.append(tasks.create_task(self.source.run()))
                 background.append(tasks.create_task(self._registration.run()))
-                async with listen(make_app(self.parts, self.unready, self.draining), serve, self.source.context):
-                    await ending
-                    self.draining.begun = True
-                    _LOG.info("draining for %.0f s", serve.shutdown_delay_seconds)
-                    await asyncio.sleep(serve.shutdown_delay_seconds)
+                if self._client_secret is not None:
+                    background.append(tasks.create_task(self._client_secret.run()))
+                await self._serve(ending)
                 await self.parts.ledger.idle()
             for task in (*background, starting):
                 task.cancel()
+
+    async def _serve(self, ending: asyncio.Task[object]) -> None:
+        """Listen on both ports until the end has begun and callers had time to leave."""
+        serve, asks = self._settings.serve, self._settings.scheduler.client_certificates
+        app = make_app(self.parts, self.unready, self.draining)
+        extender = (
+            make_extender(self.parts, self.draining, self._stranger)
+            if asks
+            else make_extender(self.parts, self.draining)
+        )
+        entrance = self.source.entrance if asks else self.source.context
+        async with (
+            listen(app, serve, self.source.context),
+            listen(extender, serve, entrance, port=serve.extender_port),
+        ):
+            await ending
+            self.draining.begun = True
+            _LOG.info("draining for %.0f s", serve.shutdown_delay_seconds)
+            await asyncio.sleep(serve.shutdown_delay_seconds)
+
+    def _stranger(self, http: web.Request) -> str:
+        """Why the caller of a request is not the scheduler; empty where it is."""
+        reason = stranger(http.get_extra_info("peercert"), self._settings.scheduler.common_name)
+        if reason:
+            self._refusals.request(reason)
+        return reason
 
     async def _reconcile(self) -> None:
         """Reconcile once everything is listed, again soon if that fails, and then on a timer."""
@@ -155,16 +197,26 @@ class Replica:
 
 
 @contextlib.asynccontextmanager
-async def listen(app: web.Application, serve: Serve, context: ssl.SSLContext) -> AsyncIterator[int]:
-    """Serve an application over TLS; yields the port, and at the end answers what is in flight."""
+async def listen(
+    app: web.Application, serve: Serve, context: ssl.SSLContext, *, port: int | None = None
+) -> AsyncIterator[int]:
+    """Serve an application over TLS; yields the port, and at the end answers what is in flight.
+
+    Args:
+        app: what to serve.
+        serve: the address.
+        context: with the certificate.
+        port: instead of the one in `serve`.
+    """
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_IN_FLIGHT_S, keepalive_timeout=120.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, serve.host, serve.port, ssl_context=context, backlog=1024)
+        wanted = serve.port if port is None else port
+        site = web.TCPSite(runner, serve.host, wanted, ssl_context=context, backlog=1024)
         await site.start()
-        port: int = runner.addresses[0][1]
-        _LOG.info("serving on %s:%d", serve.host, port)
-        yield port
+        taken: int = runner.addresses[0][1]
+        _LOG.info("serving on %s:%d", serve.host, taken)
+        yield taken
     finally:
         await runner.cleanup()
 

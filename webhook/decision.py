@@ -7,10 +7,11 @@ fresher holdings.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from allocator.cpu.node import CpuShare
 from allocator.device import Device
 from allocator.holdings import Holding, NodeSnapshot, Share
 from allocator.outcome import Refusal
-from allocator.place import place
+from allocator.place import Placement, place
 from webhook.podinfo import PodInfo, annotated_holding
 
 Holdings = Mapping[str, Holding]
@@ -52,10 +53,11 @@ def bind(
             held = replace(held, since=now)
             return node.with_holding(held).holdings, Decision(held, repeated=True)
         others = node.without([pod.uid])
-        shares = _adopt(pod, others) if pod.shares else _place(pod, others)
-        if isinstance(shares, Refusal):
-            return None, Decision(shares)
-        holding = Holding(pod.uid, pod.namespace, pod.name, now, shares)
+        placed = _adopt(pod, others) if pod.holds else place(pod.request, others)
+        if isinstance(placed, Refusal):
+            return None, Decision(placed)
+        gang = pod.request.wishes.gang
+        holding = Holding(pod.uid, pod.namespace, pod.name, now, placed.shares, placed.cpus, gang)
         return others.with_holding(holding).holdings, Decision(holding)
 
     return change
@@ -63,18 +65,15 @@ def bind(
 
 def _still_good(held: Holding, node: NodeSnapshot) -> bool:
     usable = {device.id for device in node.devices if device.healthy and device.id not in node.kubelet_held}
-    return all(share.id in usable for share in held.shares)
+    own = held.cpus.cpus if held.cpus is not None else 0
+    given = node.cpu.topology.all & ~node.cpu.reserved if node.cpu is not None else 0
+    return all(share.id in usable for share in held.shares) and not own & ~given
 
 
-def _place(pod: PodInfo, node: NodeSnapshot) -> tuple[Share, ...] | Refusal:
-    outcome = place(pod.request, node)
-    return outcome if isinstance(outcome, Refusal) else outcome.shares
-
-
-def _adopt(pod: PodInfo, node: NodeSnapshot) -> tuple[Share, ...] | Refusal:
+def _adopt(pod: PodInfo, node: NodeSnapshot) -> Placement | Refusal:
     """Check what Koordinator's own scheduler has annotated, and take it over.
 
-    The Pod is placed anew on a node where nothing is free but what the annotation names: that checks that the devices
+    The Pod is placed anew on a node where nothing is free but what the annotations name: that checks that the devices
     are there, healthy and not over-full, that they cover the request, and says which container gets which.
     """
     said = annotated_holding(pod, node.devices, 0)
@@ -82,9 +81,10 @@ def _adopt(pod: PodInfo, node: NodeSnapshot) -> tuple[Share, ...] | Refusal:
         raise AssertionError("only a Pod with shares is adopted")
     outcome = place(pod.request, _only_free(said, node))
     if isinstance(outcome, Refusal):
-        return Refusal(f"the Pod's device-allocated annotation cannot be adopted: {outcome.message}")
+        return Refusal(f"the Pod's annotations of what it holds cannot be adopted: {outcome.message}")
     containers = {share.id: share.containers for share in outcome.shares}
-    return tuple(replace(share, containers=containers.get(share.id, ())) for share in said.shares)
+    shares = tuple(replace(share, containers=containers.get(share.id, ())) for share in said.shares)
+    return Placement(node.name, shares, said.cpus or outcome.cpus)
 
 
 def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
@@ -97,7 +97,10 @@ def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
         if all(amount <= free.get(tail, 0) for tail, amount in wanted.items()):
             free = {tail: amount - wanted.get(tail, 0) for tail, amount in free.items()}
         rest.append(Share(device.type, device.id, device.minor, free))
-    return node.with_holding(Holding("", "", "", 0, tuple(rest)))
+    cpus = None
+    if said.cpus is not None and said.cpus.cpus and node.cpu is not None:
+        cpus = CpuShare("", node.cpu.topology.all & ~said.cpus.cpus)
+    return node.with_holding(Holding("", "", "", 0, tuple(rest), cpus))
 
 
 def _free(device: Device, node: NodeSnapshot) -> dict[str, int]:

@@ -4,17 +4,20 @@ The wire is kube-scheduler's (k8s.io/kube-scheduler/extender/v1): its keys are r
 `place()`, which is what the bind will say.
 """
 
-import heapq
 from collections.abc import Mapping
 from typing import Any, Final
 
+from allocator.devicetype import DeviceTypes
+from allocator.holdings import Holding
 from allocator.outcome import Refusal
 from allocator.score import MAX_SCORE
 from webhook.cluster import ClusterView
 from webhook.podinfo import PodInfo, read_pod_info
+from webhook.ranking import Ranking
 
 MAX_EXTENDER_SCORE: Final = 10
 _SCORE_STEP: Final = MAX_SCORE // MAX_EXTENDER_SCORE
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class BadExtenderArgsError(ValueError):
@@ -26,13 +29,17 @@ class Extender:
 
     Args:
         cluster: what is known.
-        most_nodes: fitting nodes that `filter` names at most, of those that are as good as the best by our score;
-            None names all that fit. Few names spare kube-scheduler, which waits, its own scoring of hundreds of nodes
-            and a second call here.
+        ranking: of the nodes.
+        types: of devices.
+        most_nodes: fitting nodes that `filter` names at most for a Pod that prefers some nodes to others; None names
+            all that fit. A Pod that has no preference is sent to the best node: kube-scheduler, which waits, is spared
+            its own scoring of hundreds, and Pods that follow see where it is going.
     """
 
-    def __init__(self, cluster: ClusterView, most_nodes: int | None) -> None:
+    def __init__(self, cluster: ClusterView, ranking: Ranking, types: DeviceTypes, most_nodes: int | None) -> None:
         self._cluster = cluster
+        self._types = types
+        self._ranking = ranking
         self._most_nodes = most_nodes
 
     def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,36 +48,27 @@ class Extender:
         Raises:
             BadExtenderArgsError: it is no ExtenderArgs.
         """
-        pod, names, whole_nodes = self._read(args)
+        pod, names, whole_nodes, spec = self._read(args)
         if pod is None or not pod.asks:
             return _fitting(names, whole_nodes, {}, {})
         if problem := pod.problem or pod.annotation_problem:  # as the bind
             return _fitting([], whole_nodes, {}, dict.fromkeys(names, problem))
-        request, uid, verdict = pod.request, pod.uid, self._cluster.verdict
-        number = self._cluster.number(request)
-        fitting: list[tuple[str, int]] = []
-        failed, never = {}, {}
-        for name in names:
-            judged = verdict(name, request, number, uid)
-            outcome = judged.outcome
-            if not isinstance(outcome, Refusal):
-                fitting.append((name, judged.score // _SCORE_STEP))
-            elif outcome.permanent:
-                never[name] = outcome.message
-            else:
-                failed[name] = outcome.message
-        return _fitting(self._best(fitting), whole_nodes, failed, never)
+        most = self._most_nodes if self._most_nodes is None or _prefers(spec) else 1
+        ranked = self._ranking.rank(pod, names, most)
+        if most == 1 and ranked.named:
+            self._assume(pod, ranked.named[0])
+        failed: dict[str, str] = {}
+        never: dict[str, str] = {}
+        for name, permanent, reason in ranked.reasons():
+            (never if permanent else failed)[name] = reason
+        return _fitting(list(ranked.named), whole_nodes, failed, never)
 
-    def _best(self, fitting: list[tuple[str, int]]) -> list[str]:
-        """Keep the best few nodes.
-
-        Of equals the first by name, not in kube-scheduler's rotating order: Pods that come one after another then go to
-        the same nodes, which fills these, and lets the ledger write many binds at once.
-        """
-        if self._most_nodes is None:
-            return [name for name, _ in fitting]
-        best = max((score for _, score in fitting), default=0)
-        return heapq.nsmallest(self._most_nodes, (name for name, score in fitting if score == best))
+    def _assume(self, pod: PodInfo, node: str) -> None:
+        outcome = self._ranking.verdict(node, pod.request, pod.uid).outcome
+        if not isinstance(outcome, Refusal) and pod.uid:
+            gang = pod.request.wishes.gang
+            holding = Holding(pod.uid, pod.namespace, pod.name, 0, outcome.shares, outcome.cpus, gang)
+            self._ranking.assumed.put(node, holding)
 
     def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Score the nodes from 0 to 10.
@@ -78,15 +76,16 @@ class Extender:
         Raises:
             BadExtenderArgsError: it is no ExtenderArgs.
         """
-        pod, names, _ = self._read(args)
+        pod, names, _, _ = self._read(args)
         if pod is None or not pod.request:
             return [{"Host": name, "Score": 0} for name in names]
-        request, uid, verdict = pod.request, pod.uid, self._cluster.verdict
-        number = self._cluster.number(request)
-        return [{"Host": name, "Score": verdict(name, request, number, uid).score // _SCORE_STEP} for name in names]
+        request, uid, verdict = pod.request, pod.uid, self._ranking.verdict
+        return [{"Host": name, "Score": verdict(name, request, uid).score // _SCORE_STEP} for name in names]
 
-    def _read(self, args: Mapping[str, Any]) -> tuple[PodInfo | None, list[str], Mapping[str, Any] | None]:
-        """Read the Pod, the candidates' names, and their Node list if whole Nodes were sent (not nodeCacheCapable)."""
+    def _read(
+        self, args: Mapping[str, Any]
+    ) -> tuple[PodInfo | None, list[str], Mapping[str, Any] | None, Mapping[str, Any]]:
+        """Read the Pod, the candidates' names, their Node list if whole Nodes were sent, and the Pod's spec."""
         if not isinstance(args, dict):
             raise BadExtenderArgsError("the body is no ExtenderArgs object")
         lower = {key.lower(): value for key, value in args.items()}
@@ -102,7 +101,17 @@ class Extender:
         uid = pod["metadata"].setdefault("uid", "")
         if not isinstance(uid, str) or not all(isinstance(name, str) for name in names):
             raise BadExtenderArgsError("ExtenderArgs with a uid or a node's name that is no text")
-        return self._cluster.pod_by_uid(uid) or read_pod_info(pod), names, nodes
+        spec = pod.get("spec")
+        known = self._cluster.pod_by_uid(uid) or read_pod_info(pod, types=self._types)
+        return known, names, nodes, spec if isinstance(spec, dict) else {}
+
+
+def _prefers(spec: Mapping[str, Any]) -> bool:
+    """Tell whether a Pod prefers some of the nodes that it may land on, which kube-scheduler's scoring alone serves."""
+    affinity = spec.get("affinity")
+    parts = affinity.values() if isinstance(affinity, dict) else ()
+    preferred = any(isinstance(part, dict) and part.get(_PREFERRED) for part in parts)
+    return preferred or bool(spec.get("topologySpreadConstraints"))
 
 
 def _names(nodes: Mapping[str, Any]) -> list[Any]:

@@ -2,15 +2,21 @@
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from allocator.device import Device
+from allocator.devicetype import DeviceTypes
 from allocator.holdings import Holding
+from allocator.names import CLASSES
+from allocator.wire.classes import class_devices, read_classes
 from allocator.wire.deviceobject import NodeDevices, read_device_object
 from allocator.wire.nodeallocation import RecordError
+from allocator.wire.nodetopology import read_node_topology
 from koordgate.ledger.ledger import Ledger
 from koordgate.ledger.store import Record, read_record, revision_of
+from koordgate.settings import Pool
 from webhook.cluster import ClusterView, NodeFacts
 from webhook.podinfo import PodInfo, read_pod_info
 
@@ -99,18 +105,58 @@ def _key(obj: Mapping[str, Any]) -> tuple[str, str]:
     return _SHARED.same(metadata.get("namespace", "")), metadata["name"]
 
 
-class NodeFeed(_Listing):
-    """Nodes: UID and labels."""
+Complain = Callable[[str, tuple[str, ...]], None]
 
-    def __init__(self, cluster: ClusterView) -> None:
+
+class NodeFeed(_Listing):
+    """Nodes: UID, labels, and software classes.
+
+    Args:
+        cluster: told of them.
+        types: of devices.
+        pools: by type's name, the devices that nodes have by configuration.
+        complain: called with a node's name and what could not be read of its classes; nothing when all could.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterView,
+        types: DeviceTypes,
+        pools: Sequence[tuple[str, Pool]] = (),
+        complain: Complain = lambda _node, _problems: None,
+    ) -> None:
         super().__init__()
         self._cluster = cluster
+        self._types = types
+        self._pools = pools
+        self._complain = complain
 
     def there(self, obj: Raw) -> None:
         """Take in a Node."""
         metadata = obj["metadata"]
         labels = {key: _SHARED.same(value) for key, value in (metadata.get("labels") or {}).items()}
-        self._cluster.put_node(metadata["name"], NodeFacts(metadata["uid"], labels))
+        classes: tuple[Device, ...] = ()
+        annotations = metadata.get("annotations") or {}
+        if self._pools or CLASSES in annotations:
+            classes, problems = self._classes(labels, annotations)
+            self._complain(metadata["name"], problems)
+        self._cluster.put_node(metadata["name"], NodeFacts(metadata["uid"], labels, classes))
+
+    def _classes(
+        self, labels: Mapping[str, str], annotations: Mapping[str, str]
+    ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+        """A node's software classes: by configuration, and where its annotation tells of a type, what that says."""
+        told, problems = read_classes(annotations.get(CLASSES, "{}"), self._types)
+        stated = {device.type for device in told}
+        by_type: dict[str, dict[str, int]] = {}
+        for kind, pool in self._pools:
+            if kind not in stated and pool.node_selector.items() <= labels.items():
+                by_type.setdefault(kind, {}).update(pool.devices)
+        wrong = list(problems)
+        made = [
+            device for kind, of in by_type.items() for device in class_devices(self._types.by_name[kind], of, wrong)
+        ]
+        return _SHARED.same((*told, *made)), tuple(wrong)
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a Node."""
@@ -122,23 +168,51 @@ class DeviceFeed(_Listing):
 
     Args:
         cluster: told of them.
+        types: of devices.
         complain: called with a node's name and what could not be read of its Device object; nothing when all could.
     """
 
-    def __init__(self, cluster: ClusterView, complain: Callable[[str, tuple[str, ...]], None]) -> None:
+    def __init__(self, cluster: ClusterView, types: DeviceTypes, complain: Complain) -> None:
         super().__init__()
         self._cluster = cluster
+        self._types = types
         self._complain = complain
 
     def there(self, obj: Raw) -> None:
         """Take in a Device object."""
-        devices = _lean_devices(read_device_object(obj))
+        devices = _lean_devices(read_device_object(obj, self._types))
         self._cluster.put_devices(devices)
         self._complain(devices.node, devices.problems)
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a Device object."""
         self._cluster.drop_devices(name)
+        self._complain(name, ())
+
+
+class TopologyFeed(_Listing):
+    """NodeResourceTopologies.
+
+    Args:
+        cluster: told of them.
+        complain: called with a node's name and what could not be read of its object; nothing when all could.
+    """
+
+    def __init__(self, cluster: ClusterView, complain: Complain) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._complain = complain
+
+    def there(self, obj: Raw) -> None:
+        """Take in a NodeResourceTopology."""
+        topology = read_node_topology(obj)
+        # Machines of one make are alike, and what is derived from their CPUs is large.
+        self._cluster.put_topology(replace(topology, cpu=_SHARED.same(topology.cpu)))
+        self._complain(topology.node, topology.problems)
+
+    def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
+        """Forget a NodeResourceTopology."""
+        self._cluster.drop_topology(name)
         self._complain(name, ())
 
 
@@ -149,12 +223,18 @@ class PodFeed(_Listing):
         cluster: told of them.
         ended: called with one of our Pods that finished or is gone: what it held can go.
         bound: called with one of our Pods that is bound: what it held elsewhere, from a bind that failed, can go.
+        types: of the devices that Pods may ask for.
     """
 
     def __init__(
-        self, cluster: ClusterView, ended: Callable[[PodInfo], None], bound: Callable[[PodInfo], None]
+        self,
+        cluster: ClusterView,
+        ended: Callable[[PodInfo], None],
+        bound: Callable[[PodInfo], None],
+        types: DeviceTypes,
     ) -> None:
         super().__init__()
+        self._types = types
         self._cluster = cluster
         self._ended = ended
         self._bound = bound
@@ -163,7 +243,7 @@ class PodFeed(_Listing):
         """Take in a Pod."""
         namespace, name = _key(obj)
         known = self._cluster.pod(namespace, name)
-        pod = read_pod_info(obj, known)
+        pod = read_pod_info(obj, known, self._types)
         if known is not None and known.uid != obj["metadata"]["uid"]:
             self._ended(known)  # deleted and made again while nobody watched
         if pod is None:
@@ -191,7 +271,7 @@ class AllocationFeed(_Listing):
         complain: called with a node's name and why its record cannot be read; nothing when it can.
     """
 
-    def __init__(self, cluster: ClusterView, ledger: Ledger, complain: Callable[[str, tuple[str, ...]], None]) -> None:
+    def __init__(self, cluster: ClusterView, ledger: Ledger, complain: Complain) -> None:
         super().__init__()
         self._cluster = cluster
         self._ledger = ledger

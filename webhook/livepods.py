@@ -1,5 +1,6 @@
 """Pods read from the API server itself, where the view may be behind."""
 
+from allocator.devicetype import DeviceTypes
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import PODS
@@ -11,10 +12,12 @@ class KubeLivePods:
 
     Args:
         kube: the open client.
+        types: of the devices that Pods may ask for.
     """
 
-    def __init__(self, kube: KubeClient) -> None:
+    def __init__(self, kube: KubeClient, types: DeviceTypes) -> None:
         self._kube = kube
+        self._types = types
 
     async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
         """Read a Pod: its UID, and what is kept of it if it is ours; None where there is no such Pod."""
@@ -26,4 +29,4 @@ class KubeLivePods:
             obj = await self._kube.get(path, deadline=deadline)
         except NotFound:
             return None
-        return obj["metadata"]["uid"], read_pod_info(obj)
+        return obj["metadata"]["uid"], read_pod_info(obj, types=self._types)

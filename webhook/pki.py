@@ -22,6 +22,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 BACKDATED: Final = timedelta(hours=1)
 """How long before its making a certificate becomes valid, so that clocks may differ."""
 
+CLIENT_OVERLAP: Final = timedelta(minutes=30)
+"""How long clients keep their certificates after a new authority was made: by then every replica trusts that, too."""
+
 _USES: Final = (
     "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
     "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
@@ -100,29 +103,58 @@ def new_certificate(
     Raises:
         CertificateError: there is no name, one is no name, or the authority cannot be read.
     """
-    names = check_names(dns_names, ip_addresses)
+    names = x509.SubjectAlternativeName(check_names(dns_names, ip_addresses))
+    return _signed(authority, "koordgate", ExtendedKeyUsageOID.SERVER_AUTH, now, days, (names,))
+
+
+def new_client_certificate(authority: Pair, name: str, now: datetime, days: float) -> Pair:
+    """Make a client certificate signed by an authority of `new_authority`; it can serve nothing.
+
+    Args:
+        authority: that signs.
+        name: who the client is, as the subject's common name.
+        now: moment of making.
+        days: its life, which ends with the authority's at the latest.
+
+    Raises:
+        CertificateError: the name cannot be certified, or the authority cannot be read.
+    """
+    return _signed(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
+
+
+def _signed(
+    authority: Pair,
+    name: str,
+    use: x509.ObjectIdentifier,
+    now: datetime,
+    days: float,
+    more: Iterable[x509.ExtensionType] = (),
+) -> Pair:
     issuer = _certificate(authority.certificate, "authority certificate")
     issuer_key = _key(authority.key, "authority key")
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
         raise CertificateError("the authority key is not of an elliptic curve, so not one that we made")
     if now >= issuer.not_valid_after_utc:
         raise CertificateError(f"the authority expired at {issuer.not_valid_after_utc:{_TIME}}")
+    try:
+        subject = x509.Name((x509.NameAttribute(NameOID.COMMON_NAME, name),))
+    except ValueError as error:
+        raise CertificateError(f"a certificate cannot be for the name {name[:100]!r}: {error}") from error
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name((x509.NameAttribute(NameOID.COMMON_NAME, "koordgate"),))
     begin = now.replace(microsecond=0)
-    certificate = (
+    builder = (
         x509.CertificateBuilder(issuer.subject, subject, key.public_key(), x509.random_serial_number())
         .not_valid_before(begin - BACKDATED)
         .not_valid_after(min(begin + timedelta(days=days), issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_uses("digital_signature"), critical=True)
-        .add_extension(x509.ExtendedKeyUsage((ExtendedKeyUsageOID.SERVER_AUTH,)), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage((use,)), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-        .sign(issuer_key, hashes.SHA256())
     )
-    return Pair(_pem(certificate), _key_pem(key))
+    for extension in more:
+        builder = builder.add_extension(extension, critical=False)
+    return Pair(_pem(builder.sign(issuer_key, hashes.SHA256())), _key_pem(key))
 
 
 def renewal(bundle: Bundle, now: datetime, dns_names: Iterable[str], ip_addresses: Iterable[str] = ()) -> Renewal:
@@ -137,6 +169,32 @@ def renewal(bundle: Bundle, now: datetime, dns_names: Iterable[str], ip_addresse
         if not reason:
             return _leaf_renewal(bundle, authority, now, check_names(dns_names, ip_addresses))
     return Renewal(Step.AUTHORITY, reason)
+
+
+def client_renewal(pair: Pair, bundle: Bundle, name: str, now: datetime) -> str:
+    """Why a client certificate must be made anew; empty where it is good.
+
+    Args:
+        pair: the certificate and its key.
+        bundle: whose authority signs.
+        name: who the client is.
+        now: moment of judging.
+    """
+    try:
+        check_pair(pair)
+        certificate = _certificate(pair.certificate, "certificate")
+        authority = _certificate(bundle.authority.certificate, "authority certificate")
+    except CertificateError as error:
+        return str(error)
+    reason = _misnamed(certificate, name)
+    if reason or not _not_signed(certificate, authority):
+        return reason or _untimely(certificate, now, "certificate")
+    earlier = (_certificate(pem, "authority certificate") for pem in still_trusted(bundle.previous, now))
+    if all(_not_signed(certificate, one) for one in earlier):
+        return "the certificate is not signed by the authority"
+    if now >= _issued(authority) + CLIENT_OVERLAP or now >= certificate.not_valid_after_utc:
+        return "the certificate is signed by an earlier authority"
+    return ""
 
 
 def check_pair(pair: Pair) -> datetime:
@@ -238,6 +296,18 @@ def _renamed(certificate: x509.Certificate, names: list[x509.GeneralName]) -> st
     if set(has) >= set(names):
         return ""
     return f"the certificate is for {_spoken(has)}, wanted are {_spoken(names)}"
+
+
+def _misnamed(certificate: x509.Certificate, name: str) -> str:
+    """Why a certificate is not for this client."""
+    try:
+        uses = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+        has = [attribute.value for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    except _UNREADABLE:
+        uses, has = [], []
+    if uses != [ExtendedKeyUsageOID.CLIENT_AUTH]:
+        return "the certificate is none of a client"
+    return "" if has == [name] else f"the certificate is for {has}, wanted is {name!r}"
 
 
 def _spoken(names: Iterable[x509.GeneralName]) -> str:

@@ -4,19 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from allocator.device import FULL, Device
+from allocator.asks import PodRequest
+from allocator.cpu.node import CpuShare
+from allocator.device import Device
+from allocator.devicetype import BUILT_IN, FULL, DeviceTypes
 from allocator.holdings import Holding, Share
-from allocator.names import (
-    DEVICE_ALLOCATED,
-    DEVICE_RESOURCES,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    NVIDIA_GPU,
-    TYPE_GPU,
-)
+from allocator.names import DEVICE_ALLOCATED, GPU_MEMORY, GPU_MEMORY_RATIO, RESOURCE_STATUS, TYPE_GPU
+from allocator.podrequest import is_ours
 from allocator.quantity import LARGEST
-from allocator.request import PodRequest, names_devices
 from allocator.wire.deviceallocated import AnnotationError, read_annotations
+from allocator.wire.podallocated import read_cpu_share
 from webhook.translate import read
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -34,11 +31,13 @@ class PodInfo:
         finished: Succeeded or Failed: it holds nothing any more.
         terminating: deletion has begun.
         scheduler_name: of its spec.
-        canonical: it asks in core, ratio and memory: only admission by koordgate, or its author, writes that.
+        canonical: it asks in resources that only admission by koordgate, or its author, writes: not in those of a
+            vendor's device plugin alone.
         request: what it asks for.
         problem: why the request cannot be read, "" where it can.
         shares: what its device-allocated annotation says it holds.
-        annotation_problem: why that annotation cannot be read, "" where it can.
+        annotation_problem: why an annotation cannot be read, "" where all can.
+        cpus: what its resource-status annotation says it holds; None where it says nothing.
     """
 
     uid: str
@@ -53,14 +52,20 @@ class PodInfo:
     problem: str = ""
     shares: tuple[Share, ...] = ()
     annotation_problem: str = ""
+    cpus: CpuShare | None = None
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
     @property
     def asks(self) -> bool:
-        """Whether it asks for devices, readably or not."""
+        """Whether it asks for devices or CPUs, readably or not."""
         return bool(self.request) or bool(self.problem)
+
+    @property
+    def holds(self) -> bool:
+        """Whether its annotations say that it holds anything."""
+        return bool(self.shares) or self.cpus is not None
 
     def in_scope(self, scheduler_name: str) -> bool:
         """Whether only koord-scheduler may bind it.
@@ -71,26 +76,34 @@ class PodInfo:
         return self.asks and (self.canonical or self.scheduler_name == scheduler_name)
 
 
-def read_pod_info(obj: Mapping[str, Any], known: PodInfo | None = None) -> PodInfo | None:
-    """Read a Pod; None where it neither asks for devices nor says that it holds some.
+def read_pod_info(
+    obj: Mapping[str, Any], known: PodInfo | None = None, types: DeviceTypes = BUILT_IN
+) -> PodInfo | None:
+    """Read a Pod; None where it neither asks for devices or CPUs nor says that it holds some.
 
     Args:
         obj: the Pod.
         known: what was known of it; what a Pod of one UID asks for never changes and need not be read again.
+        types: that may be asked for.
     """
     metadata = obj["metadata"]
     spec = obj.get("spec") or {}
     annotations = metadata.get("annotations") or {}
     if known is not None and known.uid == metadata["uid"]:
         asked = (known.canonical, known.request, known.problem)
-    elif names_devices(spec) or DEVICE_ALLOCATED in annotations:
-        asked = _read_asks(obj)
+    elif is_ours(obj, types) or DEVICE_ALLOCATED in annotations or RESOURCE_STATUS in annotations:
+        asked = _read_asks(obj, types)
     else:
         return None
+    shares: tuple[Share, ...] = ()
+    cpus: CpuShare | None = None
+    annotation_problem = ""
     try:
-        shares, annotation_problem = read_annotations(annotations), ""
+        shares, cpus = read_annotations(annotations, types), read_cpu_share(annotations, asked[1].cpu)
     except AnnotationError as error:
-        shares, annotation_problem = (), str(error)
+        annotation_problem = str(error)
+    if known is None and not (asked[1] or asked[2] or shares or cpus or annotation_problem):
+        return None
     return PodInfo(
         uid=metadata["uid"],
         namespace=metadata.get("namespace", ""),
@@ -104,26 +117,28 @@ def read_pod_info(obj: Mapping[str, Any], known: PodInfo | None = None) -> PodIn
         problem=asked[2],
         shares=shares,
         annotation_problem=annotation_problem,
+        cpus=cpus,
     )
 
 
-def _read_asks(obj: Mapping[str, Any]) -> tuple[bool, PodRequest, str]:
-    """Read what a Pod asks for: whether in core and memory, the request, and why it cannot be read."""
-    reading = read(obj)
+def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodRequest, str]:
+    """Read what a Pod asks for: whether in resources of ours, the request, and why it cannot be read."""
+    reading = read(obj, types)
     named = {name for container in reading.containers for names in container.names for name in names}
-    canonical = any(DEVICE_RESOURCES[name][0] != NVIDIA_GPU for name in named)
+    meanings = [types.resources[name] for name in named]
+    canonical = any(meaning.dialect not in meaning.type.native for meaning in meanings) or reading.cpu is not None
     request = PodRequest(()) if reading.problems else reading.request
     return canonical, request, "; ".join(str(problem) for problem in reading.problems)
 
 
 def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Holding | None:
-    """Turn what a Pod's annotation says into a holding on a node's devices; None where it says nothing.
+    """Turn what a Pod's annotations say into a holding on a node's devices; None where it says nothing.
 
     Koordinator may leave out ids (found by minor then) and one of ratio and memory, and truncates ratios where we
     round up: what is accounted is the greater. One device may stand there twice, by id and by minor: its entries are
     added up. No amount is above what an object in the cluster can hold, which is more than any device has.
     """
-    if not pod.shares:
+    if not pod.holds:
         return None
     by_id = {device.id: device for device in devices}
     by_minor = {(device.type, device.minor): device for device in devices}
@@ -132,9 +147,10 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Ho
         device = by_id.get(share.id) if share.id else by_minor.get((share.type, share.minor))
         identity = share.id or (device.id if device else f"{share.type}-minor-{share.minor}")
         amounts = _accounted(share, device) if device and share.type == TYPE_GPU else dict(share.amounts)
-        told = Share(share.type, identity, share.minor, amounts, share.containers)
+        told = replace(share, id=identity, amounts=amounts)
         shares[identity] = _added(shares.get(identity), told)
-    return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares.values()))
+    gang = pod.request.wishes.gang
+    return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares.values()), pod.cpus, gang)
 
 
 def _added(known: Share | None, more: Share) -> Share:

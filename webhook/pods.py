@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from allocator.devicetype import GPU_TYPE
+from allocator.names import GPU_MEMORY
 from allocator.outcome import Problem
 from allocator.quantity import format_bytes
 from webhook import validate
@@ -42,7 +44,8 @@ class PodWebhooks:
             f"{container.path}.resources: no GPU known here has the memory asked; the largest has "
             f"{format_bytes(largest)}, and the Pod waits until a larger one joins"
             for container in translation.reading.containers
-            if largest and container.request is not None and (container.request.memory or 0) > largest
+            for ask in container.requests
+            if largest and ask.type == GPU_TYPE and (ask.amount(GPU_MEMORY) or 0) > largest
         )
         return patched(translation.operations, warnings=warnings)
 
@@ -53,7 +56,7 @@ class PodWebhooks:
         if request.operation == "UPDATE":
             problems = validate.updated(request, self._writers)
             return denied(_refusal(request, problems)) if problems else allowed()
-        problems = validate.created(request, self._policy.scheduler_name)
+        problems = validate.created(request, self._policy.scheduler_name, self._policy.types)
         if problems:
             return denied(_refusal(request, problems), HTTPStatus.UNPROCESSABLE_ENTITY)
         return allowed()

@@ -14,24 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocator.device import FULL
+from allocator.asks import DeviceAsk
+from allocator.devicetype import BUILT_IN, FULL, GPU_TYPE, DeviceType, DeviceTypes, Unit
 from allocator.names import (
     DEFAULT_SCHEDULER,
-    DEVICE_RESOURCES,
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     GPU_SHARED,
     KUBERNETES_DOMAIN,
-    NO_DEVICES,
     ORIGINAL_REQUEST,
-    VISIBLE_DEVICES_ENV,
-    resource_name,
     visible_devices,
 )
 from allocator.outcome import Problem
+from allocator.podrequest import read_request
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
-from allocator.request import ContainerReading, DeviceAsk, PodReading, Stated, read_pod
+from allocator.request import ContainerReading, PodReading, Stated
 from webhook.patch import Operation, add, pointer, remove, replace, set_annotations
 
 MAPS: Final = ("requests", "limits")
@@ -44,10 +42,12 @@ class Policy:
     Attributes:
         domain: the domain that resource names are written in.
         scheduler_name: what schedulerName becomes.
+        types: the types of devices that may be asked for.
     """
 
     domain: str
     scheduler_name: str
+    types: DeviceTypes = BUILT_IN
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,15 @@ class Translation:
     problems: tuple[Problem, ...] = ()
 
 
-def read(pod: Mapping[str, Any]) -> PodReading:
+def read(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> PodReading:
     """Read a Pod's asks, translated or not.
 
     Memory that our own translation stated beside a ratio is no ask, and gpu.shared that it took away is one. Whoever
     forges the annotation gains nothing: it can drop memory beside a ratio, and split what the resources say over more
     cards, as its author could have written.
     """
-    return read_pod(pod.get("spec") or {}, {name: _stated(original) for name, original in _originals(pod).items()})
+    stated = {name: _stated(original, types) for name, original in _originals(pod).items()}
+    return read_request(pod, stated, types)
 
 
 def translate(pod: Mapping[str, Any], policy: Policy, memory_per_gpu: int | None) -> Translation:
@@ -85,7 +86,7 @@ def translate(pod: Mapping[str, Any], policy: Policy, memory_per_gpu: int | None
         policy: of this installation.
         memory_per_gpu: bytes, where every GPU that the Pod could land on has the same; it is then stated.
     """
-    reading = read(pod)
+    reading = read(pod, policy.types)
     if reading.problems:
         return Translation(reading, problems=reading.problems)
     if not reading.request:
@@ -93,11 +94,13 @@ def translate(pod: Mapping[str, Any], policy: Policy, memory_per_gpu: int | None
     operations: list[Operation] = []
     originals: dict[str, Any] = {}
     warnings: list[str] = []
+    shown = shown_types(reading, policy.types)
     for container, spec in _walk(pod, reading):
         changed = _translate_resources(container, spec, policy.domain, memory_per_gpu, operations)
         if changed:
-            originals[container.name] = _original(container, spec)
-        _translate_env(container, spec, operations, warnings)
+            originals[container.name] = _original(container, spec, policy.types)
+        if shown:
+            _translate_env(container, spec, shown, operations, warnings)
     _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
     if originals:
         kept = {c.name: found for c in reading.containers if (found := _originals(pod).get(c.name))}
@@ -124,11 +127,11 @@ def _originals(pod: Mapping[str, Any]) -> dict[str, Any]:
     return originals if isinstance(originals, dict) else {}
 
 
-def _stated(original: object) -> Stated:
+def _stated(original: object, types: DeviceTypes) -> Stated:
     """Read what the annotation tells of a container; an amount that is none is as good as left out."""
     shared: int | None = None
     memory = False
-    for tail, amount in _amounts(original):
+    for tail, amount in _amounts(original, types):
         if tail == GPU_MEMORY:
             memory = True
         elif tail == GPU_SHARED and shared is None:
@@ -137,16 +140,16 @@ def _stated(original: object) -> Stated:
     return Stated(derived=not memory, shared=shared)
 
 
-def _amounts(original: object) -> Iterator[tuple[str, object]]:
+def _amounts(original: object, types: DeviceTypes) -> Iterator[tuple[str, object]]:
     """Walk through the device resources of a container, as tail and amount: requests first."""
     for key in MAPS:
         resources = original.get(key) if isinstance(original, dict) else None
         for name, amount in resources.items() if isinstance(resources, dict) else ():
-            if name in DEVICE_RESOURCES:
-                yield DEVICE_RESOURCES[name][1], amount
+            if name in types.resources:
+                yield types.resources[name].tail, amount
 
 
-def _original(container: ContainerReading, spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _original(container: ContainerReading, spec: Mapping[str, Any], types: DeviceTypes) -> dict[str, dict[str, Any]]:
     """Copy a container's device resources as its author wrote them."""
     resources = spec["resources"]
     stated = container.stated
@@ -156,12 +159,17 @@ def _original(container: ContainerReading, spec: Mapping[str, Any]) -> dict[str,
             original[key] = {
                 name: resources[key][name]
                 for name in names
-                if not (stated.derived and DEVICE_RESOURCES[name][1] == GPU_MEMORY)
+                if not (stated.derived and types.resources[name].tail == GPU_MEMORY)
             }
             if stated.shared is not None:
-                domain, _ = DEVICE_RESOURCES[names[0]]
-                original[key][resource_name(domain, GPU_SHARED)] = format_int(stated.shared)
+                split = GPU_TYPE.resource_name(_gpu_domain(names, types), GPU_SHARED)
+                original[key][split] = format_int(stated.shared)
     return original
+
+
+def _gpu_domain(names: Sequence[str], types: DeviceTypes) -> str:
+    """The domain in which a container's GPUs are asked."""
+    return next(types.resources[name].dialect for name in names if types.resources[name].type == GPU_TYPE)
 
 
 def _translate_resources(
@@ -171,13 +179,15 @@ def _translate_resources(
     memory_per_gpu: int | None,
     operations: list[Operation],
 ) -> bool:
-    """Make a container's two maps say its ask in core, ratio and memory; tell whether anything changed."""
-    if container.request is None or container.limit is None:
+    """Make a container's two maps say its asks in the resources that are counted; tell whether anything changed."""
+    if not container.requests:
         return _remove_zero(container, operations)
     resources = spec["resources"]
     before = len(operations)
-    for key, ask, names in zip(MAPS, (container.request, container.limit), container.names, strict=True):
-        target = canonical(ask, domain, memory_per_gpu)
+    for key, asks, names in zip(MAPS, (container.requests, container.limits), container.names, strict=True):
+        target: dict[str, str] = {}
+        for ask in asks:
+            target |= canonical(ask, domain, memory_per_gpu)
         at = f"{container.pointer}/resources/{key}"
         if resources.get(key) is None:
             operations.append(add(at, target))
@@ -205,31 +215,52 @@ def _same(present: object, wanted: str) -> bool:
 
 
 def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[str, str]:
-    """Write an ask as core, memory ratio and memory; gpu.shared only where the number of cards would not follow.
+    """Write an ask in the resources that are counted.
 
-    In the domain kubernetes.io never gpu.shared, which the original-request annotation then holds.
+    GPUs as core, memory ratio and memory; gpu.shared only where the number of cards would not follow, and never in the
+    domain kubernetes.io (the original-request annotation then holds it). Other types in their one resource.
     """
+    kind = ask.type
+    if kind != GPU_TYPE:
+        per_device = 1 if kind.unit is Unit.DEVICES else ask.amounts[0] or 0
+        return {kind.resource_name(domain, kind.plain): format_int(per_device * ask.count)}
+    core, ratio, memory = ask.amount(GPU_CORE), ask.amount(GPU_MEMORY_RATIO), ask.amount(GPU_MEMORY)
     written: dict[str, str] = {}
-    if ask.core:
-        written[GPU_CORE] = format_int(ask.core * ask.count)
-    if ask.ratio is not None:
-        written[GPU_MEMORY_RATIO] = format_int(ask.ratio * ask.count)
+    if core:
+        written[GPU_CORE] = format_int(core * ask.count)
+    if ratio is not None:
+        written[GPU_MEMORY_RATIO] = format_int(ratio * ask.count)
         if memory_per_gpu is not None:
-            written[GPU_MEMORY] = format_bytes(memory_per_gpu * ask.ratio // FULL * ask.count)
-    elif ask.memory is not None:
-        written[GPU_MEMORY] = format_bytes(ask.memory * ask.count)
-    whole = ask.core in {0, FULL} and ask.ratio in {None, FULL} and (ask.core or ask.ratio)
+            written[GPU_MEMORY] = format_bytes(memory_per_gpu * ratio // FULL * ask.count)
+    elif memory is not None:
+        written[GPU_MEMORY] = format_bytes(memory * ask.count)
+    whole = core in {0, FULL} and ratio in {None, FULL} and (core or ratio)
     if ask.count > 1 and not whole and domain != KUBERNETES_DOMAIN:
         written[GPU_SHARED] = format_int(ask.count)
-    return {resource_name(domain, tail): text for tail, text in sorted(written.items())}
+    return {kind.resource_name(domain, tail): text for tail, text in sorted(written.items())}
 
 
-def wanted_env(container: ContainerReading) -> dict[str, Any]:
-    """Write the environment entry of a container: its own annotation's value, or `void` where it asks for nothing."""
-    if container.request is None:
-        return {"name": VISIBLE_DEVICES_ENV, "value": NO_DEVICES}
-    path = f"metadata.annotations['{visible_devices(container.name)}']"
-    return {"name": VISIBLE_DEVICES_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ...]:
+    """The types whose variable every container of a Pod gets.
+
+    GPUs for every Pod that asks for any device: an image may say by itself that it sees all of them. Other types where
+    they are asked for. None for a Pod without devices.
+    """
+    asked = {ask.type for container in reading.containers for ask in container.requests}
+    if not asked:
+        return ()
+    return tuple(kind for kind in types.types if kind.environment and (kind in asked or kind.nothing))
+
+
+def wanted_env(container: ContainerReading, kind: DeviceType) -> dict[str, Any] | None:
+    """Write the environment entry of a container for a type.
+
+    Its own annotation's value; the type's word for nothing where it asks for none, or no entry where there is no word.
+    """
+    if any(ask.type == kind for ask in container.requests):
+        path = f"metadata.annotations['{visible_devices(container.name, kind.name)}']"
+        return {"name": kind.environment, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+    return {"name": kind.environment, "value": kind.nothing} if kind.nothing else None
 
 
 def is_wanted_env(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
@@ -240,31 +271,42 @@ def is_wanted_env(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     path = (wanted.get("valueFrom") or {}).get("fieldRef", {}).get("fieldPath")
     return (
         path is not None
-        and entry == {"name": VISIBLE_DEVICES_ENV, "valueFrom": {"fieldRef": reference}}
+        and entry == {"name": wanted["name"], "valueFrom": {"fieldRef": reference}}
         and reference == {"apiVersion": "v1", "fieldPath": path}
     )
 
 
 def _translate_env(
-    container: ContainerReading, spec: Mapping[str, Any], operations: list[Operation], warnings: list[str]
+    container: ContainerReading,
+    spec: Mapping[str, Any],
+    shown: Sequence[DeviceType],
+    operations: list[Operation],
+    warnings: list[str],
 ) -> None:
-    wanted = wanted_env(container)
+    """Make a container's environment tell its devices of each of these types, once."""
     env: Sequence[Mapping[str, Any]] = spec.get("env") or ()
     at = f"{container.pointer}/env"
-    found = [index for index, entry in enumerate(env) if entry.get("name") == VISIBLE_DEVICES_ENV]
-    if len(found) == 1 and is_wanted_env(env[found[0]], wanted):
-        return
-    if spec.get("env") is None:
-        operations.append(add(at, [wanted]))
-    elif not found:
-        operations.append(add(f"{at}/0", wanted))  # first, so that later entries may refer to it
-    else:
-        operations.extend(remove(f"{at}/{index}") for index in reversed(found[1:]))
+    missing: list[dict[str, Any]] = []
+    surplus: list[int] = []
+    for kind in shown:
+        wanted = wanted_env(container, kind)
+        found = [index for index, entry in enumerate(env) if entry.get("name") == kind.environment]
+        if wanted is None or (len(found) == 1 and is_wanted_env(env[found[0]], wanted)):
+            continue
+        if not found:
+            missing.append(wanted)
+            continue
         operations.append(replace(f"{at}/{found[0]}", wanted))
+        surplus += found[1:]
         warnings.append(
-            f"{container.path}.env: {VISIBLE_DEVICES_ENV} was set by the author; koordgate decides which devices a "
+            f"{container.path}.env: {kind.environment} was set by the author; koordgate decides which devices a "
             "container sees and has replaced it"
         )
+    operations.extend(remove(f"{at}/{index}") for index in sorted(surplus, reverse=True))
+    if spec.get("env") is None and missing:
+        operations.append(add(at, missing))
+    else:  # first, so that later entries may refer to them
+        operations.extend(add(f"{at}/0", wanted) for wanted in reversed(missing))
 
 
 def _translate_scheduler(
@@ -276,5 +318,5 @@ def _translate_scheduler(
     operations.append(add("/spec/schedulerName", scheduler_name))
     if current not in {None, "", DEFAULT_SCHEDULER}:
         warnings.append(
-            f"spec.schedulerName: {current} replaced by {scheduler_name}, which alone binds Pods with devices"
+            f"spec.schedulerName: {current} replaced by {scheduler_name}, which alone binds Pods with devices or CPUs"
         )

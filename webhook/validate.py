@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.names import MIRROR_POD, ORIGINAL_REQUEST, VISIBLE_DEVICES_ENV, is_allocation_annotation
+from allocator.devicetype import BUILT_IN, DeviceType, DeviceTypes
+from allocator.names import MIRROR_POD, ORIGINAL_REQUEST, is_allocation_annotation
 from allocator.outcome import Problem
 from allocator.request import ContainerReading
 from webhook.review import Request
-from webhook.translate import is_wanted_env, read, wanted_env
+from webhook.translate import is_wanted_env, read, shown_types, wanted_env
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,33 +26,36 @@ def is_mirror(pod: Mapping[str, Any], username: str, groups: tuple[str, ...]) ->
     return claimed and bool(node) and username == f"system:node:{node}" and "system:nodes" in groups
 
 
-def created(request: Request, scheduler_name: str) -> list[Problem]:
+def created(request: Request, scheduler_name: str, types: DeviceTypes = BUILT_IN) -> list[Problem]:
     """Find what is wrong in a Pod to be created; mirror Pods are the caller's to let pass."""
     pod = request.object
     problems = _forged_at_birth(pod)
-    reading = read(pod)
+    reading = read(pod, types)
     problems.extend(reading.problems)
     if reading.problems or not reading.request:
         return problems
     spec = pod["spec"]
     if spec.get("nodeName"):
         message = (
-            f"must be empty: the Pod asks for devices, and only {scheduler_name} gives them, as it binds; remove it"
+            f"must be empty: the Pod asks for devices or CPUs, and only {scheduler_name} gives them, as it binds; "
+            "remove it"
         )
         problems.append(Problem("spec.nodeName", message))
     if spec.get("schedulerName") != scheduler_name:
         problems.append(_untranslated("spec.schedulerName", f"is not {scheduler_name}"))
     specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    for container, container_spec in zip(reading.containers, specs, strict=True):
-        problems.extend(_container(container, container_spec))
+    for kind in shown_types(reading, types):
+        for container, container_spec in zip(reading.containers, specs, strict=True):
+            problems.extend(_container(container, container_spec, kind))
     return problems
 
 
-def _container(container: ContainerReading, spec: Mapping[str, Any]) -> list[Problem]:
-    env = [entry for entry in spec.get("env") or () if entry.get("name") == VISIBLE_DEVICES_ENV]
-    if len(env) == 1 and is_wanted_env(env[0], wanted_env(container)):
+def _container(container: ContainerReading, spec: Mapping[str, Any], kind: DeviceType) -> list[Problem]:
+    wanted = wanted_env(container, kind)
+    env = [entry for entry in spec.get("env") or () if entry.get("name") == kind.environment]
+    if wanted is None or (len(env) == 1 and is_wanted_env(env[0], wanted)):
         return []
-    return [_untranslated(f"{container.path}.env", f"does not hold koordgate's {VISIBLE_DEVICES_ENV}")]
+    return [_untranslated(f"{container.path}.env", f"does not hold koordgate's {kind.environment}")]
 
 
 def _untranslated(path: str, what: str) -> Problem:

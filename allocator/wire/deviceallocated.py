@@ -6,19 +6,12 @@ in one annotation a container.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from allocator.device import RESOURCES_OF
-from allocator.holdings import Share
-from allocator.names import (
-    DEVICE_ALLOCATED,
-    DEVICE_RESOURCES,
-    GPU_MEMORY,
-    VISIBLE_DEVICES_PREFIX,
-    resource_name,
-    visible_devices,
-)
+from allocator.devicetype import BUILT_IN, DeviceType, DeviceTypes
+from allocator.holdings import Function, Share
+from allocator.names import DEVICE_ALLOCATED, shown_by, visible_devices
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
 
 _LARGEST_MINOR: Final = 2**31 - 1  # an int32 in Koordinator
@@ -28,28 +21,41 @@ class AnnotationError(ValueError):
     """An allocation annotation that cannot be read; the message says why."""
 
 
-def write_annotations(shares: Sequence[Share], domain: str) -> dict[str, str]:
-    """Write the annotations that tell a Pod's shares: device-allocated, and one a container that sees devices."""
+def write_annotations(shares: Sequence[Share], domain: str, types: DeviceTypes = BUILT_IN) -> dict[str, str]:
+    """Write the annotations that tell a Pod's shares: device-allocated, and one a container and type that it sees."""
+    if not shares:
+        return {}
     by_type: dict[str, list[dict[str, Any]]] = {}
     seen: dict[str, list[str]] = {}
     for share in sorted(shares, key=lambda share: (share.type, share.minor, share.id)):
-        resources = {resource_name(domain, tail): _write(tail, share.amounts[tail]) for tail in sorted(share.amounts)}
-        entry: dict[str, Any] = {"minor": share.minor, "resources": resources}
-        if share.id:  # Koordinator leaves an empty one out
-            entry["id"] = share.id
-        by_type.setdefault(share.type, []).append(entry)
+        by_type.setdefault(share.type, []).append(_write_share(share, types.by_name[share.type], domain))
         for container in share.containers:
-            seen.setdefault(container, []).append(share.id)
+            seen.setdefault(visible_devices(container, share.type), []).append(share.id)
     annotations = {DEVICE_ALLOCATED: json.dumps(by_type, separators=(",", ":"))}
-    annotations.update((visible_devices(container), ",".join(ids)) for container, ids in seen.items())
+    annotations.update((key, ",".join(ids)) for key, ids in seen.items())
     return annotations
 
 
-def _write(tail: str, amount: int) -> str:
-    return format_bytes(amount) if tail == GPU_MEMORY else format_int(amount)
+def _write_share(share: Share, kind: DeviceType, domain: str) -> dict[str, Any]:
+    size = kind.memory[0] if kind.memory else ""
+    named = sorted((kind.resource_name(domain, tail), tail) for tail in share.amounts)
+    amounts = {
+        name: format_bytes(share.amounts[tail]) if tail == size else format_int(share.amounts[tail])
+        for name, tail in named
+    }
+    entry: dict[str, Any] = {"minor": share.minor, "resources": amounts}
+    if share.id:  # Koordinator leaves an empty one out
+        entry["id"] = share.id
+    if share.functions:
+        entry["extension"] = {"vfs": [_write_function(function) for function in share.functions]}
+    return entry
 
 
-def read_annotations(annotations: Mapping[str, str]) -> tuple[Share, ...]:
+def _write_function(function: Function) -> dict[str, Any]:
+    return {**({"minor": function.minor} if function.minor else {}), "busID": function.bus_id}
+
+
+def read_annotations(annotations: Mapping[str, str], types: DeviceTypes = BUILT_IN) -> tuple[Share, ...]:
     """Read a Pod's shares from its annotations; none where it has no device-allocated.
 
     Raises:
@@ -62,9 +68,9 @@ def read_annotations(annotations: Mapping[str, str]) -> tuple[Share, ...]:
     try:
         raw = json.loads(text)
         shares = [
-            _read_share(kind, entry, containers)
+            _read_share(types.by_name[kind], entry, containers, types)
             for kind, entries in raw.items()
-            if kind in RESOURCES_OF
+            if kind in types.by_name
             for entry in _list(entries)
         ]
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
@@ -80,30 +86,48 @@ def _list(value: object) -> list[Any]:
     return value
 
 
-def _containers_of(annotations: Mapping[str, str]) -> dict[str, list[str]]:
-    """Turn the visible-devices annotations round: device id -> containers, in name order."""
-    found: dict[str, list[str]] = {}
+def _containers_of(annotations: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
+    """Turn the visible-devices annotations round: type and device id -> containers, in name order."""
+    found: dict[tuple[str, str], list[str]] = {}
     for key in sorted(annotations):
-        if key.startswith(VISIBLE_DEVICES_PREFIX):
+        shown = shown_by(key)
+        if shown is not None:
+            kind, container = shown
             for device in annotations[key].split(","):
-                found.setdefault(device, []).append(key.removeprefix(VISIBLE_DEVICES_PREFIX))
+                found.setdefault((kind, device), []).append(container)
     return found
 
 
-def _read_share(kind: str, entry: Mapping[str, Any], containers: Mapping[str, Iterable[str]]) -> Share:
-    minor = entry["minor"]
-    if not isinstance(minor, int) or isinstance(minor, bool):
-        raise TypeError(f"minor {minor!r} is no number")
+def _read_share(
+    kind: DeviceType, entry: Mapping[str, Any], containers: Mapping[tuple[str, str], list[str]], types: DeviceTypes
+) -> Share:
+    minor = _minor(entry["minor"])
     if not 0 <= minor <= _LARGEST_MINOR:
         raise ValueError("a minor is not from 0 to 2^31-1")
-    identity = str(entry.get("id") or "")
-    identity.encode()  # UnicodeEncodeError, a ValueError: a lone surrogate, which no object in the cluster can hold
+    identity = _text(entry.get("id"))
     amounts: dict[str, int] = {}
     for name, amount in (entry.get("resources") or {}).items():
-        known = DEVICE_RESOURCES.get(name)
-        if known is not None and known[1] in RESOURCES_OF[kind]:
+        known = types.resources.get(name)
+        if known is not None and known.type == kind and known.tail in kind.tails:
             try:
-                amounts[known[1]] = to_int(amount)
+                amounts[known.tail] = to_int(amount)
             except QuantityError as error:
                 raise ValueError(f"{name}: {error}") from error
-    return Share(kind, identity, minor, amounts, tuple(containers.get(identity, ())))
+    functions = tuple(map(_read_function, _list((entry.get("extension") or {}).get("vfs") or [])))
+    return Share(kind.name, identity, minor, amounts, tuple(containers.get((kind.name, identity), ())), functions)
+
+
+def _read_function(entry: Mapping[str, Any]) -> Function:
+    return Function(_minor(entry.get("minor", 0)), _text(entry.get("busID")))
+
+
+def _minor(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"minor {value!r} is no number")
+    return value
+
+
+def _text(value: object) -> str:
+    text = str(value or "")
+    text.encode()  # UnicodeEncodeError, a ValueError: a lone surrogate, which no object in the cluster can hold
+    return text

@@ -1,19 +1,34 @@
 """Koordinator's Device object (scheduling.koordinator.sh/v1alpha1): what one node has.
 
 Understood are today's fields and those of seed document 1's first draft (`id`/`uuid`, `type`/`deviceType`,
-`resources`/`resource`), resource names in both domains, and the kubelet's checkpoint annotations.
+`resources`/`resource`), resource names in both domains, the kubelet's checkpoint annotations, the partition table, and
+two annotations of our own: how devices are linked, and which are cordoned.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from allocator.device import FULL, RESOURCES_OF, Device
-from allocator.names import DEVICE_RESOURCES, DEVICES_CHECKPOINTS, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
+from allocator.device import Device
+from allocator.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
+from allocator.names import CORDONED, DEVICES_CHECKPOINTS
 from allocator.quantity import QuantityError, to_int
+from allocator.topology.joint import VirtualFunction
+from allocator.topology.links import DEVICE_LINKS, NO_LINKS, Links, Place, link, read_links
+from allocator.topology.partitions import (
+    GPU_MODEL,
+    GPU_PARTITIONS,
+    GPU_VENDOR,
+    PartitionTable,
+    built_in,
+    policy_of,
+    read_partitions,
+)
+from allocator.topology.partitions import Policy as PartitionPolicy
+from allocator.topology.wiring import UNWIRED, Wiring
 
-_MODEL_LABEL = "node.koordinator.sh/gpu-model"
+_MOST_DEVICES: Final = 1024  # of one node, and virtual functions of one device; bounds the work on an absurd object
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,31 +37,81 @@ class NodeDevices:
 
     Attributes:
         node: the node's name, which is the object's.
-        devices: what could be read, in the order of minors.
+        devices: what could be read, by type and in the order of minors.
         kubelet_held: ids of devices that the kubelet's own device manager gave away.
         problems: what could not be read, a sentence each; the rest counts all the same.
+        links: how strongly any two of them are connected.
+        partitions: the table that the object states; None where it states none.
+        labels: of the object.
+        cordoned: ids of devices that an administrator has taken out.
     """
 
     node: str
     devices: tuple[Device, ...]
-    kubelet_held: frozenset[str]
-    problems: tuple[str, ...]
+    kubelet_held: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
+    links: Links = NO_LINKS
+    partitions: PartitionTable | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cordoned: frozenset[str] = frozenset()
+
+    def wiring(self, node_labels: Mapping[str, str]) -> Wiring:
+        """How the devices hang together; a Node's labels tell of partitions where the object has no table."""
+        table = self.partitions
+        if table is None:
+            vendor, model = (self.labels.get(key) or node_labels.get(key, "") for key in (GPU_VENDOR, GPU_MODEL))
+            table = built_in(vendor, model)
+        policy = policy_of(self.labels, node_labels, stated=self.partitions is not None)
+        if table is None and policy is not PartitionPolicy.HONOR and self.links is NO_LINKS:
+            return UNWIRED
+        return Wiring(self.links, table, policy is PartitionPolicy.HONOR)
 
 
-def read_device_object(obj: Mapping[str, Any]) -> NodeDevices:
+def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodeDevices:
     """Read a Device object; a device that makes no sense is left out and named in `problems`."""
     problems: list[str] = []
     metadata = _mapping(obj.get("metadata"), "metadata", problems)
-    devices: dict[str, Device] = {}
-    minors: set[tuple[str, int]] = set()
-    model = str(_mapping(metadata.get("labels"), "metadata.labels", problems).get(_MODEL_LABEL, ""))
+    labels = {str(k): str(v) for k, v in _mapping(metadata.get("labels"), "metadata.labels", problems).items()}
+    annotations = _mapping(metadata.get("annotations"), "metadata.annotations", problems)
     listed = _mapping(obj.get("spec"), "spec", problems).get("devices")
     if listed is not None and not isinstance(listed, list):
         problems.append("spec.devices: not a list; no device is read")
         listed = None
-    for index, entry in enumerate(listed or ()):
+    if len(listed or ()) > _MOST_DEVICES:
+        problems.append(f"spec.devices: more than {_MOST_DEVICES}; the rest is left out")
+    found = _read_devices((listed or [])[:_MOST_DEVICES], labels.get(GPU_MODEL, ""), types, problems)
+    cordoned = frozenset(_words(annotations.get(CORDONED)))
+    devices = tuple(
+        sorted(
+            (_cordon(device) if device.id in cordoned else device for device, _ in found.values()),
+            key=lambda device: (device.type, device.order),
+        )
+    )
+    partitions = None
+    if GPU_PARTITIONS in annotations:
+        partitions, wrong = read_partitions(annotations[GPU_PARTITIONS])
+        problems.extend(wrong)
+    return NodeDevices(
+        str(metadata.get("name", "")),
+        devices,
+        _read_checkpoints(annotations, problems),
+        tuple(problems),
+        _read_wiring(devices, {identity: socket for identity, (_, socket) in found.items()}, annotations, problems),
+        partitions,
+        labels,
+        cordoned,
+    )
+
+
+def _read_devices(
+    listed: Iterable[Any], model: str, types: DeviceTypes, problems: list[str]
+) -> dict[str, tuple[Device, int | None]]:
+    """Read the entries: id -> device and its socket."""
+    devices: dict[str, tuple[Device, int | None]] = {}
+    minors: set[tuple[str, int]] = set()
+    for index, entry in enumerate(listed):
         try:
-            device = _read_device(entry, model)
+            device = _read_device(entry, model, types)
         except (QuantityError, ValueError, TypeError, AttributeError) as error:
             problems.append(f"spec.devices[{index}]: {error}; left out")
             continue
@@ -55,11 +120,35 @@ def read_device_object(obj: Mapping[str, Any]) -> NodeDevices:
         if device.id in devices or (device.type, device.minor) in minors:
             problems.append(f"spec.devices[{index}]: id {device.id} or minor {device.minor} stands twice; left out")
             continue
-        devices[device.id] = device
+        devices[device.id] = (device, _number((entry.get("topology") or {}).get("socketID")))
         minors.add((device.type, device.minor))
-    held = _read_checkpoints(_mapping(metadata.get("annotations"), "metadata.annotations", problems), problems)
-    ordered = tuple(sorted(devices.values(), key=lambda device: (device.type, device.order)))
-    return NodeDevices(str(metadata.get("name", "")), ordered, held, tuple(problems))
+    return devices
+
+
+def _read_wiring(
+    devices: Iterable[Device],
+    sockets: Mapping[str, int | None],
+    annotations: Mapping[str, Any],
+    problems: list[str],
+) -> Links:
+    """Weigh how devices are connected; none where nothing tells one pair from another."""
+    places = [Place(device.id, device.numa_node, device.pcie, sockets[device.id]) for device in devices]
+    lanes: Mapping[tuple[str, str], int] = {}
+    if DEVICE_LINKS in annotations:
+        lanes, wrong = read_links(annotations[DEVICE_LINKS], [place.id for place in places])
+        problems.extend(wrong)
+    if not lanes and all(place[1:] == (None, None, None) for place in places):
+        return NO_LINKS
+    return link(places, lanes)
+
+
+def _cordon(device: Device) -> Device:
+    return replace(device, healthy=False, why_not="cordoned by an administrator")
+
+
+def _words(text: object) -> list[str]:
+    """The ids in a list with commas; none in what is no text."""
+    return [word.strip() for word in text.split(",") if word.strip()] if isinstance(text, str) else []
 
 
 def _mapping(value: object, path: str, problems: list[str]) -> Mapping[str, Any]:
@@ -71,48 +160,84 @@ def _mapping(value: object, path: str, problems: list[str]) -> Mapping[str, Any]
     return {}
 
 
-def _read_device(entry: Mapping[str, Any], model: str) -> Device | None:
-    """Read one entry; None for a type that this version does not allocate."""
-    kind = entry.get("type") or entry.get("deviceType")
-    if not isinstance(kind, str):
+def _read_device(entry: Mapping[str, Any], model: str, types: DeviceTypes) -> Device | None:
+    """Read one entry; None for a type that is not in the table."""
+    name = entry.get("type") or entry.get("deviceType")
+    if not isinstance(name, str):
         raise TypeError("no type")
-    if kind not in RESOURCES_OF:
+    kind = types.by_name.get(name)
+    if kind is None:
         return None
     identity = entry.get("id") or entry.get("uuid")
     minor = entry.get("minor", 0)
     if not isinstance(identity, str) or not identity:
-        raise ValueError("no id; a GPU's id is its UUID")
+        raise ValueError("no id; a GPU's id is its UUID, another device's its PCI address")
+    if "," in identity:
+        raise ValueError(f"id {identity!r} has a comma, which parts ids in annotations")
     if not isinstance(minor, int) or isinstance(minor, bool) or minor < 0:
         raise ValueError(f"minor {minor!r} is not 0 or more")
     topology = entry.get("topology") or {}
-    numa, pcie = topology.get("nodeID"), topology.get("pcieID")
+    pcie = topology.get("pcieID")
     labels = {str(key): str(value) for key, value in (entry.get("labels") or {}).items()}
+    healthy = entry.get("health") is True
     return Device(
-        type=kind,
+        type=kind.name,
         id=identity,
         minor=minor,
-        healthy=entry.get("health") is True,
-        capacity=_read_capacity(kind, entry.get("resources") or entry.get("resource") or {}),
-        numa_node=numa if isinstance(numa, int) and not isinstance(numa, bool) and numa >= 0 else None,
+        healthy=healthy,
+        capacity=_read_capacity(kind, entry.get("resources") or entry.get("resource") or {}, types),
+        numa_node=_number(topology.get("nodeID")),
         pcie=pcie if isinstance(pcie, str) and pcie else None,
-        model=labels.get(_MODEL_LABEL, model),
+        model=labels.get(GPU_MODEL, model),
         labels=labels,
+        why_not="" if healthy else _why_not(entry.get("conditions")),
+        functions=_read_functions(entry.get("vfGroups")),
     )
 
 
-def _read_capacity(kind: str, resources: Mapping[str, object]) -> dict[str, int]:
-    capacity: dict[str, int] = {}
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _why_not(conditions: object) -> str:
+    """The reason of the condition Healthy, where it is told."""
+    for condition in conditions if isinstance(conditions, list) else ():
+        if isinstance(condition, dict) and condition.get("type") == "Healthy" and condition.get("status") != "True":
+            reason, message = condition.get("reason") or "unhealthy", condition.get("message")
+            return f"{reason}: {message}" if message else str(reason)
+    return "unhealthy"
+
+
+def _read_functions(groups: object) -> tuple[VirtualFunction, ...]:
+    """Read virtual functions by group: the group's labels are those of its functions."""
+    functions: dict[str, VirtualFunction] = {}
+    for group in groups if isinstance(groups, list) else ():
+        labels = {str(key): str(value) for key, value in (group.get("labels") or {}).items()}
+        for entry in group.get("vfs") or ():
+            bus_id, minor = entry.get("busID"), entry.get("minor", 0)
+            if not isinstance(bus_id, str) or not bus_id or not isinstance(minor, int) or isinstance(minor, bool):
+                raise ValueError("vfGroups: a virtual function without busID, or with a minor that is no number")
+            functions[bus_id] = VirtualFunction(minor, bus_id, labels)
+            if len(functions) > _MOST_DEVICES:
+                raise ValueError(f"vfGroups: more than {_MOST_DEVICES} virtual functions")
+    return tuple(functions[bus_id] for bus_id in sorted(functions))
+
+
+def _read_capacity(kind: DeviceType, resources: Mapping[str, object], types: DeviceTypes) -> dict[str, int]:
+    """Read what a device has: a whole one has 100 of everything in percent; bytes and units must be told."""
+    size = kind.memory[0] if kind.memory else ""
+    counted = kind.unit is Unit.UNITS
+    capacity = {} if counted else {tail: FULL for tail in kind.tails if tail != size}
     for name, amount in resources.items():
-        known = DEVICE_RESOURCES.get(name)
-        if known is not None and known[1] in RESOURCES_OF[kind]:
-            capacity[known[1]] = to_int(amount)
-    if kind == TYPE_GPU:
-        capacity = {GPU_CORE: FULL, GPU_MEMORY_RATIO: FULL, **capacity}
-        if not capacity.get(GPU_MEMORY):
-            raise ValueError("no gpu-memory; a share of it cannot be counted")
-        if capacity[GPU_CORE] > FULL or capacity[GPU_MEMORY_RATIO] > FULL:
-            raise ValueError("gpu-core or gpu-memory-ratio above 100, which is a whole device")
-    return capacity
+        known = types.resources.get(name)
+        if known is not None and known.type == kind and known.tail in kind.tails:
+            capacity[known.tail] = FULL if kind.unit is Unit.DEVICES else to_int(amount)
+    for tail in kind.tails:
+        if not capacity.get(tail) and (counted or tail == size):
+            raise ValueError(f"no {tail}; a share of it cannot be counted")
+        if tail != size and not counted and capacity[tail] > FULL:
+            raise ValueError(f"{tail} above 100, which is a whole device")
+    return {tail: capacity[tail] for tail in kind.tails}
 
 
 def _read_checkpoints(annotations: Mapping[str, str], problems: list[str]) -> frozenset[str]:

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from allocator.holdings import Holding, Share
+from allocator.cpu.cpuset import format_cpuset, parse
+from allocator.cpu.node import CpuShare, NumaShare
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy
+from allocator.holdings import Function, Holding, Share
 
 API_VERSION: Final = "koordgate.io/v1alpha1"
 KIND: Final = "NodeAllocation"
@@ -21,22 +24,48 @@ def write_spec(holdings: Iterable[Holding]) -> dict[str, Any]:
 
 
 def _write_holding(holding: Holding) -> dict[str, Any]:
-    return {
+    written: dict[str, Any] = {
         "uid": holding.uid,
         "namespace": holding.namespace,
         "name": holding.name,
         "since": datetime.fromtimestamp(holding.since, UTC).strftime(_TIME),
-        "devices": [
-            {
-                "type": share.type,
-                "id": share.id,
-                "minor": share.minor,
-                "amounts": dict(share.amounts),
-                "containers": list(share.containers),
-            }
-            for share in holding.shares
-        ],
+        "devices": [_write_share(share) for share in holding.shares],
     }
+    if holding.cpus is not None:
+        written["cpus"] = _write_cpus(holding.cpus)
+    if holding.gang:
+        written["gang"] = holding.gang
+    return written
+
+
+def _write_share(share: Share) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "type": share.type,
+        "id": share.id,
+        "minor": share.minor,
+        "amounts": dict(share.amounts),
+        "containers": list(share.containers),
+    }
+    if share.functions:
+        written["functions"] = [{"minor": minor, "busID": bus_id} for minor, bus_id in share.functions]
+    if share.alone:
+        written["alone"] = True
+    return written
+
+
+def _write_cpus(share: CpuShare) -> dict[str, Any]:
+    written: dict[str, Any] = {"qosClass": share.qos}
+    if share.cpus:
+        written["cpuset"] = format_cpuset(share.cpus)
+    if share.bind is not None:
+        written["bindPolicy"] = share.bind.value
+    if share.exclusive is not ExclusivePolicy.NONE:
+        written["exclusivePolicy"] = share.exclusive.value
+    if share.numa:
+        written["numaNodes"] = [
+            {"node": one.node, "socket": one.socket, "milliCPU": one.milli, "memory": one.memory} for one in share.numa
+        ]
+    return written
 
 
 def read_spec(obj: Mapping[str, Any]) -> dict[str, Holding]:
@@ -66,14 +95,39 @@ def _whole(value: object) -> int:
 
 def _read_holding(entry: Mapping[str, Any]) -> Holding:
     since = datetime.strptime(entry["since"], _TIME).replace(tzinfo=UTC)
-    shares = tuple(
-        Share(
-            str(share["type"]),
-            str(share["id"]),
-            _whole(share["minor"]),
-            {str(tail): _whole(amount) for tail, amount in share["amounts"].items()},
-            tuple(str(container) for container in share.get("containers") or ()),
-        )
-        for share in entry["devices"]
+    cpus = entry.get("cpus")
+    return Holding(
+        str(entry["uid"]),
+        str(entry["namespace"]),
+        str(entry["name"]),
+        int(since.timestamp()),
+        tuple(map(_read_share, entry["devices"])),
+        None if cpus is None else _read_cpus(cpus),
+        str(entry.get("gang", "")),
     )
-    return Holding(str(entry["uid"]), str(entry["namespace"]), str(entry["name"]), int(since.timestamp()), shares)
+
+
+def _read_share(share: Mapping[str, Any]) -> Share:
+    return Share(
+        str(share["type"]),
+        str(share["id"]),
+        _whole(share["minor"]),
+        {str(tail): _whole(amount) for tail, amount in share["amounts"].items()},
+        tuple(str(container) for container in share.get("containers") or ()),
+        tuple(Function(int(one["minor"]), str(one["busID"])) for one in share.get("functions") or ()),
+        share.get("alone") is True,
+    )
+
+
+def _read_cpus(share: Mapping[str, Any]) -> CpuShare:
+    bind = share.get("bindPolicy")
+    return CpuShare(
+        str(share["qosClass"]),
+        parse(str(share.get("cpuset", ""))),
+        None if bind is None else BindPolicy(bind),
+        ExclusivePolicy(share.get("exclusivePolicy", ExclusivePolicy.NONE)),
+        tuple(
+            NumaShare(_whole(one["node"]), _whole(one["milliCPU"]), _whole(one["memory"]), _whole(one["socket"]))
+            for one in share.get("numaNodes") or ()
+        ),
+    )

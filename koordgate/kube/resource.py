@@ -61,6 +61,7 @@ PODS: Final = Resource("", "v1", "pods", namespaced=True)
 SECRETS: Final = Resource("", "v1", "secrets", namespaced=True)
 EVENTS: Final = Resource("", "v1", "events", namespaced=True)
 DEVICES: Final = Resource("scheduling.koordinator.sh", "v1alpha1", "devices", namespaced=False)
+TOPOLOGIES: Final = Resource("topology.node.k8s.io", "v1alpha1", "noderesourcetopologies", namespaced=False)
 NODE_ALLOCATIONS: Final = Resource("koordgate.io", "v1alpha1", "nodeallocations", namespaced=False)
 MUTATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False

@@ -33,10 +33,11 @@ def console_script() -> tuple[str, ...]:
 
 
 class Replicas:
-    """Webhook processes by number, each on a port of its own, with a balancer in front; an async context manager.
+    """Webhook processes by number, each on ports of its own, with balancers in front; an async context manager.
 
     Attributes:
-        balancer: What listens on the one address.
+        balancer: What listens on the one address of the webhooks.
+        extender_balancer: What listens on the one address of the extender.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Replicas:
         kubeconfig: Path,
         workdir: Path,
         listen: tuple[str, int] = (_HOST, 0),
+        listen_extender: tuple[str, int] | None = None,
         count: int = 2,
         overrides: Mapping[str, Any] | None = None,
         direct: bool = False,
@@ -57,25 +59,29 @@ class Replicas:
             kubeconfig: Whose rights they have.
             workdir: For settings files and logs.
             listen: The balancer's address, such as `ControlPlane.service_address` gives.
+            listen_extender: The extender's address; a free port beside `listen` if not given.
             count: How many processes.
             overrides: Laid over the settings.
-            direct: The one process listens on the address itself, without a balancer: for measurements.
+            direct: The one process listens on the addresses itself, without a balancer: for measurements.
         """
         if direct and count != 1:
             raise ValueError("only one process can listen on the address itself")
+        beside = listen_extender or (listen[0], free_port(listen[0]))
         self.balancer = Balancer(_HOST, 0) if direct else Balancer(*listen)
-        self._direct = listen if direct else None
+        self.extender_balancer = Balancer(_HOST, 0) if direct else Balancer(*beside)
+        self._direct = (listen, beside) if direct else None
         self._settings = laid_over(yaml.safe_load(settings) or {}, overrides or {})
         self._kubeconfig = kubeconfig
         self._workdir = workdir
         self._count = count
         self._processes: list[Process] = []
-        self._places: list[tuple[str, int]] = []
+        self._places: list[tuple[str, int, int]] = []
         self._serving: set[int] = set()
 
     async def __aenter__(self) -> Self:
         await self.balancer.__aenter__()
         try:
+            await self.extender_balancer.__aenter__()
             for number in range(self._count):
                 self._add(number)
             await asyncio.gather(*(self.start(number) for number in range(self._count)))
@@ -86,17 +92,18 @@ class Replicas:
 
     async def __aexit__(self, *exc: object) -> None:
         await asyncio.gather(*(process.stop() for process in self._processes))
+        await self.extender_balancer.__aexit__(*exc)
         await self.balancer.__aexit__(*exc)
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Where the webhook is reached."""
-        return self._direct or (self.balancer.host, self.balancer.port)
+    def extender(self) -> tuple[str, int]:
+        """Where the scheduler extender is reached."""
+        return self._direct[1] if self._direct else (self.extender_balancer.host, self.extender_balancer.port)
 
     @property
     def urls(self) -> Sequence[str]:
         """The base URL of each process, past the balancer."""
-        return tuple(f"https://{host}:{port}" for host, port in self._places)
+        return tuple(f"https://{host}:{port}" for host, port, _ in self._places)
 
     def process(self, number: int) -> Process:
         """One of the processes, for its log or a signal."""
@@ -124,18 +131,21 @@ class Replicas:
 
     def _route(self, numbers: set[int]) -> None:
         self._serving = numbers
-        self.balancer.set_backends([self._places[number] for number in sorted(numbers)])
+        places = [self._places[number] for number in sorted(numbers)]
+        self.balancer.set_backends([(host, port) for host, port, _ in places])
+        self.extender_balancer.set_backends([(host, port) for host, _, port in places])
 
     def _add(self, number: int) -> None:
-        host, port = self._direct or (_HOST, free_port(_HOST))
+        listen, beside = self._direct or ((_HOST, free_port(_HOST)), (_HOST, free_port(_HOST)))
+        host, port, extender = *listen, beside[1]
         # No endpoint controller needs time to notice that it ends.
-        serve = {"host": host, "port": port, "shutdownDelaySeconds": 0}
+        serve = {"host": host, "port": port, "extenderPort": extender, "shutdownDelaySeconds": 0}
         path = self._workdir / f"webhook-{number}.yaml"
         self._workdir.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(laid_over(self._settings, {"serve": serve})))
         argv = (*console_script(), "webhook", "--config", str(path))
         env = {**os.environ, "KUBECONFIG": str(self._kubeconfig)}
-        self._places.append((host, port))
+        self._places.append((host, port, extender))
         self._processes.append(Process(f"webhook-{number}", argv, path.with_suffix(".log"), env=env))
 
     async def _ready(self, number: int) -> bool:

@@ -9,8 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import asks, pod_specs, resource_maps
 
-from allocator.names import DEVICE_RESOURCES, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, TYPE_GPU
-from allocator.request import MAX_COUNT, DeviceAsk, Phase, Stated, names_devices, read_pod
+from allocator.asks import DeviceAsk
+from allocator.devicetype import BUILT_IN
+from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, TYPE_GPU
+from allocator.phase import Phase
+from allocator.request import MAX_COUNT, Stated, names_devices, read_pod
 
 N, K, S = "nvidia.com/gpu", "kubernetes.io/gpu", "koordinator.sh/gpu"
 
@@ -80,7 +83,8 @@ def test_every_form_of_asking_is_read(resources: Mapping[str, Any], expected: De
     maps = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
     reading = read_pod(pod_spec(container(**maps)))
     assert reading.problems == ()
-    assert [(c.request, c.limit) for c in reading.containers] == [(expected, expected)]
+    told = (expected,) if expected else ()
+    assert [(c.requests, c.limits) for c in reading.containers] == [(told, told)]
     assert bool(reading.request) == (expected is not None)
     assert all((one.name, one.phase, one.ask) == ("main", Phase.APP, expected) for one in reading.request.containers)
 
@@ -438,7 +442,7 @@ def test_any_pod_is_read_and_what_is_accepted_is_sane(spec: dict[str, Any]) -> N
     everyone = [*spec.get("initContainers", ()), *spec["containers"]]
     assert len(reading.containers) == len(everyone)
     named = any(
-        name in DEVICE_RESOURCES
+        name in BUILT_IN.resources
         for one in everyone
         for amounts in one.get("resources", {}).values()
         for name in amounts

@@ -168,9 +168,16 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "certificate",
         "ledger",
     }
-    assert set(written["scheduler"]) == {"name", "username", "mostNodes"}
+    assert set(written["scheduler"]) == {"name", "username", "mostNodes", "clientCertificates", "commonName"}
     assert set(written["ledger"]) == {"graceSeconds", "reconcileSeconds", "gatherSeconds"}
-    assert set(written["serve"]) == {"host", "port", "bodyLimitBytes", "deadlineSeconds", "shutdownDelaySeconds"}
+    assert set(written["serve"]) == {
+        "host",
+        "port",
+        "extenderPort",
+        "bodyLimitBytes",
+        "deadlineSeconds",
+        "shutdownDelaySeconds",
+    }
 
 
 def test_every_value_reaches_the_settings(render: Render) -> None:
@@ -182,13 +189,20 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "webhook": {
                 "host": "::",
                 "port": 8443,
+                "extenderPort": 8444,
                 "bodyLimitBytes": 123456789,
                 "deadlineSeconds": 2.5,
                 "shutdownDelaySeconds": 0,
             },
             "certificate": {"authorityDays": 1000000, "certificateDays": 0.5, "extraDNSNames": ["gate.example.com"]},
             "ledger": {"graceSeconds": 300, "reconcileSeconds": 7.5, "gatherSeconds": 0.002},
-            "scheduler": {"name": "gpu-scheduler", "username": "someone@example.com", "mostNodes": 3},
+            "scheduler": {
+                "name": "gpu-scheduler",
+                "username": "someone@example.com",
+                "mostNodes": 3,
+                "clientCertificates": False,
+                "commonName": "gpu-scheduler",
+            },
         },
         "gate",
     )
@@ -199,10 +213,21 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         domain="koordinator.sh",
         state_memory=False,
         log_level="debug",
-        scheduler=settings.Scheduler(name="gpu-scheduler", username="someone@example.com", most_nodes=3),
+        scheduler=settings.Scheduler(
+            name="gpu-scheduler",
+            username="someone@example.com",
+            most_nodes=3,
+            client_certificates=False,
+            common_name="gpu-scheduler",
+        ),
         identity=settings.Identity(namespace="gate", username="system:serviceaccount:gate:koordgate"),
         serve=settings.Serve(
-            host="::", port=8443, body_limit_bytes=123456789, deadline_seconds=2.5, shutdown_delay_seconds=0
+            host="::",
+            port=8443,
+            extender_port=8444,
+            body_limit_bytes=123456789,
+            deadline_seconds=2.5,
+            shutdown_delay_seconds=0,
         ),
         certificate=settings.Certificate(
             dns_names=(
@@ -217,8 +242,9 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         ),
         ledger=settings.Ledger(grace_seconds=300, reconcile_seconds=7.5, gather_seconds=0.002),
     )
-    assert pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"][0]["containerPort"] == 8443
-    assert find(rendered, "Service", "koordgate")["spec"]["ports"][0]["targetPort"] == 8443
+    container_ports = pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"]
+    assert [port["containerPort"] for port in container_ports] == [8443, 8444]
+    assert [port["targetPort"] for port in find(rendered, "Service", "koordgate")["spec"]["ports"]] == [8443, 8444]
 
 
 @pytest.mark.parametrize("changed", [{"logLevel": "debug"}, {"domain": "koordinator.sh"}])
@@ -232,7 +258,7 @@ def test_a_change_of_settings_replaces_the_pods(
 
 
 def test_a_certificate_of_somebody_else_is_mounted_and_named(render: Render) -> None:
-    rendered = render({"certificate": {"existingSecret": "my-cert"}})
+    rendered = render({"certificate": {"existingSecret": "my-cert", "existingClientSecret": "my-client"}})
 
     read = settings.parse(settings_text(rendered)).certificate
 
@@ -243,9 +269,40 @@ def test_a_certificate_of_somebody_else_is_mounted_and_named(render: Render) -> 
     templates = pods(rendered)
     (mount,) = (m for m in templates["koordgate"]["spec"]["containers"][0]["volumeMounts"] if m["mountPath"] == folder)
     assert mount["readOnly"] is True
-    for template in templates.values():
-        assert [v["secret"]["secretName"] for v in template["spec"]["volumes"] if "secret" in v] == ["my-cert"]
     assert not [rule for rule in rules(rendered) if "secrets" in rule["resources"]]
+    # Each side has its own certificate, and trusts what the other's is by; nobody sees the other's key.
+    ours, theirs = (
+        {volume["name"]: volume for volume in templates[name]["spec"]["volumes"]}
+        for name in ("koordgate", "koord-scheduler")
+    )
+    assert ours["tls"]["secret"] == {"secretName": "my-cert", "defaultMode": 0o440}
+    authority = [{"key": "ca.crt", "path": "ca.crt"}]
+    assert ours["client-ca"]["secret"] == {"secretName": "my-client", "items": authority}
+    assert read.client_authority == "/etc/koordgate-client-ca/ca.crt"
+    pair = [{"key": key, "path": key} for key in ("tls.crt", "tls.key")]
+    assert theirs["tls"]["projected"] == {
+        "defaultMode": 0o440,
+        "sources": [
+            {"secret": {"name": "my-cert", "items": authority}},
+            {"secret": {"name": "my-client", "items": pair}},
+        ],
+    }
+
+
+def test_a_certificate_of_somebody_else_needs_one_for_the_scheduler_too_or_none_at_all(render: Render) -> None:
+    with pytest.raises(ChartError, match=r"set certificate\.existingClientSecret too"):
+        render({"certificate": {"existingSecret": "my-cert"}})
+    with pytest.raises(ChartError, match=r"goes with certificate\.existingSecret"):
+        render({"certificate": {"existingClientSecret": "my-client"}})
+
+    values = {"certificate": {"existingSecret": "my-cert"}}
+    without = render(values | {"scheduler": {"clientCertificates": False}})
+    theirs = render(values | {"scheduler": {"enabled": False, "username": KOORDINATOR}})
+
+    (volume,) = (v for v in pods(without)["koord-scheduler"]["spec"]["volumes"] if v["name"] == "tls")
+    assert volume["secret"] == {"secretName": "my-cert", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    for rendered in (without, theirs):
+        assert settings.parse(settings_text(rendered)).certificate.client_authority is None
 
 
 # The webhooks
@@ -400,28 +457,36 @@ def test_system_namespaces_are_always_exempt_and_others_by_value(render: Render)
 
 
 @pytest.mark.parametrize(
-    ("url", "dns_names", "addresses"),
+    ("url", "extender", "dns_names", "addresses"),
     [
-        ("https://gate.example.com", ["gate.example.com"], []),
-        ("https://10.0.0.7:9443/base", [], ["10.0.0.7"]),
-        ("https://[fd00::7]:9443", [], ["fd00::7"]),
+        ("https://gate.example.com", "https://gate.example.com:9444", ["gate.example.com"], []),
+        ("https://gate.example.com", "https://ext.example.com/x", ["gate.example.com", "ext.example.com"], []),
+        ("https://10.0.0.7:9443/base", "https://10.0.0.7:9444", [], ["10.0.0.7"]),
+        ("https://[fd00::7]:9443", "https://[fd00::8]:9443", [], ["fd00::7", "fd00::8"]),
     ],
 )
-def test_an_external_url_is_where_everybody_calls_and_the_certificate_is_good_for(
-    render: Render, url: str, dns_names: list[str], addresses: list[str]
+def test_external_urls_are_where_everybody_calls_and_the_certificate_is_good_for(
+    render: Render, url: str, extender: str, dns_names: list[str], addresses: list[str]
 ) -> None:
     authority = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
 
-    rendered = render({"webhook": {"externalURL": url, "caBundle": authority}})
+    rendered = render({"webhook": {"externalURL": url, "externalExtenderURL": extender, "caBundle": authority}})
 
     for hook in webhooks(rendered).values():
         assert set(hook["clientConfig"]) == {"url", "caBundle"}
         assert hook["clientConfig"]["url"].startswith(f"{url}/")
         assert hook["clientConfig"]["caBundle"] == authority
-    assert scheduler_config(rendered)["extenders"][0]["urlPrefix"] == f"{url}/scheduler"
+    assert scheduler_config(rendered)["extenders"][0]["urlPrefix"] == f"{extender}/scheduler"
     certificate = settings.parse(settings_text(rendered)).certificate
     assert list(certificate.dns_names)[4:] == dns_names
     assert list(certificate.ip_addresses) == addresses
+
+
+def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -> None:
+    values = {"webhook": {"externalURL": "https://gate.example.com"}}
+    with pytest.raises(ChartError, match=r"set webhook\.externalExtenderURL too"):
+        render(values)
+    render(values | {"scheduler": {"enabled": False, "username": KOORDINATOR}})
 
 
 # Wrong values
@@ -439,7 +504,15 @@ def test_an_external_url_is_where_everybody_calls_and_the_certificate_is_good_fo
         {"webhook": {"externalURL": "https://gate.example.com?x=1"}},
         {"webhook": {"externalURL": "https://user@gate.example.com"}},
         {"webhook": {"caBundle": "-----BEGIN CERTIFICATE-----"}},
+        {"webhook": {"externalURL": "https://a.example", "externalExtenderURL": "http://a.example"}},
         {"webhook": {"port": 0}},
+        {"webhook": {"extenderPort": 80}},
+        {"webhook": {"port": 8443, "extenderPort": 8443}},
+        {"scheduler": {"commonName": ""}},
+        {"scheduler": {"commonName": "x" * 65}},
+        {"scheduler": {"commonName": "a b"}},
+        {"scheduler": {"clientCertificates": "no"}},
+        {"certificate": {"existingSecret": "a", "existingClientSecret": "No Name"}},
         {"webhook": {"port": "9443"}},
         {"webhook": {"deadlineSeconds": 0}},
         {"guard": {"failurePolicy": "ignore"}},
@@ -504,11 +577,18 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
         {
             "apiGroups": [""],
             "resources": ["secrets"],
-            "resourceNames": ["koordgate-tls"],
+            "resourceNames": ["koordgate-tls", "koordgate-scheduler-tls"],
             "verbs": ["get", "update"],
         },
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
     ]
+
+
+def test_where_no_certificate_is_made_for_the_scheduler_there_is_no_right_to_it(render: Render) -> None:
+    rendered = render({"scheduler": {"clientCertificates": False}})
+
+    (rule,) = (rule for rule in rules(rendered) if rule["resources"] == ["secrets"] and "resourceNames" in rule)
+    assert rule["resourceNames"] == ["koordgate-tls"]
 
 
 def test_no_rule_has_a_wildcard(render: Render) -> None:
@@ -544,13 +624,17 @@ def test_the_scheduler_has_a_profile_of_the_name_that_pods_are_given(objects: li
     }
     assert config["extenders"] == [
         {
-            "urlPrefix": "https://koordgate.koordgate-system.svc/scheduler",
+            "urlPrefix": "https://koordgate.koordgate-system.svc:9444/scheduler",
             "filterVerb": "filter",
             "enableHTTPS": True,
             "nodeCacheCapable": True,
             "ignorable": False,
             "httpTimeout": "5s",
-            "tlsConfig": {"caFile": "/etc/koordgate-ca/ca.crt"},
+            "tlsConfig": {
+                "caFile": "/etc/koord-scheduler-tls/ca.crt",
+                "certFile": "/etc/koord-scheduler-tls/tls.crt",
+                "keyFile": "/etc/koord-scheduler-tls/tls.key",
+            },
         }
     ]
 
@@ -584,9 +668,37 @@ def test_the_scheduler_finds_what_it_reads(objects: list[JsonObject]) -> None:
     assert container["image"] == "registry.k8s.io/kube-scheduler:v1.36.3"
     assert container["command"] == ["kube-scheduler", "--config=/etc/koord-scheduler/config.yaml"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert mounts == {"config": "/etc/koord-scheduler", "ca": "/etc/koordgate-ca"}
+    assert mounts == {"config": "/etc/koord-scheduler", "tls": "/etc/koord-scheduler-tls"}
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    assert volumes["ca"]["secret"] == {"secretName": "koordgate-tls", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    keys = ("ca.crt", "tls.crt", "tls.key")
+    assert volumes["tls"]["secret"] == {
+        "secretName": settings.Certificate().client_secret,
+        "optional": False,  # the kubelet waits until the webhook has made it
+        "defaultMode": 0o440,
+        "items": [{"key": key, "path": key} for key in keys],
+    }
+    (extender,) = scheduler_config(objects)["extenders"]
+    assert sorted(extender["tlsConfig"].values()) == [f"{mounts['tls']}/{key}" for key in keys]
+
+
+def test_without_client_certificates_the_scheduler_has_the_ca_alone(render: Render) -> None:
+    rendered = render({"scheduler": {"clientCertificates": False}})
+
+    (extender,) = scheduler_config(rendered)["extenders"]
+    assert extender["tlsConfig"] == {"caFile": "/etc/koord-scheduler-tls/ca.crt"}
+    (volume,) = (v for v in pods(rendered)["koord-scheduler"]["spec"]["volumes"] if v["name"] == "tls")
+    assert volume["secret"] == {"secretName": "koordgate-tls", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+
+
+def test_the_scheduler_calls_the_port_of_the_service_that_leads_to_the_extenders(objects: list[JsonObject]) -> None:
+    (extender,) = scheduler_config(objects)["extenders"]
+    port = int(extender["urlPrefix"].removesuffix("/scheduler").rpartition(":")[2])
+
+    (target,) = (
+        one["targetPort"] for one in find(objects, "Service", "koordgate")["spec"]["ports"] if one["port"] == port
+    )
+
+    assert target == settings.parse(settings_text(objects)).serve.extender_port
 
 
 def test_without_it_nothing_of_our_scheduler_is_left(render: Render) -> None:
@@ -639,7 +751,10 @@ def test_the_webhook_is_started_with_its_settings(objects: list[JsonObject], cha
         assert container[probe]["httpGet"] == {"path": path, "port": "https", "scheme": "HTTPS"}
     assert {"config", "tmp"} == {mount["name"] for mount in container["volumeMounts"]}
     service = find(objects, "Service", "koordgate")["spec"]
-    assert service["ports"] == [{"name": "https", "port": 443, "targetPort": 9443, "protocol": "TCP"}]
+    assert service["ports"] == [
+        {"name": "https", "port": 443, "targetPort": 9443, "protocol": "TCP"},
+        {"name": "extender", "port": 9444, "targetPort": 9444, "protocol": "TCP"},
+    ]
     assert service["selector"].items() <= template["metadata"]["labels"].items()
 
 
@@ -686,13 +801,39 @@ def test_several_replicas_have_a_disruption_budget(render: Render, replicas: int
     assert found == [1] * budgets
 
 
-def test_a_network_policy_opens_the_webhooks_port_alone(render: Render) -> None:
-    rendered = render({"networkPolicy": {"enabled": True}, "webhook": {"port": 8443}})
+def ingress(objects: list[JsonObject]) -> dict[str, list[JsonObject]]:
+    return {item["metadata"]["name"]: item["spec"]["ingress"] for item in objects if item["kind"] == "NetworkPolicy"}
 
-    ingress = {
-        item["metadata"]["name"]: item["spec"]["ingress"] for item in rendered if item["kind"] == "NetworkPolicy"
+
+def test_a_network_policy_opens_the_webhooks_port_to_all_and_the_extenders_to_the_scheduler(render: Render) -> None:
+    rendered = render({"networkPolicy": {"enabled": True}, "webhook": {"port": 8443, "extenderPort": 8444}})
+
+    labels = find(rendered, "Deployment", "koord-scheduler")["spec"]["selector"]["matchLabels"]
+    assert ingress(rendered) == {
+        "koordgate": [
+            {"ports": [{"port": 8443, "protocol": "TCP"}]},
+            {
+                "ports": [{"port": 8444, "protocol": "TCP"}],
+                "from": [{"podSelector": {"matchLabels": labels}}],
+            },
+        ],
+        "koord-scheduler": [],
     }
-    assert ingress == {"koordgate": [{"ports": [{"port": 8443, "protocol": "TCP"}]}], "koord-scheduler": []}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"scheduler": {"enabled": False, "username": KOORDINATOR}},
+        {"webhook": {"externalURL": "https://a.example", "externalExtenderURL": "https://a.example:9444"}},
+    ],
+    ids=["another scheduler", "from outside"],
+)
+def test_a_network_policy_names_no_source_that_it_cannot_know(render: Render, values: dict[str, Any]) -> None:
+    assert ingress(render({"networkPolicy": {"enabled": True}} | values))["koordgate"] == [
+        {"ports": [{"port": 9443, "protocol": "TCP"}]},
+        {"ports": [{"port": 9444, "protocol": "TCP"}]},
+    ]
 
 
 # Custom resources

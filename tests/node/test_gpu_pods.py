@@ -41,7 +41,7 @@ async def replicas(
     amounts = {"gpu-core": "200", "gpu-memory-ratio": "200", "gpu-memory": "32Gi"}
     await node.set_capacity({f"kubernetes.io/{tail}": amount for tail, amount in amounts.items()})
     async with running:
-        await start_koord_scheduler(node_plane, objects, running.address)
+        await start_koord_scheduler(node_plane, objects, running.extender)
         yield running
         await node_plane.stop_scheduler(NAME)
 

@@ -64,6 +64,13 @@ def test_settings_are_frozen() -> None:
         parse("").serve.port = 1  # type: ignore[misc] # that is the point
 
 
+def test_ports_and_secrets_are_two_each() -> None:
+    made = Settings()
+    assert made.serve.port != made.serve.extender_port
+    assert made.certificate.secret != made.certificate.client_secret
+    assert parse("serve: {port: 0, extenderPort: 0}").serve.extender_port == 0  # two free ones
+
+
 # --- what is said is taken
 
 
@@ -95,6 +102,7 @@ def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
         ("unknown: 1", ["unknown"]),
         ("serve: {port: 70000}", ["$.serve.port", "65535"]),
         ("serve: {port: '9443'}", ["$.serve.port", "int"]),
+        ("serve: {port: 8443, extenderPort: 8443}", ["$.serve", "port and extenderPort are both 8443"]),
         ("serve: {bodyLimitBytes: 10}", ["$.serve.bodyLimitBytes", "1024"]),
         ("serve: {deadlineSeconds: 0}", ["$.serve.deadlineSeconds", "> 0"]),
         ("serve: {deadlineSeconds: soon}", ["$.serve.deadlineSeconds"]),
@@ -110,6 +118,11 @@ def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
         ("certificate: {authorityDays: .inf}", ["$.certificate.authorityDays", "1000000"]),
         ("certificate: {certificateDays: .nan}", ["$.certificate.certificateDays"]),
         ("scheduler: {name: ''}", ["$.scheduler.name", "length >= 1"]),
+        ("scheduler: {commonName: ''}", ["$.scheduler.commonName", "length >= 1"]),
+        ("scheduler: {commonName: " + "x" * 65 + "}", ["$.scheduler.commonName", "length <= 64"]),
+        ("scheduler: {clientCertificates: 'yes'}", ["$.scheduler.clientCertificates", "bool"]),
+        ("certificate: {secret: x, clientSecret: x}", ["$.certificate", "secret and clientSecret are both x"]),
+        ("certificate: {clientAuthority: ca.crt}", ["$.certificate", "set files too"]),
         ("scheduler: {username: ''}", ["$.scheduler.username", "length >= 1"]),
         ("identity: {username: ''}", ["$.identity.username", "length >= 1"]),
         ("certificate: {files: {certificate: c, key: '', authority: a}}", ["$.certificate.files.key"]),

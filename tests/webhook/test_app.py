@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp import ClientSession, TCPConnector
+from aiohttp import ClientSession, TCPConnector, web
 from aiohttp.test_utils import TestClient, TestServer
 from builders import container, pod
 from fake_kube import FakeKube, hold
@@ -38,7 +38,7 @@ from yarl import URL
 from koordgate.kube.client import KubeClient
 from koordgate.localplane.waiting import until
 from koordgate.settings import Certificate, Serve, Settings
-from webhook.app import Draining, make_app
+from webhook.app import Draining, make_app, make_extender
 from webhook.assembly import Parts
 from webhook.certs import MemorySource
 from webhook.command import listen
@@ -57,15 +57,23 @@ def of(parts: Parts, **changes: Any) -> Parts:
 
 @asynccontextmanager
 async def serving(
-    parts: Parts, unready: Callable[[], list[str]] = list, draining: Draining | None = None
+    parts: Parts, unready: Callable[[], list[str]] = list, draining: Draining | None = None, *, path: str = ""
 ) -> AsyncIterator[Client]:
-    async with TestClient(TestServer(make_app(parts, unready, draining)), headers=JSON) as client:
+    """A client of the application that has this path."""
+    app = make_extender(parts, draining) if path in EXTENDER else make_app(parts, unready, draining)
+    async with TestClient(TestServer(app), headers=JSON) as client:
         yield client
 
 
 @pytest.fixture
 async def client(world: World) -> AsyncIterator[Client]:
     async with serving(world.parts) as made:
+        yield made
+
+
+@pytest.fixture
+async def extender(world: World) -> AsyncIterator[Client]:
+    async with serving(world.parts, path="/scheduler/filter") as made:
         yield made
 
 
@@ -196,8 +204,8 @@ async def test_what_is_no_review_is_a_400_that_says_why(world: World, client: Cl
 
 @pytest.mark.parametrize("path", EXTENDER)
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"null", b'{"Pod":{},"NodeNames":[]}'])
-async def test_what_is_no_extender_call_is_a_400_that_says_why(client: Client, path: str, data: bytes) -> None:
-    http = await client.post(path, data=data)
+async def test_what_is_no_extender_call_is_a_400_that_says_why(extender: Client, path: str, data: bytes) -> None:
+    http = await extender.post(path, data=data)
     assert http.status == 400
     assert orjson.loads(await http.read())["Error"]
 
@@ -205,7 +213,7 @@ async def test_what_is_no_extender_call_is_a_400_that_says_why(client: Client, p
 @pytest.mark.parametrize("path", [*REVIEWS, *EXTENDER])
 async def test_a_body_above_the_limit_is_a_413(world: World, path: str) -> None:
     parts = of(world.parts, settings=Settings(serve=Serve(body_limit_bytes=2000)))
-    async with serving(parts) as client:
+    async with serving(parts, path=path) as client:
         assert (await client.post(path, data=b"x" * 2001)).status == 413
         assert metric(parts, "koordgate_requests_total", path=path, outcome="bad") == 1
         assert (await client.post(path, data=b" " * 1999 + b"{")).status == 400
@@ -220,9 +228,20 @@ async def test_a_compressed_body_is_measured_unpacked_and_a_broken_one_is_a_400(
 
 
 @pytest.mark.parametrize("path", [*REVIEWS, *EXTENDER])
-async def test_only_posts_are_answered(client: Client, path: str) -> None:
-    assert (await client.get(path)).status == 405
-    assert (await client.post(path + "/more", data=b"{}")).status == 404
+async def test_only_posts_are_answered(world: World, path: str) -> None:
+    async with serving(world.parts, path=path) as client:
+        assert (await client.get(path)).status == 405
+        assert (await client.post(path + "/more", data=b"{}")).status == 404
+
+
+async def test_each_port_has_its_own_paths_and_none_of_the_other(client: Client, extender: Client) -> None:
+    for path in EXTENDER:
+        assert (await client.post(path, data=b"{}")).status == 404
+    for path in REVIEWS:
+        assert (await extender.post(path, data=b"{}")).status == 404
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert (await client.get(path)).status == 200
+        assert (await extender.get(path)).status == 404
 
 
 # --- deadlines
@@ -285,7 +304,7 @@ HEAD = "POST {} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent
 @pytest.mark.parametrize("path", ["/mutate-pod", "/mutate-binding", "/scheduler/filter"])
 async def test_a_body_that_never_comes_is_a_408(world: World, path: str) -> None:
     parts = impatient(world.parts)
-    async with serving(parts) as client:
+    async with serving(parts, path=path) as client:
         reader, writer = await asyncio.open_connection(client.host, client.port)
         writer.write(HEAD.format(path, 10).encode() + b"{")
         assert b" 408 " in await asyncio.wait_for(reader.readline(), 5)
@@ -373,7 +392,7 @@ async def test_a_bug_is_one_review_with_a_500_and_a_metric(
 @pytest.mark.parametrize("path", EXTENDER)
 async def test_a_bug_in_the_extender_is_a_500_and_a_metric(world: World, path: str) -> None:
     parts = buggy(world.parts, ZeroDivisionError("oops"))
-    async with serving(parts) as client:
+    async with serving(parts, path=path) as client:
         http = await client.post(path, data=b"{}")
         assert http.status == 500
         assert "bug" in orjson.loads(await http.read())["Error"]
@@ -421,14 +440,14 @@ async def test_readyz_tells_each_reason_in_a_line(world: World) -> None:
         assert metric(world.parts, "koordgate_ready") == 1
 
 
-async def test_metrics_are_prometheus_text_of_what_happened(world: World, client: Client) -> None:
+async def test_metrics_are_prometheus_text_of_what_happened(world: World, client: Client, extender: Client) -> None:
     world.add_pod(gpu_pod("p"))
     world.see()
     await client.post("/mutate-pod", data=body(asks(gpu_pod("p", admit=False))))
     await client.post("/validate-pod", data=body(asks(gpu_pod("p", nodeName="n1"))))
     await client.post("/mutate-pod", data=body(asks(plain_pod("p"))))
     await client.post("/mutate-binding", data=body(binds(binding("p", "n1"))))
-    await client.post("/scheduler/filter", data=orjson.dumps({"Pod": plain_pod("p"), "NodeNames": []}))
+    await extender.post("/scheduler/filter", data=orjson.dumps({"Pod": plain_pod("p"), "NodeNames": []}))
     http = await client.get("/metrics")
     assert http.content_type == "text/plain"
     text = await http.text()
@@ -530,15 +549,17 @@ async def test_a_client_without_our_authority_or_without_tls_is_turned_away(worl
 class Served:
     """A server, for tests that are no coroutines: each example is one request of the same server."""
 
-    def __init__(self, runner: asyncio.Runner, client: Client, world: World) -> None:
+    def __init__(self, runner: asyncio.Runner, client: Client, extender: Client, world: World) -> None:
         self._runner = runner
         self._client = client
+        self._extender = extender
         self.world = world
 
     def post(self, path: str, data: bytes) -> tuple[int, bytes]:
         async def ask() -> tuple[int, bytes]:
             async with asyncio.timeout(5):
-                http = await self._client.post(path, data=data)
+                client = self._extender if path in EXTENDER else self._client
+                http = await client.post(path, data=data)
                 return http.status, await http.read()
 
         return self._runner.run(ask())
@@ -557,16 +578,23 @@ def served() -> Iterator[Served]:
         world.add_pod(plain_pod("q"))
         world.see()
 
-        async def start() -> Client:
-            client: Client = TestClient(TestServer(make_app(world.parts, list)), headers=JSON)
+        async def start(app: web.Application) -> Client:
+            client: Client = TestClient(TestServer(app), headers=JSON)
             await client.start_server()
             return client
 
-        client = runner.run(start())
+        client = runner.run(start(make_app(world.parts, list)))
+        extender = runner.run(start(make_extender(world.parts)))
         try:
-            yield Served(runner, client, world)
+            yield Served(runner, client, extender, world)
         finally:
-            for closing in (client.close, world.idle, lambda: kube.__aexit__(None, None, None), fake.stop):
+            for closing in (
+                client.close,
+                extender.close,
+                world.idle,
+                lambda: kube.__aexit__(None, None, None),
+                fake.stop,
+            ):
                 runner.run(_await(closing))
 
 

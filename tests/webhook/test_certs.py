@@ -104,6 +104,35 @@ def shown(source: Source) -> bytes:
     return ssl.DER_cert_to_PEM_cert(ends[0].getpeercert(binary_form=True) or b"").encode()
 
 
+def lets_in(source: Source, caller: Pair, folder: Path) -> bool:
+    """Whether the extender's port takes this caller, by a handshake in memory."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    (file := folder / "caller.pem").write_bytes(caller.key + caller.certificate)
+    client.load_cert_chain(file)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (client.wrap_bio(back, there), source.entrance.wrap_bio(there, back, server_side=True))
+    for end in ends:
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    with suppress(ssl.SSLWantReadError):
+        ends[0].do_handshake()
+    assert ends[0].getpeercert(binary_form=True) == ssl.PEM_cert_to_DER_cert(shown(source).decode())
+    try:
+        ends[1].do_handshake()
+    except ssl.SSLCertVerificationError:
+        return False
+    return True
+
+
+def caller_of(authority: Pair, clock: Clock) -> Pair:
+    return pki.new_client_certificate(authority, "koord-scheduler", clock(), 30)
+
+
+def authority_in(fake: FakeKube) -> Pair:
+    return Pair(stored(fake, "ca.crt"), stored(fake, "ca.key"))
+
+
 def stored(fake: FakeKube, key: str = "tls.crt") -> bytes:
     return base64.b64decode(fake.get(SECRET)["data"].get(key, ""))
 
@@ -380,6 +409,43 @@ async def test_the_old_authority_is_dropped_with_the_next_certificate_but_not_at
     assert "previous-ca.crt" not in fake.get(SECRET)["data"]
 
 
+# --- the extender's port
+
+
+@pytest.mark.usefixtures("run")
+async def test_the_extenders_port_shows_the_same_certificate_and_takes_callers_by_our_authority(
+    source: SecretSource, fake: FakeKube, clock: Clock, waits: Waits, tmp_path: Path
+) -> None:
+    caller, entrance = caller_of(authority_in(fake), clock), source.entrance
+    assert lets_in(source, caller, tmp_path)
+    assert not lets_in(source, caller_of(pki.new_authority("koordgate", clock(), 30), clock), tmp_path)
+    clock.forward(days=20)
+    await waits.pass_once()
+    assert lets_in(source, caller, tmp_path), "with the certificate that was renewed"
+    assert source.entrance is entrance
+
+
+@pytest.mark.usefixtures("run")
+async def test_callers_by_a_new_authority_are_let_in_at_once_and_those_by_the_old_still(
+    source: SecretSource, fake: FakeKube, clock: Clock, waits: Waits, tmp_path: Path
+) -> None:
+    old, serving = caller_of(authority_in(fake), clock), shown(source)
+    source.published(source.ca_bundle)
+    damage(fake, ca_key=None)
+    await waits.pass_once()
+    new = caller_of(authority_in(fake), clock)
+    assert shown(source) == serving, "the new authority does not serve yet"
+    assert lets_in(source, new, tmp_path)
+    assert lets_in(source, old, tmp_path)
+    source.published(source.ca_bundle)
+    clock.forward(seconds=OVERLAP.total_seconds())
+    await waits.pass_once()
+    damage(fake, tls_crt=None)  # the next certificate, with which the old authority is dropped
+    await waits.pass_once()
+    assert lets_in(source, new, tmp_path)
+    assert not lets_in(source, old, tmp_path)
+
+
 # --- files
 
 
@@ -459,6 +525,34 @@ async def test_files_that_do_not_fit_together_leave_the_old_pair(folder: Folder,
         assert shown(source) == good.certificate
         assert source.ca_bundle == authority.certificate
         assert source.healthy(clock()) is None
+
+
+async def test_callers_are_by_the_authority_that_their_file_names_now(
+    folder: Folder, timing: Timing, clock: Clock, tmp_path: Path
+) -> None:
+    serving, one, two = (pki.new_authority("theirs", clock(), 90) for _ in range(3))
+    folder.write(leaf_of(serving, clock), serving.certificate)
+    (file := tmp_path / "callers.crt").write_bytes(one.certificate)
+    source = FileSource(folder.files, timing, str(file))
+    await source.start()
+    assert [lets_in(source, caller_of(each, clock), tmp_path) for each in (serving, one, two)] == [False, True, False]
+    file.write_bytes(two.certificate)
+    await source.refresh()
+    assert [lets_in(source, caller_of(each, clock), tmp_path) for each in (serving, one, two)] == [False, False, True]
+    file.write_bytes(b"")
+    with pytest.raises(CertificateError, match="no PEM certificate"):
+        await source.refresh()
+    assert lets_in(source, caller_of(two, clock), tmp_path), "what was there stays"
+
+
+async def test_without_such_a_file_callers_are_by_the_authority_of_the_serving_certificate(
+    folder: Folder, timing: Timing, clock: Clock, tmp_path: Path
+) -> None:
+    serving = pki.new_authority("theirs", clock(), 90)
+    folder.write(leaf_of(serving, clock), serving.certificate)
+    source = FileSource(folder.files, timing)
+    await source.start()
+    assert lets_in(source, caller_of(serving, clock), tmp_path)
 
 
 async def test_files_that_are_not_there_yet_are_waited_for(

@@ -102,6 +102,74 @@ def test_an_authority_that_has_expired_signs_nothing() -> None:
         pki.new_certificate(BUNDLE.authority, NAMES, (), NOW + timedelta(days=90), 30)
 
 
+# --- a client's
+
+SCHEDULER = "koord-scheduler"
+
+
+def test_a_client_certificate_says_who_it_is_and_can_serve_nothing() -> None:
+    pem = pki.new_client_certificate(BUNDLE.authority, SCHEDULER, NOW, 365).certificate
+    certificate = x509.load_pem_x509_certificate(pem)
+    assert certificate.subject.rfc4514_string() == f"CN={SCHEDULER}"
+    assert [use.dotted_string for use in extension(pem, x509.ExtendedKeyUsage)] == ["1.3.6.1.5.5.7.3.2"]
+    assert extension(pem, x509.BasicConstraints).ca is False
+    with pytest.raises(x509.ExtensionNotFound):
+        extension(pem, x509.SubjectAlternativeName)
+    assert certificate.not_valid_after_utc == NOW + timedelta(days=90), "it does not outlive its authority"
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65], ids=["empty", "65 characters"])
+def test_a_client_without_a_name_that_can_be_certified_is_refused(name: str) -> None:
+    with pytest.raises(CertificateError, match="cannot be for the name"):
+        pki.new_client_certificate(BUNDLE.authority, name, NOW, 30)
+
+
+def client(authority: Pair, name: str = SCHEDULER, now: datetime = NOW, days: float = 30) -> Pair:
+    return pki.new_client_certificate(authority, name, now, days)
+
+
+GOOD = client(BUNDLE.authority)
+NEWER = replace(OTHER, previous=BUNDLE.authority.certificate)
+"""A bundle whose authority followed the one that signed GOOD."""
+LONG = client(BUNDLE.authority, days=90)
+
+CLIENT_CASES = {
+    "as made": (GOOD, BUNDLE, NOW, ""),
+    "just before two thirds": (GOOD, BUNDLE, NOW + timedelta(days=20) - SECOND, ""),
+    "at two thirds": (GOOD, BUNDLE, NOW + timedelta(days=20), "two thirds of the certificate's life are over"),
+    "expired": (GOOD, BUNDLE, NOW + timedelta(days=30), "the certificate expired"),
+    "none": (Pair(b"", b""), BUNDLE, NOW, "the certificate is empty"),
+    "broken": (Pair(GOOD.certificate[:99], GOOD.key), BUNDLE, NOW, "the certificate cannot be read"),
+    "another key": (Pair(GOOD.certificate, OTHER.leaf.key), BUNDLE, NOW, "the key does not match"),
+    "another name": (
+        client(BUNDLE.authority, "koord-scheduler-2"),
+        BUNDLE,
+        NOW,
+        "is for ['koord-scheduler-2'], wanted",
+    ),
+    "a server's": (BUNDLE.leaf, BUNDLE, NOW, "is none of a client"),
+    "another authority": (client(OTHER.authority), BUNDLE, NOW, "not signed by the authority"),
+    "a new authority": (GOOD, NEWER, NOW, ""),
+    "past two thirds, a new authority": (LONG, NEWER, NOW + timedelta(minutes=29), ""),
+    "the new authority is known to all": (GOOD, NEWER, NOW + pki.CLIENT_OVERLAP, "signed by an earlier authority"),
+    "a new authority, expired": (
+        client(BUNDLE.authority, now=NOW - timedelta(days=2), days=1),
+        NEWER,
+        NOW,
+        "signed by an earlier authority",
+    ),
+    "the earlier authority has expired": (LONG, NEWER, NOW + timedelta(days=90), "not signed by the authority"),
+}
+
+
+@pytest.mark.parametrize("case", CLIENT_CASES)
+def test_when_a_client_certificate_is_made_anew_and_why(case: str) -> None:
+    pair, bundle, now, reason = CLIENT_CASES[case]
+    told = pki.client_renewal(pair, bundle, SCHEDULER, now)
+    assert bool(told) == bool(reason)
+    assert reason in told
+
+
 # --- when it is made anew
 
 CASES = {

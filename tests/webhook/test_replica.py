@@ -7,10 +7,14 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import orjson
 import pytest
-from aiohttp import ClientSession, TCPConnector
+from aiohttp import ClientError, ClientSession, TCPConnector
 from builders import gpu, holding, part
 from cryptography import x509
 from fake_kube import FakeKube, answer, hold
@@ -19,8 +23,11 @@ from world import World, binding, binds, body, gpu_pod, koordinator_annotation
 from allocator.wire.nodeallocation import read_spec, write_spec
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import MUTATING_WEBHOOKS, NODE_ALLOCATIONS, PODS, SECRETS, VALIDATING_WEBHOOKS
-from koordgate.settings import Certificate, Ledger, Serve, Settings
+from koordgate.settings import Certificate, CertificateFiles, Ledger, Scheduler, Serve, Settings
+from webhook import pki
+from webhook.certs import SecretSource
 from webhook.command import Replica
+from webhook.pki import Pair
 
 Raw = dict[str, Any]
 WHOLE = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
@@ -35,7 +42,15 @@ def free_port() -> int:
 
 def configured(**serve: Any) -> Settings:
     return Settings(
-        serve=Serve(**{"host": "127.0.0.1", "port": free_port(), "shutdown_delay_seconds": 0.0, **serve}),
+        serve=Serve(
+            **{
+                "host": "127.0.0.1",
+                "port": free_port(),
+                "extender_port": free_port(),
+                "shutdown_delay_seconds": 0.0,
+                **serve,
+            }
+        ),
         certificate=Certificate(ip_addresses=("127.0.0.1",)),
         ledger=Ledger(reconcile_seconds=0.1),
     )
@@ -70,6 +85,15 @@ class Running:
     def url(self) -> str:
         return f"https://127.0.0.1:{self.settings.serve.port}"
 
+    @property
+    def filter(self) -> str:
+        return f"https://127.0.0.1:{self.settings.serve.extender_port}/scheduler/filter"
+
+    @property
+    def refused(self) -> float:
+        registry = self.replica.parts.metrics._registry
+        return registry.get_sample_value("koordgate_requests_total", {"path": "/scheduler", "outcome": "denied"}) or 0.0
+
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(20):
             while not condition():
@@ -98,11 +122,13 @@ async def running(kube: KubeClient, settings: Settings | None = None) -> AsyncIt
 
 
 @asynccontextmanager
-async def trusting(fake: FakeKube) -> AsyncIterator[ClientSession]:
-    """A client that knows what the API server knows: the CA in the webhook configuration."""
+async def trusting(fake: FakeKube, shown: Path | None = None) -> AsyncIterator[ClientSession]:
+    """A client that knows what the API server knows, the CA in the webhook configuration; it may show a certificate."""
     config = fake.get(MUTATING_WEBHOOKS.path("koordgate"))
     authority = base64.b64decode(config["webhooks"][0]["clientConfig"]["caBundle"]).decode()
     trust = ssl.create_default_context(cadata=authority)
+    if shown is not None:
+        trust.load_cert_chain(shown)
     headers = {"Content-Type": "application/json"}
     async with ClientSession(connector=TCPConnector(ssl=trust), headers=headers) as session:
         yield session
@@ -206,7 +232,7 @@ async def test_two_replicas_serve_side_by_side_and_see_each_others_writes(
     async with running(kube) as one, running(kube) as two:
         await one.ready()
         await two.ready()
-        assert len(fake.objects(SECRETS.path())) == 1
+        assert len(fake.objects(SECRETS.path())) == 2
         assert one.replica.source.ca_bundle == two.replica.source.ca_bundle
         assert (await one.replica.parts.bindings.mutate(binds(binding("a", "n1")), 4)).allowed
         refused = await two.replica.parts.bindings.mutate(binds(binding("b", "n1")), 4)
@@ -281,3 +307,158 @@ async def test_a_spoilt_record_does_not_end_the_replica(fake: FakeKube, cluster:
         assert cluster.holders() == ["old"]
         assert not one.task.done()
     assert len(fake.objects(PODS.path())) == 1
+
+
+# --- the extender's port
+
+CALL = orjson.dumps({"Pod": gpu_pod("p"), "NodeNames": ["n1"]})
+SCHEDULER = "koord-scheduler"
+
+
+def kept(fake: FakeKube, name: str = "koordgate-tls") -> dict[str, bytes]:
+    data = fake.get(SECRETS.path(name, "koordgate-system"))["data"]
+    return {key: base64.b64decode(value) for key, value in data.items()}
+
+
+def authority(fake: FakeKube) -> Pair:
+    return Pair(kept(fake)["ca.crt"], kept(fake)["ca.key"])
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def file_of(tmp_path: Path, pair: Pair) -> Path:
+    file = tmp_path / "client.pem"
+    file.write_bytes(pair.key + pair.certificate)
+    return file
+
+
+async def asked(fake: FakeKube, url: str, shown: Path | None) -> tuple[int, Any]:
+    async with trusting(fake, shown) as session, session.post(url, data=CALL) as http:
+        return http.status, await http.json()
+
+
+async def test_the_scheduler_is_answered_with_the_certificate_of_its_secret(
+    fake: FakeKube, cluster: World, kube: KubeClient, tmp_path: Path
+) -> None:
+    async with running(kube) as one:
+        await one.ready()
+        secret = kept(fake, "koordgate-scheduler-tls")
+        assert set(secret) == {"tls.crt", "tls.key", "ca.crt"}
+        assert secret["ca.crt"] == one.replica.source.ca_bundle
+        status, answer = await asked(fake, one.filter, file_of(tmp_path, Pair(secret["tls.crt"], secret["tls.key"])))
+        assert (status, answer["NodeNames"]) == (200, ["n1"])
+        assert one.refused == 0
+
+
+STRANGERS: dict[str, tuple[Callable[[FakeKube], Pair | None], str]] = {
+    "none": (lambda _: None, "it showed no certificate"),
+    "a foreign CA's": (
+        lambda _: pki.new_client_certificate(pki.new_authority("koordgate", now(), 1), SCHEDULER, now(), 1),
+        "its certificate is not accepted: unable to get local issuer certificate",
+    ),
+    "the server's own": (
+        lambda fake: Pair(kept(fake)["tls.crt"], kept(fake)["tls.key"]),
+        "its certificate is not accepted: unsuitable certificate purpose",
+    ),
+    "an expired one": (
+        lambda fake: pki.new_client_certificate(authority(fake), SCHEDULER, now() - timedelta(days=2), 1),
+        "its certificate is not accepted: certificate has expired",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STRANGERS)
+async def test_who_shows_no_good_certificate_gets_no_connection_and_the_log_says_why(
+    fake: FakeKube, cluster: World, kube: KubeClient, tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    make, reason = STRANGERS[case]
+    async with running(kube) as one:
+        await one.ready()
+        pair = make(fake)
+        with pytest.raises((ClientError, OSError)):
+            await asked(fake, one.filter, file_of(tmp_path, pair) if pair else None)
+        assert one.refused > 0
+        assert f"a caller of the extender was refused: {reason}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "name", ["koord-scheduler-2", "koord", "KOORD-SCHEDULER", "system:koord-scheduler", "koordgate"]
+)
+async def test_a_client_of_our_ca_by_another_name_is_refused_and_told_why(
+    fake: FakeKube, cluster: World, kube: KubeClient, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    async with running(kube) as one:
+        await one.ready()
+        file = file_of(tmp_path, pki.new_client_certificate(authority(fake), name, now(), 1))
+        status, answer = await asked(fake, one.filter, file)
+        assert status == 403
+        assert answer["Error"].startswith(f"its certificate is for '{name}', and only 'koord-scheduler' may call")
+        assert answer["Error"] in caplog.text
+
+
+async def test_webhooks_are_answered_without_a_certificate_and_with_any(
+    fake: FakeKube, cluster: World, kube: KubeClient, tmp_path: Path
+) -> None:
+    """An administrator may have given the API server a certificate for webhooks, by whatever CA."""
+    foreign = pki.new_client_certificate(pki.new_authority("theirs", now(), 1), "kube-apiserver", now(), 1)
+    cluster.add_pod(gpu_pod("p"))
+    async with running(kube) as one:
+        await one.ready()
+        for shown in (None, file_of(tmp_path, foreign)):
+            async with trusting(fake, shown) as session:
+                async with session.post(one.url + "/mutate-binding", data=body(binds(binding("p", "n1")))) as http:
+                    assert (await http.json())["response"]["allowed"] is True
+                async with session.post(one.url + "/scheduler/filter", data=CALL) as http:
+                    assert http.status == 404
+
+
+async def test_where_it_is_turned_off_anybody_is_answered_and_no_certificate_is_made(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    settings = msgspec.structs.replace(configured(), scheduler=Scheduler(client_certificates=False))
+    async with running(kube, settings) as one:
+        await one.ready()
+        assert (await asked(fake, one.filter, None))[0] == 200
+    assert [secret["metadata"]["name"] for secret in fake.objects(SECRETS.path())] == ["koordgate-tls"]
+
+
+async def test_it_is_not_ready_before_the_scheduler_has_a_certificate(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    settings = configured()
+    await SecretSource(kube, "koordgate-system", settings.certificate).start()
+    refused = answer(403)
+    fake.faults.always("create", "secrets", refused)
+    async with running(kube, settings) as one:
+        await refused.reached.wait()
+        told = "the scheduler has no certificate: a fault of the test"
+        await one.until(lambda: [reason[: len(told)] for reason in one.replica.unready()] == [told])
+        fake.faults.always("create", "secrets", None)
+        await one.ready()
+
+
+async def test_with_certificates_from_files_the_scheduler_shows_one_by_the_ca_that_is_named(
+    fake: FakeKube, cluster: World, kube: KubeClient, tmp_path: Path
+) -> None:
+    serving, calling = (pki.new_authority(name, now(), 1) for name in ("serving", "calling"))
+    leaf = pki.new_certificate(serving, (), ("127.0.0.1",), now(), 1)
+    for name, content in (
+        ("tls.crt", leaf.certificate),
+        ("tls.key", leaf.key),
+        ("ca.crt", serving.certificate),
+        ("clients.crt", calling.certificate),
+    ):
+        (tmp_path / name).write_bytes(content)
+    files = CertificateFiles(*(str(tmp_path / name) for name in ("tls.crt", "tls.key", "ca.crt")))
+    certificate = Certificate(files=files, client_authority=str(tmp_path / "clients.crt"))
+    settings = msgspec.structs.replace(configured(), certificate=certificate)
+    async with running(kube, settings) as one:
+        await one.ready()
+        good = pki.new_client_certificate(calling, SCHEDULER, now(), 1)
+        assert (await asked(fake, one.filter, file_of(tmp_path, good)))[0] == 200
+        other = pki.new_client_certificate(serving, SCHEDULER, now(), 1)
+        with pytest.raises((ClientError, OSError)):
+            await asked(fake, one.filter, file_of(tmp_path, other))
+    assert not fake.objects(SECRETS.path())

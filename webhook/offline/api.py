@@ -11,7 +11,7 @@ import orjson
 
 from koordgate.settings import Certificate
 from webhook import review
-from webhook.app import make_app
+from webhook.app import make_app, make_extender
 from webhook.assembly import Parts
 from webhook.certs import MemorySource
 from webhook.command import listen
@@ -65,32 +65,41 @@ class Https:
     Args:
         session: open.
         url: of the server, without a path.
+        extender: of the server on the extender's port.
 
     Attributes:
         calls: how many were sent.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: str, extender: str) -> None:
         self._session = session
         self.url = url
+        self._extender = extender
         self.calls = 0
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Send a body, and read the answer whatever its status: the webhook explains in it."""
         self.calls += 1
         headers = {"Content-Type": "application/json"}
-        async with self._session.post(self.url + path, data=orjson.dumps(body), headers=headers) as answer:
+        url = self._extender if path in {FILTER, PRIORITIZE} else self.url
+        async with self._session.post(url + path, data=orjson.dumps(body), headers=headers) as answer:
             return orjson.loads(await answer.read())
 
 
 @contextlib.asynccontextmanager
 async def serving(parts: Parts) -> AsyncIterator[Https]:
-    """Serve a replica on loopback, with a certificate of its own making, and yield a client that trusts it alone."""
+    """Serve a replica on loopback, with a certificate of its own making, and yield a client that trusts it alone.
+
+    The scheduler here is no process of its own, so the extender asks it for no certificate.
+    """
     source = MemorySource(Certificate(dns_names=("localhost",), ip_addresses=(_HOST,)))
     await source.start()
     serve = msgspec.structs.replace(parts.settings.serve, host=_HOST, port=0)
-    async with listen(make_app(parts, list), serve, source.context) as port:
+    async with (
+        listen(make_app(parts, list), serve, source.context) as port,
+        listen(make_extender(parts), serve, source.context) as extender,
+    ):
         trusting = ssl.create_default_context(cadata=source.ca_bundle.decode())
         connector = aiohttp.TCPConnector(ssl=trusting)
         async with aiohttp.ClientSession(connector=connector) as session:
-            yield Https(session, f"https://{_HOST}:{port}")
+            yield Https(session, f"https://{_HOST}:{port}", f"https://{_HOST}:{extender}")

@@ -101,9 +101,9 @@ class OfflineCluster:
         self._nodes: dict[str, Raw] = {}
         self._devices: dict[str, Raw] = {}
         self._scheduler = KubeScheduler(way, parts.settings.scheduler.name, among)
-        self._node_feed = NodeFeed(parts.cluster)
-        self._device_feed = DeviceFeed(parts.cluster, self._complain)
-        self._pod_feed = PodFeed(parts.cluster, parts.reconciler.ended, parts.reconciler.bound)
+        self._node_feed = NodeFeed(parts.cluster, parts.types, parts.pools, self._complain)
+        self._device_feed = DeviceFeed(parts.cluster, parts.types, self._complain)
+        self._pod_feed = PodFeed(parts.cluster, parts.reconciler.ended, parts.reconciler.bound, parts.types)
         self._exempt = {_EXEMPT, parts.settings.identity.namespace}
 
     @classmethod

@@ -60,13 +60,15 @@ class PlaneCluster:
 
         The Pods come first, for afterwards nobody may create one that says what it holds.
         """
-        url = f"https://{_HOST}:{free_port(_HOST)}"
-        rendered = await asyncio.to_thread(chart.render, self._binaries, {"webhook": {"externalURL": url}})
+        ports = free_port(_HOST), free_port(_HOST)
+        url, extender = (f"https://{_HOST}:{port}" for port in ports)
+        values = {"webhook": {"externalURL": url, "externalExtenderURL": extender}}
+        rendered = await asyncio.to_thread(chart.render, self._binaries, values)
         types = [item for item in rendered if item["kind"] == "CustomResourceDefinition"]
         await chart.install(self._plane, types)
         there = [result for obj in objects if (result := await self._put(obj)) is not None]
         await chart.install(self._plane, rendered)
-        await self._start(rendered, url)
+        await self._start(rendered, *ports)
         return there
 
     async def _put(self, obj: Mapping[str, Any]) -> Result | None:
@@ -84,13 +86,14 @@ class PlaneCluster:
         self.node_names.append(name)
         return None
 
-    async def _start(self, rendered: list[Raw], url: str) -> None:
+    async def _start(self, rendered: list[Raw], port: int, extender_port: int) -> None:
         plane = self._plane
         replicas = Replicas(
             chart.settings_text(rendered),
             kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
             workdir=plane.workdir / "webhook",
-            listen=(_HOST, int(url.rpartition(":")[2])),
+            listen=(_HOST, port),
+            listen_extender=(_HOST, extender_port),
             count=1,
         )
         await self._stack.enter_async_context(replicas)

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from allocator.device import FULL, RESOURCES_OF
-from allocator.names import DOMAINS, GPU, GPU_SHARED, NVIDIA_GPU, TYPE_GPU, resource_name
+from allocator.devicetype import BUILT_IN, FULL, DeviceTypes, Unit
 from allocator.quantity import QuantityError, parse, to_milli
 from allocator.wire.deviceobject import NodeDevices
 
@@ -79,7 +78,9 @@ def _greatest(one: Amounts, other: Amounts) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}
 
 
-def allocatable(node: Mapping[str, Any], devices: NodeDevices | None) -> dict[str, int]:
+def allocatable(
+    node: Mapping[str, Any], devices: NodeDevices | None, types: DeviceTypes = BUILT_IN
+) -> dict[str, int]:
     """Tell what a Node has for Pods; device resources that it does not state are those of its Device object.
 
     Raises:
@@ -90,21 +91,23 @@ def allocatable(node: Mapping[str, Any], devices: NodeDevices | None) -> dict[st
     if stated is None:
         stated = status.get("capacity")  # the API server's own default
     name = node["metadata"]["name"]
-    return {**_of_devices(devices), **amounts(stated, f"Node {name}: status.allocatable")}
+    return {**_of_devices(devices, types), **amounts(stated, f"Node {name}: status.allocatable")}
 
 
-def _of_devices(devices: NodeDevices | None) -> dict[str, int]:
-    """Sum up healthy devices in both domains, as their reporter would state them."""
+def _of_devices(devices: NodeDevices | None, types: DeviceTypes) -> dict[str, int]:
+    """Sum up healthy devices under every name of their resources, as their reporter would state them."""
     total: Counter[str] = Counter()
     for device in devices.devices if devices else ():
         if not device.healthy:
             continue
-        tails = {tail: device.capacity.get(tail, 0) for tail in RESOURCES_OF[device.type]}
-        if device.type == TYPE_GPU:
-            tails |= {GPU: FULL, GPU_SHARED: FULL}  # as Koordinator counts gpu.shared
-            total[NVIDIA_GPU] += 1
-        for domain in DOMAINS:
-            total.update({resource_name(domain, tail): amount for tail, amount in tails.items()})
+        kind = types.by_name[device.type]
+        for name, meaning in kind.spellings():
+            if meaning.counts_devices:
+                total[name] += 1
+            elif kind.unit is Unit.UNITS:
+                total[name] += device.capacity[meaning.tail]
+            else:  # gpu and gpu.shared, which no device states, count a whole one each, as in Koordinator
+                total[name] += device.capacity.get(meaning.tail, FULL)
     return dict(total)
 
 

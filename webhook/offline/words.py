@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from allocator.devicetype import BUILT_IN
 from allocator.holdings import Share
-from allocator.names import DEVICE_RESOURCES, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, ORIGINAL_REQUEST
+from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, ORIGINAL_REQUEST
 from webhook.podinfo import read_pod_info
 
 Raw = Mapping[str, Any]
@@ -34,7 +35,7 @@ def _lines(pod: Raw, originals: Mapping[str, Any]) -> Iterator[str]:
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         resources = originals.get(container["name"]) or container.get("resources") or {}
         requests, limits = (
-            {name: amount for name, amount in (resources.get(key) or {}).items() if name in DEVICE_RESOURCES}
+            {name: amount for name, amount in (resources.get(key) or {}).items() if name in BUILT_IN.resources}
             for key in ("requests", "limits")
         )
         told = [

@@ -67,14 +67,56 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.certificate.existingSecret | default "koordgate-tls" -}}
 {{- end }}
 
-{{/* The host of webhook.externalURL, an IPv6 address without its brackets. */}}
-{{- define "koordgate.externalHost" -}}
-{{- (urlParse .Values.webhook.externalURL).hostname -}}
+{{/* The Secret that the webhook makes for the scheduler; the settings' own default. */}}
+{{- define "koordgate.clientSecret" -}}
+koordgate-scheduler-tls
 {{- end }}
 
-{{/* Where the webhook is reached, without a path: of the Service, or outside the cluster. */}}
-{{- define "koordgate.url" -}}
-{{- .Values.webhook.externalURL | default (printf "https://koordgate.%s.svc" .Release.Namespace) -}}
+{{/* What the scheduler's Pod mounts to reach the extender: the CA to trust and, with client certificates, its own certificate. */}}
+{{- define "koordgate.schedulerTLS" -}}
+{{- $pair := .Values.scheduler.clientCertificates }}
+{{- if not $pair -}}
+secret:
+  secretName: {{ include "koordgate.secret" . }}
+  items:
+    - {key: ca.crt, path: ca.crt}
+{{- else if not .Values.certificate.existingSecret -}}
+secret:
+  secretName: {{ include "koordgate.clientSecret" . }}
+  optional: false
+  defaultMode: 0440
+  items:
+    - {key: ca.crt, path: ca.crt}
+    - {key: tls.crt, path: tls.crt}
+    - {key: tls.key, path: tls.key}
+{{- else -}}
+# The two certificates may be by different CAs: the one that signed the webhook's is the one to trust.
+projected:
+  defaultMode: 0440
+  sources:
+    - secret:
+        name: {{ include "koordgate.secret" . }}
+        items:
+          - {key: ca.crt, path: ca.crt}
+    - secret:
+        name: {{ required "certificate.existingSecret is set: set certificate.existingClientSecret too, to a Secret with the scheduler's certificate, or scheduler.clientCertificates to false" .Values.certificate.existingClientSecret }}
+        items:
+          - {key: tls.crt, path: tls.crt}
+          - {key: tls.key, path: tls.key}
+{{- end }}
+{{- end }}
+
+{{/* The host of a URL, an IPv6 address without its brackets. */}}
+{{- define "koordgate.host" -}}
+{{- (urlParse .).hostname -}}
+{{- end }}
+
+{{/* Where the extender is reached, without a path: of the Service, or outside the cluster. */}}
+{{- define "koordgate.extenderURL" -}}
+{{- if and .Values.webhook.externalURL (not .Values.webhook.externalExtenderURL) -}}
+{{- fail "webhook.externalURL is set: set webhook.externalExtenderURL too, to where the scheduler reaches the extender's port, such as https://gate.example.com:9444" -}}
+{{- end -}}
+{{- .Values.webhook.externalExtenderURL | default (printf "https://koordgate.%s.svc:9444" .Release.Namespace) -}}
 {{- end }}
 
 {{/* The clientConfig of a webhook; takes root and path. */}}

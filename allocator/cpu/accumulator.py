@@ -1,0 +1,410 @@
+"""Choosing exact CPUs among those that are free on one machine.
+
+The order of preference is Koordinator's (pkg/scheduler/plugins/nodenumaresource, the CPU accumulator), so that both
+give a Pod the same CPUs, ties included: one NUMA node if one will do, else one socket, else whatever is left, the
+strategy saying which NUMA node or socket comes first. Within that, FullPCPUs takes whole free cores, and
+SpreadByPCPUs one thread of every core before the second of any (seed document 4, "Resource spec").
+
+Four promises of seed document 4 go beyond it: NUMANodeLevel falls back to PCPULevel ("Resource spec"),
+DistributeEvenly distributes ("NUMA allocate strategy"), a required policy is kept or refused ("CPU bind policy"), and
+a core is whole when all its threads are free, whatever the other cores have.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaStrategy
+from allocator.cpu.topology import Cell, CpuTopology
+
+_BINDS: Final = (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
+
+
+def take(  # noqa: PLR0913 - each is one input of the rule, and all but three are named at the call
+    topology: CpuTopology,
+    free: int,
+    count: int,
+    *,
+    bind: BindPolicy,
+    exclusive: ExclusivePolicy,
+    strategy: NumaStrategy,
+    held_cores: int,
+    held_nodes: int,
+    preferred: int = 0,
+    required: bool = False,
+) -> int | None:
+    """Choose CPUs.
+
+    Args:
+        topology: the machine.
+        free: the CPUs to choose from; others than the machine's are left out.
+        count: how many.
+        bind: FullPCPUs or SpreadByPCPUs.
+        exclusive: what is to be avoided, if it can be; Default is resolved by the caller.
+        strategy: which NUMA node or socket first. MostAllocated: that with the fewest free CPUs; LeastAllocated: that
+            with the most. DistributeEvenly: as LeastAllocated where one NUMA node will do; where more than one is
+            needed, as few as can give the same number each, the most free first (as the kubelet's
+            distribute-cpus-across-numa), counted in whole cores for FullPCPUs.
+        held_cores: all CPUs of the cores of which a Pod holds some with PCPULevel.
+        held_nodes: all CPUs of the NUMA nodes in which a Pod holds some with NUMANodeLevel.
+        preferred: CPUs to use up before any other (those of a reservation), chosen in the same order.
+        required: whether `bind` must be kept: FullPCPUs by whole cores, SpreadByPCPUs by one thread of each core.
+
+    Returns:
+        The set; None where it cannot be: too few are free, or the required policy cannot be kept with them.
+
+    Raises:
+        ValueError: if count is negative, or a policy names no way of choosing.
+    """
+    if count < 0 or bind not in _BINDS or exclusive is ExclusivePolicy.DEFAULT:
+        raise ValueError(f"resolve what is asked before choosing: {count} CPUs, {bind}, exclusive {exclusive}")
+    rule = _Rule(
+        topology,
+        exclusive,
+        held_cores,
+        held_nodes,
+        full=bind is BindPolicy.FULL_PCPUS,
+        even=strategy is NumaStrategy.DISTRIBUTE_EVENLY,
+        sign=1 if strategy is NumaStrategy.MOST_ALLOCATED else -1,
+    )
+    free &= topology.all
+    preferred &= free
+    chosen = _prefer(rule, free, preferred, count)
+    if not required or chosen is None or _kept(rule, chosen):
+        return chosen
+    if rule.full:
+        free, preferred = topology.whole(free), topology.whole(preferred)
+    else:
+        preferred = topology.leads(preferred)
+        free = preferred | topology.leads(free & ~topology.cores_of(preferred))
+    chosen = _prefer(rule, free, preferred, count)
+    return chosen if chosen is not None and _kept(rule, chosen) else None
+
+
+class _Rule(NamedTuple):
+    """What stays the same during one choice.
+
+    Attributes:
+        topology: the machine.
+        exclusive: what is to be avoided.
+        held_cores: CPUs of cores held with PCPULevel.
+        held_nodes: CPUs of NUMA nodes held with NUMANodeLevel.
+        full: whole cores first.
+        even: as many CPUs in each NUMA node where several are needed.
+        sign: 1 where fewer free CPUs come first, -1 where more do.
+    """
+
+    topology: CpuTopology
+    exclusive: ExclusivePolicy
+    held_cores: int
+    held_nodes: int
+    full: bool
+    even: bool
+    sign: int
+
+
+def _kept(rule: _Rule, chosen: int) -> bool:
+    """Whether the set is of whole cores, or has one thread of each core."""
+    return (rule.topology.whole(chosen) if rule.full else rule.topology.leads(chosen)) == chosen
+
+
+def _prefer(rule: _Rule, free: int, preferred: int, count: int) -> int | None:
+    """Choose in two goes, the preferred CPUs first; None where too few are free."""
+    if free.bit_count() < count:
+        return None
+    first = min(count, preferred.bit_count())
+    return _pack(rule, preferred, first) | _pack(rule, free & ~preferred, count - first)
+
+
+def _pack(rule: _Rule, free: int, count: int) -> int:
+    """Choose so many of the free CPUs, of which there are enough."""
+    if not count:
+        return 0
+    if free.bit_count() == count:
+        return free
+    taken = 0
+    if rule.full or rule.topology.threads_per_core == 1:
+        taken = _whole_cores(rule, free, count)
+    else:
+        found = _apart(rule, free, count)
+        if found:
+            return found
+    left = count - taken.bit_count()
+    return _spill(rule, free, taken, left) if left else taken
+
+
+def _whole_cores(rule: _Rule, free: int, count: int) -> int:
+    """Take whole free cores, and a part of one for what is over where they stand in one place; as many as there are."""
+    topology = rule.topology
+    whole = 0
+    for usable in _outside_held_nodes(rule, free):
+        whole = topology.whole(usable)
+        cell = _best_cell(rule, whole, usable, whole, count)
+        if cell is not None:
+            return _first_cores(cell.cores, whole, count)
+    if rule.even:
+        parts = [(usable, topology.whole(usable)) for usable in _outside_held_nodes(rule, free)]
+        if whole.bit_count() < count:
+            parts.append((free, free))
+        evenly = _evenly(rule, parts, count)
+        if evenly:
+            return evenly
+    socket = _best_socket(rule, whole, count)
+    if socket is not None:
+        return _first_cores(topology.socket_cores[socket], whole, count)
+    return _many_sockets(topology, whole, count)
+
+
+def _outside_held_nodes(rule: _Rule, free: int) -> tuple[int, ...]:
+    """First the CPUs outside of NUMA nodes that are held with the same policy, then all."""
+    if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL and free & rule.held_nodes:
+        return (free & ~rule.held_nodes, free)
+    return (free,)
+
+
+def _best_cell(rule: _Rule, counted: int, usable: int, enough: int, count: int) -> Cell | None:
+    """Find the NUMA node that comes first of those with enough CPUs.
+
+    Args:
+        rule: of this choice.
+        counted: CPUs by whose number NUMA nodes are ordered.
+        usable: CPUs by whose number in the socket ties are ordered; then by NUMA node.
+        enough: CPUs of which a NUMA node must have so many.
+        count: so many.
+    """
+    sockets = rule.topology.sockets
+    found, best = None, (0, 0)
+    for cell in rule.topology.cells:
+        if (enough & cell.cpus).bit_count() >= count:
+            key = (
+                rule.sign * (counted & cell.cpus).bit_count(),
+                rule.sign * (usable & sockets[cell.socket]).bit_count(),
+            )
+            if found is None or key < best:
+                found, best = cell, key
+    return found
+
+
+def _best_socket(rule: _Rule, counted: int, count: int) -> int | None:
+    """Find the socket that comes first of those with so many of the CPUs counted: by their number, then its own."""
+    found, best = None, 0
+    for socket, cpus in rule.topology.sockets.items():
+        size = (counted & cpus).bit_count()
+        if size >= count and (found is None or rule.sign * size < best):
+            found, best = socket, rule.sign * size
+    return found
+
+
+def _first_cores(cores: Iterable[int], whole: int, count: int) -> int:
+    """Take whole cores in their order while they fit, then the first threads of the first one that did not."""
+    taken = split = 0
+    for core in cores:
+        if core & whole:
+            size = core.bit_count()
+            if size <= count:
+                taken |= core
+                count -= size
+                if not count:
+                    return taken
+            elif not split:
+                split = core
+    return taken | _lowest(split, count)
+
+
+def _many_sockets(topology: CpuTopology, whole: int, count: int) -> int:
+    """Take the whole cores of entire sockets, the largest first; then single cores, the smallest socket first.
+
+    Never takes more than `count`; what is less than a core is left to `_spill`.
+    """
+    sizes = sorted((-(whole & cpus).bit_count(), socket) for socket, cpus in topology.sockets.items())
+    taken = 0
+    left_over = []
+    for size, socket in sizes:
+        if -size <= count:
+            taken |= whole & topology.sockets[socket]
+            count += size
+        else:
+            left_over.append((-size, socket))
+    for _, socket in sorted(left_over):
+        for core in topology.socket_cores[socket]:
+            if core & whole and core.bit_count() <= count:
+                taken |= core
+                count -= core.bit_count()
+    return taken
+
+
+def _apart(rule: _Rule, free: int, count: int) -> int:
+    """Take one thread of each core, then second ones, in one NUMA node or socket; 0 where none has enough."""
+    topology = rule.topology
+    in_node, in_socket = _passes(rule, free)
+    for usable, once in in_node:
+        threads = topology.leads(usable) if once else usable
+        cell = _best_cell(rule, usable, usable, threads, count)
+        if cell is not None:
+            return _threads_apart(topology, threads & cell.cpus, count)
+    if rule.even:
+        parts = [(usable, topology.leads(usable) if once else usable) for usable, once in in_node]
+        evenly = _evenly(rule, parts, count)
+        if evenly:
+            return evenly
+    for usable, once in in_socket:
+        threads = topology.leads(usable) if once else usable
+        socket = _best_socket(rule, threads, count)
+        if socket is not None:
+            return _threads_apart(topology, threads & topology.sockets[socket], count)
+    return 0
+
+
+_Passes = tuple[tuple[int, bool], ...]
+
+
+def _passes(rule: _Rule, free: int) -> tuple[_Passes, _Passes]:
+    """What is tried in turn within one NUMA node, and within one socket: these CPUs, one of each core or all.
+
+    Where no NUMA node outside of those held will do, NUMANodeLevel goes on as PCPULevel (seed document 4, "Resource
+    spec"); Koordinator goes on without avoiding anything, which is the same where no free CPU is on a held core.
+    """
+    everything = (free, False)
+    outside = (free & ~rule.held_cores, True)
+    if rule.exclusive is ExclusivePolicy.PCPU_LEVEL:
+        return (outside, everything), (outside, everything)
+    if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
+        other_nodes = (free & ~rule.held_nodes, True)
+        if free & rule.held_cores:
+            return (other_nodes, outside, everything), (outside, everything)
+        return (other_nodes, everything), ((free, True), everything)
+    return ((free, True), everything), ((free, True), everything)
+
+
+def _threads_apart(topology: CpuTopology, cpus: int, count: int) -> int:
+    """Take the first thread of each core, by number; then the second ones, and so on."""
+    taken = 0
+    while True:
+        threads = topology.leads(cpus)
+        size = threads.bit_count()
+        if size >= count:
+            return taken | _lowest(threads, count)
+        taken |= threads
+        count -= size
+        cpus ^= threads
+
+
+def _evenly(rule: _Rule, parts: Iterable[tuple[int, int]], count: int) -> int:
+    """Take as many CPUs in each of as few NUMA nodes as possible; 0 where no number of NUMA nodes has that.
+
+    Args:
+        rule: of this choice.
+        parts: what is tried in turn: the CPUs to choose from, and those of them by which NUMA nodes are measured.
+        count: how many, together.
+    """
+    topology = rule.topology
+    inside = rule._replace(even=False)
+    for usable, measured in parts:
+        sizes = [(measured & cell.cpus).bit_count() for cell in topology.cells]
+        shares = _even_shares(sizes, count, topology.threads_per_core if rule.full else 1)
+        if shares:
+            taken = 0
+            for index, share in shares:
+                taken |= _pack(inside, usable & topology.cells[index].cpus, share)
+            return taken
+    return 0
+
+
+def _even_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
+    """Divide a number evenly over the fewest NUMA nodes that have so much, two or more; the largest are used first.
+
+    Of all ways to give each the same, that leaves what is free most even, which the kubelet's
+    distribute-cpus-across-numa goes by. What does not divide goes, a unit each, to the largest.
+
+    Returns:
+        Pairs of index and share; empty where it cannot be.
+    """
+    order = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
+    for nodes in range(2, len(order) + 1):
+        share = count // (nodes * unit) * unit
+        rest = count - share * nodes
+        shares = []
+        for index in order[:nodes]:
+            more = min(unit, rest)
+            rest -= more
+            shares.append((index, share + more))
+        if all(size <= sizes[index] for index, size in shares):
+            return [(index, size) for index, size in shares if size]
+    return []
+
+
+def _spill(rule: _Rule, free: int, taken: int, left: int) -> int:
+    """Take what is still missing one CPU at a time, near what was taken; returns all that is taken then."""
+    for usable in _spill_passes(rule, free & ~taken, taken):
+        more = _nearest(rule, usable & ~taken, taken, left)
+        taken |= more
+        left -= more.bit_count()
+        if not left:
+            break
+    return taken
+
+
+def _spill_passes(rule: _Rule, free: int, taken: int) -> Iterator[int]:
+    """What is tried in turn; what this request took counts as held."""
+    if rule.exclusive is ExclusivePolicy.PCPU_LEVEL:
+        yield free & ~(rule.held_cores | rule.topology.cores_of(taken))
+    elif rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
+        yield free & ~(rule.held_nodes | rule.topology.nodes_of(taken))
+        if free & rule.held_cores:
+            yield free & ~rule.held_cores
+    yield free
+
+
+def _nearest(rule: _Rule, usable: int, taken: int, count: int) -> int:
+    """Take up to so many CPUs, one thread of each core before the second of any, the cores in order of nearness."""
+    chosen = 0
+    cpus = usable
+    while cpus and count:
+        threads = rule.topology.leads(cpus)
+        size = threads.bit_count()
+        if size > count:
+            return chosen | _nearest_cores(rule, usable, taken, threads, count)
+        chosen |= threads
+        count -= size
+        cpus ^= threads
+    return chosen
+
+
+def _nearest_cores(rule: _Rule, usable: int, taken: int, threads: int, count: int) -> int:
+    """Take so many of these threads, each of another core.
+
+    Cores come in the order: sockets that gave most so far; their free CPUs and then the NUMA node's, by the
+    strategy; cores with fewer free threads; socket; core.
+    """
+    topology, sign = rule.topology, rule.sign
+    near = {
+        socket: (-(taken & cpus).bit_count(), sign * (usable & cpus).bit_count())
+        for socket, cpus in topology.sockets.items()
+    }
+    alike: dict[tuple[int, int, int], int] = {}
+    for cell in topology.cells:
+        key = (*near[cell.socket], sign * (usable & cell.cpus).bit_count())
+        alike[key] = alike.get(key, 0) | cell.cpus
+    chosen = 0
+    for key in sorted(alike):
+        there = threads & alike[key]
+        if there.bit_count() > count:
+            cores = [core for core in topology.cores if core & there]
+            cores.sort(key=lambda core: (core & usable).bit_count())
+            for core in cores[:count]:
+                chosen |= core & threads
+            return chosen
+        chosen |= there
+        count -= there.bit_count()
+    return chosen
+
+
+def _lowest(cpus: int, count: int) -> int:
+    """The so many lowest CPUs of a set; all where it has no more."""
+    low, high = 0, cpus.bit_length()
+    while low < high:
+        middle = (low + high) >> 1
+        if (cpus & ((1 << middle) - 1)).bit_count() < count:
+            low = middle + 1
+        else:
+            high = middle
+    return cpus & ((1 << low) - 1)

@@ -1,0 +1,96 @@
+"""Which CPUs are left for Pods that hold none of their own: the shared pool, and the pool of best-effort Pods.
+
+Sources: seed document 4, "Basic CPU orchestration principles" and "Koordinator QoS CPU orchestration principles";
+Koordinator, pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go. Both pools are told by NUMA node.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from allocator.cpu.qos import QosClass
+from allocator.cpu.topology import CpuTopology
+
+
+@dataclass(frozen=True, slots=True)
+class CpuHolder:
+    """A Pod that has CPUs of its own.
+
+    Attributes:
+        cpus: the set.
+        qos: its class, as `QosClass` spells it.
+        managed_by_kubelet: the kubelet's static policy chose the CPUs: a Guaranteed Pod that nobody else bound.
+    """
+
+    cpus: int
+    qos: str
+    managed_by_kubelet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The CPUs of a pool in one NUMA node, as the annotations list them (seed document 4, CPUSharedPool).
+
+    Attributes:
+        socket: the NUMA node's socket.
+        node: the NUMA node.
+        cpus: the set; it may be empty.
+    """
+
+    socket: int
+    node: int
+    cpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Both pools of a node, one entry a NUMA node (and socket, where a NUMA node covers several), in their order.
+
+    Attributes:
+        shared: for Burstable and LS Pods, and Guaranteed ones that hold no CPUs.
+        best_effort: for BestEffort and BE Pods.
+    """
+
+    shared: tuple[Pool, ...]
+    best_effort: tuple[Pool, ...]
+
+
+def pools(
+    topology: CpuTopology,
+    holders: Iterable[CpuHolder],
+    *,
+    static: bool,
+    node_reserved: int = 0,
+    system_exclusive: int = 0,
+) -> Pools:
+    """Derive both pools of a node.
+
+    CPUs that an LSE Pod holds are in neither pool; those of an LSR Pod, and of any other that somebody but the kubelet
+    bound, are shared with best-effort Pods only ("QoS CPU orchestration principles" 2 to 5). A Guaranteed Pod's CPUs
+    are in neither pool under the kubelet's static policy ("User stories", story 2), and in both under its none policy,
+    which binds nothing (principle 7): what its checkpoint still says of them is stale. CPUs that the kubelet reserves
+    stay in both pools: seed document 4 has the shared pool include them. What the administrator reserved on the node,
+    and what system Pods have for themselves, is in neither; seed document 4 knows of no such CPUs, and Koordinator has
+    it so.
+
+    Args:
+        topology: the node's CPUs.
+        holders: the Pods that have CPUs of their own.
+        static: whether the kubelet's CPU manager policy is static.
+        node_reserved: the set that annotation node.koordinator.sh/reservation keeps.
+        system_exclusive: the set of annotation node.koordinator.sh/system-qos-resource, where it is exclusive.
+    """
+    shared = best_effort = topology.all & ~node_reserved & ~system_exclusive
+    for holder in holders:
+        if holder.managed_by_kubelet:
+            if static:
+                shared &= ~holder.cpus
+                best_effort &= ~holder.cpus
+            continue
+        shared &= ~holder.cpus
+        if holder.qos == QosClass.LSE:
+            best_effort &= ~holder.cpus
+    return Pools(_by_cell(topology, shared), _by_cell(topology, best_effort))
+
+
+def _by_cell(topology: CpuTopology, cpus: int) -> tuple[Pool, ...]:
+    return tuple(Pool(cell.socket, cell.node, cell.cpus & cpus) for cell in topology.cells)

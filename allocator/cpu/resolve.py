@@ -1,0 +1,75 @@
+"""Which rules of CPU orchestration hold on a node: its labels, then what its kubelet does, then the configuration.
+
+Seed document 4, "Node CPU orchestration API" and "Compatible kubelet CPU management policies".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from allocator.cpu.node import CpuNode, Zone
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.wire.nodetopology import POD_CPU_ALLOCS, NodeTopology
+
+CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"
+NUMA_ALLOCATE_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"
+# Seed document 4's name, then today's.
+NUMA_TOPOLOGY_POLICIES: Final = (
+    "node.koordinator.sh/numa-topology-alignment-policy",
+    "node.koordinator.sh/numa-topology-policy",
+)
+ARCHITECTURE: Final = "kubernetes.io/arch"
+_BINDS: Final = {"FullPCPUsOnly": BindPolicy.FULL_PCPUS, "SpreadByPCPUs": BindPolicy.SPREAD_BY_PCPUS}
+
+
+@dataclass(frozen=True, slots=True)
+class CpuDefaults:
+    """What holds where neither Pod nor node says anything.
+
+    Attributes:
+        bind: policy by which CPUs are chosen.
+        exclusive: what is not shared with Pods of the same policy.
+        strategy: which NUMA node first.
+        numa_policy: how strictly Pods stand in one NUMA node.
+    """
+
+    bind: BindPolicy = BindPolicy.FULL_PCPUS
+    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
+    strategy: NumaStrategy = NumaStrategy.MOST_ALLOCATED
+    numa_policy: NumaPolicy = NumaPolicy.NONE
+
+
+def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefaults) -> CpuNode | None:
+    """Put together what a decision needs of a node's CPUs; None where its CPUs, or who holds them, are not known."""
+    if topology.cpu is None or any(POD_CPU_ALLOCS in problem for problem in topology.problems):
+        return None
+    kubelet = topology.kubelet
+    return CpuNode(
+        topology.cpu,
+        topology.reserved,
+        bind=_BINDS.get(labels.get(CPU_BIND_POLICY, ""))
+        or (BindPolicy.FULL_PCPUS if kubelet.full_pcpus_only else None),
+        whole_cores=kubelet.full_pcpus_only,
+        strategy=_strategy(topology, labels, defaults),
+        policy=_numa_policy(topology, labels, defaults),
+        default_bind=defaults.bind,
+        default_exclusive=defaults.exclusive,
+        zones={
+            at: Zone(zone.allocatable.get("cpu"), zone.allocatable.get("memory")) for at, zone in topology.zones.items()
+        },
+        architecture=labels.get(ARCHITECTURE, ""),
+    )
+
+
+def _strategy(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefaults) -> NumaStrategy:
+    label = labels.get(NUMA_ALLOCATE_STRATEGY)
+    if label in list(NumaStrategy):
+        return NumaStrategy(label)
+    return NumaStrategy.DISTRIBUTE_EVENLY if topology.kubelet.distribute_across_numa else defaults.strategy
+
+
+def _numa_policy(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefaults) -> NumaPolicy:
+    for key in NUMA_TOPOLOGY_POLICIES:
+        if labels.get(key) in list(NumaPolicy):
+            return NumaPolicy(labels[key])
+    return topology.numa_policy if topology.numa_policy is not NumaPolicy.NONE else defaults.numa_policy

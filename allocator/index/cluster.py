@@ -1,0 +1,240 @@
+"""The index: every device of every node, filtered and scored for one Pod at once.
+
+Filter (seed document 2, paragraphs 85 and 106): a node may serve a request if what is free suffices in every resource
+class; a class that is told packed is unpacked, and enough single devices must suffice. Preference (claims 7 and 8): the
+node whose classes are used least in the mean, or the one whose classes are used most alike; or, as whole devices are
+what runs out, the one that packs tightest. Which of them is the administrator's choice.
+
+It is a quick look ahead of `place()`: it turns away no node that `place()` would take.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from allocator.index import preference
+from allocator.index.memo import Memo
+from allocator.index.preference import ClassUse, Preference
+from allocator.index.query import MAX_AMOUNT, Query, Want
+from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
+
+MOST_KEPT: Final = 64  # figures over all nodes that are kept for the next Pod that asks the same
+_NONE_FOUND: Final[tuple[list[str], Rows]] = ([], np.zeros(0, np.intp))
+
+
+class ClusterIndex:
+    """What the devices of all nodes have and what is free of them.
+
+    A node keeps its row while it is there; a row that was given up goes to the next node that comes. Row 0 is no
+    node's: it stands for nodes that are not known, and nothing fits there.
+
+    Args:
+        fullness: device type -> the classes that tell how full a device is (of GPUs compute and the ratio of memory,
+            not its bytes, which say the same again); of a type that is not named, all its classes.
+    """
+
+    def __init__(self, fullness: Mapping[str, Sequence[str]]) -> None:
+        self._fullness = {kind: tuple(tails) for kind, tails in fullness.items()}
+        self._names: list[str] = [""]
+        self._rows: dict[str, int] = {}
+        self._given_up: list[int] = []
+        self._types: list[tuple[str, ...]] = [()]
+        self._there: Bools = np.zeros(1, np.bool_)
+        self._in_use: Bools = np.zeros(1, np.bool_)
+        self._tables: dict[str, TypeTable] = {}
+        self._memo = Memo(MOST_KEPT)
+        self._found = _NONE_FOUND
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Nodes by row, "" where there is none."""
+        return tuple(self._names)
+
+    # Nodes come, change and go
+
+    def put(self, node: str, types: Sequence[TypeRow]) -> None:
+        """A node is there, with these devices and no others.
+
+        Types and classes are those of the table of device types: once seen, they keep their room.
+
+        Raises:
+            RowError: the index cannot hold it, and is as before: no name, a type twice, or as `unpack` finds.
+        """
+        unpacked = [unpack(row) for row in types]
+        kinds = tuple([row.type for row in types])
+        if not node or len(set(kinds)) != len(kinds):
+            raise RowError(f"node {node!r}: must have a name, and each device type once; has {', '.join(kinds)}")
+        row = self._rows.get(node)
+        if row is None:
+            row = self._new_row(node)
+        for kind in self._types[row]:
+            if kind not in kinds:
+                self._tables[kind].clear(row)
+        for slots in unpacked:
+            table = self._tables.get(slots.row.type)
+            if table is None:
+                table = self._tables[slots.row.type] = TypeTable(len(self._there))
+            if table.write(row, slots):
+                self._memo.clear()
+        self._types[row] = kinds
+        self._in_use[row] = any(one.in_use for one in types)
+        self._memo.changed(row)
+
+    def drop(self, node: str) -> None:
+        """A node is gone, if it was there."""
+        row = self._rows.pop(node, None)
+        if row is None:
+            return
+        for kind in self._types[row]:
+            self._tables[kind].clear(row)
+        self._types[row] = ()
+        self._names[row] = ""
+        self._there[row] = False
+        self._given_up.append(row)
+        self._found = _NONE_FOUND
+        self._memo.changed(row)
+
+    def _new_row(self, node: str) -> int:
+        if self._given_up:
+            row = self._given_up.pop()
+            self._names[row] = node
+        else:
+            row = len(self._names)
+            self._names.append(node)
+            self._types.append(())
+            if row >= len(self._there):
+                self._grow(2 * len(self._there))
+        self._rows[node] = row
+        self._there[row] = True
+        self._found = _NONE_FOUND
+        return row
+
+    def _grow(self, capacity: int) -> None:
+        more = np.zeros(capacity - len(self._there), np.bool_)
+        self._there = np.append(self._there, more)
+        self._in_use = np.append(self._in_use, more)
+        for table in self._tables.values():
+            table.grow(capacity)
+
+    # Which nodes
+
+    def positions(self, names: list[str]) -> Rows:
+        """Find the rows of nodes, 0 for one that is not known; the same names in the same order again are quicker.
+
+        They hold until a node comes or goes.
+        """
+        known, rows = self._found
+        if names != known:
+            get = self._rows.get
+            rows = np.fromiter([get(name, 0) for name in names], np.intp, len(names))
+            rows.flags.writeable = False
+            self._found = (list(names), rows)
+        return rows
+
+    def fitting(self, query: Query) -> Bools:
+        """Tell for each row whether its node can serve every want, each looked at by itself."""
+        fitting = self._there[: len(self._names)].copy()
+        for want in query.wants:
+            fitting &= self._count(want) >= want.count
+        return fitting
+
+    def counts(self, query: Query) -> Ints:
+        """Count the devices that could serve each want, wants x rows."""
+        counts = np.zeros((len(query.wants), len(self._names)), np.int64)
+        for line, want in enumerate(query.wants):
+            counts[line] = self._count(want)
+        return counts
+
+    def most_free(self, kind: str, tail: str) -> Ints:
+        """Find for each row the most that one usable device of the type has free of a class; 0 where there is none."""
+        table = self._tables.get(kind)
+        nodes = len(self._names)
+        return np.zeros(nodes, np.int64) if table is None else table.most_free(tail, slice(nodes))
+
+    def _count(self, want: Want) -> Ints:
+        table = self._tables.get(want.type)
+        if table is None:
+            return np.zeros(len(self._names), np.int64)
+        return self._memo.get(("count", want), len(self._names), lambda at: count_slots(self._fits(table, want, at)))
+
+    def _fits(self, table: TypeTable, want: Want, at: At) -> Bools:
+        return self._memo.get(want, len(self._names), lambda rows: table.fits(want, rows))[:, at]
+
+    # Which node first
+
+    def scores(self, way: Preference, rows: Rows, query: Query) -> Ints:
+        """Score the nodes of these rows from 0 to 100, higher is better, in the way that is configured."""
+        ways = {
+            Preference.PACKING: self.packing,
+            Preference.LEAST_REQUESTED: self.least_requested,
+            Preference.MOST_BALANCED: self.most_balanced,
+        }
+        return ways[way](rows, query)
+
+    def least_requested(self, rows: Rows, query: Query) -> Ints:
+        """Score by `preference.least_requested` over the classes that the query names.
+
+        A node that does not fit has 0. What follows from a device's capacity is counted as on the node's smallest
+        device that fits: where devices differ, another may be chosen, and the score is only an order among nodes.
+        """
+        return self._scored(Preference.LEAST_REQUESTED, rows, query)
+
+    def most_balanced(self, rows: Rows, query: Query) -> Ints:
+        """Score by `preference.most_balanced` over the classes that the query names; else as `least_requested`."""
+        return self._scored(Preference.MOST_BALANCED, rows, query)
+
+    def packing(self, rows: Rows, query: Query) -> Ints:
+        """Score by `preference.packing`.
+
+        Of the devices that fit those in use are taken first, then those that the want fills, as `place()` does where
+        devices are alike; a want is looked at by itself. Else as `least_requested`.
+        """
+        return self._scored(Preference.PACKING, rows, query)
+
+    def _scored(self, way: Preference, rows: Rows, query: Query) -> Ints:
+        if not query.wants or any(want.type not in self._tables for want in query.wants):
+            return np.zeros(len(rows), np.int64)
+
+        def compute(at: At) -> Ints:
+            served = np.logical_and.reduce([self._count(want)[at] >= want.count for want in query.wants])
+            return np.where(served, self._score(way, query, at), 0)
+
+        return self._memo.get((way, query), len(self._names), compute)[rows]
+
+    def _score(self, way: Preference, query: Query, at: At) -> Ints:
+        asked = self._asked(query, at)
+        if way is Preference.PACKING:
+            return self._packing(query, asked, at)
+        uses = [self._use(kind, tail, asked, at) for kind, tail in asked]
+        return preference.least_requested(uses) if way is Preference.LEAST_REQUESTED else preference.most_balanced(uses)
+
+    def _asked(self, query: Query, at: At) -> dict[tuple[str, str], Ints]:
+        """What the query takes of each node, by type and tail; never so much that sums leave int64."""
+        asked: dict[tuple[str, str], Ints] = {}
+        for want in query.wants:
+            table = self._tables[want.type]
+            for tail, amount in table.asked(want, self._fits(table, want, at), at).items():
+                before = asked.get((want.type, tail), np.int64(0))
+                asked[want.type, tail] = np.minimum(before + amount, MAX_AMOUNT)
+        return asked
+
+    def _use(self, kind: str, tail: str, asked: Mapping[tuple[str, str], Ints], at: At) -> ClassUse:
+        has, used = self._tables[kind].sums(tail, at)
+        return ClassUse(has, np.minimum(used + asked.get((kind, tail), np.int64(0)), has))
+
+    def _packing(self, query: Query, asked: Mapping[tuple[str, str], Ints], at: At) -> Ints:
+        kept = np.zeros(len(self._there[at]), np.int64)
+        fullness: dict[str, tuple[str, ...]] = {}
+        for want in query.wants:
+            table = self._tables[want.type]
+            tails = fullness[want.type] = self._fullness.get(want.type) or table.tails()
+            fits, in_use = self._fits(table, want, at), table.in_use(at)
+            broken = np.minimum(count_slots(fits & in_use), want.count)
+            filled = count_slots(fits & ~in_use & table.fills(want, tails, at))
+            kept += broken + np.minimum(filled, want.count - broken)
+        uses = [[self._use(kind, tail, asked, at) for tail in tails] for kind, tails in fullness.items()]
+        return preference.packing(kept, sum(want.count for want in query.wants), self._in_use[at], uses)

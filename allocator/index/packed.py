@@ -1,0 +1,187 @@
+"""Packed amounts: what every device of a node has of one resource class, as one number.
+
+The rule is that of seed document 2 (claims 3 and 5): for the amounts Ns1 .. NsNf of Nf devices and b bits that hold
+the greatest of them, the number is Ns1<<(0*b) | Ns2<<(1*b) | .. | NsNf<<((Nf-1)*b), and the amount of device i, counted
+from 1, is (K>>((i-1)*b)) & (2^b-1). b is chosen for each class of each node, from the greatest total.
+
+A node publishes its totals and what is free of them (paragraph 114) as text for an annotation:
+`{"gpu-core":{"b":7,"n":2,"total":"0x3264","free":"0x3232"}}`, classes in the order of their names.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+MAX_BITS: Final = 63  # an amount is a non-negative int64
+MAX_COUNT: Final = 1024  # devices of a node
+MAX_CLASSES: Final = 64  # in one text
+MAX_TEXT: Final = 256 * 1024  # characters: what Kubernetes allows all annotations of an object together
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}(/[A-Za-z0-9][-A-Za-z0-9_.]{0,62})?")
+_HEX: Final = re.compile(rf"0x[0-9a-f]{{1,{MAX_BITS * MAX_COUNT // 4}}}")
+_KEYS: Final = {"b", "n", "total", "free"}
+
+
+class PackedError(ValueError):
+    """Amounts that cannot be packed, or a packed text that is not of the format."""
+
+
+def bits_for(largest: int) -> int:
+    """Find how many bits hold every amount up to the largest: 1 at least.
+
+    Raises:
+        PackedError: it is negative, or needs more than `MAX_BITS`.
+    """
+    if largest < 0:
+        raise PackedError(f"{largest} is negative; amounts are counted from 0")
+    bits = max(largest.bit_length(), 1)
+    if bits > MAX_BITS:
+        raise PackedError(f"{largest} needs {bits} bits; {MAX_BITS} is the most that an amount may have")
+    return bits
+
+
+def encode(values: Sequence[int], bits: int) -> int:
+    """Pack amounts, the first in the lowest bits (seed document 2, claim 3).
+
+    Raises:
+        PackedError: an amount is negative or needs more bits, or bits or the number of amounts is out of bounds.
+    """
+    _check_shape(bits, len(values))
+    packed = shift = 0
+    for value in values:
+        if value < 0 or value >> bits:
+            raise PackedError(f"amount {shift // bits + 1} of {len(values)} is {value}: not from 0 to 2^{bits} - 1")
+        packed |= value << shift
+        shift += bits
+    return packed
+
+
+def decode(packed: int, bits: int, count: int) -> list[int]:
+    """Unpack amounts (seed document 2, claim 5).
+
+    Raises:
+        PackedError: the number is negative or holds more than `count` amounts, or bits or count is out of bounds.
+    """
+    _check_shape(bits, count)
+    end = bits * count
+    if packed < 0 or packed >> end:
+        raise PackedError(f"the packed number is negative or longer than {count} amounts of {bits} bits")
+    mask = (1 << bits) - 1
+    return [(packed >> shift) & mask for shift in range(0, end, bits)]
+
+
+def _check_shape(bits: int, count: int) -> None:
+    if not 0 < bits <= MAX_BITS:
+        raise PackedError(f"{bits} bits an amount: must be from 1 to {MAX_BITS}")
+    if not 0 <= count <= MAX_COUNT:
+        raise PackedError(f"{count} devices: must be from 0 to {MAX_COUNT}")
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One resource class of one node.
+
+    Attributes:
+        name: of the class: a resource's tail, or type/tail.
+        bits: of each amount (b), from 1 to `MAX_BITS`.
+        count: of devices (Nf), to `MAX_COUNT`.
+        total: what each device has, packed.
+        free: what is free of that, packed; of no device more than it has.
+
+    Raises:
+        PackedError: one of these does not hold.
+    """
+
+    name: str
+    bits: int
+    count: int
+    total: int
+    free: int
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise PackedError(f"{self.name[:80]!r} is no name of a resource class")
+        for number, (total, free) in enumerate(zip(self.totals(), self.frees(), strict=True), 1):
+            if free > total:
+                raise PackedError(f"{self.name}: device {number} of {self.count} has {total}, so {free} cannot be free")
+
+    @classmethod
+    def of(cls, name: str, totals: Sequence[int], frees: Sequence[int]) -> "Packed":
+        """Pack one class in as few bits as hold its greatest total.
+
+        Raises:
+            PackedError: amounts are negative or too large, or more is free than there is, or the two are not as many.
+        """
+        if len(totals) != len(frees):
+            raise PackedError(f"{name}: totals of {len(totals)} devices, but {len(frees)} are told to have some free")
+        bits = bits_for(max(totals, default=0))
+        return cls(name, bits, len(totals), encode(totals, bits), encode(frees, bits))
+
+    def totals(self) -> list[int]:
+        """What each device has, unpacked."""
+        return decode(self.total, self.bits, self.count)
+
+    def frees(self) -> list[int]:
+        """What each device has free, unpacked."""
+        return decode(self.free, self.bits, self.count)
+
+
+def write_packed(classes: Iterable[Packed]) -> str:
+    """Write classes as the text of an annotation: JSON in one line, sorted by name.
+
+    Raises:
+        PackedError: two have one name, or there are more than `read_packed` would read.
+    """
+    listed = sorted(classes, key=lambda one: one.name)
+    told = {one.name: {"b": one.bits, "n": one.count, "total": hex(one.total), "free": hex(one.free)} for one in listed}
+    if len(told) != len(listed):
+        raise PackedError("two resource classes have one name")
+    text = json.dumps(told, separators=(",", ":"))
+    if len(listed) > MAX_CLASSES or len(text) > MAX_TEXT:
+        message = f"{len(listed)} classes, {len(text)} characters: {MAX_CLASSES} and {MAX_TEXT} are the most"
+        raise PackedError(message)
+    return text
+
+
+def read_packed(text: object) -> tuple[Packed, ...]:
+    """Read the text of an annotation back, sorted by name. Anything may stand there; it is read whole or not at all.
+
+    Raises:
+        PackedError: it is not of the format, or larger than any node needs.
+    """
+    if not isinstance(text, str) or len(text) > MAX_TEXT:
+        raise PackedError(f"packed resources must be a text of at most {MAX_TEXT} characters")
+    try:
+        told = json.loads(text, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise PackedError(f"packed resources are no JSON object with each key once: {error}") from error
+    if not isinstance(told, dict) or len(told) > MAX_CLASSES:
+        raise PackedError(f"packed resources must be a JSON object of at most {MAX_CLASSES} classes")
+    return tuple(_read_class(name, told[name]) for name in sorted(told))
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return made
+
+
+def _read_class(name: str, told: object) -> Packed:
+    where = f"resource class {name[:80]!r}"
+    if not isinstance(told, dict) or told.keys() != _KEYS:
+        raise PackedError(f"{where} must be an object of b, n, total and free")
+    numbers = told["b"], told["n"]
+    if any(type(number) is not int for number in numbers):
+        raise PackedError(f"{where}: b and n must be whole numbers")
+    bits, count = numbers
+    return Packed(name, bits, count, _read_hex(where, told, "total"), _read_hex(where, told, "free"))
+
+
+def _read_hex(where: str, told: Mapping[str, object], key: str) -> int:
+    text = told[key]
+    if not isinstance(text, str) or not _HEX.fullmatch(text):
+        raise PackedError(f"{where}: {key} must be text as 0x1f, of at most {MAX_BITS} x {MAX_COUNT} bits")
+    return int(text, 16)

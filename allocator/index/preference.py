@@ -1,0 +1,84 @@
+"""Which of the nodes that fit comes first: scores from 0 to 100, higher is better, in whole numbers.
+
+Each takes what a request asks and what nodes have, and knows nothing of where these stand.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from allocator.index.query import FULL
+from allocator.index.table import Bools, Ints
+
+WHOLE: Final = 1000  # shares are counted in thousandths
+_UNBROKEN: Final = 50
+_IN_USE: Final = 20
+_FULLNESS: Final = 30
+
+
+class Preference(StrEnum):
+    """The ways there are."""
+
+    PACKING = "packing"
+    LEAST_REQUESTED = "least-requested"
+    MOST_BALANCED = "most-balanced"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassUse:
+    """One resource class on every node, over its usable devices, if the request is placed there.
+
+    Attributes:
+        has: all that the devices have.
+        used: what is used of it then, never more than they have.
+    """
+
+    has: Ints
+    used: Ints
+
+    def share(self) -> Ints:
+        """What is used, in thousandths of what there is, rounded down; all where the devices have nothing."""
+        return np.where(self.has > 0, self.used * WHOLE // np.maximum(self.has, 1), WHOLE)
+
+
+def least_requested(uses: list[ClassUse]) -> Ints:
+    """Score by the least mean request (seed document 2, claim 7, first way).
+
+    share = used * 1000 // has of each class; score = (1000 - sum(shares) // classes) // 10.
+    """
+    shares = np.stack([use.share() for use in uses])
+    mean: Ints = shares.sum(axis=0) // len(uses)
+    return (WHOLE - mean) // (WHOLE // FULL)
+
+
+def most_balanced(uses: list[ClassUse]) -> Ints:
+    """Score by the least variance of the classes' requests about their mean (seed document 2, claim 7, second way).
+
+    With shares as in `least_requested` and k classes the variance is (k * sum(share^2) - sum(share)^2) / k^2. The
+    greatest there can be (half of the classes idle, half full: 500^2) scores 0: score = 100 - 100 * variance // 500^2.
+    """
+    shares = np.stack([use.share() for use in uses])
+    count = len(uses)
+    spread: Ints = count * (shares * shares).sum(axis=0) - shares.sum(axis=0) ** 2
+    return FULL - FULL * spread // (count * count * (WHOLE // 2) ** 2)
+
+
+def packing(kept: Ints, wanted: int, in_use: Bools, uses: list[list[ClassUse]]) -> Ints:
+    """Score by how little is broken: whole devices and whole nodes stay free.
+
+    score = 50 * kept // wanted + (20 where the node is in use) + the mean over types of 30 * sum(used) // sum(has).
+
+    Args:
+        kept: how many of the wanted devices were in use already or are filled.
+        wanted: devices that are asked for.
+        in_use: whether anything of the node was in use before.
+        uses: of each type that is asked for, the classes that tell how full its devices are.
+    """
+    full = np.zeros_like(kept)
+    for classes in uses:
+        has = sum((use.has for use in classes), np.zeros_like(kept))
+        used = sum((use.used for use in classes), np.zeros_like(kept))
+        full += _FULLNESS * used // np.maximum(has, 1)
+    return _UNBROKEN * kept // wanted + _IN_USE * in_use + full // len(uses)

@@ -1,0 +1,276 @@
+"""All devices of one type in the cluster, as arrays: a column a node, a line a slot.
+
+A slot is one device of its node, the same in every class. Slots are the lines, so that what is asked of all devices is
+a few operations over long runs of memory, and what is summed over a node's devices is a sum of lines.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocator.index.packed import Packed, decode
+from allocator.index.query import FULL, MAX_AMOUNT, MAX_WANTED, Amount, PartOf, RatioFrom, Want
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Rows = NDArray[np.intp]
+At = slice | Rows  # which nodes: the first so many, or these
+
+MAX_SLOTS: Final = MAX_WANTED
+MAX_TAILS: Final = 16  # classes of one type on one node
+_T = TypeVar("_T", bound=np.generic)
+
+
+class RowError(ValueError):
+    """A node's devices that the index cannot hold; the index stays as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRow:
+    """One node's devices of one type.
+
+    Attributes:
+        type: of the devices.
+        classes: of each resource class what the devices have and what is free; named by tail, all of as many devices.
+        usable: bit i is set where device i is healthy and not held by somebody else: where something new may land.
+        in_use: bit i is set where somebody holds something of device i.
+    """
+
+    type: str
+    classes: tuple[Packed, ...]
+    usable: int
+    in_use: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """A `TypeRow` unpacked and checked.
+
+    Attributes:
+        row: as it was given.
+        count: of devices.
+        amounts: of each class two lists, what the devices have and what is free.
+        sums: the same over usable devices: what they have, and what of it is used.
+        flags: usable and in use, 0 or 1 for each device.
+    """
+
+    row: TypeRow
+    count: int
+    amounts: list[list[int]]
+    sums: list[int]
+    flags: list[list[int]]
+
+
+def unpack(row: TypeRow) -> Slots:
+    """Unpack and check one node's devices of one type.
+
+    Raises:
+        RowError: classes differ in the number of devices, one is there twice, a figure is out of bounds.
+    """
+    classes, usable = row.classes, row.usable
+    count = classes[0].count if classes else 0
+    everyone = (1 << count) - 1
+    _check_shape(row, count)
+    flags = [decode(mask, 1, count) for mask in (usable, row.in_use)] if count else [[], []]
+    amounts: list[list[int]] = []
+    sums: list[int] = []
+    for one in classes:
+        total, free = one.totals(), one.frees()
+        if sum(total) >= MAX_AMOUNT:
+            raise RowError(
+                f"type {row.type}: {one.name} is {sum(total)} in sum; only less than {MAX_AMOUNT} is counted"
+            )
+        amounts += (total, free)
+        if usable != everyone:
+            total, free = list(compress(total, flags[0])), list(compress(free, flags[0]))
+        there = sum(total)
+        sums += (there, there - sum(free))
+    return Slots(row, count, amounts, sums, flags)
+
+
+def _check_shape(row: TypeRow, count: int) -> None:
+    names = [one.name for one in row.classes]
+    if len(names) > MAX_TAILS or len(set(names)) != len(names):
+        raise RowError(f"type {row.type}: {len(names)} classes; each must be there once, {MAX_TAILS} at most")
+    if count > MAX_SLOTS or any(one.count != count for one in row.classes):
+        raise RowError(f"type {row.type}: every class must be of as many devices, and of {MAX_SLOTS} at most")
+    if not (0 <= row.usable < 1 << count and 0 <= row.in_use < 1 << count):
+        raise RowError(f"type {row.type}: usable or in use names a device beyond the {count} that there are")
+
+
+class TypeTable:
+    """The devices of one type on every node.
+
+    Args:
+        capacity: nodes that there is room for.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._classes: dict[str, int] = {}
+        self._order: tuple[str, ...] = ()  # the classes that the last node had: mostly those of the next
+        self._where: list[int] = []
+        self._amounts: Ints = np.zeros((0, 0, capacity), np.int64)  # two of a class (has, free) x slots x nodes
+        self._sums: Ints = np.zeros((0, capacity), np.int64)  # two of a class (has, used), over usable slots
+        self._flags: Bools = np.zeros((2, 0, capacity), np.bool_)
+
+    def write(self, node: int, slots: Slots) -> bool:
+        """Put one node's devices in place of those it had.
+
+        Returns:
+            Whether there are more classes or slots now than before.
+        """
+        classes, (_, had, capacity) = len(self._classes), self._flags.shape
+        names = tuple([one.name for one in slots.row.classes])
+        if names != self._order:
+            self._learn(names)
+        more = len(self._classes) > classes or slots.count > had
+        if more:
+            self.grow(capacity, slots.count)
+        self.clear(node)
+        if slots.count:
+            where = self._where
+            self._amounts[where, : slots.count, node] = slots.amounts
+            self._sums[where, node] = slots.sums
+            self._flags[:, : slots.count, node] = slots.flags
+        return more
+
+    def clear(self, node: int) -> None:
+        """Take one node's devices away."""
+        self._amounts[:, :, node] = 0
+        self._sums[:, node] = 0
+        self._flags[:, :, node] = False
+
+    def _learn(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._classes.setdefault(name, len(self._classes))
+        self._order = tuple(names)
+        self._where = [line for name in names for line in (2 * self._classes[name], 2 * self._classes[name] + 1)]
+
+    def grow(self, capacity: int, slots: int = 0) -> None:
+        """Make room for so many nodes, so many slots, and every class that is known."""
+        _, had, _ = self._flags.shape
+        slots = max(slots, had)
+        lines = 2 * len(self._classes)
+        self._amounts = _grown(self._amounts, (lines, slots, capacity))
+        self._sums = _grown(self._sums, (lines, capacity))
+        self._flags = _grown(self._flags, (2, slots, capacity))
+
+    # What is asked of the devices
+
+    def total(self, tail: str, at: At) -> Ints:
+        """What each slot has of a class, slots x nodes."""
+        line = self._classes.get(tail)
+        return self._zeros(at) if line is None else self._amounts[2 * line][:, at]
+
+    def free(self, tail: str, at: At) -> Ints:
+        """What each slot has free of a class, slots x nodes."""
+        line = self._classes.get(tail)
+        return self._zeros(at) if line is None else self._amounts[2 * line + 1][:, at]
+
+    def usable(self, at: At) -> Bools:
+        """Where something new may land, slots x nodes."""
+        usable: Bools = self._flags[0][:, at]
+        return usable
+
+    def in_use(self, at: At) -> Bools:
+        """Where somebody holds something, slots x nodes."""
+        in_use: Bools = self._flags[1][:, at]
+        return in_use
+
+    def sums(self, tail: str, at: At) -> tuple[Ints, Ints]:
+        """What a node's usable devices have of a class, and what of it is used, a figure a node."""
+        line = self._classes.get(tail)
+        if line is None:
+            return self._zeros(at).sum(axis=0), self._zeros(at).sum(axis=0)
+        return self._sums[2 * line][at], self._sums[2 * line + 1][at]
+
+    def most_free(self, tail: str, at: At) -> Ints:
+        """The most that one usable device of each node has free of a class; 0 where there is none."""
+        most: Ints = (self.free(tail, at) * self.usable(at)).max(axis=0, initial=0)
+        return most
+
+    def tails(self) -> tuple[str, ...]:
+        """The classes that are known, first seen first."""
+        return tuple(self._classes)
+
+    def _zeros(self, at: At) -> Ints:
+        return np.zeros(self.usable(at).shape, np.int64)
+
+    def fits(self, want: Want, at: At) -> Bools:
+        """Which slots can each serve one device of a want, slots x nodes.
+
+        The figures that follow from others are not divided out: with whole numbers, floor(a / b) <= f says
+        a < (f + 1) * b, and ceil(a / b) <= f says a <= f * b.
+        """
+        fits = np.array(self.usable(at))
+        for tail, amount in want.amounts:
+            if isinstance(amount, PartOf):
+                if amount.percent == FULL:
+                    fits &= self.total(tail, at) <= self.free(tail, at)
+                else:
+                    fits &= self.total(tail, at) * amount.percent < (self.free(tail, at) + 1) * FULL
+            elif isinstance(amount, RatioFrom):
+                percent = np.minimum(self.free(tail, at), FULL)
+                percent *= self.total(amount.tail, at)
+                fits &= percent >= amount.amount * FULL
+            elif amount:
+                fits &= self.free(tail, at) >= amount
+        return fits
+
+    def fills(self, want: Want, tails: Sequence[str], at: At) -> Bools:
+        """Which slots a want fills, were they idle, slots x nodes: it asks all of one of these classes."""
+        fills = np.zeros(self.usable(at).shape, np.bool_)
+        for tail, amount in want.amounts:
+            if tail not in tails:
+                continue
+            if isinstance(amount, PartOf):
+                fills |= amount.percent == FULL
+            elif isinstance(amount, RatioFrom):
+                fills |= self.total(amount.tail, at) * (FULL - 1) < amount.amount * FULL
+            elif amount:
+                fills |= self.total(tail, at) <= amount
+        return fills
+
+    def asked(self, want: Want, fits: Bools, at: At) -> dict[str, Ints]:
+        """What a want takes of each node in all, by class.
+
+        Where figures follow from what a device has, they are those of the node's smallest device that fits.
+
+        Args:
+            want: what is asked.
+            fits: as `fits` tells for the same want and nodes.
+            at: which nodes.
+        """
+        least: dict[str, Ints] = {}
+
+        def smallest(tail: str) -> Ints:
+            if tail not in least:
+                # Adding what no device has is quicker than choosing by a mask.
+                least[tail] = (self.total(tail, at) + ~fits * np.int64(MAX_AMOUNT)).min(axis=0, initial=2 * MAX_AMOUNT)
+            return least[tail]
+
+        return {tail: want.count * _each(amount, tail, smallest, fits.shape[1]) for tail, amount in want.amounts}
+
+
+def _each(amount: Amount, tail: str, smallest: Callable[[str], Ints], nodes: int) -> Ints:
+    if isinstance(amount, PartOf):
+        return smallest(tail) * amount.percent // FULL
+    if isinstance(amount, RatioFrom):
+        return -(-amount.amount * FULL // np.maximum(smallest(amount.tail), 1))
+    return np.full(nodes, amount, np.int64)
+
+
+def count_slots(slots: Bools) -> Ints:
+    """Count the slots that are set on each node; no more than fit into 8 bits (`MAX_SLOTS`)."""
+    counted: NDArray[np.uint8] = np.add.reduce(slots, axis=0, dtype=np.uint8)
+    return counted.astype(np.int64)
+
+
+def _grown(array: NDArray[_T], shape: tuple[int, ...]) -> NDArray[_T]:
+    grown = np.zeros(shape, array.dtype)
+    grown[tuple(slice(length) for length in array.shape)] = array
+    return grown

@@ -1,0 +1,11 @@
+"""When in a Pod's life a container runs."""
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Init containers run one by one, sidecars from their start on, then all apps together (Kubernetes' rule)."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"

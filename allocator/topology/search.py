@@ -1,0 +1,117 @@
+"""Branch and bound: so many of a number of devices, with the greatest sum over pairs and over single devices."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+EXACT_UP_TO: Final = 16  # devices; among more, the best that a bounded search finds
+_MAX_STEPS: Final = 1024  # of one search among more than EXACT_UP_TO devices
+
+Places = tuple[int, ...]
+
+
+@lru_cache(maxsize=512)  # nodes of one make ask the same again and again
+def best_places(
+    rows: tuple[tuple[int, ...], ...], gains: tuple[int, ...], losses: tuple[int, ...], count: int
+) -> Places:
+    """Find the best set of places: the greatest sum of weights and gains; then the least losses; then the first.
+
+    Args:
+        rows: weights of pairs, 0 or more: a symmetric matrix, 0 on its diagonal.
+        gains: of each place, 0 or more.
+        losses: of each place, 0 or more.
+        count: places to find, 1 to all.
+
+    Returns:
+        Ascending. "First" is the order of such tuples.
+    """
+    scale = sum(losses) + 1
+    scaled = [[scale * weight for weight in row] for row in rows]
+    values = [scale * gain - loss for gain, loss in zip(gains, losses, strict=True)]
+    return _Search(scaled, values, count).found
+
+
+class _Search:
+    """Branch and bound for the set of the greatest sum of pairs and of single values.
+
+    Devices are gone through in the caller's order, taking before leaving: of equally good sets the one found first is
+    the first in that order. Of devices with the same connections (twins) a later one is never taken where an earlier
+    one was left, so that a switched node of any size takes a handful of steps.
+    """
+
+    def __init__(self, rows: Sequence[Sequence[int]], values: Sequence[int], count: int) -> None:
+        self.rows = rows
+        self.count = count
+        size = len(rows)
+        self.twins = [_later_twins(rows, values, at) for at in range(size)]
+        # reach[i][k]: twice the most that i can add to a set by k partners, and half of it counted for i.
+        self.reach = [
+            _sums(sorted((w for at, w in enumerate(row) if at != i), reverse=True)) for i, row in enumerate(rows)
+        ]
+        self.steps = _MAX_STEPS if size > EXACT_UP_TO else -1
+        self.best, self.found = self._greedy(values)
+        self.certain = False  # whether `found` is the first of its value, not only one of them
+        self._extend((), 0, list(values), 0, 0)
+
+    def _greedy(self, values: Sequence[int]) -> tuple[int, Places]:
+        """A good set, for a start: the best of those grown from each device."""
+        best: tuple[int, Places] = (-1, ())
+        for seed in range(len(values)):
+            total, chosen, gains = 0, [], list(values)
+            at = seed
+            for _ in range(self.count):
+                total += gains[at]
+                chosen.append(at)
+                gains = [gain + weight for gain, weight in zip(gains, self.rows[at], strict=True)]
+                at = max(
+                    (other for other in range(len(values)) if other not in chosen), key=gains.__getitem__, default=0
+                )
+            if total > best[0] or not best[1]:
+                best = (total, tuple(sorted(chosen)))
+        return best
+
+    def _extend(self, chosen: Places, start: int, gains: list[int], value: int, left: int) -> None:
+        """Go through the sets that begin with `chosen` and go on from `start`, without those in the mask `left`."""
+        missing = self.count - len(chosen)
+        if not missing:
+            if value > self.best or (value == self.best and not self.certain):
+                self.best, self.found, self.certain = value, chosen, True
+            return
+        for at in range(start, len(gains) - missing + 1):
+            if left >> at & 1:
+                continue
+            if not self.steps or not self._promising(at, gains, value, left, missing):
+                return
+            self.steps -= 1
+            row = self.rows[at]
+            onward = [gain + weight for gain, weight in zip(gains, row, strict=True)]
+            self._extend((*chosen, at), at + 1, onward, value + gains[at], left)
+            left |= self.twins[at]
+
+    def _promising(self, start: int, gains: list[int], value: int, left: int, missing: int) -> bool:
+        """Tell whether a set that goes on from `start` can be better than the best, or as good and the first such."""
+        reach = self.reach
+        most = [2 * gains[at] + reach[at][missing - 1] for at in range(start, len(gains)) if not left >> at & 1]
+        if len(most) < missing:
+            return False
+        most.sort(reverse=True)
+        bound = value + sum(most[:missing]) // 2
+        return bound > self.best or (bound == self.best and not self.certain)
+
+
+def _sums(weights: Sequence[int]) -> list[int]:
+    sums = [0]
+    for weight in weights:
+        sums.append(sums[-1] + weight)
+    return sums
+
+
+def _later_twins(rows: Sequence[Sequence[int]], values: Sequence[int], at: int) -> int:
+    """The later devices that could stand for this one without any difference, as a mask."""
+    twins = 0
+    for other in range(at + 1, len(rows)):
+        swapped = list(rows[other])
+        swapped[at], swapped[other] = swapped[other], swapped[at]
+        if values[at] == values[other] and swapped == list(rows[at]):
+            twins |= 1 << other
+    return twins

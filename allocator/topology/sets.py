@@ -1,0 +1,332 @@
+"""Which set of devices of one type serves an ask best.
+
+Whole devices (the default). Sets compare by, first difference decides:
+
+1. how many of them the Pod does not hold anyway, and how many are unbroken: fewest first;
+2. how well they are connected among themselves and to `near`, the devices of the Pod's gang on this node: "the GPU
+   instances with the maximum data transfer speed combined relationship" (seed document 1, "Motivation");
+3. how strongly they are connected to the wholly free devices, each other included: least first. Of sets that are equal
+   so far this leaves the best connected remainder: the largest free groups stay whole;
+4. the caller's order, device by device: rank, minor, id.
+
+Parts of devices (`SetRule.rank_first`): the caller's ranks, device by device, come before all that.
+
+The best set is exact up to `EXACT_UP_TO` devices. A node of more gets the best that a bounded search finds.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from heapq import merge
+from itertools import combinations, islice
+from math import comb
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+from allocator.topology.links import Links
+from allocator.topology.partitions import PartitionTable, fits
+from allocator.topology.partitions import why_none as why_no_partition
+from allocator.topology.search import EXACT_UP_TO, Places, best_places
+
+_MAX_SORTED: Final = comb(EXACT_UP_TO, EXACT_UP_TO // 2)  # sets put in order at once; more come in the caller's order
+
+
+class Scope(IntEnum):
+    """How close together the devices of one ask must be (Koordinator's requiredTopologyScope and its levels)."""
+
+    NODE = 1
+    NUMA_NODE = 2
+    PCIE = 3
+    DEVICE = 4
+
+
+_WITHIN: Final = {Scope.NUMA_NODE: "NUMA node", Scope.PCIE: "PCIe root"}
+
+
+class Candidate(NamedTuple):
+    """A device that can serve the ask.
+
+    Attributes:
+        id: of the device.
+        minor: its number on the node.
+        rank: the caller's order of preference, smaller better. Of devices that the caller holds equal the ranks are
+            equal: minor and id are looked at after everything else.
+        numa: its NUMA node, None where unknown.
+        pcie: name of its PCIe root, None where unknown.
+        idle: nobody else holds anything of it.
+        fresh: the Pod itself holds nothing of it yet, in another step of its life.
+    """
+
+    id: str
+    minor: int
+    rank: tuple[Any, ...] = ()
+    numa: int | None = None
+    pcie: str | None = None
+    idle: bool = True
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SetRule:
+    """What a set must be, and what is preferred, beyond good connections.
+
+    Attributes:
+        scope: all devices inside one of these. A device that does not say where it is, is inside none with others.
+        rank_first: the ask takes parts of devices: the caller's ranks come before connections, and partitions are no
+            matter.
+        partitions: the node's partition table; None where it has none.
+        partition_required: the set must be a partition; else partitions come first.
+        restricted: only partitions of the table's highest score for the count.
+        ring_bandwidth: bytes that a partition must have at least; None where not asked.
+        near: ids of devices to be well connected to.
+        roots: PCIe roots: sets wholly on these come first (joint allocation: where the other type has a device free).
+    """
+
+    scope: Scope = Scope.NODE
+    rank_first: bool = False
+    partitions: PartitionTable | None = None
+    partition_required: bool = False
+    restricted: bool = False
+    ring_bandwidth: int | None = None
+    near: frozenset[str] = frozenset()
+    roots: frozenset[str] = frozenset()
+
+    @property
+    def cut(self) -> bool:
+        """Whether partitions have a say."""
+        return not self.rank_first and (self.partition_required or self.partitions is not None)
+
+
+PLAIN_RULE: Final = SetRule()
+
+Set = tuple[Candidate, ...]
+_BY_RANK: Final = itemgetter(2, 1, 0)  # rank, minor, id
+_BY_STATE: Final = itemgetter(6, 5, 2, 1, 0)  # fresh, idle, then as above
+_RANK: Final = itemgetter(2)
+_STATE: Final = itemgetter(6, 5)
+
+
+def choices(
+    candidates: Sequence[Candidate], count: int, links: Links, rule: SetRule = PLAIN_RULE
+) -> Iterator[tuple[Candidate, ...]]:
+    """Go through the sets of `count` devices that keep the rule, the best first.
+
+    Args:
+        candidates: all devices that could serve the ask, ids distinct; their order does not matter.
+        count: 1 or more.
+        links: of the node's devices.
+        rule: what the ask and the node want of a set.
+
+    Returns:
+        Each set once, its devices in the caller's order (of a partition too); none where none keeps the rule.
+    """
+    if count == 1 and links.flat and not (rule.cut or rule.roots):
+        return zip(sorted(candidates, key=_BY_RANK if rule.rank_first else _BY_STATE), strict=True)
+    return _choices(candidates, count, links, rule)
+
+
+def _choices(candidates: Sequence[Candidate], count: int, links: Links, rule: SetRule) -> Iterator[Set]:
+    first = _foremost(candidates) if count == 1 and rule.rank_first and not rule.roots else None
+    if first is not None:
+        yield (first,)
+    pool = _pool(candidates, links, rule)
+    given: set[Places] = {(0,)} if first is not None else set()
+    for places in _stages(pool, count, rule):
+        if places not in given:
+            given.add(places)
+            yield pool.take(places)
+
+
+def _stages(pool: "_Pool", count: int, rule: SetRule) -> Iterator[Places]:
+    """Go through the partitions, the sets on the preferred roots, and all sets; some come again."""
+    if rule.cut:
+        yield from _partitions(pool, count, rule)
+        if rule.partition_required:
+            return
+    everywhere = range(len(pool.order))
+    if rule.roots:
+        preferred = [place for place in everywhere if pool.order[place].pcie in rule.roots]
+        yield from _best_first(pool, _groups(pool.order, preferred, count, rule.scope), count)
+    yield from _best_first(pool, _groups(pool.order, everywhere, count, rule.scope), count)
+
+
+def why_no_set(candidates: Sequence[Candidate], count: int, rule: SetRule) -> str:
+    """Say in a user's words why `choices` finds nothing."""
+    if rule.cut and rule.partition_required:
+        free = [candidate.minor for candidate in candidates if candidate.idle]
+        table, bandwidth = rule.partitions, rule.ring_bandwidth
+        if table is None or not fits(table, count, free, bandwidth, restricted=rule.restricted):
+            return why_no_partition(table, count, free, bandwidth, restricted=rule.restricted)
+        return f"partitions of {count} GPUs are free, none of them inside one {_WITHIN.get(rule.scope, 'device')}"
+    if len(candidates) < count:
+        return f"{count} devices asked, {len(candidates)} can serve it"
+    if rule.scope is Scope.DEVICE:
+        return f"requiredTopologyScope Device lets one device be asked, not {count}; ask PCIe, NUMANode or Node"
+    where = _WITHIN[rule.scope]
+    counted = Counter(candidate.numa if rule.scope is Scope.NUMA_NODE else candidate.pcie for candidate in candidates)
+    unknown = counted.pop(None, 0)
+    most = max(counted.values(), default=0)
+    less = f"; of {unknown} the {where} is not known" if unknown else ""
+    return f"{count} devices inside one {where} asked, at most {most} that can serve it are{less}"
+
+
+def _foremost(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The candidate that ranks before all others by itself: nothing else need be looked at to find it first."""
+    first = min(candidates, key=_RANK, default=None)
+    alike = 0
+    for candidate in candidates:
+        alike += candidate.rank == first.rank if first else 0
+    return first if alike == 1 else None
+
+
+class _Pool(NamedTuple):
+    """The candidates of one decision in the caller's order, and all that sets are compared by.
+
+    Attributes:
+        order: the candidates.
+        tiers: what comes before connections, of each.
+        rows: weights between them.
+        gains: weight of each towards `near`.
+        losses: weight of each towards the devices that are free and would stay so, counted for those alone.
+    """
+
+    order: list[Candidate]
+    tiers: list[Any]
+    rows: tuple[tuple[int, ...], ...]
+    gains: tuple[int, ...]
+    losses: tuple[int, ...]
+
+    def take(self, places: Places) -> Set:
+        """The candidates in these places."""
+        return tuple([self.order[place] for place in places])
+
+    def key(self, places: Places) -> tuple[list[Any], int, int, Places]:
+        """Order among sets, smaller better."""
+        rows = self.rows
+        inner = sum(rows[a][b] for a, b in combinations(places, 2))
+        near = sum(self.gains[place] for place in places)
+        return (
+            [self.tiers[place] for place in places],
+            -inner - near,
+            sum(self.losses[place] for place in places),
+            places,
+        )
+
+
+def _pool(candidates: Sequence[Candidate], links: Links, rule: SetRule) -> _Pool:
+    order = sorted(candidates, key=_BY_RANK if rule.rank_first else _BY_STATE)
+    tiers = list(map(_RANK if rule.rank_first else _STATE, order))
+    size = len(order)
+    nothing = (0,) * size
+    if links.flat or size < 2:  # noqa: PLR2004 - a pair
+        return _Pool(order, tiers, (nothing,) * size, nothing, nothing)
+    rows = _rows(order, links)
+    free = [place for place, candidate in enumerate(order) if candidate.idle and candidate.fresh]
+    if len(free) == size:
+        losses = tuple(map(sum, rows))
+    else:
+        is_free = set(free)
+        losses = tuple(sum(rows[a][b] for b in free) if a in is_free else 0 for a in range(size))
+    gains = nothing
+    if rule.near:
+        near = sorted(rule.near)
+        gains = tuple(sum(links.weight(candidate.id, mate) for mate in near) for candidate in order)
+    return _Pool(order, tiers, rows, gains, losses)
+
+
+def _rows(order: Sequence[Candidate], links: Links) -> tuple[tuple[int, ...], ...]:
+    """The weights between these devices, in this order."""
+    index = links.index
+    at = [index.get(candidate.id, -1) for candidate in order]
+    if -1 in at:
+        return tuple(tuple(links.weight(a.id, b.id) for b in order) for a in order)
+    if at == list(range(len(links.ids))):
+        return links.rows
+    pick = itemgetter(*at)
+    return tuple(map(pick, pick(links.rows)))
+
+
+def _groups(order: Sequence[Candidate], places: Sequence[int], count: int, scope: Scope) -> list[Sequence[int]]:
+    """Split the places into what sets must be inside of; only groups that are large enough."""
+    if count == 1 or scope is Scope.NODE:  # one device is inside of any scope
+        return [places] if len(places) >= count else []
+    if scope is Scope.DEVICE:
+        return []
+    groups: dict[int | str, list[int]] = {}
+    for place in places:
+        where = order[place].numa if scope is Scope.NUMA_NODE else order[place].pcie
+        if where is not None:
+            groups.setdefault(where, []).append(place)
+    return [group for group in groups.values() if len(group) >= count]
+
+
+def _best_first(pool: _Pool, groups: Sequence[Sequence[int]], count: int) -> Iterator[Places]:
+    """Go through all sets inside the groups, the best first."""
+    sets = [combinations(group, count) for group in groups]
+    if _alike(pool, groups):
+        yield from merge(*sets)
+        return
+    if count == 1:
+        tiers, _, gains, losses = pool[1:]
+        keys = sorted((tiers[place], -gains[place], losses[place], place) for (place,) in merge(*sets))
+        yield from ((key[-1],) for key in keys)
+        return
+    if sum(comb(len(group), count) for group in groups) <= _FEW:
+        yield from sorted(merge(*sets), key=pool.key)
+        return
+    first = min((_best_of(pool, group, count) for group in groups), key=pool.key)
+    yield first
+    if sum(comb(len(group), count) for group in groups) <= _MAX_SORTED:
+        yield from islice(sorted(merge(*sets), key=pool.key), 1, None)
+        return
+    for places in merge(*sets):
+        if places != first:
+            yield places
+
+
+_FEW: Final = 8  # sets: sooner all put in order than searched
+
+
+def _alike(pool: _Pool, groups: Sequence[Sequence[int]]) -> bool:
+    """Tell whether nothing but the caller's order tells sets apart."""
+    places = [place for group in groups for place in group]
+    if not places:
+        return True
+    first = pool.tiers[min(places)]
+    return not any(map(any, pool.rows)) and not any(pool.gains) and pool.tiers[max(places)] == first
+
+
+def _best_of(pool: _Pool, group: Sequence[int], count: int) -> Places:
+    """Find the best set inside a group: the places of the better tiers, and the best of the tier that has too many."""
+    last = pool.tiers[group[count - 1]]
+    forced = [place for place in group if pool.tiers[place] < last]
+    open_places = [place for place in group if pool.tiers[place] == last]
+    if len(open_places) + len(forced) == count:
+        return tuple(forced + open_places)
+    rows, size = pool.rows, len(open_places)
+    if size == len(rows):
+        chosen = best_places(rows, pool.gains, pool.losses, count)
+    else:
+        pick = itemgetter(*open_places)
+        gains = [pool.gains[a] + sum(rows[a][b] for b in forced) for a in open_places]
+        chosen = best_places(tuple(map(pick, pick(rows))), tuple(gains), pick(pool.losses), count - len(forced))
+    return tuple(forced + [open_places[at] for at in chosen])
+
+
+def _partitions(pool: _Pool, count: int, rule: SetRule) -> list[Places]:
+    """List the partitions that keep the rule, the best first."""
+    if rule.partitions is None:
+        return []
+    order = pool.order
+    by_minor = {candidate.minor: place for place, candidate in enumerate(order) if candidate.idle}
+    ranked = []
+    found = fits(rule.partitions, count, by_minor, rule.ring_bandwidth, restricted=rule.restricted)
+    for index, (standing, partition) in enumerate(found):
+        places = tuple(sorted(by_minor[minor] for minor in partition.minors))
+        if not _groups(order, places, count, rule.scope):
+            continue
+        off = bool(rule.roots) and any(order[place].pcie not in rule.roots for place in places)
+        tiers, connection, *_ = pool.key(places)
+        ranked.append(((off, tiers, standing, connection, index), places))
+    return [places for _, places in sorted(ranked)]

@@ -1,0 +1,366 @@
+"""How a Pod wants its devices chosen: Koordinator's hint annotations (its apis/extension/device_share.go).
+
+device-allocate-hint, device-joint-allocate and gpu-partition-spec are JSON of the Pod's author. What makes no sense is
+refused as a whole, with every mistake named: a hint that is half read places a Pod where its author did not want it.
+As in Go, null and "" mean that a field is left out.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from allocator.outcome import Problem
+from allocator.quantity import QuantityError, to_int
+from allocator.topology.sets import Scope
+
+DEVICE_ALLOCATE_HINT: Final = "scheduling.koordinator.sh/device-allocate-hint"
+DEVICE_JOINT_ALLOCATE: Final = "scheduling.koordinator.sh/device-joint-allocate"
+GPU_PARTITION_SPEC: Final = "scheduling.koordinator.sh/gpu-partition-spec"
+HINT_ANNOTATIONS: Final = (DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC)
+
+_SCOPES: Final = {"Device": Scope.DEVICE, "PCIe": Scope.PCIE, "NUMANode": Scope.NUMA_NODE, "Node": Scope.NODE}
+_HINT_KEYS: Final = ("selector", "vfSelector", "allocateStrategy", "requiredTopologyScope", "exclusivePolicy")
+_MAX_TEXT: Final = 2**16  # bytes of one annotation; a hint of every type and field has under two thousand
+_MAX_TERMS: Final = 64  # labels, expressions, values of an expression
+_MAX_PROBLEMS: Final = 16
+_SHOWN: Final = 64  # characters of what somebody wrote
+
+# Kubernetes' syntax of label keys and values (apimachinery, util/validation).
+_NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DOMAIN: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_KEY: Final = re.compile(rf"(?:(?=[^/]{{1,253}}/){_DOMAIN}(?:\.{_DOMAIN})*/)?{_NAME}")
+_VALUE: Final = re.compile(rf"(?:{_NAME})?")
+
+
+class Strategy(StrEnum):
+    """How an amount is spread over devices (allocateStrategy)."""
+
+    APPLY_FOR_ALL = "ApplyForAll"
+    REQUESTS_AS_COUNT = "RequestsAsCount"
+
+
+class ExclusiveLevel(StrEnum):
+    """What nobody else may use a part of (exclusivePolicy)."""
+
+    DEVICE = "DeviceLevel"
+    PCIE = "PCIeLevel"
+
+
+class Operator(StrEnum):
+    """Of a requirement on a label."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What one label must be.
+
+    Attributes:
+        key: of the label.
+        operator: how it is compared.
+        values: what it is compared with; none for Exists and DoesNotExist.
+    """
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether it holds; as in Kubernetes, NotIn holds of a label that is not there."""
+        if self.operator is Operator.EXISTS:
+            return self.key in labels
+        if self.operator is Operator.DOES_NOT_EXIST:
+            return self.key not in labels
+        return (labels.get(self.key) in self.values) is (self.operator is Operator.IN)
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A Kubernetes LabelSelector: all its requirements must hold; without any, everything is selected."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether labels are selected."""
+        return all(requirement.holds(labels) for requirement in self.requirements)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeHint:
+    """How devices of one type are to be chosen.
+
+    Attributes:
+        selector: on the devices' labels.
+        functions: on the labels of groups of virtual functions (vfSelector); with it each device comes with one.
+        strategy: None for the type's own rule.
+        scope: how close together the devices must be; None where that is not asked.
+        exclusive: what nobody else may use a part of; None where that is not asked.
+    """
+
+    selector: Selector | None = None
+    functions: Selector | None = None
+    strategy: Strategy | None = None
+    scope: Scope | None = None
+    exclusive: ExclusiveLevel | None = None
+
+
+NO_HINT: Final = TypeHint()
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Types of which the devices belong together.
+
+    Attributes:
+        types: the first one is chosen first.
+        same_pcie: all must be on the same PCIe roots.
+    """
+
+    types: tuple[str, ...] = ()
+    same_pcie: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """GPUs must come as a partition of the node's table.
+
+    Attributes:
+        restricted: only one of the highest score.
+        ring_bandwidth: bytes that it must have at least; None where that is not asked.
+    """
+
+    restricted: bool = False
+    ring_bandwidth: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodHints:
+    """All that a Pod's annotations say of how its devices are to be chosen.
+
+    Attributes:
+        hints: by type's name, in the order of names.
+        joint: None where it has none.
+        partition: None where it has none.
+    """
+
+    hints: tuple[tuple[str, TypeHint], ...] = ()
+    joint: Joint | None = None
+    partition: PartitionSpec | None = None
+
+
+NO_HINTS: Final = PodHints()
+
+
+def read_hints(annotations: Mapping[str, object], types: Collection[str]) -> PodHints | tuple[Problem, ...]:
+    """Read a Pod's hints.
+
+    Args:
+        annotations: of the Pod.
+        types: names of the device types that there are.
+
+    Returns:
+        What they say, or all that is wrong with them: the annotation, the key in it, and what would be right.
+    """
+    if not any(key in annotations for key in HINT_ANNOTATIONS):
+        return NO_HINTS
+    reader = _Reader(types)
+    raw = {key: reader.load(key, annotations[key]) for key in HINT_ANNOTATIONS if key in annotations}
+    hints = tuple(
+        (kind, reader.hint(f"{reader.path(DEVICE_ALLOCATE_HINT)}.{kind}", raw[DEVICE_ALLOCATE_HINT][kind]))
+        for kind in reader.known(reader.path(DEVICE_ALLOCATE_HINT), raw.get(DEVICE_ALLOCATE_HINT, {}), sorted(types))
+    )
+    joint = reader.joint(raw[DEVICE_JOINT_ALLOCATE]) if DEVICE_JOINT_ALLOCATE in raw else None
+    partition = reader.partition(raw[GPU_PARTITION_SPEC]) if GPU_PARTITION_SPEC in raw else None
+    if reader.problems:
+        return tuple(reader.problems[:_MAX_PROBLEMS])
+    return PodHints(hints, joint, partition)
+
+
+class _Reader:
+    """Reads fields one by one and gathers what is wrong; a wrong one reads as left out."""
+
+    def __init__(self, types: Collection[str]) -> None:
+        self.types = types
+        self.problems: list[Problem] = []
+
+    @staticmethod
+    def path(annotation: str) -> str:
+        """Where an annotation stands in a Pod."""
+        return f"metadata.annotations[{annotation}]"
+
+    def tell(self, path: str, message: str) -> None:
+        """Note a mistake; a bounded number of them."""
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(Problem(path, message))
+
+    def load(self, annotation: str, text: object) -> dict[str, Any]:
+        """Read an annotation's JSON object."""
+        path = self.path(annotation)
+        if not isinstance(text, str) or len(text) > _MAX_TEXT:
+            self.tell(path, "must be a text of at most 64 KiB")
+            return {}
+        try:
+            raw = json.loads(text, object_pairs_hook=_without_doubles)
+        except (ValueError, RecursionError) as error:
+            self.tell(path, f"must be a JSON object ({str(error)[:_SHOWN]})")
+            return {}
+        return self.mapping(path, raw)
+
+    def mapping(self, path: str, value: object) -> dict[str, Any]:
+        """Take an object that may be left out."""
+        if isinstance(value, dict):
+            return value
+        if value is not None:
+            self.tell(path, "must be a JSON object")
+        return {}
+
+    def known(self, path: str, value: Mapping[str, object], keys: Iterable[str]) -> list[str]:
+        """List the keys that an object has of those that it may have; others are mistakes."""
+        allowed = list(keys)
+        for key in value:
+            if key not in allowed:
+                self.tell(path, f"unknown key {key[:_SHOWN]!r}; use {_either(allowed)}")
+        return [key for key in allowed if value.get(key) is not None]
+
+    def word(self, path: str, value: object, words: Iterable[str]) -> str | None:
+        """Take one of the words that a field may have; None where it is left out."""
+        if value is None or value == "":
+            return None
+        allowed = list(words)
+        if isinstance(value, str) and value in allowed:
+            return value
+        self.tell(path, f"{_show(value)} is not allowed; use {_either(allowed)}")
+        return None
+
+    def items(self, path: str, value: object) -> list[Any]:
+        """Take a list of bounded length that may be left out."""
+        if value is None:
+            return []
+        if not isinstance(value, list) or len(value) > _MAX_TERMS:
+            self.tell(path, f"must be a list of at most {_MAX_TERMS}")
+            return []
+        return value
+
+    def hint(self, path: str, value: object) -> TypeHint:
+        """Read the hint of one type."""
+        raw = self.mapping(path, value)
+        self.known(path, raw, _HINT_KEYS)
+        strategy = self.word(f"{path}.allocateStrategy", raw.get("allocateStrategy"), Strategy)
+        scope = self.word(f"{path}.requiredTopologyScope", raw.get("requiredTopologyScope"), _SCOPES)
+        exclusive = self.word(f"{path}.exclusivePolicy", raw.get("exclusivePolicy"), ExclusiveLevel)
+        return TypeHint(
+            self.selector(f"{path}.selector", raw.get("selector")),
+            self.selector(f"{path}.vfSelector", raw.get("vfSelector")),
+            Strategy(strategy) if strategy else None,
+            _SCOPES[scope] if scope else None,
+            ExclusiveLevel(exclusive) if exclusive else None,
+        )
+
+    def selector(self, path: str, value: object) -> Selector | None:
+        """Read a LabelSelector."""
+        if value is None:
+            return None
+        raw = self.mapping(path, value)
+        self.known(path, raw, ("matchLabels", "matchExpressions"))
+        where = f"{path}.matchLabels"
+        labels = self.mapping(where, raw.get("matchLabels"))
+        if len(labels) > _MAX_TERMS:
+            self.tell(where, f"must have at most {_MAX_TERMS} labels")
+            labels = {}
+        found = [
+            Requirement(self.key(where, key), Operator.IN, (self.value(where, labels[key]),)) for key in sorted(labels)
+        ]
+        for index, entry in enumerate(self.items(f"{path}.matchExpressions", raw.get("matchExpressions"))):
+            requirement = self.requirement(f"{path}.matchExpressions[{index}]", entry)
+            if requirement is not None:
+                found.append(requirement)
+        return Selector(tuple(found))
+
+    def requirement(self, path: str, value: object) -> Requirement | None:
+        """Read one expression."""
+        raw = self.mapping(path, value)
+        self.known(path, raw, ("key", "operator", "values"))
+        key = self.key(f"{path}.key", raw.get("key"))
+        values = tuple(self.value(f"{path}.values", one) for one in self.items(f"{path}.values", raw.get("values")))
+        told = self.word(f"{path}.operator", raw.get("operator"), Operator)
+        if told is None:
+            if not raw.get("operator"):
+                self.tell(f"{path}.operator", f"is missing; use {_either(Operator)}")
+            return None
+        operator = Operator(told)
+        if bool(values) is not (operator in {Operator.IN, Operator.NOT_IN}):
+            self.tell(f"{path}.values", "must be there for In and NotIn, and not for Exists and DoesNotExist")
+        return Requirement(key, operator, values)
+
+    def key(self, path: str, value: object) -> str:
+        """Take a label's key."""
+        if isinstance(value, str) and _KEY.fullmatch(value):
+            return value
+        self.tell(path, f"{_show(value)} is no key of a label")
+        return ""
+
+    def value(self, path: str, value: object) -> str:
+        """Take a label's value."""
+        if isinstance(value, str) and _VALUE.fullmatch(value):
+            return value
+        self.tell(path, f"{_show(value)} is no value of a label (a text of at most 63 letters, digits, -, _ and .)")
+        return ""
+
+    def joint(self, raw: Mapping[str, object]) -> Joint:
+        """Read device-joint-allocate."""
+        path = self.path(DEVICE_JOINT_ALLOCATE)
+        self.known(path, raw, ("deviceTypes", "requiredScope"))
+        where = f"{path}.deviceTypes"
+        types = self.items(where, raw.get("deviceTypes"))
+        wrong = [kind for kind in types if not (isinstance(kind, str) and kind in self.types)]
+        if wrong:
+            self.tell(where, f"{_show(wrong[0])} is not allowed; use {_either(sorted(self.types))}")
+            types = []
+        if len(set(types)) != len(types):
+            self.tell(where, "must name each type once")
+        scope = self.word(f"{path}.requiredScope", raw.get("requiredScope"), ("SamePCIe",))
+        return Joint(tuple(types), scope is not None)
+
+    def partition(self, raw: Mapping[str, object]) -> PartitionSpec:
+        """Read gpu-partition-spec."""
+        path = self.path(GPU_PARTITION_SPEC)
+        self.known(path, raw, ("allocatePolicy", "ringBusBandwidth"))
+        policy = self.word(f"{path}.allocatePolicy", raw.get("allocatePolicy"), ("Restricted", "BestEffort"))
+        asked = raw.get("ringBusBandwidth")
+        bandwidth = None
+        if asked is not None:
+            try:
+                bandwidth = to_int(asked)
+            except QuantityError as error:
+                self.tell(f"{path}.ringBusBandwidth", f"{error}; a bandwidth is written as 400Gi")
+        return PartitionSpec(policy == "Restricted", bandwidth)
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its members.
+
+    Raises:
+        ValueError: a key stands twice.
+    """
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _either(words: Iterable[str]) -> str:
+    return " or ".join(words) or "none"
+
+
+def _show(value: object) -> str:
+    """Quote what a user wrote, in bounded length and time, whatever it is."""
+    if isinstance(value, str):
+        return repr(value[:_SHOWN])
+    return "what stands here" if value is not None else "nothing"

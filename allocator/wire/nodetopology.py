@@ -1,0 +1,481 @@
+"""The NodeResourceTopology object (topology.node.k8s.io/v1alpha1): CPUs and NUMA nodes of one node, and who has them.
+
+Koordinator's annotations on it (seed document 4, "NodeResourceTopology CRD"; Koordinator, apis/extension and
+pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go) are read in both spellings that are in use, and
+written as koordlet writes them.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from allocator.cpu.cpuset import format_cpuset
+from allocator.cpu.policy import NumaPolicy
+from allocator.cpu.pools import Pool
+from allocator.cpu.topology import Cpu, CpuTopology
+from allocator.wire.values import (
+    SHOWN,
+    UNREADABLE,
+    Problems,
+    as_cpus,
+    as_flag,
+    as_id,
+    as_json,
+    as_list,
+    as_object,
+    as_text,
+    one_of,
+    read_amount,
+    write_amount,
+)
+
+API_VERSION: Final = "topology.node.k8s.io/v1alpha1"
+KIND: Final = "NodeResourceTopology"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+
+CPU_MANAGER_POLICY: Final = "kubelet.koordinator.sh/cpu-manager-policy"
+CPU_TOPOLOGY: Final = "node.koordinator.sh/cpu-topology"
+CPU_BASIC_INFO: Final = "node.koordinator.sh/cpu-basic-info"
+POD_CPU_ALLOCS: Final = "node.koordinator.sh/pod-cpu-allocs"
+CPU_SHARED_POOLS: Final = "node.koordinator.sh/cpu-shared-pools"
+BE_CPU_SHARED_POOLS: Final = "node.koordinator.sh/be-cpu-shared-pools"
+NODE_RESERVATION: Final = "node.koordinator.sh/reservation"
+SYSTEM_QOS_RESOURCE: Final = "node.koordinator.sh/system-qos-resource"
+
+FULL_PCPUS_ONLY: Final = "full-pcpus-only"
+DISTRIBUTE_ACROSS_NUMA: Final = "distribute-cpus-across-numa"
+
+_ZONE_TYPE: Final = "Node"
+_ZONE_NAME: Final = re.compile(r"node-(0|[1-9][0-9]{0,8})", re.ASCII)
+_TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")  # how Go, and so the kubelet, spells it
+
+
+class CpuManagerPolicy(StrEnum):
+    """The kubelet's CPU manager policy; the empty text where it is not known."""
+
+    STATIC = "static"
+    NONE = "none"
+    UNKNOWN = ""
+
+
+class NumaScope(StrEnum):
+    """What the kubelet's topology manager aligns: each container, or the Pod."""
+
+    CONTAINER = "ContainerLevel"
+    POD = "PodLevel"
+
+
+class ApplyPolicy(StrEnum):
+    """Whether a node's reservation also lowers what the node has to give, or only keeps CPUs."""
+
+    DEFAULT = "Default"
+    RESERVED_CPUS_ONLY = "ReservedCPUsOnly"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletCpus:
+    """The kubelet's CPU manager: its policy, the policy's options as it spells them, and the CPUs it reserves."""
+
+    policy: CpuManagerPolicy = CpuManagerPolicy.UNKNOWN
+    options: Mapping[str, str] = field(default_factory=dict)
+    reserved: int = 0
+
+    @property
+    def full_pcpus_only(self) -> bool:
+        """Whether it takes whole cores only."""
+        return self._has(FULL_PCPUS_ONLY)
+
+    @property
+    def distribute_across_numa(self) -> bool:
+        """Whether it spreads CPUs evenly where it takes more than one NUMA node."""
+        return self._has(DISTRIBUTE_ACROSS_NUMA)
+
+    def _has(self, option: str) -> bool:
+        return self.policy is CpuManagerPolicy.STATIC and self.options.get(option) in _TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class PodCpuAlloc:
+    """The CPUs of one Pod, and whether the kubelet's static policy chose them."""
+
+    namespace: str
+    name: str
+    uid: str
+    cpus: int
+    managed_by_kubelet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReservation:
+    """What the administrator keeps from all Pods: CPUs, and amounts by resource (cpu in thousandths)."""
+
+    cpus: int = 0
+    resources: Mapping[str, int] = field(default_factory=dict)
+    apply: ApplyPolicy = ApplyPolicy.DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class SystemCpus:
+    """The CPUs of Pods of class SYSTEM, and whether these have them for themselves."""
+
+    cpus: int = 0
+    exclusive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBasicInfo:
+    """What the machine's processors are; nothing is decided by it."""
+
+    model: str = ""
+    hyper_threading: bool = False
+    turbo: bool = False
+    cat_l3_mask: str = ""
+    vendor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NumaZone:
+    """What one NUMA node has, by resource: cpu in thousandths, memory in bytes, others in their unit."""
+
+    allocatable: Mapping[str, int]
+    capacity: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTopology:
+    """A NodeResourceTopology object as read, or to be written. Sets of CPUs are integers, bit i for CPU i.
+
+    Attributes:
+        node: the node's name, which is the object's.
+        cpu: its CPUs; None where they are not reported, or not so that they make sense.
+        basic: what its processors are.
+        kubelet: the kubelet's CPU manager.
+        numa_policy: the policy of the kubelet's topology manager.
+        numa_scope: what that policy aligns.
+        pod_cpu_allocs: Pods that have CPUs, as the reporter tells.
+        shared_pools: the CPUs of LS and Burstable Pods, as the reporter tells.
+        best_effort_pools: those of BE and BestEffort Pods, likewise.
+        reservation: what is kept from all Pods.
+        system: the CPUs of system Pods.
+        zones: NUMA node to what it has.
+        managed_by: who says to manage the object.
+        problems: what could not be read, a sentence each; the rest counts all the same.
+    """
+
+    node: str
+    cpu: CpuTopology | None = None
+    basic: CpuBasicInfo = CpuBasicInfo()
+    kubelet: KubeletCpus = KubeletCpus()
+    numa_policy: NumaPolicy = NumaPolicy.NONE
+    numa_scope: NumaScope = NumaScope.CONTAINER
+    pod_cpu_allocs: tuple[PodCpuAlloc, ...] = ()
+    shared_pools: tuple[Pool, ...] = ()
+    best_effort_pools: tuple[Pool, ...] = ()
+    reservation: NodeReservation = NodeReservation()
+    system: SystemCpus = SystemCpus()
+    zones: Mapping[int, NumaZone] = field(default_factory=dict)
+    managed_by: str = ""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def reserved(self) -> int:
+        """The CPUs that nobody may be given (Koordinator, pkg/scheduler/plugins/nodenumaresource)."""
+        reserved = self.kubelet.reserved | self.reservation.cpus
+        if self.system.exclusive:
+            reserved |= self.system.cpus
+        for alloc in self.pod_cpu_allocs:
+            if alloc.managed_by_kubelet:
+                reserved |= alloc.cpus
+        return reserved
+
+    def free_milli(self, node: int) -> int:
+        """Thousandths of a CPU that a NUMA node has besides its reserved CPUs; 0 where it reports none."""
+        zone = self.zones.get(node)
+        inside = self.cpu.nodes.get(node, 0) if self.cpu else 0
+        taken = (self.reserved & inside).bit_count() * 1000
+        return max(zone.allocatable.get("cpu", 0) - taken, 0) if zone else 0
+
+
+# Reading
+
+
+def read_node_topology(obj: Mapping[str, Any]) -> NodeTopology:
+    """Read a NodeResourceTopology object; what makes no sense is left out and named in `problems`.
+
+    An annotation that is absent, the empty text or JSON's `null` says nothing. Where any CPU of the topology cannot be
+    read, or they contradict one another, none of them is: a core that lacks a thread would look whole.
+    """
+    problems = Problems()
+    metadata = problems.object("metadata", obj.get("metadata"))
+    labels = problems.object("metadata.labels", metadata.get("labels"))
+    annotations = problems.object("metadata.annotations", metadata.get("annotations"))
+
+    def annotation(key: str) -> Any:
+        return problems.read(f"annotation {key}", as_json, annotations.get(key), None)
+
+    def pools(key: str) -> tuple[Pool, ...]:
+        return problems.each(f"annotation {key}", read_pool, annotation(key))
+
+    numa_policy, numa_scope = _read_topology_policies(obj.get("topologyPolicies"), problems)
+    return NodeTopology(
+        node=problems.read("metadata.name", as_text, metadata.get("name"), ""),
+        cpu=_read_cpus(annotation(CPU_TOPOLOGY), problems),
+        basic=problems.read(f"annotation {CPU_BASIC_INFO}", _basic_info, annotation(CPU_BASIC_INFO), CpuBasicInfo()),
+        kubelet=_read_kubelet(annotation(CPU_MANAGER_POLICY), problems),
+        numa_policy=numa_policy,
+        numa_scope=numa_scope,
+        pod_cpu_allocs=problems.each(f"annotation {POD_CPU_ALLOCS}", _pod_cpu_alloc, annotation(POD_CPU_ALLOCS)),
+        shared_pools=pools(CPU_SHARED_POOLS),
+        best_effort_pools=pools(BE_CPU_SHARED_POOLS),
+        reservation=_read_reservation(annotation(NODE_RESERVATION), problems),
+        system=_read_system(annotation(SYSTEM_QOS_RESOURCE), problems),
+        zones=_read_zones(obj.get("zones"), problems),
+        managed_by=problems.read(f"label {MANAGED_BY}", as_text, labels.get(MANAGED_BY), ""),
+        problems=tuple(problems),
+    )
+
+
+def read_pool(value: object) -> Pool:
+    """Read one entry of a list of pools (seed document 4, CPUSharedPool).
+
+    Raises:
+        ValueError, TypeError: it is none.
+    """
+    entry = as_object(value)
+    return Pool(as_id(entry, "socket"), as_id(entry, "node"), as_cpus(entry.get("cpuset")))
+
+
+def _read_cpus(raw: object, problems: Problems) -> CpuTopology | None:
+    try:
+        detail = as_list(as_object(raw).get("detail"))
+        return CpuTopology.of(_cpu(entry) for entry in detail) if detail else None
+    except UNREADABLE as error:
+        problems.append(f"annotation {CPU_TOPOLOGY}: {error}; the CPU topology cannot be used")
+        return None
+
+
+def _cpu(value: object) -> Cpu:
+    entry = as_object(value)
+    return Cpu(as_id(entry, "id"), as_id(entry, "core"), as_id(entry, "socket"), as_id(entry, "node"))
+
+
+def _basic_info(raw: object) -> CpuBasicInfo:
+    entry = as_object(raw)
+    return CpuBasicInfo(
+        model=as_text(entry.get("cpuModel")),
+        hyper_threading=as_flag(entry.get("hyperThreadEnabled")),
+        turbo=as_flag(entry.get("turboEnabled")),
+        cat_l3_mask=as_text(entry.get("catL3CbmMask")),
+        vendor=as_text(entry.get("vendorID")),
+    )
+
+
+def _read_kubelet(raw: object, problems: Problems) -> KubeletCpus:
+    where = f"annotation {CPU_MANAGER_POLICY}"
+    entry = problems.object(where, raw)
+    return KubeletCpus(
+        problems.read(f"{where}: policy", one_of(CpuManagerPolicy), entry.get("policy"), CpuManagerPolicy.UNKNOWN),
+        problems.read(f"{where}: options", _options, entry.get("options"), {}),
+        problems.read(f"{where}: reservedCPUs", as_cpus, entry.get("reservedCPUs"), 0),
+    )
+
+
+def _options(value: object) -> dict[str, str]:
+    return {as_text(key): as_text(option) for key, option in as_object(value).items()}
+
+
+def _pod_cpu_alloc(value: object) -> PodCpuAlloc:
+    entry = as_object(value)
+    cpus = {as_cpus(entry[key]) for key in ("cpuset", "cpu") if key in entry}  # "cpu" in seed document 4's example
+    if len(cpus) > 1:
+        raise ValueError("cpuset and cpu differ")
+    return PodCpuAlloc(
+        namespace=as_text(entry.get("namespace")),
+        name=as_text(entry.get("name")),
+        uid=as_text(entry.get("uid")),
+        cpus=cpus.pop() if cpus else 0,
+        managed_by_kubelet=as_flag(entry.get("managedByKubelet")),
+    )
+
+
+def _read_reservation(raw: object, problems: Problems) -> NodeReservation:
+    where = f"annotation {NODE_RESERVATION}"
+    entry = problems.object(where, raw)
+    return NodeReservation(
+        problems.read(f"{where}: reservedCPUs", as_cpus, entry.get("reservedCPUs"), 0),
+        problems.amounts(f"{where}: resources", entry.get("resources")),
+        problems.read(
+            f"{where}: applyPolicy", one_of(ApplyPolicy), entry.get("applyPolicy") or "Default", ApplyPolicy.DEFAULT
+        ),
+    )
+
+
+def _read_system(raw: object, problems: Problems) -> SystemCpus:
+    where = f"annotation {SYSTEM_QOS_RESOURCE}"
+    entry = problems.object(where, raw)
+    exclusive = entry.get("cpusetExclusive")
+    return SystemCpus(
+        problems.read(f"{where}: cpuset", as_cpus, entry.get("cpuset"), 0),
+        exclusive is None or problems.read(f"{where}: cpusetExclusive", as_flag, exclusive, True),
+    )
+
+
+def _read_topology_policies(value: object, problems: Problems) -> tuple[NumaPolicy, NumaScope]:
+    """Read the topology manager's policy; the API has a list of them, the kubelet has one."""
+    known = problems.each("topologyPolicies", _topology_policy, value)
+    if len(set(known)) > 1:
+        problems.append("topologyPolicies: more than one policy; the first counts")
+    return known[0] if known else (NumaPolicy.NONE, NumaScope.CONTAINER)
+
+
+def _topology_policy(value: object) -> tuple[NumaPolicy, NumaScope]:
+    """Read one policy with its scope; both single-NUMA levels are SingleNUMANode (seed document 4)."""
+    text = as_text(value)
+    for policy in NumaPolicy:
+        if text == policy.value:  # the API has policies without a scope, too: of the kubelet's default, the container
+            return policy, NumaScope.CONTAINER
+        for scope in NumaScope:
+            if policy is not NumaPolicy.NONE and text == policy.value + scope.value:
+                return policy, scope
+    raise ValueError(f"{text[:SHOWN]!r} is no policy of the kubelet's topology manager")
+
+
+def _read_zones(value: object, problems: Problems) -> dict[int, NumaZone]:
+    zones: dict[int, NumaZone] = {}
+    for index, entry in enumerate(problems.list("zones", value)):
+        where = f"zones[{index}]"
+        node = problems.read(where, _zone_node, entry, None)
+        if node is None:
+            continue
+        if node in zones:
+            problems.append(f"{where}: NUMA node {node} stands twice; left out")
+            continue
+        zones[node] = _read_zone(f"{where}.resources", entry.get("resources"), problems)
+    return dict(sorted(zones.items()))
+
+
+def _zone_node(value: object) -> int | None:
+    """Tell which NUMA node a zone is; None for a zone that is something else."""
+    entry = as_object(value)
+    if entry.get("type") != _ZONE_TYPE:
+        return None
+    match = _ZONE_NAME.fullmatch(as_text(entry.get("name")))
+    if match is None:
+        raise ValueError("the name of a NUMA node is node- and its number")
+    return int(match[1])
+
+
+def _read_zone(where: str, value: object, problems: Problems) -> NumaZone:
+    allocatable: dict[str, int] = {}
+    capacity: dict[str, int] = {}
+    for name, has, could in problems.each(where, _zone_resource, value):
+        if name in allocatable:
+            problems.append(f"{where}: {name[:SHOWN]!r} stands twice; the first counts")
+            continue
+        allocatable[name] = has
+        capacity[name] = could
+    return NumaZone(allocatable, capacity)
+
+
+def _zone_resource(value: object) -> tuple[str, int, int]:
+    """Read a resource's name, what Pods may have of it, and what there is; the latter may be left out."""
+    entry = as_object(value)
+    name = as_text(entry.get("name"))
+    if not name:
+        raise ValueError("no name")
+    has = read_amount(name, entry.get("allocatable"))
+    could = entry.get("capacity")
+    return name, has, has if could is None else read_amount(name, could)
+
+
+# Writing
+
+
+def write_node_topology(topology: NodeTopology) -> dict[str, Any]:
+    """Write the whole object, as koordlet does; of a zone's resources all that is allocatable is available.
+
+    The annotation that tells system Pods' CPUs is left out where they have none, cpu-topology where there is none.
+    """
+    labels = {MANAGED_BY: topology.managed_by} if topology.managed_by else {}
+    policy = topology.numa_policy
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": topology.node,
+            **({"labels": labels} if labels else {}),
+            "annotations": _write_annotations(topology),
+        },
+        "topologyPolicies": [policy.value if policy is NumaPolicy.NONE else policy.value + topology.numa_scope.value],
+        "zones": [
+            {"name": f"node-{node}", "type": _ZONE_TYPE, "resources": _write_zone(zone)}
+            for node, zone in sorted(topology.zones.items())
+        ],
+    }
+
+
+def _write_annotations(topology: NodeTopology) -> dict[str, str]:
+    basic, kubelet, kept = topology.basic, topology.kubelet, topology.reservation
+    values: dict[str, Any] = {
+        CPU_BASIC_INFO: _stated(
+            cpuModel=basic.model,
+            hyperThreadEnabled=basic.hyper_threading,
+            turboEnabled=basic.turbo,
+            catL3CbmMask=basic.cat_l3_mask,
+            vendorID=basic.vendor,
+        ),
+        CPU_MANAGER_POLICY: _stated(
+            policy=kubelet.policy.value,
+            options=dict(sorted(kubelet.options.items())),
+            reservedCPUs=format_cpuset(kubelet.reserved),
+        ),
+        CPU_SHARED_POOLS: [write_pool(pool) for pool in topology.shared_pools],
+        BE_CPU_SHARED_POOLS: [write_pool(pool) for pool in topology.best_effort_pools],
+        POD_CPU_ALLOCS: [_write_alloc(alloc) for alloc in topology.pod_cpu_allocs] or None,
+        NODE_RESERVATION: _stated(
+            resources={name: write_amount(name, amount) for name, amount in sorted(kept.resources.items())},
+            reservedCPUs=format_cpuset(kept.cpus),
+            applyPolicy="" if kept.apply is ApplyPolicy.DEFAULT else kept.apply.value,
+        ),
+    }
+    if topology.cpu is not None:
+        values[CPU_TOPOLOGY] = {"detail": [cpu._asdict() for cpu in topology.cpu.cpus]}
+    if topology.system.cpus:
+        exclusive = {} if topology.system.exclusive else {"cpusetExclusive": False}
+        values[SYSTEM_QOS_RESOURCE] = {"cpuset": format_cpuset(topology.system.cpus), **exclusive}
+    return {key: json.dumps(value, separators=(",", ":")) for key, value in values.items()}
+
+
+def _stated(**fields: Any) -> dict[str, Any]:
+    """Make an object of the fields that are not empty."""
+    return {key: value for key, value in fields.items() if value}
+
+
+def _write_alloc(alloc: PodCpuAlloc) -> dict[str, Any]:
+    return _stated(
+        namespace=alloc.namespace,
+        name=alloc.name,
+        uid=alloc.uid,
+        cpuset=format_cpuset(alloc.cpus),
+        managedByKubelet=alloc.managed_by_kubelet,
+    )
+
+
+def write_pool(pool: Pool) -> dict[str, Any]:
+    """Write one entry of a list of pools; an empty set is left out."""
+    return {"socket": pool.socket, "node": pool.node, **_stated(cpuset=format_cpuset(pool.cpus))}
+
+
+def _write_zone(zone: NumaZone) -> list[dict[str, str]]:
+    return [
+        {
+            "name": name,
+            "capacity": write_amount(name, zone.capacity[name]),
+            "allocatable": write_amount(name, amount),
+            "available": write_amount(name, amount),
+        }
+        for name, amount in sorted(zone.allocatable.items())
+    ]

@@ -1,0 +1,62 @@
+"""All annotations that tell what a Pod holds: device-allocated, visible devices, and resource-status."""
+
+from collections.abc import Mapping
+
+from allocator.cpu.node import CpuShare, NumaShare
+from allocator.cpu.pools import Pool
+from allocator.cpu.qos import CpuAsk, QosClass
+from allocator.devicetype import BUILT_IN, DeviceTypes
+from allocator.holdings import Holding
+from allocator.names import RESOURCE_STATUS
+from allocator.wire.deviceallocated import write_annotations
+from allocator.wire.resourcestatus import NumaResources, ResourceStatus, read_resource_status, write_resource_status
+
+
+def write_allocation(holding: Holding, domain: str, types: DeviceTypes = BUILT_IN) -> dict[str, str]:
+    """Write what a Pod holds."""
+    annotations = write_annotations(holding.shares, domain, types)
+    if holding.cpus is not None:
+        annotations[RESOURCE_STATUS] = write_resource_status(_status(holding.cpus))
+    return annotations
+
+
+def _status(share: CpuShare) -> ResourceStatus:
+    numa = tuple(
+        NumaResources(
+            one.node,
+            {**({"cpu": one.milli} if one.milli else {}), **({"memory": one.memory} if one.memory else {})},
+        )
+        for one in share.numa
+    )
+    # Seed document 4, "Resource status": Pods without CPUs of their own are told the pools to run in.
+    pools = () if share.cpus else tuple(Pool(one.socket, one.node) for one in share.numa)
+    return ResourceStatus(share.cpus, numa, pools)
+
+
+def read_cpu_share(annotations: Mapping[str, str], ask: CpuAsk | None) -> CpuShare | None:
+    """Read what CPUs a Pod holds; None where it says nothing of CPUs.
+
+    Args:
+        annotations: of the Pod.
+        ask: what it asked; the annotation does not tell its class and policies.
+
+    Raises:
+        AnnotationError: the annotation is there and is not of the format.
+    """
+    status = read_resource_status(annotations)
+    if status is None:
+        return None
+    sockets = {pool.node: pool.socket for pool in status.pools}
+    numa = {
+        one.node: NumaShare(one.node, one.amounts.get("cpu", 0), one.amounts.get("memory", 0), sockets.get(one.node, 0))
+        for one in status.numa
+    }
+    for pool in status.pools:
+        numa.setdefault(pool.node, NumaShare(pool.node, 0, 0, pool.socket))
+    stands = tuple(numa[at] for at in sorted(numa))
+    if ask is None:
+        return CpuShare(QosClass.LSR if status.cpus else QosClass.LS, status.cpus, numa=stands)
+    share = CpuShare(ask.qos, status.cpus, numa=stands)
+    if not status.cpus:
+        return share
+    return CpuShare(ask.qos, status.cpus, ask.preferred, ask.exclusive or share.exclusive, stands)

@@ -1,0 +1,102 @@
+"""The resource-status annotation: which CPUs, NUMA nodes and shared pools a Pod was given.
+
+`{"cpuset":"0-3","numaNodeResources":[{"node":0,"resources":{"cpu":"4"}}],"cpuSharedPools":[{"socket":0,"node":0}]}`;
+`cpuSharedPools` is of seed document 4 ("Resource status"), `numaNodeResources` of today's Koordinator
+(apis/extension/numa_aware.go), and each is left out where it is empty.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from allocator.cpu.cpuset import format_cpuset
+from allocator.cpu.pools import Pool
+from allocator.names import RESOURCE_STATUS
+from allocator.wire.deviceallocated import AnnotationError
+from allocator.wire.nodetopology import read_pool, write_pool
+from allocator.wire.values import (
+    UNREADABLE,
+    as_cpus,
+    as_id,
+    as_json,
+    as_list,
+    as_object,
+    as_text,
+    read_amount,
+    write_amount,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NumaResources:
+    """What a Pod was given in one NUMA node, by resource: cpu in thousandths, memory in bytes, others in their unit."""
+
+    node: int
+    amounts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceStatus:
+    """What a Pod was given.
+
+    Attributes:
+        cpus: those of its own; bit i is CPU i.
+        numa: where it was aligned, one entry a NUMA node.
+        pools: the shared pools that it is to run in, for an LS Pod; by their NUMA nodes, their CPUs are not told.
+    """
+
+    cpus: int = 0
+    numa: tuple[NumaResources, ...] = ()
+    pools: tuple[Pool, ...] = ()
+
+
+def write_resource_status(status: ResourceStatus) -> str:
+    """Write the annotation's value, NUMA nodes and pools in the order of their numbers."""
+    value: dict[str, Any] = {}
+    if status.cpus:
+        value["cpuset"] = format_cpuset(status.cpus)
+    if status.numa:
+        value["numaNodeResources"] = [_write_numa(one) for one in sorted(status.numa, key=lambda one: one.node)]
+    if status.pools:
+        ordered = sorted(status.pools, key=lambda pool: (pool.socket, pool.node))
+        value["cpuSharedPools"] = [write_pool(Pool(pool.socket, pool.node)) for pool in ordered]
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _write_numa(numa: NumaResources) -> dict[str, Any]:
+    resources = {name: write_amount(name, amount) for name, amount in sorted(numa.amounts.items())}
+    return {"node": numa.node, **({"resources": resources} if resources else {})}
+
+
+def read_resource_status(annotations: Mapping[str, Any]) -> ResourceStatus | None:
+    """Read a Pod's resource-status; None where it has none. Fields of no known name are passed over.
+
+    Raises:
+        AnnotationError: the annotation is there and is not of the format.
+    """
+    text = annotations.get(RESOURCE_STATUS)
+    if text is None:
+        return None
+    try:
+        status = _read(as_object(as_json(text)))
+    except UNREADABLE as error:
+        raise AnnotationError(f"{RESOURCE_STATUS}: not Koordinator's format ({error})") from error
+    if len({one.node for one in status.numa}) != len(status.numa):
+        raise AnnotationError(f"{RESOURCE_STATUS}: names one NUMA node twice")
+    return status
+
+
+def _read(raw: Mapping[str, Any]) -> ResourceStatus:
+    return ResourceStatus(
+        as_cpus(raw.get("cpuset")),
+        tuple(_read_numa(as_object(entry)) for entry in as_list(raw.get("numaNodeResources"))),
+        tuple(read_pool(entry) for entry in as_list(raw.get("cpuSharedPools"))),
+    )
+
+
+def _read_numa(entry: dict[str, Any]) -> NumaResources:
+    resources = as_object(entry.get("resources"))
+    return NumaResources(
+        as_id(entry, "node"), {as_text(name): read_amount(name, amount) for name, amount in resources.items()}
+    )

@@ -1,0 +1,150 @@
+"""Values in JSON that somebody else wrote: each is read as what it must be, or the error says what it is instead.
+
+JSON's `null` counts as left out: nothing, as Go reads it.
+"""
+
+import json
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from allocator.cpu.cpuset import parse
+from allocator.cpu.topology import MAX_ID
+from allocator.quantity import format_bytes, to_int, to_milli
+
+UNREADABLE: Final = (ValueError, TypeError, RecursionError)  # what the functions here raise
+SHOWN: Final = 40  # characters of a wrong value that are quoted
+
+_Read = TypeVar("_Read")
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+class Problems(list[str]):
+    """What could not be read, a sentence each, in order."""
+
+    def read(self, where: str, read: Callable[[Any], _Read], value: object, instead: _Read) -> _Read:
+        """Read a value, or name it as left out and take another one instead."""
+        try:
+            return read(value)
+        except UNREADABLE as error:
+            self.append(f"{where}: {error}; left out")
+            return instead
+
+    def object(self, where: str, value: Any) -> dict[str, Any]:
+        """Read an object, empty where it is left out or is none."""
+        nothing: dict[str, Any] = {}
+        return self.read(where, as_object, value, nothing)
+
+    def list(self, where: str, value: Any) -> list[Any]:
+        """Read a list, empty where it is left out or is none."""
+        nothing: list[Any] = []
+        return self.read(where, as_list, value, nothing)
+
+    def each(self, where: str, read: Callable[[Any], _Read], value: Any) -> tuple[_Read, ...]:
+        """Read the entries of a list, without those that cannot be read."""
+        found = []
+        for index, entry in enumerate(self.list(where, value)):
+            try:
+                found.append(read(entry))
+            except UNREADABLE as error:
+                self.append(f"{where}[{index}]: {error}; left out")
+        return tuple(found)
+
+    def amounts(self, where: str, value: Any) -> dict[str, int]:
+        """Read an object of amounts by resource, without those that cannot be read."""
+        found: dict[str, int] = {}
+        for name, quantity in self.object(where, value).items():
+            try:
+                found[as_text(name)] = read_amount(name, quantity)
+            except UNREADABLE as error:
+                self.append(f"{where}[{name[:SHOWN]!r}]: {error}; left out")
+        return found
+
+
+def as_json(text: object) -> Any:
+    """Read an annotation's JSON; None where there is no annotation, or an empty one."""
+    if text is None or text == "":
+        return None
+    if not isinstance(text, str):
+        raise TypeError(f"a {type(text).__name__} where text must be")
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("JSON nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from error
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Read an object."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise TypeError(f"a {type(value).__name__} where an object must be")
+    return value
+
+
+def as_list(value: object) -> list[Any]:
+    """Read a list."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise TypeError(f"a {type(value).__name__} where a list must be")
+    return value
+
+
+def as_text(value: object) -> str:
+    """Read text that an object in the cluster can hold."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} where text must be")
+    value.encode()  # UnicodeEncodeError, a ValueError: a lone surrogate
+    return value
+
+
+def as_flag(value: object) -> bool:
+    """Read a boolean, or the text of one, as in the example of seed document 4."""
+    if value is None or value is False or value == "false":
+        return False
+    if value is True or value == "true":
+        return True
+    raise TypeError("neither true nor false")
+
+
+def as_id(entry: dict[str, Any], key: str) -> int:
+    """Read the number of a CPU, core, socket or NUMA node, an int32 that must be there."""
+    value = entry.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_ID:
+        raise ValueError(f"{key} is no whole number from 0 to 2^31-1")
+    return value
+
+
+def as_cpus(value: object) -> int:
+    """Read a Linux CPU list as a set, bit i for CPU i."""
+    return parse(as_text(value))
+
+
+def one_of(kind: type[_Choice]) -> Callable[[object], _Choice]:
+    """Make the function that reads one of these texts."""
+
+    def choose(value: object) -> _Choice:
+        text = as_text(value)
+        for choice in kind:
+            if choice.value == text:
+                return choice
+        raise ValueError(f"{text[:SHOWN]!r} is none of {', '.join(choice for choice in kind if choice)}")
+
+    return choose
+
+
+def read_amount(resource: str, quantity: object) -> int:
+    """Read an amount of a resource: cpu in thousandths, any other as a whole number of its unit."""
+    return to_milli(quantity) if resource == "cpu" else to_int(quantity)
+
+
+def write_amount(resource: str, amount: int) -> str:
+    """Write an amount, in the unit of `read_amount`, as a quantity in Kubernetes' canonical form."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else f"{amount // 1000}"
+    return format_bytes(amount) if resource == "memory" or resource.startswith("hugepages-") else f"{amount}"

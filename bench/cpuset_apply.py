@@ -1,0 +1,128 @@
+"""Seconds from a changed plan to the cpusets of 110 Pods: all re-planned, read, written in order.
+
+The kubelet's default limit is 110 Pods a node. Half are LS on the shared pool, a quarter is pinned, a quarter is BE;
+each has a sandbox and two containers. In every round the pinned Pods change sides and the pools with them, so that
+everything is written anew. On a machine with cgroup v1 and root these are real cpusets (`--tree` forces plain files,
+which have no kernel behind them but the same paths).
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from result import close
+
+from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy
+from reporter.cgroup.enforcer import Enforcer
+from reporter.cgroup.layout import Driver, Layout, QosClass, Version
+from reporter.cgroup.plan import Kubelet, Pod, Pools
+
+PODS = 110
+CONTAINERS = ("sandbox", "main", "side")
+GOAL_S = 1.0
+FILES = ("cpuset.cpus", "cpuset.mems")
+
+
+def pods(pinned: int) -> list[Pod]:
+    """The Pods of the node, those that are pinned on these CPUs."""
+    found = []
+    for number in range(PODS):
+        uid = f"{number:08d}-0000-4000-8000-000000000000"
+        name = f"bench/pod-{number}"
+        if number % 4 == 0:
+            found.append(Pod(uid, name, QosClass.GUARANTEED, qos="LSR", cpus=pinned))
+        elif number % 4 == 1:
+            found.append(Pod(uid, name, QosClass.BEST_EFFORT, qos="BE"))
+        else:
+            found.append(Pod(uid, name, QosClass.BURSTABLE, qos="LS"))
+    return found
+
+
+@contextmanager
+def cgroups(*, real: bool) -> Iterator[tuple[Hierarchy, Layout]]:
+    """The cgroups of the Pods, real or not; removed at the end."""
+    layout = Layout(Driver.CGROUPFS, f"/koordgate-bench-{os.getpid()}")
+    if not real:
+        shared_memory = Path("/dev/shm")  # a cgroup is no disk either
+        with tempfile.TemporaryDirectory(dir=shared_memory if shared_memory.is_dir() else None) as folder:
+            hierarchy = Hierarchy(Path(folder), Version.V1)
+            for file in FILES:
+                (hierarchy.root / file).write_text("0-1\n")
+            for group in groups(layout):
+                make(hierarchy.root / group)
+            yield hierarchy, layout
+        return
+    hierarchy = find_hierarchy(Path("/sys/fs/cgroup"))
+    made: list[Path] = []
+    try:
+        for group in groups(layout):
+            made.append(hierarchy.root / group)
+            make(made[-1])
+        yield hierarchy, layout
+    finally:
+        for group in reversed(made):
+            group.rmdir()
+
+
+def groups(layout: Layout) -> Iterator[str]:
+    """The paths of all cgroups, what is above first."""
+    yield layout.kubepods.partition("/")[0]
+    yield from dict.fromkeys(map(layout.tier, QosClass))
+    for pod in pods(1):
+        path = layout.pod(pod.qos_class, pod.uid)
+        yield path
+        yield from (f"{path}/{container}" for container in CONTAINERS)
+
+
+def make(group: Path) -> None:
+    """Make a cgroup that has what the one above has, as a kubelet and a runtime do."""
+    group.mkdir()
+    for file in FILES:
+        (group / file).write_text((group.parent / file).read_text())
+
+
+def can_be_real() -> bool:
+    try:
+        return os.geteuid() == 0 and find_hierarchy(Path("/sys/fs/cgroup")).version is Version.V1
+    except HierarchyError:
+        return False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--tree", action="store_true", help="plain files, even where real cpusets can be made")
+    arguments = parser.parse_args()
+    real = not arguments.tree and can_be_real()
+    sides = (0b01, 0b10)
+    changed, unchanged, written = [], [], 0
+    with cgroups(real=real) as (hierarchy, layout):
+        enforcer = Enforcer(hierarchy, layout)
+        for number in range(arguments.rounds + 1):
+            pinned = sides[number % 2]
+            node, pools = pods(pinned), Pools(shared=0b11 & ~pinned, best_effort=0b11)
+            for times in (changed, unchanged):
+                began = time.perf_counter()
+                findings = enforcer.round(node, pools, Kubelet())
+                times.append(time.perf_counter() - began)
+                if findings.failures:
+                    raise SystemExit("\n".join(failure.message for failure in findings.failures[:5]))
+                written = findings.written or written
+    kind = "real cpusets" if real else "plain files"
+    worst, median, idle = max(changed[1:]), statistics.median(changed[1:]), statistics.median(unchanged)
+    print(
+        f"{PODS} Pods, {kind}, {written} writes a round: median {median:.3f} s, worst {worst:.3f} s; "
+        f"a round that finds all right {idle:.3f} s",
+        file=sys.stderr,
+    )
+    close(name="cpuset_apply", value=worst, unit="s", reference=GOAL_S, goal=1.0, higher_is_better=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""One node of 8 GPUs and three resource classes written anew into an index of 5,000: packed, unpacked and put."""
+
+import argparse
+import statistics
+import sys
+import time
+
+from packed_cluster import Cluster, kinds, packed
+from result import close
+
+LIMIT_US = 50.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--updates", type=int, default=20000)
+    arguments = parser.parse_args()
+    index, used = Cluster(arguments.nodes).index, kinds()
+    names = index.names[1:]
+    pack, put = [], []
+    for number in range(arguments.updates):
+        name, parts = names[number * 7 % len(names)], used[number % len(used)]
+        began = time.perf_counter()
+        row = packed(parts)
+        between = time.perf_counter()
+        index.put(name, (row,))
+        pack.append((between - began) * 1e6)
+        put.append((time.perf_counter() - between) * 1e6)
+    both = [first + then for first, then in zip(pack, put, strict=True)]
+    medians = ", ".join(f"{what} {statistics.median(each):.1f} us" for what, each in (("pack", pack), ("put", put)))
+    print(f"{medians}; 99 of 100 within {statistics.quantiles(both, n=100)[-1]:.1f} us", file=sys.stderr)
+    value = statistics.median(both)
+    close(name="index_update", value=value, unit="us", reference=LIMIT_US, goal=1.0, higher_is_better=False)
+
+
+if __name__ == "__main__":
+    main()

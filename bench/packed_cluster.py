@@ -1,0 +1,88 @@
+"""Clusters of 8-GPU nodes, half full, for what measures the index."""
+
+import random
+import time
+from typing import Final
+
+import numpy as np
+
+from allocator.index.cluster import ClusterIndex
+from allocator.index.packed import Packed
+from allocator.index.preference import Preference
+from allocator.index.query import PartOf, Query, RatioFrom, Want
+from allocator.index.table import TypeRow
+
+GPUS: Final = 8
+MEMORY: Final = 80 * 2**30
+SEED: Final = 11
+USES: Final = (0, 0, 0, 25, 50, 75, 100, 100, 100)  # percent of a card, each as likely: half in the mean
+FULLNESS: Final = {"gpu": ("gpu-core", "gpu-memory-ratio")}
+KINDS: Final = 512  # nodes that differ
+
+
+def kinds() -> list[list[int]]:
+    """What is used of each card, of nodes of every kind."""
+    chance = random.Random(SEED)
+    return [chance.choices(USES, k=GPUS) for _ in range(KINDS)]
+
+
+def packed(used: list[int]) -> TypeRow:
+    """A node's cards, packed, of which so many percent are used."""
+    percent, whole = [100 - part for part in used], [100] * GPUS
+    classes = (
+        Packed.of("gpu-core", whole, percent),
+        Packed.of("gpu-memory", [MEMORY] * GPUS, [MEMORY * part // 100 for part in percent]),
+        Packed.of("gpu-memory-ratio", whole, percent),
+    )
+    return TypeRow("gpu", classes, (1 << GPUS) - 1, sum((part > 0) << card for card, part in enumerate(used)))
+
+
+class Cluster:
+    """An index of so many nodes, half full, and their names in the order in which a scheduler tells them."""
+
+    def __init__(self, nodes: int) -> None:
+        self._rows = [(packed(used),) for used in kinds()]
+        self._names = [f"gpu-node-{number:05d}" for number in range(nodes)]
+        self._chance = random.Random(SEED)
+        self._written = 0
+        self.index = ClusterIndex(FULLNESS)
+        self.rewrite()
+
+    def rewrite(self) -> None:
+        """Write every node anew, with other cards in use than before."""
+        self._written += 1
+        for number, name in enumerate(self._names):
+            self.index.put(name, self._rows[(number * self._written + self._written) % KINDS])
+
+    def rewrite_one(self, number: int) -> None:
+        """Write one node anew, as a bind does."""
+        self.index.put(self._names[number % len(self._names)], self._rows[number * 5 % KINDS])
+
+    def names(self) -> list[str]:
+        """The names as they come off a wire: texts of their own, in no order that was there before."""
+        told = list(self._names)
+        self._chance.shuffle(told)
+        return [name.encode().decode() for name in told]
+
+    def query(self, number: int) -> Query:
+        """A request that differs from the last 50: half a card, stated in percent or in bytes."""
+        core = 1 + number % 50
+        if number % 2:
+            ratio: tuple[tuple[str, int | PartOf | RatioFrom], ...] = (
+                ("gpu-memory", PartOf(50)),
+                ("gpu-memory-ratio", 50),
+            )
+        else:
+            ratio = (("gpu-memory", MEMORY // 2), ("gpu-memory-ratio", RatioFrom("gpu-memory", MEMORY // 2)))
+        return Query((Want("gpu", 1, (("gpu-core", core), *ratio)),))
+
+    def answer_ms(self, names: list[str], query: Query, way: Preference) -> float:
+        """Milliseconds to find the nodes among these that can hold a Pod and to score them all."""
+        began = time.perf_counter()
+        rows = self.index.positions(names)
+        rows = rows[self.index.fitting(query)[rows]]
+        scores = self.index.scores(way, rows, query)
+        taken = (time.perf_counter() - began) * 1e3
+        if not 0 < np.count_nonzero(scores) <= len(names):
+            raise RuntimeError("a half full cluster holds the Pod on some nodes")
+        return taken

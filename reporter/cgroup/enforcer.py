@@ -1,0 +1,115 @@
+"""Cpusets kept as they were decided: looked at after every change and on a timer, and written where they differ."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from allocator.cpu.cpuset import format_cpuset
+from reporter.cgroup.apply import Failure, Hierarchy, Seen, apply, observe
+from reporter.cgroup.layout import Layout, LayoutError, QosClass, Version
+from reporter.cgroup.order import File, writes
+from reporter.cgroup.plan import Kubelet, Pod, Pools, Want, wants
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a round found and did.
+
+    Attributes:
+        written: files written.
+        reapplied: cgroups that somebody else had changed since they were right; they are right again, if no failure
+            says otherwise.
+        notes: what there is to say about Pods, by Pod: left alone, why; a pool that is empty. In the order of Pods.
+        absent: names of Pods that have no cgroup here (yet, or any more).
+        failures: what could not be done.
+    """
+
+    written: int
+    reapplied: tuple[str, ...]
+    notes: tuple[tuple[str, str], ...]
+    absent: tuple[str, ...]
+    failures: tuple[Failure, ...]
+
+
+class Enforcer:
+    """Applies plans to one node's cgroups; remembers what it left them at, and so knows what others changed.
+
+    It does not wait and has no clock: call `round` from one place at a time.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, layout: Layout) -> None:
+        """Enforce below `hierarchy`, with the kubelet's names."""
+        self._hierarchy = hierarchy
+        self._layout = layout
+        self._left_at: dict[tuple[str, File], int] = {}
+
+    def round(self, pods: Iterable[Pod], pools: Pools, kubelet: Kubelet) -> Findings:
+        """Make the cpusets of all Pods what they should be.
+
+        A Pod that ended meanwhile is no failure. What fails because containers came between reading and writing is
+        looked at and tried once more.
+
+        Args:
+            pods: all Pods of the node that have not ended.
+            pools: the shared CPUs.
+            kubelet: what it does by itself.
+        """
+        decided = wants(pods, pools, kubelet)
+        placed, misnamed = self._place(decided)
+        seen, done, failures, reapplied = self._pass(placed)
+        written = done
+        if any(failure.passing for failure in failures):
+            seen, done, failures, _ = self._pass(placed)
+            written += done
+        self._left_at = {key: value for key, value in self._left_at.items() if key[0] in seen.tree}
+        return Findings(
+            written=written,
+            reapplied=reapplied,
+            notes=tuple((want.pod.uid, want.note) for want in decided if want.note),
+            absent=tuple(want.pod.name for path, want in placed if path in seen.absent),
+            failures=(*misnamed, *self._lost(seen), *failures, *self._cut(placed, seen)),
+        )
+
+    def _place(self, decided: tuple[Want, ...]) -> tuple[list[tuple[str, Want]], list[Failure]]:
+        placed: list[tuple[str, Want]] = []
+        misnamed: list[Failure] = []
+        for want in decided:
+            try:
+                placed.append((self._layout.pod(want.pod.qos_class, want.pod.uid), want))
+            except LayoutError as error:
+                misnamed.append(Failure("", "", 0, f"{want.pod.name[:300]}: {error}; it is left out"))
+        return placed, misnamed
+
+    def _pass(self, placed: list[tuple[str, Want]]) -> tuple[Seen, int, tuple[Failure, ...], tuple[str, ...]]:
+        """Read all, write what differs; the cgroups that others changed are told."""
+        tiers = dict.fromkeys([self._layout.kubepods, *map(self._layout.tier, QosClass)])
+        seen = observe(self._hierarchy, tiers, dict.fromkeys(path for path, _ in placed))
+        planned = writes(seen.tree, placed, self._hierarchy.version)
+        final = {(write.path, write.file): write.value for write in planned}  # the last of two steps
+        reapplied = {path for (path, file), value in final.items() if self._left_at.get((path, file)) == value}
+        done, failures = apply(self._hierarchy, planned)
+        for write in done:
+            self._left_at[write.path, write.file] = write.value
+        return seen, len(done), (*seen.failures, *failures), tuple(sorted(reapplied))
+
+    def _lost(self, seen: Seen) -> list[Failure]:
+        path = self._layout.kubepods
+        if path not in seen.absent:
+            return []
+        message = f"{path}: not below {self._hierarchy.root}; correct cgroupRoot or cgroupDriver, or start the kubelet"
+        return [Failure(path, "", 0, message)]
+
+    def _cut(self, placed: list[tuple[str, Want]], seen: Seen) -> list[Failure]:
+        """In v2 nothing is refused, but a cgroup only gets what those above it have: compare what it really has."""
+        if self._hierarchy.version is Version.V1:
+            return []
+        found = []
+        for path, want in placed:
+            has = seen.tree.get(path)
+            missing = want.cpus & ~seen.effective.get(path, want.cpus)
+            if has is not None and has.cpus == want.cpus and missing:
+                message = (
+                    f"{path}: has no CPUs {format_cpuset(missing)}, for a cgroup above it has not, or they are offline;"
+                    " widen cpuset.cpus of the cgroups above"
+                )
+                found.append(Failure(path, f"{File.CPUS}.effective", 0, message))
+        return found

@@ -1,0 +1,132 @@
+"""Where the cgroups of Pods and containers are (pure).
+
+The kubelet has two drivers. `cgroupfs` nests plain names; `systemd` nests slices, whose names repeat those above them
+and write `-` as `_` (Kubernetes v1.36, pkg/kubelet/cm/cgroup_manager_linux.go). Container runtimes name the innermost
+cgroup each in its own way. Paths here are relative to where the cpuset hierarchy is mounted.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final
+
+_UID: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?", re.ASCII)
+_CONTAINER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
+_PART: Final = re.compile(r"(?!\.)[A-Za-z0-9_.:@\\-]{1,255}", re.ASCII)
+_STATIC_POD: Final = "kubernetes.io/config.hash"
+_KUBEPODS: Final = "kubepods"
+
+
+class LayoutError(ValueError):
+    """A name that cannot be part of a cgroup's path; the message says which."""
+
+
+class Version(IntEnum):
+    """Of the cgroup hierarchy that has the cpuset controller."""
+
+    V1 = 1
+    V2 = 2
+
+
+class Driver(StrEnum):
+    """How the kubelet names cgroups (its `cgroupDriver`)."""
+
+    CGROUPFS = "cgroupfs"
+    SYSTEMD = "systemd"
+
+
+class QosClass(StrEnum):
+    """A Pod's QoS class as Kubernetes has it (`status.qosClass`), which decides the cgroup that it is in."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+# runtime, as a container id names it -> prefix of the cgroup, and prefix of the scope
+_RUNTIMES: Final[Mapping[str, tuple[str, str]]] = {
+    "containerd": ("", "cri-containerd-"),
+    "cri-o": ("crio-", "crio-"),
+    "docker": ("", "docker-"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The paths of one node.
+
+    Attributes:
+        driver: of the kubelet.
+        root: its `cgroupRoot`, `/` by default.
+    """
+
+    driver: Driver
+    root: str = "/"
+
+    def __post_init__(self) -> None:
+        for part in self._above:
+            if not _PART.fullmatch(part):
+                raise LayoutError(f"cgroupRoot {self.root[:80]!r} is no path of cgroups")
+
+    @property
+    def _above(self) -> tuple[str, ...]:
+        return tuple(part for part in self.root.split("/") if part)
+
+    @property
+    def kubepods(self) -> str:
+        """The cgroup that all Pods are below."""
+        return self._path(_KUBEPODS)
+
+    def tier(self, qos: QosClass) -> str:
+        """The cgroup that the Pods of a QoS class are in; Guaranteed ones are in `kubepods` itself."""
+        return self._path(_KUBEPODS, *_tier(qos))
+
+    def pod(self, qos: QosClass, uid: str) -> str:
+        """A Pod's own cgroup.
+
+        Args:
+            qos: the Pod's class.
+            uid: as `cgroup_uid` gives it.
+
+        Raises:
+            LayoutError: it is no UID.
+        """
+        if not _UID.fullmatch(uid):
+            raise LayoutError(f"not a Pod's UID: {uid[:80]!r}")
+        return self._path(_KUBEPODS, *_tier(qos), f"pod{uid}")
+
+    def container(self, qos: QosClass, uid: str, container_id: str) -> str:
+        """The cgroup of a container, or of a sandbox: both are directly below their Pod's.
+
+        Args:
+            qos: the Pod's class.
+            uid: as `cgroup_uid` gives it.
+            container_id: with its runtime, as `containerd://...` (`status.containerStatuses[].containerID`).
+
+        Raises:
+            LayoutError: it is no container's id, or of an unknown runtime.
+        """
+        runtime, found, name = container_id.partition("://")
+        if not found or runtime not in _RUNTIMES or not _CONTAINER.fullmatch(name):
+            known = ", ".join(f"{runtime}://" for runtime in _RUNTIMES)
+            raise LayoutError(f"not a container's id with one of {known}: {container_id[:80]!r}")
+        plain, scope = _RUNTIMES[runtime]
+        last = f"{plain}{name}" if self.driver is Driver.CGROUPFS else f"{scope}{name}.scope"
+        return f"{self.pod(qos, uid)}/{last}"
+
+    def _path(self, *parts: str) -> str:
+        parts = (*self._above, *parts)
+        if self.driver is Driver.CGROUPFS:
+            return "/".join(parts)
+        names = [part.replace("-", "_") for part in parts]
+        return "/".join(f"{'-'.join(names[: depth + 1])}.slice" for depth in range(len(names)))
+
+
+def _tier(qos: QosClass) -> tuple[str, ...]:
+    return () if qos is QosClass.GUARANTEED else (qos.value.lower(),)
+
+
+def cgroup_uid(uid: str, annotations: Mapping[str, str]) -> str:
+    """The UID that a Pod's cgroup is named by: of a static Pod, the hash of its file, not its mirror's UID."""
+    return annotations.get(_STATIC_POD) or uid

@@ -1,0 +1,160 @@
+"""From the cgroups as they are to the writes that make them right, in an order that the kernel allows (pure).
+
+cgroup v1 refuses a cpuset that its parent does not contain (EACCES), and one that does not contain its children's
+(EBUSY), at every moment (Linux, kernel/cgroup/cpuset-v1.c). So first every parent is widened to hold what its children
+are to have, from the top; then all get what they are to have, from the bottom. In v2 any order is allowed, and this
+one never lets a container that states its CPUs run outside both its old and its new ones.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reporter.cgroup.layout import Version
+from reporter.cgroup.plan import Want
+
+
+class File(StrEnum):
+    """The files of a cpuset that are written."""
+
+    CPUS = "cpuset.cpus"
+    MEMS = "cpuset.mems"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A cgroup as it is.
+
+    Attributes:
+        cpus: CPU set; 0 where it is empty, which in v2 means the parent's.
+        mems: NUMA nodes, likewise.
+    """
+
+    cpus: int
+    mems: int
+
+    def of(self, file: File) -> int:
+        """What one file says."""
+        return self.cpus if file is File.CPUS else self.mems
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One file to write.
+
+    Attributes:
+        path: of the cgroup.
+        file: of it.
+        value: the set.
+    """
+
+    path: str
+    file: File
+    value: int
+
+
+Tree = Mapping[str, Group]  # paths of cgroups below and with `kubepods`; every parent but that one's is among them
+
+
+def targets(tree: Tree, paths: Iterable[tuple[str, Want]], version: Version, file: File) -> dict[str, int]:
+    """Say what each cgroup is to have.
+
+    Args:
+        tree: as it is.
+        paths: a Pod's cgroup, and what it wants.
+        version: of the hierarchy.
+        file: which.
+
+    Returns:
+        Path to set, for each cgroup of the tree; 0 where it stays as it is.
+    """
+    below = _below(tree)
+    found = dict.fromkeys(tree, 0)
+    for path, want in paths:
+        wanted = want.cpus if file is File.CPUS else want.mems
+        room = want.room if file is File.CPUS else 0
+        if path not in tree:
+            continue
+        has = tree[path].of(file)
+        if room or not wanted:
+            # Not narrowed: what is there stays, and in v2 an empty one has all that its parent has.
+            found[path] = has | room | wanted if has or version is Version.V1 else 0
+        else:
+            found[path] = wanted
+        if wanted:
+            for child in below.get(path, ()):
+                _spread(tree, below, found, child, wanted, file)
+    for path in sorted(tree, key=_depth, reverse=True):  # what is above holds at least what is below
+        parent = _parent(path)
+        if parent in tree:
+            holds = found[parent] or tree[parent].of(file)
+            if holds or version is Version.V1:
+                found[parent] = holds | (found[path] or tree[path].of(file))
+    return found
+
+
+def _spread(
+    tree: Tree, below: Mapping[str, list[str]], found: dict[str, int], path: str, wanted: int, file: File
+) -> None:
+    """Give a container's cgroup what is wanted, and what a container made below itself as much of it as it had."""
+    found[path] = wanted
+    pending = [(child, wanted) for child in below.get(path, ())]
+    while pending:
+        child, limit = pending.pop()
+        has = tree[child].of(file)
+        found[child] = (has & limit or limit) if has else 0
+        pending.extend((grandchild, found[child] or limit) for grandchild in below.get(child, ()))
+
+
+def writes(tree: Tree, paths: Iterable[tuple[str, Want]], version: Version) -> tuple[Write, ...]:
+    """Say what is to be written, in order."""
+    paths = tuple(paths)
+    found: list[Write] = []
+    for file in File:
+        wanted = targets(tree, paths, version, file)
+        has = {path: group.of(file) for path, group in tree.items()}
+        found.extend(Write(path, file, value) for path, value in ordered(has, wanted))
+    return tuple(found)
+
+
+def ordered(has: Mapping[str, int], wanted: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Order the writes of one file.
+
+    Args:
+        has: path to set, as it is; 0 where it is empty.
+        wanted: path to set; 0 where it stays as it is. A parent's holds its children's.
+
+    Returns:
+        Path and set, one after another; what is right already is not written.
+    """
+    now = dict(has)
+    below = _below(has)
+    steps: list[tuple[str, int]] = []
+
+    def write(path: str, value: int) -> None:
+        if value and now[path] != value:
+            now[path] = value
+            steps.append((path, value))
+
+    for path in sorted(has, key=_depth):
+        if below.get(path) and wanted[path] & ~has[path]:
+            write(path, has[path] | wanted[path])
+    for path in sorted(has, key=_depth, reverse=True):
+        write(path, wanted[path])
+    return steps
+
+
+def _depth(path: str) -> tuple[int, str]:
+    return path.count("/"), path
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _below(paths: Iterable[str]) -> dict[str, list[str]]:
+    """The children of each path that has any."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        found.setdefault(_parent(path), []).append(path)
+    return found

@@ -1,0 +1,244 @@
+"""What is known of a node's GPUs at one moment, as plain frozen values; what a card does not tell is None."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Peer(StrEnum):
+    """What the far end of an NVLink is."""
+
+    GPU = "gpu"
+    SWITCH = "switch"
+    OTHER = "other"
+
+
+class FabricState(StrEnum):
+    """How far a card has come in joining the NVLink fabric (NVML, nvmlGpuFabricState_t)."""
+
+    NOT_STARTED = "not started"
+    IN_PROGRESS = "in progress"
+    COMPLETED = "completed"
+
+
+class RecoveryAction(StrEnum):
+    """What the driver wants done with a card before it is used again (NVML, NVML_GPU_RECOVERY_ACTION_*)."""
+
+    NONE = "none"
+    RESET = "reset"
+    REBOOT = "reboot"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One NVLink lane that is up.
+
+    Attributes:
+        peer: what is at its far end.
+        bus: PCI address of what is at its far end, None where NVML does not say.
+    """
+
+    peer: Peer
+    bus: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The NVLink fabric that a card belongs to.
+
+    Attributes:
+        state: how far registration has come.
+        status: how it ended, an NVML return code: 0 is success. It counts only once the state is completed.
+        cluster: UUID of the fabric, 32 hexadecimal digits.
+        clique: which of the fabric's cards it can reach: those with the same number.
+    """
+
+    state: FabricState
+    status: int
+    cluster: str
+    clique: int
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevice:
+    """A MIG device: a slice of a card, made by the administrator.
+
+    Attributes:
+        uuid: as "MIG-...".
+        profile: as "1g.18gb"; "" where it is unknown.
+        memory: bytes, None where it is unknown.
+        gpu_instance: id of its GPU instance on the card.
+        compute_instance: id of its compute instance in that.
+    """
+
+    uuid: str
+    profile: str
+    memory: int | None
+    gpu_instance: int | None
+    compute_instance: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wear:
+    """What a card tells of errors in its memory and of what it did about them.
+
+    Attributes:
+        ecc: whether error correction is on.
+        corrected: errors corrected since the driver was loaded or the card reset.
+        uncorrected: errors that could not be corrected, since then.
+        retired_pages: pages retired for good (before Ampere).
+        retirement_pending: whether pages wait for the next reset to be retired.
+        remapped_rows: rows replaced by spare ones (from Ampere on).
+        remap_pending: whether rows wait for the next reset to be replaced.
+        remap_failed: whether replacing a row has ever failed.
+        sram_worn: whether more errors were counted in on-chip memory than the maker tolerates.
+        repair_pending: whether a repair of a channel or a TPC waits for the next reset.
+    """
+
+    ecc: bool | None = None
+    corrected: int | None = None
+    uncorrected: int | None = None
+    retired_pages: int | None = None
+    retirement_pending: bool | None = None
+    remapped_rows: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    sram_worn: bool | None = None
+    repair_pending: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """One card.
+
+    Attributes:
+        uuid: its identity for life, as "GPU-...".
+        minor: N of /dev/nvidiaN.
+        model: the product's name, as "NVIDIA H200"; "" where it is unknown.
+        memory: bytes.
+        bus: PCI address as sysfs spells it, "0000:3b:00.0".
+        pcie_root: PCIe root complex, "pci0000:3a".
+        numa_node: the NUMA node of the host that it is nearest to.
+        module: number of its slot on a baseboard.
+        compute_capability: major and minor.
+        mig: whether it is in MIG mode now.
+        mig_devices: the MIG devices on it.
+        links: NVLink lanes that are up.
+        fabric: the NVLink fabric it belongs to.
+        wear: errors in its memory.
+        recovery: what the driver wants done before it is used again.
+        xid_events: whether it reports Xid errors as events.
+        problems: readings that failed for a reason other than "not supported", a sentence each.
+    """
+
+    uuid: str
+    minor: int
+    model: str = ""
+    memory: int | None = None
+    bus: str | None = None
+    pcie_root: str | None = None
+    numa_node: int | None = None
+    module: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    mig: bool | None = None
+    mig_devices: tuple[MigDevice, ...] = ()
+    links: tuple[Link, ...] = ()
+    fabric: Fabric | None = None
+    wear: Wear = Wear()
+    recovery: RecoveryAction | None = None
+    xid_events: bool = False
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFacts:
+    """The driver's software.
+
+    Attributes:
+        version: of the kernel driver, "580.159.04".
+        cuda: the newest CUDA version that it can run, "13.0".
+        nvml: version of the management library.
+    """
+
+    version: str | None
+    cuda: str | None
+    nvml: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LostCard:
+    """A card that the driver lists and cannot reach any more.
+
+    Attributes:
+        index: its place in NVML's list.
+        uuid: None where this process has never seen it alive.
+        reset: whether a reset is all that it wants; else it has fallen off the bus.
+        message: what NVML said.
+    """
+
+    index: int
+    uuid: str | None
+    reset: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReading:
+    """One full reading of a node.
+
+    Attributes:
+        driver: the driver's software.
+        gpus: the cards that answered, in the order of NVML's list.
+        lost: the cards that did not.
+        boot: names the node's present run: it changes as the node restarts.
+    """
+
+    driver: DriverFacts
+    gpus: tuple[GpuFacts, ...]
+    lost: tuple[LostCard, ...]
+    boot: str
+
+
+@dataclass(frozen=True, slots=True)
+class XidEvent:
+    """An Xid error, or several alike.
+
+    Attributes:
+        uuid: the card's; None where NVML did not tell which card it was.
+        xid: its number in NVIDIA's catalogue.
+        time: of the last one, seconds since 1970.
+        count: how many there were.
+    """
+
+    uuid: str | None
+    xid: int
+    time: float
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that uses a card.
+
+    Attributes:
+        pid: as the host counts.
+        memory: bytes of the card's memory; None where NVML does not tell.
+    """
+
+    pid: int
+    memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """NVML cannot be read, and why.
+
+    Attributes:
+        reason: one word for conditions and Events: "NvmlNotFound".
+        message: what happened and what to do, in a sentence.
+        since: when it was noticed first, seconds since 1970.
+    """
+
+    reason: str
+    message: str
+    since: float

@@ -1,0 +1,342 @@
+"""NVML asked from a distance: in a process of its own, with a deadline, and started anew when it hangs or dies.
+
+In Koordinator's issues 678 and 904 a crash while devices were read took the node agent along, with all it did.
+"""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import cast
+
+from reporter.gpu import protocol
+from reporter.gpu.facts import GpuProcess, NodeReading, Outage, XidEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for what, in seconds.
+
+    Attributes:
+        answer: for an answer.
+        first_answer: for the first one of a process: NVML wakes up cards that nobody uses, seconds each.
+        first_pause: between a failure and the next start; doubled with each further failure.
+        longest_pause: what it doubles up to.
+        end: for a process to end, asked or killed.
+        renewal: between two new starts that are made only because a lost card might be back.
+    """
+
+    answer: float = 10.0
+    first_answer: float = 60.0
+    first_pause: float = 1.0
+    longest_pause: float = 300.0
+    end: float = 5.0
+    renewal: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the host's pseudo file systems are mounted."""
+
+    sysfs: Path = Path("/sys")
+    proc: Path = Path("/proc")
+
+
+class NvmlUnavailableError(Exception):
+    """NVML cannot be read now.
+
+    Attributes:
+        outage: why, and since when.
+        retry_seconds: in how many seconds asking has any use again.
+    """
+
+    def __init__(self, outage: Outage, retry_seconds: float) -> None:
+        super().__init__(outage.message)
+        self.outage = outage
+        self.retry_seconds = retry_seconds
+
+
+class NvmlRefusedError(Exception):
+    """NVML works and cannot answer this question; the message says why."""
+
+
+class _EndedError(Exception):
+    """The process said its last; `reason` and message say why."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class _Child(asyncio.SubprocessProtocol):
+    """One NVML process and what it has said.
+
+    Attributes:
+        gone: it has ended, and all that it said is heard.
+        answered: it has answered a question.
+    """
+
+    def __init__(self, on_xid: Callable[[XidEvent], None]) -> None:
+        self.gone = asyncio.Event()
+        self.answered = False
+        self._on_xid = on_xid
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[protocol.Said]] = {}
+        self._unfinished = b""
+        self._end: _EndedError | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take over the process."""
+        self.transport = cast("asyncio.SubprocessTransport", transport)
+        self._questions = cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0))
+
+    async def ask(self, uuid: str | None) -> protocol.Said:
+        """Ask for a reading, or for the processes on a card.
+
+        Raises:
+            _EndedError: the process ended instead.
+        """
+        if self._end is not None:
+            raise self._end
+        number = next(self._numbers)
+        answer: asyncio.Future[protocol.Said] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            self._questions.write(protocol.encode(protocol.Ask(number, uuid)))
+            said = await answer
+        finally:
+            del self._waiting[number]
+        self.answered = True
+        return said
+
+    def hang_up(self) -> None:
+        """Ask no more: the process ends by itself."""
+        self._questions.close()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Take in what is said."""
+        del fd  # there is but one
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        try:
+            for line in lines:
+                self._hear(protocol.read_said(line))
+        except ValueError as error:  # msgspec's errors are of this kind
+            self._stop(_EndedError("NvmlFailed", f"the NVML process said what makes no sense: {error}"))
+        if len(self._unfinished) > protocol.LONGEST_LINE:
+            self._stop(_EndedError("NvmlFailed", "the NVML process said something without an end"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the process has ended and its pipes are closed."""
+        del exc
+        self._stop(_EndedError("NvmlCrashed", _obituary(self.transport.get_returncode() or 0)))
+        self.transport.close()
+        self.gone.set()
+
+    def _hear(self, said: protocol.Said) -> None:
+        if isinstance(said, protocol.Xid):
+            self._on_xid(said.event)
+        elif isinstance(said, protocol.Failed):
+            self._stop(_EndedError(said.reason, said.message))
+        elif (answer := self._waiting.get(said.number)) is not None and not answer.done():
+            answer.set_result(said)
+
+    def _stop(self, end: _EndedError) -> None:
+        """Tell all who wait why there is no answer; the first reason counts."""
+        self._end = self._end or end
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(self._end)
+
+
+def _obituary(code: int) -> str:
+    if code >= 0:
+        return f"the NVML process ended with code {code}; its last words are in the log"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"the NVML library crashed ({name}); if that goes on, restart the node or change the driver"
+
+
+def _kill(process: asyncio.SubprocessTransport) -> None:
+    process.kill()
+
+
+class GuardedNvml:
+    """NVML behind a deadline.
+
+    It has an NVML process only from the first question on. Xid errors are heard while there is one, so a caller
+    should ask for a reading regularly.
+
+    Args:
+        patience: how long to wait for what.
+        roots: where the host's pseudo file systems are mounted.
+        env: the environment of the NVML process; None inherits.
+        kill: ends a process at once; a test plays one that does not end.
+    """
+
+    def __init__(
+        self,
+        patience: Patience = Patience(),
+        roots: Roots = Roots(),
+        *,
+        env: Mapping[str, str] | None = None,
+        kill: Callable[[asyncio.SubprocessTransport], None] = _kill,
+    ) -> None:
+        self._patience = patience
+        self._roots = roots
+        self._env = env
+        self._kill = kill
+        self._turn = asyncio.Lock()
+        self._child: _Child | None = None
+        self._stuck: _Child | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+        self._renew_at = 0.0
+        self._outage: Outage | None = None
+        self._xids: dict[tuple[str | None, int], XidEvent] = {}
+        self._stirred = asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """The NVML process now."""
+        return None if self._child is None else self._child.transport.get_pid()
+
+    @property
+    def outage(self) -> Outage | None:
+        """Why NVML cannot be read; None once a question was answered."""
+        return self._outage
+
+    async def read(self) -> NodeReading:
+        """Read the whole node.
+
+        Raises:
+            NvmlUnavailableError: NVML is not there, hangs, crashed, or is given time after that.
+        """
+        async with self._turn:
+            said = await self._ask(None)
+            if not isinstance(said, protocol.Reading):
+                raise await self._failed(
+                    "NvmlFailed", f"the NVML process answered a {type(said).__name__} for a reading"
+                )
+            if said.node.lost and self._clock() >= self._renew_at:
+                self._renew_at = self._clock() + self._patience.renewal
+                await self._close()  # NVML lists cards only as it starts
+            return said.node
+
+    async def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
+        """List the processes that use a card or a MIG device.
+
+        Raises:
+            NvmlRefusedError: there is no such card, or it does not tell.
+            NvmlUnavailableError: as for `read`.
+        """
+        async with self._turn:
+            said = await self._ask(uuid)
+            if isinstance(said, protocol.Processes):
+                return said.processes
+            if isinstance(said, protocol.Refused):
+                raise NvmlRefusedError(said.message)
+            raise await self._failed("NvmlFailed", f"the NVML process was asked for processes and said {said!r}")
+
+    async def xids(self) -> tuple[XidEvent, ...]:
+        """Wait for Xid errors and take them; those of one card and number that came together are one event."""
+        await self._stirred.wait()
+        return self.take_xids()
+
+    def take_xids(self) -> tuple[XidEvent, ...]:
+        """Take the Xid errors that were not taken yet, in the order of their first."""
+        self._stirred.clear()
+        taken = tuple(self._xids.values())
+        self._xids.clear()
+        return taken
+
+    async def aclose(self) -> None:
+        """End the NVML process."""
+        async with self._turn:
+            await self._close()
+
+    async def _ask(self, uuid: str | None) -> protocol.Said:
+        child = await self._started()
+        seconds = self._patience.answer if child.answered else self._patience.first_answer
+        try:
+            said = await asyncio.wait_for(child.ask(uuid), seconds)
+        except TimeoutError as error:
+            message = f"NVML did not answer for {seconds:g} s; if that goes on, the driver hangs: restart the node"
+            raise await self._failed("NvmlHangs", message) from error
+        except _EndedError as end:
+            raise await self._failed(end.reason, str(end)) from end
+        self._failures = 0
+        self._outage = None
+        return said
+
+    async def _started(self) -> _Child:
+        """Find the NVML process, or start one."""
+        if self._child is not None:
+            return self._child
+        if self._stuck is not None and not self._stuck.gone.is_set():
+            pid = self._stuck.transport.get_pid()
+            message = f"process {pid} hangs in the NVIDIA driver and cannot be killed; restart the node"
+            raise await self._failed("NvmlStuck", message)
+        wait = self._retry_at - self._clock()
+        if self._outage is not None and wait > 0:
+            raise NvmlUnavailableError(self._outage, wait)
+        roots = ("--sysfs", str(self._roots.sysfs), "--proc", str(self._roots.proc))
+        command = (sys.executable, "-P", "-m", "reporter.gpu.worker", *roots)
+        loop = asyncio.get_running_loop()
+        try:
+            _, self._child = await loop.subprocess_exec(
+                lambda: _Child(self._hear_xid), *command, stderr=None, env=self._env
+            )
+        except OSError as error:
+            raise await self._failed("NvmlNotStarted", f"the NVML process cannot be started: {error}") from error
+        return self._child
+
+    async def _failed(self, reason: str, message: str) -> NvmlUnavailableError:
+        """End the process, and say why and until when nothing will be tried."""
+        pause = min(self._patience.first_pause * 2.0 ** min(self._failures, 30), self._patience.longest_pause)
+        self._failures += 1
+        self._retry_at = self._clock() + pause
+        self._outage = Outage(reason, message, self._outage.since if self._outage is not None else time.time())
+        outage = self._outage
+        await self._end()
+        return NvmlUnavailableError(outage, pause)
+
+    async def _close(self) -> None:
+        """Let the process end by itself, and end it where it does not."""
+        child = self._child
+        if child is None:
+            return
+        child.hang_up()
+        try:
+            await asyncio.wait_for(child.gone.wait(), self._patience.end)
+        except TimeoutError:
+            await self._end()
+        self._child = None
+
+    async def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        with suppress(ProcessLookupError):
+            self._kill(child.transport)
+        try:
+            await asyncio.wait_for(child.gone.wait(), self._patience.end)
+        except TimeoutError:  # asleep in the kernel, where no signal arrives
+            self._stuck = child
+
+    def _hear_xid(self, event: XidEvent) -> None:
+        key = (event.uuid, event.xid)
+        known = self._xids.get(key)
+        times = event.count + (known.count if known is not None else 0)
+        self._xids[key] = XidEvent(event.uuid, event.xid, event.time, times)
+        self._stirred.set()
+
+    @staticmethod
+    def _clock() -> float:
+        return asyncio.get_running_loop().time()

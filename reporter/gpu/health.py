@@ -1,0 +1,315 @@
+"""How healthy each card is, as a state machine on values (pure): what was known, what is seen, and the time go in.
+
+A card leaves service by an error that condemns it (`xid`) or by what it tells of itself (`faults`), and comes back when
+it has proved itself: a suspect card by being without errors for a while, an unhealthy one only once its fault is gone
+and, where the fault asks for it, a reset or a restart was seen. Both then recover for a while before they take
+anything. Each relapse doubles both times. Everything is plain data, so that it outlives the reporter (`records`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from reporter.gpu.facts import GpuFacts, LostCard, NodeReading, XidEvent
+from reporter.gpu.faults import STANDING, Fault, standing
+from reporter.gpu.xid import Remedy, Xids, kind_of
+
+_RECOVERY: Final = frozenset({"RecoveryReset", "RecoveryReboot", "RecoveryDue"})
+_ABSENCE: Final = frozenset({"GpuLost", "GpuNeedsReset"})
+_MOST_DOUBLINGS: Final = 16
+
+
+class State(StrEnum):
+    """Only a healthy card takes anything new."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    UNHEALTHY = "unhealthy"
+    RECOVERING = "recovering"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How long a card proves itself, in seconds.
+
+    Attributes:
+        quiet: how long a suspect card must be without errors before it recovers.
+        proving: how long a recovering card must be, before it is in service again.
+        longest: the most that either grows to with relapses.
+        forget: after so long in service a relapse counts as the first fall; after so long away a card is forgotten.
+    """
+
+    quiet: float = 300.0
+    proving: float = 600.0
+    longest: float = 24 * 3600.0
+    forget: float = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHealth:
+    """How healthy a card is. Times are seconds since 1970.
+
+    Attributes:
+        state: what it is.
+        since: since when.
+        cause: what took it out of service; None for a card that never was.
+        count: errors since it was last healthy.
+        last_error: when the last of them was, or when a fault was last seen to stand.
+        owed: what must be seen done before it may recover.
+        falls: how often it fell, a relapse within `Policy.forget` counted on.
+        standing: the standing faults when it was last seen, sorted.
+        uncorrected: its count of uncorrected errors then.
+    """
+
+    state: State
+    since: float
+    cause: Fault | None = None
+    count: int = 0
+    last_error: float = 0.0
+    owed: Remedy = Remedy.TIME
+    falls: int = 0
+    standing: tuple[str, ...] = ()
+    uncorrected: int | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes anything new."""
+        return self.state is State.HEALTHY
+
+    @property
+    def present(self) -> bool:
+        """Whether it answered when it was last asked."""
+        return _ABSENCE.isdisjoint(self.standing)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of a card.
+
+    Attributes:
+        gpu: its facts; None where it does not answer.
+        lost: what NVML said instead.
+        xids: the Xid errors it had.
+        rebooted: whether the node was restarted since it was last seen.
+        cleared: whether an administrator says that it was repaired.
+    """
+
+    gpu: GpuFacts | None
+    lost: LostCard | None = None
+    xids: tuple[XidEvent, ...] = ()
+    rebooted: bool = False
+    cleared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CardRecord:
+    """All that is kept of a card.
+
+    Attributes:
+        facts: as last read.
+        health: as of now.
+        read: when the facts were read, seconds since 1970.
+    """
+
+    facts: GpuFacts
+    health: GpuHealth
+    read: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """All that is kept of a node's cards.
+
+    Attributes:
+        boot: the node's run in which it was last read.
+        cards: by UUID.
+    """
+
+    boot: str
+    cards: Mapping[str, CardRecord]
+
+
+NOTHING_KNOWN: Final = NodeRecord("", {})
+
+
+def step(previous: GpuHealth | None, seen: Seen, now: float, policy: Policy) -> GpuHealth:
+    """Find how healthy a card is now.
+
+    Args:
+        previous: how healthy it was; None for one that is new here.
+        seen: what was seen of it since.
+        now: seconds since 1970. A clock that was set back never makes a card prove itself sooner.
+        policy: how long it proves itself.
+    """
+    before = _no_later(previous or GpuHealth(State.HEALTHY, now), now)
+    stands = _standing(before, seen)
+    events = _events(before, seen)
+    appeared = [STANDING[reason] for reason in sorted(stands.difference(before.standing))]
+    faults = [*events, *(STANDING[reason] for reason in sorted(stands))]
+    owed = max([_still_owed(before, seen, stands), *(fault.remedy for fault in events if fault.says is Xids.FATAL)])
+    last_error = now if faults else before.last_error
+    state = _next_state(before, faults, owed, now, policy)
+    health = replace(
+        before,
+        state=state,
+        since=before.since if state is before.state else now,
+        count=0 if state is State.HEALTHY else before.count + _times(seen.xids) + len(appeared) + _silent(events),
+        last_error=last_error,
+        owed=owed,
+        standing=tuple(sorted(stands)),
+        uncorrected=before.uncorrected if seen.gpu is None else seen.gpu.wear.uncorrected,
+    )
+    if state in {State.SUSPECT, State.UNHEALTHY}:
+        health = replace(health, cause=_cause(before, health, faults, [*events, *appeared]))
+        if before.state in {State.HEALTHY, State.RECOVERING}:
+            fresh = before.state is State.HEALTHY and now - before.since > policy.forget
+            health = replace(health, falls=1 if fresh else before.falls + 1)
+    return health
+
+
+def advance(
+    node: NodeRecord,
+    reading: NodeReading,
+    xids: Iterable[XidEvent],
+    now: float,
+    policy: Policy,
+    cleared: frozenset[str] = frozenset(),
+) -> NodeRecord:
+    """Take in a reading of the node and the Xid errors since the last.
+
+    Args:
+        node: what is known.
+        reading: what was read.
+        xids: errors since; those of no known card change nothing.
+        now: seconds since 1970.
+        policy: how long cards prove themselves.
+        cleared: UUIDs of cards that an administrator says were repaired; one that is away is forgotten.
+    """
+    rebooted = bool(node.boot and reading.boot and node.boot != reading.boot)
+    events = _by_card(xids)
+    cards: dict[str, CardRecord] = {}
+    for gpu in reading.gpus:
+        known = node.cards.get(gpu.uuid)
+        seen = Seen(gpu, None, events.get(gpu.uuid, ()), rebooted, gpu.uuid in cleared)
+        cards[gpu.uuid] = CardRecord(gpu, step(known.health if known else None, seen, now, policy), now)
+    lost = {card.uuid: card for card in reading.lost if card.uuid is not None}
+    places = {gpu.bus for gpu in reading.gpus if gpu.bus is not None}
+    for uuid, card in node.cards.items():
+        replaced = card.facts.bus in places or uuid in cleared
+        if uuid in cards or replaced or now - card.read > policy.forget:
+            continue
+        seen = Seen(None, lost.get(uuid), events.get(uuid, ()), rebooted)
+        cards[uuid] = replace(card, health=step(card.health, seen, now, policy), read=min(card.read, now))
+    return NodeRecord(reading.boot or node.boot, cards)
+
+
+def hear(node: NodeRecord, xids: Iterable[XidEvent], now: float, policy: Policy) -> NodeRecord:
+    """Take in Xid errors alone, at once; arguments as for `advance`."""
+    cards = dict(node.cards)
+    for uuid, events in _by_card(xids).items():
+        card = cards.get(uuid or "")
+        if card is not None:
+            seen = Seen(card.facts if card.health.present else None, None, events)
+            cards[card.facts.uuid] = replace(card, health=step(card.health, seen, now, policy))
+    return NodeRecord(node.boot, cards)
+
+
+def waits(health: GpuHealth, policy: Policy) -> float:
+    """How long the stage that a card is in lasts without errors, in seconds: being quiet, or proving itself."""
+    stage = policy.proving if health.state is State.RECOVERING else policy.quiet
+    return min(stage * 2.0 ** min(max(health.falls - 1, 0), _MOST_DOUBLINGS), policy.longest)
+
+
+def _no_later(health: GpuHealth, now: float) -> GpuHealth:
+    return replace(
+        health,
+        since=min(health.since, now),
+        last_error=min(health.last_error, now),
+    )
+
+
+def _standing(before: GpuHealth, seen: Seen) -> frozenset[str]:
+    kept = frozenset(before.standing) & STANDING.keys()  # a state written by another version may name others
+    if seen.gpu is not None:
+        return standing(seen.gpu, kept)
+    if seen.lost is not None:
+        return kept - _ABSENCE | {"GpuNeedsReset" if seen.lost.reset else "GpuLost"}
+    return kept if kept & _ABSENCE else kept | {"GpuLost"}
+
+
+def _events(before: GpuHealth, seen: Seen) -> list[Fault]:
+    """List what happened to the card and counts against it."""
+    found = []
+    for event in seen.xids:
+        kind = kind_of(event.xid)
+        if kind.says >= Xids.SUSPECT:
+            text = f"Xid {event.xid}: {kind.name}"
+            found.append(Fault(kind.says, kind.remedy, f"Xid{event.xid}", text, event.xid))
+    told = None if seen.gpu is None else seen.gpu.wear.uncorrected
+    if told is not None and before.uncorrected is not None and told > before.uncorrected:
+        found.append(Fault(Xids.SUSPECT, Remedy.TIME, "UncorrectedErrors", "new uncorrectable memory errors"))
+    return found
+
+
+def _still_owed(before: GpuHealth, seen: Seen, stands: frozenset[str]) -> Remedy:
+    """Find what must still be done, by what shows that something was."""
+    gone = frozenset(before.standing) - stands
+    told = None if seen.gpu is None else seen.gpu.wear.uncorrected
+    done = Remedy.TIME
+    if seen.cleared:
+        done = Remedy.REPLACEMENT
+    elif seen.rebooted or "GpuLost" in gone:
+        done = Remedy.REBOOT
+    elif gone & _RECOVERY and not stands & _RECOVERY:
+        done = Remedy.RESET  # the driver wants nothing any more
+    elif "GpuNeedsReset" in gone or (told is not None and told < (before.uncorrected or 0)):
+        done = Remedy.RESET  # counts begin anew
+    return before.owed if before.owed > done else Remedy.TIME
+
+
+def _next_state(before: GpuHealth, faults: list[Fault], owed: Remedy, now: float, policy: Policy) -> State:
+    worst = max((fault.says for fault in faults), default=None)
+    if worst is Xids.FATAL or owed is not Remedy.TIME:
+        return State.UNHEALTHY
+    if worst is not None:
+        return State.SUSPECT
+    if before.state is State.UNHEALTHY:
+        return State.RECOVERING
+    if before.state is State.SUSPECT:
+        return State.RECOVERING if now - before.last_error >= waits(before, policy) else State.SUSPECT
+    if before.state is State.RECOVERING:
+        return State.HEALTHY if now - before.since >= waits(before, policy) else State.RECOVERING
+    return State.HEALTHY
+
+
+def _cause(before: GpuHealth, after: GpuHealth, faults: list[Fault], new: list[Fault]) -> Fault | None:
+    """Choose what to name: what took the card out of service, until something worse comes or it is gone."""
+    cause = before.cause
+    worst = max(faults, key=lambda fault: fault.weight, default=None)  # of equals an event comes first
+    if cause is None or before.usable or before.state is State.RECOVERING:
+        return worst or cause
+    heaviest = max(new, key=lambda fault: fault.weight, default=None)
+    if heaviest is not None and heaviest.weight > cause.weight:
+        return heaviest
+    if cause.reason in STANDING:
+        holds = cause.reason in after.standing
+    else:
+        holds = after.owed is not Remedy.TIME or cause.says is Xids.SUSPECT or not after.present
+    return cause if holds else worst or cause
+
+
+def _times(xids: Iterable[XidEvent]) -> int:
+    return sum(event.count for event in xids if kind_of(event.xid).says >= Xids.SUSPECT)
+
+
+def _silent(events: Iterable[Fault]) -> int:
+    """Count the events that were no Xid errors."""
+    return sum(event.xid is None for event in events)
+
+
+def _by_card(xids: Iterable[XidEvent]) -> dict[str | None, tuple[XidEvent, ...]]:
+    found: dict[str | None, tuple[XidEvent, ...]] = {}
+    for event in xids:
+        found[event.uuid] = (*found.get(event.uuid, ()), event)
+    return found

@@ -1,0 +1,295 @@
+"""A node's cards as Koordinator's Device object tells them (pure).
+
+Written as Koordinator's node agent writes it (pkg/koordlet/statesinformer, the GPU device reporter), so that its
+scheduler reads it too, with what that leaves out: why a card is not used, NVLink, and MIG devices.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import combinations
+from typing import Any, Final
+
+from allocator.devicetype import FULL, GPU_TYPE
+from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KOORDINATOR_DOMAIN, TYPE_GPU
+from allocator.topology.links import DEVICE_LINKS, write_links
+from allocator.topology.partitions import GPU_MODEL, GPU_VENDOR
+from reporter.gpu.facts import DriverFacts, FabricState, GpuFacts, MigDevice, Outage, Peer
+from reporter.gpu.faults import notes
+from reporter.gpu.health import CardRecord, NodeRecord, Policy, State, waits
+
+TYPE_MIG: Final = "mig"  # not a type that is allocated: MIG devices are told of, not shared
+DEVICE_OUTAGES: Final = "koordgate.io/device-outages"
+DRIVER_VERSION: Final = "node.koordinator.sh/gpu-driver-version"
+CUDA_VERSION: Final = "koordgate.io/cuda-version"
+COMPUTE_CAPABILITY: Final = "koordgate.io/compute-capability"
+HEALTH_STATE: Final = "koordgate.io/health-state"
+MIG_PROFILE: Final = "koordgate.io/mig-profile"
+MIG_PARENT: Final = "koordgate.io/mig-parent"
+
+_NVIDIA: Final = "nvidia"
+_LONGEST_LABEL: Final = 63  # Kubernetes, label values
+_LONGEST_MESSAGE: Final = 1024
+_LARGEST_INT32: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """What a node's Device object says of its cards.
+
+    Attributes:
+        devices: entries of `spec.devices`, cards in the order of their minors, then MIG devices.
+        labels: labels of the object; of those that it may have had, the ones missing here are to be removed.
+        annotations: annotations of the object, likewise.
+        problems: what could not be told, a sentence each.
+    """
+
+    devices: tuple[dict[str, Any], ...]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a card may take anything new, and why not.
+
+    Attributes:
+        usable: whether it may.
+        reason: one word for the condition.
+        message: a sentence, "" where there is nothing to say.
+    """
+
+    usable: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What else decides whether cards may take anything new.
+
+    Attributes:
+        cordoned: UUIDs of cards that an administrator set aside.
+        outage: why NVML cannot be read, once that has lasted too long for the cards to be trusted.
+    """
+
+    cordoned: frozenset[str] = frozenset()
+    outage: Outage | None = None
+
+
+def build(
+    node: NodeRecord,
+    driver: DriverFacts | None,
+    policy: Policy,
+    now: float,
+    circumstances: Circumstances = Circumstances(),
+    previous: object = None,
+) -> DeviceReport:
+    """Write what the Device object is to say.
+
+    Args:
+        node: what is known of the cards.
+        driver: the driver as last read; None where it never was.
+        policy: how long cards prove themselves.
+        now: seconds since 1970.
+        circumstances: what else decides.
+        previous: `spec.devices` as it stands in the cluster, whatever that is: conditions keep the time of their
+            last transition.
+    """
+    cards = _in_order(node)
+    problems = [f"card {card.facts.uuid}: {problem}" for card, _ in cards for problem in card.facts.problems]
+    devices: list[dict[str, Any]] = []
+    slices: list[dict[str, Any]] = []
+    for card, minor in cards:
+        devices.append(_gpu_entry(card, minor, _judge(card, policy, circumstances)))
+        for mig in card.facts.mig_devices if card.facts.mig else ():
+            slices.append(_mig_entry(mig, len(slices), card.facts, _judge_slice(card, policy, circumstances)))
+    devices += slices
+    _date(devices, previous, timestamp(now))
+    lanes = device_lanes(card.facts for card, _ in cards if card.health.present)
+    annotations = {DEVICE_LINKS: write_links(lanes)} if lanes else {}
+    outage = circumstances.outage
+    if outage is not None:
+        told = {"reason": outage.reason, "message": outage.message, "since": timestamp(outage.since)}
+        annotations[DEVICE_OUTAGES] = json.dumps({TYPE_GPU: told}, separators=(",", ":"))
+    return DeviceReport(tuple(devices), _object_labels(node, driver), annotations, tuple(problems))
+
+
+def device_lanes(gpus: Iterable[GpuFacts]) -> dict[tuple[str, str], int]:
+    """Count the NVLink lanes between cards: direct ones, and those through switches that both hang on.
+
+    Through switches every card reaches every other with all the lanes that both have.
+
+    Returns:
+        (UUID, UUID), the smaller first -> lanes; pairs without any are left out.
+    """
+    cards = sorted(gpus, key=lambda gpu: gpu.uuid)
+    pairs = {(a.uuid, b.uuid): min(_lanes(a, b), _lanes(b, a)) for a, b in combinations(cards, 2)}
+    return {pair: lanes for pair, lanes in pairs.items() if lanes}
+
+
+def timestamp(seconds: float) -> str:
+    """Write a time as Kubernetes does: `2026-11-20T20:53:19Z`."""
+    try:
+        return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):  # no time that a calendar has
+        return timestamp(0)
+
+
+def label(text: str) -> str:
+    """Make a label's value of any text: `NVIDIA H200` becomes `NVIDIA-H200`."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:_LONGEST_LABEL].strip("-_.")
+
+
+def model_label(model: str) -> str:
+    """Spell a card's model as Koordinator does: without the maker, blanks as dashes."""
+    return label(model.removeprefix("NVIDIA "))
+
+
+def _lanes(one: GpuFacts, other: GpuFacts) -> int:
+    direct = sum(link.peer is Peer.GPU and link.bus is not None and link.bus == other.bus for link in one.links)
+    return direct + (_switched(one) if _switched(other) and _same_fabric(one, other) else 0)
+
+
+def _switched(gpu: GpuFacts) -> int:
+    return sum(link.peer is Peer.SWITCH for link in gpu.links)
+
+
+def _same_fabric(one: GpuFacts, other: GpuFacts) -> bool:
+    """Tell whether switches join two cards of a node: where the fabric says no more than that there is one, they do."""
+    ours, theirs = one.fabric, other.fabric
+    if ours is None or theirs is None:
+        return ours is theirs
+    joined = ours.state is FabricState.COMPLETED and theirs.state is FabricState.COMPLETED
+    return joined and (ours.cluster, ours.clique) == (theirs.cluster, theirs.clique)
+
+
+def _in_order(node: NodeRecord) -> list[tuple[CardRecord, int]]:
+    """Order the cards by their numbers: the driver's, but for one that is away while another has its number."""
+    numbered: dict[int, CardRecord] = {}
+    cards = node.cards.values()
+    for card in sorted(cards, key=lambda card: (not card.health.present, card.facts.minor, card.facts.uuid)):
+        minor = card.facts.minor
+        numbered[minor if minor not in numbered else max(numbered) + 1] = card
+    return [(numbered[minor], minor) for minor in sorted(numbered)]
+
+
+def _judge(card: CardRecord, policy: Policy, circumstances: Circumstances) -> Verdict:
+    """Say whether a card as a whole may be given away, and the gravest of the reasons why not."""
+    verdict = _judge_slice(card, policy, circumstances)
+    if verdict.usable and card.facts.mig:
+        message = "the card is in MIG mode: its MIG devices are listed as such and are not shared here"
+        return Verdict(usable=False, reason="MIGEnabled", message=message)
+    if verdict.usable and card.facts.memory is None:
+        return Verdict(usable=False, reason="NoMemorySize", message=verdict.message)
+    return verdict
+
+
+def _judge_slice(card: CardRecord, policy: Policy, circumstances: Circumstances) -> Verdict:
+    """Say whether a card works and may be used, MIG mode or not."""
+    if not card.health.usable:
+        return Verdict(usable=False, reason=_reason(card), message=_explain(card, policy))
+    if card.facts.uuid in circumstances.cordoned:
+        return Verdict(usable=False, reason="Cordoned", message="an administrator set the card aside")
+    if circumstances.outage is not None:
+        return Verdict(usable=False, reason=circumstances.outage.reason, message=circumstances.outage.message)
+    return Verdict(usable=True, reason="Healthy", message="; ".join(notes(card.facts)))
+
+
+def _reason(card: CardRecord) -> str:
+    if card.health.state is State.RECOVERING or card.health.cause is None:
+        return card.health.state.value.capitalize()
+    return card.health.cause.reason
+
+
+def _explain(card: CardRecord, policy: Policy) -> str:
+    """Say in a person's words why a card takes nothing new; it changes only with its state, cause and count."""
+    health = card.health
+    cause = health.cause
+    if cause is None:
+        return health.state.value
+    often = f", {health.count} errors" if health.count > 1 else ""
+    wait = f"{waits(health, policy):.0f} s without errors"
+    if health.state is State.RECOVERING:
+        return f"recovering: {cause.text}{often}; in service again after {wait}"
+    if health.state is State.SUSPECT and cause.reason not in health.standing:
+        return f"suspect: {cause.message}{often}; recovers after {wait}"
+    return f"{health.state.value}: {cause.message}{often}"
+
+
+def _gpu_entry(card: CardRecord, minor: int, verdict: Verdict) -> dict[str, Any]:
+    gpu = card.facts
+    resources: dict[str, str] = {GPU_CORE: str(FULL), GPU_MEMORY_RATIO: str(FULL)}
+    if gpu.memory is not None:
+        resources[GPU_MEMORY] = str(gpu.memory)
+    labels = {GPU_VENDOR: _NVIDIA, GPU_MODEL: model_label(gpu.model), HEALTH_STATE: card.health.state.value}
+    if gpu.compute_capability is not None:
+        labels[COMPUTE_CAPABILITY] = "{}.{}".format(*gpu.compute_capability)
+    entry: dict[str, Any] = {
+        "type": TYPE_GPU,
+        "id": gpu.uuid,
+        "minor": minor,
+        "health": verdict.usable,
+        "labels": {key: value for key, value in labels.items() if value},
+        "resources": {GPU_TYPE.resource_name(KOORDINATOR_DOMAIN, tail): resources[tail] for tail in sorted(resources)},
+        "conditions": [_condition(verdict)],
+    }
+    if gpu.module is not None and gpu.module <= _LARGEST_INT32:
+        entry["moduleID"] = gpu.module
+    # As Koordinator does: no topology where the NUMA node is unknown, and the socket is never told.
+    if gpu.numa_node is not None and gpu.pcie_root is not None:
+        entry["topology"] = {"socketID": -1, "nodeID": gpu.numa_node, "pcieID": gpu.pcie_root, "busID": gpu.bus}
+    return entry
+
+
+def _mig_entry(mig: MigDevice, number: int, parent: GpuFacts, verdict: Verdict) -> dict[str, Any]:
+    labels = {
+        GPU_VENDOR: _NVIDIA,
+        GPU_MODEL: model_label(parent.model),
+        MIG_PROFILE: label(mig.profile),
+        MIG_PARENT: label(parent.uuid),
+    }
+    return {
+        "type": TYPE_MIG,
+        "id": mig.uuid,
+        "minor": number,
+        "health": verdict.usable,
+        "labels": {key: value for key, value in labels.items() if value},
+        "conditions": [_condition(verdict)],
+    }
+
+
+def _condition(verdict: Verdict) -> dict[str, str]:
+    return {
+        "type": "Healthy",
+        "status": "True" if verdict.usable else "False",
+        "reason": verdict.reason,
+        "message": verdict.message[:_LONGEST_MESSAGE],
+    }
+
+
+def _date(devices: Iterable[dict[str, Any]], previous: object, now: str) -> None:
+    """Date each condition: as it stands in the cluster, where its status is still that."""
+    before: dict[tuple[object, object], str] = {}
+    for entry in previous if isinstance(previous, list) else ():
+        conditions = entry.get("conditions") if isinstance(entry, dict) else None
+        for condition in conditions if isinstance(conditions, list) else ():
+            if isinstance(condition, dict) and condition.get("type") == "Healthy":
+                key, time = (entry.get("id"), condition.get("status")), condition.get("lastTransitionTime")
+                if all(isinstance(part, str) for part in (*key, time)):
+                    before[key] = str(time)
+    for entry in devices:
+        for condition in entry["conditions"]:
+            condition["lastTransitionTime"] = before.get((entry["id"], condition["status"]), now)
+
+
+def _object_labels(node: NodeRecord, driver: DriverFacts | None) -> dict[str, str]:
+    models = {model_label(card.facts.model) for card in node.cards.values()}
+    labels = {GPU_VENDOR: _NVIDIA if models else "", GPU_MODEL: models.pop() if len(models) == 1 else ""}
+    if driver is not None:
+        labels[DRIVER_VERSION] = label(driver.version or "")
+        labels[CUDA_VERSION] = label(driver.cuda or "")
+    return {key: value for key, value in labels.items() if value}

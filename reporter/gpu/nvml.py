@@ -1,0 +1,396 @@
+"""NVML as plain values; the only importer of pynvml.
+
+Cards differ in what they tell, virtual machines tell less (on one H200 there, the NUMA id and every NVLink are "not
+supported"): each reading stands for itself, and one that is not supported is None. Any call here may block for ever
+or crash the process: only `reporter.gpu.worker` makes them.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pynvml
+
+from reporter.gpu import sysfs
+from reporter.gpu.facts import (
+    DriverFacts,
+    Fabric,
+    FabricState,
+    GpuFacts,
+    GpuProcess,
+    Link,
+    LostCard,
+    MigDevice,
+    NodeReading,
+    Peer,
+    RecoveryAction,
+    Wear,
+    XidEvent,
+)
+
+# The card cannot tell, and that is no fault of anything.
+_UNTOLD: Final = frozenset(
+    {
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
+        pynvml.NVML_ERROR_NO_DATA,
+        pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED,
+    }
+)
+_NO_SUCH_LINK: Final = _UNTOLD | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
+_NO_SUCH_MIG_DEVICE: Final = _UNTOLD | {pynvml.NVML_ERROR_NOT_FOUND}
+_CARD_GONE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
+_WHY: Final = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
+        "NvmlNotFound",
+        "libnvidia-ml.so.1 not found: is the NVIDIA driver installed on this node, and visible in this Pod?",
+    ),
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        "DriverNotLoaded",
+        "the NVIDIA kernel driver is not loaded; load it (modprobe nvidia), or restart the node",
+    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "DriverMismatch",
+        "the NVIDIA library and kernel driver are of different versions; restart the node after the driver's upgrade",
+    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: (
+        "NvmlNotPermitted",
+        "NVML may not open /dev/nvidiactl; give this Pod the node's NVIDIA devices",
+    ),
+    pynvml.NVML_ERROR_UNINITIALIZED: ("NvmlFailed", "NVML lost its connection to the driver"),
+}
+_LIBRARY_GONE: Final = frozenset(_WHY) - {pynvml.NVML_ERROR_NO_PERMISSION}
+_PEERS: Final = {
+    pynvml.NVML_NVLINK_DEVICE_TYPE_GPU: Peer.GPU,
+    pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH: Peer.SWITCH,
+}
+_FABRIC_STATES: Final = {
+    pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED: FabricState.NOT_STARTED,
+    pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS: FabricState.IN_PROGRESS,
+    pynvml.NVML_GPU_FABRIC_STATE_COMPLETED: FabricState.COMPLETED,
+}
+_ACTIONS: Final = {
+    pynvml.NVML_GPU_RECOVERY_ACTION_NONE: RecoveryAction.NONE,
+    pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: RecoveryAction.RESET,
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: RecoveryAction.RESET,
+    pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: RecoveryAction.REBOOT,
+}
+_LARGEST_MINOR: Final = 2**20 - 1  # Linux
+_NODE_WORDS: Final = 16  # of 64 bits each: more NUMA nodes than Linux is built for
+
+
+class LibraryError(Exception):
+    """NVML as a whole cannot be used.
+
+    Attributes:
+        reason: one word, "DriverNotLoaded".
+        message: what happened and what to do.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class CardError(Exception):
+    """One question about one card cannot be answered; the message says why."""
+
+
+class Nvml:
+    """NVML, open.
+
+    Args:
+        sysfs_root: where sysfs is mounted.
+        proc_root: where procfs is mounted.
+
+    Raises:
+        LibraryError: it cannot be opened.
+    """
+
+    def __init__(self, sysfs_root: Path, proc_root: Path) -> None:
+        self._sysfs = sysfs_root
+        self._proc = proc_root
+        self._uuids: dict[int, str] = {}  # by place in NVML's list
+        self._cards: dict[int, str] = {}  # by address of NVML's handle
+        self._events: Any = None
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise _failure(error) from error
+
+    def read_node(self) -> NodeReading:
+        """Read everything once.
+
+        Raises:
+            LibraryError: NVML as a whole does not answer any more.
+        """
+        try:
+            driver = _read_driver()
+            gpus: list[GpuFacts] = []
+            lost: list[LostCard] = []
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                card = self._read_card(index)
+                if isinstance(card, GpuFacts):
+                    gpus.append(card)
+                else:
+                    lost.append(card)
+        except pynvml.NVMLError as error:
+            raise _failure(error) from error
+        return NodeReading(driver, tuple(gpus), tuple(lost), sysfs.boot_id(self._proc))
+
+    def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
+        """List the processes that use a card or a MIG device, in the order of their ids.
+
+        Raises:
+            CardError: there is no such card, or it does not tell.
+            LibraryError: NVML as a whole does not answer any more.
+        """
+        found: dict[int, int | None] = {}
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            running = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+            problems: list[str] = []
+            for others in (
+                pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+                pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+            ):
+                running += _told(problems, others, handle) or []
+        except pynvml.NVMLError as error:
+            if error.value in _LIBRARY_GONE:
+                raise _failure(error) from error
+            raise CardError(f"{uuid}: its processes cannot be listed: {error}") from error
+        if problems:
+            raise CardError(f"{uuid}: its processes cannot be listed: {'; '.join(problems)}")
+        for process in running:
+            known = found.get(process.pid)
+            found[process.pid] = process.usedGpuMemory if known is None else max(known, process.usedGpuMemory or 0)
+        return tuple(GpuProcess(pid, found[pid]) for pid in sorted(found))
+
+    def listen(self) -> bool:
+        """Ask to be told of Xid errors; tell whether any card will.
+
+        Raises:
+            LibraryError: NVML as a whole does not answer any more.
+        """
+        try:
+            events = pynvml.nvmlEventSetCreate()
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                self._register(index, events)
+        except pynvml.NVMLError as error:
+            if error.value in _LIBRARY_GONE:
+                raise _failure(error) from error
+            return False
+        self._events = events if self._cards else None
+        return bool(self._cards)
+
+    def next_xid(self, milliseconds: int) -> XidEvent | None:
+        """Wait for the next Xid error; None when none came in that time.
+
+        Raises:
+            CardError: NVML cannot tell of any, now.
+        """
+        if self._events is None:
+            raise CardError("no card on this node reports Xid errors as events")
+        try:
+            data = pynvml.nvmlEventSetWait_v2(self._events, milliseconds)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                return None
+            raise CardError(f"Xid errors cannot be waited for: {error}") from error
+        if data.eventType != pynvml.nvmlEventTypeXidCriticalError:
+            return None
+        return XidEvent(self._cards.get(_address_of(data.device)), int(data.eventData), time.time())
+
+    def _register(self, index: int, events: Any) -> None:
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            if not _reports_xids(handle):
+                return
+            pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+        except pynvml.NVMLError as error:
+            if error.value in _LIBRARY_GONE:
+                raise
+            return  # one that does not take part is polled all the same
+        except UnicodeDecodeError:
+            return
+        self._cards[_address_of(handle)] = uuid
+
+    def _read_card(self, index: int) -> GpuFacts | LostCard:
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            self._uuids[index] = uuid = pynvml.nvmlDeviceGetUUID(handle)
+            return _read_facts(handle, uuid, index, self._sysfs)
+        except pynvml.NVMLError as error:
+            if error.value in _LIBRARY_GONE:
+                raise
+            reset = error.value == pynvml.NVML_ERROR_RESET_REQUIRED
+            return LostCard(index, self._uuids.get(index), reset, str(error))
+        except UnicodeDecodeError as error:
+            return LostCard(index, None, reset=False, message=f"its UUID is not text ({error})")
+
+
+def _failure(error: pynvml.NVMLError) -> LibraryError:
+    return LibraryError(*_WHY.get(error.value, ("NvmlFailed", f"NVML: {error} (code {error.value})")))
+
+
+def _told(problems: list[str], call: Callable[..., Any], *arguments: object, silent: frozenset[int] = _UNTOLD) -> Any:
+    """Ask one thing of a card; None where it does not tell.
+
+    Raises:
+        NVMLError: the card, or NVML as a whole, is gone.
+    """
+    try:
+        return call(*arguments)
+    except pynvml.NVMLError as error:
+        if error.value in _CARD_GONE or error.value in _LIBRARY_GONE:
+            raise
+        if error.value not in silent:
+            problems.append(f"{call.__name__}: {error}")
+    except UnicodeDecodeError as error:
+        problems.append(f"{call.__name__}: not text ({error})")
+    return None
+
+
+def _flag(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _read_driver() -> DriverFacts:
+    problems: list[str] = []
+    cuda = _told(problems, pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    return DriverFacts(
+        version=_told(problems, pynvml.nvmlSystemGetDriverVersion),
+        cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+        nvml=_told(problems, pynvml.nvmlSystemGetNVMLVersion),
+    )
+
+
+def _read_facts(handle: Any, uuid: str, index: int, sysfs_root: Path) -> GpuFacts:
+    problems: list[str] = []
+    minor = _told(problems, pynvml.nvmlDeviceGetMinorNumber, handle)
+    memory = _told(problems, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    pci = _told(problems, pynvml.nvmlDeviceGetPciInfo_v3, handle)
+    bus = None if pci is None else _bus(pci)
+    mig = _told(problems, pynvml.nvmlDeviceGetMigMode, handle)
+    numa = _read_numa(handle, problems)
+    if numa is None and bus is not None:
+        numa = sysfs.numa_node(sysfs_root, bus)
+    return GpuFacts(
+        uuid=uuid,
+        minor=index if minor is None or minor > _LARGEST_MINOR else minor,
+        model=_told(problems, pynvml.nvmlDeviceGetName, handle) or "",
+        memory=None if memory is None else memory.total,
+        bus=bus,
+        pcie_root=None if bus is None else sysfs.pcie_root(sysfs_root, bus),
+        numa_node=numa,
+        module=_told(problems, pynvml.nvmlDeviceGetModuleId, handle),
+        compute_capability=_told(problems, pynvml.nvmlDeviceGetCudaComputeCapability, handle),
+        mig=None if mig is None else bool(mig[0]),
+        mig_devices=tuple(_read_mig_devices(handle, problems)) if mig is not None and mig[0] else (),
+        links=tuple(_read_links(handle, problems)),
+        fabric=_read_fabric(handle, problems),
+        wear=_read_wear(handle, problems),
+        recovery=_read_recovery(handle, problems),
+        xid_events=bool(_told(problems, _reports_xids, handle)),
+        problems=tuple(problems),
+    )
+
+
+def _bus(pci: Any) -> str | None:
+    try:
+        return sysfs.address(pci.busId)
+    except UnicodeDecodeError:
+        return None
+
+
+def _read_numa(handle: Any, problems: list[str]) -> int | None:
+    """Find the one NUMA node that a card is nearest to; with several or none NVML does not know better than sysfs.
+
+    nvmlDeviceGetNumaNodeId is something else: the node that the card's own memory is, where the host counts it as one.
+    """
+    words = _told(problems, pynvml.nvmlDeviceGetMemoryAffinity, handle, _NODE_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
+    nodes = [64 * place + bit for place, word in enumerate(words or ()) for bit in range(64) if word >> bit & 1]
+    return nodes[0] if len(nodes) == 1 else None
+
+
+def _read_mig_devices(handle: Any, problems: list[str]) -> Iterator[MigDevice]:
+    for index in range(_told(problems, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        mig = _told(problems, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index, silent=_NO_SUCH_MIG_DEVICE)
+        uuid = None if mig is None else _told(problems, pynvml.nvmlDeviceGetUUID, mig)
+        if uuid is None:
+            continue
+        name = _told(problems, pynvml.nvmlDeviceGetName, mig) or ""  # "NVIDIA H200 MIG 1g.18gb"
+        memory = _told(problems, pynvml.nvmlDeviceGetMemoryInfo, mig)
+        yield MigDevice(
+            uuid=uuid,
+            profile=name.partition(" MIG ")[2],
+            memory=None if memory is None else memory.total,
+            gpu_instance=_told(problems, pynvml.nvmlDeviceGetGpuInstanceId, mig),
+            compute_instance=_told(problems, pynvml.nvmlDeviceGetComputeInstanceId, mig),
+        )
+
+
+def _read_links(handle: Any, problems: list[str]) -> Iterator[Link]:
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        up = _told(problems, pynvml.nvmlDeviceGetNvLinkState, handle, link, silent=_NO_SUCH_LINK)
+        if up != pynvml.NVML_NVLINK_STATE_ACTIVE:
+            continue
+        kind = _told(problems, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        pci = _told(problems, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        bus = None if pci is None else _bus(pci)
+        yield Link(_PEERS.get(kind, Peer.OTHER), bus)
+
+
+def _read_fabric(handle: Any, problems: list[str]) -> Fabric | None:
+    info = pynvml.c_nvmlGpuFabricInfo_v2_t()
+    if _told(problems, pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is None:
+        return None
+    state = _FABRIC_STATES.get(info.state)
+    return None if state is None else Fabric(state, info.status, bytes(info.clusterUuid).hex(), info.cliqueId)
+
+
+def _read_wear(handle: Any, problems: list[str]) -> Wear:
+    def told(call: Callable[..., Any], *arguments: object) -> Any:
+        return _told(problems, call, handle, *arguments)
+
+    ecc = told(pynvml.nvmlDeviceGetEccMode)
+    rows = told(pynvml.nvmlDeviceGetRemappedRows) or (None,) * 4
+    repair = told(pynvml.nvmlDeviceGetRepairStatus)
+    pages = [told(pynvml.nvmlDeviceGetRetiredPages, cause) for cause in range(pynvml.NVML_PAGE_RETIREMENT_CAUSE_COUNT)]
+    known = [len(listed) for listed in pages if listed is not None]
+    sram = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+    worn = told(pynvml.nvmlDeviceGetSramEccErrorStatus, ctypes.byref(sram)) is not None
+    count = pynvml.nvmlDeviceGetTotalEccErrors
+    return Wear(
+        ecc=None if ecc is None else bool(ecc[0]),
+        corrected=told(count, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
+        uncorrected=told(count, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
+        retired_pages=sum(known) if known else None,
+        retirement_pending=_flag(told(pynvml.nvmlDeviceGetRetiredPagesPendingStatus)),
+        remapped_rows=None if rows[0] is None else rows[0] + rows[1],
+        remap_pending=_flag(rows[2]),
+        remap_failed=_flag(rows[3]),
+        sram_worn=bool(sram.bThresholdExceeded) if worn else None,
+        repair_pending=None if repair is None else any(repair),
+    )
+
+
+def _read_recovery(handle: Any, problems: list[str]) -> RecoveryAction | None:
+    values = _told(problems, pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return _ACTIONS.get(values[0].value.uiVal, RecoveryAction.OTHER)
+
+
+def _reports_xids(handle: Any) -> bool:
+    return bool(pynvml.nvmlDeviceGetSupportedEventTypes(handle) & pynvml.nvmlEventTypeXidCriticalError)
+
+
+def _address_of(handle: Any) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

@@ -1,0 +1,82 @@
+"""What is said between `guarded` and its NVML process: one JSON object a line."""
+
+import msgspec
+
+from reporter.gpu.facts import GpuProcess, NodeReading, XidEvent
+
+LONGEST_LINE = 4 * 2**20  # bytes; a node of 16 cards needs about 50 kB
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A question.
+
+    Attributes:
+        number: which one, counted up.
+        uuid: list the processes on this card; None asks for a full reading.
+    """
+
+    number: int
+    uuid: str | None = None
+
+
+class Reading(msgspec.Struct, frozen=True, tag="reading"):
+    """A full reading."""
+
+    number: int
+    node: NodeReading
+
+
+class Processes(msgspec.Struct, frozen=True, tag="processes"):
+    """The processes on one card."""
+
+    number: int
+    processes: tuple[GpuProcess, ...]
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """This question cannot be answered; others may be."""
+
+    number: int
+    message: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """NVML as a whole cannot be used; the process ends."""
+
+    reason: str
+    message: str
+
+
+class Xid(msgspec.Struct, frozen=True, tag="xid"):
+    """An Xid error happened."""
+
+    event: XidEvent
+
+
+Said = Reading | Processes | Refused | Failed | Xid
+
+_asks = msgspec.json.Decoder(Ask)
+_saids: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+
+
+def encode(message: Ask | Said) -> bytes:
+    """Write one line."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+def read_ask(line: bytes) -> Ask:
+    """Read a question.
+
+    Raises:
+        msgspec.MsgspecError: it is none.
+    """
+    return _asks.decode(line)
+
+
+def read_said(line: bytes) -> Said:
+    """Read what the NVML process said.
+
+    Raises:
+        msgspec.MsgspecError: it makes no sense.
+    """
+    return _saids.decode(line)

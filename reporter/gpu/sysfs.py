@@ -1,0 +1,69 @@
+"""Where a PCI device sits in the machine, as Linux tells it; the roots are arguments, so that recorded trees serve too.
+
+Nothing here raises: what cannot be read is unknown.
+"""
+
+import re
+from pathlib import Path
+
+_ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
+_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.IGNORECASE)
+_ONE_NODE = "0"  # the list of NUMA nodes of a machine that has only one
+
+
+def address(text: str) -> str | None:
+    """Spell a PCI address as sysfs does: `00000000:3B:00.0` becomes `0000:3b:00.0`; None where it is none."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        return None
+    domain, bus, device, function = match.groups()
+    return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()
+
+
+def pcie_root(sysfs: Path, bus: str) -> str | None:
+    """Name the PCIe root complex that a device hangs on: `pci0000:3a`.
+
+    Args:
+        sysfs: where sysfs is mounted.
+        bus: the device's address, as `address` spells it.
+    """
+    try:
+        place = (sysfs / "bus" / "pci" / "devices" / bus).resolve(strict=True)
+    except (OSError, RuntimeError):  # the latter for links in a circle
+        return None
+    return next((part for part in place.parts if _ROOT.fullmatch(part)), None)
+
+
+def numa_node(sysfs: Path, bus: str) -> int | None:
+    """Find the NUMA node that a device is nearest to.
+
+    A virtual machine's sysfs often says -1, unknown; where there is only one node, it is that one.
+    """
+    told = _number(_read(sysfs / "bus" / "pci" / "devices" / bus / "numa_node"))
+    if told is not None and told >= 0:
+        return told
+    return 0 if _read(sysfs / "devices" / "system" / "node" / "online") == _ONE_NODE else None
+
+
+def boot_id(proc: Path) -> str:
+    """Name the present run of the node, "" where that is unknown.
+
+    Args:
+        proc: where procfs is mounted.
+    """
+    return _read(proc / "sys" / "kernel" / "random" / "boot_id") or ""
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(256).decode("ascii").strip()
+    except (OSError, ValueError):
+        return None
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return int(text or "")
+    except ValueError:
+        return None

@@ -1,0 +1,102 @@
+"""The NVML process: answers questions on standard input, and tells of Xid errors in between.
+
+One thread does all: a call that hangs leaves the next question unanswered, which `guarded` notices.
+"""
+
+import argparse
+import ctypes
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from reporter.gpu import protocol
+from reporter.gpu.nvml import CardError, LibraryError, Nvml
+
+_XID_WAIT_MS = 250  # the longest that a question waits for the wait for an Xid error to end
+_XID_PAUSE_S = 2.0  # before Xid errors are waited for again where NVML could not
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    """Serve until standard input ends or NVML fails."""
+    parser = argparse.ArgumentParser(prog="reporter.gpu.worker")
+    parser.add_argument("--sysfs", type=Path, default=Path("/sys"))
+    parser.add_argument("--proc", type=Path, default=Path("/proc"))
+    roots = parser.parse_args()
+    _die_with_parent()
+    with _own_output() as output:
+        try:
+            nvml = Nvml(roots.sysfs, roots.proc)
+            _serve(nvml, output, listening=nvml.listen())
+        except LibraryError as failure:
+            _say(output, protocol.Failed(failure.reason, failure.message))
+            return 1
+        except BrokenPipeError:  # nobody listens any more
+            return 0
+    return 0
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _own_output() -> BinaryIO:
+    """Keep standard output for answers: what a library prints there goes to standard error."""
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return output
+
+
+def _say(output: BinaryIO, message: protocol.Said) -> None:
+    output.write(protocol.encode(message))
+    output.flush()
+
+
+def _serve(nvml: Nvml, output: BinaryIO, *, listening: bool) -> None:
+    """Answer and tell until standard input ends.
+
+    Raises:
+        LibraryError: NVML as a whole cannot be used any more.
+    """
+    questions = os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
+    pending = b""
+    pause: float | None = 0.0 if listening else None  # None waits for a question alone
+    while True:
+        ready, _, _ = select.select([questions], [], [], pause)
+        if ready:
+            data = questions.read(65536)
+            if not data:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                _say(output, _answer(nvml, protocol.read_ask(line)))
+        elif pause is not None:
+            pause = _tell(nvml, output)
+
+
+def _tell(nvml: Nvml, output: BinaryIO) -> float:
+    """Tell of the next Xid error, if one comes soon; returns how long to pause before the next."""
+    try:
+        event = nvml.next_xid(_XID_WAIT_MS)
+    except CardError:  # a card is lost, say: the next reading tells of it
+        return _XID_PAUSE_S
+    if event is not None:
+        _say(output, protocol.Xid(event))
+    return 0.0
+
+
+def _answer(nvml: Nvml, ask: protocol.Ask) -> protocol.Said:
+    if ask.uuid is None:
+        return protocol.Reading(ask.number, nvml.read_node())
+    try:
+        return protocol.Processes(ask.number, nvml.processes(ask.uuid))
+    except CardError as failure:
+        return protocol.Refused(ask.number, str(failure))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""What all checkpoint files of the kubelet share: JSON with a checksum over Go's view of the data.
+
+The checksum is the 32-bit FNV-1a hash of the text that go-spew prints for the Go value (`%#v`, sorted keys, no pointer
+addresses): Kubernetes v1.36, pkg/kubelet/checkpointmanager/checksum, pkg/util/hash and k8s.io/utils/dump. The text
+names Go types, so it depends on the kubelet's version as well as on the data. Only the kinds of values that checkpoints
+hold are printed here: text, lists, maps and bytes, each of which may also be nil (JSON's null).
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NoReturn, TypeVar
+
+MOST_BYTES: Final = 2 * 2**20  # a node of 250 Pods writes a few hundred kilobytes
+NIL: Final = "<nil>"
+_FNV_OFFSET: Final = 0x811C9DC5
+_FNV_PRIME: Final = 0x01000193
+_LARGEST_CHECKSUM: Final = 2**64 - 1
+_Key = TypeVar("_Key", int, str)
+_Value = TypeVar("_Value")
+
+
+class CheckpointError(ValueError):
+    """A checkpoint file that cannot be used; the message says what is wrong with it."""
+
+
+def decode(data: bytes, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+    """Decode the JSON object that a checkpoint file is.
+
+    Raises:
+        CheckpointError: it is larger than that, no UTF-8, no JSON (truncated, say), or no object.
+    """
+    if len(data) > most_bytes:
+        raise CheckpointError(f"{len(data)} bytes; no more than {most_bytes} are read")
+    try:
+        value = json.loads(data.decode(), parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise CheckpointError("not JSON that can be read: nested too deeply") from error
+    except ValueError as error:
+        raise CheckpointError(f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"not a JSON object but {_kind(value)}")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def checksum(text: str) -> int:
+    """Hash what Go prints of the data: 32-bit FNV-1a.
+
+    Raises:
+        CheckpointError: the text has half a character (a lone surrogate), which no kubelet writes.
+    """
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise CheckpointError("holds half a character (a lone surrogate)") from error
+    state = _FNV_OFFSET
+    for byte in data:
+        state = ((state ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
+    return state
+
+
+def read_checksum(value: object) -> int:
+    """Take the stated checksum; left out is 0, as for Go.
+
+    Raises:
+        CheckpointError: it is no unsigned 64-bit integer.
+    """
+    if value is None:
+        return 0
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_CHECKSUM:
+        raise CheckpointError("its checksum is not an unsigned integer")
+    return value
+
+
+def read_text(value: object, where: str) -> str:
+    """Take a text; left out is empty, as for Go.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise CheckpointError(f"{where} is not a text but {_kind(value)}")
+    return value
+
+
+def read_map(value: object, where: str) -> dict[str, Any] | None:
+    """Take an object or null.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    if value is None or isinstance(value, dict):
+        return value
+    raise CheckpointError(f"{where} is not an object but {_kind(value)}")
+
+
+def read_list(value: object, where: str) -> list[Any] | None:
+    """Take a list or null.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    if value is None or isinstance(value, list):
+        return value
+    raise CheckpointError(f"{where} is not a list but {_kind(value)}")
+
+
+def read_texts(value: object, where: str) -> list[str] | None:
+    """Take a list of texts, or null.
+
+    Raises:
+        CheckpointError: it is something else, or holds something else.
+    """
+    items = read_list(value, where)
+    return None if items is None else [read_text(item, f"{where}[{index}]") for index, item in enumerate(items)]
+
+
+def read_bytes(value: object, where: str) -> bytes | None:
+    """Take bytes written as base64, or null.
+
+    Raises:
+        CheckpointError: it is no base64.
+    """
+    if value is None:
+        return None
+    try:
+        return base64.b64decode(read_text(value, where), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CheckpointError(f"{where} is not base64: {error}") from error
+
+
+def show_list(items: Iterable[str] | None) -> str:
+    """Print a slice as Go's spew does: `[a b]`."""
+    return NIL if items is None else f"[{' '.join(items)}]"
+
+
+def show_map(entries: Mapping[_Key, _Value] | None, show: Callable[[_Value], str]) -> str:
+    """Print a map as Go's spew does, its keys ascending: `map[a:1 b:2]`."""
+    if entries is None:
+        return NIL
+    return f"map[{' '.join(f'{key}:{show(entries[key])}' for key in sorted(entries))}]"
+
+
+def show_bytes(data: bytes | None) -> str:
+    """Print bytes as Go's spew does: `[10 2 200]`."""
+    return NIL if data is None else f"[{' '.join(map(str, data))}]"
+
+
+def _kind(value: object) -> str:
+    """Name a JSON value's kind, never its content, which may be huge."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

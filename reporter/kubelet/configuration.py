@@ -1,0 +1,207 @@
+"""How the kubelet is configured: its file (KubeletConfiguration as YAML or JSON), or the answer of its /configz.
+
+What is left out has the kubelet's own default. /configz tells what is in force; a file does not know of flags and
+drop-ins (seed document 4, "Create/Update NodeResourceTopology"; Koordinator, pkg/koordlet/statesinformer).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from allocator.cpu.cpuset import CpusetError, format_cpuset
+from allocator.cpu.cpuset import parse as parse_cpuset
+from allocator.cpu.topology import CpuTopology
+from allocator.quantity import QuantityError, to_milli
+from reporter.kubelet import reserved
+
+MOST_BYTES: Final = 256 * 1024
+STATIC: Final = "static"
+FULL_PCPUS_ONLY: Final = "full-pcpus-only"
+STRICT_RESERVATION: Final = "strict-cpu-reservation"
+_ACROSS_NUMA: Final = "distribute-cpus-across-numa"
+_ACROSS_CORES: Final = "distribute-cpus-across-cores"
+_BY_CACHE: Final = "prefer-align-cpus-by-uncorecache"
+_KIND: Final = "KubeletConfiguration"
+_TOPOLOGY: Final = {
+    "best-effort": "BestEffort",
+    "restricted": "Restricted",
+    "single-numa-node": "SingleNUMANode",
+}
+_SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
+
+
+class ConfigurationError(ValueError):
+    """A kubelet configuration that cannot be used; the message names the field and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletConfiguration:
+    """What of a KubeletConfiguration matters here, defaults filled in.
+
+    Attributes:
+        cpu_policy: `none` or `static`.
+        cpu_options: of that policy, as `full-pcpus-only` to `true`.
+        reserved_list: CPUs reserved by number; 0 where they are not.
+        reserved_milli: thousandths of a CPU reserved for the system and for Kubernetes, together.
+        topology_policy: `none`, `best-effort`, `restricted` or `single-numa-node`.
+        topology_scope: `container` or `pod`.
+        memory_policy: `None`, `Static` or `BestEffort`.
+        cgroup_driver: `cgroupfs` or `systemd`; a kubelet may have asked its runtime instead and use the other.
+        cgroup_root: the cgroup that `kubepods` is below; `/` or a path.
+    """
+
+    cpu_policy: str = "none"
+    cpu_options: Mapping[str, str] | None = None
+    reserved_list: int = 0
+    reserved_milli: int = 0
+    topology_policy: str = "none"
+    topology_scope: str = "container"
+    memory_policy: str = "None"
+    cgroup_driver: str = "cgroupfs"
+    cgroup_root: str = "/"
+
+    def option(self, name: str) -> bool:
+        """Tell whether an option of the CPU manager's policy is on."""
+        return (self.cpu_options or {}).get(name, "").lower() in {"true", "1", "t"}
+
+    @property
+    def topology_policies(self) -> tuple[str, ...]:
+        """The NodeResourceTopology's topologyPolicies: None, or a policy with its scope."""
+        policy = _TOPOLOGY.get(self.topology_policy)
+        return ("None",) if policy is None else (policy + _SCOPES[self.topology_scope],)
+
+
+def parse(data: bytes) -> KubeletConfiguration:
+    """Read a configuration file, or the answer of /configz.
+
+    Raises:
+        ConfigurationError: it is no such thing, or a field that matters here makes no sense.
+    """
+    top = _decode(data)
+    fields = top.get("kubeletconfig", top)
+    if not isinstance(fields, dict):
+        raise ConfigurationError("kubeletconfig is not an object")
+    kind = fields.get("kind", _KIND)
+    if kind != _KIND:
+        raise ConfigurationError(f"its kind is {str(kind)[:40]!r}, not {_KIND}")
+    return KubeletConfiguration(
+        cpu_policy=_choice(fields, "cpuManagerPolicy", ("none", STATIC)),
+        cpu_options=_texts(fields, "cpuManagerPolicyOptions"),
+        reserved_list=_cpus(fields, "reservedSystemCPUs"),
+        reserved_milli=_reserved_milli(fields, "systemReserved") + _reserved_milli(fields, "kubeReserved"),
+        topology_policy=_choice(fields, "topologyManagerPolicy", ("none", *_TOPOLOGY)),
+        topology_scope=_choice(fields, "topologyManagerScope", tuple(_SCOPES)),
+        memory_policy=_choice(fields, "memoryManagerPolicy", ("None", "Static", "BestEffort")),
+        cgroup_driver=_choice(fields, "cgroupDriver", ("cgroupfs", "systemd")),
+        cgroup_root=_text(fields, "cgroupRoot") or "/",
+    )
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases: merged over and over, a few lines of them make a value that fills the memory."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it uses an alias (*name); write what it stands for")
+        return super().compose_node(parent, index)
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    if len(data) > MOST_BYTES:
+        raise ConfigurationError(f"{len(data)} bytes; no configuration of more than {MOST_BYTES} is read")
+    try:
+        text = data.decode()
+        value = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
+    except RecursionError as error:
+        raise ConfigurationError("neither YAML nor JSON that can be read: nested too deeply") from error
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:  # the last for odd scalars
+        raise ConfigurationError(f"neither YAML nor JSON: {str(error)[:200]}") from error
+    if not isinstance(value, dict):
+        raise ConfigurationError("not an object")
+    return value
+
+
+def _text(fields: Mapping[str, Any], key: str) -> str:
+    """A text, or what YAML made of one that looks like a number or a boolean."""
+    value = fields.get(key)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and abs(value) < 2**63:
+        return str(value)
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{key[:63]} is not a text")
+    return value
+
+
+def _texts(fields: Mapping[str, Any], key: str) -> dict[str, str]:
+    value = fields.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise ConfigurationError(f"{key} is not an object of texts")
+    return {name: _text(value, name) for name in sorted(value)}
+
+
+def _choice(fields: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
+    """One of some words; the first is the default."""
+    word = _text(fields, key) or choices[0]
+    if word not in choices:
+        raise ConfigurationError(f"{key} is {word[:40]!r}; known are {', '.join(choices)}")
+    return word
+
+
+def _cpus(fields: Mapping[str, Any], key: str) -> int:
+    try:
+        return parse_cpuset(_text(fields, key))
+    except CpusetError as error:
+        raise ConfigurationError(f"{key}: {error}") from error
+
+
+def _reserved_milli(fields: Mapping[str, Any], key: str) -> int:
+    cpu = _texts(fields, key).get("cpu")
+    try:
+        return to_milli(cpu) if cpu else 0
+    except QuantityError as error:
+        raise ConfigurationError(f"{key}.cpu: {error}") from error
+
+
+def reserved_cpus(configuration: KubeletConfiguration, topology: CpuTopology) -> tuple[int, str | None]:
+    """Say which CPUs the kubelet keeps for the system, and gives to no container of its own choice.
+
+    Only the static policy reserves any. A list wins over quantities; of quantities, whole CPUs are taken in the
+    kubelet's own order.
+
+    Returns:
+        The set, and what is not certain about it (None where it is).
+    """
+    if configuration.cpu_policy != STATIC:
+        return 0, None
+    if configuration.reserved_list:
+        missing = configuration.reserved_list & ~topology.all
+        note = f"reservedSystemCPUs names CPUs {format_cpuset(missing)}, which this machine lacks" if missing else None
+        return configuration.reserved_list & topology.all, note
+    count = -(-configuration.reserved_milli // 1000)
+    cpus = reserved.take(topology, count, spread=configuration.option(_ACROSS_CORES))
+    sizes = {node.bit_count() for node in topology.nodes.values()}
+    unsure = configuration.option(_ACROSS_NUMA) and (len(sizes) > 1 or count > min(sizes, default=count))
+    if count and (unsure or configuration.option(_BY_CACHE)):
+        return cpus, (
+            f"{count} CPUs are reserved by number, and the kubelet's option {_ACROSS_NUMA if unsure else _BY_CACHE} may"
+            f" have taken others than {format_cpuset(cpus)}; state them in reservedSystemCPUs"
+        )
+    return cpus, None
+
+
+def policy_annotation(configuration: KubeletConfiguration, reserved_set: int) -> str:
+    """Write the value of kubelet.koordinator.sh/cpu-manager-policy (seed document 4, `KubeletCPUManagerPolicy`)."""
+    value = {
+        "policy": configuration.cpu_policy,
+        "options": dict(sorted((configuration.cpu_options or {}).items())),
+        "reservedCPUs": format_cpuset(reserved_set),
+    }
+    return json.dumps({key: item for key, item in value.items() if item}, separators=(",", ":"), ensure_ascii=False)

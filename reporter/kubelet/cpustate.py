@@ -1,0 +1,293 @@
+"""The kubelet's CPU manager: which CPUs it gave to which container (`cpu_manager_state`).
+
+Three layouts exist: v1 (up to Kubernetes 1.17) by container id, v2 by Pod UID and container name, v3 with sets of whole
+Pods beside it (since 1.36, behind the gate PodLevelResourceManagers). Only the checksum, which is over Go's names of
+the layout, tells them apart where a file holds no entries (pkg/kubelet/cm/cpumanager/state/checkpoint.go of v1.36).
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
+from allocator.cpu.cpuset import CpusetError, format_cpuset, members
+from allocator.cpu.cpuset import parse as parse_cpuset
+from reporter.kubelet.checkpoint import (
+    CheckpointError,
+    checksum,
+    decode,
+    read_checksum,
+    read_map,
+    read_text,
+    show_map,
+)
+
+FILE: Final = "cpu_manager_state"  # below the kubelet's folder
+NO_POLICY: Final = "none"
+STATIC_POLICY: Final = "static"
+
+
+class Layout(IntEnum):
+    """The layouts of the file, as the kubelet's code numbers them."""
+
+    V1 = 1
+    V2 = 2
+    V3 = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CpuState:
+    """The file as read.
+
+    Attributes:
+        layout: of the file.
+        policy: the CPU manager's policy that wrote it, `none` or `static`.
+        default: CPUs for all containers that own none.
+        entries: Pod UID to container name to the CPUs that it alone has (v2, v3).
+        containers: container id to the CPUs that it alone has (v1).
+        pods: Pod UID to the CPUs given to the whole Pod (v3).
+    """
+
+    layout: Layout
+    policy: str
+    default: int
+    entries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    containers: Mapping[str, int] = field(default_factory=dict)
+    pods: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def given(self) -> int:
+        """All CPUs that some container or Pod alone has."""
+        return reduce(or_, self._sets(), 0)
+
+    @property
+    def known(self) -> int:
+        """All CPUs that the kubelet counts with (all of the machine, less strictly reserved ones)."""
+        return self.default | self.given
+
+    def of_pod(self, uid: str) -> int:
+        """The CPUs that a Pod's containers, or the Pod itself, have; 0 if the kubelet gave it none."""
+        return reduce(or_, self.entries.get(uid, {}).values(), self.pods.get(uid, 0))
+
+    def _sets(self) -> Iterator[int]:
+        for containers in self.entries.values():
+            yield from containers.values()
+        yield from self.containers.values()
+        yield from self.pods.values()
+
+
+def absent() -> CpuState:
+    """What a missing file means: the kubelet gave no CPU away."""
+    return CpuState(Layout.V2, NO_POLICY, 0)
+
+
+def parse(data: bytes) -> CpuState:
+    """Read the file, in whichever layout has its checksum; 0, as very old kubelets wrote, is taken as the kubelet does.
+
+    Raises:
+        CheckpointError: it is truncated, malformed or too large, its checksum is of no layout, or a set is no CPU list.
+    """
+    top = decode(data)
+    raw = _Raw(
+        policy=read_text(top.get("policyName"), "policyName"),
+        default=read_text(top.get("defaultCpuSet"), "defaultCpuSet"),
+        entries=read_map(top.get("entries", {}), "entries"),
+        pods=read_map(top.get("podEntries", {}), "podEntries"),
+    )
+    stated = read_checksum(top.get("checksum"))
+    tried = []
+    for layout, type_name in _candidates(raw):
+        computed = checksum(_show(raw, layout, type_name))
+        if stated == computed or (stated == 0 and layout is not Layout.V3):
+            return _read(raw, layout)
+        tried.append(f"{computed} as v{layout.value}")
+    raise CheckpointError(f"its checksum is {stated}, its data have {' or '.join(tried) or 'no known layout'}: corrupt")
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """The file's values: null and empty kept apart, and sets as they are written, for the checksum."""
+
+    policy: str
+    default: str
+    entries: dict[str, Any] | None
+    pods: dict[str, Any] | None
+
+
+_NAME: Final = "CPUManagerCheckpoint"
+
+
+def _candidates(raw: _Raw) -> Iterator[tuple[Layout, str]]:
+    """The layouts that the values' shapes allow, each with the name that its checksum is over."""
+    by_container = any(isinstance(value, str) for value in (raw.entries or {}).values())
+    if not by_container:
+        yield Layout.V3, _NAME
+    if not raw.pods and not by_container:
+        yield Layout.V2, _NAME
+        yield Layout.V2, f"{_NAME}V2"  # taken by v1.36, should a kubelet have written it
+    if not raw.pods and (by_container or not raw.entries):
+        yield Layout.V1, _NAME
+
+
+def _show(raw: _Raw, layout: Layout, type_name: str) -> str:
+    """Print what Go prints of the data: Kubernetes v1.36, VerifyChecksum of each layout."""
+    if layout is Layout.V1:
+        shown = show_map(_texts(raw.entries, "entries"), str)
+        entries = f"(map[string]string){shown}"
+    else:
+        shown = show_map(_nested(raw.entries), lambda containers: show_map(containers, str))
+        entries = f"(map[string]map[string]string){shown}"
+    pods = ""
+    if layout is Layout.V3:
+        sets = None if raw.pods is None else {uid: _pod_set(entry, uid) for uid, entry in raw.pods.items()}
+        pods = f" PodEntries:(state.PodCPUAssignments){show_map(sets, _show_pod_set)}"
+    return (
+        f"(*state.{type_name}){{PolicyName:(string){raw.policy} DefaultCPUSet:(string){raw.default} "
+        f"Entries:{entries}{pods} Checksum:(checksum.Checksum)0}}"
+    )
+
+
+def _show_pod_set(cpus: int) -> str:
+    elements = " ".join(f"{cpu}:{{}}" for cpu in members(cpus))
+    return f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}})map[{elements}]}}}}"
+
+
+def _texts(entries: dict[str, Any] | None, where: str) -> dict[str, str] | None:
+    if entries is None:
+        return None
+    return {key: read_text(value, f"{where}[{key[:63]}]") for key, value in entries.items()}
+
+
+def _nested(entries: dict[str, Any] | None) -> dict[str, dict[str, str] | None] | None:
+    if entries is None:
+        return None
+    where = "entries"
+    return {
+        uid: _texts(read_map(value, f"{where}[{uid[:63]}]"), f"{where}[{uid[:63]}]") for uid, value in entries.items()
+    }
+
+
+def _pod_set(entry: object, uid: str) -> int:
+    where = f"podEntries[{uid[:63]}]"
+    value = read_map(entry, where)
+    if value is None:
+        raise CheckpointError(f"{where} is null")
+    return _cpus(read_text(value.get("cpuSet"), f"{where}.cpuSet"), where)
+
+
+def _read(raw: _Raw, layout: Layout) -> CpuState:
+    entries: dict[str, dict[str, int]] = {}
+    containers: dict[str, int] = {}
+    if layout is Layout.V1:
+        containers = {key: _cpus(text, f"entries[{key[:63]}]") for key, text in (_texts(raw.entries, "") or {}).items()}
+    else:
+        for uid, sets in (_nested(raw.entries) or {}).items():
+            where = f"entries[{uid[:63]}]"
+            entries[uid] = {name: _cpus(text, where) for name, text in (sets or {}).items()}
+    return CpuState(
+        layout=layout,
+        policy=raw.policy,
+        default=_cpus(raw.default, "defaultCpuSet"),
+        entries=entries,
+        containers=containers,
+        pods={uid: _pod_set(entry, uid) for uid, entry in (raw.pods or {}).items()},
+    )
+
+
+def _cpus(text: str, where: str) -> int:
+    try:
+        return parse_cpuset(text)
+    except CpusetError as error:
+        raise CheckpointError(f"{where}: {error}") from error
+
+
+def render(state: CpuState) -> bytes:
+    """Write the file as the kubelet does, with the checksum that it expects.
+
+    Raises:
+        CheckpointError: a name has half a character.
+    """
+    entries: dict[str, Any]
+    if state.layout is Layout.V1:
+        entries = {key: format_cpuset(cpus) for key, cpus in sorted(state.containers.items())}
+    else:
+        entries = {
+            uid: {name: format_cpuset(cpus) for name, cpus in sorted(containers.items())}
+            for uid, containers in sorted(state.entries.items())
+        }
+    pods = {uid: {"cpuSet": format_cpuset(cpus)} if cpus else {} for uid, cpus in sorted(state.pods.items())}
+    raw = _Raw(state.policy, format_cpuset(state.default), entries, pods)
+    value: dict[str, Any] = {"policyName": raw.policy, "defaultCpuSet": raw.default}
+    if entries:
+        value["entries"] = entries
+    if pods:
+        value["podEntries"] = pods
+    value["checksum"] = checksum(_show(raw, state.layout, _NAME))
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def by_pod(state: CpuState, pod_of: Mapping[str, str] | None = None) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Sum up what each Pod has.
+
+    Args:
+        state: of the CPU manager.
+        pod_of: container id (without its runtime) to Pod UID; needed for layout v1 only.
+
+    Returns:
+        Pod UID to CPUs, none of them empty, by ascending UID; and the container ids of v1 whose Pod is not known.
+    """
+    found = {uid: state.of_pod(uid) for uid in {*state.entries, *state.pods}}
+    unknown = []
+    for container, cpus in sorted(state.containers.items()):
+        uid = (pod_of or {}).get(container)
+        if uid is None:
+            unknown.append(container)
+        else:
+            found[uid] = found.get(uid, 0) | cpus
+    return {uid: found[uid] for uid in sorted(found) if found[uid]}, tuple(unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class PodCpus:
+    """One entry of the annotation pod-cpu-allocs (Koordinator's apis/extension, `PodCPUAlloc`)."""
+
+    uid: str
+    namespace: str
+    name: str
+    cpus: int
+    by_kubelet: bool
+
+
+def kubelet_allocs(
+    given: Mapping[str, int], names: Mapping[str, tuple[str, str]], leave_out: Collection[str]
+) -> tuple[PodCpus, ...]:
+    """Say which Pods the kubelet gave CPUs to.
+
+    Args:
+        given: what `by_pod` says.
+        names: Pod UID to namespace and name; a Pod that is not known (just deleted) holds its CPUs all the same.
+        leave_out: UIDs of Pods that do not count: LS and BE ones, and those whose CPUs we decided.
+    """
+    return tuple(
+        PodCpus(uid, *names.get(uid, ("", "")), cpus, by_kubelet=True)
+        for uid, cpus in given.items()
+        if uid not in leave_out
+    )
+
+
+def pod_cpu_allocs_annotation(allocs: Collection[PodCpus]) -> str:
+    """Write the value of pod-cpu-allocs, by ascending UID; `null` when there are none, as Koordinator does."""
+    rows = []
+    for alloc in sorted(allocs, key=lambda alloc: (alloc.uid, alloc.cpus)):
+        row = {
+            "namespace": alloc.namespace,
+            "name": alloc.name,
+            "uid": alloc.uid,
+            "cpuset": format_cpuset(alloc.cpus),
+            "managedByKubelet": alloc.by_kubelet,
+        }
+        rows.append({key: value for key, value in row.items() if value})
+    return json.dumps(rows or None, separators=(",", ":"), ensure_ascii=False)

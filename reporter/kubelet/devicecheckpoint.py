@@ -1,0 +1,217 @@
+"""The kubelet's device manager: which devices it gave to which container (`kubelet_internal_checkpoint`).
+
+Seed document 1, "Compatible": what the kubelet gave away is put on the Device object, so that nobody gives it twice.
+Two layouts exist: `DeviceIDs` as a list (up to Kubernetes 1.19) and as an object from NUMA node to list (since 1.20);
+the checksum is over Go's names of either (pkg/kubelet/cm/devicemanager/checkpoint, with checkpointv1.go up to 1.32).
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reporter.kubelet.checkpoint import (
+    NIL,
+    CheckpointError,
+    checksum,
+    decode,
+    read_bytes,
+    read_checksum,
+    read_list,
+    read_map,
+    read_text,
+    read_texts,
+    show_bytes,
+    show_list,
+    show_map,
+)
+
+# The kubelet's own constant: its --root-dir does not move it (k8s.io/kubelet, pkg/apis/deviceplugin).
+PATH: Final = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+ANNOTATION_BYTES: Final = 128 * 1024  # all annotations of an object together may have 256 KiB
+_NUMA_KEY: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)  # -1: a device that names no NUMA node
+
+_Ids = list[str] | dict[int, list[str] | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodDevices:
+    """Devices of one resource that the kubelet gave to one container.
+
+    Attributes:
+        pod_uid: of the Pod.
+        container: its name.
+        resource: as `nvidia.com/gpu`.
+        device_ids: as the device plugin names them; NUMA node by NUMA node, in the file's order.
+        response: the device plugin's answer (a serialised ContainerAllocateResponse); empty if there was none.
+    """
+
+    pod_uid: str
+    container: str
+    resource: str
+    device_ids: tuple[str, ...]
+    response: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCheckpoint:
+    """The file as read.
+
+    Attributes:
+        entries: in the file's order.
+        registered: resource to the ids of all devices that its plugin has registered.
+    """
+
+    entries: tuple[PodDevices, ...]
+    registered: Mapping[str, tuple[str, ...]]
+
+
+def absent() -> DeviceCheckpoint:
+    """What a missing file means: no device plugin has registered yet, so no device was given away."""
+    return DeviceCheckpoint((), {})
+
+
+def parse(data: bytes) -> DeviceCheckpoint:
+    """Read the file.
+
+    Raises:
+        CheckpointError: it is truncated, malformed or too large, or its checksum is not that of its data.
+    """
+    top = decode(data)
+    body = read_map(top.get("Data", {}), "Data") or {}
+    rows = read_list(body.get("PodDeviceEntries", []), "PodDeviceEntries")
+    entries = None if rows is None else [_read_entry(row, f"PodDeviceEntries[{n}]") for n, row in enumerate(rows)]
+    stated = read_map(body.get("RegisteredDevices", {}), "RegisteredDevices")
+    registered = None
+    if stated is not None:
+        registered = {name: read_texts(ids, f"RegisteredDevices[{name[:63]}]") for name, ids in stated.items()}
+    _verify(read_checksum(top.get("Checksum")), entries, registered)
+    return DeviceCheckpoint(
+        entries=tuple(_plain(entry) for entry in entries or ()),
+        registered={name: tuple(ids or ()) for name, ids in (registered or {}).items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One entry as it stands in the file: null and empty kept apart, for the checksum."""
+
+    uid: str
+    container: str
+    resource: str
+    ids: _Ids
+    response: bytes | None
+
+
+def _read_entry(row: object, where: str) -> _Entry:
+    entry = read_map(row, where) or {}
+    return _Entry(
+        uid=read_text(entry.get("PodUID"), f"{where}.PodUID"),
+        container=read_text(entry.get("ContainerName"), f"{where}.ContainerName"),
+        resource=read_text(entry.get("ResourceName"), f"{where}.ResourceName"),
+        ids=_read_ids(entry.get("DeviceIDs"), f"{where}.DeviceIDs"),
+        response=read_bytes(entry.get("AllocResp"), f"{where}.AllocResp"),
+    )
+
+
+def _read_ids(value: object, where: str) -> _Ids:
+    if isinstance(value, list):
+        return read_texts(value, where)
+    entries = read_map(value, where)
+    if entries is None:
+        return None
+    for key in entries:
+        if not _NUMA_KEY.fullmatch(key):
+            raise CheckpointError(f"{where} has a key that is no NUMA node: {key[:20]!r}")
+    return {int(key): read_texts(ids, f"{where}[{key}]") for key, ids in entries.items()}
+
+
+def _plain(entry: _Entry) -> PodDevices:
+    if isinstance(entry.ids, dict):
+        ids = tuple(device for node in sorted(entry.ids) for device in entry.ids[node] or ())
+    else:
+        ids = tuple(entry.ids or ())
+    return PodDevices(entry.uid, entry.container, entry.resource, ids, entry.response or b"")
+
+
+def _verify(stated: int, entries: list[_Entry] | None, registered: Mapping[str, list[str] | None] | None) -> None:
+    """Compare the checksum with that of either layout: with no ids in the file, nothing else tells which it is."""
+    shapes = {type(entry.ids) for entry in entries or () if entry.ids is not None}
+    if len(shapes) > 1:
+        raise CheckpointError("DeviceIDs stand both as lists and by NUMA node; one file has one layout")
+    layouts: tuple[Callable[[Any], str], ...] = ()
+    if list not in shapes:
+        layouts += (_show_by_numa,)
+    if dict not in shapes:
+        layouts += (_show_plain,)
+    computed = [checksum(_show(entries, registered, show_ids)) for show_ids in layouts]
+    if stated not in computed:
+        raise CheckpointError(f"its checksum is {stated}, its data have {' or '.join(map(str, computed))}: corrupt")
+
+
+def _show(
+    entries: list[_Entry] | None,
+    registered: Mapping[str, list[str] | None] | None,
+    show_ids: Callable[[Any], str],
+) -> str:
+    rows = None
+    if entries is not None:
+        rows = [
+            f"{{PodUID:(string){entry.uid} ContainerName:(string){entry.container} "
+            f"ResourceName:(string){entry.resource} DeviceIDs:{show_ids(entry.ids)} "
+            f"AllocResp:([]uint8){show_bytes(entry.response)}}}"
+            for entry in entries
+        ]
+    return (
+        f"(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){show_list(rows)} "
+        f"RegisteredDevices:(map[string][]string){show_map(registered, show_list)}}}"
+    )
+
+
+def _show_by_numa(ids: dict[int, list[str] | None] | None) -> str:
+    return f"(checkpoint.DevicesPerNUMA){NIL if ids is None else show_map(ids, show_list)}"
+
+
+def _show_plain(ids: list[str] | None) -> str:
+    return f"([]string){show_list(ids)}"
+
+
+def without(entries: Collection[PodDevices], pod_uids: Collection[str]) -> tuple[PodDevices, ...]:
+    """Leave out some Pods: those that we allocated (seed document 1, "Compatible")."""
+    ours = frozenset(pod_uids)
+    return tuple(entry for entry in entries if entry.pod_uid not in ours)
+
+
+def annotation(entries: Collection[PodDevices], limit: int = ANNOTATION_BYTES) -> str:
+    """Write the value of devices-checkpoints and gpu-checkpoints (seed document 1, `PodDevicesEntries`).
+
+    In a stable order, so that the same devices give the same text.
+
+    Args:
+        entries: what to write.
+        limit: bytes; where the text would be longer, the plugins' answers are left out, which nobody needs in order
+            to know who holds what.
+
+    Raises:
+        CheckpointError: it is longer even so.
+    """
+    ordered = sorted(entries, key=lambda entry: (entry.pod_uid, entry.container, entry.resource, entry.device_ids))
+    for responses in (True, False):
+        rows = [_row(entry, response=responses) for entry in ordered]
+        text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
+        if len(text.encode()) <= limit:
+            return text
+    raise CheckpointError(f"{len(ordered)} entries do not fit an annotation of {limit} bytes")
+
+
+def _row(entry: PodDevices, *, response: bool) -> dict[str, Any]:
+    row = {
+        "podUID": entry.pod_uid,
+        "containerName": entry.container,
+        "resourceName": entry.resource,
+        "deviceIDs": list(entry.device_ids),
+        "allocResp": base64.b64encode(entry.response).decode() if response else "",
+    }
+    return {key: value for key, value in row.items() if value}

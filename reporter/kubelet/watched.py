@@ -1,0 +1,114 @@
+"""A file that somebody else rewrites: read in bounds, and the last good content kept when the newest is unusable."""
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+_T = TypeVar("_T")
+
+
+class FileError(Exception):
+    """A file that cannot be read; the message says why and who must do what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[_T]):
+    """What a watched file says.
+
+    Attributes:
+        value: of the newest usable content; None if there was none yet.
+        problem: why the newest content is not it; None if it is.
+    """
+
+    value: _T | None
+    problem: str | None
+
+
+class Watched(Generic[_T]):
+    """One file, read anew each time it is asked for, decoded only when it changed."""
+
+    def __init__(
+        self,
+        path: Path,
+        parse: Callable[[bytes], _T],
+        *,
+        most_bytes: int,
+        absent: Callable[[], _T] | None = None,
+    ) -> None:
+        """Say what is read.
+
+        Args:
+            path: of the file; a link is followed, anything but a plain file refused.
+            parse: decodes the content; raises a ValueError for content that makes no sense.
+            most_bytes: a larger file is not read.
+            absent: what a missing file means; without it, a missing file is a problem.
+        """
+        self._path = path
+        self._parse = parse
+        self._most_bytes = most_bytes
+        self._absent = absent
+        self._seen: bytes | None = None  # the content that `_reading` is about
+        self._reading: Reading[_T] = Reading(None, f"{path}: not read yet")
+
+    def read(self) -> Reading[_T]:
+        """Read the file; never raises for what is in it, or for a file that is missing or cannot be read."""
+        try:
+            data = read_bounded(self._path, self._most_bytes)
+        except FileNotFoundError:
+            self._seen = None
+            self._reading = self._missing()
+        except FileError as error:
+            self._seen = None
+            self._reading = Reading(self._reading.value, str(error))
+        else:
+            if data != self._seen:
+                self._reading = self._decode(data)
+                self._seen = data
+        return self._reading
+
+    def _missing(self) -> Reading[_T]:
+        if self._absent is not None:
+            return Reading(self._absent(), None)
+        return Reading(
+            self._reading.value, f"{self._path}: does not exist; mount the kubelet's folder, or correct the path"
+        )
+
+    def _decode(self, data: bytes) -> Reading[_T]:
+        try:
+            return Reading(self._parse(data), None)
+        except ValueError as error:
+            kept = "none was good before" if self._reading.value is None else "what it said before is kept"
+            return Reading(self._reading.value, f"{self._path}: {error}; {kept}")
+
+
+def read_bounded(path: Path, most_bytes: int) -> bytes:
+    """Read a plain file of bounded size.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        FileError: it is no plain file, is larger, or cannot be read.
+    """
+    try:
+        # O_NONBLOCK: a pipe with nobody at its other end would never be opened.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FileError(
+            f"{path}: cannot be opened ({error.strerror}); the reporter must be root, and see it"
+        ) from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise FileError(f"{path}: not a plain file; it is left alone")
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            data = file.read(most_bytes + 1)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from error
+    finally:
+        os.close(handle)
+    if len(data) > most_bytes:
+        raise FileError(f"{path}: larger than {most_bytes} bytes; it is not read")
+    return data

@@ -1,0 +1,460 @@
+"""The choice of CPUs: beside Koordinator's own, by named cases, and by each promise recomputed from scratch."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines_cpu import machine
+
+from allocator.cpu.accumulator import take
+from allocator.cpu.cpuset import format_cpuset, members, parse
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaStrategy, Supported, supported
+from allocator.cpu.topology import Cpu, CpuTopology
+
+FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
+FREE_FOR_ALL, PCPU, NUMA = ExclusivePolicy.NONE, ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL
+MOST, LEAST, EVEN = NumaStrategy.MOST_ALLOCATED, NumaStrategy.LEAST_ALLOCATED, NumaStrategy.DISTRIBUTE_EVENLY
+
+SMALL = "one socket, 4 cores, SMT"  # core k: CPUs k and k + 4
+TWO = "two sockets, 2 nodes, SMT, siblings near"  # core k: CPUs 2k and 2k + 1; node 0: 0-15, node 1: 16-31
+FOUR = "two sockets, 4 nodes, SMT, siblings far"  # core k: CPUs k and k + 16; node n: cores 4n to 4n + 3
+SOCKETS = "four sockets, SMT"  # core k: CPUs k and k + 16; socket s: cores 4s to 4s + 3
+POWER = "POWER, two sockets, four threads a core"  # core k: CPUs 4k to 4k + 3
+ARM = "ARM, 128 cores, 4 nodes, no SMT"  # node n: CPUs 32n to 32n + 31
+
+
+class Ask(NamedTuple):
+    """One call of `take`, on a named machine."""
+
+    machine: str
+    free: int
+    count: int
+    bind: BindPolicy
+    exclusive: ExclusivePolicy = FREE_FOR_ALL
+    strategy: NumaStrategy = MOST
+    held_cores: int = 0
+    held_nodes: int = 0
+    preferred: int = 0
+    required: bool = False
+
+    @property
+    def topology(self) -> CpuTopology:
+        return machine(self.machine)
+
+
+def chosen(ask: Ask) -> int | None:
+    return take(
+        ask.topology,
+        ask.free,
+        ask.count,
+        bind=ask.bind,
+        exclusive=ask.exclusive,
+        strategy=ask.strategy,
+        held_cores=ask.held_cores,
+        held_nodes=ask.held_nodes,
+        preferred=ask.preferred,
+        required=ask.required,
+    )
+
+
+# Koordinator's own choices
+
+
+def vectors(*kinds: str) -> dict[str, tuple[Ask, int | None]]:
+    """The recorded choices of these kinds of difference from ours; "" is none."""
+    recorded: dict[str, Any] = json.loads(Path(__file__).with_name("koordinator_vectors.json").read_text())
+    found = {}
+    for number, row in enumerate(recorded["vectors"]):
+        v = dict(zip(recorded["columns"], row, strict=True))
+        if v["differs"] in kinds:
+            ask = Ask(
+                v["machine"],
+                int(v["free"], 16),
+                v["count"],
+                BindPolicy(v["bind"]),
+                ExclusivePolicy(v["exclusive"]),
+                NumaStrategy(v["strategy"]),
+                int(v["held_cores"], 16),
+                int(v["held_nodes"], 16),
+                int(v["preferred"], 16),
+            )
+            name = f"{number}: {ask.count} of {ask.machine}, {ask.bind}, {ask.exclusive}, {ask.strategy}"
+            found[name] = (ask, None if v["chosen"] is None else int(v["chosen"], 16))
+    return found
+
+
+AGREED = vectors("")
+TOO_MANY, EVENLY, FALLEN_BACK, THREADS = (vectors(kind) for kind in ("count", "even", "fallback", "threads"))
+
+
+@pytest.mark.parametrize(("ask", "theirs"), AGREED.values(), ids=AGREED)
+def test_koordinator_chooses_the_same(ask, theirs) -> None:
+    assert chosen(ask) == theirs
+
+
+@pytest.mark.parametrize(("ask", "theirs"), TOO_MANY.values(), ids=TOO_MANY)
+def test_where_koordinator_gives_more_than_asked_the_count_is_exact(ask, theirs) -> None:
+    assert theirs.bit_count() > ask.count
+    assert chosen(ask).bit_count() == ask.count
+
+
+@pytest.mark.parametrize(("ask", "theirs"), EVENLY.values(), ids=EVENLY)
+def test_where_koordinator_does_not_distribute_we_do(ask, theirs) -> None:
+    ours = chosen(ask)
+    shares = [(ours & node).bit_count() for node in ask.topology.nodes.values() if ours & node]
+    assert sum(shares) == ask.count == theirs.bit_count()
+    assert max(shares) - min(shares) <= (ask.topology.threads_per_core if ask.bind is FULL else 1)
+
+
+@pytest.mark.parametrize(("ask", "theirs"), FALLEN_BACK.values(), ids=FALLEN_BACK)
+def test_where_koordinator_gives_up_numa_exclusivity_we_avoid_held_cores(ask, theirs) -> None:
+    assert (chosen(ask) & ask.held_cores).bit_count() < (theirs & ask.held_cores).bit_count()
+
+
+@pytest.mark.parametrize(("ask", "theirs"), THREADS.values(), ids=THREADS)
+def test_where_koordinator_packs_four_threads_we_spread(ask, theirs) -> None:
+    assert ask.topology.count_cores(chosen(ask)) > ask.topology.count_cores(theirs)
+
+
+# Named cases
+
+CASES: dict[str, tuple[Ask, str | None]] = {
+    "nothing": (Ask(SMALL, 0xFF, 0, FULL), ""),
+    "nothing of nothing": (Ask(SMALL, 0, 0, SPREAD), ""),
+    "more than there is": (Ask(SMALL, 0xFF, 9, FULL), None),
+    "CPUs that the machine has not": (Ask(SMALL, 0xF00, 1, FULL), None),
+    "all": (Ask(SMALL, 0xFF, 8, SPREAD), "0-7"),
+    "a core": (Ask(SMALL, 0xFF, 2, FULL), "0,4"),
+    "two threads apart": (Ask(SMALL, 0xFF, 2, SPREAD), "0-1"),
+    "a core though broken ones come first": (Ask(SMALL, parse("0-3,7"), 2, FULL), "3,7"),
+    "a core and a thread of the next": (Ask(SMALL, 0xFF, 3, FULL), "0-1,4"),
+    "more than the whole cores": (Ask(SMALL, parse("0-3,7"), 4, FULL), "0-1,3,7"),
+    "second threads only when every core gave one": (Ask(SMALL, 0xFF, 5, SPREAD), "0-4"),
+    "the second thread where the first is taken": (Ask(SMALL, parse("1-7"), 4, SPREAD), "1-4"),
+    "eight of eight cores, one thread each": (Ask(TWO, parse("0-31"), 8, SPREAD), "0,2,4,6,8,10,12,14"),
+    "the fuller node": (Ask(TWO, parse("0-15,20-31"), 4, FULL), "20-23"),
+    "the emptier node": (Ask(TWO, parse("0-15,20-31"), 4, FULL, strategy=LEAST), "0-3"),
+    "the fuller node that has enough": (Ask(TWO, parse("0-7,16-17"), 4, SPREAD), "0,2,4,6"),
+    "the fuller socket where nodes are alike": (
+        Ask(FOUR, machine(FOUR).all & ~(1 << 4), 4, SPREAD),
+        "5-7,20",
+    ),
+    "a whole socket": (Ask(FOUR, machine(FOUR).all, 16, FULL), "0-7,16-23"),
+    "a socket and the rest near the next": (Ask(TWO, parse("0-31"), 18, FULL), "0-17"),
+    "a core split over, not one too many": (Ask(SOCKETS, machine(SOCKETS).all, 11, FULL), "0-5,16-20"),
+    "preferred first": (Ask(SMALL, 0xFF, 2, FULL, preferred=parse("2,6")), "2,6"),
+    "preferred, then the rest": (Ask(SMALL, 0xFF, 3, FULL, preferred=parse("6")), "0,4,6"),
+    "preferred that are not free": (Ask(SMALL, parse("0-3"), 2, SPREAD, preferred=parse("4-7")), "0-1"),
+    "no core held with the same policy": (Ask(SMALL, parse("1-7"), 2, SPREAD, PCPU, held_cores=parse("0,4")), "1-2"),
+    "a held core where there is no other": (
+        Ask(SMALL, parse("4-5"), 1, SPREAD, PCPU, held_cores=parse("0-1,4-5")),
+        "4",
+    ),
+    "held cores do not matter to others": (Ask(SMALL, parse("4-7"), 2, SPREAD, held_cores=parse("0,4")), "4-5"),
+    "no node held with the same policy": (
+        Ask(TWO, parse("2-31"), 4, FULL, NUMA, held_nodes=parse("0-15")),
+        "16-19",
+    ),
+    "held nodes do not matter to others": (Ask(TWO, parse("2-31"), 4, FULL, held_nodes=parse("0-15")), "2-5"),
+    "a held node where there is no other": (
+        Ask(TWO, parse("2-15"), 4, SPREAD, NUMA, held_nodes=parse("0-15")),
+        "2,4,6,8",
+    ),
+    "a held node without its held cores": (
+        Ask(TWO, parse("1,4-15"), 4, SPREAD, NUMA, held_nodes=parse("0-31"), held_cores=parse("0-1")),
+        "4,6,8,10",
+    ),
+    "one node where one is enough, evenly": (Ask(TWO, parse("0-15,20-31"), 8, FULL, strategy=EVEN), "0-7"),
+    "half in each of two nodes": (Ask(TWO, parse("0-31"), 20, FULL, strategy=EVEN), "0-9,16-25"),
+    "half of the cores in each": (Ask(TWO, parse("0-5,16-21"), 8, SPREAD, strategy=EVEN), "0-2,4,16-18,20"),
+    "whole cores where halves are odd": (Ask(TWO, parse("0-31"), 18, FULL, strategy=EVEN), "0-9,16-23"),
+    "three of four nodes": (
+        Ask(ARM, machine(ARM).all & ~parse("40-63"), 72, SPREAD, strategy=EVEN),
+        "0-23,64-87,96-119",
+    ),
+    "all nodes where fewer have not so much": (
+        Ask(ARM, parse("0-9,32-41,64-73,96-105"), 36, SPREAD, strategy=EVEN),
+        "0-8,32-40,64-72,96-104",
+    ),
+    "unevenly where it cannot be even": (Ask(TWO, parse("0-15,16-19"), 18, FULL, strategy=EVEN), "0-17"),
+    "required cores": (Ask(SMALL, 0xFF, 4, FULL, required=True), "0-1,4-5"),
+    "required cores, an odd number": (Ask(SMALL, 0xFF, 3, FULL, required=True), None),
+    "required cores, too few of them": (Ask(SMALL, parse("0-3,7"), 4, FULL, required=True), None),
+    "required cores before broken preferred ones": (
+        Ask(SMALL, 0xFF, 4, FULL, preferred=parse("2,3,7"), required=True),
+        "0,3-4,7",
+    ),
+    "required apart": (Ask(SMALL, 0xFF, 4, SPREAD, required=True), "0-3"),
+    "required apart, more than cores": (Ask(SMALL, 0xFF, 5, SPREAD, required=True), None),
+    "required apart, more than one node has": (
+        Ask(TWO, parse("0-7,16-31"), 12, SPREAD, required=True),
+        "0,2,4,6,16,18,20,22,24,26,28,30",
+    ),
+    "required apart with preferred second threads": (
+        Ask(SMALL, 0xFF, 4, SPREAD, preferred=parse("4,5"), required=True),
+        "2-5",
+    ),
+    "four threads of one core": (Ask(POWER, parse("2-3,8-11"), 4, FULL), "8-11"),
+    "threads apart though few are free": (Ask(POWER, parse("0-1,4"), 2, SPREAD), "0,4"),
+    "no SMT, cores of one node": (Ask(ARM, machine(ARM).all, 4, SPREAD), "0-3"),
+}
+
+
+@pytest.mark.parametrize(("ask", "cpus"), CASES.values(), ids=CASES)
+def test_a_named_case_is_chosen(ask, cpus) -> None:
+    got = chosen(ask)
+    assert (got if got is None else format_cpuset(got)) == cpus
+
+
+HYBRID = CpuTopology.of(
+    [
+        *(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(8)),
+        *(Cpu(cpu, cpu, 0, 0) for cpu in range(8, 12)),
+    ]
+)
+"""Cores 0 to 3 of two threads (CPUs 0-7), and four of one (8-11)."""
+
+NUMA_OFF = CpuTopology.of(Cpu(cpu, cpu % 8 % 4, cpu % 8 // 4, 0) for cpu in range(16))
+"""Core k: CPUs k and k + 8; socket 0: cores 0 to 3; one NUMA node for both sockets."""
+
+ODD_MACHINES = {
+    "whole cores of a hybrid": (HYBRID, 4, FULL, "0-3"),
+    "a small core rather than half a large one": (HYBRID, 3, FULL, "0-1,8"),
+    "threads apart on a hybrid": (HYBRID, 6, SPREAD, "0,2,4,6,8-9"),
+    "one socket of a NUMA node that has two": (NUMA_OFF, 8, FULL, "0-3,8-11"),
+    "one socket of a NUMA node that has two, apart": (NUMA_OFF, 6, SPREAD, "0-3,8-9"),
+}
+
+
+@pytest.mark.parametrize(("topology", "count", "bind", "cpus"), ODD_MACHINES.values(), ids=ODD_MACHINES)
+def test_odd_machines_keep_the_promises(topology, count, bind, cpus) -> None:
+    got = take(
+        topology, topology.all, count, bind=bind, exclusive=FREE_FOR_ALL, strategy=MOST, held_cores=0, held_nodes=0
+    )
+    assert format_cpuset(got) == cpus
+
+
+UNRESOLVED = {
+    "a negative count": Ask(SMALL, 0xFF, -1, FULL),
+    "the default bind policy": Ask(SMALL, 0xFF, 1, BindPolicy.DEFAULT),
+    "a policy of shared pools": Ask(SMALL, 0xFF, 1, BindPolicy.CONSTRAINED_BURST),
+    "the default exclusive policy": Ask(SMALL, 0xFF, 1, FULL, ExclusivePolicy.DEFAULT),
+}
+
+
+@pytest.mark.parametrize("ask", UNRESOLVED.values(), ids=UNRESOLVED)
+def test_what_is_left_open_is_refused(ask) -> None:
+    with pytest.raises(ValueError, match="resolve"):
+        chosen(ask)
+
+
+# Promises, recomputed from scratch
+
+NAMES = (SMALL, TWO, FOUR, SOCKETS, POWER, "AMD, one socket, 8 nodes of one CCX", "shuffled, two sockets, 4 nodes, SMT")
+
+
+@st.composite
+def asks(draw: st.DrawFn, **fixed: Any) -> Ask:
+    """A call on a machine whose cores are free, in part, or not; holders as they can be."""
+    name = fixed.pop("machine", None) or draw(st.sampled_from(NAMES))
+    topology = machine(name)
+    free = 0
+    for core in topology.cores:
+        free |= core if draw(st.booleans()) else core & draw(st.integers(0, topology.all))
+    taken = topology.all & ~free
+    ask = Ask(
+        name,
+        free,
+        draw(st.integers(0, free.bit_count() + 2)),
+        draw(st.sampled_from((FULL, SPREAD))),
+        draw(st.sampled_from((FREE_FOR_ALL, PCPU, NUMA))),
+        draw(st.sampled_from((MOST, LEAST, EVEN))),
+        topology.cores_of(taken & draw(st.integers(0, topology.all))),
+        topology.nodes_of(taken & draw(st.sampled_from((0, *topology.nodes.values())))),
+        draw(st.just(0) | st.integers(0, topology.all)),
+    )
+    return ask._replace(**fixed)
+
+
+def cores_in(topology: CpuTopology, cpus: int) -> list[int]:
+    """What each core that has any of these CPUs has of them."""
+    return [core & cpus for core in topology.cores if core & cpus]
+
+
+def whole_in(topology: CpuTopology, cpus: int) -> int:
+    return sum(core for core in topology.cores if core & cpus == core)
+
+
+@given(asks(), st.booleans())
+def test_the_count_is_exact_and_of_free_cpus(ask, required) -> None:
+    ask = ask._replace(required=required)
+    got = chosen(ask)
+    if got is None:
+        assert required or ask.free.bit_count() < ask.count
+    else:
+        assert got & ~ask.free == 0
+        assert got.bit_count() == ask.count
+
+
+@given(asks(), st.integers(min_value=0))
+def test_the_same_is_chosen_again_whatever_else_the_sets_name(ask, others) -> None:
+    strange = others << len(ask.topology.cpus)
+    again = ask._replace(free=ask.free | strange, preferred=ask.preferred | strange, held_cores=ask.held_cores)
+    assert chosen(again) == chosen(ask)
+
+
+@given(asks())
+def test_preferred_cpus_are_used_up_first(ask) -> None:
+    got = chosen(ask)
+    if got is not None:
+        wanted = ask.preferred & ask.free
+        assert (got & wanted).bit_count() == min(ask.count, wanted.bit_count())
+
+
+@given(asks(bind=FULL, preferred=0))
+def test_full_cores_break_none_while_whole_ones_suffice(ask) -> None:
+    got = chosen(ask)
+    if got is not None and whole_in(ask.topology, ask.free).bit_count() >= ask.count:
+        broken = [core for core in ask.topology.cores if core & got and core & got != core]
+        threads = ask.topology.threads_per_core
+        assert len(broken) <= (ask.count % threads > 0) * threads
+        if ask.count % threads == 0:
+            assert not broken
+
+
+@given(asks(bind=FULL, preferred=0))
+def test_full_cores_use_every_whole_one_before_many_broken_ones(ask) -> None:
+    got = chosen(ask)
+    whole = whole_in(ask.topology, ask.free)
+    if got is not None and whole.bit_count() < ask.count and ask.strategy is not EVEN:
+        assert got & whole == whole
+
+
+@given(asks(preferred=0))
+def test_one_numa_node_gives_all_where_one_can(ask) -> None:
+    topology = ask.topology
+    usable = whole_in(topology, ask.free) if ask.bind is FULL else ask.free
+    if ask.count and any((usable & node).bit_count() >= ask.count for node in topology.nodes.values()):
+        assert sum(1 for node in topology.nodes.values() if node & chosen(ask)) == 1
+
+
+@given(asks(bind=SPREAD, exclusive=FREE_FOR_ALL, preferred=0))
+def test_threads_are_apart_where_a_numa_node_has_so_many_cores(ask) -> None:
+    topology = ask.topology
+    if any(len(cores_in(topology, ask.free & node)) >= ask.count for node in topology.nodes.values()):
+        assert len(cores_in(topology, chosen(ask))) == ask.count
+
+
+@given(asks(bind=SPREAD, exclusive=FREE_FOR_ALL, preferred=0))
+def test_no_core_gives_a_second_thread_while_another_there_gives_none(ask) -> None:
+    topology = ask.topology
+    got = chosen(ask)
+    if got:
+        used = sum(node for node in topology.nodes.values() if node & got)
+        if any((got & node) == got for node in topology.nodes.values()):
+            idle = [core for core in cores_in(topology, ask.free & used) if not core & got]
+            assert not idle or all(core.bit_count() == 1 for core in cores_in(topology, got))
+
+
+@given(asks(bind=SPREAD, exclusive=PCPU, preferred=0))
+def test_held_cores_are_avoided_where_a_numa_node_can(ask) -> None:
+    outside = ask.free & ~ask.held_cores
+    if any(len(cores_in(ask.topology, outside & node)) >= ask.count for node in ask.topology.nodes.values()):
+        assert chosen(ask) & ask.held_cores == 0
+
+
+@given(asks(exclusive=NUMA, preferred=0))
+def test_held_nodes_are_avoided_where_another_can(ask) -> None:
+    topology = ask.topology
+    outside = ask.free & ~ask.held_nodes
+    for node in topology.nodes.values():
+        there = outside & node
+        if ask.bind is FULL:
+            can = whole_in(topology, there).bit_count() >= ask.count
+        else:
+            can = len(cores_in(topology, there)) >= ask.count
+        if can:
+            assert chosen(ask) & ask.held_nodes == 0
+
+
+@given(asks(bind=SPREAD, exclusive=NUMA, preferred=0))
+def test_without_another_node_held_cores_are_avoided_where_a_numa_node_can(ask) -> None:
+    ask = ask._replace(held_nodes=ask.topology.all)
+    outside = ask.free & ~ask.held_cores
+    if any(len(cores_in(ask.topology, outside & node)) >= ask.count for node in ask.topology.nodes.values()):
+        assert chosen(ask) & ask.held_cores == 0
+
+
+@given(asks(required=True))
+def test_a_required_policy_is_kept_wherever_it_can_be(ask) -> None:
+    topology = ask.topology
+    got = chosen(ask)
+    if ask.bind is FULL:
+        possible = ask.count % topology.threads_per_core == 0 and whole_in(topology, ask.free).bit_count() >= ask.count
+        assert got is None or got == whole_in(topology, got)
+    else:
+        possible = len(cores_in(topology, ask.free)) >= ask.count
+        assert got is None or len(cores_in(topology, got)) == ask.count
+    assert (got is not None) == possible
+
+
+def fewest_even(sizes: list[int], count: int) -> int | None:
+    """The fewest NUMA nodes, two or more, that can give shares at most one CPU apart, by trying all."""
+    for nodes in range(2, len(sizes) + 1):
+        for some in itertools.combinations(sizes, nodes):
+            share, rest = divmod(count, nodes)
+            if min(some) >= share and sum(1 for size in some if size > share) >= rest:
+                return nodes
+    return None
+
+
+@given(st.lists(st.integers(0, 32), min_size=4, max_size=4), st.integers(1, 128), st.sampled_from((FULL, SPREAD)))
+def test_cpus_are_distributed_evenly_over_as_few_numa_nodes_as_can(sizes, count, bind) -> None:
+    topology = machine(ARM)
+    free = sum(((1 << size) - 1) << 32 * node for node, size in enumerate(sizes))
+    got = chosen(Ask(ARM, free, count, bind, strategy=EVEN))
+    if got is None or count <= max(sizes):
+        return
+    shares = [(got & node).bit_count() for node in topology.nodes.values() if got & node]
+    fewest = fewest_even(sizes, count)
+    if fewest is not None:
+        assert len(shares) == fewest
+        assert max(shares) - min(shares) <= 1
+
+
+# ARM
+
+ON_ARM: dict[str, tuple[BindPolicy, ExclusivePolicy, bool, tuple[BindPolicy, ExclusivePolicy, int] | None]] = {
+    "what is supported": (FULL, NUMA, True, (FULL, NUMA, 0)),
+    "nothing exclusive": (FULL, FREE_FOR_ALL, False, (FULL, FREE_FOR_ALL, 0)),
+    "a wish to spread": (SPREAD, NUMA, False, (FULL, NUMA, 1)),
+    "the default": (BindPolicy.DEFAULT, ExclusivePolicy.DEFAULT, False, (FULL, ExclusivePolicy.DEFAULT, 1)),
+    "exclusive cores": (FULL, PCPU, False, (FULL, FREE_FOR_ALL, 1)),
+    "both": (SPREAD, PCPU, False, (FULL, FREE_FOR_ALL, 2)),
+    "spreading that must be kept": (SPREAD, NUMA, True, None),
+    "a shared pool": (BindPolicy.CONSTRAINED_BURST, FREE_FOR_ALL, False, None),
+}
+
+
+@pytest.mark.parametrize(("bind", "exclusive", "required", "becomes"), ON_ARM.values(), ids=ON_ARM)
+def test_arm_supports_full_cores_and_exclusive_nodes(bind, exclusive, required, becomes) -> None:
+    got = supported("arm64", bind, exclusive, required=required)
+    if becomes is None:
+        assert got == f"CPU bind policy {bind} is not supported on arm64; ask for FullPCPUs there"
+    else:
+        assert (got.bind, got.exclusive, len(got.changes)) == becomes
+    assert supported("amd64", bind, exclusive, required=required) == Supported(bind, exclusive)
+
+
+@given(asks(machine=ARM, exclusive=FREE_FOR_ALL))
+def test_without_smt_both_policies_choose_the_same(ask) -> None:
+    assert chosen(ask._replace(bind=FULL)) == chosen(ask._replace(bind=SPREAD))
+
+
+def test_cpus_of_a_set_are_chosen_by_number_not_by_chance() -> None:
+    asked = Ask(FOUR, machine(FOUR).all, 6, SPREAD)
+    assert {tuple(members(chosen(asked))) for _ in range(20)} == {(0, 1, 2, 3, 16, 17)}

@@ -1,0 +1,133 @@
+"""The topology of a machine's CPUs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines_cpu import MACHINES, machine
+
+from allocator.cpu.cpuset import MAX_CPU, members
+from allocator.cpu.topology import MAX_ID, Cpu, CpuTopology, TopologyError
+
+HYBRID = CpuTopology.of(
+    [*(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(8)), *(Cpu(cpu, cpu, 0, 0) for cpu in range(8, 12))]
+)
+"""Four cores of two threads, and four of one."""
+
+NUMA_OFF = CpuTopology.of(Cpu(cpu, cpu % 8 % 4, cpu % 8 // 4, 0) for cpu in range(16))
+"""Two sockets, and a firmware that reports one NUMA node for both."""
+
+SHAPES = {
+    "one socket, 4 cores, SMT": (8, 4, 1, 1, 2),
+    "one socket, 8 cores, no SMT": (8, 8, 1, 1, 1),
+    "two sockets, 4 nodes, SMT, siblings far": (32, 16, 4, 2, 2),
+    "two sockets numbered in turn, SMT": (40, 20, 2, 2, 2),
+    "two sockets, 128 CPUs, SMT": (128, 64, 2, 2, 2),
+    "four sockets of 72 threads": (288, 144, 4, 4, 2),
+    "AMD, two sockets, 16 nodes of one CCX": (128, 64, 16, 2, 2),
+    "ARM, 128 cores, 4 nodes, no SMT": (128, 128, 4, 2, 1),
+    "POWER, two sockets, four threads a core": (32, 8, 2, 2, 4),
+    "shuffled, two sockets, 4 nodes, SMT": (48, 24, 4, 2, 2),
+}
+
+REFUSED = {
+    "a CPU twice": ([Cpu(0, 0, 0, 0), Cpu(0, 1, 0, 0)], "CPU 0 is described twice"),
+    "a negative CPU": ([Cpu(-1, 0, 0, 0)], "CPU -1"),
+    "a negative core": ([Cpu(0, -1, 0, 0)], "core -1"),
+    "a negative socket": ([Cpu(0, 0, -1, 0)], "socket -1"),
+    "a negative NUMA node": ([Cpu(0, 0, 0, -1)], "NUMA node -1"),
+    "a CPU too large": ([Cpu(MAX_CPU + 1, 0, 0, 0)], f"CPU {MAX_CPU + 1}"),
+    "a core too large": ([Cpu(0, MAX_ID + 1, 0, 0)], "core"),
+    "a core in two NUMA nodes": ([Cpu(0, 0, 0, 0), Cpu(1, 0, 0, 1)], "core 0 of socket 0 is in the NUMA nodes 0 and 1"),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_machine_has_its_parts(name) -> None:
+    topology = machine(name)
+    cpus, cores, nodes, sockets, threads = SHAPES[name]
+    assert len(topology.cpus) == topology.all.bit_count() == cpus
+    assert (len(topology.cores), len(topology.nodes), len(topology.sockets)) == (cores, nodes, sockets)
+    assert (topology.threads_per_core, topology.uniform) == (threads, True)
+    assert topology.cpus_per_core == threads
+    assert topology.cpus_per_node == cpus // nodes
+    assert topology.cpus_per_socket == cpus // sockets
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_cpu_is_in_one_core_one_node_and_one_socket(name) -> None:
+    topology = machine(name)
+    for cpu in topology.cpus:
+        bit = 1 << cpu.id
+        same = [other for other in topology.cpus if (other.socket, other.core) == (cpu.socket, cpu.core)]
+        assert topology.core_of(cpu.id) == sum(1 << other.id for other in same)
+        assert [number for number, cpus in topology.nodes.items() if cpus & bit] == [cpu.node]
+        assert [number for number, cpus in topology.sockets.items() if cpus & bit] == [cpu.socket]
+        assert topology.socket_of_node[cpu.node] == cpu.socket
+    for group in (topology.cores, topology.nodes.values(), topology.sockets.values()):
+        assert sum(group) == topology.all
+    assert [core for cores in topology.socket_cores.values() for core in cores] == list(topology.cores)
+    assert sum(core for cell in topology.cells for core in cell.cores) == topology.all
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_cores_are_in_the_order_of_their_numbers(name) -> None:
+    topology = machine(name)
+    place = {cpu.id: (cpu.socket, cpu.core) for cpu in topology.cpus}
+    order = [place[next(members(core))] for core in topology.cores]
+    assert order == sorted(set(place.values()))
+    assert list(topology.nodes) == sorted(topology.nodes)
+    assert list(topology.sockets) == sorted(topology.sockets)
+
+
+@given(st.sampled_from(sorted(MACHINES)), st.integers(min_value=0))
+def test_threads_are_counted_by_their_cores(name, cpus) -> None:
+    topology = machine(name)
+    free = set(members(cpus & topology.all))
+    cores = [set(members(core)) for core in topology.cores]
+    assert set(members(topology.whole(cpus))) == {cpu for core in cores if core <= free for cpu in core}
+    assert set(members(topology.leads(cpus))) == {min(core & free) for core in cores if core & free}
+    assert set(members(topology.cores_of(cpus))) == {cpu for core in cores if core & free for cpu in core}
+    assert topology.count_cores(cpus) == sum(1 for core in cores if core & free)
+    assert topology.nodes_of(cpus) == sum(node for node in topology.nodes.values() if node & cpus)
+
+
+def test_topologies_of_the_same_cpus_are_equal_in_any_order() -> None:
+    topology = machine("one socket, 4 cores, SMT")
+    other = CpuTopology.of(reversed(topology.cpus))
+    assert other == topology
+    assert hash(other) == hash(topology)
+    assert topology != HYBRID
+
+
+def test_no_cpus_are_a_topology_without_parts() -> None:
+    empty = CpuTopology.of([])
+    assert (empty.all, empty.cores, empty.threads_per_core, empty.whole(7), empty.leads(7)) == (0, (), 0, 0, 0)
+    assert (empty.cpus_per_core, empty.cpus_per_node, empty.cpus_per_socket) == (0, 0, 0)
+
+
+def test_cores_of_unequal_size_are_whole_by_their_own_threads() -> None:
+    assert (HYBRID.threads_per_core, HYBRID.uniform, HYBRID.cpus_per_core) == (2, False, 1)
+    assert HYBRID.whole(0b1111_0000_0110) == 0b1111_0000_0000
+    assert HYBRID.leads(0b0001_0000_1110) == 0b0001_0000_0110
+
+
+def test_a_numa_node_over_two_sockets_is_a_cell_in_each() -> None:
+    assert [(cell.node, cell.socket, len(cell.cores)) for cell in NUMA_OFF.cells] == [(0, 0, 4), (0, 1, 4)]
+    assert NUMA_OFF.socket_of_node == {0: 0}
+    assert NUMA_OFF.cpus_per_node == 8
+
+
+def test_core_numbers_may_begin_anew_in_each_socket() -> None:
+    assert len(NUMA_OFF.cores) == 8
+
+
+@pytest.mark.parametrize(("cpus", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_no_machine_has_is_refused(cpus, told) -> None:
+    with pytest.raises(TopologyError, match=told):
+        CpuTopology.of(cpus)
+
+
+def test_the_work_on_endless_cpus_is_bounded() -> None:
+    endless = (Cpu(number, number, 0, 0) for number in iter(int, 1))
+    with pytest.raises(TopologyError, match="twice"):
+        CpuTopology.of(endless)

@@ -1,0 +1,543 @@
+"""Which Pods have to do with CPU orchestration, what they ask, and every way in which asking can be wrong."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from builders import GIB, container, pod, sidecar_container
+from hypothesis import example, given
+from hypothesis import strategies as st
+from strategies import json_near, json_values
+
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
+from allocator.cpu.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, CpuAsk, QosClass, names_cpus, read_cpu_ask
+from allocator.quantity import to_milli
+from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC, NumaExclusive
+
+
+def same(cpu: Any = None, memory: Any = None) -> dict[str, dict[str, Any]]:
+    """Requests that equal limits."""
+    amounts = {name: value for name, value in (("cpu", cpu), ("memory", memory)) if value is not None}
+    return {"requests": amounts, "limits": amounts}
+
+
+def classed(
+    qos: str | None, *containers: Mapping[str, Any], spec: Any = None, numa: Any = None, **fields: Any
+) -> dict[str, Any]:
+    """A Pod of a QoS class (none without one) and with these annotations."""
+    annotations = {
+        key: json.dumps(value)
+        for key, value in ((RESOURCE_SPEC, spec), (NUMA_TOPOLOGY_SPEC, numa))
+        if value is not None
+    }
+    labels = {**({} if qos is None else {QOS_LABEL: qos}), **fields.pop("labels", {})}
+    return pod(*containers, labels=labels, annotations=annotations, **fields)
+
+
+FULL, SPREAD, BURST = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS, BindPolicy.CONSTRAINED_BURST
+TWO = container(**same("2", "4Gi"))
+
+ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
+    "two CPUs": (classed("LSR", TWO), CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000)),
+    "two CPUs, exclusive class": (classed("LSE", TWO), CpuAsk(QosClass.LSE, 2, 2000, 4 * GIB, 2000)),
+    "in thousandths": (classed("LSR", container(**same("2000m"))), CpuAsk(QosClass.LSR, 2, 2000, 0, 2000)),
+    "limits alone, as Kubernetes fills requests": (
+        classed("LSR", container(limits={"cpu": 2, "memory": "1Gi"})),
+        CpuAsk(QosClass.LSR, 2, 2000, GIB, 2000),
+    ),
+    "memory that is not limited": (
+        classed("LSR", container(requests={"cpu": 2, "memory": "1Gi"}, limits={"cpu": 2})),
+        CpuAsk(QosClass.LSR, 2, 2000, GIB, 2000),
+    ),
+    "two apps": (
+        classed("LSR", TWO, container("other", **same(3))),
+        CpuAsk(QosClass.LSR, 5, 5000, 4 * GIB, 5000),
+    ),
+    "an app without CPU beside": (
+        classed("LSR", TWO, container("other", **same(memory="1Gi"))),
+        CpuAsk(QosClass.LSR, 2, 2000, 5 * GIB, 0),
+    ),
+    "a sidecar counts throughout": (
+        classed("LSR", TWO, init=[sidecar_container("mesh", **same(1, "1Gi")), container("first", **same(2, "1Gi"))]),
+        CpuAsk(QosClass.LSR, 3, 3000, 5 * GIB, 3000),
+    ),
+    "a large init container": (
+        classed("LSR", TWO, init=[container("first", **same(8, "1Gi")), sidecar_container("mesh", **same(1))]),
+        CpuAsk(QosClass.LSR, 8, 8000, 4 * GIB, 8000),
+    ),
+    "an init container without limit": (
+        classed("LSR", TWO, init=[container("first")]),
+        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000),
+    ),
+    "whole overhead": (
+        classed("LSR", TWO, overhead={"cpu": "1", "memory": "1Gi"}),
+        CpuAsk(QosClass.LSR, 3, 3000, 5 * GIB, 3000),
+    ),
+    "the Pod's own resources win": (
+        classed("LSR", container(requests={"cpu": "500m", "memory": "1Gi"}), resources=same(4, "8Gi")),
+        CpuAsk(QosClass.LSR, 4, 4000, 8 * GIB, 4000),
+    ),
+    "the Pod's limit, where no container requests": (
+        classed("LSR", container(), resources={"limits": {"cpu": 4, "memory": "8Gi"}}),
+        CpuAsk(QosClass.LSR, 4, 4000, 8 * GIB, 4000),
+    ),
+    "the Pod's resources tell memory only": (
+        classed("LSR", TWO, resources=same(memory="8Gi")),
+        CpuAsk(QosClass.LSR, 2, 2000, 8 * GIB, 2000),
+    ),
+    # policies
+    "preferred policies, seed document 4's example": (
+        classed(
+            "LSR", TWO, spec={"preferredCPUBindPolicy": "SpreadByPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"}
+        ),
+        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000, preferred=SPREAD, exclusive=ExclusivePolicy.PCPU_LEVEL),
+    ),
+    "a required policy is the preferred one, too": (
+        classed("LSR", TWO, spec={"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUBindPolicy": "SpreadByPCPUs"}),
+        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000, required=FULL, preferred=FULL),
+    ),
+    "Default policies": (
+        classed(
+            "LSR",
+            TWO,
+            spec={
+                "requiredCPUBindPolicy": "Default",
+                "preferredCPUBindPolicy": "Default",
+                "preferredCPUExclusivePolicy": "Default",
+            },
+        ),
+        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000),
+    ),
+    "explicitly not exclusive": (
+        classed("LSR", TWO, spec={"preferredCPUExclusivePolicy": "None"}),
+        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000, exclusive=ExclusivePolicy.NONE),
+    ),
+    "production priority": (
+        classed("LSE", TWO, labels={PRIORITY_CLASS_LABEL: "koord-prod"}, priorityClassName="koord-batch"),
+        CpuAsk(QosClass.LSE, 2, 2000, 4 * GIB, 2000),
+    ),
+    "an empty priority class": (
+        classed("LSE", TWO, labels={PRIORITY_CLASS_LABEL: ""}, priorityClassName=""),
+        CpuAsk(QosClass.LSE, 2, 2000, 4 * GIB, 2000),
+    ),
+    "somebody's own priority class": (
+        classed("LSE", TWO, priorityClassName="system-node-critical"),
+        CpuAsk(QosClass.LSE, 2, 2000, 4 * GIB, 2000),
+    ),
+    # shared pools
+    "constrained burst": (
+        classed(
+            None,
+            container(requests={"cpu": "1500m", "memory": "1Gi"}, limits={"cpu": 4}),
+            spec={"preferredCPUBindPolicy": "ConstrainedBurst"},
+        ),
+        CpuAsk(QosClass.LS, 0, 1500, GIB, 4000, preferred=BURST),
+    ),
+    "constrained burst, required, labelled": (
+        classed(
+            "LS",
+            container(requests={"cpu": "100m"}, limits={"cpu": "2500m"}),
+            init=[sidecar_container("mesh", limits={"cpu": "500m"}), container("first")],
+            spec={"requiredCPUBindPolicy": "ConstrainedBurst", "preferredCPUExclusivePolicy": "PCPULevel"},
+            overhead={"cpu": "250m"},
+        ),
+        CpuAsk(QosClass.LS, 0, 850, 0, 3250, required=BURST, preferred=BURST),
+    ),
+    "constrained burst by the Pod's own limit": (
+        classed(
+            None, container(), resources={"limits": {"cpu": 3}}, spec={"preferredCPUBindPolicy": "ConstrainedBurst"}
+        ),
+        CpuAsk(QosClass.LS, 0, 3000, 0, 3000, preferred=BURST),
+    ),
+    # NUMA alignment
+    "aligned, no class": (
+        classed(None, container(requests={"cpu": "500m"}), numa={"numaTopologyPolicy": "SingleNUMANode"}),
+        CpuAsk(
+            QosClass.LS,
+            0,
+            500,
+            0,
+            numa_policy=NumaPolicy.SINGLE_NUMA_NODE,
+            single_numa_exclusive=NumaExclusive.REQUIRED,
+        ),
+    ),
+    "aligned, a preferred bind policy of no effect beside": (
+        classed("LS", TWO, numa={"numaTopologyPolicy": "Restricted"}, spec={"preferredCPUBindPolicy": "FullPCPUs"}),
+        CpuAsk(
+            QosClass.LS,
+            0,
+            2000,
+            4 * GIB,
+            2000,
+            numa_policy=NumaPolicy.RESTRICTED,
+            single_numa_exclusive=NumaExclusive.REQUIRED,
+        ),
+    ),
+    "aligned, best effort": (
+        classed(None, numa={"numaTopologyPolicy": "BestEffort", "singleNUMANodeExclusive": "Preferred"}),
+        CpuAsk(
+            QosClass.BE,
+            0,
+            0,
+            0,
+            numa_policy=NumaPolicy.BEST_EFFORT,
+            single_numa_exclusive=NumaExclusive.PREFERRED,
+        ),
+    ),
+    "bound and aligned": (
+        classed("LSR", TWO, numa={"numaTopologyPolicy": "Restricted", "singleNUMANodeExclusive": "Preferred"}),
+        CpuAsk(
+            QosClass.LSR,
+            2,
+            2000,
+            4 * GIB,
+            2000,
+            numa_policy=NumaPolicy.RESTRICTED,
+            single_numa_exclusive=NumaExclusive.PREFERRED,
+        ),
+    ),
+    "the node's policy, exclusivity its own": (
+        classed("LS", TWO, numa={"numaTopologyPolicy": "None", "singleNUMANodeExclusive": "Required"}),
+        CpuAsk(QosClass.LS, 0, 2000, 4 * GIB, 2000, single_numa_exclusive=NumaExclusive.REQUIRED),
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "expected"), ASKS.values(), ids=ASKS)
+def test_every_ask_is_read(made: dict[str, Any], expected: CpuAsk) -> None:
+    told = read_cpu_ask(made)
+    assert told.problems == ()
+    assert told.ask == expected
+    assert names_cpus(made)
+    assert isinstance(hash(told.ask), int)
+    assert told.ask is not None
+    assert told.ask.constrained_burst == (expected.preferred is BURST)
+
+
+NOTHING: dict[str, dict[str, Any]] = {
+    "an ordinary Pod": pod(),
+    "a Guaranteed Pod without a class is LS (seed document 4, QoS principle 8)": pod(TWO),
+    "LS": classed("LS", TWO),
+    "BE": classed("BE", container()),
+    "SYSTEM": classed("SYSTEM", TWO),
+    "an empty class": classed("", TWO),
+    "a preferred policy on an LS Pod": classed("LS", TWO, spec={"preferredCPUBindPolicy": "FullPCPUs"}),
+    "an exclusive policy on an ordinary Pod": classed(None, TWO, spec={"preferredCPUExclusivePolicy": "PCPULevel"}),
+    "an empty resource-spec": classed(None, TWO, spec={}),
+    "an empty numa-topology-spec": classed(None, TWO, numa={}),
+    "no alignment, said so": classed(None, TWO, numa={"numaTopologyPolicy": "None"}),
+    "fractions of CPUs without a class": pod(container(**same("1500m"))),
+    "reclaimed priority without a class": pod(TWO, priorityClassName="koord-batch"),
+}
+
+
+@pytest.mark.parametrize("made", NOTHING.values(), ids=NOTHING)
+def test_a_pod_that_needs_no_orchestration_asks_nothing(made: dict[str, Any]) -> None:
+    told = read_cpu_ask(made)
+    assert (told.ask, told.problems) == (None, ())
+
+
+def test_a_pod_is_in_scope_by_its_class_or_its_annotations() -> None:
+    scope = {name: names_cpus(made) for name, made in NOTHING.items()}
+    assert {name for name, seen in scope.items() if seen} == {
+        "a preferred policy on an LS Pod",
+        "an exclusive policy on an ordinary Pod",
+        "an empty resource-spec",
+        "an empty numa-topology-spec",
+        "no alignment, said so",
+    }
+
+
+REQUESTS, LIMITS = "spec.containers[0].resources.requests[cpu]", "spec.containers[0].resources.limits[cpu]"
+SPEC_PATH = f"metadata.annotations[{RESOURCE_SPEC}]"
+
+WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a fraction": (
+        classed("LSR", container(**same("1500m"))),
+        [
+            f"{REQUESTS}: 1500m is no whole number of CPUs; ask 1 or 2",
+            f"{LIMITS}: 1500m is no whole number of CPUs; ask 1 or 2",
+        ],
+    ),
+    "less than one": (
+        classed("LSE", container(limits={"cpu": "0.5"})),
+        [f"{LIMITS}: 500m is no whole number of CPUs; ask 1"],
+    ),
+    "fractions that add up": (
+        classed("LSR", container(limits={"cpu": "1.5"}), container("other", limits={"cpu": "0.5"})),
+        [
+            f"{LIMITS}: 1500m is no whole number of CPUs; ask 1 or 2",
+            "spec.containers[1].resources.limits[cpu]: 500m is no whole number of CPUs; ask 1",
+        ],
+    ),
+    "a limit above the request": (
+        classed("LSR", container(requests={"cpu": 2}, limits={"cpu": 4})),
+        [f"{REQUESTS}: request 2 and limit 4 differ; in a Pod of class LSE or LSR write 2 or 4 in both"],
+    ),
+    "a request without limit": (
+        classed("LSR", container(requests={"cpu": 2})),
+        [f"{LIMITS}: missing; in a Pod of class LSE or LSR it must equal the request: write 2"],
+    ),
+    "a sidecar's fraction": (
+        classed("LSR", TWO, init=[container("first"), sidecar_container("mesh", **same("100m"))]),
+        [
+            "spec.initContainers[1].resources.requests[cpu]: 100m is no whole number of CPUs; ask 1",
+            "spec.initContainers[1].resources.limits[cpu]: 100m is no whole number of CPUs; ask 1",
+        ],
+    ),
+    "an init container's request without limit": (
+        classed("LSR", TWO, init=[container("first", requests={"cpu": 1})]),
+        [
+            (
+                "spec.initContainers[0].resources.limits[cpu]: missing; in a Pod of class LSE or LSR "
+                "it must equal the request: write 1"
+            )
+        ],
+    ),
+    "the Pod's own fraction": (
+        classed("LSR", TWO, resources={"limits": {"cpu": "2.5"}}),
+        ["spec.resources.limits[cpu]: 2500m is no whole number of CPUs; ask 2 or 3"],
+    ),
+    "overhead of a fraction": (
+        classed("LSR", TWO, overhead={"cpu": "250m"}),
+        [
+            (
+                "spec.overhead[cpu]: 250m is no whole number of CPUs, so the Pod's sum is none; "
+                "use a RuntimeClass whose overhead is, or another QoS class than LSR"
+            )
+        ],
+    ),
+    "no CPU": (
+        classed("LSE", container(**same(memory="1Gi"))),
+        ["spec.containers: a Pod of class LSE asks for no CPU; state a whole number of CPUs in requests and limits"],
+    ),
+    "zero CPUs": (
+        classed("LSE", container(requests={"cpu": 0})),
+        ["spec.containers: a Pod of class LSE asks for no CPU; state a whole number of CPUs in requests and limits"],
+    ),
+    "no quantity": (
+        classed("LSR", container(**same("two"))),
+        [
+            f"{REQUESTS}: 'two' is not a Kubernetes quantity such as 1, 500m or 16Gi",
+            f"{LIMITS}: 'two' is not a Kubernetes quantity such as 1, 500m or 16Gi",
+        ],
+    ),
+    "negative memory": (
+        classed("LSR", container(limits={"cpu": 2, "memory": "-1"})),
+        ["spec.containers[0].resources.limits[memory]: '-1' is negative; ask 0 or more"],
+    ),
+    "reclaimed priority, by label": (
+        classed("LSR", TWO, labels={PRIORITY_CLASS_LABEL: "koord-mid"}),
+        [
+            (
+                f"metadata.labels[{PRIORITY_CLASS_LABEL}]: a Pod of class LSR has CPUs of its own, which only "
+                "koord-prod may; write koord-prod, or leave it out"
+            )
+        ],
+    ),
+    **{
+        f"reclaimed priority {name}": (
+            classed("LSE", TWO, priorityClassName=name),
+            [
+                (
+                    "spec.priorityClassName: a Pod of class LSE has CPUs of its own, which only koord-prod may; "
+                    "write koord-prod, or leave it out"
+                )
+            ],
+        )
+        for name in ("koord-mid", "koord-batch", "koord-free")
+    },
+    "ConstrainedBurst with CPUs of its own": (
+        classed("LSR", TWO, spec={"preferredCPUBindPolicy": "ConstrainedBurst"}),
+        [
+            (
+                f"{SPEC_PATH}: ConstrainedBurst chooses a shared pool for LS Pods, but a Pod of class LSR gets "
+                "CPUs of its own; write Default, FullPCPUs or SpreadByPCPUs"
+            )
+        ],
+    ),
+    "ConstrainedBurst on the best-effort pool": (
+        classed("BE", container(limits={"cpu": 1}), spec={"preferredCPUBindPolicy": "ConstrainedBurst"}),
+        [f"{SPEC_PATH}: ConstrainedBurst is for LS Pods; a Pod of class BE does not run in the shared pool; remove it"],
+    ),
+    "ConstrainedBurst without a limit": (
+        classed(
+            "LS",
+            container(limits={"cpu": 1}),
+            container("other", requests={"cpu": 1}),
+            spec={"preferredCPUBindPolicy": "ConstrainedBurst"},
+        ),
+        [
+            (
+                "spec.containers[1].resources.limits[cpu]: missing; ConstrainedBurst chooses a pool by the Pod's CPU "
+                "limit: state one"
+            )
+        ],
+    ),
+    "ConstrainedBurst with a limit of zero": (
+        classed("LS", container(limits={"cpu": 0}), spec={"preferredCPUBindPolicy": "ConstrainedBurst"}),
+        ["spec.containers: no CPU limit is above 0; ConstrainedBurst chooses a pool by the Pod's CPU limit: state one"],
+    ),
+    "a required policy on an LS Pod": (
+        classed(None, TWO, spec={"requiredCPUBindPolicy": "FullPCPUs"}),
+        [
+            (
+                f"{SPEC_PATH}: requiredCPUBindPolicy FullPCPUs is for Pods that get CPUs of their own; "
+                f"label the Pod {QOS_LABEL}: LSR (or LSE), or remove the policy"
+            )
+        ],
+    ),
+    "an unknown policy": (
+        classed("LSR", TWO, spec={"preferredCPUBindPolicy": "FullPCPU"}),
+        [
+            (
+                f"{SPEC_PATH}: preferredCPUBindPolicy: 'FullPCPU' is not allowed; write one of Default, FullPCPUs, "
+                "SpreadByPCPUs, ConstrainedBurst"
+            )
+        ],
+    ),
+    "an unknown class": (
+        classed("lsr", TWO),
+        [f"metadata.labels[{QOS_LABEL}]: 'lsr' is no QoS class; write one of LSE, LSR, LS, BE, SYSTEM"],
+    ),
+    "all at once": (
+        classed(
+            "LSR",
+            container(**same("1.5")),
+            spec={"preferredCPUBindPolicy": "ConstrainedBurst"},
+            priorityClassName="koord-free",
+        ),
+        [
+            (
+                f"{SPEC_PATH}: ConstrainedBurst chooses a shared pool for LS Pods, but a Pod of class LSR gets "
+                "CPUs of its own; write Default, FullPCPUs or SpreadByPCPUs"
+            ),
+            (
+                "spec.priorityClassName: a Pod of class LSR has CPUs of its own, which only koord-prod may; "
+                "write koord-prod, or leave it out"
+            ),
+            f"{REQUESTS}: 1500m is no whole number of CPUs; ask 1 or 2",
+            f"{LIMITS}: 1500m is no whole number of CPUs; ask 1 or 2",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "expected"), WRONG.values(), ids=WRONG)
+def test_everything_wrong_is_told_with_what_would_be_right(made: dict[str, Any], expected: list[str]) -> None:
+    told = read_cpu_ask(made)
+    assert [str(problem) for problem in told.problems] == expected
+    assert told.ask is None
+    assert names_cpus(made)
+
+
+# Recomputed
+
+CPUS = st.sampled_from([0, 1, 2, 3, 8, "1", "2000m", "0.5", "1500m", "100m", "1e1"])
+
+
+@st.composite
+def containers(draw: st.DrawFn, prefix: str, restarts: tuple[str | None, ...], least: int) -> list[dict[str, Any]]:
+    made = []
+    for index in range(draw(st.integers(least, 3))):
+        request, limit = draw(st.none() | CPUS), draw(st.none() | CPUS)
+        if draw(st.booleans()):
+            limit = request
+        resources = {
+            key: {"cpu": amount} for key, amount in (("requests", request), ("limits", limit)) if amount is not None
+        }
+        one: dict[str, Any] = {"name": f"{prefix}{index}", "resources": resources}
+        restart = draw(st.sampled_from(restarts))
+        if restart is not None:
+            one["restartPolicy"] = restart
+        made.append(one)
+    return made
+
+
+def stated(one: Mapping[str, Any], key: str) -> int | None:
+    amount = one["resources"].get(key, {}).get("cpu")
+    return None if amount is None else to_milli(amount)
+
+
+def requested(one: Mapping[str, Any]) -> int:
+    request = stated(one, "requests")
+    return (stated(one, "limits") or 0) if request is None else request
+
+
+def busiest_moment(
+    init: list[dict[str, Any]],
+    apps: list[dict[str, Any]],
+    amount_of: Callable[[Mapping[str, Any]], int] = requested,
+) -> int:
+    """What a Pod requests at its busiest, found by listing who runs together at each step of its life."""
+    moments = [[one for one in init if "restartPolicy" in one] + apps]
+    for index, one in enumerate(init):
+        before = [earlier for earlier in init[:index] if "restartPolicy" in earlier]
+        moments.append([*before, one])
+    return max(sum(amount_of(one) for one in moment) for moment in moments)
+
+
+@given(containers("init", (None, "Always"), 0), containers("app", (None,), 1), st.sampled_from(["LSE", "LSR"]))
+def test_a_bound_pod_is_refused_exactly_if_its_cpus_are_not_whole_or_not_limited_to_the_request(
+    init: list[dict[str, Any]], apps: list[dict[str, Any]], qos: str
+) -> None:
+    most = busiest_moment(init, apps)
+    sound = most > 0
+    for one in (*init, *apps):
+        request, limit = stated(one, "requests"), stated(one, "limits")
+        if request is not None:
+            sound = sound and (limit == request or (limit is None and request == 0))
+        sound = sound and requested(one) % 1000 == 0
+    told = read_cpu_ask(classed(qos, *apps, init=init))
+    assert (told.problems == ()) == sound
+    if sound:
+        assert told.ask is not None
+        assert (told.ask.qos, told.ask.count * 1000, told.ask.milli) == (qos, most, most)
+
+
+@given(containers("init", (None, "Always"), 0), containers("app", (None,), 1))
+def test_an_unbound_pod_asks_what_kubernetes_would_count(
+    init: list[dict[str, Any]], apps: list[dict[str, Any]]
+) -> None:
+    told = read_cpu_ask(classed("LS", *apps, init=init, numa={"numaTopologyPolicy": "Restricted"}))
+    assert told.ask is not None
+    assert (told.ask.count, told.ask.milli) == (0, busiest_moment(init, apps))
+    throughout = [*(one for one in init if "restartPolicy" in one), *apps]
+    limited = all(stated(one, "limits") is not None for one in throughout)
+    most = busiest_moment(init, apps, lambda one: stated(one, "limits") or 0)
+    assert told.ask.limit_milli == (most if limited else 0)
+
+
+KEYS = [
+    *("metadata", "labels", "annotations", "spec", "containers", "initContainers", "resources", "requests", "limits"),
+    *("cpu", "memory", "overhead", "priorityClassName", "restartPolicy", QOS_LABEL, PRIORITY_CLASS_LABEL),
+    *(RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC),
+]
+LEAVES: list[Any] = ["LSR", "LS", "Always", "koord-free", 1, "1500m", "", None, {}, [], TWO, [TWO], same(2)]
+LEAVES += ['{"preferredCPUBindPolicy":"ConstrainedBurst"}', '{"numaTopologyPolicy":"Restricted"}', "{", "[" * 100_000]
+ANYTHING = json_values() | json_near(KEYS, LEAVES)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), ANYTHING, max_size=4))
+@example({"metadata": {"labels": {QOS_LABEL: ["LSR"]}}})
+@example({"metadata": {"labels": {QOS_LABEL: "LSR"}, "annotations": []}, "spec": {"containers": [None, {}, 5]}})
+def test_any_object_is_read_or_refused(made: dict[str, Any]) -> None:
+    told = read_cpu_ask(made)
+    assert told.ask is None or not told.problems
+    if not names_cpus(made):
+        assert (told.ask, told.problems) == (None, ())
+
+
+@given(
+    st.fixed_dictionaries({}, optional={"spec": ANYTHING, "more": ANYTHING}), st.sampled_from(["LSR", "LS"]), ANYTHING
+)
+def test_whatever_stands_in_a_bound_pod_it_is_read_or_refused(made: dict[str, Any], qos: str, notes: Any) -> None:
+    spec = {"preferredCPUBindPolicy": "ConstrainedBurst"} if qos == "LS" else {}
+    labels = {QOS_LABEL: qos, PRIORITY_CLASS_LABEL: notes}
+    annotations = {RESOURCE_SPEC: json.dumps(spec), NUMA_TOPOLOGY_SPEC: notes}
+    told = read_cpu_ask({**made, "metadata": {"labels": labels, "annotations": annotations}})
+    assert (told.ask is None) == bool(told.problems)
+    if told.ask is not None:
+        assert (told.ask.count > 0) == (qos == "LSR")
+        assert told.ask.milli == told.ask.count * 1000 or qos == "LS"

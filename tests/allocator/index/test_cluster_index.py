@@ -1,0 +1,632 @@
+"""The index beside a plain recount: which nodes fit, how many devices, which node first, through any history."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.index.cluster import MOST_KEPT, ClusterIndex
+from allocator.index.packed import Packed
+from allocator.index.preference import Preference
+from allocator.index.query import (
+    MAX_AMOUNT,
+    MAX_WANTED,
+    Amount,
+    PartOf,
+    Query,
+    QueryError,
+    RatioFrom,
+    Want,
+)
+from allocator.index.table import MAX_SLOTS, MAX_TAILS, RowError, TypeRow
+
+GIB = 2**30
+GPU, RDMA, CPU = "gpu", "rdma", "cpu"
+CORE, MEMORY, RATIO = "gpu-core", "gpu-memory", "gpu-memory-ratio"
+TAILS: dict[str, tuple[str, ...]] = {GPU: (CORE, MEMORY, RATIO), RDMA: ("rdma",), CPU: ("free-numa", "free-cores")}
+FULLNESS = {GPU: (CORE, RATIO)}
+
+# A plain model, recounted from scratch
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One device: what it has and what is free of it, by tail."""
+
+    total: Mapping[str, int]
+    free: Mapping[str, int]
+    usable: bool = True
+    in_use: bool = False
+
+
+Node = Mapping[str, Sequence[Slot]]
+
+
+def rows(node: Node) -> list[TypeRow]:
+    made = []
+    for kind, slots in node.items():
+        tails = list(slots[0].total) if slots else []
+        packed = [Packed.of(tail, [s.total[tail] for s in slots], [s.free[tail] for s in slots]) for tail in tails]
+        usable = sum(slot.usable << place for place, slot in enumerate(slots))
+        in_use = sum(slot.in_use << place for place, slot in enumerate(slots))
+        made.append(TypeRow(kind, tuple(packed), usable, in_use))
+    return made
+
+
+def need(amount: Amount, tail: str, total: Mapping[str, int]) -> int | None:
+    """What an amount comes to on a device, None where no device could be enough."""
+    if isinstance(amount, PartOf):
+        return total.get(tail, 0) * amount.percent // 100
+    if isinstance(amount, RatioFrom):
+        base = total.get(amount.tail, 0)
+        percent = 0 if amount.amount == 0 else None if base == 0 else -(-amount.amount * 100 // base)
+        return None if percent is None or percent > 100 else percent
+    return amount
+
+
+def could(slot: Slot, want: Want) -> bool:
+    needs = [(tail, need(amount, tail, slot.total)) for tail, amount in want.amounts]
+    return slot.usable and all(figure is not None and figure <= slot.free.get(tail, 0) for tail, figure in needs)
+
+
+def fit_for(node: Node, want: Want) -> list[Slot]:
+    return [slot for slot in node.get(want.type, ()) if could(slot, want)]
+
+
+def fits(node: Node, query: Query) -> bool:
+    return all(len(fit_for(node, want)) >= want.count for want in query.wants)
+
+
+def asked(node: Node, query: Query) -> dict[tuple[str, str], int]:
+    """What is taken of each class, on the smallest devices that fit."""
+    taken: dict[tuple[str, str], int] = {}
+    for want in query.wants:
+        for tail, amount in want.amounts:
+            base = amount.tail if isinstance(amount, RatioFrom) else tail
+            smallest = min((slot.total.get(base, 0) for slot in fit_for(node, want)), default=0)
+            each = need(amount, tail, {base: smallest})
+            assert each is not None
+            taken[want.type, tail] = taken.get((want.type, tail), 0) + want.count * each
+    return taken
+
+
+def has_and_used(node: Node, kind: str, tail: str, more: int) -> tuple[int, int]:
+    usable = [slot for slot in node.get(kind, ()) if slot.usable]
+    has = sum(slot.total.get(tail, 0) for slot in usable)
+    used = sum(slot.total.get(tail, 0) - slot.free.get(tail, 0) for slot in usable)
+    return has, min(used + more, has)
+
+
+def shares(node: Node, query: Query) -> list[int]:
+    pairs = [has_and_used(node, kind, tail, more) for (kind, tail), more in asked(node, query).items()]
+    return [used * 1000 // has if has else 1000 for has, used in pairs]
+
+
+def least_requested(node: Node, query: Query) -> int:
+    each = shares(node, query)
+    return (1000 - sum(each) // len(each)) // 10
+
+
+def most_balanced(node: Node, query: Query) -> int:
+    """100 less the variance about the mean, of 250,000, in percent rounded down."""
+    each = shares(node, query)
+    count = len(each)
+    squares = sum((count * share - sum(each)) ** 2 for share in each)  # count^3 times the variance
+    return 100 - 100 * squares // (count**3 * 250_000)
+
+
+def fills(slot: Slot, want: Want, tails: Iterable[str]) -> bool:
+    """Whether all of one of the classes is asked; a ratio of 100 is all of a device."""
+    for tail, amount in want.amounts:
+        if tail not in tails:
+            continue
+        figure = need(amount, tail, slot.total)
+        most = 100 if isinstance(amount, RatioFrom) else slot.total.get(tail, 0)
+        if isinstance(amount, PartOf):
+            if amount.percent == 100:
+                return True
+        elif figure and figure >= most:
+            return True
+    return False
+
+
+def packing(node: Node, query: Query) -> int:
+    kept = wanted = 0
+    for want in query.wants:
+        tails = FULLNESS.get(want.type, TAILS[want.type])
+        chosen = sorted(fit_for(node, want), key=lambda slot: (not slot.in_use, not fills(slot, want, tails)))
+        kept += sum(slot.in_use or fills(slot, want, tails) for slot in chosen[: want.count])
+        wanted += want.count
+    more = asked(node, query)
+    full = 0
+    kinds = dict.fromkeys(want.type for want in query.wants)
+    for kind in kinds:
+        tails = FULLNESS.get(kind, TAILS[kind])
+        pairs = [has_and_used(node, kind, tail, more.get((kind, tail), 0)) for tail in tails]
+        full += 30 * sum(used for _, used in pairs) // max(sum(has for has, _ in pairs), 1)
+    in_use = any(slot.in_use for slots in node.values() for slot in slots)
+    return 50 * kept // wanted + 20 * in_use + full // len(kinds)
+
+
+REFERENCE: dict[Preference, Callable[[Node, Query], int]] = {
+    Preference.PACKING: packing,
+    Preference.LEAST_REQUESTED: least_requested,
+    Preference.MOST_BALANCED: most_balanced,
+}
+
+
+def index_of(nodes: Mapping[str, Node]) -> ClusterIndex:
+    index = ClusterIndex(FULLNESS)
+    for name, node in nodes.items():
+        index.put(name, rows(node))
+    return index
+
+
+def agree(index: ClusterIndex, nodes: Mapping[str, Node], query: Query) -> None:
+    """Every figure of the index is that of the plain recount."""
+    names = [*nodes, "no such node"]
+    at = index.positions(names)
+    assert [index.names[row] for row in at] == [*nodes, ""]
+    assert index.fitting(query)[at].tolist() == [*(fits(node, query) for node in nodes.values()), False]
+    counts = [[len(fit_for(node, want)) for node in nodes.values()] for want in query.wants]
+    assert index.counts(query)[:, at].tolist() == [[*each, 0] for each in counts]
+    for way, reference in REFERENCE.items():
+        expected = [reference(node, query) if fits(node, query) else 0 for node in nodes.values()]
+        assert index.scores(way, at, query).tolist() == [*expected, 0], way
+        assert all(0 <= score <= 100 for score in expected)
+
+
+# Clusters and queries of any kind
+
+CAPACITIES = (80 * GIB, 24 * GIB, 15472384 * 1024, 8_589_934_591, 1_000_003, 101, 3, 1, 0, 2**49)
+FREE_SHARE = (0, 0, 1, 25, 33, 50, 67, 99, 100, 100)
+
+
+@st.composite
+def slot_lists(draw: st.DrawFn, kind: str) -> list[Slot]:
+    made = []
+    uniform = draw(st.booleans())
+    capacity = draw(st.sampled_from(CAPACITIES))
+    for _ in range(draw(st.integers(0, 9))):
+        memory = capacity if uniform else draw(st.sampled_from(CAPACITIES))
+        total = {tail: memory if tail == MEMORY else 100 for tail in TAILS[kind]}
+        if kind == CPU:
+            total = {"free-numa": draw(st.sampled_from([0, 16, 64])), "free-cores": 8}
+        part = draw(st.sampled_from(FREE_SHARE))
+        free = {tail: amount * part // 100 for tail, amount in total.items()}
+        if draw(st.integers(0, 3)) == 0:
+            free = {tail: draw(st.integers(0, amount)) for tail, amount in total.items()}
+        made.append(Slot(total, free, draw(st.integers(0, 7)) < 7, free != total))
+    return made
+
+
+@st.composite
+def node_values(draw: st.DrawFn) -> Node:
+    kinds = draw(st.lists(st.sampled_from([GPU, GPU, GPU, RDMA, CPU]), unique=True, max_size=3))
+    return {kind: draw(slot_lists(kind)) for kind in kinds}
+
+
+PERCENTS = st.sampled_from([0, 1, 10, 33, 50, 67, 99, 100])
+BYTES = st.builds(lambda of, part: of * part // 100, st.sampled_from([*CAPACITIES, MAX_AMOUNT]), PERCENTS)
+
+
+@st.composite
+def wants(draw: st.DrawFn) -> Want:
+    kind = draw(st.sampled_from([GPU, GPU, GPU, RDMA, CPU]))
+    count = draw(st.sampled_from([1, 1, 2, 4, 8, MAX_WANTED]))
+    if kind == GPU:
+        memory = draw(BYTES)
+        ratio = draw(PERCENTS)
+        two: tuple[tuple[str, Amount], ...] = draw(
+            st.sampled_from(
+                [
+                    ((MEMORY, memory), (RATIO, RatioFrom(MEMORY, memory))),
+                    ((MEMORY, PartOf(ratio)), (RATIO, ratio)),
+                    ((RATIO, PartOf(ratio)),),
+                    ((RATIO, RatioFrom(MEMORY, memory)),),
+                ]
+            )
+        )
+        return Want(kind, count, ((CORE, draw(PERCENTS)), *two))
+    tails = draw(st.lists(st.sampled_from(TAILS[kind]), min_size=1, unique=True))
+    return Want(kind, count, tuple((tail, draw(st.sampled_from([0, 1, 8, 16, 50, 100]))) for tail in tails))
+
+
+QUERIES = st.lists(wants(), min_size=1, max_size=3).map(lambda made: Query(tuple(made)))
+
+
+@given(st.lists(node_values(), max_size=6), st.lists(QUERIES, min_size=1, max_size=3))
+def test_any_cluster_gives_what_a_plain_recount_gives(made: list[Node], queries: list[Query]) -> None:
+    nodes = {f"node-{number}": node for number, node in enumerate(made)}
+    index = index_of(nodes)
+    for query in queries:
+        agree(index, nodes, query)
+        agree(index, nodes, query)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Node], list[tuple[str, int | None]]]:
+    """Some kinds of node, and what happens: a node is there as one of these kinds, or (None) is gone."""
+    made = draw(st.lists(node_values(), min_size=1, max_size=4))
+    names = st.sampled_from([f"node-{number}" for number in range(50)])
+    return made, draw(st.lists(st.tuples(names, st.none() | st.integers(0, len(made) - 1)), max_size=25))
+
+
+@given(histories(), QUERIES)
+def test_nodes_that_come_change_and_go_leave_what_building_anew_gives(
+    history: tuple[list[Node], list[tuple[str, int | None]]], query: Query
+) -> None:
+    made, events = history
+    nodes: dict[str, Node] = {f"node-{number}": made[number % len(made)] for number in range(40)}
+    index = index_of(nodes)
+    agree(index, nodes, query)
+    for place, (name, kind) in enumerate(events):
+        if kind is None:
+            nodes.pop(name, None)
+            index.drop(name)
+        else:
+            nodes[name] = made[kind]
+            index.put(name, rows(made[kind]))
+        if place % 3 == 0:  # so that figures are kept, and kept up, in between
+            agree(index, nodes, query)
+    agree(index, nodes, query)
+    assert len(index) == len(nodes)
+    anew = index_of(dict(sorted(nodes.items())))
+    names = sorted(nodes)
+    for way in Preference:
+        there, again = (one.scores(way, one.positions(names), query) for one in (index, anew))
+        assert there.tolist() == again.tolist()
+
+
+# The figures, one by one
+
+
+def gpus(*parts: int, memory: int = 80 * GIB, unhealthy: Iterable[int] = ()) -> list[Slot]:
+    """Cards in use by so many percent."""
+    return [
+        Slot(
+            {CORE: 100, MEMORY: memory, RATIO: 100},
+            {CORE: 100 - part, MEMORY: memory - memory * part // 100, RATIO: 100 - part},
+            usable=minor not in unhealthy,
+            in_use=part > 0,
+        )
+        for minor, part in enumerate(parts)
+    ]
+
+
+def percent(part: int, count: int = 1) -> Query:
+    return Query((Want(GPU, count, ((CORE, part), (MEMORY, PartOf(part)), (RATIO, part))),))
+
+
+def size(memory: int, count: int = 1, core: int = 0) -> Query:
+    return Query((Want(GPU, count, ((CORE, core), (MEMORY, memory), (RATIO, RatioFrom(MEMORY, memory)))),))
+
+
+def scored(way: Preference, node: Node, query: Query) -> int:
+    index = index_of({"node": node})
+    return int(index.scores(way, index.positions(["node"]), query)[0])
+
+
+# (cards, query, how many of them could serve it)
+
+COUNTED: dict[str, tuple[list[Slot], Query, int]] = {
+    "a share beside a share": (gpus(0, 50, 60), percent(50), 2),
+    "whole cards only where idle": (gpus(0, 1, 100, 0), percent(100), 2),
+    "an unhealthy card is none": (gpus(0, 0, unhealthy=[1]), percent(10), 1),
+    "bytes that are all of a card": (gpus(0, 0), size(80 * GIB), 2),
+    "a byte more than a card has": (gpus(0, 0), size(80 * GIB + 1), 0),
+    "bytes as a ratio are rounded up: 34 percent of 3": (gpus(67, memory=3), size(1), 0),
+    "bytes as a ratio that just fits": (gpus(66, memory=3), size(1), 1),
+    "a ratio as bytes is rounded down: 1 of 3": (
+        [Slot({CORE: 100, MEMORY: 3, RATIO: 100}, {CORE: 100, MEMORY: 1, RATIO: 100})],
+        percent(66),
+        1,
+    ),
+    "a ratio as bytes, one more than is free": (
+        [Slot({CORE: 100, MEMORY: 3, RATIO: 100}, {CORE: 100, MEMORY: 1, RATIO: 100})],
+        percent(67),
+        0,
+    ),
+    "the most that is counted, all of it": (gpus(0, memory=MAX_AMOUNT - 1), size(MAX_AMOUNT - 1, core=100), 1),
+    "more than anything that is counted": (gpus(0, memory=MAX_AMOUNT - 1), size(MAX_AMOUNT), 0),
+    "half of the most that is counted": (gpus(50, memory=MAX_AMOUNT - 1), percent(50), 1),
+    "a class that the node does not have": (gpus(0), Query((Want(GPU, 1, (("gpu-encoder", 1),)),)), 0),
+    "nothing of a class that the node does not have": (gpus(0), Query((Want(GPU, 1, (("gpu-encoder", 0),)),)), 1),
+    "as many cards as there may be": (gpus(*[50] * MAX_SLOTS), percent(50, MAX_WANTED), MAX_SLOTS),
+    "a ratio of more than 100 of a card fits none": (
+        [Slot({MEMORY: 3, RATIO: 200}, {MEMORY: 3, RATIO: 200})],
+        Query((Want(GPU, 1, ((RATIO, RatioFrom(MEMORY, 4)),)),)),
+        0,
+    ),
+    "no cards": ([], percent(50), 0),
+}
+
+
+@pytest.mark.parametrize(("cards", "query", "expected"), COUNTED.values(), ids=COUNTED)
+def test_devices_that_could_serve_are_counted(cards: list[Slot], query: Query, expected: int) -> None:
+    index = index_of({"node": {GPU: cards}})
+    assert index.counts(query)[0, index.positions(["node"])].tolist() == [expected]
+    assert index.fitting(query)[index.positions(["node"])].tolist() == [expected >= query.wants[0].count]
+
+
+# (cards, query, shares of the classes after it in thousandths, least requested, most balanced)
+
+CLAIM_7: dict[str, tuple[list[Slot], Query, list[int], int, int]] = {
+    "all of the only card": (gpus(0), percent(100), [1000, 1000, 1000], 0, 100),
+    "half of the only card": (gpus(0), percent(50), [500, 500, 500], 50, 100),
+    "half of a card of four, one in use": (gpus(100, 0, 0, 0), percent(50), [375, 375, 375], 62, 100),
+    # mean 500, squares about it 2 * 250^2 of 3 classes: variance 41,666 of 250,000
+    "a quarter, half and three quarters": (
+        gpus(0),
+        Query((Want(GPU, 1, ((CORE, 25), (MEMORY, PartOf(50)), (RATIO, 75))),)),
+        [250, 500, 750],
+        50,
+        84,
+    ),
+    "all the compute, none of the memory": (
+        gpus(0),
+        Query((Want(GPU, 1, ((CORE, 100), (RATIO, 0))),)),
+        [1000, 0],
+        50,
+        0,
+    ),
+    "an unhealthy card counts neither as there nor as used": (
+        gpus(100, 0, unhealthy=[0]),
+        percent(50),
+        [500, 500, 500],
+        50,
+        100,
+    ),
+}
+
+
+@pytest.mark.parametrize(("cards", "query", "each", "least", "balanced"), CLAIM_7.values(), ids=CLAIM_7)
+def test_nodes_are_preferred_as_claim_7_says(
+    cards: list[Slot], query: Query, each: list[int], least: int, balanced: int
+) -> None:
+    node = {GPU: cards}
+    assert shares(node, query) == each
+    assert scored(Preference.LEAST_REQUESTED, node, query) == least
+    assert scored(Preference.MOST_BALANCED, node, query) == balanced
+
+
+def test_least_requested_spreads_packing_fills_and_balance_evens_out() -> None:
+    uneven = [Slot({CORE: 100, RATIO: 100}, {CORE: 100, RATIO: 20}, in_use=True)]
+    even = [Slot({CORE: 100, RATIO: 100}, {CORE: 60, RATIO: 60}, in_use=True)]
+    idle = [Slot({CORE: 100, RATIO: 100}, {CORE: 100, RATIO: 100})]
+    index = index_of({"uneven": {GPU: uneven}, "even": {GPU: even}, "idle": {GPU: idle}, "full": {GPU: gpus(100)}})
+    query = Query((Want(GPU, 1, ((CORE, 20), (RATIO, 10))),))
+    at = index.positions(["uneven", "even", "idle", "full"])
+    assert index.least_requested(at, query).tolist() == [45, 45, 85, 0]
+    assert index.most_balanced(at, query).tolist() == [51, 99, 99, 0]
+    assert index.packing(at, query).tolist() == [86, 86, 4, 0]
+
+
+# (cards, query, the score that `allocator.score` gives the placement)
+
+PACKED_TIGHT: dict[str, tuple[list[Slot], Query, int]] = {
+    "the last free card": (gpus(100, 100, 100, 0), percent(100), 50 + 20 + 30),
+    "the only card": (gpus(0), percent(100), 50 + 0 + 30),
+    "half of the only card, empty": (gpus(0), percent(50), 0 + 0 + 15),
+    "the other half of it": (gpus(50), percent(50), 50 + 20 + 30),
+    "half of it beside a quarter": (gpus(25), percent(50), 50 + 20 + 22),
+    "half of one of four": (gpus(0, 0, 0, 0), percent(50), 0 + 0 + 3),
+    "half of a second card of four": (gpus(100, 0, 0, 0), percent(50), 0 + 20 + 11),
+    "one of four": (gpus(0, 0, 0, 0), percent(100), 50 + 0 + 7),
+    "two of four, beside one in use": (gpus(50, 0, 0, 0), percent(100, 2), 50 + 20 + 18),
+    "two halves, one beside another": (gpus(50, 0), percent(50, 2), 25 + 20 + 22),
+    "memory alone fills a card as well": (gpus(0), Query((Want(GPU, 1, ((RATIO, 100),)),)), 50 + 0 + 15),
+    "bytes that fill a card": (gpus(0), size(80 * GIB), 50 + 0 + 15),
+    "bytes that are 99 percent of a card": (gpus(0, memory=100), size(99), 0 + 0 + 14),
+    "a card in use and no more than was asked, though another would be filled": (
+        [
+            Slot({CORE: 100, RATIO: 100}, {CORE: 50, RATIO: 100}, in_use=True),
+            Slot({CORE: 100, RATIO: 100}, {CORE: 100, RATIO: 100}),
+        ],
+        Query((Want(GPU, 1, ((RATIO, 100),)),)),
+        50 + 20 + 11,
+    ),
+    "a card that is not usable counts for nothing": (gpus(0, 0, unhealthy=[1]), percent(100), 50 + 0 + 30),
+    "nothing asked": (gpus(0), Query(()), 0),
+    "what does not fit": (gpus(60), percent(50), 0),
+    "no cards": ([], percent(50), 0),
+}
+
+
+@pytest.mark.parametrize(("cards", "query", "expected"), PACKED_TIGHT.values(), ids=PACKED_TIGHT)
+def test_packing_scores_as_a_placement_is_scored(cards: list[Slot], query: Query, expected: int) -> None:
+    assert scored(Preference.PACKING, {GPU: cards}, query) == expected
+
+
+def test_types_are_asked_together() -> None:
+    nics = [Slot({"rdma": 100}, {"rdma": 50}, in_use=True)]
+    index = index_of({"both": {GPU: gpus(0), RDMA: nics}, "cards": {GPU: gpus(0)}, "nics": {RDMA: nics}})
+    query = Query((*percent(100).wants, Want(RDMA, 1, (("rdma", 50),))))
+    at = index.positions(["both", "cards", "nics"])
+    assert index.fitting(query)[at].tolist() == [True, False, False]
+    assert index.counts(query)[:, at].tolist() == [[1, 1, 0], [1, 0, 1]]
+    assert index.packing(at, query).tolist() == [50 + 20 + 30, 0, 0]
+
+
+def test_a_type_that_no_node_has_fits_nowhere() -> None:
+    index = index_of({"node": {GPU: gpus(0)}})
+    query = Query((Want("fpga", 1, (("fpga", 100),)),))
+    at = index.positions(["node"])
+    assert index.fitting(query)[at].tolist() == [False]
+    assert index.counts(query)[:, at].tolist() == [[0]]
+    assert [index.scores(way, at, query).tolist() for way in Preference] == [[0]] * 3
+    assert index.most_free("fpga", "fpga")[at].tolist() == [0]
+
+
+def test_a_request_for_nothing_fits_every_node_there_is() -> None:
+    index = index_of({"a": {GPU: gpus(0)}, "b": {}, "c": {}})
+    index.drop("b")
+    at = index.positions(["a", "b", "c"])
+    assert index.fitting(Query(()))[at].tolist() == [True, False, True]
+    assert index.counts(Query(())).shape == (0, 4)
+    assert [index.scores(way, at, Query(())).tolist() for way in Preference] == [[0, 0, 0]] * 3
+
+
+def test_the_most_that_one_device_has_free_is_told() -> None:
+    index = index_of({"a": {GPU: gpus(30, 60, 0, unhealthy=[2])}, "b": {GPU: gpus(100)}, "c": {}})
+    at = index.positions(["a", "b", "c"])
+    assert index.most_free(GPU, CORE)[at].tolist() == [70, 0, 0]
+    assert index.most_free(GPU, MEMORY)[at].tolist() == [56 * GIB, 0, 0]
+    assert index.most_free(GPU, "gpu-encoder")[at].tolist() == [0, 0, 0]
+
+
+# Rows
+
+
+def test_a_node_keeps_its_row_while_others_come_and_go() -> None:
+    index = index_of({name: {GPU: gpus(0)} for name in "abc"})
+    index.drop("b")
+    assert list(index.names) == ["", "a", "", "c"]
+    index.put("d", rows({GPU: gpus(100)}))
+    index.put("e", rows({GPU: gpus(0)}))
+    assert list(index.names) == ["", "a", "d", "c", "e"]
+    assert index.fitting(percent(100)).tolist() == [False, True, False, True, True]
+
+
+def test_names_changed_in_place_are_looked_up_again() -> None:
+    index = index_of({name: {} for name in "abc"})
+    names = ["a", "b"]
+    assert index.positions(names).tolist() == [1, 2]
+    names[1] = "c"
+    assert index.positions(names).tolist() == [1, 3]
+    assert index.positions(list(names)).tolist() == [1, 3]
+    index.drop("c")
+    assert index.positions(names).tolist() == [1, 0]
+    index.put("c", [])
+    assert index.positions(names).tolist() == [1, 3]
+    assert index.positions([]).tolist() == []
+
+
+def test_positions_cannot_be_changed_under_those_who_ask_again() -> None:
+    index = index_of({"a": {}})
+    with pytest.raises(ValueError, match="read-only"):
+        index.positions(["a"])[0] = 5
+
+
+def test_figures_given_out_do_not_change_afterwards() -> None:
+    index = index_of({f"node-{number}": {GPU: gpus(0)} for number in range(40)})
+    at = index.positions([f"node-{number}" for number in range(40)])
+    given_out = [index.fitting(percent(100)), index.counts(percent(100)), index.packing(at, percent(100))]
+    before = [figures.tolist() for figures in given_out]
+    index.put("node-7", rows({GPU: gpus(100)}))
+    assert index.fitting(percent(100)).sum() == 39
+    assert index.packing(at, percent(100))[7] == 0
+    assert [figures.tolist() for figures in given_out] == before
+
+
+def test_a_type_that_a_node_lost_is_gone_with_its_use() -> None:
+    index = index_of({"node": {GPU: gpus(50, 0), RDMA: [Slot({"rdma": 100}, {"rdma": 0}, in_use=True)]}})
+    index.put("node", rows({GPU: gpus(0)}))
+    at = index.positions(["node"])
+    assert index.counts(percent(100))[0, at].tolist() == [1]
+    assert index.packing(at, percent(100)).tolist() == [50 + 0 + 30]
+    assert index.counts(Query((Want(RDMA, 1, (("rdma", 0),)),)))[0, at].tolist() == [0]
+
+
+def test_figures_hold_when_a_node_comes_and_when_it_has_more_devices_or_classes_than_any_before() -> None:
+    nodes: dict[str, Node] = {f"node-{number}": {GPU: gpus(50)} for number in range(40)}
+    index = index_of(nodes)
+    query = Query((*percent(50).wants, Want(GPU, 1, (("gpu-encoder", 1),))))
+    agree(index, nodes, query)
+    nodes["node-40"] = {GPU: gpus(0)}
+    index.put("node-40", rows(nodes["node-40"]))
+    agree(index, nodes, query)
+    coded = [Slot({**slot.total, "gpu-encoder": 4}, {**slot.free, "gpu-encoder": 1}) for slot in gpus(0, 50)]
+    for more in (gpus(0, 50, 100), coded, []):
+        nodes["node-7"] = {GPU: more}
+        index.put("node-7", rows(nodes["node-7"]))
+        agree(index, nodes, query)
+        agree(index, nodes, percent(50))
+
+
+def test_changes_just_before_and_after_the_oldest_are_forgotten_are_seen() -> None:
+    nodes: dict[str, Node] = {f"node-{number}": {GPU: gpus(50)} for number in range(200)}
+    index = index_of(nodes)
+    full = rows({GPU: gpus(100)})
+    changed = [f"node-{number}" for number in range(3)]
+    for _ in range(4096 // 6 + 2):  # those remembered are forgotten between two of three
+        for kind, still in ((full, 197), (rows({GPU: gpus(50)}), 200)):
+            for name in changed:
+                index.put(name, kind)
+            assert index.fitting(percent(50)).sum() == still
+    agree(index, nodes, percent(50))
+
+
+def test_figures_hold_after_more_changes_and_queries_than_are_remembered() -> None:
+    nodes: dict[str, Node] = {f"node-{number}": {GPU: gpus(number, 0)} for number in range(30)}
+    index = index_of(nodes)
+    agree(index, nodes, percent(50))
+    free, full = rows({GPU: gpus(0)}), rows({GPU: gpus(100)})
+    for number in range(5000):
+        index.put("node-3", full if number % 2 else free)
+    nodes["node-3"] = {GPU: gpus(100)}
+    for part in range(1, MOST_KEPT + 2):
+        agree(index, nodes, percent(part))
+    agree(index, nodes, percent(50))
+
+
+# What is refused
+
+ONE = Packed.of(CORE, [100], [100])
+TWO = Packed.of(MEMORY, [5, 5], [5, 5])
+
+REFUSED_ROWS: dict[str, tuple[str, list[TypeRow]]] = {
+    "no name": ("", []),
+    "a type twice": ("node", [TypeRow(GPU, (ONE,), 1, 0), TypeRow(GPU, (ONE,), 1, 0)]),
+    "classes of different devices": ("node", [TypeRow(GPU, (ONE, TWO), 1, 0)]),
+    "a class twice": ("node", [TypeRow(GPU, (ONE, ONE), 1, 0)]),
+    "a device that is not there is usable": ("node", [TypeRow(GPU, (ONE,), 0b10, 0)]),
+    "a device that is not there is in use": ("node", [TypeRow(GPU, (ONE,), 1, 0b10)]),
+    "a negative mask": ("node", [TypeRow(GPU, (ONE,), -1, 0)]),
+    "devices without a class": ("node", [TypeRow(GPU, (), 1, 0)]),
+    "too many devices": ("node", [TypeRow(GPU, (Packed.of(CORE, [1] * 129, [1] * 129),), 1, 0)]),
+    "too many classes": (
+        "node",
+        [TypeRow(GPU, tuple(Packed.of(f"c{number}", [1], [1]) for number in range(MAX_TAILS + 1)), 1, 0)],
+    ),
+    "more than can be counted": ("node", [TypeRow(GPU, (Packed.of(MEMORY, [MAX_AMOUNT], [0]),), 1, 0)]),
+    "more than can be counted in sum": ("node", [TypeRow(GPU, (Packed.of(MEMORY, [2**52] * 2, [0] * 2),), 1, 0)]),
+    "a good type beside a bad one": ("node", [TypeRow(RDMA, (ONE,), 1, 0), TypeRow(GPU, (ONE,), 2, 0)]),
+}
+
+
+@pytest.mark.parametrize(("name", "types"), REFUSED_ROWS.values(), ids=REFUSED_ROWS)
+def test_a_node_that_cannot_be_held_leaves_the_index_as_it_was(name: str, types: list[TypeRow]) -> None:
+    for nodes in ({"other": {GPU: gpus(0, 50)}}, {"node": {GPU: gpus(0, 50)}}):
+        index = index_of(nodes)
+        with pytest.raises(RowError):
+            index.put(name, types)
+        assert len(index) == 1
+        agree(index, nodes, percent(50))
+
+
+REFUSED_WANTS: dict[str, Callable[[], Want]] = {
+    "no devices": lambda: Want(GPU, 0, ((CORE, 1),)),
+    "too many devices": lambda: Want(GPU, MAX_WANTED + 1, ((CORE, 1),)),
+    "nothing of each": lambda: Want(GPU, 1, ()),
+    "a resource twice": lambda: Want(GPU, 1, ((CORE, 1), (CORE, 2))),
+    "less than nothing": lambda: Want(GPU, 1, ((CORE, -1),)),
+    "more than can be counted": lambda: Want(GPU, 1, ((MEMORY, MAX_AMOUNT + 1),)),
+    "more than all of a device": lambda: Want(GPU, 1, ((MEMORY, PartOf(101)),)),
+    "a ratio from less than nothing": lambda: Want(GPU, 1, ((RATIO, RatioFrom(MEMORY, -1)),)),
+}
+
+
+@pytest.mark.parametrize("make", REFUSED_WANTS.values(), ids=REFUSED_WANTS)
+def test_a_want_out_of_bounds_is_refused(make: Callable[[], Want]) -> None:
+    with pytest.raises(QueryError):
+        make()
+
+
+def test_scores_are_whole_numbers() -> None:
+    index = index_of({"node": {GPU: gpus(0)}})
+    for way in Preference:
+        assert index.scores(way, index.positions(["node"]), percent(50)).dtype == np.int64

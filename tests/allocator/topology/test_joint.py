@@ -1,0 +1,139 @@
+"""Devices of a second type beside those of a first."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.topology.joint import VirtualFunction, free_function, secondary_choice
+from allocator.topology.sets import Candidate
+from allocator.wire.allocatehint import Operator, Requirement, Selector
+
+
+def card(minor: int, root: str | None, numa: int | None = 0) -> Candidate:
+    return Candidate(f"GPU-{minor}", minor, (), numa, root)
+
+
+def nic(minor: int, root: str | None, numa: int | None = 0, rank: int = 0) -> Candidate:
+    return Candidate(f"NIC-{minor}", minor, (rank,), numa, root)
+
+
+# Two NUMA nodes, two roots each, a NIC on each root; a fifth NIC on a root without cards.
+FOUR = (card(0, "a"), card(1, "a"), card(2, "b"), card(3, "b"))
+NICS = [nic(0, "a"), nic(1, "b"), nic(2, "c", 1), nic(3, "d", 1), nic(4, "e", 0)]
+
+# primary, secondary, count, same PCIe, minors
+
+CHOSEN: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, list[int]]] = {
+    "one root, one NIC": (FOUR[:2], NICS, 1, False, [0]),
+    "two roots, a NIC each": (FOUR, NICS, 1, False, [0, 1]),
+    "two roots, two asked": (FOUR, NICS, 2, False, [0, 1]),
+    "more than roots: the same NUMA node": (FOUR, NICS, 3, False, [0, 1, 4]),
+    "more than the NUMA node has": (FOUR, NICS, 4, False, [0, 1, 4, 2]),
+    "none on the root: the same NUMA node": (FOUR[:2], NICS[1:], 1, False, [1]),
+    "none in the NUMA node: any": (FOUR[:2], NICS[2:4], 1, False, [2]),
+    "a root without: the nearest instead": (FOUR, [NICS[0], NICS[2], NICS[4]], 1, False, [0, 4]),
+    "fewer than roots, as many as asked": (FOUR, [NICS[3]], 1, False, [3]),
+    "in turn, not one root first": (FOUR, [nic(0, "a"), nic(1, "a"), nic(2, "b")], 2, False, [0, 2]),
+    "in turn, second round": (FOUR, [nic(0, "a"), nic(1, "a"), nic(2, "b"), nic(3, "b")], 3, False, [0, 2, 1]),
+    "rank within a root": (FOUR[:2], [nic(0, "a", rank=1), nic(1, "a", rank=0)], 1, False, [1]),
+    "rank among the rest": (FOUR[:2], [nic(5, "e", rank=2), nic(6, "f", rank=1), nic(7, "c", 1)], 1, False, [6]),
+    "roots in the order of the cards": ((FOUR[3], FOUR[0]), NICS, 2, False, [0, 1]),
+    "roots not told": ((card(0, None),), NICS, 1, False, [0]),
+    "NUMA node not told": ((card(0, "z", None),), NICS, 1, False, [0]),
+    "same PCIe: one root": (FOUR[:2], NICS, 1, True, [0]),
+    "same PCIe: raised to the roots": (FOUR, NICS, 1, True, [0, 1]),
+    "same PCIe: several on each": (FOUR, [nic(0, "a"), nic(1, "a"), nic(2, "b")], 3, True, [0, 2, 1]),
+    "GPUs as the second type": ((nic(1, "b"),), list(FOUR), 1, True, [2]),
+}
+
+
+@pytest.mark.parametrize(("primary", "offered", "count", "same", "given"), CHOSEN.values(), ids=CHOSEN)
+def test_the_nearest_are_chosen_in_turn(
+    primary: tuple[Candidate, ...], offered: list[Candidate], count: int, given: list[int], *, same: bool
+) -> None:
+    for order in (offered, offered[::-1]):
+        chosen = secondary_choice(primary, order, count, same_pcie=same)
+        assert not isinstance(chosen, str)
+        assert [one.minor for one in chosen] == given
+
+
+REFUSED: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, str]] = {
+    "too few": (FOUR, NICS[:1], 2, False, "2 devices asked beside the others, 1 can serve it"),
+    "none": (FOUR, [], 1, False, "1 devices asked beside the others, 0"),
+    "same PCIe: a root without": (FOUR, NICS[:1], 1, True, "no device of the second type is left on PCIe root b"),
+    "same PCIe: all roots without": (FOUR, NICS[2:], 1, True, "on PCIe root a, b"),
+    "same PCIe: too few on them": (FOUR, NICS, 3, True, "3 devices asked, 2 can serve it on the PCIe roots a, b"),
+    "same PCIe: root not told": ((card(0, "a"), card(7, None)), NICS, 1, True, "the devices 7 of the first type"),
+}
+
+
+@pytest.mark.parametrize(("primary", "offered", "count", "same", "reason"), REFUSED.values(), ids=REFUSED)
+def test_the_reason_is_told_where_none_can_be_chosen(
+    primary: tuple[Candidate, ...], offered: list[Candidate], count: int, reason: str, *, same: bool
+) -> None:
+    refused = secondary_choice(primary, offered, count, same_pcie=same)
+    assert isinstance(refused, str)
+    assert reason in refused
+
+
+ROOTS = st.sampled_from(["a", "b", "c", None])
+
+
+@st.composite
+def devices(draw: st.DrawFn, least: int) -> list[Candidate]:
+    spots = draw(st.lists(st.tuples(ROOTS, st.sampled_from([0, 1, None])), min_size=least, max_size=6))
+    return [card(minor, root, numa) for minor, (root, numa) in enumerate(spots)]
+
+
+@given(primary=devices(1), offered=devices(0), count=st.integers(1, 6), same=st.booleans())
+def test_what_is_chosen_keeps_the_rules(
+    primary: list[Candidate], offered: list[Candidate], count: int, *, same: bool
+) -> None:
+    chosen = secondary_choice(primary, offered, count, same_pcie=same)
+    wanted = {one.pcie for one in primary} - {None}
+    beside = [one for one in offered if one.pcie in wanted]
+    if isinstance(chosen, str):
+        impossible = len(offered) < count
+        if same:
+            lost = any(one.pcie is None for one in primary)
+            impossible = lost or len(beside) < count or {one.pcie for one in beside} != wanted
+        assert impossible
+        return
+    assert (
+        len(set(chosen))
+        == len(chosen)
+        == (max(count, len(wanted)) if same else min(max(count, len(wanted)), len(offered)))
+    )
+    assert len(chosen) >= count
+    assert {one.pcie for one in chosen} >= {one.pcie for one in beside}
+    if same:
+        assert {one.pcie for one in chosen} == {one.pcie for one in primary}
+
+
+# Virtual functions
+
+FUNCTIONS = [
+    VirtualFunction(None, "0000:1f:00.10", {"tier": "fast"}),
+    VirtualFunction(1, "0000:1f:00.3", {"tier": "fast"}),
+    VirtualFunction(0, "0000:1f:00.2", {"tier": "slow"}),
+]
+ANY = Selector()
+FAST = Selector((Requirement("tier", Operator.IN, ("fast",)),))
+
+FREE: dict[str, tuple[Selector, set[str], str | None]] = {
+    "the smallest bus id, as text": (ANY, set(), "0000:1f:00.10"),
+    "the next where it is taken": (ANY, {"0000:1f:00.10"}, "0000:1f:00.2"),
+    "of a group that matches": (FAST, {"0000:1f:00.10"}, "0000:1f:00.3"),
+    "none free": (FAST, {"0000:1f:00.10", "0000:1f:00.3"}, None),
+}
+
+
+@pytest.mark.parametrize(("selector", "taken", "bus_id"), FREE.values(), ids=FREE)
+def test_a_device_gives_its_first_free_virtual_function(
+    selector: Selector, taken: set[str], bus_id: str | None
+) -> None:
+    for functions in (FUNCTIONS, FUNCTIONS[::-1]):
+        found: Any = free_function(functions, selector, taken)
+        assert (found and found.bus_id) == bus_id

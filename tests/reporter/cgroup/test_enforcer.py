@@ -1,0 +1,165 @@
+"""Rounds on folders of plain files: what is written, put back, left alone and told."""
+
+from dataclasses import replace
+
+from allocator.cpu.cpuset import parse
+from reporter.cgroup.enforcer import Enforcer
+from reporter.cgroup.layout import Driver, Layout, QosClass, Version
+from reporter.cgroup.plan import Kubelet, Pod, Pools
+
+LSR = Pod("lsr", "ns/lsr", QosClass.GUARANTEED, qos="LSR", cpus=parse("4-5"))
+LS = Pod("ls", "ns/ls", QosClass.BURSTABLE, qos="LS")
+BE = Pod("be", "ns/be", QosClass.BEST_EFFORT)
+PODS = (LSR, LS, BE)
+POOLS = Pools(shared=parse("0-3,6-7"), best_effort=parse("0-7"))
+OFF = Kubelet()
+
+TREE = {
+    "kubepods": "0-7",
+    "kubepods/burstable": "0-7",
+    "kubepods/besteffort": "0-7",
+    "kubepods/podlsr": "0-7",
+    "kubepods/podlsr/main": "0-7",
+    "kubepods/podlsr/sandbox": "0-7",
+    "kubepods/burstable/podls": "0-7",
+    "kubepods/burstable/podls/main": "0-7",
+    "kubepods/burstable/podls/sandbox": "0-7",
+    "kubepods/besteffort/podbe": "0-7",
+    "kubepods/besteffort/podbe/main": "0-7",
+}
+
+
+def enforcer(hierarchy) -> Enforcer:
+    return Enforcer(hierarchy, Layout(Driver.CGROUPFS))
+
+
+def cpus(hierarchy, path) -> str:
+    return (hierarchy.root / path / "cpuset.cpus").read_text().strip()
+
+
+def put(hierarchy, path, text) -> None:
+    (hierarchy.root / path / "cpuset.cpus").write_text(text)
+
+
+def test_every_container_and_sandbox_gets_what_its_class_has(make_tree) -> None:
+    hierarchy = make_tree(Version.V1, TREE)
+    findings = enforcer(hierarchy).round(PODS, POOLS, OFF)
+    for name in ("", "/main", "/sandbox"):
+        assert cpus(hierarchy, f"kubepods/podlsr{name}") == "4-5"
+        assert cpus(hierarchy, f"kubepods/burstable/podls{name}") == "0-3,6-7"
+    assert cpus(hierarchy, "kubepods/besteffort/podbe/main") == "0-7"
+    assert cpus(hierarchy, "kubepods") == cpus(hierarchy, "kubepods/burstable") == "0-7"
+    assert (findings.written, findings.failures, findings.notes, findings.absent) == (6, (), (), ())
+
+
+def test_a_second_round_writes_nothing(make_tree) -> None:
+    keeper = enforcer(make_tree(Version.V1, TREE))
+    keeper.round(PODS, POOLS, OFF)
+    findings = keeper.round(PODS, POOLS, OFF)
+    assert (findings.written, findings.reapplied) == (0, ())
+
+
+def test_what_somebody_changed_is_put_back_and_counted(make_tree) -> None:
+    hierarchy = make_tree(Version.V1, TREE)
+    keeper = enforcer(hierarchy)
+    keeper.round(PODS, POOLS, OFF)
+    put(hierarchy, "kubepods/podlsr/main", "4")
+    findings = keeper.round(PODS, POOLS, OFF)
+    assert findings.reapplied == ("kubepods/podlsr/main",)
+    assert cpus(hierarchy, "kubepods/podlsr/main") == "4-5"
+
+
+def test_a_pool_that_changes_is_no_change_by_somebody_else(make_tree) -> None:
+    hierarchy = make_tree(Version.V1, TREE)
+    keeper = enforcer(hierarchy)
+    keeper.round(PODS, POOLS, OFF)
+    findings = keeper.round(PODS, replace(POOLS, shared=parse("0-1")), OFF)
+    assert findings.reapplied == ()
+    assert cpus(hierarchy, "kubepods/burstable/podls/main") == "0-1"
+
+
+def test_a_new_container_is_no_change_by_somebody_else(make_tree) -> None:
+    hierarchy = make_tree(Version.V1, TREE)
+    keeper = enforcer(hierarchy)
+    keeper.round(PODS, POOLS, OFF)
+    make_tree(Version.V1, {"kubepods/podlsr/again": "4"})
+    findings = keeper.round(PODS, POOLS, OFF)
+    assert (findings.written, findings.reapplied) == (1, ())
+    assert cpus(hierarchy, "kubepods/podlsr/again") == "4-5"
+
+
+def test_where_the_static_policy_owns_cpus_nothing_is_written_and_it_is_told(make_tree) -> None:
+    hierarchy = make_tree(Version.V1, TREE)
+    static = Kubelet(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
+    put(hierarchy, "kubepods/podlsr/main", "2")
+    findings = enforcer(hierarchy).round([LSR], POOLS, static)
+    assert cpus(hierarchy, "kubepods/podlsr/main") == "2"
+    assert findings.written == 0
+    ((uid, note),) = findings.notes
+    assert uid == "lsr"
+    assert "static policy" in note
+
+
+def test_once_the_policy_is_static_a_pods_cgroup_is_widened_again_so_that_the_kubelet_can_write(make_tree) -> None:
+    hierarchy = make_tree(Version.V1, TREE)
+    keeper = enforcer(hierarchy)
+    keeper.round(PODS, POOLS, OFF)
+    static = Kubelet(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
+    keeper.round(PODS, POOLS, static)
+    assert cpus(hierarchy, "kubepods/podlsr") == "0-7"
+    assert cpus(hierarchy, "kubepods/podlsr/main") == "4-5"
+    assert cpus(hierarchy, "kubepods/burstable/podls") == "0-7"
+    assert cpus(hierarchy, "kubepods/burstable/podls/main") == "0-3,6-7"
+
+
+def test_memory_is_bound_where_it_was_asked(make_tree) -> None:
+    hierarchy = make_tree(Version.V1, TREE)
+    for path in TREE:
+        (hierarchy.root / path / "cpuset.mems").write_text("0-1\n")
+    enforcer(hierarchy).round([replace(LSR, mems=0b10), LS], POOLS, OFF)
+    assert (hierarchy.root / "kubepods/podlsr/main/cpuset.mems").read_text() == "1\n"
+    assert (hierarchy.root / "kubepods/burstable/podls/main/cpuset.mems").read_text() == "0-1\n"
+
+
+def test_a_pod_without_a_cgroup_is_absent_and_no_failure(make_tree) -> None:
+    gone = Pod("gone", "ns/gone", QosClass.BURSTABLE)
+    findings = enforcer(make_tree(Version.V1, TREE)).round([gone, LS], POOLS, OFF)
+    assert findings.absent == ("ns/gone",)
+    assert findings.failures == ()
+
+
+def test_a_pod_with_a_hostile_uid_is_left_out_and_told(make_tree) -> None:
+    hostile = Pod("../../etc", "ns/hostile", QosClass.BURSTABLE)
+    findings = enforcer(make_tree(Version.V1, TREE)).round([hostile, LS], POOLS, OFF)
+    assert "ns/hostile" in findings.failures[0].message
+    assert findings.written == 3
+
+
+def test_a_wrong_driver_is_told(make_tree) -> None:
+    findings = Enforcer(make_tree(Version.V1, TREE), Layout(Driver.SYSTEMD)).round(PODS, POOLS, OFF)
+    assert "cgroupDriver" in findings.failures[0].message
+
+
+def test_in_v2_a_pod_that_gets_less_than_it_states_is_told(make_tree) -> None:
+    hierarchy = make_tree(Version.V2, TREE)
+    keeper = enforcer(hierarchy)
+    keeper.round(PODS, POOLS, OFF)
+    (hierarchy.root / "kubepods/podlsr/cpuset.cpus.effective").write_text("4\n")
+    (failure,) = keeper.round(PODS, POOLS, OFF).failures
+    assert "no CPUs 5" in failure.message
+
+
+def test_the_systemd_driver_has_the_same_cpusets_under_other_names(make_tree) -> None:
+    top = "kubepods.slice"
+    tree = {
+        top: "0-7",
+        f"{top}/kubepods-burstable.slice": "",
+        f"{top}/kubepods-podlsr.slice": "",
+        f"{top}/kubepods-podlsr.slice/cri-containerd-abc.scope": "",
+        f"{top}/kubepods-burstable.slice/kubepods-burstable-podls.slice": "",
+        f"{top}/kubepods-burstable.slice/kubepods-burstable-podls.slice/crio-abc.scope": "",
+    }
+    hierarchy = make_tree(Version.V2, tree)
+    Enforcer(hierarchy, Layout(Driver.SYSTEMD)).round([LSR, LS], POOLS, OFF)
+    found = {path: cpus(hierarchy, path) for path in tree}
+    assert list(found.values()) == ["0-7", "", "4-5", "4-5", "0-3,6-7", "0-3,6-7"]

@@ -1,0 +1,171 @@
+"""The order of writes, on a model of the kernel's rule: no step is ever refused, and all end where they should."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reporter.cgroup.layout import QosClass, Version
+from reporter.cgroup.order import File, Group, Write, ordered, writes
+from reporter.cgroup.plan import Pod, Want
+
+ALL = 0xFF
+POD = Pod("u", "ns/u", QosClass.BURSTABLE)
+
+
+class KernelV1:
+    """cpuset of cgroup v1 (kernel/cgroup/cpuset-v1.c): a child's set is always within its parent's, none is emptied."""
+
+    def __init__(self, has) -> None:
+        self.has = dict(has)
+
+    def write(self, path, value) -> None:
+        parent = path.rpartition("/")[0]
+        assert value, f"{path}: ENOSPC"
+        assert not value & ~self.has.get(parent, ALL), f"{path}: EACCES"
+        for child, below in self.has.items():
+            if child.rpartition("/")[0] == path:
+                assert not below & ~value, f"{path}: EBUSY for {child}"
+        self.has[path] = value
+
+
+@st.composite
+def trees(draw) -> dict[str, int]:
+    """A tree of cpusets as v1 allows it: path to set, four levels below kubepods."""
+    found = {"kubepods": draw(st.integers(1, ALL))}
+    for depth in range(4):
+        for path in [path for path in found if path.count("/") == depth]:
+            for number in range(draw(st.integers(0, 3 if depth < 3 else 1))):
+                name = f"{path}/{'pod' if depth == 1 else 'c'}{number}"
+                found[name] = draw(st.integers(0, ALL)) & found[path]
+    return found
+
+
+def within(wanted) -> dict[str, int]:
+    """Make every parent hold its children."""
+    for path in sorted(wanted, key=lambda path: path.count("/"), reverse=True):
+        parent = path.rpartition("/")[0]
+        if parent in wanted:
+            wanted[parent] |= wanted[path]
+    return wanted
+
+
+@given(trees(), st.data())
+def test_any_tree_is_led_to_any_other_without_a_refusal(has, data) -> None:
+    wanted = within({path: data.draw(st.integers(1, ALL)) for path in has})
+    kernel = KernelV1(has)
+    steps = ordered(has, wanted)
+    for path, value in steps:
+        kernel.write(path, value)
+    assert kernel.has == wanted
+    assert len(steps) <= 2 * len(has)
+
+
+@given(trees(), st.data())
+def test_the_writes_for_pods_are_never_refused_and_settle(has, data) -> None:
+    pods = [path for path in has if path.count("/") == 2]
+    maybe = st.integers(0, ALL)
+    paths = [(path, Want(POD, data.draw(maybe), data.draw(maybe), room=data.draw(maybe))) for path in pods]
+    kernels = {file: KernelV1(has) for file in File}
+    tree = {path: Group(value, value) for path, value in has.items()}
+    for write in writes(tree, paths, Version.V1):
+        kernels[write.file].write(write.path, write.value)
+    for path, want in paths:
+        for file, wanted in ((File.CPUS, want.cpus), (File.MEMS, want.mems)):
+            room = want.room if file is File.CPUS else 0
+            now = kernels[file].has
+            if wanted and not room:
+                assert now[path] == wanted
+            assert not room & ~now[path]
+            for child in [child for child in has if child.rpartition("/")[0] == path]:
+                assert not wanted or now[child] == wanted
+                for nested in [nested for nested in has if nested.rpartition("/")[0] == child]:
+                    assert not now[nested] & ~now[child]
+                    assert bool(now[nested]) == bool(has[nested])
+    settled = {path: Group(*(kernels[file].has[path] for file in File)) for path in has}
+    assert writes(settled, paths, Version.V1) == ()
+
+
+@given(trees(), st.data())
+def test_a_container_is_at_no_moment_outside_what_it_had_and_what_it_gets(has, data) -> None:
+    """In v2 a cgroup has what it says of what its parent has, or all of that where they have nothing in common."""
+    pods = [path for path in has if path.count("/") == 2]
+    paths = [(path, Want(POD, data.draw(st.integers(1, ALL)), 0)) for path in pods]
+    now: dict[str, int] = {}
+    for path in sorted(has, key=lambda path: path.count("/")):
+        if path.count("/") <= 3:  # an empty one takes its parent's: here every cgroup states what it has
+            now[path] = has[path] or now[path.rpartition("/")[0]]
+
+    def effective(path) -> int:
+        if path not in now:
+            return ALL
+        above = effective(path.rpartition("/")[0])
+        return now[path] & above or above
+
+    allowed = {}
+    for path, want in paths:
+        for child in [child for child in now if child.rpartition("/")[0] == path]:
+            allowed[child] = effective(child) | want.cpus
+    tree = {path: Group(value, 0) for path, value in now.items()}
+    for write in writes(tree, paths, Version.V2):
+        now[write.path] = write.value
+        for child, limit in allowed.items():
+            assert not effective(child) & ~limit
+    for path, want in paths:
+        assert now[path] == want.cpus
+
+
+A, B, C = "kubepods", "kubepods/podu", "kubepods/podu/c"
+
+
+def cpus(*values: int) -> dict[str, Group]:
+    return {path: Group(value, 1) for path, value in zip((A, B, C), values, strict=True)}
+
+
+STEPS = {
+    "shrinking: the child first": (cpus(0b1111, 0b1111, 0b1111), 0b0011, [(C, 0b0011), (B, 0b0011)]),
+    "growing: the parent first": (cpus(0b1111, 0b0011, 0b0011), 0b1111, [(B, 0b1111), (C, 0b1111)]),
+    "moving: wide, then across, then narrow": (
+        cpus(0b1111, 0b0011, 0b0011),
+        0b1100,
+        [(B, 0b1111), (C, 0b1100), (B, 0b1100)],
+    ),
+    "a tier that is too narrow is widened": (
+        cpus(0b0011, 0b0011, 0b0011),
+        0b1100,
+        [(A, 0b1111), (B, 0b1111), (C, 0b1100), (B, 0b1100)],
+    ),
+    "what is right is not written": (cpus(0b1111, 0b0011, 0b0011), 0b0011, []),
+    "a container that was changed": (cpus(0b1111, 0b0011, 0b0001), 0b0011, [(C, 0b0011)]),
+    "a container just made, still empty": (cpus(0b1111, 0b0011, 0), 0b0011, [(C, 0b0011)]),
+}
+
+
+@pytest.mark.parametrize(("tree", "wanted", "steps"), STEPS.values(), ids=STEPS)
+def test_named_changes_have_the_expected_steps(tree, wanted, steps) -> None:
+    found = writes(tree, [(B, Want(POD, wanted, 0))], Version.V1)
+    assert found == tuple(Write(path, File.CPUS, value) for path, value in steps)
+
+
+def test_a_pod_that_is_left_alone_is_only_given_room() -> None:
+    tree = cpus(0b1111, 0b0011, 0b0011)
+    found = writes(tree, [(B, Want(POD, 0, 0, room=0b0110))], Version.V1)
+    assert found == (Write(B, File.CPUS, 0b0111),)
+
+
+def test_in_v2_a_pods_cgroup_without_a_set_stays_without_where_it_only_needs_room() -> None:
+    found = writes(cpus(0, 0, 0), [(B, Want(POD, 0b0011, 0, room=0b1111))], Version.V2)
+    assert found == (Write(C, File.CPUS, 0b0011),)
+
+
+def test_a_pod_that_has_no_cgroup_is_passed_over() -> None:
+    assert writes(cpus(3, 3, 3), [("kubepods/podgone", Want(POD, 1, 1))], Version.V1) == ()
+
+
+def test_cpus_and_mems_are_both_written() -> None:
+    tree = {A: Group(0b11, 0b11), B: Group(0b11, 0b11), C: Group(0b11, 0b11)}
+    found = writes(tree, [(B, Want(POD, 0b01, 0b10))], Version.V1)
+    assert found == tuple(
+        Write(path, file, value) for (file, value), path in itertools.product(((File.CPUS, 1), (File.MEMS, 2)), (C, B))
+    )

@@ -1,0 +1,116 @@
+"""Which CPUs each Pod gets: seed document 4, QoS by QoS, and where the kubelet's policies own them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allocator.cpu.cpuset import format_cpuset, parse
+from reporter.cgroup.layout import QosClass
+from reporter.cgroup.plan import Kubelet, Pod, Pools, wants
+
+# 16 CPUs, two NUMA nodes; LSE has 2-3, LSR 4-5; the rest is shared.
+POOLS = Pools(
+    shared=parse("0-1,6-15"),
+    best_effort=parse("0-1,4-15"),
+    shared_by_node={0: parse("0-1,6-7"), 1: parse("8-15")},
+    best_effort_by_node={0: parse("0-1,4-7"), 1: parse("8-15")},
+    system=parse("0"),
+)
+OFF = Kubelet()
+STATIC = Kubelet(static=True, given={"kubelet-pod": {"web": parse("14")}}, default=parse("0-13,15"))
+
+
+def pod(uid="u", qos_class=QosClass.BURSTABLE, **rest: Any) -> Pod:
+    return Pod(uid, f"ns/{uid}", qos_class, **rest)
+
+
+DECIDED = {
+    "LSE: its own CPUs": (pod(qos="LSE", cpus=parse("2-3")), "2-3"),
+    "LSR: its own CPUs": (pod(qos="LSR", cpus=parse("4-5"), qos_class=QosClass.GUARANTEED, whole_cpus=True), "4-5"),
+    "LS: the shared pool": (pod(qos="LS"), "0-1,6-15"),
+    "Burstable without a class: the shared pool": (pod(), "0-1,6-15"),
+    "Guaranteed without a class is LS": (pod(qos_class=QosClass.GUARANTEED, whole_cpus=True), "0-1,6-15"),
+    "LS bound to a NUMA node's pool": (pod(qos="LS", pools=0b10), "8-15"),
+    "LS bound to the pools of both": (pod(qos="LS", pools=0b11), "0-1,6-15"),
+    "BE: the BE pool": (pod(qos="BE"), "0-1,4-15"),
+    "BestEffort without a class: the BE pool": (pod(qos_class=QosClass.BEST_EFFORT), "0-1,4-15"),
+    "BE bound to a NUMA node's pool": (pod(qos="BE", pools=0b01), "0-1,4-7"),
+    "BestEffort that says LS: the shared pool": (pod(qos="LS", qos_class=QosClass.BEST_EFFORT), "0-1,6-15"),
+    "SYSTEM: the system's CPUs": (pod(qos="SYSTEM"), "0"),
+    "its own CPUs win over a pool": (pod(qos="LSR", cpus=parse("4"), pools=0b10), "4"),
+}
+
+
+@pytest.mark.parametrize(("asked", "cpus"), DECIDED.values(), ids=DECIDED)
+def test_a_pod_gets_the_cpus_of_its_class(asked, cpus) -> None:
+    (want,) = wants([asked], POOLS, OFF)
+    assert format_cpuset(want.cpus) == cpus
+    assert (want.note, want.room) == ("", 0)
+
+
+def test_memory_is_bound_only_when_asked() -> None:
+    assert [want.mems for want in wants([pod(), pod(mems=0b10)], POOLS, OFF)] == [0, 0b10]
+
+
+def test_system_pods_are_left_alone_where_nothing_is_set_aside_for_them() -> None:
+    (want,) = wants([pod(qos="SYSTEM")], replace(POOLS, system=0), OFF)
+    assert want.cpus == 0
+
+
+@pytest.mark.parametrize("qos", ["LS", "BE"])
+def test_an_empty_pool_moves_nobody_and_is_told(qos) -> None:
+    (want,) = wants([pod(qos=qos)], Pools(0, 0), OFF)
+    assert want.cpus == 0
+    assert "no CPU left" in want.note
+
+
+def test_a_pod_bound_to_an_empty_or_unknown_pool_runs_on_the_whole_one_and_it_is_told() -> None:
+    (want,) = wants([pod(qos="LS", pools=1 << 7)], POOLS, OFF)
+    assert want.cpus == POOLS.shared
+    assert "NUMA node 7" in want.note
+
+
+# the kubelet's static policy
+
+OWNED = {
+    "given CPUs by the kubelet": pod("kubelet-pod", QosClass.GUARANTEED, whole_cpus=True),
+    "about to be given some": pod("new", QosClass.GUARANTEED, whole_cpus=True),
+    "decided by us, and otherwise by the kubelet": pod("kubelet-pod", QosClass.GUARANTEED, qos="LSR", cpus=0b110000),
+    "decided by us, about to be given by the kubelet": pod(
+        "new", QosClass.GUARANTEED, qos="LSR", cpus=0b110000, whole_cpus=True
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", OWNED.values(), ids=OWNED)
+def test_what_the_static_policy_owns_is_left_alone_and_told(asked) -> None:
+    (want,) = wants([asked], POOLS, STATIC)
+    assert (want.cpus, want.mems) == (0, 0)
+    assert "static policy" in want.note
+    assert want.room & STATIC.default == STATIC.default
+    if asked.cpus:
+        assert "taken over" in want.note
+
+
+OURS = {
+    "LS": (pod(qos="LS"), "0-1,6-15"),
+    "Guaranteed with a part of a CPU": (pod(qos_class=QosClass.GUARANTEED), "0-1,6-15"),
+    "LSR that Kubernetes calls Burstable": (pod(qos="LSR", cpus=0b110000, whole_cpus=True), "4-5"),
+    "taken over": (pod("kubelet-pod", QosClass.GUARANTEED, qos="LSR", cpus=1 << 14, whole_cpus=True), "14"),
+}
+
+
+@pytest.mark.parametrize(("asked", "cpus"), OURS.values(), ids=OURS)
+def test_beside_the_static_policy_a_pods_cgroup_keeps_room_for_what_the_kubelet_writes(asked, cpus) -> None:
+    (want,) = wants([asked], POOLS, STATIC)
+    assert format_cpuset(want.cpus) == cpus
+    assert want.room == want.cpus | STATIC.default
+    assert want.note == ""
+
+
+def test_the_static_memory_policy_keeps_the_memory_of_guaranteed_pods() -> None:
+    kubelet = Kubelet(static_memory=True)
+    guaranteed, burstable = wants([pod(qos_class=QosClass.GUARANTEED, mems=1), pod(mems=1)], POOLS, kubelet)
+    assert (guaranteed.mems, burstable.mems) == (0, 1)
+    assert "memory policy" in guaranteed.note

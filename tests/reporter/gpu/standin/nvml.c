@@ -1,0 +1,381 @@
+/* A stand-in for libnvidia-ml.so.1: plays a recorded node, so that pynvml's ctypes layer runs as it does on a node.
+ *
+ * NVML_STANDIN_NODE    the node: lines `key = value`, read anew at each call, so that a test may change it.
+ * NVML_STANDIN_EVENTS  Xid errors to come: lines `card xid`, added by a test; card -1 is an unknown one.
+ *
+ * A key of card 3 is `gpu.3.NAME`, or `gpu.*.NAME` for all cards. A key that is not there is "not supported".
+ * `error.FUNCTION = CODE` (of the node, a card, or all cards) makes a function fail; `hang` and `crash` name one that
+ * never returns, or ends the process; `print` is printed at each call. `gpu.3.lost = 1` is a card off the bus.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <signal.h>
+
+typedef unsigned int nvmlReturn_t;
+typedef unsigned long long u64;
+
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10,
+       LOST = 15, MAX_CARDS = 32, MAX_MIGS = 8, MAX_LINES = 4096, LINE = 256, MAX_PROCESSES = 64 };
+
+typedef struct { int card, mig; } handle_t; /* mig -1: the card itself */
+typedef struct { int unused; } events_t;
+
+typedef struct {
+    char busIdLegacy[16];
+    unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} pci_t;
+typedef struct { u64 total, free, used; } memory_t;
+typedef struct { handle_t *device; u64 type, data; unsigned int gpuInstance, computeInstance; } event_t;
+typedef struct { unsigned int version; unsigned char cluster[16]; nvmlReturn_t status; unsigned int clique, state, mask; }
+    fabric_t;
+typedef struct { unsigned int field, scope; long long time, latency; unsigned int type; nvmlReturn_t code; union { u64 wide; unsigned int word; } value; } field_t;
+typedef struct { unsigned int version; u64 counts[11]; unsigned int exceeded; } sram_t;
+typedef struct { unsigned int version, channel, tpc; } repair_t;
+typedef struct { unsigned int pid; u64 memory; unsigned int gpuInstance, computeInstance; } process_t;
+
+static char lines[MAX_LINES][LINE];
+static int line_count;
+static handle_t cards[MAX_CARDS], migs[MAX_CARDS][MAX_MIGS];
+static events_t events;
+static int registered[MAX_CARDS];
+static long events_read;
+static int initialised;
+
+static void load(void) {
+    const char *path = getenv("NVML_STANDIN_NODE");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    line_count = 0;
+    if (!file) return;
+    while (line_count < MAX_LINES && fgets(lines[line_count], LINE, file)) {
+        char *line = lines[line_count];
+        line[strcspn(line, "\n")] = 0;
+        if (line[0] && line[0] != '#') line_count++;
+    }
+    fclose(file);
+}
+
+static const char *find(const char *key) {
+    size_t length = strlen(key);
+    for (int i = 0; i < line_count; i++)
+        if (!strncmp(lines[i], key, length) && !strncmp(lines[i] + length, " = ", 3)) return lines[i] + length + 3;
+    return NULL;
+}
+
+static const char *of_card(const handle_t *handle, const char *name) {
+    char key[LINE];
+    const char *value;
+    if (handle->mig >= 0) {
+        snprintf(key, sizeof key, "gpu.%d.mig.%d.%s", handle->card, handle->mig, name);
+        return find(key);
+    }
+    snprintf(key, sizeof key, "gpu.%d.%s", handle->card, name);
+    if ((value = find(key))) return value;
+    snprintf(key, sizeof key, "gpu.*.%s", name);
+    return find(key);
+}
+
+static nvmlReturn_t enter(const char *function, const handle_t *handle) {
+    char key[LINE];
+    const char *value;
+    load();
+    if ((value = find("print"))) { puts(value); fflush(stdout); }
+    if ((value = find("hang")) && !strcmp(value, function)) for (;;) pause();
+    if ((value = find("crash")) && !strcmp(value, function)) { signal(SIGSEGV, SIG_DFL); raise(SIGSEGV); }
+    snprintf(key, sizeof key, "error.%s", function);
+    if ((value = find(key))) return (nvmlReturn_t)atoi(value);
+    if (!initialised) return UNINITIALIZED;
+    if (handle) {
+        if ((value = of_card(handle, "lost")) && atoi(value)) return LOST;
+        if ((value = of_card(handle, key))) return (nvmlReturn_t)atoi(value);
+    }
+    return SUCCESS;
+}
+
+/* Every exported function enters first, and leaves if it is to fail. */
+#define ENTER(handle) do { nvmlReturn_t code_ = enter(__func__, handle); if (code_) return code_; } while (0)
+#define VALUE(handle, name) const char *value = of_card(handle, name); if (!value) return UNSUPPORTED
+
+static nvmlReturn_t text(const handle_t *handle, const char *name, char *out, unsigned int size) {
+    VALUE(handle, name);
+    if (strlen(value) + 1 > size) return TOO_SMALL;
+    strcpy(out, value);
+    return SUCCESS;
+}
+
+static nvmlReturn_t word(const handle_t *handle, const char *name, unsigned int *out) {
+    VALUE(handle, name);
+    *out = (unsigned int)strtoul(value, NULL, 10);
+    return SUCCESS;
+}
+
+static int pci(const char *value, pci_t *out) {
+    memset(out, 0, sizeof *out);
+    if (sscanf(value, "%x:%x:%x", &out->domain, &out->bus, &out->device) != 3) return 0;
+    snprintf(out->busId, sizeof out->busId, "%08X:%02X:%02X.0", out->domain, out->bus, out->device);
+    return 1;
+}
+
+static nvmlReturn_t system_text(const char *name, char *out, unsigned int size) {
+    const char *value = find(name);
+    if (!value) return UNSUPPORTED;
+    snprintf(out, size, "%s", value);
+    return SUCCESS;
+}
+
+/* Library and node */
+
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
+    (void)flags;
+    initialised = 1;
+    for (int i = 0; i < MAX_CARDS; i++) {
+        cards[i].card = i, cards[i].mig = -1;
+        for (int j = 0; j < MAX_MIGS; j++) migs[i][j].card = i, migs[i][j].mig = j;
+    }
+    ENTER(NULL);
+    return SUCCESS;
+}
+nvmlReturn_t nvmlShutdown(void) { initialised = 0; return SUCCESS; }
+const char *nvmlErrorString(nvmlReturn_t code) {
+    static char words[32];
+    snprintf(words, sizeof words, "error %u", code);
+    return words;
+}
+nvmlReturn_t nvmlSystemGetDriverVersion(char *out, unsigned int size) { ENTER(NULL); return system_text("driver", out, size); }
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *out, unsigned int size) { ENTER(NULL); return system_text("nvml", out, size); }
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *out) {
+    ENTER(NULL);
+    const char *value = find("cuda");
+    if (!value) return UNSUPPORTED;
+    *out = atoi(value);
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *out) {
+    ENTER(NULL);
+    const char *value = find("count");
+    *out = value ? (unsigned int)atoi(value) : 0;
+    return SUCCESS;
+}
+
+/* Cards */
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, handle_t **out) {
+    if (index >= MAX_CARDS) return INVALID;
+    ENTER(&cards[index]);
+    *out = &cards[index];
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetUUID(handle_t *h, char *out, unsigned int size) { ENTER(h); return text(h, "uuid", out, size); }
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, handle_t **out) {
+    const char *value;
+    ENTER(NULL);
+    for (int i = 0; i < MAX_CARDS; i++) {
+        if ((value = of_card(&cards[i], "uuid")) && !strcmp(value, uuid)) {
+            *out = &cards[i];
+            return enter(__func__, *out);
+        }
+        for (int j = 0; j < MAX_MIGS; j++)
+            if ((value = of_card(&migs[i][j], "uuid")) && !strcmp(value, uuid)) { *out = &migs[i][j]; return SUCCESS; }
+    }
+    return NOT_FOUND;
+}
+nvmlReturn_t nvmlDeviceGetName(handle_t *h, char *out, unsigned int size) { ENTER(h); return text(h, "name", out, size); }
+nvmlReturn_t nvmlDeviceGetMinorNumber(handle_t *h, unsigned int *out) { ENTER(h); return word(h, "minor", out); }
+nvmlReturn_t nvmlDeviceGetModuleId(handle_t *h, unsigned int *out) { ENTER(h); return word(h, "module", out); }
+nvmlReturn_t nvmlDeviceGetMemoryInfo(handle_t *h, memory_t *out) {
+    ENTER(h);
+    VALUE(h, "memory");
+    out->total = out->free = strtoull(value, NULL, 10), out->used = 0;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(handle_t *h, pci_t *out) {
+    ENTER(h);
+    VALUE(h, "bus");
+    return pci(value, out) ? SUCCESS : INVALID;
+}
+nvmlReturn_t nvmlDeviceGetMemoryAffinity(handle_t *h, unsigned int size, u64 *out, unsigned int scope) {
+    (void)scope;
+    ENTER(h);
+    VALUE(h, "memory_affinity");
+    memset(out, 0, size * sizeof *out);
+    out[0] = strtoull(value, NULL, 16);
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(handle_t *h, int *major, int *minor) {
+    ENTER(h);
+    VALUE(h, "capability");
+    return sscanf(value, "%d.%d", major, minor) == 2 ? SUCCESS : INVALID;
+}
+
+/* MIG */
+
+nvmlReturn_t nvmlDeviceGetMigMode(handle_t *h, unsigned int *current, unsigned int *pending) {
+    ENTER(h);
+    nvmlReturn_t code = word(h, "mig_mode", current);
+    *pending = *current;
+    return code;
+}
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(handle_t *h, unsigned int *out) { ENTER(h); *out = MAX_MIGS - 1; return SUCCESS; }
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(handle_t *h, unsigned int index, handle_t **out) {
+    ENTER(h);
+    if (index >= MAX_MIGS || !of_card(&migs[h->card][index], "uuid")) return NOT_FOUND;
+    *out = &migs[h->card][index];
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(handle_t *h, unsigned int *out) { ENTER(h); return word(h, "gpu_instance", out); }
+nvmlReturn_t nvmlDeviceGetComputeInstanceId(handle_t *h, unsigned int *out) { ENTER(h); return word(h, "compute_instance", out); }
+
+/* Errors in memory */
+
+nvmlReturn_t nvmlDeviceGetEccMode(handle_t *h, unsigned int *current, unsigned int *pending) {
+    ENTER(h);
+    nvmlReturn_t code = word(h, "ecc", current);
+    *pending = *current;
+    return code;
+}
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(handle_t *h, unsigned int kind, unsigned int counter, u64 *out) {
+    (void)counter;
+    ENTER(h);
+    VALUE(h, kind ? "uncorrected" : "corrected");
+    *out = strtoull(value, NULL, 10);
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetRetiredPages(handle_t *h, unsigned int cause, unsigned int *count, u64 *out) {
+    ENTER(h);
+    VALUE(h, cause ? "retired_double" : "retired_single");
+    unsigned int pages = (unsigned int)atoi(value), room = *count;
+    *count = pages;
+    if (!out) return pages ? TOO_SMALL : SUCCESS;
+    if (room < pages) return TOO_SMALL;
+    for (unsigned int i = 0; i < pages; i++) out[i] = 4096ULL * i;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(handle_t *h, unsigned int *out) { ENTER(h); return word(h, "retired_pending", out); }
+nvmlReturn_t nvmlDeviceGetRemappedRows(handle_t *h, unsigned int *a, unsigned int *b, unsigned int *c, unsigned int *d) {
+    ENTER(h);
+    VALUE(h, "remapped"); /* corrected uncorrected pending failed */
+    return sscanf(value, "%u %u %u %u", a, b, c, d) == 4 ? SUCCESS : INVALID;
+}
+nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(handle_t *h, sram_t *out) {
+    ENTER(h);
+    if (out->version != 0x1000068) return 25;
+    return word(h, "sram_exceeded", &out->exceeded);
+}
+nvmlReturn_t nvmlDeviceGetRepairStatus(handle_t *h, repair_t *out) {
+    ENTER(h);
+    out->tpc = 0;
+    return word(h, "repair_pending", &out->channel);
+}
+nvmlReturn_t nvmlDeviceGetFieldValues(handle_t *h, int count, field_t *out) {
+    ENTER(h);
+    for (int i = 0; i < count; i++)
+        out[i].code = out[i].field == 230 ? word(h, "recovery_action", &out[i].value.word) : UNSUPPORTED;
+    return SUCCESS;
+}
+
+/* NVLink: `gpu.0.link.5 = gpu 00000000:0A:00.0`, `switch 0000:C1:00.0`, `down`; or `gpu.*.links.switch = 12` */
+
+static const char *link_of(handle_t *h, unsigned int link) {
+    char key[32];
+    const char *value;
+    snprintf(key, sizeof key, "link.%u", link);
+    if ((value = of_card(h, key))) return value;
+    value = of_card(h, "links.switch");
+    return value && link < (unsigned int)atoi(value) ? "switch" : NULL;
+}
+nvmlReturn_t nvmlDeviceGetNvLinkState(handle_t *h, unsigned int link, unsigned int *out) {
+    ENTER(h);
+    const char *value = link_of(h, link);
+    if (!value) return link_of(h, 0) ? INVALID : UNSUPPORTED;
+    *out = strcmp(value, "down") != 0;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(handle_t *h, unsigned int link, unsigned int *out) {
+    ENTER(h);
+    const char *value = link_of(h, link);
+    if (!value) return UNSUPPORTED;
+    *out = !strncmp(value, "gpu", 3) ? 0 : !strncmp(value, "switch", 6) ? 2 : 0xFF;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(handle_t *h, unsigned int link, pci_t *out) {
+    ENTER(h);
+    const char *value = link_of(h, link), *blank = value ? strchr(value, ' ') : NULL;
+    return blank && pci(blank + 1, out) ? SUCCESS : UNSUPPORTED;
+}
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(handle_t *h, fabric_t *out) {
+    ENTER(h);
+    if (out->version != 0x2000024) return 25;
+    VALUE(h, "fabric"); /* state status clique */
+    memset(out->cluster, 0xab, sizeof out->cluster);
+    return sscanf(value, "%u %u %u", &out->state, &out->status, &out->clique) == 3 ? SUCCESS : INVALID;
+}
+
+/* Events */
+
+nvmlReturn_t nvmlDeviceGetSupportedEventTypes(handle_t *h, u64 *out) {
+    ENTER(h);
+    VALUE(h, "event_types");
+    *out = strtoull(value, NULL, 10);
+    return SUCCESS;
+}
+nvmlReturn_t nvmlEventSetCreate(events_t **out) { ENTER(NULL); *out = &events; return SUCCESS; }
+nvmlReturn_t nvmlEventSetFree(events_t *set) { (void)set; return SUCCESS; }
+nvmlReturn_t nvmlDeviceRegisterEvents(handle_t *h, u64 types, events_t *set) {
+    (void)types, (void)set;
+    ENTER(h);
+    registered[h->card] = 1;
+    return SUCCESS;
+}
+static int next_event(event_t *out) {
+    const char *path = getenv("NVML_STANDIN_EVENTS");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    char line[LINE];
+    int card, found = 0;
+    unsigned int xid;
+    if (!file) return 0;
+    fseek(file, events_read, SEEK_SET);
+    while (!found && fgets(line, sizeof line, file) && strchr(line, '\n')) {
+        events_read = ftell(file);
+        if (sscanf(line, "%d %u", &card, &xid) != 2 || (card >= 0 && !registered[card])) continue;
+        memset(out, 0, sizeof *out);
+        out->device = card >= 0 ? &cards[card] : NULL;
+        out->type = 8, out->data = xid;
+        found = 1;
+    }
+    fclose(file);
+    return found;
+}
+nvmlReturn_t nvmlEventSetWait_v2(events_t *set, event_t *out, unsigned int milliseconds) {
+    (void)set;
+    ENTER(NULL);
+    for (unsigned int waited = 0;; waited += 5) {
+        if (next_event(out)) return SUCCESS;
+        if (waited >= milliseconds) return TIMEOUT;
+        usleep(5000);
+    }
+}
+
+/* Processes: `gpu.0.processes = 4711:1048576 4712:-` (pid:bytes, - for not told) */
+
+static nvmlReturn_t processes(handle_t *h, const char *name, unsigned int *count, process_t *out) {
+    process_t found[MAX_PROCESSES];
+    unsigned int n = 0, room = *count;
+    const char *value = of_card(h, name);
+    for (; value && *value && n < MAX_PROCESSES; n++) {
+        char amount[32];
+        if (sscanf(value, "%u:%31s", &found[n].pid, amount) != 2) break;
+        found[n].memory = amount[0] == '-' ? ~0ULL : strtoull(amount, NULL, 10);
+        found[n].gpuInstance = found[n].computeInstance = ~0U;
+        value = strchr(value, ' ');
+        value = value ? value + 1 : "";
+    }
+    *count = n;
+    if (n > room) return TOO_SMALL;
+    if (out) memcpy(out, found, n * sizeof *out);
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(handle_t *h, unsigned int *n, process_t *out) { ENTER(h); return processes(h, "processes", n, out); }
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(handle_t *h, unsigned int *n, process_t *out) { ENTER(h); return processes(h, "graphics", n, out); }
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(handle_t *h, unsigned int *n, process_t *out) { ENTER(h); return processes(h, "mps", n, out); }

@@ -1,0 +1,386 @@
+"""NVML hangs, crashes, is not there: the asking process lives, says why, and goes on as soon as it can."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reporter.gpu.facts import XidEvent
+from reporter.gpu.guarded import NvmlUnavailableError, Patience
+
+A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
+IMPATIENT = Patience(answer=0.05, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0)
+FOREVER = Patience(answer=30.0, first_answer=30.0, first_pause=1e9, longest_pause=1e9, end=30.0)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, reaped by its new parent or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def fail(nvml) -> NvmlUnavailableError:
+    with pytest.raises(NvmlUnavailableError) as failed:
+        await nvml.read()
+    return failed.value
+
+
+async def test_no_process_is_there_before_the_first_question(played) -> None:
+    assert played.nvml().pid is None
+
+
+async def test_a_call_that_hangs_is_given_up_and_its_process_killed(played, until) -> None:
+    played.play("a100x8")
+    nvml = played.nvml(IMPATIENT)
+    await nvml.read()
+    pid = nvml.pid
+    played.change({"hang": "nvmlDeviceGetMemoryInfo"})
+
+    failed = await fail(nvml)
+
+    assert failed.outage.reason == "NvmlHangs"
+    assert failed.outage.message.startswith("NVML did not answer for 0.05 s")
+    assert nvml.outage == failed.outage
+    assert gone(pid)
+
+    played.change({"hang": None})
+    reading = await until(nvml.read)
+
+    assert len(reading.gpus) == 8
+    assert nvml.pid != pid
+    assert nvml.outage is None
+
+
+async def test_the_wait_for_xid_errors_may_hang_too(played, until) -> None:
+    played.play("a100x8")
+    nvml = played.nvml(IMPATIENT)
+    await nvml.read()
+    played.change({"hang": "nvmlEventSetWait_v2"})
+
+    async def hangs() -> bool:
+        try:
+            await nvml.read()
+        except NvmlUnavailableError as failed:
+            return failed.outage.reason == "NvmlHangs"
+        return False
+
+    assert await until(hangs)
+
+
+async def test_a_crash_of_the_library_ends_its_process_only(played, until) -> None:
+    played.play("a100x8")
+    nvml = played.nvml()
+    await nvml.read()
+    played.change({"crash": "nvmlDeviceGetPciInfo_v3"})
+
+    failed = await fail(nvml)
+
+    assert failed.outage.reason == "NvmlCrashed"
+    assert "SIGSEGV" in failed.outage.message
+
+    played.change({"crash": None})
+    assert len((await until(nvml.read)).gpus) == 8
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGTERM], ids=str)
+async def test_a_process_that_is_killed_is_started_anew(played, until, ended_by) -> None:
+    played.play("h200")
+    nvml = played.nvml()
+    await nvml.read()
+    os.kill(nvml.pid, ended_by)
+
+    failed = await fail(nvml)
+
+    assert failed.outage.reason == "NvmlCrashed"
+    assert ended_by.name in failed.outage.message
+    assert len((await until(nvml.read)).gpus) == 1
+
+
+async def test_a_node_without_the_library_is_told_so_in_a_persons_words(bare) -> None:
+    failed = await fail(bare.nvml())
+
+    assert failed.outage.reason == "NvmlNotFound"
+    assert failed.outage.message.startswith("libnvidia-ml.so.1 not found: is the NVIDIA driver installed on this node")
+
+
+REFUSING = {
+    "the driver is not loaded": ("error.nvmlInitWithFlags", "9", "DriverNotLoaded", "kernel driver is not loaded"),
+    "library and driver differ": ("error.nvmlInitWithFlags", "18", "DriverMismatch", "of different versions"),
+    "no permission": ("error.nvmlInitWithFlags", "4", "NvmlNotPermitted", "give this Pod the node's NVIDIA devices"),
+    "an error of a library to come": ("error.nvmlInitWithFlags", "77", "NvmlFailed", "code 77"),
+    "the driver went away later": ("error.nvmlDeviceGetCount_v2", "9", "DriverNotLoaded", "not loaded"),
+    "one card's answer tells of it": ("gpu.0.error.nvmlDeviceGetName", "1", "NvmlFailed", "lost its connection"),
+    "the list of cards fails": ("error.nvmlDeviceGetCount_v2", "999", "NvmlFailed", "Unknown Error"),
+}
+
+
+@pytest.mark.parametrize(("key", "code", "reason", "words"), REFUSING.values(), ids=REFUSING)
+async def test_what_nvml_refuses_is_said_and_it_is_tried_again(played, until, key, code, reason, words) -> None:
+    played.play("h200")
+    played.change({key: code})
+    nvml = played.nvml()
+
+    failed = await fail(nvml)
+
+    assert failed.outage.reason == reason
+    assert words in failed.outage.message
+
+    played.change({key: None})
+    assert len((await until(nvml.read)).gpus) == 1
+
+
+async def test_no_process_is_started_while_nvml_is_given_time(bare) -> None:
+    nvml = bare.nvml(FOREVER)
+    first = await fail(nvml)
+
+    again = await fail(nvml)
+
+    assert nvml.pid is None
+    assert again.outage == first.outage
+    assert 0 < again.retry_seconds <= first.retry_seconds == 1e9
+
+
+async def test_the_pause_doubles_with_each_failure_up_to_the_longest(bare) -> None:
+    nvml = bare.nvml(Patience(first_pause=0.001, longest_pause=0.006, end=30.0))
+    pauses = []
+    while len(pauses) < 5:
+        failed = await fail(nvml)
+        if not pauses or failed.retry_seconds in {0.001, 0.002, 0.004, 0.006}:  # others are what is left of a pause
+            pauses.append(failed.retry_seconds)
+
+    assert pauses == [0.001, 0.002, 0.004, 0.006, 0.006]
+
+
+async def test_an_outage_keeps_the_time_of_its_first_failure(bare, until) -> None:
+    nvml = bare.nvml()
+    first = await fail(nvml)
+
+    async def tried_again() -> bool:
+        return (await fail(nvml)).retry_seconds > first.retry_seconds
+
+    await until(tried_again)
+
+    assert nvml.outage.since == first.outage.since
+
+
+async def test_a_process_that_cannot_be_killed_is_not_joined_by_another(played, until) -> None:
+    played.play("h200")
+    spared = []
+
+    def spare_the_first(process) -> None:
+        if spared:
+            process.kill()
+        else:
+            spared.append(process)
+
+    nvml = played.nvml(Patience(answer=0.05, first_answer=30.0, first_pause=0.0, end=0.01), kill=spare_the_first)
+    await nvml.read()
+    played.change({"hang": "nvmlDeviceGetName"})
+    hung = await fail(nvml)
+
+    stuck = await fail(nvml)
+
+    assert (hung.outage.reason, stuck.outage.reason) == ("NvmlHangs", "NvmlStuck")
+    assert f"process {spared[0].get_pid()} hangs in the NVIDIA driver and cannot be killed" in stuck.outage.message
+    assert nvml.pid is None
+
+    played.change({"hang": None})
+    spared[0].kill()
+    assert len((await until(nvml.read)).gpus) == 1
+
+
+async def test_xid_errors_come_by_themselves_and_alike_ones_are_one_event(played, until) -> None:
+    played.play("a100x8")
+    nvml = played.nvml()
+    await nvml.read()
+    played.happen(3, 31, times=5)
+    played.happen(6, 79)
+    played.happen(-1, 62)
+    seen: dict[tuple[str | None, int], int] = {}
+
+    async def all_heard() -> bool:
+        for event in await nvml.xids():
+            seen[event.uuid, event.xid] = seen.get((event.uuid, event.xid), 0) + event.count
+        return sum(seen.values()) >= 7
+
+    await until(all_heard)
+
+    assert seen == {(A100.format(3), 31): 5, (A100.format(6), 79): 1, (None, 62): 1}
+    assert nvml.take_xids() == ()
+
+
+async def test_xid_errors_that_nobody_took_yet_add_up(played, until) -> None:
+    played.play("h200")
+    nvml = played.nvml()
+    await nvml.read()
+    played.happen(0, 13, times=3)
+
+    async def counted() -> XidEvent | None:
+        await nvml.read()
+        known = [event for event in nvml._xids.values() if event.count == 3]
+        return known[0] if known else None
+
+    event = await until(counted)
+
+    assert nvml.take_xids() == (event,)
+    assert nvml.take_xids() == ()
+
+
+async def test_xid_errors_of_a_lost_card_are_still_told_by_its_name(played, until) -> None:
+    played.play("a100x8")
+    nvml = played.nvml()
+    await nvml.read()
+    played.change({"gpu.4.lost": "1"})
+    played.happen(4, 79)
+
+    (event,) = await until(nvml.xids)
+
+    assert (event.uuid, event.xid) == (A100.format(4), 79)
+
+
+async def test_a_node_whose_cards_report_no_events_is_read_all_the_same(played) -> None:
+    played.play("a100x8")
+    played.change({"gpu.*.event_types": "0"})
+    nvml = played.nvml()
+
+    assert [len((await nvml.read()).gpus) for _ in range(2)] == [8, 8]
+
+
+async def test_xid_errors_that_cannot_be_waited_for_do_not_stop_readings(played) -> None:
+    played.play("a100x8")
+    nvml = played.nvml()
+    await nvml.read()
+    played.change({"error.nvmlEventSetWait_v2": "15"})
+
+    assert [len((await nvml.read()).gpus) for _ in range(2)] == [8, 8]
+
+
+async def test_a_lost_card_that_is_back_is_found_by_a_new_process(played) -> None:
+    played.play("a100x8")
+    nvml = played.nvml()
+    await nvml.read()
+    pid = nvml.pid
+    played.change({"gpu.7.lost": "1"})
+
+    assert len((await nvml.read()).lost) == 1
+    assert nvml.pid is None  # NVML lists cards only as it starts
+
+    played.change({"gpu.7.lost": None})
+    assert len((await nvml.read()).gpus) == 8
+    assert gone(pid)
+
+
+async def test_a_card_that_stays_lost_makes_no_process_start_at_each_reading(played) -> None:
+    played.play("dying")
+    nvml = played.nvml(Patience(first_answer=30.0, answer=30.0, end=30.0, renewal=1e9))
+    await nvml.read()
+    await nvml.read()
+    pid = nvml.pid
+
+    await nvml.read()
+
+    assert nvml.pid == pid is not None
+
+
+async def test_what_the_library_prints_does_not_come_between(played) -> None:
+    played.play("h200")
+    played.change({"print": '{"type": "failed", "reason": "Forged", "message": ""}'})
+
+    assert len((await played.nvml().read()).gpus) == 1
+
+
+async def test_questions_asked_at_once_are_answered_each(played) -> None:
+    played.play("a100x8")
+    played.change({"gpu.1.processes": "11:1", "gpu.2.processes": "22:2"})
+    nvml = played.nvml()
+
+    reading, ones, twos = await asyncio.gather(
+        nvml.read(), nvml.processes(A100.format(1)), nvml.processes(A100.format(2))
+    )
+
+    assert (len(reading.gpus), ones[0].pid, twos[0].pid) == (8, 11, 22)
+
+
+async def test_a_question_that_is_called_off_leaves_the_next_one_its_own_answer(played) -> None:
+    played.play("a100x8")
+    played.change({"gpu.1.processes": "11:1"})
+    nvml = played.nvml()
+    await nvml.read()
+    called_off = asyncio.create_task(nvml.read())
+    await asyncio.sleep(0)
+    called_off.cancel()
+
+    assert [process.pid for process in await nvml.processes(A100.format(1))] == [11]
+    assert called_off.cancelled()
+
+
+async def test_closing_ends_the_process(played) -> None:
+    played.play("h200")
+    nvml = played.nvml()
+    await nvml.read()
+    pid = nvml.pid
+
+    await nvml.aclose()
+
+    assert gone(pid)
+
+
+async def test_closing_ends_a_process_that_hangs(played, until) -> None:
+    played.play("h200")
+    nvml = played.nvml(Patience(answer=30.0, first_answer=30.0, end=0.05))
+    await nvml.read()
+    pid = nvml.pid
+    played.change({"hang": "nvmlEventSetWait_v2"})
+
+    await nvml.aclose()
+
+    assert nvml.pid is None
+
+    async def ended() -> bool:
+        return gone(pid)
+
+    await until(ended)
+
+
+PARENT = """
+import asyncio
+from pathlib import Path
+from reporter.gpu.guarded import GuardedNvml
+
+async def main():
+    nvml = GuardedNvml()
+    await nvml.read()
+    print(nvml.pid, flush=True)
+    Path({hang!r}).replace({node!r})  # from now on each wait for an Xid error hangs
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def start_reporter(played) -> tuple[subprocess.Popen[str], int]:
+    """Start a process that asks NVML and then stays, and find its NVML process."""
+    node = Path(played.env["NVML_STANDIN_NODE"])
+    hang = node.with_name("hang.nvml")
+    hang.write_text(node.read_text() + "hang = nvmlEventSetWait_v2\n")
+    program = PARENT.format(hang=str(hang), node=str(node))
+    parent = subprocess.Popen([sys.executable, "-c", program], env=played.env, stdout=subprocess.PIPE, text=True)
+    return parent, int(parent.stdout.readline())
+
+
+async def test_a_hung_process_does_not_outlive_a_killed_reporter(played, until) -> None:
+    played.play("h200")
+    parent, pid = start_reporter(played)
+    with parent:
+        parent.kill()
+
+    async def ended() -> bool:
+        return gone(pid)
+
+    await until(ended)

@@ -1,0 +1,478 @@
+"""A card's health over time: what takes it out of service, what brings it back, and what never does."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reporter.gpu.facts import (
+    DriverFacts,
+    Fabric,
+    FabricState,
+    GpuFacts,
+    LostCard,
+    NodeReading,
+    RecoveryAction,
+    Wear,
+    XidEvent,
+)
+from reporter.gpu.faults import MANY_RETIRED_PAGES, STANDING, notes, standing
+from reporter.gpu.health import (
+    NOTHING_KNOWN,
+    GpuHealth,
+    NodeRecord,
+    Policy,
+    Seen,
+    State,
+    advance,
+    hear,
+    step,
+    waits,
+)
+from reporter.gpu.xid import KINDS, Remedy, Xids, kind_of
+
+POLICY = Policy(quiet=300.0, proving=600.0, longest=10_000.0, forget=100_000.0)
+CLEAN = Wear(
+    ecc=True,
+    corrected=0,
+    uncorrected=0,
+    retired_pages=0,
+    retirement_pending=False,
+    remapped_rows=0,
+    remap_pending=False,
+    remap_failed=False,
+    sram_worn=False,
+    repair_pending=False,
+)
+CARD = GpuFacts(
+    uuid="GPU-a",
+    minor=0,
+    memory=1,
+    bus="0000:3b:00.0",
+    wear=CLEAN,
+    fabric=Fabric(FabricState.COMPLETED, 0, "ab" * 16, 1),
+    recovery=RecoveryAction.NONE,
+    xid_events=True,
+)
+QUIET_CARD = GpuFacts(uuid="GPU-a", minor=0)  # one that tells nothing of itself
+DRIVER = DriverFacts("580.159.04", "13.0", "13.580.159.04")
+
+
+def worn(**wear) -> GpuFacts:
+    return replace(CARD, wear=replace(CLEAN, **wear))
+
+
+def seen(gpu: GpuFacts | None = CARD, *xids: int, **more) -> Seen:
+    return Seen(gpu, xids=tuple(XidEvent("GPU-a", xid, 0.0) for xid in xids), **more)
+
+
+def lost(*, reset: bool = False) -> Seen:
+    return Seen(None, LostCard(0, "GPU-a", reset, "GPU is lost"))
+
+
+def live(health: GpuHealth | None, *steps: tuple[float, Seen]) -> GpuHealth:
+    """Go through steps (seconds since the last one, what is seen); the first is at 1000."""
+    now = 1000.0 if health is None else health.since
+    for after, what in steps:
+        now += after
+        health = step(health, what, now, POLICY)
+    assert health is not None
+    return health
+
+
+def at(health: GpuHealth | None, now: float, what: Seen) -> GpuHealth:
+    return step(health, what, now, POLICY)
+
+
+NEW = at(None, 0.0, seen())
+
+
+# Xid errors by class
+
+
+def test_the_six_errors_of_applications_do_not_condemn_a_card() -> None:
+    assert {kind_of(xid).says for xid in (13, 31, 43, 45, 68, 109)} == {Xids.APPLICATION}
+
+
+@pytest.mark.parametrize("xid", [48, 62, 64, 74, 79, 95, 119, 120, 140, 143])
+def test_the_fatal_errors_condemn_a_card_until_something_is_done(xid) -> None:
+    health = at(NEW, 1.0, seen(CARD, xid))
+
+    assert kind_of(xid).says is Xids.FATAL
+    assert (health.state, health.owed >= Remedy.RESET, health.cause.xid) == (State.UNHEALTHY, True, xid)
+
+
+def test_only_fatal_errors_ask_for_more_than_time() -> None:
+    assert {kind.says for kind in KINDS.values() if kind.remedy is not Remedy.TIME} == {Xids.FATAL}
+    assert all(kind.remedy is not Remedy.TIME for kind in KINDS.values() if kind.says is Xids.FATAL)
+
+
+def test_an_error_that_is_not_known_makes_a_card_suspect() -> None:
+    assert at(NEW, 1.0, seen(CARD, 9999)).state is State.SUSPECT
+
+
+@pytest.mark.parametrize("xid", sorted(n for n, kind in KINDS.items() if kind.says < Xids.SUSPECT))
+@pytest.mark.parametrize("before", [(), (94,), (79,)], ids=["healthy", "suspect", "unhealthy"])
+def test_an_applications_error_changes_nothing(before, xid) -> None:
+    health = at(NEW, 1.0, seen(CARD, *before))
+
+    assert at(health, 2.0, seen(CARD, xid)) == at(health, 2.0, seen(CARD))
+
+
+# What a card tells of itself
+
+STANDS: dict[str, tuple[GpuFacts, State, str]] = {
+    "a row could not be replaced": (worn(remap_failed=True), State.UNHEALTHY, "RowRemapFailed"),
+    "on-chip memory is worn": (worn(sram_worn=True), State.UNHEALTHY, "SramWorn"),
+    "many pages are retired": (worn(retired_pages=MANY_RETIRED_PAGES), State.UNHEALTHY, "ManyPagesRetired"),
+    "pages wait to be retired": (worn(retirement_pending=True), State.SUSPECT, "PageRetirementPending"),
+    "the driver wants a reset": (replace(CARD, recovery=RecoveryAction.RESET), State.UNHEALTHY, "RecoveryReset"),
+    "the driver wants a restart": (replace(CARD, recovery=RecoveryAction.REBOOT), State.UNHEALTHY, "RecoveryReboot"),
+    "the driver wants work taken off": (replace(CARD, recovery=RecoveryAction.OTHER), State.UNHEALTHY, "RecoveryDue"),
+    "the fabric is being joined": (
+        replace(CARD, fabric=Fabric(FabricState.IN_PROGRESS, 0, "ab" * 16, 0)),
+        State.SUSPECT,
+        "FabricNotReady",
+    ),
+    "the fabric was not joined": (
+        replace(CARD, fabric=Fabric(FabricState.COMPLETED, 999, "ab" * 16, 0)),
+        State.UNHEALTHY,
+        "FabricFailed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("gpu", "state", "reason"), STANDS.values(), ids=STANDS)
+def test_a_fault_stands_as_long_as_the_card_shows_it_and_no_longer(gpu, state, reason) -> None:
+    for before in (None, NEW):
+        health = live(before, (0, seen(gpu)), (1e6, seen(gpu)), (1e6, seen(gpu)))
+        assert (health.state, health.cause.reason, health.count) == (state, reason, 1)
+
+    assert standing(gpu) == {reason}
+    mended = live(health, (1e6, seen()), (POLICY.quiet, seen()))
+    assert mended.state is State.RECOVERING
+    assert live(mended, (POLICY.proving, seen())).state is State.HEALTHY
+
+
+HARMLESS = {
+    "a new card": (CARD, ()),
+    "corrected errors": (worn(corrected=10**9), ()),
+    "a few retired pages": (worn(retired_pages=MANY_RETIRED_PAGES - 1), ()),
+    "replaced rows": (worn(remapped_rows=512), ()),
+    "rows that wait for a reset": (worn(remap_pending=True), ("broken memory rows are replaced",)),
+    "a repair that waits for a reset": (worn(repair_pending=True), ("a repair is made",)),
+    "errors before it was first seen": (worn(uncorrected=7), ()),
+    "no fabric": (replace(CARD, fabric=None), ()),
+    "a card that tells nothing": (QUIET_CARD, ("it does not report Xid errors", "it does not tell how much memory")),
+}
+
+
+@pytest.mark.parametrize(("gpu", "said"), HARMLESS.values(), ids=HARMLESS)
+def test_what_does_no_harm_leaves_a_card_in_service(gpu, said) -> None:
+    assert at(None, 0.0, seen(gpu)).state is State.HEALTHY
+    assert len(notes(gpu)) == len(said)
+    assert all(note.startswith(start) for note, start in zip(notes(gpu), said, strict=True))
+
+
+def test_a_card_that_stops_telling_has_not_got_well_by_that() -> None:
+    health = at(NEW, 1.0, seen(worn(remap_failed=True)))
+
+    assert at(health, 1e6, seen(QUIET_CARD)).state is State.UNHEALTHY
+    assert at(at(health, 1e6, seen(QUIET_CARD)), 2e6, seen()).state is State.RECOVERING
+
+
+def test_new_uncorrected_errors_make_a_card_suspect_though_no_xid_was_heard() -> None:
+    health = at(NEW, 1.0, seen(worn(uncorrected=1)))
+
+    assert (health.state, health.cause.reason, health.count) == (State.SUSPECT, "UncorrectedErrors", 1)
+    assert at(health, 2.0, seen(worn(uncorrected=1))).count == 1
+
+
+# Coming back
+
+
+def test_a_suspect_card_comes_back_by_being_without_errors() -> None:
+    suspect = at(NEW, 1000.0, seen(CARD, 94))
+    assert at(suspect, 1299.0, seen()).state is State.SUSPECT
+
+    recovering = at(suspect, 1300.0, seen())
+    assert recovering.state is State.RECOVERING
+    assert at(recovering, 1899.0, seen()).state is State.RECOVERING
+
+    healthy = at(recovering, 1900.0, seen())
+    assert (healthy.state, healthy.count, healthy.usable) == (State.HEALTHY, 0, True)
+
+
+def test_each_error_makes_a_suspect_card_wait_anew_and_counts() -> None:
+    health = live(NEW, (1000, seen(CARD, 94)), (299, seen(CARD, 94, 92)), (299, seen()))
+
+    assert (health.state, health.count, health.since) == (State.SUSPECT, 3, 1000.0)
+
+
+def test_a_relapse_doubles_what_a_card_must_prove() -> None:
+    health = live(NEW, (1000, seen(CARD, 94)), (300, seen()), (599, seen(CARD, 94)))
+    assert (health.state, health.falls, waits(health, POLICY)) == (State.SUSPECT, 2, 600.0)
+
+    for _ in range(40):
+        health = live(health, (1e5, seen()), (0, seen(CARD, 94)))
+    assert waits(health, POLICY) == POLICY.longest
+
+
+def test_after_long_service_a_fall_is_the_first_again() -> None:
+    healthy = live(NEW, (1000, seen(CARD, 94)), (300, seen()), (600, seen()))
+    assert healthy.state is State.HEALTHY
+
+    assert live(healthy, (POLICY.forget, seen(CARD, 94))).falls == 2
+    assert live(healthy, (POLICY.forget + 1, seen(CARD, 94))).falls == 1
+
+
+BACK: dict[str, tuple[list[Seen], Seen, bool]] = {
+    "48: time": ([seen(CARD, 48)], seen(), False),
+    "48: the node was restarted": ([seen(CARD, 48)], seen(rebooted=True), True),
+    "48: an administrator says so": ([seen(CARD, 48)], seen(cleared=True), True),
+    "48: error counts begin anew": ([seen(worn(uncorrected=3), 48)], seen(), True),
+    "48: error counts go on": ([seen(worn(uncorrected=3), 48)], seen(worn(uncorrected=3)), False),
+    "48: the driver wanted a reset and wants none any more": (
+        [seen(CARD, 48), seen(replace(CARD, recovery=RecoveryAction.RESET))],
+        seen(),
+        True,
+    ),
+    "48: the driver wanted a reset and does not tell any more": (
+        [seen(CARD, 48), seen(replace(CARD, recovery=RecoveryAction.RESET))],
+        seen(QUIET_CARD),
+        False,
+    ),
+    "48: the driver wants more than before": (
+        [seen(CARD, 48), seen(replace(CARD, recovery=RecoveryAction.RESET))],
+        seen(replace(CARD, recovery=RecoveryAction.REBOOT)),
+        False,
+    ),
+    "48: it was refused until a reset": ([seen(CARD, 48), lost(reset=True)], seen(), True),
+    "79: it was off the bus and is back": ([seen(CARD, 79), lost()], seen(), True),
+    "79: time": ([seen(CARD, 79)], seen(), False),
+    "79: a reset is not enough": ([seen(worn(uncorrected=3), 79)], seen(), False),
+    "79: it was refused until a reset": ([seen(CARD, 79), lost(reset=True)], seen(), False),
+    "79: the node was restarted": ([seen(CARD, 79)], seen(rebooted=True), True),
+    "both 48 and 79: a reset is not enough": ([seen(CARD, 79), seen(worn(uncorrected=3), 48)], seen(), False),
+    "off the bus without a word": ([lost()], seen(), True),
+    "off the bus, the node restarted, still off": ([lost()], replace(lost(), rebooted=True), False),
+    "a failed remap stays failed over restarts": (
+        [seen(worn(remap_failed=True))],
+        seen(worn(remap_failed=True), rebooted=True),
+        False,
+    ),
+    "a failed remap stays failed, whatever is said": (
+        [seen(worn(remap_failed=True))],
+        seen(worn(remap_failed=True), cleared=True),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("fall", "then", "back"), BACK.values(), ids=BACK)
+def test_an_unhealthy_card_comes_back_when_its_remedy_was_seen_and_not_before(fall, then, back) -> None:
+    health = live(NEW, *((1.0, what) for what in fall))
+    assert health.state is State.UNHEALTHY
+
+    after = live(health, (1e7, then))
+
+    assert after.state is (State.RECOVERING if back else State.UNHEALTHY)
+
+
+def test_what_took_a_card_out_is_named_until_something_worse_comes() -> None:
+    health = at(NEW, 1.0, seen(CARD, 94))
+    assert health.cause.reason == "Xid94"
+    health = at(health, 2.0, seen(CARD, 79))
+    assert health.cause.reason == "Xid79"
+    health = at(health, 3.0, lost())
+    assert health.cause.reason == "Xid79"
+    health = at(health, 4.0, seen(worn(remap_failed=True), rebooted=True))
+    assert (health.cause.reason, health.cause.message) == (
+        "RowRemapFailed",
+        "a broken memory row could not be replaced; exchange the card",
+    )
+
+
+def test_a_reset_that_leaves_less_names_what_is_left() -> None:
+    health = live(NEW, (1, seen(CARD, 48)), (1, seen(worn(retirement_pending=True), rebooted=True)))
+
+    assert (health.state, health.cause.reason) == (State.SUSPECT, "PageRetirementPending")
+
+
+def test_a_clock_that_was_set_back_proves_nothing_and_blocks_nothing() -> None:
+    health = at(NEW, 1e9, seen(CARD, 94))
+
+    assert at(health, 1000.0, seen()).state is State.SUSPECT
+    assert at(at(health, 1000.0, seen()), 1300.0, seen()).state is State.RECOVERING
+
+
+# A node's cards
+
+
+def reading(*gpus: GpuFacts, lost: tuple[LostCard, ...] = (), boot: str = "one") -> NodeReading:
+    return NodeReading(DRIVER, gpus, lost, boot)
+
+
+def card(name: str, bus: str | None = None) -> GpuFacts:
+    return replace(CARD, uuid=f"GPU-{name}", bus=bus or f"0000:{ord(name):02x}:00.0")
+
+
+def node(*names: str) -> NodeRecord:
+    return advance(NOTHING_KNOWN, reading(*map(card, names)), (), 1000.0, POLICY)
+
+
+def states(record: NodeRecord) -> dict[str, State]:
+    return {uuid: card.health.state for uuid, card in record.cards.items()}
+
+
+def test_an_error_is_the_fault_of_its_card_alone() -> None:
+    after = advance(node("a", "b"), reading(card("a"), card("b")), [XidEvent("GPU-b", 79, 1.0)], 1001.0, POLICY)
+
+    assert states(after) == {"GPU-a": State.HEALTHY, "GPU-b": State.UNHEALTHY}
+
+
+@pytest.mark.parametrize("uuid", [None, "GPU-x"], ids=["no card named", "a card that is not there"])
+def test_an_error_of_no_known_card_condemns_none(uuid) -> None:
+    events = [XidEvent(uuid, 79, 1.0)]
+
+    assert set(states(advance(node("a"), reading(card("a")), events, 1001.0, POLICY)).values()) == {State.HEALTHY}
+    assert hear(node("a"), events, 1001.0, POLICY) == node("a")
+
+
+def test_an_error_counts_at_once_and_once() -> None:
+    heard = hear(node("a", "b"), [XidEvent("GPU-a", 94, 1.0, count=3)], 1001.0, POLICY)
+    after = advance(heard, reading(card("a"), card("b")), (), 1002.0, POLICY)
+
+    assert states(heard) == states(after) == {"GPU-a": State.SUSPECT, "GPU-b": State.HEALTHY}
+    assert after.cards["GPU-a"].health.count == 3
+
+
+def test_a_card_that_is_not_listed_any_more_is_kept_as_lost() -> None:
+    away = advance(node("a", "b"), reading(card("b")), (), 1001.0, POLICY)
+
+    assert states(away) == {"GPU-a": State.UNHEALTHY, "GPU-b": State.HEALTHY}
+    assert away.cards["GPU-a"].health.cause.reason == "GpuLost"
+    assert away.cards["GPU-a"].facts == card("a")
+
+    told = hear(away, [XidEvent("GPU-a", 79, 1.0)], 1002.0, POLICY)
+    assert not told.cards["GPU-a"].health.present
+
+
+def test_a_card_that_waits_for_a_reset_is_told_from_one_off_the_bus() -> None:
+    waiting = LostCard(0, "GPU-a", reset=True, message="GPU requires restart")
+    away = advance(node("a"), reading(lost=(waiting,)), (), 1001.0, POLICY)
+    unnamed = advance(away, reading(lost=(replace(waiting, uuid=None),)), (), 1002.0, POLICY)
+
+    assert [record.cards["GPU-a"].health.standing for record in (away, unnamed)] == [("GpuNeedsReset",)] * 2
+
+
+GONE: dict[str, tuple[NodeReading, float, frozenset[str]]] = {
+    "another card has its place": (reading(card("b"), card("c", bus=card("a").bus)), 1001.0, frozenset()),
+    "it was away for long": (reading(card("b")), 1000.0 + POLICY.forget + 1, frozenset()),
+    "an administrator says that it is out": (reading(card("b")), 1001.0, frozenset({"GPU-a"})),
+}
+
+
+@pytest.mark.parametrize(("then", "now", "cleared"), GONE.values(), ids=GONE)
+def test_a_card_that_was_taken_out_is_forgotten(then, now, cleared) -> None:
+    assert "GPU-a" not in advance(node("a", "b"), then, (), now, POLICY, cleared).cards
+
+
+@pytest.mark.parametrize(
+    ("boot", "state"), [("one", State.UNHEALTHY), ("two", State.RECOVERING), ("", State.UNHEALTHY)]
+)
+def test_a_restart_of_the_node_is_seen_by_the_name_of_its_run(boot, state) -> None:
+    condemned = hear(node("a"), [XidEvent("GPU-a", 79, 1.0)], 1001.0, POLICY)
+
+    after = advance(condemned, reading(card("a"), boot=boot), (), 1002.0, POLICY)
+
+    assert states(after) == {"GPU-a": state}
+    assert after.boot == (boot or "one")
+
+
+def test_a_restart_of_the_reporter_is_no_restart_of_the_node() -> None:
+    fresh = NodeRecord("", hear(node("a"), [XidEvent("GPU-a", 79, 1.0)], 1001.0, POLICY).cards)
+
+    assert states(advance(fresh, reading(card("a")), (), 1002.0, POLICY)) == {"GPU-a": State.UNHEALTHY}
+
+
+# Properties, over any life
+
+
+@st.composite
+def sights(draw: st.DrawFn) -> Seen:
+    if draw(st.integers(0, 6)) == 0:
+        return replace(lost(reset=draw(st.booleans())), rebooted=draw(st.booleans()))
+    flag = st.sampled_from([None, False, False, False, True])
+    gpu = replace(
+        CARD,
+        wear=Wear(
+            uncorrected=draw(st.sampled_from([None, 0, 0, 0, 1, 2])),
+            retirement_pending=draw(flag),
+            remap_failed=draw(flag),
+            remap_pending=draw(flag),
+        ),
+        recovery=draw(st.sampled_from([None, *[RecoveryAction.NONE] * 5, *RecoveryAction])),
+    )
+    xids = draw(st.lists(st.sampled_from([13, 31, 63, 94, 48, 79, 9999]), max_size=2))
+    return seen(gpu, *xids, rebooted=draw(st.integers(0, 5)) == 0, cleared=draw(st.integers(0, 9)) == 0)
+
+
+def lives() -> st.SearchStrategy[list[tuple[float, Seen]]]:
+    spans = st.sampled_from([0.0, 1.0, 299.0, 300.0, 600.0, 5000.0, 1e6, -1000.0])
+    return st.lists(st.tuples(spans, sights() | st.just(seen())), max_size=24)
+
+
+@given(lives())
+def test_no_life_makes_a_card_healthy_while_something_is_wrong_with_it(life) -> None:
+    health: GpuHealth | None = None
+    now = last_error = 1e6
+    owed = Remedy.TIME
+    for after, what in life:
+        before, now = health, now + after
+        health = step(health, what, now, POLICY)
+        counts = [kind for event in what.xids if (kind := kind_of(event.xid)).says >= Xids.SUSPECT]
+        fatal = [kind.remedy for kind in counts if kind.says is Xids.FATAL]
+        wrong = [STANDING[reason] for reason in (standing(what.gpu) if what.gpu else {"GpuLost"})]
+        last_error = now if counts or wrong else min(last_error, now)
+
+        # What is wrong now decides.
+        if fatal or any(fault.says is Xids.FATAL for fault in wrong):
+            assert health.state is State.UNHEALTHY
+        if counts or wrong:
+            assert not health.usable
+        # What must be done is remembered until something shows that it was.
+        evidence = what.rebooted or what.cleared or (before is not None and before.standing != health.standing)
+        evidence |= before is not None and (before.uncorrected or 0) > (health.uncorrected or 0)
+        owed = max([Remedy.TIME if evidence else owed, *fatal])
+        if owed is not Remedy.TIME:
+            assert health.state is State.UNHEALTHY
+        # Nobody comes back without having proved itself.
+        if before is not None and health.usable and not before.usable:
+            assert before.state is State.RECOVERING
+            assert now - last_error >= POLICY.proving
+        if before is not None and before.state is State.UNHEALTHY:
+            assert health.state is not State.HEALTHY
+        assert health.since <= now
+        assert health.usable == (health.state is State.HEALTHY)
+        assert (health.count == 0) or not health.usable
+
+
+@given(lives())
+def test_a_life_that_turns_quiet_after_a_repair_always_ends_in_service(life) -> None:
+    health: GpuHealth | None = None
+    now = 1e6
+    for after, what in life:
+        now += after
+        health = step(health, what, now, POLICY)
+    for _ in range(4):
+        now += POLICY.longest
+        health = step(health, seen(cleared=True), now, POLICY)
+
+    assert health.state is State.HEALTHY
+
+
+@given(lives())
+def test_the_same_life_leads_to_the_same_health(life) -> None:
+    assert live(None, *life or [(0.0, seen())]) == live(None, *life or [(0.0, seen())])

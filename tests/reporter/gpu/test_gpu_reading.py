@@ -1,0 +1,247 @@
+"""Recorded nodes, read by the real pynvml in the NVML process."""
+
+import pytest
+
+from reporter.gpu.facts import (
+    DriverFacts,
+    Fabric,
+    FabricState,
+    GpuFacts,
+    GpuProcess,
+    Link,
+    LostCard,
+    MigDevice,
+    Peer,
+    RecoveryAction,
+    Wear,
+)
+from reporter.gpu.guarded import NvmlRefusedError
+
+H200 = "GPU-26af1747-9a4d-edd9-a942-cdc49d8df2b6"
+CLEAN = Wear(ecc=True, corrected=0, uncorrected=0, remapped_rows=0, remap_pending=False, remap_failed=False)
+
+
+async def test_an_h200_in_a_virtual_machine_is_read_though_it_tells_no_numa_id_and_no_nvlink(played) -> None:
+    played.play("h200")
+    played.pci("0000:00:06.0", "pci0000:00", "-1")
+    played.numa_nodes("0")
+    played.boot("7ede3d37")
+
+    reading = await played.nvml().read()
+
+    assert reading.driver == DriverFacts("580.159.04", "13.0", "13.580.159.04")
+    assert reading.gpus == (
+        GpuFacts(
+            uuid=H200,
+            minor=0,
+            model="NVIDIA H200",
+            memory=150754820096,
+            bus="0000:00:06.0",
+            pcie_root="pci0000:00",
+            numa_node=0,
+            module=7,
+            compute_capability=(9, 0),
+            mig=False,
+            wear=Wear(
+                ecc=True,
+                corrected=0,
+                uncorrected=0,
+                remapped_rows=0,
+                remap_pending=False,
+                remap_failed=False,
+                sram_worn=False,
+                repair_pending=False,
+            ),
+            recovery=RecoveryAction.NONE,
+            xid_events=True,
+        ),
+    )
+    assert reading.lost == ()
+    assert reading.boot == "7ede3d37"
+
+
+async def test_eight_a100_have_twelve_lanes_to_switches_each_and_the_numa_node_that_nvml_tells(played) -> None:
+    played.play("a100x8")
+    for index, bus in enumerate(("07", "0f", "47", "4e", "87", "90", "b7", "bd")):
+        played.pci(f"0000:{bus}:00.0", f"pci0000:{index // 2:02x}", "0", between=f"0000:{index // 2:02x}:01.0")
+
+    gpus = (await played.nvml().read()).gpus
+
+    assert [gpu.minor for gpu in gpus] == list(range(8))
+    assert [gpu.numa_node for gpu in gpus] == [3, 3, 1, 1, 7, 7, 5, 5]
+    assert [gpu.pcie_root for gpu in gpus] == [f"pci0000:{index // 2:02x}" for index in range(8)]
+    assert [gpu.module for gpu in gpus] == [2, 4, 3, 1, 7, 5, 8, 6]
+    assert {gpu.links for gpu in gpus} == {(Link(Peer.SWITCH, None),) * 12}
+    assert {gpu.wear for gpu in gpus} == {CLEAN}
+    assert {(gpu.recovery, gpu.fabric, gpu.problems) for gpu in gpus} == {(None, None, ())}
+
+
+async def test_mixed_cards_keep_what_each_of_them_tells(played) -> None:
+    played.play("mixed")
+    for bus in ("17", "18", "31", "32"):
+        played.pci(f"0000:{bus}:00.0", "pci0000:16", "0")
+    for bus in ("98", "99", "b1", "b2"):
+        played.pci(f"0000:{bus}:00.0", "pci0000:97", "1")
+    played.numa_nodes("0-1")
+
+    gpus = (await played.nvml().read()).gpus
+
+    assert [gpu.minor for gpu in gpus] == [0, 1, 2, 3, 5, 6, 8, 9]
+    assert [gpu.model for gpu in gpus[::2]] == ["Tesla T4", "NVIDIA A30", "NVIDIA L40S", "NVIDIA H100 PCIe"]
+    assert [gpu.numa_node for gpu in gpus] == [0] * 4 + [1] * 4
+    assert [gpu.mig for gpu in gpus[::2]] == [None, False, None, False]
+    assert [len(gpu.links) for gpu in gpus] == [0, 0, 4, 4, 0, 0, 12, 12]
+    assert set(gpus[2].links) == {Link(Peer.GPU, "0000:32:00.0")}
+    assert gpus[0].wear == Wear(ecc=True, corrected=0, uncorrected=0, retired_pages=2, retirement_pending=False)
+    assert gpus[2].wear == CLEAN
+
+
+async def test_mig_devices_are_read_as_what_they_are(played) -> None:
+    played.play("mig")
+
+    parent, plain = (await played.nvml().read()).gpus
+
+    assert (parent.mig, plain.mig, plain.mig_devices) == (True, False, ())
+    assert parent.mig_devices == (
+        MigDevice("MIG-aaaaaaaa-0000-5000-8000-000000000000", "3g.40gb", 42144366592, 1, 0),
+        MigDevice("MIG-bbbbbbbb-0000-5000-8000-000000000000", "1g.10gb", 10200547328, 9, 0),
+        MigDevice("MIG-cccccccc-0000-5000-8000-000000000000", "1g.10gb", 10200547328, 11, 0),
+    )
+    assert parent.wear.remapped_rows is None  # not told in MIG mode
+
+
+async def test_a_mig_device_that_does_not_tell_its_name_leaves_the_others(played) -> None:
+    played.play("mig")
+    played.change({"gpu.0.mig.0.uuid": "\udcff", "gpu.0.mig.1.name": "NVIDIA A100", "gpu.0.mig.1.memory": None})
+
+    parent = (await played.nvml().read()).gpus[0]
+
+    assert [(mig.profile, mig.memory) for mig in parent.mig_devices] == [("", None), ("1g.10gb", 10200547328)]
+    assert parent.problems[0].startswith("nvmlDeviceGetUUID: not text")
+
+
+async def test_cards_that_die_tell_how_far_gone_they_are(played) -> None:
+    played.play("dying")
+
+    reading = await played.nvml().read()
+
+    well, wants_reset, worn = reading.gpus
+    assert (well.recovery, well.wear.uncorrected) == (RecoveryAction.NONE, 0)
+    assert (wants_reset.recovery, wants_reset.wear.uncorrected) == (RecoveryAction.RESET, 2)
+    assert (wants_reset.wear.remapped_rows, wants_reset.wear.remap_pending) == (10, True)
+    assert (worn.wear.remap_failed, worn.wear.remap_pending) == (True, False)
+    assert well.fabric == Fabric(FabricState.COMPLETED, 0, "ab" * 16, 7)
+    assert reading.lost == (LostCard(3, None, reset=False, message="GPU is lost"),)
+
+
+async def test_a_card_that_was_seen_alive_is_lost_by_name(played) -> None:
+    played.play("a100x8")
+    nvml = played.nvml()
+    await nvml.read()
+
+    played.change({"gpu.2.lost": "1", "gpu.5.error.nvmlDeviceGetHandleByIndex_v2": "16"})
+    reading = await nvml.read()
+
+    assert [gpu.minor for gpu in reading.gpus] == [0, 1, 3, 4, 6, 7]
+    assert reading.lost == (
+        LostCard(2, "GPU-a1000000-0000-4000-8000-000000000002", reset=False, message="GPU is lost"),
+        LostCard(5, "GPU-a1000000-0000-4000-8000-000000000005", reset=True, message="GPU requires restart"),
+    )
+
+
+ONE_READING: dict[str, tuple[dict[str, str | None], dict[str, object]]] = {
+    "no minor number": ({"gpu.0.minor": None}, {"minor": 0}),
+    "a minor number that none can be": ({"gpu.0.minor": "4294967295"}, {"minor": 0}),
+    "no name": ({"gpu.0.name": None}, {"model": ""}),
+    "no memory size, as where it is the host's": ({"gpu.0.memory": None}, {"memory": None}),
+    "no PCI address": ({"gpu.0.bus": None}, {"bus": None, "pcie_root": None, "numa_node": None}),
+    "a PCI address in no sysfs": (
+        {"gpu.0.bus": "00010000:3B:00.0"},
+        {"bus": "10000:3b:00.0", "pcie_root": None, "numa_node": 0},
+    ),
+    "memory near one NUMA node": ({"gpu.0.memory_affinity": "4"}, {"numa_node": 2}),
+    "memory near several NUMA nodes": ({"gpu.0.memory_affinity": "6"}, {"numa_node": 0}),
+    "no compute capability": ({"gpu.0.capability": None}, {"compute_capability": None}),
+    "no error correction": (
+        {"gpu.0.ecc": None, "gpu.0.corrected": None, "gpu.0.uncorrected": None},
+        {"wear": Wear(remapped_rows=0, remap_pending=False, remap_failed=False, sram_worn=False, repair_pending=False)},
+    ),
+    "no Xid events": ({"gpu.0.event_types": None}, {"xid_events": False}),
+    "Xid events not among those reported": ({"gpu.0.event_types": "1"}, {"xid_events": False}),
+    "a fabric that is being joined": (
+        {"gpu.0.fabric": "2 0 0"},
+        {"fabric": Fabric(FabricState.IN_PROGRESS, 0, "ab" * 16, 0)},
+    ),
+    "a restart asked for": ({"gpu.0.recovery_action": "2"}, {"recovery": RecoveryAction.REBOOT}),
+    "an action of a driver to come": ({"gpu.0.recovery_action": "77"}, {"recovery": RecoveryAction.OTHER}),
+    "a link that is down": (
+        {"gpu.0.link.0": "down", "gpu.0.link.1": "gpu 00000000:0A:00.0"},
+        {"links": (Link(Peer.GPU, "0000:0a:00.0"),)},
+    ),
+    "a link to a processor": ({"gpu.0.link.0": "cpu"}, {"links": (Link(Peer.OTHER, None),)}),
+    "readings that fail": (
+        {"gpu.0.error.nvmlDeviceGetName": "999", "gpu.0.error.nvmlDeviceGetEccMode": "4"},
+        {"problems": ("nvmlDeviceGetName: Unknown Error", "nvmlDeviceGetEccMode: Insufficient Permissions")},
+    ),
+    "a name that is no text": ({"gpu.0.name": "\udcff"}, {"model": ""}),  # byte ff
+}
+
+
+@pytest.mark.parametrize(("changes", "expected"), ONE_READING.values(), ids=ONE_READING)
+async def test_each_reading_stands_for_itself(played, changes, expected) -> None:
+    played.play("h200")
+    played.pci("0000:00:06.0", "pci0000:00", "-1")
+    played.numa_nodes("0")
+    played.change(changes)
+
+    (gpu,) = (await played.nvml().read()).gpus
+
+    assert gpu.uuid == H200
+    assert {name: getattr(gpu, name) for name in expected} == expected
+
+
+async def test_a_card_whose_uuid_is_no_text_is_not_taken_for_one(played) -> None:
+    played.play("h200")
+    played.change({"gpu.0.uuid": "\udcff"})
+
+    reading = await played.nvml().read()
+
+    assert reading.gpus == ()
+    assert reading.lost[0].message.startswith("its UUID is not text")
+
+
+async def test_the_processes_on_a_card_are_those_of_all_kinds_once_each(played) -> None:
+    played.play("h200")
+    played.change({"gpu.0.processes": "30:1048576 7:-", "gpu.0.graphics": "12:5", "gpu.0.mps": "30:2097152"})
+
+    processes = await played.nvml().processes(H200)
+
+    assert processes == (GpuProcess(7, None), GpuProcess(12, 5), GpuProcess(30, 2097152))
+
+
+async def test_the_processes_on_a_mig_device_can_be_listed(played) -> None:
+    played.play("mig")
+    played.change({"gpu.0.mig.1.processes": "41:100"})
+
+    assert await played.nvml().processes("MIG-bbbbbbbb-0000-5000-8000-000000000000") == (GpuProcess(41, 100),)
+
+
+UNLISTED: dict[str, tuple[str, dict[str, str | None], str]] = {
+    "a card that is not there": ("GPU-other", {}, "GPU-other: its processes cannot be listed: Not Found"),
+    "a card that fell off the bus": (H200, {"gpu.0.lost": "1"}, "GPU is lost"),
+    "a card that tells only half": (H200, {"gpu.0.error.nvmlDeviceGetGraphicsRunningProcesses_v3": "999"}, "Unknown"),
+}
+
+
+@pytest.mark.parametrize(("uuid", "changes", "message"), UNLISTED.values(), ids=UNLISTED)
+async def test_processes_that_cannot_be_listed_are_never_taken_for_none(played, uuid, changes, message) -> None:
+    played.play("h200")
+    nvml = played.nvml()
+    await nvml.read()
+    pid = nvml.pid
+    played.change(changes)
+
+    with pytest.raises(NvmlRefusedError, match=message):
+        await nvml.processes(uuid)
+
+    assert nvml.pid == pid  # this question's trouble, not NVML's

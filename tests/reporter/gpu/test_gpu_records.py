@@ -1,0 +1,124 @@
+"""What is kept over a restart of the reporter: all of it comes back, and nothing that is not a record is taken for one."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import json_near, json_values
+
+from reporter.gpu.facts import DriverFacts, GpuFacts, Link, MigDevice, NodeReading, Peer, RecoveryAction, XidEvent
+from reporter.gpu.health import NOTHING_KNOWN, NodeRecord, Policy, State, advance, hear
+from reporter.gpu.records import decode, encode
+
+POLICY = Policy()
+CARDS = tuple(
+    GpuFacts(
+        uuid=f"GPU-{minor}",
+        minor=minor,
+        model="NVIDIA H200",
+        memory=150754820096,
+        bus=f"0000:{minor:02x}:00.0",
+        compute_capability=(9, 0),
+        mig=minor == 1,
+        mig_devices=(MigDevice("MIG-a", "1g.18gb", 1, 2, 3),) if minor == 1 else (),
+        links=(Link(Peer.SWITCH, None), Link(Peer.GPU, "0000:01:00.0")),
+        recovery=RecoveryAction.RESET if minor == 2 else None,
+    )
+    for minor in range(4)
+)
+READING = NodeReading(DriverFacts("580", "13.0", None), CARDS, (), "one")
+
+
+def lived() -> NodeRecord:
+    """A node of whose cards one is well, one in MIG mode, one unhealthy by what it tells, one by an error, one away."""
+    first = advance(NOTHING_KNOWN, READING, [XidEvent("GPU-3", 79, 5.0, 4)], 10.0, POLICY)
+    return advance(first, replace(READING, gpus=CARDS[1:]), (), 11.5, POLICY)
+
+
+def test_a_record_comes_back_whole() -> None:
+    assert decode(encode(lived())) == (lived(), ())
+
+
+def test_a_fatal_error_outlives_the_reporter() -> None:
+    record, _ = decode(encode(hear(lived(), [XidEvent("GPU-1", 95, 6.0)], 12.0, POLICY)))
+
+    after = advance(record, READING, (), 1e9, POLICY)
+
+    assert [after.cards[f"GPU-{minor}"].health.state for minor in (1, 3)] == [State.UNHEALTHY] * 2
+
+
+NO_RECORDS = {
+    "empty": b"",
+    "cut short": encode(lived())[:-20],
+    "not text": b"\xff\xfe",
+    "another object": b'{"boot": 1, "cards": {}}',
+    "a list": b"[]",
+    "no cards": b'{"boot": ""}',
+    "nested without end": b'{"boot":"","cards":' + b"[" * 100_000,
+    "a lone surrogate": b'{"boot":"\\ud800","cards":{}}',
+    "too large": b'{"boot":"","cards":{}}' + b" " * 2**21,
+}
+
+
+@pytest.mark.parametrize("data", NO_RECORDS.values(), ids=NO_RECORDS)
+def test_what_is_no_record_begins_anew_and_says_so(data) -> None:
+    record, problems = decode(data)
+
+    assert record == NOTHING_KNOWN
+    assert len(problems) == 1
+    assert "begun anew" in problems[0]
+
+
+WRONG: dict[str, tuple[list[str], object]] = {
+    "a state that there is not": (["health", "state"], "fine"),
+    "a count below zero": (["health", "count"], -1),
+    "falls below zero": (["health", "falls"], -1),
+    "a remedy that there is not": (["health", "owed"], 9),
+    "a time that is text": (["health", "since"], "now"),
+    "facts of another card": (["facts", "uuid"], "GPU-other"),
+    "no facts": (["facts"], None),
+}
+
+
+@pytest.mark.parametrize(("path", "value"), WRONG.values(), ids=WRONG)
+def test_a_card_that_makes_no_sense_is_forgotten_and_named_and_the_others_count(path, value) -> None:
+    raw = json.loads(encode(lived()))
+    place = raw["cards"]["GPU-2"]
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+
+    record, problems = decode(json.dumps(raw).encode())
+
+    assert record == replace(lived(), cards={k: v for k, v in lived().cards.items() if k != "GPU-2"})
+    assert len(problems) == 1
+    assert problems[0].startswith("card GPU-2: ")
+
+
+def test_a_fault_that_this_version_does_not_know_is_dropped() -> None:
+    raw = json.loads(encode(lived()))
+    raw["cards"]["GPU-1"]["health"]["standing"] = ["FromAnotherVersion"]
+    record, _ = decode(json.dumps(raw).encode())
+
+    assert advance(record, READING, (), 20.0, POLICY).cards["GPU-1"].health.standing == ()
+
+
+KEYS = ["boot", "cards", "GPU-1", "facts", "health", "uuid", "minor", "state", "since", "falls", "read", "standing"]
+
+
+@given(json_values() | json_near(KEYS, ["GPU-1", "healthy", 0, 1.5, -1, None, [], {}]))
+def test_any_json_is_read_or_refused_and_what_is_read_can_be_lived_with(value) -> None:
+    record, _ = decode(json.dumps(value).encode())
+
+    after = advance(record, READING, [XidEvent("GPU-1", 79, 1.0)], 1e6, POLICY)
+
+    assert decode(encode(after)) == (after, ())
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_refused_in_words(data) -> None:
+    record, problems = decode(data)
+
+    assert problems or record == NodeRecord(record.boot, {})

@@ -1,0 +1,328 @@
+"""The kubelet's checkpoint files: read as Kubernetes v1.36 reads them, and nothing else believed.
+
+The files of `checkpoints/` were written, or their checksums computed, by the kubelet's own packages (v1.36.3; those of
+layout v1 of devices by its code up to v1.32).
+"""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cpu.cpuset import parse as parse_cpuset
+from reporter.kubelet import cpustate, devicecheckpoint
+from reporter.kubelet.checkpoint import MOST_BYTES, CheckpointError
+from reporter.kubelet.cpustate import CpuState, Layout
+from reporter.kubelet.devicecheckpoint import PodDevices
+from reporter.kubelet.watched import Watched
+
+FILES = Path(__file__).parent / "checkpoints"
+DEVICES = sorted(path.name for path in FILES.glob("devices-*.json"))
+CPUS = sorted(path.name for path in FILES.glob("cpu-*.json"))
+PARSERS = {"devices": devicecheckpoint.parse, "cpu": cpustate.parse}
+
+
+def content(name: str) -> bytes:
+    return (FILES / name).read_bytes()
+
+
+def parser(name: str) -> Callable[[bytes], Any]:
+    return PARSERS[name.partition("-")[0]]
+
+
+# devices
+
+
+def test_devices_by_numa_node_are_read_in_the_order_of_nodes() -> None:
+    found = devicecheckpoint.parse(content("devices-v2.json"))
+    assert found.entries == (
+        PodDevices("u1", "cuda", "nvidia.com/gpu", ("GPU-z", "GPU-a", "GPU-c", "GPU-b"), b"\x0a\x02\xc8"),
+        PodDevices("u2", "nic", "rdma/hca", ()),
+        PodDevices("u3", "é<&>", "x", ()),
+    )
+    assert found.registered == {"nvidia.com/gpu": ("GPU-a", "GPU-b"), "a/b": (), "c/d": ()}
+
+
+def test_devices_as_lists_are_read() -> None:
+    found = devicecheckpoint.parse(content("devices-v1.json"))
+    assert found.entries == (
+        PodDevices("u1", "cuda", "nvidia.com/gpu", ("GPU-a", "GPU-b"), b"\x0a\x02\xc8"),
+        PodDevices("u2", "c", "x/y", ()),
+    )
+
+
+@pytest.mark.parametrize("name", ["devices-v2-nothing.json", "devices-v2-empty.json"])
+def test_a_node_without_devices_has_a_file_that_is_read(name) -> None:
+    assert devicecheckpoint.parse(content(name)).entries == ()
+
+
+def test_pods_that_we_allocated_are_left_out() -> None:
+    entries = devicecheckpoint.parse(content("devices-v2.json")).entries
+    assert [entry.pod_uid for entry in devicecheckpoint.without(entries, {"u1"})] == ["u2", "u3"]
+
+
+def test_the_annotation_is_that_of_the_seed_document() -> None:
+    entries = (
+        PodDevices("u2", "nic", "rdma/hca", (), b""),
+        PodDevices("fa8983dc", "cuda", "nvidia.com/gpu", ("GPU-36b2",), b"\x0a"),
+    )
+    assert json.loads(devicecheckpoint.annotation(entries)) == [
+        {
+            "podUID": "fa8983dc",
+            "containerName": "cuda",
+            "resourceName": "nvidia.com/gpu",
+            "deviceIDs": ["GPU-36b2"],
+            "allocResp": "Cg==",
+        },
+        {"podUID": "u2", "containerName": "nic", "resourceName": "rdma/hca"},
+    ]
+    assert devicecheckpoint.annotation(entries) == devicecheckpoint.annotation(entries[::-1])
+
+
+def test_an_annotation_that_would_be_too_long_leaves_out_the_plugins_answers() -> None:
+    entries = [PodDevices("u", f"c{number}", "nvidia.com/gpu", (f"GPU-{number}",), b"x" * 900) for number in range(9)]
+    text = devicecheckpoint.annotation(entries, limit=2000)
+    assert len(text) <= 2000
+    assert all("allocResp" not in row for row in json.loads(text))
+    with pytest.raises(CheckpointError, match="do not fit"):
+        devicecheckpoint.annotation(entries, limit=100)
+
+
+# CPUs
+
+ENTRIES = {
+    "1a2b3c4d-0000-4000-8000-000000000001": {"web": parse_cpuset("1,9")},
+    "9f0c2b1e-0000-4000-8000-000000000002": {"log": parse_cpuset("4"), "train": parse_cpuset("2-3,10")},
+}
+DEFAULT = parse_cpuset("0,5-8,11-15")
+
+STATES = {
+    "cpu-v1-empty.json": CpuState(Layout.V1, "static", 0xFF),
+    "cpu-v1-null.json": CpuState(Layout.V1, "static", 0xFF),
+    "cpu-v1-static.json": CpuState(
+        Layout.V1, "static", parse_cpuset("0,4-7"), containers={"0badcafe": 1 << 3, "f00dfeed": 0b110}
+    ),
+    "cpu-v2-none.json": CpuState(Layout.V2, "none", 0),
+    "cpu-v2-null-pod.json": CpuState(Layout.V2, "static", 0xFF, entries={"u": {}, "v": {}}),
+    "cpu-v2-null.json": CpuState(Layout.V2, "static", 0xFF),
+    "cpu-v2-own-name.json": CpuState(Layout.V2, "static", 0x7F, entries={"u": {"c": 0x80}}),
+    "cpu-v2-static-empty.json": CpuState(Layout.V2, "static", 0xFF),
+    "cpu-v2-static.json": CpuState(Layout.V2, "static", DEFAULT, entries=ENTRIES),
+    "cpu-v3-static.json": CpuState(Layout.V3, "static", DEFAULT, entries=ENTRIES),
+    "cpu-v3-pod-level.json": CpuState(
+        Layout.V3,
+        "static",
+        DEFAULT,
+        entries=ENTRIES,
+        pods={
+            "0f0c2b1e-0000-4000-8000-000000000009": 0,
+            "9f0c2b1e-0000-4000-8000-000000000002": parse_cpuset("2-4,10"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CPUS)
+def test_every_layout_of_the_cpu_state_is_read(name) -> None:
+    assert cpustate.parse(content(name)) == STATES[name]
+
+
+@pytest.mark.parametrize("name", [name for name in CPUS if "null" not in name and "own" not in name])
+def test_a_state_is_written_byte_by_byte_as_the_kubelet_writes_it(name) -> None:
+    assert cpustate.render(cpustate.parse(content(name))) == content(name)
+
+
+def test_an_old_file_without_a_checksum_is_taken_as_the_kubelet_takes_it() -> None:
+    assert cpustate.parse(b'{"policyName":"static","defaultCpuSet":"0-7"}').default == 0xFF
+
+
+def test_what_each_pod_has_is_summed_up_over_containers() -> None:
+    found, unknown = cpustate.by_pod(STATES["cpu-v3-pod-level.json"])
+    assert found == {
+        "1a2b3c4d-0000-4000-8000-000000000001": parse_cpuset("1,9"),
+        "9f0c2b1e-0000-4000-8000-000000000002": parse_cpuset("2-4,10"),
+    }
+    assert unknown == ()
+
+
+def test_container_ids_of_layout_v1_are_looked_up_and_unknown_ones_are_told() -> None:
+    found, unknown = cpustate.by_pod(STATES["cpu-v1-static.json"], {"f00dfeed": "uid-1"})
+    assert (found, unknown) == ({"uid-1": 0b110}, ("0badcafe",))
+
+
+def test_pod_cpu_allocs_names_the_pods_that_the_kubelet_serves() -> None:
+    given_, _ = cpustate.by_pod(STATES["cpu-v2-static.json"])
+    first, second = ENTRIES
+    allocs = cpustate.kubelet_allocs(given_, {first: ("default", "web-0")}, {second})
+    assert json.loads(cpustate.pod_cpu_allocs_annotation(allocs)) == [
+        {"namespace": "default", "name": "web-0", "uid": first, "cpuset": "1,9", "managedByKubelet": True}
+    ]
+    assert cpustate.pod_cpu_allocs_annotation(()) == "null"
+
+
+def test_a_pod_that_is_not_known_by_name_holds_its_cpus_all_the_same() -> None:
+    (alloc,) = cpustate.kubelet_allocs({"u": 0b11}, {}, ())
+    assert json.loads(cpustate.pod_cpu_allocs_annotation([alloc])) == [
+        {"uid": "u", "cpuset": "0-1", "managedByKubelet": True}
+    ]
+
+
+# files that cannot be used
+
+
+@pytest.mark.parametrize("name", [*DEVICES, *CPUS])
+def test_a_file_cut_off_at_any_byte_is_refused(name) -> None:
+    data = content(name)
+    for length in range(len(data)):
+        with pytest.raises(CheckpointError):
+            parser(name)(data[:length])
+
+
+@pytest.mark.parametrize("name", [*DEVICES, *CPUS])
+def test_a_wrong_checksum_is_refused(name) -> None:
+    value = json.loads(content(name))
+    key = "Checksum" if "Checksum" in value else "checksum"
+    value[key] += 1
+    with pytest.raises(CheckpointError, match="corrupt"):
+        parser(name)(json.dumps(value).encode())
+
+
+def test_a_changed_set_is_refused() -> None:
+    data = content("cpu-v2-static.json")
+    assert b'"1,9"' in data
+    with pytest.raises(CheckpointError, match="corrupt"):
+        cpustate.parse(data.replace(b'"1,9"', b'"1,8"'))
+
+
+@pytest.mark.parametrize("name", [*DEVICES, *CPUS])
+@given(data=st.data())
+def test_a_file_with_a_changed_byte_is_refused_or_means_the_same(name, data) -> None:
+    whole = bytearray(content(name))
+    whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = parser(name)(bytes(whole))
+    except CheckpointError:
+        return
+    # A checksum of 0 is taken where the kubelet takes it; else only what the checksum is not over may differ.
+    same = found == parser(name)(content(name))
+    assert same or b'"checksum":' not in whole or json.loads(whole).get("checksum") == 0
+
+
+HOSTILE = {
+    "empty": b"",
+    "no JSON": b"\x00\x01",
+    "a list": b"[]",
+    "null": b"null",
+    "no UTF-8": b'{"policyName":"\xff"}',
+    "NaN": b'{"checksum":NaN,"Checksum":NaN}',
+    "nested too deeply": b'{"Data":' + b"[" * 100_000,
+    "an endless number": b'{"checksum":' + b"9" * 10_000 + b"}",
+    "a checksum that is a text": b'{"checksum":"1","Checksum":"1"}',
+    "a checksum that is negative": b'{"checksum":-1,"Checksum":-1}',
+    "a checksum that is true": b'{"checksum":true,"Checksum":true}',
+    "a set of a thousand million": b'{"defaultCpuSet":"0-999999999","Data":1}',
+    "a set that is a number": b'{"defaultCpuSet":7,"Data":[]}',
+    "entries that are a list": b'{"entries":[],"Data":{"PodDeviceEntries":{}}}',
+    "a container that is a list": b'{"entries":{"u":[]},"Data":{"PodDeviceEntries":[1]}}',
+    "layouts mixed": b'{"entries":{"u":"1","v":{"c":"2"}},"Data":{"PodDeviceEntries":[{"DeviceIDs":["a"]},'
+    b'{"DeviceIDs":{"0":["a"]}}]}}',
+    "a pod set that is null": b'{"podEntries":{"u":null},"Data":{"RegisteredDevices":[]}}',
+    "a NUMA node that is none": b'{"checksum":1,"Data":{"PodDeviceEntries":[{"DeviceIDs":{"x":[]}}]}}',
+    "no base64": b'{"checksum":1,"Data":{"PodDeviceEntries":[{"AllocResp":"?"}]}}',
+    "half a character": b'{"policyName":"\\ud800","checksum":1,"Data":{"PodDeviceEntries":[{"PodUID":"\\ud800"}]}}',
+    "too large": b'{"policyName":"' + b"x" * MOST_BYTES + b'"}',
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("parse", PARSERS.values(), ids=PARSERS)
+def test_a_hostile_file_is_refused_by_both_readers(parse, data) -> None:
+    with pytest.raises(CheckpointError):
+        parse(data)
+
+
+KEYS = (
+    *("policyName", "defaultCpuSet", "entries", "podEntries", "cpuSet", "checksum", "Data", "Checksum", "0", "-1"),
+    *("PodDeviceEntries", "RegisteredDevices", "PodUID", "ContainerName", "ResourceName", "DeviceIDs", "AllocResp"),
+)
+LEAVES = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["", "0-3", "static", "YQ==", "\ud800"])
+)
+NEAR = st.recursive(
+    LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner), max_leaves=30
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), NEAR))
+def test_no_json_raises_anything_else(value) -> None:
+    data = json.dumps(value).encode()
+    for parse in PARSERS.values():
+        try:
+            parse(data)
+        except CheckpointError:
+            continue
+
+
+# the last good content is kept
+
+
+def test_a_truncated_file_keeps_the_last_good_state(tmp_path) -> None:
+    path = tmp_path / "cpu_manager_state"
+    watched = Watched(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
+    assert watched.read().value == cpustate.absent()
+    path.write_bytes(content("cpu-v2-static.json"))
+    good = watched.read()
+    assert (good.value, good.problem) == (STATES["cpu-v2-static.json"], None)
+    path.write_bytes(content("cpu-v2-static.json")[:50])
+    kept = watched.read()
+    assert kept.value == good.value
+    assert "what it said before is kept" in kept.problem
+    path.write_bytes(content("cpu-v2-none.json"))
+    assert watched.read().value == STATES["cpu-v2-none.json"]
+
+
+def test_a_bad_first_file_gives_nothing_and_says_so(tmp_path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"{")
+    reading = Watched(path, devicecheckpoint.parse, most_bytes=MOST_BYTES).read()
+    assert reading.value is None
+    assert "none was good before" in reading.problem
+
+
+def test_a_missing_file_is_a_problem_unless_it_has_a_meaning(tmp_path) -> None:
+    parse, absent = devicecheckpoint.parse, devicecheckpoint.absent
+    meant = Watched(tmp_path / "gone", parse, most_bytes=MOST_BYTES, absent=absent).read()
+    assert (meant.value, meant.problem) == (absent(), None)
+    reading = Watched(tmp_path / "gone", parse, most_bytes=MOST_BYTES).read()
+    assert "does not exist" in reading.problem
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(10 * 2**30)
+
+
+def _endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [_folder, os.mkfifo, _huge, _endless])
+def test_what_is_no_plain_file_of_bounded_size_is_not_read(tmp_path, make) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content("cpu-v2-static.json"))
+    watched = Watched(path, cpustate.parse, most_bytes=MOST_BYTES)
+    good = watched.read().value
+    path.unlink()
+    make(path)
+    reading = watched.read()
+    assert reading.value == good
+    assert reading.problem is not None

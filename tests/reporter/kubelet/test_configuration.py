@@ -1,0 +1,211 @@
+"""How the kubelet is configured, and which CPUs it reserves."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cpu.cpuset import format_cpuset
+from allocator.cpu.topology import Cpu, CpuTopology
+from reporter.kubelet import reserved
+from reporter.kubelet.configuration import (
+    MOST_BYTES,
+    ConfigurationError,
+    KubeletConfiguration,
+    parse,
+    policy_annotation,
+    reserved_cpus,
+)
+
+FILE = b"""
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+cpuManagerPolicyOptions:
+  full-pcpus-only: "true"
+  distribute-cpus-across-numa: "false"
+topologyManagerPolicy: single-numa-node
+topologyManagerScope: pod
+memoryManagerPolicy: Static
+cgroupDriver: systemd
+cgroupRoot: /nodes
+systemReserved: {cpu: 500m, memory: 1Gi}
+kubeReserved: {cpu: "1"}
+"""
+
+READ = KubeletConfiguration(
+    cpu_policy="static",
+    cpu_options={"full-pcpus-only": "true", "distribute-cpus-across-numa": "false"},
+    reserved_milli=1500,
+    topology_policy="single-numa-node",
+    topology_scope="pod",
+    memory_policy="Static",
+    cgroup_driver="systemd",
+    cgroup_root="/nodes",
+)
+
+
+def two_sockets() -> CpuTopology:
+    """Two sockets, 12 CPUs: the machine of Koordinator's own tests; CPU n and n+6 are threads of one core."""
+    return CpuTopology.of(Cpu(cpu, cpu % 6, cpu % 2, cpu % 2) for cpu in range(12))
+
+
+def test_a_file_is_read() -> None:
+    assert parse(FILE) == READ
+
+
+def test_configz_says_the_same() -> None:
+    assert parse(json.dumps({"kubeletconfig": yaml.safe_load(FILE)}).encode()) == READ
+
+
+def test_what_is_left_out_has_the_kubelets_default() -> None:
+    assert parse(b"kind: KubeletConfiguration") == KubeletConfiguration(cpu_options={})
+
+
+def test_options_that_yaml_took_for_booleans_are_texts() -> None:
+    found = parse(
+        b"cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: true}\nsystemReserved: {cpu: 2}"
+    )
+    assert found.option("full-pcpus-only")
+    assert found.reserved_milli == 2000
+
+
+TOPOLOGIES = {
+    "nothing stated": ("", "None"),
+    "none": ("topologyManagerPolicy: none\ntopologyManagerScope: pod", "None"),
+    "best effort, the default scope": ("topologyManagerPolicy: best-effort", "BestEffortContainerLevel"),
+    "restricted by Pod": ("topologyManagerPolicy: restricted\ntopologyManagerScope: pod", "RestrictedPodLevel"),
+    "single by container": (
+        "topologyManagerPolicy: single-numa-node\ntopologyManagerScope: container",
+        "SingleNUMANodeContainerLevel",
+    ),
+    "single by Pod": ("topologyManagerPolicy: single-numa-node\ntopologyManagerScope: pod", "SingleNUMANodePodLevel"),
+}
+
+
+@pytest.mark.parametrize(("text", "policy"), TOPOLOGIES.values(), ids=TOPOLOGIES)
+def test_the_topology_policy_is_named_as_in_noderesourcetopology(text, policy) -> None:
+    assert parse(f"kind: KubeletConfiguration\n{text}".encode()).topology_policies == (policy,)
+
+
+def test_the_annotation_has_policy_options_and_reserved_cpus() -> None:
+    text = policy_annotation(READ, 0b1000001)
+    assert json.loads(text) == {
+        "policy": "static",
+        "options": {"distribute-cpus-across-numa": "false", "full-pcpus-only": "true"},
+        "reservedCPUs": "0,6",
+    }
+    assert policy_annotation(KubeletConfiguration(), 0) == '{"policy":"none"}'
+
+
+BROKEN = {
+    "empty": b"",
+    "a list": b"- 1",
+    "a text": b"hello",
+    "no UTF-8": b"\xff\xfe",
+    "another kind": b"kind: Pod",
+    "a tag": b"cpuManagerPolicy: !!python/object/apply:os.system [id]",
+    "aliases merged over and over": b"a: &a {x: 1}\nb: &b {<<: [*a, *a]}\nc: {<<: [*b, *b]}",
+    "nested too deeply as YAML": b"[" * 50_000,
+    "nested too deeply as JSON": b'{"a":' * 50_000,
+    "cut off": b'{"kubeletconfig": {"cpuManagerPolicy": "sta',
+    "a policy that is unknown": b"cpuManagerPolicy: dynamic",
+    "a policy that is a list": b"cpuManagerPolicy: [static]",
+    "a scope that is unknown": b"topologyManagerScope: galaxy",
+    "options that are a text": b"cpuManagerPolicyOptions: full-pcpus-only",
+    "options that are numbered": b"cpuManagerPolicyOptions: {1: 'true'}",
+    "reserved CPUs that are none": b"reservedSystemCPUs: all",
+    "reserved CPUs without end": b"reservedSystemCPUs: 0-999999999",
+    "a negative reservation": b"systemReserved: {cpu: -1}",
+    "a reservation that is no quantity": b"kubeReserved: {cpu: lots}",
+    "configz without a configuration": b'{"kubeletconfig": []}',
+    "a date that is none": b"cgroupRoot: 2024-99-99",
+    "too large": b"#" * (MOST_BYTES + 1),
+}
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+def test_a_configuration_that_makes_no_sense_is_refused(data) -> None:
+    with pytest.raises(ConfigurationError):
+        parse(data)
+
+
+KEYS = (
+    *("kubeletconfig", "kind", "cpuManagerPolicy", "cpuManagerPolicyOptions", "topologyManagerPolicy", "cgroupRoot"),
+    *("topologyManagerScope", "memoryManagerPolicy", "cgroupDriver", "systemReserved", "kubeReserved", "cpu"),
+    "reservedSystemCPUs",
+)
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["static", "0-3", "1"])
+NEAR = st.recursive(
+    LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner), max_leaves=20
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), NEAR))
+def test_no_yaml_raises_anything_else(value) -> None:
+    for data in (json.dumps(value), yaml.safe_dump(value)):
+        try:
+            parse(data.encode())
+        except ConfigurationError:
+            continue
+
+
+# reserved CPUs
+
+
+@pytest.mark.parametrize(
+    ("count", "cpus"), [(0, ""), (1, "0"), (2, "0,6"), (3, "0,2,6"), (6, "0,2,4,6,8,10"), (12, "0-11")]
+)
+def test_reserved_cpus_are_taken_in_the_kubelets_order(count, cpus) -> None:
+    assert format_cpuset(reserved.take(two_sockets(), count)) == cpus
+
+
+CASES = json.loads((Path(__file__).parent / "reserved.json").read_bytes())
+
+
+@pytest.mark.parametrize(
+    "case", CASES, ids=[f"{len(case['cpus'])}-{case['count']}-{n}" for n, case in enumerate(CASES)]
+)
+def test_reserved_cpus_are_those_that_the_kubelets_own_code_takes(case) -> None:
+    """The cases were computed by takeByTopologyNUMAPacked of Kubernetes v1.36.3."""
+    topology = CpuTopology.of(Cpu(*cpu) for cpu in case["cpus"])
+    assert format_cpuset(reserved.take(topology, case["count"], spread=case["spread"])) == case["want"]
+
+
+STATIC = "cpuManagerPolicy: static\n"
+RESERVED = {
+    "no static policy": ("systemReserved: {cpu: 2}", ""),
+    "a list wins over quantities": (STATIC + "reservedSystemCPUs: 3-4\nsystemReserved: {cpu: 8}", "3-4"),
+    "quantities are summed, then rounded up": (
+        STATIC + "systemReserved: {cpu: 600m}\nkubeReserved: {cpu: 600m}",
+        "0,6",
+    ),
+    "less than a CPU": (STATIC + "kubeReserved: {cpu: 100m}", "0"),
+    "more than there are": (STATIC + "kubeReserved: {cpu: 99}", "0-11"),
+    "within one NUMA node, spread over NUMA nodes makes no difference": (
+        STATIC + "kubeReserved: {cpu: 2}\ncpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true'}",
+        "0,6",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "cpus"), RESERVED.values(), ids=RESERVED)
+def test_the_kubelets_reserved_cpus(text, cpus) -> None:
+    found, note = reserved_cpus(parse(text.encode()), two_sockets())
+    assert (format_cpuset(found), note) == (cpus, None)
+
+
+UNSURE = {
+    "over NUMA nodes": "kubeReserved: {cpu: 8}\ncpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true'}",
+    "by cache": "kubeReserved: {cpu: 2}\ncpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: 'true'}",
+    "a CPU that is missing": "reservedSystemCPUs: 0,99",
+}
+
+
+@pytest.mark.parametrize("text", UNSURE.values(), ids=UNSURE)
+def test_where_it_is_not_certain_which_cpus_are_reserved_the_administrator_is_told(text) -> None:
+    _, note = reserved_cpus(parse((STATIC + text).encode()), two_sockets())
+    assert "reservedSystemCPUs" in note
