@@ -215,7 +215,7 @@ class _Search:
         return kept
 
     def _rule(self, request: PodRequest) -> SetRule:
-        """What a set of these devices must be; parts of devices go by the order alone, whole ones by connections too."""
+        """What a set of these devices must be; parts of devices go by order alone, whole ones by connections too."""
         wishes, hint, wiring = request.wishes, self.hint, self.node.wiring
         near = self._mates(wishes.gang)
         whole = all(container.ask.whole for container in self.asks)

@@ -1,4 +1,4 @@
-"""Device types are data: one table entry says how a type is asked for, what a device of it is made of, and how it is shown.
+"""Device types are data: one entry says how a type is asked for, what a device is made of, and how it is shown.
 
 GPU, RDMA and FPGA are three entries; a configuration adds more ("Automatically recognize different kind devices. When
 a new device added, we don't need modify any code": seed document 1, "Scheduling").

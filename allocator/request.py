@@ -284,28 +284,9 @@ def _read_ask(
     problems: list[Problem],
 ) -> DeviceAsk | None:
     """Normalise one type's resources of one map; None where they ask for nothing or are wrong."""
-    tails: dict[str, int] = {}
-    plain = 0
-    for name, text in resources.items():
-        meaning = types.resources[name]
-        try:
-            amount = _read_amount(meaning, text)
-        except quantity.QuantityError as error:
-            problems.append(Problem(f"{where}[{name}]", str(error)))
-            return None
-        if meaning.counts_devices:
-            plain = amount
-        elif meaning.tail in tails:
-            problems.append(Problem(where, f"{meaning.tail} is asked in two domains at once; keep one"))
-            return None
-        else:
-            tails[meaning.tail] = amount
-    if plain and any(tails.values()):
-        return None  # two dialects: the Pod's problem, told once
-    if plain:
-        tails = {kind.plain: plain * FULL}
-    elif not tails:
-        return None  # nvidia.com/gpu: 0 asks for none
+    tails = _read_tails(where, kind, resources, types, problems)
+    if not tails:
+        return None
     if kind != GPU_TYPE:
         ask = _normalise_plain(kind, tails[kind.plain])
     else:
@@ -317,6 +298,31 @@ def _read_ask(
     whence = "" if stated.shared is None else f" (gpu.shared {stated.shared} is from annotation {ORIGINAL_REQUEST})"
     problems.append(Problem(where, ask + whence))
     return None
+
+
+def _read_tails(
+    where: str, kind: DeviceType, resources: Mapping[str, object], types: DeviceTypes, problems: list[Problem]
+) -> dict[str, int]:
+    """Read the amounts of one map by tail; {} where they ask for nothing or are wrong."""
+    tails: dict[str, int] = {}
+    plain = 0
+    for name, text in resources.items():
+        meaning = types.resources[name]
+        try:
+            amount = _read_amount(meaning, text)
+        except quantity.QuantityError as error:
+            problems.append(Problem(f"{where}[{name}]", str(error)))
+            return {}
+        if meaning.counts_devices:
+            plain = amount
+        elif meaning.tail in tails:
+            problems.append(Problem(where, f"{meaning.tail} is asked in two domains at once; keep one"))
+            return {}
+        else:
+            tails[meaning.tail] = amount
+    if plain and any(tails.values()):
+        return {}  # two dialects: the Pod's problem, told once
+    return {kind.plain: plain * FULL} if plain else tails  # nvidia.com/gpu: 0 asks for none
 
 
 def _read_amount(meaning: ResourceName, text: object) -> int:

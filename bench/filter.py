@@ -11,7 +11,7 @@ import sys
 from packed_cluster import Cluster
 from result import close
 
-from allocator.index.preference import Preference
+from allocator.preference import Preference
 
 LIMIT_MS = 1.0
 

@@ -229,7 +229,8 @@ def make_extender(
     """
     edge = Edge(parts.settings.serve, parts.metrics, draining or Draining())
     app = web.Application(client_max_size=parts.settings.serve.body_limit_bytes)
-    for verb, handler in (("filter", parts.extender.filter), ("prioritize", parts.extender.prioritize)):
-        path = f"/scheduler/{verb}"
+    extender = parts.extender
+    for handler in (extender.filter, extender.prioritize, extender.preempt):
+        path = f"/scheduler/{handler.__name__}"
         app.router.add_post(path, edge.extender(path, handler, stranger))
     return app

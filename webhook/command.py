@@ -22,8 +22,7 @@ from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES, Resource
 from koordgate.kube.watch import Handler, Reflector
 from koordgate.ledger.store import KubeStore
-from koordgate.settings import Serve, Settings
-from koordgate.settings import device_types as settings_types
+from koordgate.settings import Serve, Settings, device_types
 from webhook.app import Draining, make_app, make_extender
 from webhook.assembly import Parts, assemble
 from webhook.callers import Refusals, stranger
@@ -38,6 +37,7 @@ _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side
 _WATCH_PATIENCE_S: Final = 60.0  # how long a watch may fail before the replica is not ready
 _GARBAGE: Final = 20_000  # allocations between collections; a request leaves next to no cycles
+_EXPIRY_S: Final = 1.0  # between looks at what was assumed
 _IN_FLIGHT_S: Final = 30.0  # how long the end waits for what is being answered
 
 
@@ -55,7 +55,7 @@ class Replica:
         self.parts: Parts = assemble(
             settings,
             lambda cluster: KubeStore(kube, cluster.node_uid),
-            KubeLivePods(kube, settings_types(settings)),
+            KubeLivePods(kube, device_types(settings)),
             kube=kube,
             released=self._waker.released,
         )
@@ -138,6 +138,7 @@ class Replica:
             background.append(tasks.create_task(self.parts.reconciler.run_releases()))
             background.append(tasks.create_task(self._waker.run()))
             background.append(tasks.create_task(self._reconcile()))
+            background.append(tasks.create_task(self._expire()))
             starting = tasks.create_task(self.source.start())
             ending = tasks.create_task(until.wait())
             await asyncio.wait([starting, ending], return_when=asyncio.FIRST_COMPLETED)
@@ -176,6 +177,13 @@ class Replica:
         if reason:
             self._refusals.request(reason)
         return reason
+
+    async def _expire(self) -> None:
+        """Give up waiting for binds that did not come, and wake the Pods that were refused for their sake."""
+        while True:
+            await asyncio.sleep(_EXPIRY_S)
+            for node in self.parts.ranking.assumed.expire():
+                self._waker.released(node)
 
     async def _reconcile(self) -> None:
         """Reconcile once everything is listed, again soon if that fails, and then on a timer."""

@@ -1,4 +1,4 @@
-"""`/scheduler/filter` and `/scheduler/prioritize`: which nodes can hold a Pod, and how good each is.
+"""`/scheduler/filter`, `prioritize` and `preempt`: which nodes can hold a Pod, how good each is, and who must go.
 
 The wire is kube-scheduler's (k8s.io/kube-scheduler/extender/v1): its keys are read in any case. The verdict is that of
 `place()`, which is what the bind will say.
@@ -10,6 +10,7 @@ from typing import Any, Final
 from allocator.devicetype import DeviceTypes
 from allocator.holdings import Holding
 from allocator.outcome import Refusal
+from allocator.preempt import choose_victims
 from allocator.score import MAX_SCORE
 from webhook.cluster import ClusterView
 from webhook.podinfo import PodInfo, read_pod_info
@@ -82,13 +83,42 @@ class Extender:
         request, uid, verdict = pod.request, pod.uid, self._ranking.verdict
         return [{"Host": name, "Score": verdict(name, request, uid).score // _SCORE_STEP} for name in names]
 
+    def preempt(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Choose, on each node that kube-scheduler proposes, the Pods that must go; leave out where that cannot help.
+
+        Raises:
+            BadExtenderArgsError: it is no ExtenderPreemptionArgs.
+        """
+        lower = _lower(args)
+        spec_pod = lower.get("pod")
+        proposed = _proposed(lower)
+        if not isinstance(spec_pod, dict) or not isinstance(spec_pod.get("metadata"), dict):
+            raise BadExtenderArgsError("ExtenderPreemptionArgs without a Pod")
+        pod = self._known(spec_pod)
+        if pod is None or not pod.asks:
+            return _victims(proposed)
+        if pod.problem or pod.annotation_problem:
+            return _victims({})
+        chosen: dict[str, tuple[list[str], int]] = {}
+        for node, (uids, violations) in proposed.items():
+            snapshot = self._ranking.snapshot(node).without([pod.uid])
+            priorities = {uid: known.priority for uid in snapshot.holdings if (known := self._cluster.pod_by_uid(uid))}
+            victims = choose_victims(pod.request, snapshot, priorities, pod.priority, uids)
+            if victims is not None:
+                chosen[node] = (list(victims), violations)
+        return _victims(chosen)
+
+    def _known(self, pod: dict[str, Any]) -> PodInfo | None:
+        uid = pod["metadata"].setdefault("uid", "")
+        if not isinstance(uid, str):
+            raise BadExtenderArgsError("a Pod with a uid that is no text")
+        return self._cluster.pod_by_uid(uid) or read_pod_info(pod, types=self._types)
+
     def _read(
         self, args: Mapping[str, Any]
     ) -> tuple[PodInfo | None, list[str], Mapping[str, Any] | None, Mapping[str, Any]]:
         """Read the Pod, the candidates' names, their Node list if whole Nodes were sent, and the Pod's spec."""
-        if not isinstance(args, dict):
-            raise BadExtenderArgsError("the body is no ExtenderArgs object")
-        lower = {key.lower(): value for key, value in args.items()}
+        lower = _lower(args)
         pod, names, nodes = lower.get("pod"), lower.get("nodenames"), lower.get("nodes")
         if not isinstance(pod, dict) or not isinstance(pod.get("metadata"), dict):
             raise BadExtenderArgsError("ExtenderArgs without a Pod")
@@ -98,12 +128,40 @@ class Extender:
             nodes = None
         else:
             raise BadExtenderArgsError("ExtenderArgs without NodeNames or Nodes")
-        uid = pod["metadata"].setdefault("uid", "")
-        if not isinstance(uid, str) or not all(isinstance(name, str) for name in names):
-            raise BadExtenderArgsError("ExtenderArgs with a uid or a node's name that is no text")
+        if not all(isinstance(name, str) for name in names):
+            raise BadExtenderArgsError("ExtenderArgs with a node's name that is no text")
         spec = pod.get("spec")
-        known = self._cluster.pod_by_uid(uid) or read_pod_info(pod, types=self._types)
-        return known, names, nodes, spec if isinstance(spec, dict) else {}
+        return self._known(pod), names, nodes, spec if isinstance(spec, dict) else {}
+
+
+def _lower(args: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with their keys in lower case."""
+    if not isinstance(args, dict):
+        raise BadExtenderArgsError("the body is no object of arguments")
+    return {key.lower(): value for key, value in args.items()}
+
+
+def _proposed(lower: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
+    """Read kube-scheduler's victims: node -> UIDs, and how many disruption budgets are broken."""
+    nodes = lower.get("nodenametometavictims") or lower.get("nodenametovictims") or {}
+    found: dict[str, tuple[list[str], int]] = {}
+    try:
+        for node, victims in nodes.items():
+            told = _lower(victims)
+            pods = told.get("pods") or []
+            uids = [_lower(pod).get("uid") or pod["metadata"]["uid"] for pod in pods]
+            found[node] = (uids, told.get("numpdbviolations") or 0)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise BadExtenderArgsError("ExtenderPreemptionArgs with victims that cannot be read") from error
+    return found
+
+
+def _victims(chosen: Mapping[str, tuple[list[str], int]]) -> dict[str, Any]:
+    told = {
+        node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
+        for node, (uids, violations) in chosen.items()
+    }
+    return {"NodeNameToMetaVictims": told}
 
 
 def _prefers(spec: Mapping[str, Any]) -> bool:

@@ -38,6 +38,7 @@ class PodInfo:
         shares: what its device-allocated annotation says it holds.
         annotation_problem: why an annotation cannot be read, "" where all can.
         cpus: what its resource-status annotation says it holds; None where it says nothing.
+        priority: of its spec, 0 where that says nothing.
     """
 
     uid: str
@@ -53,6 +54,7 @@ class PodInfo:
     shares: tuple[Share, ...] = ()
     annotation_problem: str = ""
     cpus: CpuShare | None = None
+    priority: int = 0
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -118,6 +120,7 @@ def read_pod_info(
         shares=shares,
         annotation_problem=annotation_problem,
         cpus=cpus,
+        priority=spec.get("priority") or 0,
     )
 
 

@@ -1,4 +1,6 @@
-"""Choosing a Pod's CPUs and NUMA nodes on one node (seed document 4; Koordinator, pkg/scheduler/plugins/nodenumaresource).
+"""Choosing a Pod's CPUs and NUMA nodes on one node.
+
+Seed document 4; Koordinator, pkg/scheduler/plugins/nodenumaresource.
 
 Pods of class LSE and LSR get CPUs of their own. Others get thousandths of NUMA nodes, where they or the node ask for
 alignment, or the shared pool of one NUMA node (ConstrainedBurst).

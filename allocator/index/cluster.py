@@ -9,15 +9,17 @@ It is a quick look ahead of `place()`: it turns away no node that `place()` woul
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Final
 
 import numpy as np
 
 from allocator.index import preference
 from allocator.index.memo import Memo
-from allocator.index.preference import ClassUse, Preference
+from allocator.index.preference import ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
+from allocator.preference import Preference
 
 MOST_KEPT: Final = 64  # figures over all nodes that are kept for the next Pod that asks the same
 _NONE_FOUND: Final[tuple[list[str], Rows]] = ([], np.zeros(0, np.intp))
@@ -129,8 +131,7 @@ class ClusterIndex:
         """
         known, rows = self._found
         if names != known:
-            get = self._rows.get
-            rows = np.fromiter([get(name, 0) for name in names], np.intp, len(names))
+            rows = np.fromiter(map(self._rows.get, names, repeat(0)), np.intp, len(names))
             rows.flags.writeable = False
             self._found = (list(names), rows)
         return rows
@@ -233,8 +234,8 @@ class ClusterIndex:
             table = self._tables[want.type]
             tails = fullness[want.type] = self._fullness.get(want.type) or table.tails()
             fits, in_use = self._fits(table, want, at), table.in_use(at)
-            broken = np.minimum(count_slots(fits & in_use), want.count)
+            shared = np.minimum(count_slots(fits & in_use), want.count)
             filled = count_slots(fits & ~in_use & table.fills(want, tails, at))
-            kept += broken + np.minimum(filled, want.count - broken)
+            kept += shared + np.minimum(filled, want.count - shared)
         uses = [[self._use(kind, tail, asked, at) for tail in tails] for kind, tails in fullness.items()]
         return preference.packing(kept, sum(want.count for want in query.wants), self._in_use[at], uses)

@@ -4,7 +4,6 @@ Each takes what a request asks and what nodes have, and knows nothing of where t
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -16,14 +15,6 @@ WHOLE: Final = 1000  # shares are counted in thousandths
 _UNBROKEN: Final = 50
 _IN_USE: Final = 20
 _FULLNESS: Final = 30
-
-
-class Preference(StrEnum):
-    """The ways there are."""
-
-    PACKING = "packing"
-    LEAST_REQUESTED = "least-requested"
-    MOST_BALANCED = "most-balanced"
 
 
 @dataclass(frozen=True, slots=True)

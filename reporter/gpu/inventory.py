@@ -211,13 +211,13 @@ def _explain(card: CardRecord, policy: Policy) -> str:
     cause = health.cause
     if cause is None:
         return health.state.value
-    often = f", {health.count} errors" if health.count > 1 else ""
+    state = f"{health.state.value} ({health.count} errors)" if health.count > 1 else health.state.value
     wait = f"{waits(health, policy):.0f} s without errors"
     if health.state is State.RECOVERING:
-        return f"recovering: {cause.text}{often}; in service again after {wait}"
+        return f"{state}: {cause.text}; in service again after {wait}"
     if health.state is State.SUSPECT and cause.reason not in health.standing:
-        return f"suspect: {cause.message}{often}; recovers after {wait}"
-    return f"{health.state.value}: {cause.message}{often}"
+        return f"{state}: {cause.message}; recovers after {wait}"
+    return f"{state}: {cause.message}"
 
 
 def _gpu_entry(card: CardRecord, minor: int, verdict: Verdict) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Remedy(IntEnum):
 
 WORDS: Final = {
     Remedy.TIME: "wait",
-    Remedy.RESET: "reset the card (nvidia-smi --gpu-reset), or restart the node",
+    Remedy.RESET: "reset the card, or restart the node",
     Remedy.REBOOT: "restart the node; if it happens again, exchange the card",
     Remedy.REPLACEMENT: "exchange the card",
 }

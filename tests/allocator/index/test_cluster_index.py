@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from allocator.index.cluster import MOST_KEPT, ClusterIndex
 from allocator.index.packed import Packed
-from allocator.index.preference import Preference
 from allocator.index.query import (
     MAX_AMOUNT,
     MAX_WANTED,
@@ -22,6 +21,7 @@ from allocator.index.query import (
     Want,
 )
 from allocator.index.table import MAX_SLOTS, MAX_TAILS, RowError, TypeRow
+from allocator.preference import Preference
 
 GIB = 2**30
 GPU, RDMA, CPU = "gpu", "rdma", "cpu"

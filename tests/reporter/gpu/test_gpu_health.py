@@ -59,11 +59,11 @@ QUIET_CARD = GpuFacts(uuid="GPU-a", minor=0)  # one that tells nothing of itself
 DRIVER = DriverFacts("580.159.04", "13.0", "13.580.159.04")
 
 
-def worn(**wear) -> GpuFacts:
+def worn(**wear: object) -> GpuFacts:
     return replace(CARD, wear=replace(CLEAN, **wear))
 
 
-def seen(gpu: GpuFacts | None = CARD, *xids: int, **more) -> Seen:
+def seen(gpu: GpuFacts | None = CARD, *xids: int, **more: bool) -> Seen:
     return Seen(gpu, xids=tuple(XidEvent("GPU-a", xid, 0.0) for xid in xids), **more)
 
 

@@ -1,4 +1,4 @@
-"""What is kept over a restart of the reporter: all of it comes back, and nothing that is not a record is taken for one."""
+"""What is kept over a restart of the reporter comes back whole, and nothing else is taken for it."""
 
 import json
 from dataclasses import replace

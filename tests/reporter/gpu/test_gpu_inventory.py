@@ -1,0 +1,461 @@
+"""What the Device object says of a node's cards, and that the allocator reads it so."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import json_near
+
+from allocator.wire.deviceobject import NodeDevices, read_device_object
+from reporter.gpu.facts import (
+    DriverFacts,
+    Fabric,
+    FabricState,
+    GpuFacts,
+    Link,
+    MigDevice,
+    NodeReading,
+    Outage,
+    Peer,
+    Wear,
+    XidEvent,
+)
+from reporter.gpu.health import NOTHING_KNOWN, NodeRecord, Policy, advance, hear
+from reporter.gpu.inventory import (
+    DEVICE_OUTAGES,
+    Circumstances,
+    DeviceReport,
+    build,
+    device_lanes,
+    label,
+    model_label,
+    timestamp,
+)
+
+GIB = 2**30
+POLICY = Policy(quiet=300.0, proving=600.0)
+DRIVER = DriverFacts("580.159.04", "13.0", "13.580.159.04")
+NOW = 1_795_208_000.0
+THEN = "2026-11-20T20:53:20Z"  # NOW
+
+
+def card(minor: int, **facts: object) -> GpuFacts:
+    plain = GpuFacts(
+        uuid=f"GPU-{minor}",
+        minor=minor,
+        model="NVIDIA H200",
+        memory=141 * GIB,
+        bus=f"0000:{minor:02x}:00.0",
+        pcie_root=f"pci0000:{minor:02x}",
+        numa_node=0,
+        xid_events=True,
+    )
+    return replace(plain, **facts)
+
+
+def known(*gpus: GpuFacts) -> NodeRecord:
+    return advance(NOTHING_KNOWN, NodeReading(DRIVER, gpus, (), "one"), (), NOW, POLICY)
+
+
+def report(node: NodeRecord, now: float = NOW, previous: object = None, **circumstances: Any) -> DeviceReport:
+    return build(node, DRIVER, POLICY, now, Circumstances(**circumstances), previous)
+
+
+def read(told: DeviceReport) -> NodeDevices:
+    """Read the report as the allocator does, after its way through the API server."""
+    metadata = {"name": "node-1", "labels": dict(told.labels), "annotations": dict(told.annotations)}
+    return read_device_object(json.loads(json.dumps({"metadata": metadata, "spec": {"devices": told.devices}})))
+
+
+def condition(told: DeviceReport, place: int = 0) -> tuple[str, str, str]:
+    (only,) = told.devices[place]["conditions"]
+    return only["status"], only["reason"], only["message"]
+
+
+async def reported(played) -> DeviceReport:
+    reading = await played.nvml().read()
+    return build(advance(NOTHING_KNOWN, reading, (), NOW, POLICY), reading.driver, POLICY, NOW)
+
+
+# Recorded nodes, from the library to the Device object
+
+
+async def test_an_h200_is_written_as_koordinator_writes_it(played) -> None:
+    played.play("h200")
+    played.pci("0000:00:06.0", "pci0000:00", "-1")
+    played.numa_nodes("0")
+
+    told = await reported(played)
+
+    assert told.devices == (
+        {
+            "type": "gpu",
+            "id": "GPU-26af1747-9a4d-edd9-a942-cdc49d8df2b6",
+            "minor": 0,
+            "moduleID": 7,
+            "health": True,
+            "labels": {
+                "node.koordinator.sh/gpu-vendor": "nvidia",
+                "node.koordinator.sh/gpu-model": "H200",
+                "koordgate.io/health-state": "healthy",
+                "koordgate.io/compute-capability": "9.0",
+            },
+            "resources": {
+                "koordinator.sh/gpu-core": "100",
+                "koordinator.sh/gpu-memory": "150754820096",
+                "koordinator.sh/gpu-memory-ratio": "100",
+            },
+            "topology": {"socketID": -1, "nodeID": 0, "pcieID": "pci0000:00", "busID": "0000:00:06.0"},
+            "conditions": [
+                {
+                    "type": "Healthy",
+                    "status": "True",
+                    "reason": "Healthy",
+                    "message": "",
+                    "lastTransitionTime": THEN,
+                }
+            ],
+        },
+    )
+    assert told.labels == {
+        "node.koordinator.sh/gpu-vendor": "nvidia",
+        "node.koordinator.sh/gpu-model": "H200",
+        "node.koordinator.sh/gpu-driver-version": "580.159.04",
+        "koordgate.io/cuda-version": "13.0",
+    }
+    assert (told.annotations, told.problems) == ({}, ())
+
+
+async def test_eight_a100_reach_each_other_with_all_their_lanes(played) -> None:
+    played.play("a100x8")
+
+    told = await reported(played)
+
+    links = json.loads(told.annotations["koordgate.io/device-links"])
+    uuids = [entry["id"] for entry in told.devices]
+    assert links == {one: dict.fromkeys(sorted(set(uuids) - {one}), 12) for one in uuids}
+    assert [device.healthy for device in read(told).devices] == [True] * 8
+
+
+async def test_mixed_cards_are_told_apart_and_keep_their_minors(played) -> None:
+    played.play("mixed")
+
+    told = await reported(played)
+
+    devices = read(told).devices
+    assert [device.minor for device in devices] == [0, 1, 2, 3, 5, 6, 8, 9]
+    assert [device.model for device in devices[::2]] == ["Tesla-T4", "A30", "L40S", "H100-PCIe"]
+    assert "node.koordinator.sh/gpu-model" not in told.labels
+    lanes = [
+        [b["id"][-1], n]
+        for b in told.devices
+        for n in json.loads(told.annotations["koordgate.io/device-links"]).get(b["id"], {}).values()
+    ]
+    assert lanes == [["2", 4], ["3", 4], ["6", 12], ["7", 12]]
+
+
+async def test_mig_devices_are_listed_and_neither_they_nor_their_card_are_shared(played) -> None:
+    played.play("mig")
+
+    told = await reported(played)
+
+    assert [(entry["type"], entry["minor"], entry["health"]) for entry in told.devices] == [
+        ("gpu", 0, False),
+        ("gpu", 1, True),
+        ("mig", 0, True),
+        ("mig", 1, True),
+        ("mig", 2, True),
+    ]
+    assert condition(told)[1] == "MIGEnabled"
+    assert told.devices[3]["labels"] == {
+        "node.koordinator.sh/gpu-vendor": "nvidia",
+        "node.koordinator.sh/gpu-model": "A100-PCIE-80GB",
+        "koordgate.io/mig-profile": "1g.10gb",
+        "koordgate.io/mig-parent": "GPU-b1600000-0000-4000-8000-000000000000",
+    }
+    assert "resources" not in told.devices[3]
+    found = read(told)
+    assert [(device.minor, device.healthy) for device in found.devices] == [(0, False), (1, True)]
+    assert found.problems == ()
+
+
+async def test_cards_that_die_are_listed_with_the_reason(played) -> None:
+    played.play("dying")
+
+    told = await reported(played)
+
+    assert [entry["health"] for entry in told.devices] == [True, False, False]  # the fourth has never been seen alive
+    assert condition(told, 1) == (
+        "False",
+        "RecoveryReset",
+        "unhealthy: the driver asks for a reset of the card; reset the card, or restart the node",
+    )
+    assert condition(told, 2)[1] == "RowRemapFailed"
+    assert told.devices[1]["labels"]["koordgate.io/health-state"] == "unhealthy"
+
+
+# Why a card takes nothing new
+
+
+def test_an_error_is_told_with_its_number_what_to_do_and_how_often() -> None:
+    sick = hear(known(card(0)), [XidEvent("GPU-0", 79, NOW, 3)], NOW + 5, POLICY)
+
+    told = report(sick)
+
+    status, reason, message = condition(told)
+    assert (status, reason) == ("False", "Xid79")
+    assert message.startswith("unhealthy (3 errors): Xid 79: GPU has fallen off the bus; restart the node")
+    assert "Xid79" in read(told).devices[0].why_not
+
+
+def test_a_suspect_card_tells_what_it_waits_for_and_a_recovering_one_too() -> None:
+    suspect = hear(known(card(0)), [XidEvent("GPU-0", 94, NOW)], NOW, POLICY)
+    recovering = advance(suspect, NodeReading(DRIVER, (card(0),), (), "one"), (), NOW + 300, POLICY)
+
+    assert condition(report(suspect)) == (
+        "False",
+        "Xid94",
+        "suspect: Xid 94: contained memory error; recovers after 300 s without errors",
+    )
+    assert condition(report(recovering)) == (
+        "False",
+        "Recovering",
+        "recovering: Xid 94: contained memory error; in service again after 600 s without errors",
+    )
+
+
+def test_nothing_is_rewritten_while_nothing_changes() -> None:
+    suspect = hear(known(card(0), card(1)), [XidEvent("GPU-0", 94, NOW)], NOW, POLICY)
+    first = report(suspect)
+    reading = NodeReading(DRIVER, (card(0), card(1)), (), "one")
+
+    later = advance(suspect, reading, (), NOW + 100, POLICY)
+
+    assert report(later, NOW + 100, list(first.devices)) == first
+
+
+def test_a_condition_is_dated_by_when_its_status_turned() -> None:
+    before = list(report(known(card(0), card(1))).devices)
+    sick = hear(known(card(0), card(1)), [XidEvent("GPU-0", 94, NOW)], NOW + 60, POLICY)
+
+    after = report(sick, NOW + 60, before)
+
+    times = [entry["conditions"][0]["lastTransitionTime"] for entry in after.devices]
+    assert times == ["2026-11-20T20:54:20Z", THEN]
+
+
+def test_one_card_can_be_set_aside() -> None:
+    told = report(known(card(0), card(1)), cordoned=frozenset({"GPU-1"}))
+
+    assert [entry["health"] for entry in told.devices] == [True, False]
+    assert condition(told, 1) == ("False", "Cordoned", "an administrator set the card aside")
+
+
+def test_an_outage_of_nvml_puts_all_cards_out_of_service_and_says_why() -> None:
+    outage = Outage("NvmlHangs", "NVML did not answer for 10 s", NOW)
+
+    told = report(known(card(0), card(1)), NOW + 60, outage=outage)
+
+    assert [condition(told, place)[:2] for place in (0, 1)] == [("False", "NvmlHangs")] * 2
+    assert json.loads(told.annotations[DEVICE_OUTAGES]) == {
+        "gpu": {"reason": "NvmlHangs", "message": "NVML did not answer for 10 s", "since": THEN}
+    }
+
+
+def test_an_outage_before_any_card_was_seen_is_told_on_the_object() -> None:
+    outage = Outage("NvmlNotFound", "libnvidia-ml.so.1 not found", NOW)
+
+    told = build(NOTHING_KNOWN, None, POLICY, NOW, Circumstances(outage=outage))
+
+    assert (told.devices, told.labels) == ((), {})
+    assert list(told.annotations) == [DEVICE_OUTAGES]
+
+
+WHY: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
+    "sick before set aside": ({"wear": Wear(remap_failed=True)}, {"cordoned": frozenset({"GPU-0"})}, "RowRemapFailed"),
+    "set aside before an outage": (
+        {},
+        {"cordoned": frozenset({"GPU-0"}), "outage": Outage("NvmlHangs", "", NOW)},
+        "Cordoned",
+    ),
+    "an outage before MIG mode": ({"mig": True}, {"outage": Outage("NvmlHangs", "", NOW)}, "NvmlHangs"),
+    "MIG mode before an unknown size": ({"mig": True, "memory": None}, {}, "MIGEnabled"),
+    "an unknown size": ({"memory": None}, {}, "NoMemorySize"),
+}
+
+
+@pytest.mark.parametrize(("facts", "circumstances", "reason"), WHY.values(), ids=WHY)
+def test_of_several_reasons_the_gravest_is_told(facts, circumstances, reason) -> None:
+    told = report(known(card(0, **facts)), **circumstances)
+
+    assert condition(told)[:2] == ("False", reason)
+
+
+def test_mig_devices_of_a_sick_or_set_aside_card_are_not_usable_either() -> None:
+    mig = card(0, mig=True, mig_devices=(MigDevice("MIG-a", "1g.18gb", 1, 2, 3),))
+    sick = hear(known(mig), [XidEvent("GPU-0", 79, NOW)], NOW, POLICY)
+
+    assert condition(report(sick), 1)[:2] == ("False", "Xid79")
+    assert condition(report(known(mig), cordoned=frozenset({"GPU-0"})), 1)[:2] == ("False", "Cordoned")
+
+
+def test_what_waits_for_a_reset_and_does_no_harm_is_told_of_a_healthy_card() -> None:
+    status, reason, message = condition(report(known(card(0, wear=Wear(remap_pending=True)))))
+
+    assert (status, reason) == ("True", "Healthy")
+    assert message.startswith("broken memory rows are replaced at the next reset")
+
+
+def test_readings_that_failed_are_named() -> None:
+    told = report(known(card(0, problems=("nvmlDeviceGetName: Unknown Error",))))
+
+    assert told.problems == ("card GPU-0: nvmlDeviceGetName: Unknown Error",)
+
+
+# Identity and place
+
+
+def test_a_card_that_is_away_keeps_its_entry_and_gives_up_its_number_to_one_that_is_there() -> None:
+    first = known(card(0), card(1), card(2))
+    renumbered = (replace(card(1), minor=0), replace(card(2), minor=1))
+    away = advance(first, NodeReading(DRIVER, renumbered, (), "one"), (), NOW + 1, POLICY)
+
+    told = report(away)
+
+    assert [(entry["minor"], entry["id"]) for entry in told.devices] == [(0, "GPU-1"), (1, "GPU-2"), (2, "GPU-0")]
+    found = read(told)
+    assert found.problems == ()
+    assert {device.id: device.healthy for device in found.devices} == {"GPU-0": False, "GPU-1": True, "GPU-2": True}
+
+
+NOWHERE = {"no NUMA node": {"numa_node": None}, "no PCIe root": {"pcie_root": None}}
+
+
+@pytest.mark.parametrize("facts", NOWHERE.values(), ids=NOWHERE)
+def test_a_card_whose_place_is_unknown_has_no_topology(facts) -> None:
+    assert "topology" not in report(known(card(0, **facts))).devices[0]
+
+
+SWITCHED = (Link(Peer.SWITCH, None),)
+LANES: dict[str, tuple[list[GpuFacts], dict[tuple[str, str], int]]] = {
+    "none": ([card(0), card(1)], {}),
+    "a bridge": (
+        [card(0, links=(Link(Peer.GPU, "0000:01:00.0"),) * 4), card(1, links=(Link(Peer.GPU, "0000:00:00.0"),) * 4)],
+        {("GPU-0", "GPU-1"): 4},
+    ),
+    "a bridge of which one end has lost a lane": (
+        [card(0, links=(Link(Peer.GPU, "0000:01:00.0"),) * 4), card(1, links=(Link(Peer.GPU, "0000:00:00.0"),) * 3)],
+        {("GPU-0", "GPU-1"): 3},
+    ),
+    "a bridge to a card that is not there": ([card(0, links=(Link(Peer.GPU, "0000:77:00.0"),)), card(1)], {}),
+    "a link to nobody knows whom": ([card(0, links=(Link(Peer.GPU, None),)), card(1, bus=None)], {}),
+    "a link to a processor": ([card(0, links=(Link(Peer.OTHER, "0000:01:00.0"),)), card(1)], {}),
+    "switches, of which one card has lost lanes": (
+        [card(0, links=SWITCHED * 18), card(1, links=SWITCHED * 18), card(2, links=SWITCHED * 16)],
+        {("GPU-0", "GPU-1"): 18, ("GPU-0", "GPU-2"): 16, ("GPU-1", "GPU-2"): 16},
+    ),
+    "switches that one card is not on": ([card(0, links=SWITCHED), card(1)], {}),
+    "a fabric cut in two": (
+        [card(minor, links=SWITCHED, fabric=Fabric(FabricState.COMPLETED, 0, "ab", minor // 2)) for minor in range(4)],
+        {("GPU-0", "GPU-1"): 1, ("GPU-2", "GPU-3"): 1},
+    ),
+    "a fabric that is not ready": (
+        [card(minor, links=SWITCHED, fabric=Fabric(FabricState.IN_PROGRESS, 0, "ab", 0)) for minor in range(2)],
+        {},
+    ),
+    "a fabric that one card does not tell of": (
+        [card(0, links=SWITCHED, fabric=Fabric(FabricState.COMPLETED, 0, "ab", 0)), card(1, links=SWITCHED)],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("gpus", "expected"), LANES.values(), ids=LANES)
+def test_lanes_between_cards(gpus, expected) -> None:
+    assert device_lanes(gpus) == expected
+    assert device_lanes(reversed(gpus)) == expected
+
+
+def test_a_lost_card_has_no_lanes() -> None:
+    both = (card(0, links=SWITCHED), card(1, links=SWITCHED))
+    away = advance(known(*both), NodeReading(DRIVER, both[1:], (), "one"), (), NOW + 1, POLICY)
+
+    assert report(known(*both)).annotations
+    assert not report(away).annotations
+
+
+# Anything else that a library or a cluster may say
+
+MODELS = {
+    "NVIDIA H200": "H200",
+    "NVIDIA A100-SXM4-80GB": "A100-SXM4-80GB",
+    "Tesla T4": "Tesla-T4",
+    "NVIDIA RTX A6000 (rev. 2)": "RTX-A6000-rev.-2",
+    "": "",
+}
+
+
+@pytest.mark.parametrize(("model", "expected"), MODELS.items(), ids=MODELS)
+def test_a_model_is_spelled_as_koordinator_does(model, expected) -> None:
+    assert model_label(model) == expected
+
+
+@given(st.text(max_size=100))
+def test_any_text_becomes_a_label_that_kubernetes_takes(text) -> None:
+    found = label(text)
+    assert len(found) <= 63
+    assert not found or (found[0].isalnum() and found[-1].isalnum() and found.isascii())
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e300, float("inf"), float("nan")], ids=str)
+def test_any_number_becomes_a_time_that_kubernetes_takes(seconds) -> None:
+    assert len(timestamp(seconds)) == len(THEN)
+
+
+KEYS = ["id", "conditions", "type", "status", "lastTransitionTime", "health"]
+
+
+@given(json_near(KEYS, ["GPU-0", "Healthy", "True", THEN, None, 1]))
+def test_whatever_stands_in_the_cluster_is_replaced_by_what_is_so(previous) -> None:
+    told = report(known(card(0)), previous=previous)
+
+    (only,) = told.devices[0]["conditions"]
+    assert (only["status"], only["reason"]) == ("True", "Healthy")
+    assert isinstance(only["lastTransitionTime"], str)
+
+
+@given(
+    st.lists(
+        st.builds(
+            GpuFacts,
+            uuid=st.sampled_from([f"GPU-{n}" for n in range(6)]),
+            minor=st.integers(0, 5),
+            model=st.sampled_from(["NVIDIA H200", "Tesla T4", ""]),
+            memory=st.sampled_from([None, GIB, 80 * GIB]),
+            numa_node=st.sampled_from([None, 0, 1]),
+            pcie_root=st.sampled_from([None, "pci0000:00"]),
+            mig=st.sampled_from([None, False, True]),
+            wear=st.builds(Wear, remap_failed=st.booleans()),
+            xid_events=st.booleans(),
+        ),
+        max_size=6,
+        unique_by=lambda gpu: gpu.uuid,
+    ),
+    st.lists(st.sampled_from([f"GPU-{n}" for n in range(6)]), max_size=3),
+    st.sets(st.sampled_from([f"GPU-{n}" for n in range(6)])),
+)
+def test_the_allocator_gives_away_the_healthy_cards_and_no_others(gpus, sick, aside) -> None:
+    node = hear(known(*gpus), [XidEvent(uuid, 79, NOW) for uuid in sick], NOW, POLICY)
+
+    found = read(report(node, cordoned=frozenset(aside)))
+
+    usable = {
+        gpu.uuid
+        for gpu in gpus
+        if gpu.memory and not gpu.mig and not gpu.wear.remap_failed and gpu.uuid not in {*sick, *aside}
+    }
+    assert {device.id for device in found.devices if device.healthy} == usable
+    assert {device.id for device in found.devices} == {gpu.uuid for gpu in gpus if gpu.memory}
