@@ -87,12 +87,6 @@ class Offer:
         self.containers: list[str] = []
         self.function: Function | None = None
 
-    def amounts(self, ask: DeviceAsk) -> Amounts:
-        """What an ask takes of this device: percent to bytes rounds down, bytes to percent up (design, section 3)."""
-        if None not in ask.amounts:
-            return ask.amounts  # type: ignore[return-value] # none of them is None
-        return _completed(ask, self.capacity)
-
     def peak_with(self, amounts: Amounts, steps: Sequence[int]) -> Amounts:
         """The Pod's peak on this device if it took so much more during these steps."""
         if not self.containers:
@@ -123,8 +117,13 @@ class Offer:
 
 
 def _completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
-    """Fill in the one of the two memory amounts that was not asked, from the device's own memory."""
+    """What an ask takes of a device; the one of the two memory amounts that was not asked follows from the other.
+
+    Percent to bytes rounds down, what is handed out; bytes to percent rounds up, what is accounted.
+    """
     kind = ask.type
+    if None not in ask.amounts:
+        return ask.amounts  # type: ignore[return-value] # none of them is None
     told = list(ask.amounts)
     if kind.memory is not None:
         size, ratio = (kind.tails.index(tail) for tail in kind.memory)
@@ -172,12 +171,12 @@ class _Search:
 
     def _offers(self, steps: int) -> list[Offer]:
         node, kind, used = self.node, self.kind, self.node.used
-        closed = self._closed_roots()
+        closed, bounded = self._closed_roots(), self.bounds is not UNBOUND
         offers = []
         for device in node.devices:
             if device.type != kind.name or not device.healthy or device.id in node.kubelet_held:
                 continue
-            if device.pcie in closed or not self.bounds.allow(device):
+            if (closed and device.pcie in closed) or (bounded and not self.bounds.allow(device)):
                 continue
             held = used.get(device.id)
             if self.hint is not NO_HINT and not self._hinted(device, held):
@@ -252,9 +251,9 @@ class _Search:
             if share.type == self.kind.name
         )
 
-    def amounts(self, offer: Offer, ask: DeviceAsk) -> Amounts:
-        """What an ask takes of a device: all of it where nobody else may hold a part."""
-        return offer.capacity if self.hint.exclusive is ExclusiveLevel.DEVICE else offer.amounts(ask)
+    def amounts(self, capacity: Amounts, ask: DeviceAsk) -> Amounts:
+        """What an ask takes of a device that has so much: all of it where nobody else may hold a part."""
+        return capacity if self.hint.exclusive is ExclusiveLevel.DEVICE else _completed(ask, capacity)
 
     def serve(self, place: int = 0) -> bool:
         """Give the next wish its devices and the rest theirs; undo and try the next set where the rest finds none."""
@@ -283,8 +282,11 @@ class _Search:
         """The devices that can serve a wish, in no order."""
         ask = wish.container.ask
         options = []
+        alike: dict[Amounts, Amounts] = {}  # devices of one node mostly are
         for offer in self.offers:
-            amounts = self.amounts(offer, ask)
+            amounts = alike.get(offer.capacity)
+            if amounts is None:
+                amounts = alike[offer.capacity] = self.amounts(offer.capacity, ask)
             peak = offer.peak_with(amounts, wish.steps)
             rank = offer.rank(peak, self.kind, self.order)
             if rank is not None:
@@ -426,7 +428,7 @@ def _explain(search: _Search) -> Refusal:
         fitting = len(search.options(wish))
         if fitting >= ask.count:
             continue
-        possible = sum(all(map(le, search.amounts(offer, ask), offer.capacity)) for offer in search.offers)
+        possible = sum(all(map(le, search.amounts(offer.capacity, ask), offer.capacity)) for offer in search.offers)
         told = f"container {wish.container.name} asks {describe(ask)}; {fitting} of {len(known)} {plural(kind)}{less} "
         told += f"can hold it{_nearest(search)}"
         never = possible < ask.count and not less and search.hint is NO_HINT and search.bounds == UNBOUND
