@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from allocator.cpu.qos import CpuAsk
-from allocator.devicetype import FULL, GPU_TYPE, DeviceType
+from allocator.devicetype import FULL, GPU_TYPE, DeviceType, Unit
 from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.phase import Phase
 from allocator.wire.allocatehint import Joint, PartitionSpec, TypeHint
@@ -32,8 +32,15 @@ class DeviceAsk:
 
     @property
     def whole(self) -> bool:
-        """Whether it takes devices that nobody else may share."""
-        return all(amount in {FULL, None} for amount in self.amounts)
+        """Whether it takes devices that nobody else may share: all of them in percent, and no bytes."""
+        kind = self.type
+        if kind.unit is Unit.UNITS:
+            return False
+        size = kind.memory[0] if kind.memory else ""
+        return all(
+            amount == FULL or (amount is None and tail == size)
+            for tail, amount in zip(kind.tails, self.amounts, strict=True)
+        )
 
 
 def gpu_ask(count: int, core: int, *, ratio: int | None, memory: int | None) -> DeviceAsk:

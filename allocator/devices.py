@@ -9,7 +9,7 @@ container without a place, the next choices are tried, up to a bound.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
+from itertools import combinations, islice
 from operator import le
 from typing import Final, NamedTuple
 
@@ -73,18 +73,16 @@ class Offer:
 
     __slots__ = ("capacity", "containers", "device", "free", "function", "idle", "peak", "steps")
 
-    def __init__(self, device: Device, kind: DeviceType, held: Mapping[str, int] | None, steps: int) -> None:
-        capacity = device.capacity
+    def __init__(
+        self, device: Device, capacity: Amounts, free: Amounts, steps: tuple[Amounts, ...], *, idle: bool
+    ) -> None:
         self.device = device
-        self.capacity: Amounts = tuple([capacity[tail] for tail in kind.tails])
-        if held is None:
-            self.free = self.capacity
-        else:
-            self.free = tuple([max(capacity[tail] - held.get(tail, 0), 0) for tail in kind.tails])
-        self.idle = held is None
-        self.peak: Amounts = (0,) * len(self.capacity)
-        self.steps = [self.peak] * steps
-        self.containers: list[str] = []
+        self.capacity = capacity
+        self.free = free
+        self.idle = idle
+        self.peak = steps[0]  # nothing
+        self.steps = steps
+        self.containers: tuple[str, ...] = ()
         self.function: Function | None = None
 
     def peak_with(self, amounts: Amounts, steps: Sequence[int]) -> Amounts:
@@ -104,9 +102,8 @@ class Offer:
         that whole devices stay whole; least used: the reverse. Minor and id make it total.
         """
         free = self.free
-        for most, wanted in zip(free, peak, strict=True):
-            if wanted > most:
-                return None
+        if not all(map(le, peak, free)):
+            return None
         known, device = peak != self.peak, self.device
         if order is DeviceOrder.MINOR:
             return (known, device.minor, device.id)
@@ -158,21 +155,26 @@ class _Search:
         self.kind = kind
         self.node = node
         self.bounds = bounds
-        wishes = request.wishes
+        wishes = self.pod = request.wishes
         self.order = DeviceOrder(wishes.order or node.order or DeviceOrder.MOST_USED)
-        self.hint: TypeHint = wishes.hint(kind.name) or NO_HINT
+        self.hint: TypeHint = (wishes.hint(kind.name) or NO_HINT) if wishes.hints else NO_HINT
         self.alone = self.hint.exclusive is ExclusiveLevel.PCIE
         self.asks = [container for container in request.containers if container.ask.type == kind]
         self.wishes, steps = _wishes(self.asks)
         self.offers = self._offers(steps)
-        self.rule = self._rule(request)
+        self.rules: dict[bool, SetRule] = {}
         self.trials = iter(range(MAX_TRIALS))
         self.why = ""  # what the rules said against the last set
 
     def _offers(self, steps: int) -> list[Offer]:
+        """The devices that could be chosen, of which the Pod holds nothing yet in so many steps of its life."""
         node, kind, used = self.node, self.kind, self.node.used
         closed, bounded = self._closed_roots(), self.bounds is not UNBOUND
+        tails = kind.tails
+        nothing = ((0,) * len(tails),) * steps
         offers = []
+        capacity: Amounts = ()
+        whose: Mapping[str, int] | None = None  # devices of one node mostly share what they have
         for device in node.devices:
             if device.type != kind.name or not device.healthy or device.id in node.kubelet_held:
                 continue
@@ -181,7 +183,13 @@ class _Search:
             held = used.get(device.id)
             if self.hint is not NO_HINT and not self._hinted(device, held):
                 continue
-            offers.append(Offer(device, kind, held, steps))
+            if device.capacity is not whose:
+                whose = device.capacity
+                capacity = tuple([whose[tail] for tail in tails])
+            free = capacity
+            if held is not None:
+                free = tuple([max(has - held.get(tail, 0), 0) for has, tail in zip(capacity, tails, strict=True)])
+            offers.append(Offer(device, capacity, free, nothing, idle=held is None))
         return offers if self.hint.functions is None else self._with_functions(offers, self.hint.functions)
 
     def _closed_roots(self) -> frozenset[str | None]:
@@ -189,7 +197,7 @@ class _Search:
         node = self.node
         if not (self.alone or node.alone):
             return frozenset()
-        ids = node.used if self.alone else node.alone
+        ids = {*node.used, *node.kubelet_held} if self.alone else node.alone
         return frozenset(device.pcie for device in node.devices if device.id in ids and device.pcie is not None)
 
     def _hinted(self, device: Device, held: Mapping[str, int] | None) -> bool:
@@ -213,19 +221,26 @@ class _Search:
                 kept.append(offer)
         return kept
 
-    def _rule(self, request: PodRequest) -> SetRule:
-        """What a set of these devices must be; parts of devices go by order alone, whole ones by connections too."""
-        wishes, hint, wiring = request.wishes, self.hint, self.node.wiring
+    def rule(self, ask: DeviceAsk) -> SetRule:
+        """What a set of devices for an ask must be."""
+        whole = ask.whole
+        rule = self.rules.get(whole)
+        if rule is None:
+            rule = self.rules[whole] = self._rule(whole=whole)
+        return rule
+
+    def _rule(self, *, whole: bool) -> SetRule:
+        """Parts of devices go by order alone, whole ones by connections too."""
+        wishes, hint, wiring = self.pod, self.hint, self.node.wiring
         near = self._mates(wishes.gang)
-        whole = all(container.ask.whole for container in self.asks)
         scope = hint.scope or PLAIN_RULE.scope
         roots = self.bounds.best_roots
-        if not whole or self.order is DeviceOrder.MINOR:
+        gpus = self.kind.memory is not None
+        required = whole and gpus and (wishes.partition is not None or wiring.honour_partitions)
+        if not whole or (self.order is DeviceOrder.MINOR and not required):
             plain = scope is PLAIN_RULE.scope and not (near or roots)
             return _BY_RANK if plain else SetRule(scope, rank_first=True, near=near, roots=roots)
-        gpus = self.kind.memory is not None
         partitions = wiring.partitions if gpus else None
-        required = gpus and (wishes.partition is not None or wiring.honour_partitions)
         if not (near or partitions or required or roots) and scope is PLAIN_RULE.scope:
             return PLAIN_RULE
         spec = wishes.partition
@@ -261,22 +276,26 @@ class _Search:
             return True
         wish = self.wishes[place]
         options = self.options(wish)
-        count = len(self.offers) if wish.container.ask.every else wish.container.ask.count
-        if len(options) < max(count, wish.container.ask.count):
+        ask = wish.container.ask
+        count = self.count(ask)
+        if len(options) < count:
             return False
-        sets = self._sets(options, count)
+        sets = self._sets(options, count, self.rule(ask))
         for chosen in sets if place + 1 < len(self.wishes) else islice(sets, 1):
             if next(self.trials, None) is None:
                 return False
-            undo = [(option.offer, option.offer.peak, list(option.offer.steps)) for option in chosen]
+            undo = [(of, of.peak, of.steps, of.containers) for of in (option.offer for option in chosen)]
             for option in chosen:
                 _take(wish, option)
             if self.serve(place + 1):
                 return True
-            for offer, peak, steps in undo:
-                offer.peak, offer.steps = peak, steps
-                offer.containers.pop()
+            for offer, peak, steps, containers in undo:
+                offer.peak, offer.steps, offer.containers = peak, steps, containers
         return False
+
+    def count(self, ask: DeviceAsk) -> int:
+        """How many devices an ask takes here."""
+        return max(len(self.offers), ask.count) if ask.every else ask.count
 
     def options(self, wish: _Wish) -> list[_Option]:
         """The devices that can serve a wish, in no order."""
@@ -293,16 +312,17 @@ class _Search:
                 options.append(_Option(rank, offer, amounts, peak))
         return options
 
-    def _sets(self, options: list[_Option], count: int) -> Iterator[Sequence[_Option]]:
+    def _sets(self, options: list[_Option], count: int, rule: SetRule) -> Iterator[Sequence[_Option]]:
         """Sets of so many options, the best first."""
         if self.bounds.beside:
             return self._beside(options, count)
-        if count == 1 and (self.rule is _BY_RANK or (self.rule is PLAIN_RULE and self.node.wiring.links.flat)):
+        alike = self.node.wiring.links.flat  # connections tell no set from another
+        if (rule is _BY_RANK and (count == 1 or alike)) or (rule is PLAIN_RULE and alike):
             options.sort()
-            return ((option,) for option in options)
+            return combinations(options, count)
         by_id = {option.offer.device.id: option for option in options}
         candidates = [_candidate(option) for option in options]
-        found = choices(candidates, count, self.node.wiring.links, self.rule)
+        found = choices(candidates, count, self.node.wiring.links, rule)
         return ([by_id[candidate.id] for candidate in chosen] for chosen in found)
 
     def _beside(self, options: list[_Option], count: int) -> Iterator[Sequence[_Option]]:
@@ -411,9 +431,13 @@ def _size(ask: DeviceAsk) -> list[int]:
 def _take(wish: _Wish, option: _Option) -> None:
     offer = option.offer
     offer.peak = option.peak
-    offer.containers.append(wish.container.name)
-    for step in wish.steps:
-        offer.steps[step] = tuple([at + more for at, more in zip(offer.steps[step], option.amounts, strict=True)])
+    offer.containers += (wish.container.name,)
+    offer.steps = tuple(
+        [
+            tuple([at + more for at, more in zip(taken, option.amounts, strict=True)]) if step in wish.steps else taken
+            for step, taken in enumerate(offer.steps)
+        ]
+    )
 
 
 def _explain(search: _Search) -> Refusal:
@@ -425,13 +449,15 @@ def _explain(search: _Search) -> Refusal:
     less = _away(known, node)
     for wish in sorted(search.wishes, key=lambda wish: wish.place):
         ask = wish.container.ask
-        fitting = len(search.options(wish))
-        if fitting >= ask.count:
+        fitting, count = len(search.options(wish)), search.count(ask)
+        if fitting >= count:
             continue
         possible = sum(all(map(le, search.amounts(offer.capacity, ask), offer.capacity)) for offer in search.offers)
-        told = f"container {wish.container.name} asks {describe(ask)}; {fitting} of {len(known)} {plural(kind)}{less} "
+        asked = f"{describe(ask)}, of each of {count}" if ask.every else describe(ask)
+        told = f"container {wish.container.name} asks {asked}; {fitting} of {len(known)} {plural(kind)}{less} "
         told += f"can hold it{_nearest(search)}"
-        never = possible < ask.count and not less and search.hint is NO_HINT and search.bounds == UNBOUND
+        free = len(search.offers) == len(known)  # of what may change: health, the kubelet's Pods, others' exclusivity
+        never = possible < count and free and search.hint is NO_HINT and search.bounds == UNBOUND
         return Refusal(f"{node.name}: {told}", permanent=never, short=f"{fitting} {plural(kind)} fit {describe(ask)}")
     return _explain_together(search, less)
 
@@ -459,10 +485,11 @@ def _explain_together(search: _Search, less: str) -> Refusal:
     together = ", ".join(f"{container.name} {describe(container.ask)}" for container in search.asks)
     if search.why:
         return Refusal(f"{node.name}: {together}: {search.why}{less}", short=search.why)
-    if search.rule not in {PLAIN_RULE, _BY_RANK} and len(search.asks) == 1:
+    rule = search.rule(search.asks[0].ask)
+    if rule not in {PLAIN_RULE, _BY_RANK} and len(search.asks) == 1:
         ask = search.asks[0].ask
         candidates = [_candidate(option) for option in search.options(search.wishes[0])]
-        reason = why_no_set(candidates, ask.count, search.rule)
+        reason = why_no_set(candidates, search.count(ask), rule)
         told = f"{node.name}: {together}: {reason}{less}"
         return Refusal(told, short=f"{plural(kind)}: {reason}")
     told = f"{node.name}: each container fits alone, not all together ({together}); "

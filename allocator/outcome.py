@@ -1,6 +1,6 @@
 """What a decision that is no placement looks like: a reason that a user can act on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Refusal:
 
     message: str
     permanent: bool = False
-    short: str = ""
+    short: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,24 @@ where a NUMA policy holds, a set of NUMA nodes is found in which everything that
 inside it (seed document 4, "NUMA topology alignment policy").
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations, islice
 from typing import Final
 
 from allocator.asks import PodRequest
-from allocator.cpu.choose import choose_cpus
+from allocator.cpu.choose import choose_cpus, shared_milli
 from allocator.cpu.node import NO_USE, CpuNode, CpuShare, CpuUse, cpu_use
 from allocator.cpu.policy import NumaPolicy, NumaStrategy
 from allocator.cpu.topology import CpuTopology
-from allocator.devices import UNBOUND, Bounds, candidates_of, choose_devices, roots_that_serve
+from allocator.devices import UNBOUND, Bounds, candidates_of, choose_devices, plural, roots_that_serve
 from allocator.devicetype import DeviceType
 from allocator.holdings import NodeSnapshot, Share
 from allocator.outcome import Refusal
 from allocator.wire.resourcespec import NumaExclusive
 
 _MOST_COMBINED: Final = 8  # NUMA nodes of which every set is tried
+_MOST_ROOTS: Final = 64  # sets of PCIe roots that are tried where the best of all roots will not do
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ def numa_policy(request: PodRequest, node: CpuNode | None) -> NumaPolicy:
 def _place_aligned(request: PodRequest, node: NodeSnapshot, cpu: CpuNode, policy: NumaPolicy) -> Placement | Refusal:
     """Find the fewest NUMA nodes in which all that a Pod asks fits, and take it from there."""
     first: Refusal | None = None
-    for numa in _apart(request, node, cpu, _numa_sets(request, node, cpu, _widest(request, node, cpu, policy)), policy):
+    widest = _widest(request, node, cpu, policy)
+    for numa in _apart(request, node, cpu, _numa_sets(request, node, cpu, widest), policy):
         placed = _plan(request, node, numa)
         if not isinstance(placed, Refusal):
             return placed
@@ -73,8 +75,13 @@ def _place_aligned(request: PodRequest, node: NodeSnapshot, cpu: CpuNode, policy
         return anywhere
     where = "one NUMA node" if policy is NumaPolicy.SINGLE_NUMA_NODE else "as few NUMA nodes as the Pod needs"
     told = f"the Pod fits, but not in {where} (NUMA policy {policy})"
-    why = f"; in the first tried: {first.message.removeprefix(f'{node.name}: ')}" if first is not None else ""
-    return Refusal(f"{node.name}: {told}{why}", short=told, permanent=first is None)
+    if first is not None:
+        why = f"; in the first tried: {first.message.removeprefix(f'{node.name}: ')}"
+    elif widest:
+        why = "; Pods stand there from which its singleNUMANodeExclusive keeps it apart"
+    else:
+        why = "; nor would it if no other Pod were there"
+    return Refusal(f"{node.name}: {told}{why}", short=told)
 
 
 def _widest(request: PodRequest, node: NodeSnapshot, cpu: CpuNode, policy: NumaPolicy) -> int:
@@ -165,8 +172,11 @@ def _by_socket(topology: CpuTopology) -> list[tuple[int, ...]]:
 
 def _free_by_numa(request: PodRequest, node: NodeSnapshot, cpu: CpuNode) -> dict[int, int]:
     """What is free in each NUMA node, to put them in order: CPUs where the Pod asks for some, else its devices."""
-    if request.cpu is not None and request.cpu.count:
-        taken = cpu.reserved | _use(node, cpu).taken
+    if request.cpu is not None and request.cpu.milli:
+        use = _use(node, cpu)
+        if not request.cpu.count:
+            return {at: shared_milli(cpu, use, at) for at in cpu.topology.nodes}
+        taken = cpu.reserved | use.taken
         return {at: (cpus & ~taken).bit_count() for at, cpus in cpu.topology.nodes.items()}
     kinds = {kind.name for kind in request.types()}
     free = dict.fromkeys(cpu.topology.nodes, 0)
@@ -219,17 +229,43 @@ def _choose_joint(request: PodRequest, node: NodeSnapshot, bounds: Bounds) -> tu
     kinds = {kind.name: kind for kind in request.types()}
     together = [kinds[name] for name in (joint.types if joint else ()) if name in kinds]
     others = [kind for name, kind in kinds.items() if kind not in together]
-    if len(together) > 1:
-        same = joint is not None and joint.same_pcie
-        roots = roots_that_serve(together[1:], request, node, bounds)
-        near = replace(bounds, roots=roots) if same else replace(bounds, best_roots=roots)
-        primary = choose_devices(together[0], request, node, near)
-        if isinstance(primary, Refusal):
-            return primary
-        beside = replace(bounds, beside=candidates_of(primary, node), same_root=same)
-        secondary = _choose_each(together[1:], request, node, beside)
-        if isinstance(secondary, Refusal):
-            return secondary
-        rest = _choose_each(others, request, node, bounds)
-        return rest if isinstance(rest, Refusal) else (*primary, *secondary, *rest)
-    return _choose_each(request.types(), request, node, bounds)
+    if len(together) < 2:  # noqa: PLR2004 - a pair
+        return _choose_each(request.types(), request, node, bounds)
+    roots = roots_that_serve(together[1:], request, node, bounds)
+    if joint is not None and joint.same_pcie:
+        found = _choose_on_roots(together, request, node, bounds, roots)
+    else:
+        found = _choose_beside(together, request, node, bounds, replace(bounds, best_roots=roots))
+    rest = found if isinstance(found, Refusal) else _choose_each(others, request, node, bounds)
+    return rest if isinstance(found, Refusal) or isinstance(rest, Refusal) else (*found, *rest)
+
+
+def _choose_on_roots(
+    together: Sequence[DeviceType], request: PodRequest, node: NodeSnapshot, bounds: Bounds, roots: frozenset[str]
+) -> tuple[Share, ...] | Refusal:
+    """Choose types that must be on the same PCIe roots; of all roots, else of the fewest on which it can be done."""
+    if not roots:
+        told = f"SamePCIe asked; no PCIe root has {' and '.join(map(plural, together[1:]))} that can serve it"
+        return Refusal(f"{node.name}: {told}", short=told)
+    same = replace(bounds, same_root=True)
+    first = _choose_beside(together, request, node, same, replace(bounds, roots=roots))
+    if not isinstance(first, Refusal):
+        return first
+    fewer = chain.from_iterable(combinations(sorted(roots), width) for width in range(1, len(roots)))
+    for some in islice(fewer, _MOST_ROOTS):
+        found = _choose_beside(together, request, node, same, replace(bounds, roots=frozenset(some)))
+        if not isinstance(found, Refusal):
+            return found
+    return first
+
+
+def _choose_beside(
+    together: Sequence[DeviceType], request: PodRequest, node: NodeSnapshot, bounds: Bounds, first: Bounds
+) -> tuple[Share, ...] | Refusal:
+    """Choose the first of these types inside its own bounds, then the others beside what was chosen of it."""
+    primary = choose_devices(together[0], request, node, first)
+    if isinstance(primary, Refusal):
+        return primary
+    beside = replace(bounds, beside=candidates_of(primary, node))
+    secondary = _choose_each(together[1:], request, node, beside)
+    return secondary if isinstance(secondary, Refusal) else (*primary, *secondary)

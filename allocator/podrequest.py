@@ -11,16 +11,24 @@ from allocator.devicetype import BUILT_IN, DeviceTypes
 from allocator.names import DEVICE_ORDER
 from allocator.outcome import Problem
 from allocator.request import PodReading, Stated, names_devices, read_pod
-from allocator.wire.allocatehint import NO_HINTS, PodHints, read_hints
+from allocator.wire.allocatehint import HINT_ANNOTATIONS, NO_HINTS, PodHints, read_hints
 
 # How a Pod says which gang it belongs to: Kubernetes' own PodGroup, scheduler-plugins', and Koordinator's.
 GANG_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 GANG_ANNOTATION: Final = "gang.scheduling.koordinator.sh/name"
+_SAYING: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER, GANG_ANNOTATION)  # beside those that `names_cpus` knows
 
 
 def is_ours(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> bool:
     """Tell whether a Pod asks for anything of ours, readably or not."""
     return names_devices(pod.get("spec") or {}, types) or names_cpus(pod)
+
+
+def asks_by_metadata(pod: Mapping[str, Any]) -> bool:
+    """Tell whether labels or annotations, which may be changed while the Pod waits, have a say in what it asks for."""
+    metadata = pod.get("metadata") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return any(key in annotations for key in _SAYING) or any(key in labels for key in GANG_LABELS) or names_cpus(pod)
 
 
 def read_request(pod: Mapping[str, Any], stated: Mapping[str, Stated], types: DeviceTypes = BUILT_IN) -> PodReading:

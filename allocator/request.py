@@ -105,10 +105,13 @@ def _hinted(ask: DeviceAsk, hint: TypeHint | None) -> DeviceAsk:
     """Spread an ask over devices as its hint says (Koordinator, pkg/scheduler/plugins/deviceshare).
 
     ApplyForAll: so much on every device that is selected; RequestsAsCount: on so many devices, 1 of each, or all of
-    each where nobody else may use it. Both are for types with one amount; GPUs have gpu.shared for that.
+    each where nobody else may use it. Both are for types with one amount; GPUs have gpu.shared for that. Whole devices
+    are as many as are asked anyway.
     """
     if hint is None or hint.strategy is None or len(ask.amounts) != 1:
         return ask
+    if ask.type.unit is Unit.DEVICES:
+        return replace(ask, count=1, every=True) if hint.strategy is Strategy.APPLY_FOR_ALL else ask
     asked = (ask.amounts[0] or 0) * ask.count
     if hint.strategy is Strategy.APPLY_FOR_ALL:
         return replace(ask, count=1, amounts=(min(asked, FULL),), every=True)

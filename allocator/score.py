@@ -2,15 +2,17 @@
 
 Three preferences, of which the configuration chooses one: packing (whole devices and whole nodes stay free), and the
 two of seed document 2, claim 7: the least mean request, and the least variance of requests (the most balanced node).
+
+The formulas are those of `allocator.index.preference`, which counts ahead over all nodes at once what is counted here
+of one placement: both say the same of a Pod of one container and one type on a node of devices that are alike.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from allocator.cpu.node import cpu_use
-from allocator.device import Device
-from allocator.devicetype import FULL
-from allocator.holdings import NodeSnapshot
+from allocator.cpu.node import CpuNode, cpu_use
+from allocator.devicetype import BUILT_IN, FULL
+from allocator.holdings import NodeSnapshot, Share
 from allocator.place import Placement
 from allocator.preference import Preference
 
@@ -18,67 +20,99 @@ _UNBROKEN: Final = 50
 _IN_USE: Final = 20
 _FULLNESS: Final = 30
 MAX_SCORE: Final = _UNBROKEN + _IN_USE + _FULLNESS
-_WIDEST: Final = (FULL // 2) ** 2  # the greatest variance that shares from 0 to 100 % can have
+_WHOLE: Final = 1000  # shares are counted in thousandths
+_CPU: Final = "cpu"  # all CPUs of a node that are Pods' own, or may be, as one device
+_BYTES: Final = frozenset((kind.name, kind.memory[0]) for kind in BUILT_IN.types if kind.memory)
 
 
 class Filled(NamedTuple):
-    """How much of one class of resources a node gives out, and has: percent, units, or CPUs."""
+    """How much of one class of resources a node gives out, and has: percent, bytes, units, or CPUs.
 
+    Attributes:
+        type: of the devices; "cpu" for CPUs.
+        tail: of the resource.
+        used: with the placement; never more than `total`.
+        total: over the devices on which anything may land.
+    """
+
+    type: str
+    tail: str
     used: int
     total: int
 
     @property
-    def percent(self) -> int:
-        """The share that is given out, rounded down, 0 to 100."""
-        return min(FULL * self.used // self.total, FULL) if self.total else 0
+    def share(self) -> int:
+        """What is given out, in thousandths, rounded down; all where there is nothing to give."""
+        return _WHOLE * self.used // self.total if self.total else _WHOLE
 
 
 def score(placement: Placement, node: NodeSnapshot, preference: Preference = Preference.PACKING) -> int:
-    """Score a placement from 0 to 100, higher is better."""
+    """Score a placement from 0 to 100, higher is better; 0 where nothing is given that can be compared."""
     classes = list(_classes(placement, node))
-    if preference is Preference.PACKING:
-        return _packing(placement, node, classes)
     if not classes:
         return 0
-    shares = [one.percent for one in classes]
-    mean = sum(shares) // len(shares)
+    if preference is Preference.PACKING:
+        return _packing(placement, node, classes)
+    shares = [one.share for one in classes]
     if preference is Preference.LEAST_REQUESTED:
-        return FULL - mean
-    # n * sum(squares) - sum * sum is n * n times the variance, and exact.
+        return (_WHOLE - sum(shares) // len(shares)) // (_WHOLE // FULL)
+    # n * sum(squares) - sum * sum is n * n times the variance, and exact; the greatest that it can be is 500 * 500.
     spread = len(shares) * sum(share * share for share in shares) - sum(shares) ** 2
-    return FULL - FULL * spread // (_WIDEST * len(shares) ** 2)
+    return FULL - FULL * spread // (len(shares) ** 2 * (_WHOLE // 2) ** 2)
 
 
-def _packing(placement: Placement, node: NodeSnapshot, classes: list[Filled]) -> int:
+def _packing(placement: Placement, node: NodeSnapshot, classes: Iterable[Filled]) -> int:
     """Half of it says how many of the devices taken were in use already or are filled (nothing whole is broken).
 
-    A fifth says whether the node was in use at all (an idle node stays whole), the rest how full it is afterwards, in
-    the mean of what is asked.
+    A fifth says whether the node was in use at all (an idle node stays whole), the rest how full its devices of the
+    types asked are afterwards. Bytes of memory are left out of that: they say again what percent say.
     """
-    by_id = {device.id: device for device in node.devices}
-    kept = sum(share.id in node.used or _fills(share.amounts.items(), by_id[share.id]) for share in placement.shares)
-    unbroken = _UNBROKEN * kept // len(placement.shares) if placement.shares else _UNBROKEN
-    in_use = _IN_USE if node.holdings else 0
-    used, total = sum(one.percent for one in classes), FULL * len(classes)
-    return unbroken + in_use + (_FULLNESS * used // total if total else 0)
+    capacity = {device.id: device.capacity for device in node.devices}
+    kept = sum(share.id in node.used or _fills(share, capacity.get(share.id, {})) for share in placement.shares)
+    wanted = len(placement.shares)
+    taken = node.cpu is not None and _cpus_of(node.cpu, node).bit_count() > 0
+    full: dict[str, list[Filled]] = {}
+    for one in classes:
+        if one.type == _CPU:
+            kept += taken or one.used == one.total
+            wanted += 1
+        if (one.type, one.tail) not in _BYTES:
+            full.setdefault(one.type, []).append(one)
+    in_use = taken or any(device.id in node.used for device in node.devices)
+    fullness = [_FULLNESS * sum(one.used for one in of) // max(sum(one.total for one in of), 1) for of in full.values()]
+    return _UNBROKEN * kept // wanted + _IN_USE * in_use + sum(fullness) // len(fullness)
 
 
-def _fills(amounts: Iterable[tuple[str, int]], device: Device) -> bool:
-    return any(amount >= device.capacity.get(tail, 0) for tail, amount in amounts)
+def _fills(share: Share, capacity: Mapping[str, int]) -> bool:
+    """Whether a share takes all that its device has of something."""
+    return any(
+        amount >= capacity.get(tail, 0)
+        for tail, amount in share.amounts.items()
+        if amount and (share.type, tail) not in _BYTES
+    )
 
 
 def _classes(placement: Placement, node: NodeSnapshot) -> Iterator[Filled]:
-    """Each class of resources that the placement takes of, over the node's healthy devices, the placement included."""
-    taken = {share.id: share.amounts for share in placement.shares}
-    tails = dict.fromkeys((share.type, tail) for share in placement.shares for tail in share.amounts)
-    for kind, tail in tails:
+    """Each class of resources that the placement takes of, over the node's usable devices, the placement included."""
+    taken: dict[tuple[str, str], int] = {}
+    for share in placement.shares:
+        for tail, amount in share.amounts.items():
+            taken[share.type, tail] = taken.get((share.type, tail), 0) + amount
+    for (kind, tail), amount in taken.items():
         used = total = 0
         for device in node.devices:
-            if device.type == kind and device.healthy:
-                total += device.capacity.get(tail, 0)
-                used += node.used.get(device.id, {}).get(tail, 0) + taken.get(device.id, {}).get(tail, 0)
-        yield Filled(used, total)
-    if placement.cpus is not None and placement.cpus.cpus and node.cpu is not None:
-        shares = [holding.cpus for holding in node.holdings.values() if holding.cpus is not None]
-        given = cpu_use(node.cpu, [*shares, placement.cpus]).taken
-        yield Filled(given.bit_count(), (node.cpu.topology.all & ~node.cpu.reserved).bit_count())
+            if device.type == kind and device.healthy and device.id not in node.kubelet_held:
+                has = device.capacity.get(tail, 0)
+                total += has
+                used += min(node.used.get(device.id, {}).get(tail, 0), has)
+        yield Filled(kind, tail, min(used + amount, total), total)
+    cpus = placement.cpus
+    if cpus is not None and cpus.cpus and node.cpu is not None:
+        every = node.cpu.topology.all & ~node.cpu.reserved
+        used = every & (_cpus_of(node.cpu, node) | cpus.cpus)
+        yield Filled(_CPU, _CPU, used.bit_count(), every.bit_count())
+
+
+def _cpus_of(cpu: CpuNode, node: NodeSnapshot) -> int:
+    """The CPUs that are Pods' own."""
+    return cpu_use(cpu, (holding.cpus for holding in node.holdings.values() if holding.cpus is not None)).taken

@@ -25,7 +25,7 @@ import yaml
 from aiohttp import web
 from result import close
 
-from allocator.device import FULL
+from allocator.devicetype import FULL
 from allocator.holdings import Holding, Share
 from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KOORD_SCHEDULER, TYPE_GPU
 from allocator.wire.deviceallocated import write_annotations

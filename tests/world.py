@@ -5,20 +5,23 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from builders import container, device_entry, device_object, pod
+from builders import GIB, container, device_entry, device_object, pod
 from fake_kube import FakeKube
 
-from allocator.holdings import Holding, NodeSnapshot
+from allocator.cpu.qos import QOS_LABEL
+from allocator.cpu.topology import CpuTopology
+from allocator.holdings import Holding
 from allocator.names import DEVICE_ALLOCATED
-from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import read_spec
+from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
 from koordgate.kube.client import KubeClient
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
 from koordgate.ledger.store import KubeStore
-from koordgate.settings import Settings
+from koordgate.settings import Settings, device_types
 from webhook import patch
 from webhook.assembly import assemble
-from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed
+from webhook.cluster import ClusterView
+from webhook.feed import AllocationFeed, Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.livepods import KubeLivePods
 from webhook.review import Request, Response
 from webhook.translate import Policy, translate
@@ -45,15 +48,25 @@ class Clock:
 # Objects
 
 
-def admitted(obj: Raw, memory: int | None = None) -> Raw:
+def admitted(obj: Raw, memory: int | None = None, policy: Policy = POLICY) -> Raw:
     """The Pod as it is stored after `/mutate-pod`."""
-    return patch.apply(obj, translate(obj, POLICY, memory).operations)
+    return patch.apply(obj, translate(obj, policy, memory).operations)
 
 
 def gpu_pod(name: str, percent: int = 50, *, admit: bool = True, **about: Any) -> Raw:
     """A Pod of one container that asks for so much of a GPU."""
     asked = container(limits={"kubernetes.io/gpu": str(percent)}, requests={"kubernetes.io/gpu": str(percent)})
     made = pod(asked, name=name, **{"uid": f"uid-{name}", **about})
+    return admitted(made) if admit else made
+
+
+def cpu_pod(name: str, cpus: int | str = 2, qos: str = "LSR", *, admit: bool = True, **about: Any) -> Raw:
+    """A Pod of one container that asks for so many CPUs of its own, if it is LSR or LSE, and for `more` resources."""
+    amounts = {"cpu": str(cpus), **about.pop("more", {})}
+    labels = {QOS_LABEL: qos, **about.pop("labels", {})}
+    made = pod(
+        container(limits=amounts, requests=amounts), name=name, labels=labels, **{"uid": f"uid-{name}", **about}
+    )
     return admitted(made) if admit else made
 
 
@@ -202,28 +215,70 @@ class World:
         self.parts = assemble(
             settings,
             lambda cluster: KubeStore(kube, cluster.node_uid),
-            KubeLivePods(kube),
+            KubeLivePods(kube, device_types(settings)),
             kube=kube,
             clock=self.clock,
         )
-        cluster, reporter = self.parts.cluster, self.parts.reporter
+        parts, reporter = self.parts, self.parts.reporter
+        cluster, reconciler = parts.cluster, parts.reconciler
         self._feeds = {
-            NODES: NodeFeed(cluster),
-            DEVICES: DeviceFeed(cluster, reporter.bad_object("devices")),
-            NODE_ALLOCATIONS: AllocationFeed(cluster, self.parts.ledger, reporter.bad_object("nodeallocations")),
-            PODS: PodFeed(cluster, self.parts.reconciler.ended, self.parts.reconciler.bound),
+            NODES: NodeFeed(cluster, parts.types, parts.pools, self._complain("nodes")),
+            DEVICES: DeviceFeed(cluster, parts.types, reporter.bad_object("devices")),
+            TOPOLOGIES: TopologyFeed(cluster, reporter.bad_object("noderesourcetopologies")),
+            NODE_ALLOCATIONS: AllocationFeed(cluster, parts.ledger, reporter.bad_object("nodeallocations")),
+            PODS: PodFeed(cluster, reconciler.ended, reconciler.bound, parts.types),
         }
+
+    def _complain(self, resource: str) -> Complain:
+        def complain(name: str, problems: tuple[str, ...]) -> None:
+            self.complaints[resource, name] = problems
+
+        return complain
 
     # The cluster
 
-    def add_node(self, name: str = "n1", *entries: Any, labels: Mapping[str, str] | None = None) -> None:
-        """A Node with a Device object: one GPU of 80Gi if nothing else is said."""
-        metadata = {"name": name, "uid": f"uid-{name}", "labels": dict(labels or {})}
-        self.fake.put(NODES.path(), {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    def add_node(
+        self,
+        name: str = "n1",
+        *entries: Any,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        cpu: CpuTopology | None = None,
+        **topology: Any,
+    ) -> None:
+        """A Node with a Device object: one GPU of 80Gi if nothing else is said.
+
+        Args:
+            name: of the node.
+            *entries: of the Device object; GPUs get ids by the node's name.
+            labels: of the Node.
+            annotations: of the Node.
+            cpu: of its NodeResourceTopology object; none is made where it is left out.
+            **topology: further fields of that object, as `NodeTopology` has them.
+        """
+        self.add_bare_node(name, labels=labels, annotations=annotations)
         listed = entries or (device_entry(0),)
         for entry in listed:
-            entry["id"] = f"GPU-{name}-{entry['minor']}"
+            if entry["type"] == "gpu":
+                entry["id"] = f"GPU-{name}-{entry['minor']}"
         self.fake.put(DEVICES.path(), device_object(*listed, name=name))
+        if cpu is not None:
+            self.add_topology(name, cpu, **topology)
+
+    def add_bare_node(
+        self, name: str, *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """A Node, and nothing that tells what it has."""
+        metadata = {"name": name, "uid": f"uid-{name}", "labels": dict(labels or {})}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        self.fake.put(NODES.path(), {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+
+    def add_topology(self, name: str, cpu: CpuTopology, *, memory: int = 64 * GIB, **fields: Any) -> None:
+        """A NodeResourceTopology; each NUMA node has its CPUs, and so much memory, to give."""
+        zones = {at: {"cpu": 1000 * cpus.bit_count(), "memory": memory} for at, cpus in cpu.nodes.items()}
+        told = {"zones": {at: NumaZone(has, has) for at, has in zones.items()}, **fields}
+        self.fake.put(TOPOLOGIES.path(), write_node_topology(NodeTopology(name, cpu, **told)))
 
     def add_pod(self, obj: Raw) -> Raw:
         return self.fake.put(PODS.path(namespace=obj["metadata"]["namespace"]), obj)
@@ -251,9 +306,18 @@ class World:
 
     def audit(self) -> None:
         """Recount, from the API server alone, that nothing is given twice."""
-        for obj in self.fake.objects(DEVICES.path()):
-            read = read_device_object(obj)
-            NodeSnapshot(read.node, read.devices, self.holdings(read.node)).check_invariants()
+        view = ClusterView(self.clock)
+        types = self.parts.types
+        for resource, feed in (
+            (NODES, NodeFeed(view, types, self.parts.pools)),
+            (DEVICES, DeviceFeed(view, types, lambda _node, _problems: None)),
+            (TOPOLOGIES, TopologyFeed(view, lambda _node, _problems: None)),
+        ):
+            for obj in self.fake.objects(resource.path()):
+                feed.put(obj)
+        for obj in self.fake.objects(NODES.path()):
+            name = obj["metadata"]["name"]
+            view.snapshot_on(name, self.holdings(name)).check_invariants()
 
     # The replica
 

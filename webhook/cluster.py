@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from allocator.cpu.node import CpuNode
+from allocator.cpu.node import CpuNode, CpuShare
 from allocator.cpu.resolve import CpuDefaults, resolve
 from allocator.device import Device
 from allocator.devices import DeviceOrder
@@ -198,7 +198,7 @@ class ClusterView:
     def put_pod(self, pod: PodInfo) -> None:
         """A Pod that asks for devices or holds some is there."""
         held = self._ledger.record(pod.node).holdings.get(pod.uid) if self._ledger and pod.holds else None
-        if held is not None and held.shares == pod.shares:
+        if held is not None and held.shares == pod.shares and _cpus(held.cpus) == _cpus(pod.cpus):
             pod = replace(pod, shares=held.shares, cpus=held.cpus)  # one copy of what ledger and annotation say alike
         self._replace(self._pods.get((pod.namespace, pod.name)), pod)
         self._strangers.pop(f"{pod.namespace}/{pod.name}", None)
@@ -360,6 +360,11 @@ class ClusterView:
         if state is None:
             state = self._states[node] = _NodeState()
         return state
+
+
+def _cpus(share: CpuShare | None) -> int | None:
+    """Which CPUs a share has: all of it that an annotation tells as well."""
+    return None if share is None else share.cpus
 
 
 def _memories(devices: NodeDevices | None) -> list[int]:

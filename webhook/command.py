@@ -6,6 +6,7 @@ import contextlib
 import gc
 import logging
 import signal
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
@@ -30,6 +31,7 @@ from webhook.certs import REAL, FileSource, SecretSource, Source, utc_now
 from webhook.clientsecret import ClientSecret
 from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.livepods import KubeLivePods
+from webhook.publish import Publisher
 from webhook.register import Registration
 from webhook.waker import Waker
 
@@ -75,10 +77,13 @@ class Replica:
         self.source.entrance.refused = self._refusals.handshake
         parts.metrics.certificate_expires.set_function(self._certificate_expires)
         reporter = parts.reporter
+        self._publisher = publisher = Publisher(kube, parts.cluster, parts.ledger, socket.gethostname())
         # Pods last: by then the ledger is known, so that what ended meanwhile is seen to end.
         self._reflectors = [
             self._reflector(
-                kube, NODES, NodeFeed(parts.cluster, parts.types, parts.pools, reporter.bad_object("nodes"))
+                kube,
+                NODES,
+                publisher.nodes(NodeFeed(parts.cluster, parts.types, parts.pools, reporter.bad_object("nodes"))),
             ),
             self._reflector(kube, DEVICES, DeviceFeed(parts.cluster, parts.types, reporter.bad_object("devices"))),
             self._reflector(
@@ -87,7 +92,9 @@ class Replica:
             self._reflector(
                 kube,
                 NODE_ALLOCATIONS,
-                AllocationFeed(parts.cluster, parts.ledger, reporter.bad_object("nodeallocations")),
+                publisher.allocations(
+                    AllocationFeed(parts.cluster, parts.ledger, reporter.bad_object("nodeallocations"))
+                ),
             ),
             self._reflector(
                 kube, PODS, PodFeed(parts.cluster, parts.reconciler.ended, parts.reconciler.bound, parts.types)
@@ -186,7 +193,7 @@ class Replica:
                 self._waker.released(node)
 
     async def _reconcile(self) -> None:
-        """Reconcile once everything is listed, again soon if that fails, and then on a timer."""
+        """Reconcile once everything is listed, again soon if that fails, and then on a timer; so is published."""
         for _, reflector in self._reflectors:
             await reflector.synced.wait()
         # What the first lists brought stays for long: the collector need not walk through it again and again.
@@ -197,11 +204,13 @@ class Replica:
         while not self._reconciled:
             try:
                 await self.parts.reconciler.reconcile()
-                self._reconciled = True
             except KubeError as error:
                 _LOG.warning("first reconciliation failed, trying again: %s", error)
                 await asyncio.sleep(min(1.0, every))
-        await self.parts.reconciler.run_timer(every)
+            else:
+                self.parts.ranking.catch_up()
+                self._reconciled = True
+        await asyncio.gather(self.parts.reconciler.run_timer(every), self._publisher.run(every))
 
 
 @contextlib.asynccontextmanager

@@ -7,7 +7,8 @@ fresher holdings.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from allocator.cpu.node import CpuShare
+from allocator.cpu.cpuset import format_cpuset
+from allocator.cpu.node import CpuShare, cpu_use
 from allocator.device import Device
 from allocator.holdings import Holding, NodeSnapshot, Share
 from allocator.outcome import Refusal
@@ -80,8 +81,9 @@ def _adopt(pod: PodInfo, node: NodeSnapshot) -> Placement | Refusal:
     if said is None:
         raise AssertionError("only a Pod with shares is adopted")
     outcome = place(pod.request, _only_free(said, node))
-    if isinstance(outcome, Refusal):
-        return Refusal(f"the Pod's annotations of what it holds cannot be adopted: {outcome.message}")
+    wrong = outcome.message if isinstance(outcome, Refusal) else _not_free(said, node)
+    if isinstance(outcome, Refusal) or wrong:
+        return Refusal(f"the Pod's annotations of what it holds cannot be adopted: {wrong}")
     containers = {share.id: share.containers for share in outcome.shares}
     shares = tuple(replace(share, containers=containers.get(share.id, ())) for share in said.shares)
     return Placement(node.name, shares, said.cpus or outcome.cpus)
@@ -101,6 +103,31 @@ def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
     if said.cpus is not None and said.cpus.cpus and node.cpu is not None:
         cpus = CpuShare("", node.cpu.topology.all & ~said.cpus.cpus)
     return node.with_holding(Holding("", "", "", 0, tuple(rest), cpus))
+
+
+def _not_free(said: Holding, node: NodeSnapshot) -> str:
+    """Name something that is said, needed or not, and is not there to be given; "" where all is."""
+    usable = {
+        (device.type, device.id): _free(device, node)
+        for device in node.devices
+        if device.healthy and device.id not in node.kubelet_held
+    }
+    functions = {function for held in node.holdings.values() for share in held.shares for function in share.functions}
+    for share in said.shares:
+        free = usable.get((share.type, share.id), {})
+        if any(amount > free.get(tail, 0) for tail, amount in share.amounts.items()) or functions & {*share.functions}:
+            return f"{node.name}: {share.type} {share.minor} ({share.id}) does not have free what they say"
+    own = said.cpus.cpus if said.cpus is not None else 0
+    if missing := own & ~_free_cpus(node):
+        return f"{node.name}: CPUs {format_cpuset(missing)} are not free"
+    return ""
+
+
+def _free_cpus(node: NodeSnapshot) -> int:
+    if node.cpu is None:
+        return 0
+    held = cpu_use(node.cpu, (holding.cpus for holding in node.holdings.values() if holding.cpus is not None))
+    return node.cpu.topology.all & ~node.cpu.reserved & ~held.taken
 
 
 def _free(device: Device, node: NodeSnapshot) -> dict[str, int]:

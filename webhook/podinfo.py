@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from allocator.asks import PodRequest
+from allocator.asks import NO_WISHES, PodRequest
 from allocator.cpu.node import CpuShare
 from allocator.device import Device
 from allocator.devicetype import BUILT_IN, FULL, DeviceTypes
 from allocator.holdings import Holding, Share
 from allocator.names import DEVICE_ALLOCATED, GPU_MEMORY, GPU_MEMORY_RATIO, RESOURCE_STATUS, TYPE_GPU
-from allocator.podrequest import is_ours
+from allocator.podrequest import asks_by_metadata, is_ours
 from allocator.quantity import LARGEST
 from allocator.wire.deviceallocated import AnnotationError, read_annotations
 from allocator.wire.podallocated import read_cpu_share
@@ -69,6 +69,11 @@ class PodInfo:
         """Whether its annotations say that it holds anything."""
         return bool(self.shares) or self.cpus is not None
 
+    @property
+    def lacks(self) -> bool:
+        """Whether its annotations say nothing of the devices that it asks for, or, where it asks for none, of CPUs."""
+        return not self.shares if self.request.containers else not self.holds
+
     def in_scope(self, scheduler_name: str) -> bool:
         """Whether only koord-scheduler may bind it.
 
@@ -85,13 +90,13 @@ def read_pod_info(
 
     Args:
         obj: the Pod.
-        known: what was known of it; what a Pod of one UID asks for never changes and need not be read again.
+        known: what was known of it; what a Pod of one UID asks for is read again only where `_may_differ` says so.
         types: that may be asked for.
     """
     metadata = obj["metadata"]
     spec = obj.get("spec") or {}
     annotations = metadata.get("annotations") or {}
-    if known is not None and known.uid == metadata["uid"]:
+    if known is not None and known.uid == metadata["uid"] and not _may_differ(known, obj):
         asked = (known.canonical, known.request, known.problem)
     elif is_ours(obj, types) or DEVICE_ALLOCATED in annotations or RESOURCE_STATUS in annotations:
         asked = _read_asks(obj, types)
@@ -124,6 +129,18 @@ def read_pod_info(
     )
 
 
+def _may_differ(known: PodInfo, obj: Mapping[str, Any]) -> bool:
+    """Tell whether a Pod may ask for something else than before.
+
+    Its resources never change, but its CPUs, and how its devices are chosen, hang on labels and annotations, which its
+    author may change, add and remove. What counts of a Pod that is bound is what it asked for until then.
+    """
+    if known.node:
+        return False
+    said = bool(known.problem) or known.request.cpu is not None or known.request.wishes != NO_WISHES
+    return said or asks_by_metadata(obj)
+
+
 def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodRequest, str]:
     """Read what a Pod asks for: whether in resources of ours, the request, and why it cannot be read."""
     reading = read(obj, types)
@@ -143,11 +160,11 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Ho
     """
     if not pod.holds:
         return None
-    by_id = {device.id: device for device in devices}
+    by_id = {(device.type, device.id): device for device in devices}
     by_minor = {(device.type, device.minor): device for device in devices}
     shares: dict[str, Share] = {}
     for share in pod.shares:
-        device = by_id.get(share.id) if share.id else by_minor.get((share.type, share.minor))
+        device = by_id.get((share.type, share.id)) if share.id else by_minor.get((share.type, share.minor))
         identity = share.id or (device.id if device else f"{share.type}-minor-{share.minor}")
         amounts = _accounted(share, device) if device and share.type == TYPE_GPU else dict(share.amounts)
         told = replace(share, id=identity, amounts=amounts)

@@ -35,7 +35,7 @@ _MOST_REQUESTS: Final = 4096  # distinct requests remembered; beyond it the olde
 _MOST_VERDICTS: Final = 150_000  # likewise of verdicts, some 500 bytes each
 _SCORE_STEP: Final = 10  # nodes whose scores differ by less are equally good
 _MOST_TOLD: Final = 16  # nodes of which it is told in full why they do not fit
-CPU_ROW: Final = "cpu"  # in the index: all CPUs of a node as one device
+CPU_ROW: Final = "(CPUs)"  # in the index, all CPUs of a node as one device; no device type is named so
 _FREE: Final = "free"
 _WHOLE: Final = "whole"
 
@@ -159,7 +159,7 @@ class Ranking:
             most: how many to name, of the best; None for all that fit.
         """
         before = self.assumed.drop(pod.uid)  # asked again: what was made of it is not to be
-        self._catch_up()
+        self.catch_up()
         search = _Search(pod, names, self._index, before, self._open(pod))
         refused: dict[str, Refusal] = {}
         named: list[str] = []
@@ -247,7 +247,7 @@ class Ranking:
 
     def verdict(self, node: str, request: PodRequest, uid: str) -> Verdict:
         """What `place()` says of a request on a node; what the Pod itself holds there already counts as free."""
-        self._catch_up()
+        self.catch_up()
         if blocked := self._cluster.blocked(node):
             return Verdict(Refusal(f"{node}: {blocked}", permanent=True, short=blocked), 0)
         snapshot = self.snapshot(node)
@@ -296,8 +296,8 @@ class Ranking:
             self._verdicts[node] = kept
             self._judged += len(kept)
 
-    def _catch_up(self) -> None:
-        """Take in what changed since the last call."""
+    def catch_up(self) -> None:
+        """Take in what changed since the last call; each answer does, at the start it takes a while."""
         touched = self._cluster.touched
         while touched:
             node = touched.pop()
@@ -356,7 +356,7 @@ def query_of(request: PodRequest) -> Query:
     cpu = request.cpu
     if cpu is not None and cpu.count:
         tail = _WHOLE if cpu.required is BindPolicy.FULL_PCPUS else _FREE
-        wants.append(Want(CPU_ROW, 1, ((tail, cpu.count),)))
+        wants.append(Want(CPU_ROW, 1, ((tail, min(cpu.count, MAX_AMOUNT)),)))
     return Query(tuple(dict.fromkeys(wants)))
 
 

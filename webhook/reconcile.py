@@ -145,14 +145,14 @@ class Reconciler:
         return [
             pod
             for pod in self._cluster.pods()
-            if pod.node and pod.shares and not pod.finished and pod.uid not in self._ledger.record(pod.node).holdings
+            if pod.node and pod.holds and not pod.finished and pod.uid not in self._ledger.record(pod.node).holdings
         ]
 
     def _bound_around(self) -> list[PodInfo]:
         found = [
             pod
             for pod in self._cluster.pods()
-            if pod.node and not pod.shares and not pod.finished and pod.in_scope(self._scheduler_name)
+            if pod.node and pod.lacks and not pod.finished and pod.in_scope(self._scheduler_name)
         ]
         return sorted(found, key=lambda pod: (pod.namespace, pod.name))
 

@@ -161,15 +161,15 @@ def _original(container: ContainerReading, spec: Mapping[str, Any], types: Devic
                 for name in names
                 if not (stated.derived and types.resources[name].tail == GPU_MEMORY)
             }
-            if stated.shared is not None:
-                split = GPU_TYPE.resource_name(_gpu_domain(names, types), GPU_SHARED)
-                original[key][split] = format_int(stated.shared)
+            domain = _gpu_domain(names, types)
+            if stated.shared is not None and domain:
+                original[key][GPU_TYPE.resource_name(domain, GPU_SHARED)] = format_int(stated.shared)
     return original
 
 
 def _gpu_domain(names: Sequence[str], types: DeviceTypes) -> str:
-    """The domain in which a container's GPUs are asked."""
-    return next(types.resources[name].dialect for name in names if types.resources[name].type == GPU_TYPE)
+    """The domain in which a container's GPUs are asked; "" where none are."""
+    return next((types.resources[name].dialect for name in names if types.resources[name].type == GPU_TYPE), "")
 
 
 def _translate_resources(

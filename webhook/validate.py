@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from allocator.cpu.qos import QOS_LABEL, QosClass
 from allocator.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.names import MIRROR_POD, ORIGINAL_REQUEST, is_allocation_annotation
 from allocator.outcome import Problem
 from allocator.request import ContainerReading
 from webhook.review import Request
 from webhook.translate import is_wanted_env, read, shown_types, wanted_env
+
+
+_BOUND: Final = (QosClass.LSE, QosClass.LSR)  # the classes with CPUs of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +78,37 @@ def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
 
 
 def updated(request: Request, writers: Writers) -> list[Problem]:
-    """Find allocation annotations that somebody without the right to adds, changes or removes."""
+    """Find what may not be changed in a Pod that exists.
+
+    Allocation annotations, by anybody without the right to write them; and, by anybody, the QoS class of a Pod that
+    has CPUs of its own, or would have them then (Koordinator, pkg/webhook/pod/validating: the label is immutable).
+    """
+    problems = _reclassified(request)
     if request.username in writers.usernames:
-        return []
+        return problems
     old, new = _annotations(request.old_object), _annotations(request.object)
-    message = "tells which devices the Pod holds; only the bind may write it, leave it as it is"
-    return [
+    message = "tells what the Pod holds; only the bind may write it, leave it as it is"
+    changed = (
         Problem(f"metadata.annotations[{key}]", message)
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and (is_allocation_annotation(key) or key == ORIGINAL_REQUEST)
-    ]
+    )
+    return [*problems, *changed]
+
+
+def _reclassified(request: Request) -> list[Problem]:
+    old, new = _qos(request.old_object), _qos(request.object)
+    if old == new or not (old in _BOUND or new in _BOUND):
+        return []
+    message = (
+        f"{old or 'no class'} cannot become {new or 'no class'}: CPUs are given as the Pod is bound; "
+        "delete the Pod and create one of the other class"
+    )
+    return [Problem(f"metadata.labels[{QOS_LABEL}]", message)]
+
+
+def _qos(pod: Mapping[str, Any]) -> str:
+    return str(((pod.get("metadata") or {}).get("labels") or {}).get(QOS_LABEL) or "")
 
 
 def _annotations(obj: Mapping[str, Any]) -> Mapping[str, str]:

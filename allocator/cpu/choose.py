@@ -129,7 +129,7 @@ def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset[i
     found = []
     widest = 0
     for at in sorted(node.topology.nodes if numa is None else numa):
-        pool = MILLI * (node.topology.nodes[at] & ~use.taken).bit_count()
+        pool = MILLI * (node.topology.nodes[at] & (~node.reserved | node.pooled) & ~use.taken).bit_count()
         widest = max(widest, pool)
         left = shared_milli(node, use, at) - ask.milli
         memory = dict(_memory_free(node, use, [at])).get(at)

@@ -52,6 +52,8 @@ class CpuNode:
     Attributes:
         topology: which CPU is where.
         reserved: CPUs that are never given: the kubelet's own, and those of the Pods that it serves itself.
+        pooled: of the reserved ones those that the shared pool has all the same: the kubelet's own (seed document 4,
+            "Basic CPU orchestration principles").
         bind: the policy that every Pod with CPUs of its own must follow here; None where Pods choose.
         whole_cores: the kubelet refuses Pods with CPUs of their own that are no whole cores, whatever `bind` says.
         strategy: which NUMA node comes first.
@@ -64,6 +66,7 @@ class CpuNode:
 
     topology: CpuTopology
     reserved: int = 0
+    pooled: int = 0
     bind: BindPolicy | None = None
     whole_cores: bool = False
     strategy: NumaStrategy = NumaStrategy.MOST_ALLOCATED

@@ -4,12 +4,12 @@ Seed document 4, "Node CPU orchestration API" and "Compatible kubelet CPU manage
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator.cpu.node import CpuNode, Zone
 from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.wire.nodetopology import POD_CPU_ALLOCS, NodeTopology
+from allocator.wire.nodetopology import POD_CPU_ALLOCS, KubeletCpus, NodeTopology
 
 CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"
 NUMA_ALLOCATE_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"
@@ -47,6 +47,7 @@ def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefa
     return CpuNode(
         topology.cpu,
         topology.reserved,
+        topology.kubelet.reserved & ~replace(topology, kubelet=KubeletCpus()).reserved,
         bind=_BINDS.get(labels.get(CPU_BIND_POLICY, ""))
         or (BindPolicy.FULL_PCPUS if kubelet.full_pcpus_only else None),
         whole_cores=kubelet.full_pcpus_only,

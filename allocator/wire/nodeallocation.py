@@ -93,6 +93,11 @@ def _whole(value: object) -> int:
     return value
 
 
+def _read_function(entry: Mapping[str, Any]) -> Function:
+    minor = entry["minor"]
+    return Function(minor if minor == -1 and isinstance(minor, int) else _whole(minor), str(entry["busID"]))
+
+
 def _read_holding(entry: Mapping[str, Any]) -> Holding:
     since = datetime.strptime(entry["since"], _TIME).replace(tzinfo=UTC)
     cpus = entry.get("cpus")
@@ -103,7 +108,7 @@ def _read_holding(entry: Mapping[str, Any]) -> Holding:
         int(since.timestamp()),
         tuple(map(_read_share, entry["devices"])),
         None if cpus is None else _read_cpus(cpus),
-        str(entry.get("gang", "")),
+        str(entry.get("gang") or ""),
     )
 
 
@@ -114,7 +119,7 @@ def _read_share(share: Mapping[str, Any]) -> Share:
         _whole(share["minor"]),
         {str(tail): _whole(amount) for tail, amount in share["amounts"].items()},
         tuple(str(container) for container in share.get("containers") or ()),
-        tuple(Function(int(one["minor"]), str(one["busID"])) for one in share.get("functions") or ()),
+        tuple(map(_read_function, share.get("functions") or ())),
         share.get("alone") is True,
     )
 

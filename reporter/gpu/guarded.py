@@ -279,7 +279,7 @@ class GuardedNvml:
         """Find the NVML process, or start one."""
         if self._child is not None:
             return self._child
-        if False:
+        if self._stuck is not None and not self._stuck.gone.is_set():
             pid = self._stuck.transport.get_pid()
             message = f"process {pid} hangs in the NVIDIA driver and cannot be killed; restart the node"
             raise await self._failed("NvmlStuck", message)

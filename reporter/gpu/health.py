@@ -205,7 +205,7 @@ def advance(
 
 
 def hear(node: NodeRecord, xids: Iterable[XidEvent], now: float, policy: Policy) -> NodeRecord:
-    """Take in Xid errors alone, at once; arguments as for `advance`."""
+    """Take in Xid errors alone, at once; they are not to be given to `advance` as well. Arguments as there."""
     cards = dict(node.cards)
     for uuid, events in _by_card(xids).items():
         card = cards.get(uuid or "")
@@ -261,10 +261,8 @@ def _still_owed(before: GpuHealth, seen: Seen, stands: frozenset[str]) -> Remedy
         done = Remedy.REPLACEMENT
     elif seen.rebooted or "GpuLost" in gone:
         done = Remedy.REBOOT
-    elif gone & _RECOVERY and not stands & _RECOVERY:
-        done = Remedy.RESET  # the driver wants nothing any more
-    elif "GpuNeedsReset" in gone or (told is not None and told < (before.uncorrected or 0)):
-        done = Remedy.RESET  # counts begin anew
+    elif gone & (_RECOVERY | {"GpuNeedsReset"}) or (told is not None and told < (before.uncorrected or 0)):
+        done = Remedy.RESET  # the driver wants that no more, or counts begin anew
     return before.owed if before.owed > done else Remedy.TIME
 
 

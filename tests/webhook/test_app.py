@@ -48,7 +48,7 @@ Raw = dict[str, Any]
 Client = TestClient[Any, Any]
 REVIEWS = ["/mutate-pod", "/validate-pod", "/mutate-binding", "/validate-binding"]
 JSON = {"Content-Type": "application/json"}
-EXTENDER = ["/scheduler/filter", "/scheduler/prioritize"]
+EXTENDER = ["/scheduler/filter", "/scheduler/prioritize", "/scheduler/preempt"]
 
 
 def of(parts: Parts, **changes: Any) -> Parts:
@@ -127,7 +127,7 @@ async def test_a_bind_goes_through_all_of_it(world: World, client: Client) -> No
     world.add_pod(gpu_pod("p"))
     world.see()
     http = await client.post("/mutate-binding?timeout=5s", data=body(binds(binding("p", "n1"))))
-    assert answered(await http.read())["auditAnnotations"]["devices"] == "gpu:0:GPU-n1-0"
+    assert answered(await http.read())["auditAnnotations"]["held"] == "gpu:0:GPU-n1-0"
     assert world.holders() == ["p"]
 
 
@@ -364,7 +364,14 @@ def buggy(parts: Parts, error: Exception) -> Parts:
         mutate = validate = staticmethod(bug.later)
 
     class Extender:
-        filter = prioritize = staticmethod(bug.sync)
+        def filter(self, args: Any) -> Any:
+            return bug.sync(args)
+
+        def prioritize(self, args: Any) -> Any:
+            return bug.sync(args)
+
+        def preempt(self, args: Any) -> Any:
+            return bug.sync(args)
 
     return of(parts, pods=Pods(), bindings=Bindings(), extender=Extender())
 

@@ -81,7 +81,7 @@ async def test_a_bind_chooses_devices_records_them_and_puts_them_on_the_pod(worl
     share = held.shares[0]
     assert (share.id, share.minor, share.containers) == ("GPU-n1-0", 0, ("main",))
     assert dict(share.amounts) == {"gpu-core": 50, "gpu-memory": 40 * GIB, "gpu-memory-ratio": 50}
-    assert response.audit == {"devices": "gpu:0:GPU-n1-0", "recorded": "yes"}
+    assert response.audit == {"held": "gpu:0:GPU-n1-0", "recorded": "yes"}
 
 
 async def test_the_environment_finds_each_containers_own_cards(world: World) -> None:

@@ -10,20 +10,24 @@ from hypothesis import strategies as st
 from strategies import device_lists, pod_requests
 from world import BEGINNING, World, gpu_pod, koordinator_annotation, plain_pod
 
+from allocator.asks import PodRequest
+from allocator.devicetype import BUILT_IN
 from allocator.holdings import Holding, NodeSnapshot
 from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.outcome import Refusal
 from allocator.place import place
-from allocator.request import PodRequest
+from allocator.preference import Preference
 from allocator.score import score
 from allocator.wire.deviceobject import NodeDevices
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from koordgate.ledger.ledger import Ledger
 from koordgate.ledger.store import MemoryStore, Record
 from webhook import cluster as cluster_module
+from webhook import ranking as ranking_module
 from webhook.cluster import ClusterView, NodeFacts
 from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed
 from webhook.podinfo import PodInfo, annotated_holding, read_pod_info
+from webhook.ranking import Assumed, Ranking
 
 Raw = dict[str, Any]
 CORE, RATIO = "kubernetes.io/gpu-core", "kubernetes.io/gpu-memory-ratio"
@@ -69,14 +73,14 @@ def ended() -> Ended:
 
 @pytest.fixture
 def pods(view: ClusterView, ended: Ended) -> PodFeed:
-    return PodFeed(view, ended, lambda _pod: None)
+    return PodFeed(view, ended, lambda _pod: None, BUILT_IN)
 
 
 # --- lists and watches
 
 
 def test_what_a_list_does_not_name_is_gone(view: ClusterView) -> None:
-    feed = NodeFeed(view)
+    feed = NodeFeed(view, BUILT_IN)
     feed.begin_list()
     for name in ("n1", "n2"):
         feed.put(facts(name))
@@ -89,7 +93,7 @@ def test_what_a_list_does_not_name_is_gone(view: ClusterView) -> None:
 
 
 def test_a_list_that_failed_half_way_takes_nothing_away(view: ClusterView) -> None:
-    feed = NodeFeed(view)
+    feed = NodeFeed(view, BUILT_IN)
     feed.begin_list()
     for name in ("n1", "n2"):
         feed.put(facts(name))
@@ -104,7 +108,7 @@ def test_a_list_that_failed_half_way_takes_nothing_away(view: ClusterView) -> No
 
 
 def test_a_node_made_again_has_its_new_uid(view: ClusterView) -> None:
-    feed = NodeFeed(view)
+    feed = NodeFeed(view, BUILT_IN)
     feed.put(facts("n1"))
     feed.drop(facts("n1"))
     assert view.node_uid("n1") is None
@@ -114,14 +118,14 @@ def test_a_node_made_again_has_its_new_uid(view: ClusterView) -> None:
 
 def test_a_device_object_that_is_gone_leaves_nothing_to_allocate(view: ClusterView) -> None:
     complaints: dict[str, tuple[str, ...]] = {}
-    feed = DeviceFeed(view, complaints.__setitem__)
+    feed = DeviceFeed(view, BUILT_IN, complaints.__setitem__)
     feed.put(device_object(device_entry(0), {"type": "gpu"}))
-    assert view.nodes_with_devices() == ["node-1"]
+    assert len(view.snapshot("node-1").devices) == 1
     assert "left out" in complaints["node-1"][0]
     feed.drop(device_object())
-    assert view.nodes_with_devices() == []
     assert complaints["node-1"] == ()
     assert view.snapshot("node-1").devices == ()
+    assert not view.knows("node-1")
 
 
 def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_mended(world: World) -> None:
@@ -151,8 +155,7 @@ async def test_the_complaint_ends_though_a_bind_has_read_the_mended_record_befor
 
 def outcome(world: World) -> Any:
     request = info(gpu_pod("p")).request
-    cluster = world.parts.cluster
-    return cluster.verdict("n1", request, cluster.number(request), "").outcome
+    return world.parts.ranking.verdict("n1", request, "").outcome
 
 
 @pytest.mark.parametrize("how", ["mended", "deleted", "vanished", "read before the watch shows it"])
@@ -467,6 +470,10 @@ def histories(draw: st.DrawFn) -> list[tuple[str, Any]]:
     return events
 
 
+def ranking_of(view: ClusterView) -> Ranking:
+    return Ranking(view, BUILT_IN, Preference.PACKING, Assumed(lambda: 0.0, 5.0, view.touched.add))
+
+
 class History:
     """A view, and beside it, kept in the plainest way, what it should be of."""
 
@@ -474,6 +481,7 @@ class History:
         self.view = ClusterView(lambda: BEGINNING)
         self.ledger = Ledger(MemoryStore(), watched=self.view.touch)
         self.view.attach(self.ledger)
+        self.ranking = ranking_of(self.view)
         self.cards: tuple[Any, ...] = ()
         self.held: dict[str, Holding] = {}
         self.live: dict[str, Raw] = {}
@@ -510,7 +518,7 @@ class History:
         there = NodeSnapshot("n1", self.cards, expected)
         wanted = place(request, there)
         for _ in range(2):
-            verdict = self.view.verdict("n1", request, self.view.number(request), uid)
+            verdict = self.ranking.verdict("n1", request, uid)
             assert verdict.outcome == wanted
             assert verdict.score == (0 if isinstance(wanted, Refusal) else score(wanted, there))
 
@@ -526,13 +534,14 @@ def test_a_remembered_verdict_is_what_place_says_now(events: list[tuple[str, Any
 def test_requests_beyond_what_is_remembered_get_right_verdicts_all_the_same(
     view: ClusterView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "_MOST_REQUESTS", 3)
+    monkeypatch.setattr(ranking_module, "_MOST_REQUESTS", 3)
     view.put_devices(devices("n1", 80 * GIB))
+    ranking = ranking_of(view)
     there = node(gpu(0))
     for _ in range(3):
         for percent in (10, 20, 30, 40, 50, 100):
             request = info(gpu_pod("p", percent)).request
-            outcome = view.verdict("n1", request, view.number(request), "").outcome
+            outcome = ranking.verdict("n1", request, "").outcome
             wanted = place(request, there)
             assert not isinstance(outcome, Refusal)
             assert not isinstance(wanted, Refusal)
@@ -541,7 +550,7 @@ def test_requests_beyond_what_is_remembered_get_right_verdicts_all_the_same(
 
 def test_a_node_that_nobody_knows_has_no_devices(view: ClusterView) -> None:
     request = info(gpu_pod("p")).request
-    outcome = view.verdict("nowhere", request, view.number(request), "").outcome
+    outcome = ranking_of(view).verdict("nowhere", request, "").outcome
     assert isinstance(outcome, Refusal)
     assert "no GPUs known" in outcome.message
     assert view._states == {}  # candidates that are no nodes of ours leave nothing behind
@@ -585,7 +594,7 @@ async def test_a_whole_cluster_is_seen_again_after_the_watches_were_lost(world: 
     world.fake.remove(DEVICES.path("n2"))
     world.remove_pod("a")
     world.see()
-    assert world.parts.cluster.nodes_with_devices() == ["n1"]
+    assert [world.parts.cluster.knows(name) for name in ("n1", "n2")] == [True, False]
     assert world.parts.cluster.pod("default", "a") is None
     world.add_node("n2")
     world.see(NODES, DEVICES, PODS)

@@ -42,9 +42,14 @@ def args(obj: Raw, names: list[str] = NAMES, *, whole: bool = False, case: str =
     return {CASES[case](key): value for key, value in sent.items()}
 
 
+def naming(world: World, most: int | None) -> Extender:
+    """An extender that names so many nodes, or all that fit."""
+    return Extender(world.parts.cluster, world.parts.ranking, world.parts.types, most)
+
+
 def everything(world: World) -> Extender:
     """An extender that names all nodes that fit."""
-    return Extender(world.parts.cluster, None)
+    return naming(world, None)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -109,7 +114,7 @@ def test_where_only_the_best_are_wanted_those_are_named_that_score_highest(three
         top = max((one["Score"] for one in scores if one["Host"] in fits), default=0)
         assert [one["Host"] for one in scores if one["Host"] in fits and one["Score"] == top] == best
         for most in (1, 2, 16):
-            answer = Extender(three.parts.cluster, most).filter(args(gpu_pod("p", percent), names, whole=whole))
+            answer = naming(three, most).filter(args(gpu_pod("p", percent), names, whole=whole))
             listed = [item["metadata"]["name"] for item in answer["Nodes"]["items"]] if whole else answer["NodeNames"]
             few = set(sorted(best)[:most])  # the first by name, so that Pods that come together go together
             assert listed == ([name for name in names if name in few] if whole else sorted(few))
@@ -118,7 +123,7 @@ def test_where_only_the_best_are_wanted_those_are_named_that_score_highest(three
 
 async def test_a_node_whose_record_cannot_be_read_starves_no_pod(three: World) -> None:
     # It would be the best, be named alone, and answer each bind with a 503.
-    best = Extender(three.parts.cluster, 1)
+    best = naming(three, 1)
     assert best.filter(args(gpu_pod("p", 50)))["NodeNames"] == ["n2"]
     three.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n2"}, "spec": {"allocations": "?"}})
     three.see(NODE_ALLOCATIONS)
@@ -134,7 +139,7 @@ async def test_a_node_whose_record_cannot_be_read_starves_no_pod(three: World) -
 
 
 def test_a_pod_without_devices_is_never_kept_to_a_few_nodes(three: World) -> None:
-    assert Extender(three.parts.cluster, 1).filter(args(plain_pod("p")))["NodeNames"] == NAMES
+    assert naming(three, 1).filter(args(plain_pod("p")))["NodeNames"] == NAMES
 
 
 def test_a_request_that_cannot_be_read_fits_nowhere_and_says_why(three: World) -> None:

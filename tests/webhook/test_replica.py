@@ -188,7 +188,7 @@ async def test_a_bind_is_served_over_tls_to_whoever_trusts_what_is_published(
                 assert http.status == 200
                 response = (await http.json())["response"]
                 assert response["allowed"] is True
-                assert response["auditAnnotations"] == {"devices": "gpu:0:GPU-n1-0", "recorded": "yes"}
+                assert response["auditAnnotations"] == {"held": "gpu:0:GPU-n1-0", "recorded": "yes"}
     stored = fake.get(NODE_ALLOCATIONS.path("n1"))
     assert [held.name for held in read_spec(stored).values()] == ["p"]
     assert stored["metadata"]["ownerReferences"][0]["uid"] == "uid-n1"

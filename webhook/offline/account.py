@@ -1,35 +1,54 @@
-"""Who holds what, counted from the objects alone (pure): Device objects, and the annotations of Pods.
+"""Who holds what, counted from the objects alone (pure): what nodes have, and the annotations of Pods.
 
 It asks no ledger, so that what is shown is what stands in the cluster.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from allocator.cpu.cpuset import format_cpuset
+from allocator.cpu.node import CpuShare
+from allocator.cpu.pools import CpuHolder, Pools, pools
+from allocator.cpu.topology import CpuTopology
 from allocator.device import Device
+from allocator.devicetype import DeviceType, DeviceTypes
 from allocator.holdings import Holding, InvariantError, NodeSnapshot, Share
-from allocator.names import TYPE_GPU
-from allocator.wire.deviceobject import NodeDevices, read_device_object
+from allocator.wire.nodetopology import CpuManagerPolicy, NodeTopology, PodCpuAlloc, read_node_topology
+from koordgate.settings import Pool
+from webhook.cluster import ClusterView
+from webhook.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.podinfo import annotated_holding, read_pod_info
 
-Raw = Mapping[str, Any]
+Raw = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """A GPU, and who holds what of it.
+class Standing:
+    """What stands in a cluster, as Kubernetes objects."""
+
+    nodes: Sequence[Raw] = ()
+    devices: Sequence[Raw] = ()
+    topologies: Sequence[Raw] = ()
+    pods: Sequence[Raw] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """A device, and who holds what of it.
 
     Attributes:
         node: its node.
+        type: its type.
         minor: its number there.
-        id: its UUID.
-        device: as the Device object has it; None where only a Pod's annotation names it.
+        id: its identity.
+        device: as the node has it; None where only a Pod's annotation names it.
         by_kubelet: the kubelet's device plugin gave it away.
         held: Pod (namespace/name) and its share, in the order of names.
     """
 
     node: str
+    type: DeviceType
     minor: int
     id: str
     device: Device | None
@@ -40,66 +59,188 @@ class Card:
         """Sum up what is held of a resource."""
         return sum(share.amounts.get(tail, 0) for _, share in self.held)
 
+    @property
+    def in_use(self) -> bool:
+        """Whether anybody holds any of it."""
+        return bool(self.held) or self.by_kubelet
 
-class Account:
-    """All nodes' devices, and what Pods hold of them.
+    @property
+    def why_not(self) -> str:
+        """Why nothing new lands here, for people; "" where it may."""
+        if self.device is None:
+            return "the node has no such device"
+        if not self.device.healthy:
+            return self.device.why_not or "unhealthy"
+        return "given away by the kubelet's device plugin" if self.by_kubelet else ""
 
-    Args:
-        devices: Device objects.
-        pods: Pods; those that are bound and not finished hold what their annotations say.
+
+@dataclass(frozen=True, slots=True)
+class NodeCpus:
+    """The CPUs of a node, and who has them.
+
+    Attributes:
+        node: its name.
+        topology: which CPU is where; None where the node does not tell, or not so that it can be used.
+        reserved: CPUs that are given to nobody; those of `kubelet` are not among them.
+        held: Pod (namespace/name) and what it holds, in the order of names.
+        kubelet: Pods to which the kubelet's static policy gave CPUs by itself.
+        pools: what is left for Pods without CPUs of their own; None where the topology is not known.
     """
 
-    def __init__(self, devices: Iterable[Raw], pods: Iterable[Raw]) -> None:
-        self._devices = {read.node: read for read in map(read_device_object, devices)}
-        self._held: dict[str, dict[str, Holding]] = {}
-        for pod in pods:
-            info = read_pod_info(pod)
-            if info is None or not info.node or info.finished:
-                continue
-            holding = annotated_holding(info, self._on(info.node).devices, 0)
-            if holding is not None:
-                self._held.setdefault(info.node, {})[holding.uid] = holding
+    node: str
+    topology: CpuTopology | None
+    reserved: int
+    held: tuple[tuple[str, CpuShare], ...]
+    kubelet: tuple[PodCpuAlloc, ...] = ()
+    pools: Pools | None = None
 
-    def _on(self, node: str) -> NodeDevices:
-        return self._devices.get(node) or NodeDevices(node, (), frozenset(), ())
+    @property
+    def given(self) -> int:
+        """The CPUs that are some Pod's own."""
+        given = 0
+        for _, share in self.held:
+            given |= share.cpus
+        for alloc in self.kubelet:
+            given |= alloc.cpus
+        return given
 
-    def _nodes(self) -> list[str]:
-        return sorted({*self._devices, *self._held})
 
-    def shares(self, pod: Raw) -> tuple[Share, ...]:
-        """What a Pod holds, in the order of minors."""
-        held = self._held.get(pod["spec"].get("nodeName") or "", {}).get(pod["metadata"]["uid"])
-        return tuple(sorted(held.shares, key=lambda share: (share.type, share.minor))) if held else ()
+@dataclass(slots=True)
+class _Counted:
+    """A node as counted."""
 
-    def cards(self) -> list[Card]:
-        """All GPUs by node and minor; after a node's own those that only annotations name."""
-        return [card for node in self._nodes() for card in self._cards(node)]
+    snapshot: NodeSnapshot
+    topology: NodeTopology | None
+    holders: list[Holding] = field(init=False)  # in the order of names
 
-    def _cards(self, node: str) -> list[Card]:
-        listed = self._on(node)
-        held: dict[str, list[tuple[str, Share]]] = {}
-        for holding in sorted(self._held.get(node, {}).values(), key=lambda one: (one.namespace, one.name)):
+    def __post_init__(self) -> None:
+        holdings = self.snapshot.holdings.values()
+        self.holders = sorted(holdings, key=lambda one: (one.namespace, one.name, one.uid))
+
+
+class Account:
+    """All that nodes have, and what Pods hold of it.
+
+    Args:
+        standing: the objects; Pods that are bound and not finished hold what their annotations say.
+        types: of devices.
+        given: by type's name, the devices that nodes have by configuration.
+    """
+
+    def __init__(self, standing: Standing, types: DeviceTypes, given: Sequence[tuple[str, Pool]] = ()) -> None:
+        self.types = types
+        view = _view(standing, types, given)
+        topologies = {read.node: read for read in map(read_node_topology, standing.topologies)}
+        names = {obj["metadata"]["name"] for obj in (*standing.nodes, *standing.devices, *standing.topologies)}
+        names |= {pod["spec"]["nodeName"] for pod in standing.pods if pod["spec"].get("nodeName")}
+        self._nodes = {name: _Counted(view.snapshot(name), topologies.get(name)) for name in sorted(names)}
+
+    @property
+    def nodes(self) -> list[str]:
+        """The names of all nodes that have, or are said to hold, anything."""
+        return list(self._nodes)
+
+    def holding(self, pod: Raw) -> Holding | None:
+        """What a Pod's annotations say that it holds; None where they say nothing."""
+        info = read_pod_info(pod, types=self.types)
+        if info is None or not info.node or info.finished:
+            return None
+        node = self._nodes.get(info.node)
+        return annotated_holding(info, node.snapshot.devices if node else (), 0)
+
+    def devices(self, node: str | None = None) -> list[DeviceUse]:
+        """The devices of a node, or of all, by type and minor; after a type's own those that only annotations name."""
+        return [use for name in ([node] if node is not None else self._nodes) for use in self._uses(self._nodes[name])]
+
+    def _uses(self, node: _Counted) -> Iterator[DeviceUse]:
+        snapshot = node.snapshot
+        held: dict[tuple[str, str], list[tuple[str, Share]]] = {}
+        for holding in node.holders:
             for share in holding.shares:
-                if share.type == TYPE_GPU:
-                    held.setdefault(share.id, []).append((f"{holding.namespace}/{holding.name}", share))
-        cards = [
-            Card(node, one.minor, one.id, one, one.id in listed.kubelet_held, tuple(held.pop(one.id, ())))
-            for one in listed.devices
-            if one.type == TYPE_GPU
-        ]
-        strays = [
-            Card(node, shares[0][1].minor, stray, None, by_kubelet=False, held=tuple(shares))
-            for stray, shares in held.items()
-        ]
-        return cards + sorted(strays, key=lambda card: (card.minor, card.id))
+                held.setdefault((share.type, share.id), []).append((f"{holding.namespace}/{holding.name}", share))
+        for kind in self.types.types:
+            for one in snapshot.devices:
+                if one.type == kind.name:
+                    by_kubelet = one.id in snapshot.kubelet_held
+                    shares = tuple(held.pop((one.type, one.id), ()))
+                    yield DeviceUse(snapshot.name, kind, one.minor, one.id, one, by_kubelet, shares)
+            strays = sorted((shares[0][1].minor, of[1], shares) for of, shares in held.items() if of[0] == kind.name)
+            for minor, identity, shares in strays:
+                yield DeviceUse(snapshot.name, kind, minor, identity, None, by_kubelet=False, held=tuple(shares))
+
+    def cpus(self) -> list[NodeCpus]:
+        """The CPUs of each node that tells them, or of which a Pod holds some."""
+        found = (_cpus_of(node) for node in self._nodes.values())
+        return [one for one in found if one is not None]
 
     def overgiven(self) -> list[str]:
-        """Recount every device: a sentence for each node on which more is held than there is."""
+        """Recount every device and CPU: a sentence for each node on which more is held than there is."""
         found = []
-        for node in self._nodes():
-            listed = self._on(node)
+        for node in self._nodes.values():
             try:
-                NodeSnapshot(node, listed.devices, self._held.get(node, {}), listed.kubelet_held).check_invariants()
+                node.snapshot.check_invariants()
             except InvariantError as error:
                 found.append(str(error))
+            found.extend(_strange_cpus(node))
         return found
+
+
+def _view(standing: Standing, types: DeviceTypes, given: Sequence[tuple[str, Pool]]) -> ClusterView:
+    """The cluster view that the webhook has, without a ledger."""
+    view = ClusterView(clock=lambda: 0)
+    nodes, devices = NodeFeed(view, types, given), DeviceFeed(view, types, _unheard)
+    topologies, pods = TopologyFeed(view, _unheard), PodFeed(view, lambda _pod: None, lambda _pod: None, types)
+    for feed, objects in (
+        (nodes, standing.nodes),
+        (devices, standing.devices),
+        (topologies, standing.topologies),
+        (pods, standing.pods),
+    ):
+        for obj in objects:
+            feed.put(obj)
+    return view
+
+
+def _unheard(_node: str, _problems: Iterable[str]) -> None:
+    """Who loaded the objects has told what is wrong with them."""
+
+
+def _cpus_of(node: _Counted) -> NodeCpus | None:
+    known, snapshot, told = node.snapshot.cpu, node.snapshot, node.topology
+    held = tuple(
+        (f"{one.namespace}/{one.name}", one.cpus)
+        for one in node.holders
+        if one.cpus is not None and (one.cpus.cpus or one.cpus.numa)
+    )
+    if known is None or told is None:
+        return NodeCpus(snapshot.name, None, 0, held) if held else None
+    kubelet = tuple(alloc for alloc in told.pod_cpu_allocs if alloc.managed_by_kubelet)
+    by_kubelet = 0
+    for alloc in kubelet:
+        by_kubelet |= alloc.cpus
+    holders = [CpuHolder(share.cpus, share.qos) for _, share in held]
+    holders += [CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in kubelet]
+    left = pools(
+        known.topology,
+        holders,
+        static=told.kubelet.policy is CpuManagerPolicy.STATIC,
+        node_reserved=told.reservation.cpus,
+        system_exclusive=told.system.cpus if told.system.exclusive else 0,
+    )
+    return NodeCpus(snapshot.name, known.topology, known.reserved & ~by_kubelet, held, kubelet, left)
+
+
+def _strange_cpus(node: _Counted) -> Iterator[str]:
+    """CPUs that a Pod holds and that are not there, or are another's by the kubelet's own doing."""
+    cpus = _cpus_of(node)
+    if cpus is None or cpus.topology is None:
+        return
+    for pod, share in cpus.held:
+        if beyond := share.cpus & ~cpus.topology.all:
+            yield f"{cpus.node}: Pod {pod} holds CPUs {format_cpuset(beyond)}, which the node does not have"
+        for alloc in cpus.kubelet:
+            if twice := share.cpus & alloc.cpus:
+                yield (
+                    f"{cpus.node}: CPUs {format_cpuset(twice)} are held by Pod {pod}, and the kubelet gave them to "
+                    f"{alloc.namespace}/{alloc.name}"
+                )

@@ -26,7 +26,7 @@ def uid(kind: str, namespace: str, name: str) -> str:
 
 
 def with_defaults(obj: Mapping[str, Any]) -> Raw:
-    """Copy a Pod, Node or Device object and fill in what the API server fills in and somebody here reads."""
+    """Copy an object and fill in what the API server fills in and somebody here reads."""
     made = copy.deepcopy(dict(obj))
     metadata = made["metadata"]
     if made["kind"] != "Pod":

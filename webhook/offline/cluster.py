@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Self
 
+import msgspec
+
+from allocator.devicetype import DeviceTypes
 from allocator.names import is_allocation_annotation
-from allocator.request import names_devices
+from allocator.podrequest import is_ours
+from allocator.wire import nodetopology
 from koordgate.ledger.store import MemoryStore
-from koordgate.settings import Settings, without_gathering
+from koordgate.settings import Settings, device_types, without_gathering
 from webhook.assembly import Parts, assemble
-from webhook.feed import DeviceFeed, NodeFeed, PodFeed
+from webhook.feed import Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.offline import api, apiserver
+from webhook.offline.account import Account, Standing
 from webhook.offline.objects import InputError
-from webhook.offline.resources import BadQuantityError, pod_amounts
+from webhook.offline.resources import BadQuantityError, managed, pod_amounts
 from webhook.offline.scheduling import KubeScheduler, finished
 from webhook.podinfo import PodInfo, read_pod_info
 
@@ -66,15 +71,20 @@ def stands(pod: Mapping[str, Any]) -> bool:
 
 
 class Pods:
-    """The Pods of the cluster, as the webhook reads them live from the API server."""
+    """The Pods of the cluster, as the webhook reads them live from the API server.
 
-    def __init__(self) -> None:
+    Args:
+        types: of devices.
+    """
+
+    def __init__(self, types: DeviceTypes) -> None:
+        self._types = types
         self.by_name: dict[tuple[str, str], Raw] = {}
 
     async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:  # noqa: ARG002
         """Read a Pod."""
         pod = self.by_name.get((namespace, name))
-        return None if pod is None else (pod["metadata"]["uid"], read_pod_info(pod))
+        return None if pod is None else (pod["metadata"]["uid"], read_pod_info(pod, types=self._types))
 
 
 class OfflineCluster:
@@ -100,10 +110,17 @@ class OfflineCluster:
         self._api = way
         self._nodes: dict[str, Raw] = {}
         self._devices: dict[str, Raw] = {}
-        self._scheduler = KubeScheduler(way, parts.settings.scheduler.name, among)
-        self._node_feed = NodeFeed(parts.cluster, parts.types, parts.pools, self._complain)
-        self._device_feed = DeviceFeed(parts.cluster, parts.types, self._complain)
-        self._pod_feed = PodFeed(parts.cluster, parts.reconciler.ended, parts.reconciler.bound, parts.types)
+        self._topologies: dict[str, Raw] = {}
+        scheduler = parts.settings.scheduler
+        self._scheduler = KubeScheduler(way, scheduler.name, among, managed(parts.types))
+        view, types = parts.cluster, parts.types
+        topology_feed = TopologyFeed(view, self._complain(nodetopology.KIND))
+        self._feeds = {
+            "Node": (self._nodes, NodeFeed(view, types, parts.pools, self._complain("Node"))),
+            "Device": (self._devices, DeviceFeed(view, types, self._complain("Device"))),
+            nodetopology.KIND: (self._topologies, topology_feed),
+        }
+        self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types)
         self._exempt = {_EXEMPT, parts.settings.identity.namespace}
 
     @classmethod
@@ -112,9 +129,10 @@ class OfflineCluster:
 
         Args:
             settings: of the webhook.
-            seed: shuffles nodes of equal score, as kube-scheduler does; the first by name is taken if not given.
+            seed: takes one of the nodes of equal score at random, as kube-scheduler does where the extender names all
+                that fit (scheduler.mostNodes 0), which it then does here; the first by name is taken if not given.
         """
-        parts, pods = _assembled(settings)
+        parts, pods = _assembled(settings if seed is None else _naming_all(settings))
         return cls(parts, pods, api.InProcess(parts), _chooser(seed))
 
     @classmethod
@@ -126,9 +144,14 @@ class OfflineCluster:
             yield cls(parts, pods, way), way
 
     @property
-    def devices(self) -> list[Raw]:
-        """The Device objects."""
-        return list(self._devices.values())
+    def standing(self) -> Standing:
+        """All that stands in the cluster, Pods in the order in which they came."""
+        found = ([*self._nodes.values()], [*self._devices.values()], [*self._topologies.values()])
+        return Standing(*found, [*self._pods.by_name.values()])
+
+    def account(self) -> Account:
+        """Count who holds what."""
+        return Account(self.standing, self.parts.types, self.parts.pools)
 
     @property
     def node_names(self) -> list[str]:
@@ -141,7 +164,7 @@ class OfflineCluster:
         return list(self._pods.by_name.values())
 
     async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
-        """Put in Nodes, Device objects, and Pods that are there already, whose annotations tell what they hold.
+        """Put in what the cluster is made of, and Pods that are there already, whose annotations tell what they hold.
 
         Returns:
             The Pods, as they stand.
@@ -151,16 +174,13 @@ class OfflineCluster:
         """
         loaded = [(apiserver.with_defaults(obj), obj) for obj in objects]
         for obj, _ in loaded:
-            name = obj["metadata"]["name"]
-            if obj["kind"] == "Node":
-                self._nodes[name] = obj
-                self._node_feed.put(obj)
-            elif obj["kind"] == "Device":
-                self._devices[name] = obj
-                self._device_feed.put(obj)
+            if obj["kind"] in self._feeds:
+                known, feed = self._feeds[obj["kind"]]
+                known[obj["metadata"]["name"]] = obj
+                feed.put(obj)
         try:
             for name, node in self._nodes.items():
-                self._scheduler.put_node(node, self.parts.cluster.devices(name))
+                self._scheduler.put_node(node, self.parts.cluster.snapshot(name).devices)
             results = [Result(pod, State.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
             for result in results:
                 self._put(result.pod)
@@ -239,7 +259,7 @@ class OfflineCluster:
     def _reviewed(self, pod: Mapping[str, Any]) -> bool:
         """Whether the chart's webhooks look at a Pod that is created."""
         annotations = pod["metadata"].get("annotations") or {}
-        ours = names_devices(pod["spec"]) or any(is_allocation_annotation(key) for key in annotations)
+        ours = is_ours(pod, self.parts.types) or any(is_allocation_annotation(key) for key in annotations)
         return ours and pod["metadata"]["namespace"] not in self._exempt
 
     def _put(self, pod: Raw) -> None:
@@ -252,13 +272,22 @@ class OfflineCluster:
         self._pods.by_name[key] = pod
         self._pod_feed.put(pod)
 
-    def _complain(self, name: str, problems: tuple[str, ...]) -> None:
-        self.notes.extend(f"Device {name}: {problem}" for problem in problems)
+    def _complain(self, kind: str) -> Complain:
+        """Note what could not be read of objects of a kind."""
+
+        def complain(name: str, problems: tuple[str, ...]) -> None:
+            self.notes.extend(f"{kind} {name}: {problem}" for problem in problems)
+
+        return complain
 
 
 def _assembled(settings: Settings) -> tuple[Parts, Pods]:
-    pods = Pods()
+    pods = Pods(device_types(settings))
     return assemble(without_gathering(settings), lambda _: MemoryStore(), pods, clock=lambda: 0), pods
+
+
+def _naming_all(settings: Settings) -> Settings:
+    return msgspec.structs.replace(settings, scheduler=msgspec.structs.replace(settings.scheduler, most_nodes=0))
 
 
 def _chooser(seed: int | None) -> Callable[[Sequence[str]], str]:

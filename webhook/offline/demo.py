@@ -5,12 +5,15 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from koordgate import settings
 from koordgate.cli import Command
 from koordgate.data import MissingDataError, data_folder
-from webhook.offline import report
+from koordgate.settings import Settings, SettingsError
+from webhook.offline import devicemap, report
 from webhook.offline.account import Account
 from webhook.offline.cluster import OfflineCluster, Result, State
 from webhook.offline.controlplane import FOREIGNER, PlaneError, real_cluster
@@ -30,23 +33,32 @@ _STRAY: Final[dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is played.
+
+    Attributes:
+        settings: of the webhook.
+        cluster: what it is filled with.
+        workload: Pods to be created, in their order.
+        map: where the device map is written; None for nowhere.
+    """
+
+    settings: Settings
+    cluster: Objects
+    workload: Objects
+    map: Path | None = None
+
+
 class Stage(Protocol):
     """A cluster that the demo is played on."""
-
-    @property
-    def devices(self) -> list[dict[str, Any]]:
-        """The Device objects."""
-
-    @property
-    def pods(self) -> list[dict[str, Any]]:
-        """All Pods as last seen."""
 
     @property
     def node_names(self) -> list[str]:
         """The names of the Nodes."""
 
     async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
-        """Put in Nodes, Device objects, and Pods that are there already."""
+        """Put in what the cluster is made of, and Pods that are there already."""
 
     async def submit(self, pod: Mapping[str, Any]) -> Result:
         """Create a Pod, and see what becomes of it."""
@@ -57,14 +69,16 @@ class Stage(Protocol):
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a Pod."""
 
+    def account(self) -> Account:
+        """Count who holds what."""
 
-async def play(stage: Stage, cluster: Objects, workload: Objects, told: Callable[[], str]) -> bool:
+
+async def play(stage: Stage, given: Given, told: Callable[[], str]) -> bool:
     """Play the workload on a cluster, and print what becomes of it.
 
     Args:
         stage: empty.
-        cluster: what it is filled with.
-        workload: Pods to be created, in their order.
+        given: what it is filled with, and the Pods to be created, in their order.
         told: ends the summary.
 
     Returns:
@@ -73,27 +87,26 @@ async def play(stage: Stage, cluster: Objects, workload: Objects, told: Callable
     Raises:
         InputError: an object cannot be used.
     """
-    results = await stage.load([*cluster.cluster, *cluster.pods])
+    results = await stage.load([*given.cluster.cluster, *given.cluster.pods])
+    empty = stage.account()
     for result in results:
-        _show(stage, result)
-    for pod in workload.pods:
+        report.show(report.block(result, empty), "")
+    for pod in given.workload.pods:
         results.append(await stage.submit(pod))
-        _show(stage, results[-1])
+        report.show(report.block(results[-1], empty), "")
     foreign = await _bind_around(stage)
     refused = foreign.state is State.BIND_REFUSED
     fate = "refused" if refused else f"{foreign.state}, which must not be"
     report.show(f"A Binding of {_STRAY['metadata']['name']} by {FOREIGNER}: {fate}", f"   {foreign.message}", "")
-    account = Account(stage.devices, stage.pods)
+    account = stage.account()
     overgiven = account.overgiven()
-    audit = "; ".join(overgiven) or "no GPU is given more than once over"
-    report.show(report.cards_table(account), "")
+    audit = "; ".join(overgiven) or "no device and no CPU is given more than once over"
+    report.show_nodes(account)
+    if given.map is not None:
+        devicemap.write(given.map, results, account)
+        report.show(f"The device map is in {given.map}: open it in a browser.", "")
     report.show(f"demo: {report.summary(results, account)}; a foreign Binding {fate}; {audit}{told()}")
     return refused and not overgiven
-
-
-def _show(stage: Stage, result: Result) -> None:
-    there = [] if result.state is State.DENIED else [result.pod]
-    report.show(report.block(result, Account(stage.devices, there)), "")
 
 
 async def _bind_around(stage: Stage) -> Result:
@@ -108,35 +121,42 @@ async def _bind_around(stage: Stage) -> Result:
     return result
 
 
-async def _here(cluster: Objects, workload: Objects) -> bool:
+async def _here(given: Given) -> bool:
     """Play on the in-memory cluster, with the webhook behind HTTPS."""
-    async with OfflineCluster.over_https() as (stage, way):
+    async with OfflineCluster.over_https(given.settings) as (stage, way):
         report.show(f"The webhook serves on {way.url}, in this process, with a certificate of its own making.", "")
-        return await play(stage, cluster, workload, lambda: f"; {way.calls} requests were answered over HTTPS")
+        return await play(stage, given, lambda: f"; {way.calls} requests were answered over HTTPS")
 
 
-async def _really(cluster: Objects, workload: Objects) -> bool:
+async def _really(given: Given) -> bool:
     """Play on a real control plane."""
-    async with real_cluster() as stage:
+    async with real_cluster(given.settings) as stage:
         report.show("etcd, kube-apiserver and two kube-schedulers run on loopback, the chart is installed.", "")
-        return await play(stage, cluster, workload, lambda: "; all on a real control plane")
+        return await play(stage, given, lambda: "; all on a real control plane")
 
 
-async def _main(arguments: argparse.Namespace) -> bool:
-    examples = None if arguments.cluster and arguments.workload else data_folder("examples")
+def _given(arguments: argparse.Namespace) -> Given:
+    """Read what is played: files that are given, and the examples for the others.
+
+    A cluster and a workload of one's own go with the default settings, not with those of the examples.
+    """
+    own = arguments.cluster and arguments.workload
+    examples = None if own else data_folder("examples")
     cluster, workload = (
         read([given or str(Path(str(examples), name))])
         for given, name in ((arguments.cluster, "cluster.yaml"), (arguments.workload, "workload.yaml"))
     )
-    return await (_really if arguments.control_plane else _here)(cluster, workload)
+    config = arguments.config or (None if examples is None else examples / "config.yaml")
+    return Given(Settings() if config is None else settings.load(config), cluster, workload, arguments.map)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR)
     try:
-        right = asyncio.run(_main(arguments))
+        given = _given(arguments)
+        right = asyncio.run(_really(given) if arguments.control_plane else _here(given))
         sys.stdout.flush()
-    except (InputError, MissingDataError) as error:
+    except (InputError, MissingDataError, SettingsError, devicemap.MapError) as error:
         sys.stderr.write(f"koordgate demo: {error}\n")
         return _UNUSABLE
     except PlaneError as error:
@@ -148,8 +168,16 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cluster", metavar="FILE", help="Nodes and Device objects (default: the example cluster)")
+    parser.add_argument("--cluster", metavar="FILE", help="Nodes, their devices and CPUs (default: the example cluster)")
     parser.add_argument("--workload", metavar="FILE", help="Pods to be created (default: the example workload)")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="settings of the webhook (default: those of the examples; all defaults where neither cluster nor workload "
+        "are the examples)",
+    )
+    parser.add_argument("--map", type=Path, metavar="FILE", help="write who holds what as a picture: one HTML file")
     parser.add_argument(
         "--control-plane",
         action="store_true",
@@ -161,9 +189,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 COMMAND: Final = Command(
     description="Show the whole product on this machine, with nothing but Python: the real HTTPS webhook is started\n"
     "on the in-memory store, and Pods are created, scheduled and bound as the API server and kube-scheduler do it.\n"
-    "Shown are what each Pod asked and what that became, which GPUs it got or why it got none, and who holds what.\n"
-    "The exit status is 1 if a GPU was given twice, or somebody else could bind a Pod that asks for one.",
-    examples="examples:\n  koordgate demo\n  koordgate demo --workload my-pods.yaml\n  koordgate demo --control-plane",
+    "Shown are what each Pod asked and what that became, which devices and CPUs it got or why it got none, and who\n"
+    "holds what.\n"
+    "The exit status is 1 if anything was given twice, or somebody else could bind a Pod that asks for it.",
+    examples="examples:\n  koordgate demo\n  koordgate demo --map map.html\n  koordgate demo --workload my-pods.yaml\n"
+    "  koordgate demo --control-plane",
     arguments=_arguments,
     run=_run,
 )

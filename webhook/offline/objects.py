@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 import orjson
 import yaml
 
+from allocator.wire import nodetopology
+from koordgate.kube.resource import DEVICES
 from webhook.offline.shapes import wrong_shape
 
 try:
@@ -22,7 +24,8 @@ T = TypeVar("T")
 
 STDIN: Final = "-"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-_UNUSED: Final = frozenset({"NodeResourceTopology", "NodeAllocation"})  # taken without a word
+_UNUSED: Final = frozenset({"NodeAllocation"})  # taken without a word: it says again what Pods' annotations say
+_VERSIONS: Final = {"Device": DEVICES.api_version, nodetopology.KIND: nodetopology.API_VERSION}
 
 
 class InputError(ValueError):
@@ -36,19 +39,21 @@ class Objects:
     Attributes:
         nodes: Nodes.
         devices: Device objects.
+        topologies: NodeResourceTopologies.
         pods: Pods.
         notes: what was left out, a sentence each.
     """
 
     nodes: list[Raw] = field(default_factory=list)
     devices: list[Raw] = field(default_factory=list)
+    topologies: list[Raw] = field(default_factory=list)
     pods: list[Raw] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def cluster(self) -> list[Raw]:
-        """Nodes and Device objects."""
-        return [*self.nodes, *self.devices]
+        """What the cluster is made of: all but Pods."""
+        return [*self.nodes, *self.devices, *self.topologies]
 
 
 class _Loader(_Fast):
@@ -156,7 +161,12 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not name:
         raise InputError(f"{where}: the {kind} has no metadata.name; give it one")
-    lists = {"Node": objects.nodes, "Device": objects.devices, "Pod": objects.pods}
+    lists = {
+        "Node": objects.nodes,
+        "Device": objects.devices,
+        nodetopology.KIND: objects.topologies,
+        "Pod": objects.pods,
+    }
     if kind not in lists:
         if kind not in _UNUSED:
             objects.notes.append(f"{where}: {kind} {name} is not looked at")
@@ -170,5 +180,5 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         told = f"{namespace}/{name}" if namespace else name
         raise InputError(f"{where}: {kind} {told} stands in {seen[key]} already; remove or rename one of them")
     seen[key] = where
-    api = "scheduling.koordinator.sh/v1alpha1" if kind == "Device" else "v1"
-    lists[kind].append({"apiVersion": obj.get("apiVersion") or api, "kind": kind, **obj})
+    version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
+    lists[kind].append({"apiVersion": version, "kind": kind, **obj})

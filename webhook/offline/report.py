@@ -1,10 +1,10 @@
-"""What is shown in the end: a table of Pods, a table of GPUs, and the Pods as Kubernetes objects."""
+"""What is shown in the end: a table of Pods, tables of each node's devices and CPUs, and the Pods as objects."""
 
 import io
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -13,9 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from allocator.cpu.cpuset import format_cpuset
+from allocator.cpu.pools import Pool
+from allocator.devices import plural
 from webhook.offline import words
-from webhook.offline.account import Account, Card
+from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.cluster import Result, State
 
 _REASONS: Final = {
@@ -32,6 +34,8 @@ _STYLES: Final = {
 }
 _COUNTED: Final = {State.STANDING: "there already", State.UNSCHEDULABLE: "without a node"}
 _SIGPIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
+_SHARED: Final = "shared pool: class LS, and all others without CPUs of their own"
+_BEST_EFFORT: Final = "best-effort pool: class BE, and BestEffort"
 _WIDE: Final = 10_000  # off a terminal nothing is wrapped: a line is as long as its longest reason
 
 
@@ -71,7 +75,7 @@ def _terminal() -> Console:
 
 
 def _table(*headers: str) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold", pad_edge=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     for header in headers:
         table.add_column(header, overflow="fold")
     return table
@@ -83,12 +87,12 @@ def _cell(lines: Iterable[str], style: str = "") -> Text:
 
 def pods_table(results: Sequence[Result], account: Account) -> Table:
     """Make the table of Pods, in their order."""
-    table = _table("POD", "ASKED", "STATE", "NODE", "DEVICES, OR WHY NOT")
+    table = _table("POD", "ASKED", "STATE", "NODE", "WHAT IT GOT, OR WHY NOT")
     for result in results:
         given = result.given or result.pod
         table.add_row(
             _cell([words.name_of(given)]),
-            _cell(words.asked(given) or ["no devices"]),
+            _cell(words.asked(given, account.types) or ["no devices"]),
             _cell([_state(result)], _STYLES.get(result.state, "")),
             _cell([_node(result) or "-"]),
             _cell(_outcome(result, account)),
@@ -103,8 +107,8 @@ def block(result: Result, account: Account) -> Text:
     node = _node(result)
     where = f" {'to' if result.state is State.BOUND else 'on'} {node}" if node else ""
     text.append(f"{_state(result)}{where}", f"not bold {_STYLES.get(result.state, '')}")
-    asked = words.asked(given) or ("no devices",)
-    became = () if result.state is State.DENIED else words.admitted(result.pod)
+    asked = words.asked(given, account.types) or ("no devices",)
+    became = () if result.state is State.DENIED else words.admitted(result.pod, account.types)
     lines = [f"asked   {line}" for line in asked]
     lines += [f"became  {line}" for line in became if became != asked]
     lines += [f"   {line}" for line in _outcome(result, account) if line != "-"]
@@ -123,58 +127,131 @@ def _state(result: Result) -> str:
 
 
 def _outcome(result: Result, account: Account) -> list[str]:
-    shares = [] if result.state is State.DENIED else [words.device(share) for share in account.shares(result.pod)]
-    trouble = words.trouble(result.pod) if result.state is State.STANDING else ""
+    holding = None if result.state is State.DENIED else account.holding(result.pod)
+    held = words.held(holding, account.types) if holding is not None else []
+    trouble = words.trouble(result.pod, account.types) if result.state is State.STANDING else ""
     warnings = [f"warning: {warning}" for warning in result.warnings]
-    return [*shares, *([trouble] if trouble else ()), *result.reasons, *warnings] or ["-"]
+    return [*held, *([trouble] if trouble else ()), *result.reasons, *warnings] or ["-"]
 
 
-def cards_table(account: Account) -> Table:
-    """Make the table of GPUs."""
-    table = _table("NODE", "GPU", "UUID", "MODEL", "NUMA", "CORE", "MEMORY", "HELD BY")
-    before = ""
-    for card in account.cards():
-        node, before = ("" if card.node == before else card.node), card.node
-        device = card.device
-        numa = "-" if device is None or device.numa_node is None else str(device.numa_node)
-        core = f"{card.used(GPU_CORE)} %"
-        table.add_row(
-            *(Text(text) for text in (node, str(card.minor), words.short_id(card.id), _model(card), numa, core)),
-            Text(_memory(card)),
-            _cell(_holders(card) or ["-"]),
+def show_nodes(account: Account) -> None:
+    """Print of each node who holds what of its devices and CPUs."""
+    show(*node_parts(account))
+
+
+def node_parts(account: Account) -> list[Table | Text | str]:
+    """Make of each node a heading, a table of its devices, and one of its CPUs."""
+    parts: list[Table | Text | str] = []
+    cpus = {one.node: one for one in account.cpus()}
+    for node in account.nodes:
+        uses = account.devices(node)
+        if not uses and node not in cpus:
+            continue
+        parts.append(Text(f"{node}: {_has(uses, cpus.get(node))}", "bold"))
+        if uses:
+            parts.append(devices_table(uses))
+        if node in cpus:
+            parts.append(cpus_table(cpus[node]))
+        parts.append("")
+    return parts
+
+
+def _has(uses: Sequence[DeviceUse], cpus: NodeCpus | None) -> str:
+    """Say in a line what a node has."""
+    counted = Counter(use.type for use in uses)
+    told = [words.counted(count, kind) for kind, count in counted.items()]
+    topology = cpus.topology if cpus else None
+    if topology is not None:
+        nodes, threads = len(topology.nodes), topology.threads_per_core
+        told.append(
+            f"{len(topology.cpus)} CPUs ({_some(len(topology.sockets), 'socket')}, {_some(nodes, 'NUMA node')}, "
+            f"{_some(threads, 'thread')} a core)"
         )
+    return ", ".join(told) or "CPUs that it does not tell"
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def devices_table(uses: Iterable[DeviceUse]) -> Table:
+    """Make the table of a node's devices."""
+    table = _table("DEVICE", "ID", "MODEL", "NUMA", "USED", "WHO, OR WHY NOT")
+    for use in uses:
+        numa = "-" if use.device is None or use.device.numa_node is None else str(use.device.numa_node)
+        model = (use.device.model.removeprefix("NVIDIA-") if use.device else "") or "-"
+        texts = (f"{use.type.name} {use.minor}", words.short_id(use.id), model, numa, words.used_of(use))
+        table.add_row(*map(Text, texts), _cell(_holders(use) or ["-"]))
     return table
 
 
-def _model(card: Card) -> str:
-    return card.device.model.removeprefix("NVIDIA-") or "-" if card.device else "-"
+def _holders(use: DeviceUse) -> Iterator[str]:
+    if use.why_not:
+        yield f"nothing new lands here: {use.why_not}"
+    for pod, share in use.held:
+        yield f"{words.short_name(pod)}: {words.part_of(share, use.type)}"
 
 
-def _memory(card: Card) -> str:
-    used = words.gib(card.used(GPU_MEMORY))
-    if card.device is not None:
-        used = f"{used.removesuffix(' GiB')} of {words.gib(card.device.capacity[GPU_MEMORY])}"
-    return f"{used} ({card.used(GPU_MEMORY_RATIO)} %)"
+def cpus_table(cpus: NodeCpus) -> Table:
+    """Make the table of a node's CPUs: of each NUMA node who has which, and what is left for all others."""
+    table = _table("NUMA", "CPUS", "WHO")
+    before = ""
+    for numa, which, who in _cpu_rows(cpus):
+        table.add_row(*map(Text, ("" if numa == before else numa, which, who)))
+        before = numa
+    return table
 
 
-def _holders(card: Card) -> list[str]:
-    lines = []
-    if card.device is None:
-        lines.append("not in the node's Device object")
-    elif not card.device.healthy:
-        lines.append("unhealthy: nothing new lands here")
-    if card.by_kubelet:
-        lines.append("given away by the kubelet's device plugin")
-    return lines + [f"{pod}: {words.share_of(share)}" for pod, share in card.held]
+def _cpu_rows(cpus: NodeCpus) -> Iterator[tuple[str, str, str]]:
+    if cpus.topology is None:
+        for pod, share in cpus.held:
+            yield "-", format_cpuset(share.cpus) or "-", f"{words.short_name(pod)}: {words.cpus_of(share)}"
+        return
+    for numa, inside in cpus.topology.nodes.items():
+        at = str(numa)
+        for pod, share in cpus.held:
+            if share.cpus & inside:
+                yield at, format_cpuset(share.cpus & inside), f"{words.short_name(pod)} ({share.qos})"
+        for alloc in cpus.kubelet:
+            if alloc.cpus & inside:
+                pod = words.short_name(f"{alloc.namespace}/{alloc.name}")
+                yield at, format_cpuset(alloc.cpus & inside), f"{pod} (by the kubelet's static policy)"
+        if cpus.reserved & inside:
+            yield at, format_cpuset(cpus.reserved & inside), "reserved: no Pod has them for its own"
+        shared, best_effort = cpus.pools or ((), ())
+        yield at, _pool(shared, numa), _SHARED
+        for pod, share in cpus.held:
+            for one in share.numa:
+                if one.node == numa and not share.cpus:
+                    yield at, "", f"   in it {words.short_name(pod)} ({share.qos}): {words.numa_of(one)}"
+        yield at, _pool(best_effort, numa), _BEST_EFFORT
+
+
+def _pool(pools: Iterable[Pool], numa: int) -> str:
+    cpus = 0
+    for pool in pools:
+        if pool.node == numa:
+            cpus |= pool.cpus
+    return format_cpuset(cpus) or "none"
 
 
 def summary(results: Sequence[Result], account: Account) -> str:
-    """Count Pods and GPUs in one line."""
+    """Count Pods, devices and CPUs in one line."""
     counted = Counter(result.state for result in results)
     pods = ", ".join(f"{counted[state]} {_COUNTED.get(state, state)}" for state in State if counted[state]) or "none"
-    cards = account.cards()
-    used = sum(bool(card.held) or card.by_kubelet for card in cards)
-    return f"{len(results)} Pods: {pods}; {used} of {len(cards)} GPUs in use"
+    return f"{len(results)} Pods: {pods}; {in_use(account)}"
+
+
+def in_use(account: Account) -> str:
+    """Count how many devices of each type are in use, and how many CPUs are Pods' own."""
+    uses = account.devices()
+    has, used = Counter(use.type for use in uses), Counter(use.type for use in uses if use.in_use)
+    told = [f"{used[kind]} of {has[kind]} {plural(kind)}" for kind in account.types.types if has[kind]]
+    cpus = [one for one in account.cpus() if one.topology is not None]
+    if cpus:
+        every = sum(len(one.topology.cpus) for one in cpus if one.topology is not None)
+        told.append(f"{sum(one.given.bit_count() for one in cpus)} of {every} CPUs")
+    return f"{', '.join(told)} in use" if told else "no devices"
 
 
 def as_list(results: Sequence[Result]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from allocator.devicetype import BUILT_IN, FULL, DeviceTypes, Unit
+from allocator.device import Device
+from allocator.devicetype import BUILT_IN, FULL, DeviceTypes
 from allocator.quantity import QuantityError, parse, to_milli
-from allocator.wire.deviceobject import NodeDevices
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
@@ -78,10 +78,8 @@ def _greatest(one: Amounts, other: Amounts) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}
 
 
-def allocatable(
-    node: Mapping[str, Any], devices: NodeDevices | None, types: DeviceTypes = BUILT_IN
-) -> dict[str, int]:
-    """Tell what a Node has for Pods; device resources that it does not state are those of its Device object.
+def allocatable(node: Mapping[str, Any], devices: Iterable[Device]) -> dict[str, int]:
+    """Tell what a Node has for Pods; device resources that it does not state are those of its devices.
 
     Raises:
         BadQuantityError: an amount is no quantity.
@@ -91,24 +89,28 @@ def allocatable(
     if stated is None:
         stated = status.get("capacity")  # the API server's own default
     name = node["metadata"]["name"]
-    return {**_of_devices(devices, types), **amounts(stated, f"Node {name}: status.allocatable")}
+    return {**_of_devices(devices), **amounts(stated, f"Node {name}: status.allocatable")}
 
 
-def _of_devices(devices: NodeDevices | None, types: DeviceTypes) -> dict[str, int]:
-    """Sum up healthy devices under every name of their resources, as their reporter would state them."""
+def _of_devices(devices: Iterable[Device]) -> dict[str, int]:
+    """Sum up healthy devices under every name of their resources, as their reporter would state them.
+
+    Types of one's own nobody states: of them only the extender knows (`managed`).
+    """
     total: Counter[str] = Counter()
-    for device in devices.devices if devices else ():
-        if not device.healthy:
+    for device in devices:
+        kind = BUILT_IN.by_name.get(device.type)
+        if kind is None or not device.healthy:
             continue
-        kind = types.by_name[device.type]
         for name, meaning in kind.spellings():
-            if meaning.counts_devices:
-                total[name] += 1
-            elif kind.unit is Unit.UNITS:
-                total[name] += device.capacity[meaning.tail]
-            else:  # gpu and gpu.shared, which no device states, count a whole one each, as in Koordinator
-                total[name] += device.capacity.get(meaning.tail, FULL)
+            # gpu and gpu.shared, which no device states, count a whole one each, as in Koordinator.
+            total[name] += 1 if meaning.counts_devices else device.capacity.get(meaning.tail, FULL)
     return dict(total)
+
+
+def managed(types: DeviceTypes) -> frozenset[str]:
+    """The resources that kube-scheduler leaves to the extender where a node does not state them: own types'."""
+    return frozenset(types.resources.keys() - BUILT_IN.resources.keys())
 
 
 def shortages(asked: Amounts, has: Amounts, used: Amounts) -> Iterable[tuple[str, int, int, int]]:

@@ -1,10 +1,10 @@
 """The stand-in for kube-scheduler with its books: what each node has, what its Pods ask; it calls the extender."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from allocator.wire.deviceobject import NodeDevices
+from allocator.device import Device
 from webhook.offline import api
 from webhook.offline.resources import allocatable, pod_amounts
 from webhook.offline.scheduler import Candidate, best, candidate, grouped, why_not
@@ -24,16 +24,24 @@ class KubeScheduler:
         way: to the webhook, which is the extender.
         scheduler_name: of the Pods about which the extender is asked.
         among: chooses among nodes of equal score.
+        managed: resources of which the extender alone knows, where a Node does not state them.
     """
 
-    def __init__(self, way: api.Api, scheduler_name: str, among: Callable[[Sequence[str]], str]) -> None:
+    def __init__(
+        self,
+        way: api.Api,
+        scheduler_name: str,
+        among: Callable[[Sequence[str]], str],
+        managed: frozenset[str] = frozenset(),
+    ) -> None:
         self._api = way
         self._scheduler_name = scheduler_name
         self._among = among
+        self._managed = managed
         self._candidates: dict[str, Candidate] = {}
         self._used: dict[str, Counter[str]] = {}
 
-    def put_node(self, node: Mapping[str, Any], devices: NodeDevices | None) -> None:
+    def put_node(self, node: Mapping[str, Any], devices: Iterable[Device]) -> None:
         """A Node is there.
 
         Raises:
@@ -76,10 +84,13 @@ class KubeScheduler:
             gates = ", ".join(str(gate.get("name")) for gate in spec["schedulingGates"])
             return (f"the Pod waits for its schedulingGates: {gates}",)
         asked = pod_amounts(spec)
+        left = self._managed if spec["schedulerName"] == self._scheduler_name else frozenset()
         reasons: dict[str, str] = {}
         fitting = []
         for name in sorted(self._candidates) if only is None else [only]:
-            why = why_not(spec, asked, self._candidates[name], self._used.get(name, {}))
+            node = self._candidates[name]
+            counted = {what: much for what, much in asked.items() if what in node.allocatable or what not in left}
+            why = why_not(spec, counted, node, self._used.get(name, {}))
             if why is None:
                 fitting.append(name)
             else:

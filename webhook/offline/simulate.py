@@ -11,7 +11,7 @@ from typing import Final
 from koordgate import settings
 from koordgate.cli import Command
 from koordgate.settings import Settings, SettingsError
-from webhook.offline import report, words
+from webhook.offline import devicemap, report, words
 from webhook.offline.account import Account
 from webhook.offline.cluster import OfflineCluster, Result, State, stands
 from webhook.offline.objects import InputError, Objects, read
@@ -42,9 +42,9 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Settin
     cluster.only = arguments.node
     nodes = set(names)
     objects.notes.extend(
-        f"Device {device['metadata']['name']}: there is no Node of this name, so nothing lands there"
-        for device in objects.devices
-        if device["metadata"]["name"] not in nodes
+        f"{obj['kind']} {obj['metadata']['name']}: there is no Node of this name, so nothing lands there"
+        for obj in (*objects.devices, *objects.topologies)
+        if obj["metadata"]["name"] not in nodes
     )
     return cluster
 
@@ -59,22 +59,27 @@ def _run(arguments: argparse.Namespace) -> int:
     except (InputError, SettingsError) as error:
         sys.stderr.write(f"koordgate simulate: {error}\n")
         return _UNUSABLE
-    account = Account(cluster.devices, cluster.pods)
-    remarks = () if arguments.output == "table" else _remarks(results)  # the table has them
+    account = cluster.account()
+    remarks = () if arguments.output == "table" else _remarks(results, account)  # the table has them
     for note in (*objects.notes, *cluster.notes, *account.overgiven(), *remarks):
         sys.stderr.write(f"koordgate simulate: {note}\n")
     try:
+        if arguments.map is not None:
+            devicemap.write(arguments.map, results, account)
         _print(arguments.output, results, account)
         sys.stdout.flush()
+    except devicemap.MapError as error:
+        sys.stderr.write(f"koordgate simulate: {error}\n")
+        return _UNUSABLE
     except BrokenPipeError:
         return report.unread()
     return 0
 
 
-def _remarks(results: Iterable[Result]) -> Iterator[str]:
+def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:
     """What the objects themselves do not tell."""
     for result in results:
-        trouble = words.trouble(result.pod) if result.state is State.STANDING else ""
+        trouble = words.trouble(result.pod, account.types) if result.state is State.STANDING else ""
         remarks = [trouble] if trouble else [f"warning: {warning}" for warning in result.warnings]
         yield from (f"Pod {words.name_of(result.pod)}: {remark}" for remark in remarks)
 
@@ -86,7 +91,8 @@ def _print(output: str, results: list[Result], account: Account) -> None:
         report.write_yaml(results)
     else:
         report.show_pods(results, account)
-        report.show(report.cards_table(account), "", report.summary(results, account))
+        report.show_nodes(account)
+        report.show(report.summary(results, account))
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,23 +116,25 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         metavar="N",
-        help="choose among nodes of equal score at random, as kube-scheduler does; the same N gives the same choice "
-        "(default: the first by name)",
+        help="choose among nodes of equal score at random, as kube-scheduler does where the extender names it all that "
+        "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings of the webhook (default: all defaults)")
+    parser.add_argument("--map", type=Path, metavar="FILE", help="write who holds what as a picture too: one HTML file")
 
 
 COMMAND: Final = Command(
     description="Show what koordgate would do, without a cluster: the Pods in the files go, in their order, through\n"
-    "the webhook's own admission, scheduling and binding, onto the Nodes and Device objects in the files.\n\n"
+    "the webhook's own admission, scheduling and binding, onto the Nodes, Device objects and\n"
+    "NodeResourceTopologies in the files.\n\n"
     "A Pod with spec.nodeName is there already, and holds what its annotations say; a finished one holds\n"
     "nothing. kube-scheduler is stood in for: taints, node selection and sums of resources count; Pod affinity,\n"
     "topology spread, volumes, host ports, priorities and preemption do not.\n"
     "The exit status is 0 whatever becomes of the Pods, and 2 where the input cannot be used.",
     examples="examples:\n"
-    "  koordgate simulate -f examples/cluster.yaml -f examples/workload.yaml\n"
+    "  koordgate simulate -f examples/cluster.yaml -f examples/workload.yaml --config examples/config.yaml\n"
     "  koordgate simulate -f cluster.yaml -f my-pod.yaml --node gpu-node-1\n"
-    "  kubectl get nodes,devices,pods -A -o json | koordgate simulate -f - -f my-pod.yaml\n"
+    "  kubectl get nodes,devices,noderesourcetopologies,pods -A -o json | koordgate simulate -f - -f my-pod.yaml\n"
     "  koordgate simulate -f cluster.yaml workload.yaml -o json | jq '.items[] | {(.metadata.name): .spec.nodeName}'",
     arguments=_arguments,
     run=_run,

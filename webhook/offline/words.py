@@ -1,18 +1,27 @@
 """Pods, requests and shares in words, as people read them in the tables (pure)."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from allocator.devicetype import BUILT_IN
-from allocator.holdings import Share
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, ORIGINAL_REQUEST
-from webhook.podinfo import read_pod_info
+from allocator.cpu.cpuset import format_cpuset
+from allocator.cpu.node import MILLI, CpuShare, NumaShare
+from allocator.cpu.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus
+from allocator.devices import plural
+from allocator.devicetype import FULL, DeviceType, DeviceTypes, Unit
+from allocator.holdings import Holding, Share
+from allocator.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, ORIGINAL_REQUEST
+from allocator.wire.allocatehint import HINT_ANNOTATIONS
+from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from webhook.offline.account import DeviceUse
+from webhook.podinfo import PodInfo, read_pod_info
 
 Raw = Mapping[str, Any]
 
 _GIB: Final = 2**30
-_SHORT: Final = 12  # GPU- and eight digits: enough to tell cards apart
+_SHORT: Final = 12  # GPU- and eight digits, or a PCI address: enough to tell devices apart on a node
+_WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_ORDER)
+_LONGEST: Final = 200  # characters of an annotation that are shown
 
 
 def name_of(pod: Raw) -> str:
@@ -20,30 +29,50 @@ def name_of(pod: Raw) -> str:
     return f"{pod['metadata'].get('namespace') or 'default'}/{pod['metadata']['name']}"
 
 
-def asked(pod: Raw) -> tuple[str, ...]:
-    """Say what a Pod's author asked, a line for each container that asks for devices."""
-    return tuple(_lines(pod, _originals(pod)))
+def asked(pod: Raw, types: DeviceTypes) -> tuple[str, ...]:
+    """Say what a Pod's author asked: a line for each container that asks for devices or CPUs, and each wish."""
+    return tuple(_lines(pod, _originals(pod), types))
 
 
-def admitted(pod: Raw) -> tuple[str, ...]:
-    """Say what a Pod asks as it stands, a line for each container that asks for devices."""
-    return tuple(_lines(pod, {}))
+def admitted(pod: Raw, types: DeviceTypes) -> tuple[str, ...]:
+    """Say what a Pod asks as it stands, in the same lines."""
+    return tuple(_lines(pod, {}, types))
 
 
-def _lines(pod: Raw, originals: Mapping[str, Any]) -> Iterator[str]:
+def _lines(pod: Raw, originals: Mapping[str, Any], types: DeviceTypes) -> Iterator[str]:
     spec = pod["spec"]
+    orchestrated = names_cpus(pod)
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        resources = originals.get(container["name"]) or container.get("resources") or {}
-        requests, limits = (
-            {name: amount for name, amount in (resources.get(key) or {}).items() if name in BUILT_IN.resources}
-            for key in ("requests", "limits")
-        )
-        told = [
-            f"{name}={amount}" + (f" (limit {limits[name]})" if str(limits.get(name, amount)) != str(amount) else "")
-            for name, amount in {**limits, **requests}.items()
-        ]
+        resources = container.get("resources") or {}
+        told = _amounts(originals.get(container["name"]) or resources, types.resources)
+        if orchestrated:
+            told = [*_amounts(resources, ("cpu",)), *told]
         if told:
             yield f"{container['name']}: {' '.join(told)}"
+    metadata = pod["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if orchestrated and (stated := [key for key in (QOS_LABEL, PRIORITY_CLASS_LABEL) if labels.get(key)]):
+        yield " ".join(f"{key.rpartition('/')[2]}={labels[key]}" for key in stated)
+    for key in _WISHES:
+        if key in annotations:
+            yield f"{key.rpartition('/')[2]} {_cut(' '.join(str(annotations[key]).split()))}"
+
+
+def _amounts(resources: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """What a container states of these resources: requests, then limits that differ."""
+    wanted = set(names)
+    requests, limits = (
+        {name: amount for name, amount in (resources.get(key) or {}).items() if name in wanted}
+        for key in ("requests", "limits")
+    )
+    return [
+        f"{name}={amount}" + (f" (limit {limits[name]})" if str(limits.get(name, amount)) != str(amount) else "")
+        for name, amount in {**limits, **requests}.items()
+    ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _originals(pod: Raw) -> Mapping[str, Any]:
@@ -61,21 +90,38 @@ def _is_resources(kept: object) -> bool:
     return isinstance(kept, dict) and all(isinstance(value, dict) for value in kept.values())
 
 
-def trouble(pod: Raw) -> str:
+def trouble(pod: Raw, types: DeviceTypes) -> str:
     """Say what is wrong with the allocation of a Pod that is bound; "" where nothing is."""
-    info = read_pod_info(pod)
+    info = read_pod_info(pod, types=types)
     if info is None or not info.node or info.finished:
         return ""
     if info.annotation_problem:
         return f"holds nothing that can be read: {info.annotation_problem}"
-    if info.asks and not info.shares:
-        return "asks for devices and carries no allocation, so it holds and sees none"
-    return ""
+    if not info.asks or info.holds:
+        return ""
+    return f"asks for {_what(info)} and carries no allocation, so it holds and sees none"
+
+
+def _what(info: PodInfo) -> str:
+    return "CPUs" if info.request.cpu is not None and not info.request.containers else "devices"
+
+
+# Devices
 
 
 def short_id(identity: str) -> str:
-    """Shorten a UUID to what tells it apart on a node."""
+    """Shorten an identity to what tells devices apart on a node."""
     return identity[:_SHORT]
+
+
+def short_name(pod: str) -> str:
+    """Leave out the namespace that most Pods are in."""
+    return pod.removeprefix("default/")
+
+
+def counted(count: int, kind: DeviceType) -> str:
+    """Count devices: "1 GPU", "2 rdma devices"."""
+    return f"{count} {plural(kind) if count != 1 else plural(kind).removesuffix('s')}"
 
 
 def gib(amount: int) -> str:
@@ -84,14 +130,106 @@ def gib(amount: int) -> str:
     return f"{tenths // 10} GiB" if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10} GiB"
 
 
-def share_of(share: Share) -> str:
-    """Say how much of a device a share is."""
+def share_of(share: Share, kind: DeviceType) -> str:
+    """Say how much of a device a share is, in full."""
     amounts = share.amounts
-    if not {GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO} <= amounts.keys():
-        return ", ".join(f"{tail} {amount}" for tail, amount in sorted(amounts.items()))
-    return f"core {amounts[GPU_CORE]} %, memory {gib(amounts[GPU_MEMORY])} ({amounts[GPU_MEMORY_RATIO]} %)"
+    if {GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO} <= amounts.keys():
+        told = [f"core {amounts[GPU_CORE]} %, memory {gib(amounts[GPU_MEMORY])} ({amounts[GPU_MEMORY_RATIO]} %)"]
+    else:
+        told = [f"{tail} {amount}{_unit(kind, tail)}" for tail, amount in sorted(amounts.items())]
+    if share.functions:
+        told.append(f"virtual function {_functions(share)}")
+    return ", ".join(told)
 
 
-def device(share: Share) -> str:
+def part_of(share: Share, kind: DeviceType) -> str:
+    """Say how much of a device a share is, in brief."""
+    percent = {tail: share.amounts[tail] for tail in _percent(kind) if tail in share.amounts}
+    if kind.unit is Unit.UNITS or not percent:
+        told = ", ".join(str(amount) for amount in share.amounts.values())
+    elif set(percent.values()) == {FULL}:
+        told = "whole"
+    elif len(set(percent.values())) == 1:
+        told = f"{next(iter(percent.values()))} %"
+    else:
+        told = ", ".join(f"{_spoken(tail)} {amount} %" for tail, amount in percent.items())
+    return f"{told}, function {_functions(share)}" if share.functions else told
+
+
+def used_of(use: DeviceUse) -> str:
+    """Say how much of a device is held, of how much."""
+    kind, device = use.type, use.device
+    told = []
+    for tail in kind.tails:
+        total = device.capacity[tail] if device else None
+        if kind.memory is not None and tail == kind.memory[1]:
+            continue  # the bytes say it
+        if kind.memory is not None and tail == kind.memory[0]:
+            used = gib(use.used(tail))
+            told.append(used if total is None else f"{used.removesuffix(' GiB')} of {gib(total)}")
+        elif kind.unit is Unit.UNITS:
+            told.append(str(use.used(tail)) + ("" if total is None else f" of {total}"))
+        else:
+            told.append(f"{_spoken(tail)} {use.used(tail)} %" if len(kind.tails) > 1 else f"{use.used(tail)} %")
+    if device is not None and device.functions:
+        taken = sum(len(share.functions) for _, share in use.held)
+        told.append(f"{taken} of {len(device.functions)} functions")
+    return ", ".join(told)
+
+
+def _percent(kind: DeviceType) -> tuple[str, ...]:
+    """A type's resources that count in percent of a device."""
+    return tuple(tail for tail in kind.tails if kind.memory is None or tail != kind.memory[0])
+
+
+def _unit(kind: DeviceType, tail: str) -> str:
+    return "" if kind.unit is Unit.UNITS or tail not in _percent(kind) else " %"
+
+
+def _spoken(tail: str) -> str:
+    return {GPU_CORE: "core", GPU_MEMORY_RATIO: "memory"}.get(tail, tail)
+
+
+def _functions(share: Share) -> str:
+    return ", ".join(function.bus_id or "without a bus id" for function in share.functions)
+
+
+def device(share: Share, kind: DeviceType) -> str:
     """Name the device of a share, and say how much of it that is."""
-    return f"{share.type} {share.minor} {short_id(share.id)}: {share_of(share)}"
+    identity = share.id if kind.unit is Unit.UNITS else short_id(share.id)
+    return f"{share.type} {share.minor} {identity}: {share_of(share, kind)}"
+
+
+# CPUs
+
+
+def cpus_of(share: CpuShare) -> str:
+    """Say what a Pod holds of CPUs and NUMA nodes; "" where the kubelet sees to them."""
+    told = []
+    if share.cpus:
+        policy = f", {share.bind}" if share.bind else ""
+        told.append(f"CPUs {format_cpuset(share.cpus)} ({share.qos}{policy})")
+    if share.numa:
+        told.append("; ".join(f"NUMA node {one.node}: {numa_of(one)}" for one in share.numa))
+    return ", ".join(told)
+
+
+def numa_of(one: NumaShare) -> str:
+    """Say what a Pod holds in one NUMA node."""
+    told = [f"{cpu(one.milli)} CPU"] if one.milli else []
+    told += [gib(one.memory)] if one.memory else []
+    return ", ".join(told) or "its shared pool"
+
+
+def cpu(milli: int) -> str:
+    """Write thousandths of a CPU as Kubernetes does."""
+    return str(milli // MILLI) if milli % MILLI == 0 else f"{milli}m"
+
+
+def held(holding: Holding, types: DeviceTypes) -> list[str]:
+    """Say what a Pod holds: its devices, by type and minor, and its CPUs."""
+    order = {name: place for place, name in enumerate(types.by_name)}
+    shares = sorted(holding.shares, key=lambda share: (order[share.type], share.minor))
+    told = [device(share, types.by_name[share.type]) for share in shares]
+    cpus = cpus_of(holding.cpus) if holding.cpus is not None else ""
+    return [*told, cpus] if cpus else told

@@ -28,21 +28,55 @@ app.kubernetes.io/name: koord-scheduler
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* Every device resource that koordgate reads, sorted, as a JSON list: the keys of allocator.names.DEVICE_RESOURCES. */}}
+{{/* Every device resource that koordgate reads, without types of one's own, as a JSON list: allocator.devicetype.BUILT_IN.resources. */}}
+{{- define "koordgate.builtInResources" -}}
+{{- $names := list "nvidia.com/gpu" }}
+{{- range $domain := list "kubernetes.io" "koordinator.sh" }}
+{{- range list "gpu" "gpu-core" "gpu-memory" "gpu-memory-ratio" "gpu.shared" "rdma" "fpga" }}
+{{- $names = append $names (printf "%s/%s" $domain .) }}
+{{- end }}
+{{- end }}
+{{- $names | toJson -}}
+{{- end }}
+
+{{/* Every device resource that koordgate reads, sorted, as a JSON list. Refuses types of one's own that cannot stand beside the others. */}}
 {{- define "koordgate.deviceResources" -}}
-{{- list
-  "kubernetes.io/gpu"
-  "kubernetes.io/gpu-core"
-  "kubernetes.io/gpu-memory"
-  "kubernetes.io/gpu-memory-ratio"
-  "kubernetes.io/gpu.shared"
-  "koordinator.sh/gpu"
-  "koordinator.sh/gpu-core"
-  "koordinator.sh/gpu-memory"
-  "koordinator.sh/gpu-memory-ratio"
-  "koordinator.sh/gpu.shared"
-  "nvidia.com/gpu"
-  | sortAlpha | toJson -}}
+{{- $names := include "koordgate.builtInResources" . | fromJsonArray }}
+{{- $types := list "gpu" "rdma" "fpga" }}
+{{- range .Values.devices.types }}
+{{- if has .name $types }}
+{{- fail (printf "devices.types: there is a type %s already; give the new one another name" .name) }}
+{{- end }}
+{{- if has .resource $names }}
+{{- fail (printf "devices.types: resource %s of type %s is that of another type already; give it another name" .resource .name) }}
+{{- end }}
+{{- if and (include "koordgate.ignored" .) (or (contains "kubernetes.io/" .resource) (hasPrefix "requests." .resource)) }}
+{{- fail (printf "devices.types: kube-scheduler cannot ignore resource %s of type %s; give it another domain than kubernetes.io, not one that begins with \"requests.\", or have the nodes report it and set ignoredByScheduler to false" .resource .name) }}
+{{- end }}
+{{- $types = append $types .name }}
+{{- $names = append $names .resource }}
+{{- end }}
+{{- $names | sortAlpha | toJson -}}
+{{- end }}
+
+{{/* Says something where the scheduler is to ignore the resource of a type of one's own; takes the type. */}}
+{{- define "koordgate.ignored" -}}
+{{- if or (not (hasKey . "ignoredByScheduler")) .ignoredByScheduler }}true{{ end -}}
+{{- end }}
+
+{{/* What kube-scheduler is not to look for on nodes, as a JSON list: types of one's own, and over how many devices a share is spread. That
+is counted by nobody; in kubernetes.io, of which kube-scheduler ignores nothing, translated Pods do not ask for it. */}}
+{{- define "koordgate.ignoredResources" -}}
+{{- $names := list }}
+{{- if eq .Values.domain "koordinator.sh" }}
+{{- $names = append $names "koordinator.sh/gpu.shared" }}
+{{- end }}
+{{- range .Values.devices.types }}
+{{- if include "koordgate.ignored" . }}
+{{- $names = append $names .resource }}
+{{- end }}
+{{- end }}
+{{- $names | sortAlpha | toJson -}}
 {{- end }}
 
 {{/* A number as YAML 1.1 and 1.2 both read it: Helm itself would write 1000000 as 1e+06. */}}
@@ -146,36 +180,72 @@ matchExpressions:
 
 {{/* CEL: the annotation `key` says who holds what, so that only the bind may write it (allocator.names.is_allocation_annotation). */}}
 {{- define "koordgate.cel.allocationKey" -}}
-key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || key.startsWith('visible-devices.koordgate.io/')
+key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
 
 {{/* CEL: the annotation `key` may not be changed once the Pod is there. */}}
 {{- define "koordgate.cel.frozenKey" -}}
-key in ['koordgate.io/original-request', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || key.startsWith('visible-devices.koordgate.io/')
+key in ['koordgate.io/original-request', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
 
-{{/* CEL: some container of the list asks for a device; takes root and list. */}}
-{{- define "koordgate.cel.asks" -}}
+{{/* CEL: the annotation `key` shows a container its devices: GPUs, or those of the type before the first dot (allocator.names.shown_by). */}}
+{{- define "koordgate.cel.visibleKey" -}}
+key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-devices.koordgate.io/')
+{{- end }}
+
+{{/* CEL: `resources` names a device; takes root and resources. */}}
+{{- define "koordgate.cel.names" -}}
 {{- $names := printf "['%s']" (include "koordgate.deviceResources" .root | fromJsonArray | join "', '") -}}
-has({{ .list }}) && {{ .list }}.exists(c, has(c.resources) && (
-  has(c.resources.requests) && c.resources.requests.exists(name, name in {{ $names }}) ||
-  has(c.resources.limits) && c.resources.limits.exists(name, name in {{ $names }})
-))
+has({{ .resources }}) && (
+  has({{ .resources }}.requests) && {{ .resources }}.requests.exists(name, name in {{ $names }}) ||
+  has({{ .resources }}.limits) && {{ .resources }}.limits.exists(name, name in {{ $names }})
+)
 {{- end }}
 
-{{/* CEL: the Pod asks for a device, or says that it has one. */}}
-{{- define "koordgate.cel.devicePod" -}}
-{{ include "koordgate.cel.asks" (dict "root" . "list" "object.spec.containers") }} ||
-{{ include "koordgate.cel.asks" (dict "root" . "list" "object.spec.initContainers") }} ||
+{{/* CEL: the Pod asks for a device, or says that it has one (allocator.request.names_devices; of the Pod's own resources admission tells that
+they are the wrong place). */}}
+{{- define "koordgate.cel.namesDevices" -}}
+object.spec.containers.exists(c, {{ include "koordgate.cel.names" (dict "root" . "resources" "c.resources") }}) ||
+has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "koordgate.cel.names" (dict "root" . "resources" "c.resources") }}) ||
+{{ include "koordgate.cel.names" (dict "root" . "resources" "object.spec.resources") }} ||
 has(object.metadata.annotations) && object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }})
 {{- end }}
 
-{{/* CEL: an annotation that may not be changed was added, changed or removed. */}}
+{{/* CEL: the Pod says something of its CPUs (allocator.cpu.qos.names_cpus). */}}
+{{- define "koordgate.cel.namesCPUs" -}}
+!({{ include "koordgate.cel.qosClass" "object" }} in ['', 'LS', 'BE', 'SYSTEM']) ||
+has(object.metadata.annotations) && (
+  'scheduling.koordinator.sh/resource-spec' in object.metadata.annotations ||
+  'scheduling.koordinator.sh/numa-topology-spec' in object.metadata.annotations
+)
+{{- end }}
+
+{{/* CEL: a Pod of ours (allocator.podrequest.is_ours), or one that says so falsely. */}}
+{{- define "koordgate.cel.ourPod" -}}
+{{ include "koordgate.cel.namesCPUs" . }} ||
+{{ include "koordgate.cel.namesDevices" . }}
+{{- end }}
+
+{{/* CEL: the QoS class that a Pod is labelled with, '' for none; takes the Pod. */}}
+{{- define "koordgate.cel.qosClass" -}}
+(has({{ . }}.metadata.labels) && 'koordinator.sh/qosClass' in {{ . }}.metadata.labels ? {{ . }}.metadata.labels['koordinator.sh/qosClass'] : '')
+{{- end }}
+
+{{/* CEL: an annotation that may not be changed was added, changed or removed; or a Pod with CPUs of its own became one without, or the
+other way round, or one of another class. */}}
 {{- define "koordgate.cel.frozenChanged" -}}
 has(object.metadata.annotations) && object.metadata.annotations.exists(key, ({{ include "koordgate.cel.frozenKey" . }}) &&
   !(has(oldObject.metadata.annotations) && key in oldObject.metadata.annotations && oldObject.metadata.annotations[key] == object.metadata.annotations[key])) ||
 has(oldObject.metadata.annotations) && oldObject.metadata.annotations.exists(key, ({{ include "koordgate.cel.frozenKey" . }}) &&
-  !(has(object.metadata.annotations) && key in object.metadata.annotations))
+  !(has(object.metadata.annotations) && key in object.metadata.annotations)) ||
+{{ include "koordgate.cel.qosClass" "object" }} != {{ include "koordgate.cel.qosClass" "oldObject" }} &&
+  ({{ include "koordgate.cel.qosClass" "object" }} in ['LSE', 'LSR'] || {{ include "koordgate.cel.qosClass" "oldObject" }} in ['LSE', 'LSR'])
+{{- end }}
+
+{{/* CEL: the Binding carries neither of the annotations of which one is there wherever something was allocated. */}}
+{{- define "koordgate.cel.bindingWithoutAllocation" -}}
+!has(object.metadata.annotations) ||
+!('scheduling.koordinator.sh/device-allocated' in object.metadata.annotations || 'scheduling.koordinator.sh/resource-status' in object.metadata.annotations)
 {{- end }}
 
 {{/* The security context of every container of ours. */}}

@@ -38,6 +38,7 @@ class Played:
         self.folder = folder
         self.sysfs = folder / "sys"
         self.proc = folder / "proc"
+        self.hung = folder / "hung"
         self._file = folder / "node.nvml"
         self._events = folder / "events"
         self._stack = stack
@@ -48,6 +49,7 @@ class Played:
             "LD_LIBRARY_PATH": str(library or folder),
             "NVML_STANDIN_NODE": str(self._file),
             "NVML_STANDIN_EVENTS": str(self._events),
+            "NVML_STANDIN_HUNG": str(self.hung),
         }
 
     def play(self, name: str) -> None:

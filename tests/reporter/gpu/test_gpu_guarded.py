@@ -143,7 +143,7 @@ async def test_no_process_is_started_while_nvml_is_given_time(bare) -> None:
 
     assert nvml.pid is None
     assert again.outage == first.outage
-    assert 0 < again.retry_seconds <= first.retry_seconds == 1e9
+    assert 0 < again.retry_seconds < first.retry_seconds == 1e9
 
 
 async def test_the_pause_doubles_with_each_failure_up_to_the_longest(bare) -> None:
@@ -155,6 +155,23 @@ async def test_the_pause_doubles_with_each_failure_up_to_the_longest(bare) -> No
             pauses.append(failed.retry_seconds)
 
     assert pauses == [0.001, 0.002, 0.004, 0.006, 0.006]
+
+
+async def test_after_an_answer_the_pause_is_short_again(played, until) -> None:
+    played.play("h200")
+    played.change({"error.nvmlInitWithFlags": "9"})
+    nvml = played.nvml(Patience(first_answer=30.0, first_pause=0.001, longest_pause=1.0, end=30.0))
+
+    async def paused_longer() -> bool:
+        return (await fail(nvml)).retry_seconds >= 0.004
+
+    await until(paused_longer)
+    played.change({"error.nvmlInitWithFlags": None})
+    await until(nvml.read)
+    await nvml.aclose()
+    played.change({"error.nvmlInitWithFlags": "9"})
+
+    assert (await fail(nvml)).retry_seconds == 0.001
 
 
 async def test_an_outage_keeps_the_time_of_its_first_failure(bare, until) -> None:
@@ -356,8 +373,8 @@ from reporter.gpu.guarded import GuardedNvml
 async def main():
     nvml = GuardedNvml()
     await nvml.read()
-    print(nvml.pid, flush=True)
     Path({hang!r}).replace({node!r})  # from now on each wait for an Xid error hangs
+    print(nvml.pid, flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -377,6 +394,11 @@ def start_reporter(played) -> tuple[subprocess.Popen[str], int]:
 async def test_a_hung_process_does_not_outlive_a_killed_reporter(played, until) -> None:
     played.play("h200")
     parent, pid = start_reporter(played)
+
+    async def hung() -> bool:
+        return played.hung.exists()
+
+    await until(hung)
     with parent:
         parent.kill()
 

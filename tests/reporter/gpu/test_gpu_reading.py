@@ -212,7 +212,7 @@ async def test_a_card_whose_uuid_is_no_text_is_not_taken_for_one(played) -> None
 
 async def test_the_processes_on_a_card_are_those_of_all_kinds_once_each(played) -> None:
     played.play("h200")
-    played.change({"gpu.0.processes": "30:1048576 7:-", "gpu.0.graphics": "12:5", "gpu.0.mps": "30:2097152"})
+    played.change({"gpu.0.processes": "30:1048576 7:-", "gpu.0.graphics": "12:5", "gpu.0.mps": "30:2097152 12:3 7:-"})
 
     processes = await played.nvml().processes(H200)
 

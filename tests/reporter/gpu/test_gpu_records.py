@@ -99,10 +99,13 @@ def test_a_card_that_makes_no_sense_is_forgotten_and_named_and_the_others_count(
 
 def test_a_fault_that_this_version_does_not_know_is_dropped() -> None:
     raw = json.loads(encode(lived()))
-    raw["cards"]["GPU-1"]["health"]["standing"] = ["FromAnotherVersion"]
+    for uuid in ("GPU-0", "GPU-1"):
+        raw["cards"][uuid]["health"]["standing"] = ["FromAnotherVersion"]
     record, _ = decode(json.dumps(raw).encode())
 
-    assert advance(record, READING, (), 20.0, POLICY).cards["GPU-1"].health.standing == ()
+    after = advance(record, replace(READING, gpus=CARDS[1:]), (), 20.0, POLICY)
+
+    assert [after.cards[f"GPU-{minor}"].health.standing for minor in (0, 1)] == [("GpuLost",), ()]
 
 
 KEYS = ["boot", "cards", "GPU-1", "facts", "health", "uuid", "minor", "state", "since", "falls", "read", "standing"]

@@ -2,6 +2,7 @@
  *
  * NVML_STANDIN_NODE    the node: lines `key = value`, read anew at each call, so that a test may change it.
  * NVML_STANDIN_EVENTS  Xid errors to come: lines `card xid`, added by a test; card -1 is an unknown one.
+ * NVML_STANDIN_HUNG    a file that is made as a call begins to hang.
  *
  * A key of card 3 is `gpu.3.NAME`, or `gpu.*.NAME` for all cards. A key that is not there is "not supported".
  * `error.FUNCTION = CODE` (of the node, a card, or all cards) makes a function fail; `hang` and `crash` name one that
@@ -77,12 +78,19 @@ static const char *of_card(const handle_t *handle, const char *name) {
     return find(key);
 }
 
+static void hang(void) {
+    const char *path = getenv("NVML_STANDIN_HUNG");
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (file) fclose(file);
+    for (;;) pause();
+}
+
 static nvmlReturn_t enter(const char *function, const handle_t *handle) {
     char key[LINE];
     const char *value;
     load();
     if ((value = find("print"))) { puts(value); fflush(stdout); }
-    if ((value = find("hang")) && !strcmp(value, function)) for (;;) pause();
+    if ((value = find("hang")) && !strcmp(value, function)) hang();
     if ((value = find("crash")) && !strcmp(value, function)) { signal(SIGSEGV, SIG_DFL); raise(SIGSEGV); }
     snprintf(key, sizeof key, "error.%s", function);
     if ((value = find(key))) return (nvmlReturn_t)atoi(value);

@@ -1,0 +1,114 @@
+"""Calls of /scheduler/filter on a large cluster, for the benchmarks that measure them.
+
+GPUs: 8 a node, half of them taken, half a GPU is asked. CPUs: 128 a node, half of them taken, and a Pod of class LSR
+asks 8. Each call is for another Pod; between any two, one node changes as by a bind. Names come in another order each
+time.
+"""
+
+import asyncio
+import random
+import statistics
+import sys
+import time
+from typing import Any
+
+import uvloop
+
+from allocator.cpu.node import CpuShare
+from allocator.cpu.topology import Cpu, CpuTopology
+from allocator.device import Device
+from allocator.holdings import Holding, Share
+from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
+from allocator.wire.deviceobject import NodeDevices
+from allocator.wire.nodetopology import NodeTopology
+from koordgate.ledger.store import MemoryStore, Record
+from koordgate.settings import Settings, without_gathering
+from webhook.assembly import Parts, assemble
+from webhook.cluster import NodeFacts
+from webhook.offline import api
+from webhook.podinfo import PodInfo
+
+GPUS, CPUS = 8, 128
+GIB = 2**30
+CAPACITY = {GPU_CORE: 100, GPU_MEMORY: 80 * GIB, GPU_MEMORY_RATIO: 100}
+SEED = 11
+HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
+LSR = {"cpu": "8", "memory": "8Gi"}
+
+
+class NoPods:
+    """There is no API server to read Pods from."""
+
+    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
+        return None
+
+
+def cluster(nodes: int, *, cpus: bool) -> Parts:
+    parts = assemble(without_gathering(Settings()), lambda _view: MemoryStore(), NoPods())
+    chance = random.Random(SEED)
+    devices = tuple(Device(TYPE_GPU, f"GPU-{m}", m, healthy=True, capacity=CAPACITY) for m in range(GPUS))
+    topology = CpuTopology.of(Cpu(cpu, cpu % 64 % 32, cpu % 64 // 32, cpu % 64 // 32) for cpu in range(CPUS))
+    for number in range(nodes):
+        name = f"gpu-node-{number:05d}"
+        parts.cluster.put_node(name, NodeFacts(f"uid-{number}", {}))
+        if cpus:
+            parts.cluster.put_topology(NodeTopology(name, topology))
+        else:
+            parts.cluster.put_devices(NodeDevices(name, devices))
+        parts.ledger.observe(Record(name, 1, dict(taken(number, chance, cpus=cpus))))
+    return parts
+
+
+def taken(number: int, chance: random.Random, *, cpus: bool) -> list[tuple[str, Holding]]:
+    """Who holds half of a node: whole GPUs, half ones, or sets of 16 CPUs."""
+    held = []
+    for part in range(4):
+        uid = f"{number}-{part}"
+        if cpus:
+            mask = 0xFF << 16 * part | 0xFF << 64 + 16 * part
+            held.append((uid, Holding(uid, "d", uid, 0, (), CpuShare("LSR", mask))))
+        else:
+            percent = chance.choice((50, 100))
+            amounts = {GPU_CORE: percent, GPU_MEMORY: 80 * GIB * percent // 100, GPU_MEMORY_RATIO: percent}
+            held.append((uid, Holding(uid, "d", uid, 0, (Share(TYPE_GPU, f"GPU-{part}", part, amounts),))))
+    return held
+
+
+def question(number: int, names: list[str], *, cpus: bool) -> dict[str, Any]:
+    resources = {"requests": LSR if cpus else HALF, "limits": LSR if cpus else HALF}
+    labels = {"koordinator.sh/qosClass": "LSR"} if cpus else {}
+    metadata = {"name": f"p{number}", "namespace": "default", "uid": f"pod-{number}", "labels": labels}
+    spec = {"schedulerName": "koord-scheduler", "containers": [{"name": "main", "resources": resources}]}
+    return {"Pod": {"metadata": metadata, "spec": spec}, "NodeNames": names}
+
+
+async def _measure(nodes: int, rounds: int, *, cpus: bool) -> tuple[float, float]:
+    """Milliseconds of a call, over HTTPS and without, in the median."""
+    parts = cluster(nodes, cpus=cpus)
+    names = [f"gpu-node-{number:05d}" for number in range(nodes)]
+    chance = random.Random(SEED)
+    whole, inner = [], []
+    async with api.serving(parts) as way:
+        for number in range(rounds):
+            chance.shuffle(names)
+            asked = question(number, names, cpus=cpus)
+            began = time.perf_counter()
+            answer = await way.post(api.FILTER, asked)
+            whole.append((time.perf_counter() - began) * 1000)
+            if len(answer["NodeNames"]) != 1:
+                raise SystemExit(f"one node should have been named: {answer['NodeNames'][:5]}")
+            parts.cluster.touch(names[0])
+            again = question(rounds + number, list(map(str, names)), cpus=cpus)
+            began = time.perf_counter()
+            parts.extender.filter(again)
+            inner.append((time.perf_counter() - began) * 1000)
+            parts.ranking.assumed.drop(f"pod-{number}")
+    first = whole[0]
+    print(f"first call, with every node still to be indexed: {first:.1f} ms", file=sys.stderr)
+    return statistics.median(whole[1:]), statistics.median(inner)
+
+
+def measure(nodes: int, rounds: int, *, cpus: bool) -> tuple[float, float]:
+    """Milliseconds of a call over HTTPS with its JSON, and without both, in the median."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_measure(nodes, rounds, cpus=cpus))

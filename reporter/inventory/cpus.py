@@ -1,0 +1,106 @@
+"""The CPUs of this machine, those that are online, as Linux tells them below /sys/devices/system.
+
+Cores are numbered as lscpu does, through the whole machine: by the lowest of their CPUs (Koordinator, too, reports
+what lscpu says). The kernel's own `core_id` begins anew in each socket, and on some machines in each die.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from allocator.cpu.cpuset import members
+from allocator.cpu.topology import Cpu, CpuTopology, TopologyError
+from allocator.wire.nodetopology import CpuBasicInfo
+from reporter.inventory import files
+
+_CPUINFO_BYTES = 16384  # the first processor's paragraph is far shorter
+
+
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """The CPUs as read.
+
+    Attributes:
+        topology: None where they cannot be read, or contradict one another.
+        basic: what the processors are.
+        problem: why there is no topology; None where there is.
+    """
+
+    topology: CpuTopology | None
+    basic: CpuBasicInfo
+    problem: str | None = None
+
+
+class CpuReader:
+    """Reads the CPUs, and again only when another set of them is online: on a large machine that is a thousand files.
+
+    Args:
+        sysfs: where sysfs is mounted.
+        proc: where procfs is mounted.
+    """
+
+    def __init__(self, sysfs: Path, proc: Path) -> None:
+        self._sysfs = sysfs
+        self._proc = proc
+        self._online: int | None = None
+        self._reading: CpuReading | None = None
+
+    def read(self) -> CpuReading:
+        """Read; never raises."""
+        online = files.cpu_list(self._sysfs / "devices" / "system" / "cpu" / "online")
+        if self._reading is None or online is None or online != self._online or self._reading.problem is not None:
+            self._online = online
+            self._reading = read_cpus(self._sysfs, self._proc)
+        return self._reading
+
+
+def read_cpus(sysfs: Path, proc: Path) -> CpuReading:
+    """Read the CPUs that are online; never raises."""
+    system = sysfs / "devices" / "system"
+    basic = read_basic(sysfs, proc)
+    online = files.cpu_list(system / "cpu" / "online")
+    if not online:
+        return CpuReading(None, basic, f"{system / 'cpu' / 'online'} names no CPU; mount the host's /sys")
+    nodes = _nodes(system / "node")
+    cpus: list[Cpu] = []
+    cores: dict[int, int] = {}  # set of siblings -> number
+    for cpu in members(online):
+        place = system / "cpu" / f"cpu{cpu}" / "topology"
+        siblings = files.cpu_list(place / "core_cpus_list") or files.cpu_list(place / "thread_siblings_list")
+        siblings = ((siblings or 0) | 1 << cpu) & online
+        core = cores.setdefault(siblings, len(cores))
+        socket = files.number(place / "physical_package_id")
+        cpus.append(Cpu(cpu, core, max(socket or 0, 0), nodes.get(cpu, 0)))  # -1: the firmware does not say
+    try:
+        return CpuReading(CpuTopology.of(cpus), basic)
+    except TopologyError as error:
+        return CpuReading(None, basic, f"{system}: {error}; the CPU topology cannot be used")
+
+
+def _nodes(folder: Path) -> dict[int, int]:
+    """CPU to NUMA node; empty on a machine that tells of none."""
+    found: dict[int, int] = {}
+    for name in files.names(folder):
+        number = name.removeprefix("node")
+        if number.isdecimal() and name != number:
+            for cpu in members(files.cpu_list(folder / name / "cpulist") or 0):
+                found[cpu] = int(number)
+    return found
+
+
+def read_basic(sysfs: Path, proc: Path) -> CpuBasicInfo:
+    """Read what the processors are: model and maker of the first, hyper-threading, turbo, and the cache mask."""
+    told: dict[str, str] = {}
+    for line in (files.text(proc / "cpuinfo", _CPUINFO_BYTES) or "").splitlines():
+        key, colon, value = line.partition(":")
+        if not colon and told:
+            break  # the end of the first processor's paragraph
+        told.setdefault(key.strip(), value.strip()[:256])
+    boost = files.number(sysfs / "devices" / "system" / "cpu" / "cpufreq" / "boost")
+    no_turbo = files.number(sysfs / "devices" / "system" / "cpu" / "intel_pstate" / "no_turbo")
+    return CpuBasicInfo(
+        model=told.get("model name", ""),
+        hyper_threading=files.text(sysfs / "devices" / "system" / "cpu" / "smt" / "active") == "1",
+        turbo=no_turbo == 0 if no_turbo is not None else boost == 1,
+        cat_l3_mask=(files.text(sysfs / "fs" / "resctrl" / "info" / "L3" / "cbm_mask") or "")[:64],
+        vendor=told.get("vendor_id", ""),
+    )

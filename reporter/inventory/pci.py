@@ -1,0 +1,208 @@
+"""RDMA NICs, FPGAs and configured types of PCI devices, as sysfs tells them; its root is an argument.
+
+Nothing raises: what cannot be read is unknown, and a device whose state is unknown is not healthy.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from allocator.names import TYPE_FPGA, TYPE_RDMA
+from reporter.gpu import sysfs as place
+from reporter.inventory import files
+
+_MLX: Final = re.compile(r"mlx[0-9]{1,4}_([0-9]{1,6})", re.ASCII)
+_ACTIVE: Final = "ACTIVE"
+_ACCELERATOR: Final = 0x12  # PCI base class "processing accelerators"
+
+
+@dataclass(frozen=True, slots=True)
+class PciMatch:
+    """Which PCI devices are of a type; what is None is not asked.
+
+    Attributes:
+        type: as Device objects spell it.
+        vendor: PCI vendor id.
+        device: PCI device id.
+        base_class: the upper byte of the class.
+        sub_class: the byte below.
+    """
+
+    type: str
+    vendor: int | None = None
+    device: int | None = None
+    base_class: int | None = None
+    sub_class: int | None = None
+
+
+# Xilinx and Altera make nothing else of this class; Intel's FPGA cards are told by their ids (driver dfl-pci of Linux).
+FPGAS: Final = (
+    PciMatch(TYPE_FPGA, vendor=0x10EE, base_class=_ACCELERATOR),
+    PciMatch(TYPE_FPGA, vendor=0x1172, base_class=_ACCELERATOR),
+    *(PciMatch(TYPE_FPGA, vendor=0x8086, device=device) for device in (0x09C4, 0x0B2B, 0x0B30, 0xBCCE)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PciDevice:
+    """One device.
+
+    Attributes:
+        type: as Device objects spell it.
+        bus: PCI address, as `0000:3b:00.0`; it is also its id.
+        minor: its number among those of its type.
+        name: of the device in its class, as `mlx5_0`; "" where it has none.
+        numa_node: None where the machine does not say.
+        pcie_root: as `pci0000:3a`, likewise.
+        problem: why it cannot be used; "" where it can.
+        functions: PCI addresses of its virtual functions, ascending.
+    """
+
+    type: str
+    bus: str
+    minor: int
+    name: str = ""
+    numa_node: int | None = None
+    pcie_root: str | None = None
+    problem: str = ""
+    functions: tuple[str, ...] = ()
+
+
+def read_devices(sysfs: Path, matches: Iterable[PciMatch] = FPGAS) -> tuple[PciDevice, ...]:
+    """List RDMA NICs and what the matches name, by type and minor.
+
+    Args:
+        sysfs: where sysfs is mounted.
+        matches: the first that holds decides on a device's type.
+    """
+    found = [*_rdma(sysfs), *_matched(sysfs, tuple(matches))]
+    return tuple(sorted(found, key=lambda device: (device.type, device.minor, device.bus)))
+
+
+def _rdma(sysfs: Path) -> list[PciDevice]:
+    """RDMA NICs, virtual functions apart: those come with their physical one."""
+    folder = sysfs / "class" / "infiniband"
+    named: list[tuple[str, str]] = []
+    for name in files.names(folder):
+        bus = place.address(files.target(folder / name / "device") or "")
+        if bus is not None and not (_device(sysfs, bus) / "physfn").exists():
+            named.append((bus, name))
+    named.sort()
+    minors = _rdma_minors(named)
+    return [
+        _make(sysfs, TYPE_RDMA, bus, minors[name], name=name, problem=_ports(folder / name / "ports"))
+        for bus, name in named
+    ]
+
+
+def _rdma_minors(named: list[tuple[str, str]]) -> dict[str, int]:
+    """Number NICs by their names, as Koordinator does (mlx5_3 is 3); one whose number is taken gets a free one."""
+    minors: dict[str, int] = {}
+    taken: set[int] = set()
+    for _, name in named:
+        match = _MLX.fullmatch(name)
+        if match is not None and int(match[1]) not in taken:
+            minors[name] = int(match[1])
+            taken.add(int(match[1]))
+    free = (number for number in range(len(named) * 2 + 1) if number not in taken)
+    for _, name in named:
+        if name not in minors:
+            minors[name] = next(free)
+    return minors
+
+
+def _ports(folder: Path) -> str:
+    """Say which ports keep a NIC from being used: as Koordinator has it, all must be ACTIVE."""
+    ports = files.names(folder)
+    if not ports:
+        return "it has no port that can be read"
+    states = {port: _port_state(folder / port) for port in ports}
+    down = [f"port {port} is {state}" for port, state in states.items() if state != _ACTIVE]
+    return "; ".join(down[:8])
+
+
+def _port_state(port: Path) -> str:
+    """A port's state: `4: ACTIVE` is ACTIVE."""
+    return (files.text(port / "state", 64) or "unknown").rpartition(":")[2].strip()
+
+
+def _matched(sysfs: Path, matches: tuple[PciMatch, ...]) -> list[PciDevice]:
+    """Devices by id; of the functions of one slot the first stands for the card."""
+    slots: dict[tuple[str, str], str] = {}
+    for name in files.names(sysfs / "bus" / "pci" / "devices"):
+        bus = place.address(name)
+        if bus is None or bus != name or (_device(sysfs, bus) / "physfn").exists():
+            continue
+        kind = _kind(_device(sysfs, bus), matches)
+        if kind is not None:
+            slots.setdefault((kind, bus.rpartition(".")[0]), bus)
+    devices: list[PciDevice] = []
+    counts: dict[str, int] = {}
+    for (kind, _), bus in sorted(slots.items()):
+        minor = counts[kind] = counts.get(kind, -1) + 1
+        devices.append(_make(sysfs, kind, bus, minor, problem=_interfaces(_device(sysfs, bus) / "net")))
+    return devices
+
+
+def _kind(device: Path, matches: tuple[PciMatch, ...]) -> str | None:
+    vendor, number = files.number(device / "vendor", 0), files.number(device / "device", 0)
+    code = files.number(device / "class", 0)
+    if vendor is None or number is None or code is None:
+        return None
+    for match in matches:
+        asked = (
+            (match.vendor, vendor),
+            (match.device, number),
+            (match.base_class, code >> 16 & 0xFF),
+            (match.sub_class, code >> 8 & 0xFF),
+        )
+        if all(want is None or want == has for want, has in asked):
+            return match.type
+    return None
+
+
+def _interfaces(folder: Path) -> str:
+    """Say whether a device with network interfaces has none that is up; one without any says nothing."""
+    states = {name: files.text(folder / name / "operstate", 64) or "unknown" for name in files.names(folder)}
+    if not states or "up" in states.values():
+        return ""
+    return "; ".join(f"interface {name} is {state}" for name, state in list(states.items())[:8])
+
+
+def _make(sysfs: Path, kind: str, bus: str, minor: int, *, name: str = "", problem: str = "") -> PciDevice:
+    return PciDevice(
+        type=kind,
+        bus=bus,
+        minor=minor,
+        name=name,
+        numa_node=place.numa_node(sysfs, bus),
+        pcie_root=place.pcie_root(sysfs, bus),
+        problem=problem or _silence(_device(sysfs, bus)),
+        functions=_functions(_device(sysfs, bus)),
+    )
+
+
+def _silence(device: Path) -> str:
+    """Say whether a device does not answer: its configuration space then reads as ones."""
+    try:
+        with (device / "config").open("rb") as file:
+            gone = file.read(4) == b"\xff\xff\xff\xff"
+    except OSError:
+        return ""
+    return "it does not answer any more (fallen off the bus)" if gone else ""
+
+
+def _functions(device: Path) -> tuple[str, ...]:
+    found = []
+    for name in files.names(device):
+        if name.startswith("virtfn"):
+            bus = place.address(files.target(device / name) or "")
+            if bus is not None:
+                found.append(bus)
+    return tuple(sorted(found))
+
+
+def _device(sysfs: Path, bus: str) -> Path:
+    return sysfs / "bus" / "pci" / "devices" / bus

@@ -1,0 +1,148 @@
+"""What the reporter keeps of a Pod on its node (pure): all that is decided of it, and how to find its containers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
+from allocator.cpu.qos import QOS_LABEL
+from allocator.devicetype import BUILT_IN, DeviceTypes
+from allocator.holdings import Share
+from allocator.names import DEVICE_ALLOCATED, shown_by
+from allocator.quantity import QuantityError, to_milli
+from allocator.wire.deviceallocated import AnnotationError, read_annotations
+from allocator.wire.resourcestatus import ResourceStatus, read_resource_status
+from reporter.cgroup import plan
+from reporter.cgroup.layout import QosClass, cgroup_uid
+
+_FINISHED: Final = ("Succeeded", "Failed")
+_CPU: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NodePod:
+    """A Pod of this node.
+
+    Attributes:
+        uid: its UID.
+        namespace: of it.
+        name: of it.
+        cgroup: the UID that its cgroup is named by: of a static Pod, its file's hash. The kubelet's files use it too.
+        qos_class: as Kubernetes has it.
+        qos: its label koordinator.sh/qosClass, "" without.
+        shares: what it was given of devices.
+        visible: container and type to the ids that the container was told.
+        status: what it was given of CPUs; None where nothing was decided.
+        whole_cpus: whether a container of it asks for whole CPUs.
+        containers: id of each container, without its runtime, to its name.
+        finished: whether it has ended.
+        problems: what of it cannot be read.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    cgroup: str
+    qos_class: QosClass
+    qos: str = ""
+    shares: tuple[Share, ...] = ()
+    visible: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    status: ResourceStatus | None = None
+    whole_cpus: bool = False
+    containers: Mapping[str, str] = field(default_factory=dict)
+    finished: bool = False
+    problems: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def cpus(self) -> int:
+        """The CPUs that were decided for it; 0 where it has none of its own."""
+        return self.status.cpus if self.status is not None else 0
+
+    def planned(self, *, mems: bool) -> plan.Pod:
+        """The Pod as the plan of cpusets takes it.
+
+        Args:
+            mems: whether its memory follows the NUMA nodes that were decided.
+        """
+        pools, numa = (self.status.pools, self.status.numa) if self.status is not None else ((), ())
+        return plan.Pod(
+            uid=self.cgroup,
+            name=str(self),
+            qos_class=self.qos_class,
+            qos=self.qos,
+            cpus=self.cpus,
+            pools=reduce(or_, (1 << pool.node for pool in pools), 0),
+            mems=reduce(or_, (1 << one.node for one in numa), 0) if mems else 0,
+            whole_cpus=self.whole_cpus,
+        )
+
+
+def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
+    """Read a Pod object; what cannot be read of it is left out and told."""
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    problems: list[str] = []
+    shares: tuple[Share, ...] = ()
+    decided: ResourceStatus | None = None
+    try:
+        shares = read_annotations(annotations, types)
+    except AnnotationError as error:
+        problems.append(str(error))
+    try:
+        decided = read_resource_status(annotations)
+    except AnnotationError as error:
+        problems.append(str(error))
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return NodePod(
+        uid=metadata["uid"],
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        cgroup=cgroup_uid(metadata["uid"], annotations),
+        qos_class=_qos_class(status.get("qosClass")),
+        qos=(metadata.get("labels") or {}).get(QOS_LABEL, ""),
+        shares=shares,
+        visible=_visible(annotations) if DEVICE_ALLOCATED in annotations else {},
+        status=decided,
+        whole_cpus=any(map(_asks_whole, containers)),
+        containers=_container_ids(status),
+        finished=status.get("phase") in _FINISHED,
+        problems=tuple(problems),
+    )
+
+
+def _qos_class(value: object) -> QosClass:
+    """The class; a Pod's that has none yet is taken for the one that shares."""
+    return next((one for one in QosClass if one.value == value), QosClass.BURSTABLE)
+
+
+def _visible(annotations: Mapping[str, str]) -> dict[tuple[str, str], frozenset[str]]:
+    found = {}
+    for key, value in annotations.items():
+        shown = shown_by(key)
+        if shown is not None:
+            kind, container = shown
+            found[container, kind] = frozenset(value.split(",")) if value else frozenset()
+    return found
+
+
+def _asks_whole(container: Mapping[str, Any]) -> bool:
+    amount = ((container.get("resources") or {}).get("requests") or {}).get("cpu")
+    try:
+        milli = to_milli(amount) if amount is not None else 0
+    except QuantityError:
+        return False
+    return milli > 0 and milli % _CPU == 0
+
+
+def _container_ids(status: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for key in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
+        for one in status.get(key) or ():
+            identity = str(one.get("containerID") or "").partition("://")[2]
+            if identity:
+                found[identity] = str(one.get("name"))
+    return found

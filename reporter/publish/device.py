@@ -1,0 +1,193 @@
+"""The Device object (pure): GPUs, RDMA NICs, FPGAs and configured types, and what the kubelet gave away."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from allocator.device import Device
+from allocator.devicetype import DeviceType, DeviceTypes, Unit
+from allocator.holdings import Share
+from allocator.index.packed import Packed, PackedError, write_packed
+from allocator.names import CORDONED, DEVICES_CHECKPOINTS, KOORDINATOR_DOMAIN, PACKED
+from allocator.wire.deviceobject import read_device_object
+from reporter.gpu.inventory import DeviceReport, timestamp
+from reporter.inventory.pci import PciDevice
+from reporter.kubelet.checkpoint import CheckpointError
+from reporter.kubelet.devicecheckpoint import PodDevices
+from reporter.kubelet.devicecheckpoint import annotation as checkpoints_annotation
+from reporter.publish.identity import NodeIdentity
+
+API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
+KIND: Final = "Device"
+AGREEMENT: Final = "koordgate.io/pod-agreement"
+_MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "koordgate"}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceObject:
+    """The object to apply.
+
+    Attributes:
+        body: of the object.
+        devices: what a reader of it finds: one source for the Node's amounts.
+        problems: what could not be told.
+    """
+
+    body: dict[str, Any]
+    devices: tuple[Device, ...]
+    problems: tuple[str, ...]
+
+
+def cordoned(live: Mapping[str, Any] | None) -> frozenset[str]:
+    """Read which devices an administrator set aside: an annotation of the Device object that is never ours to write."""
+    text = _annotations(live).get(CORDONED)
+    return frozenset(word.strip() for word in text.split(",") if word.strip()) if isinstance(text, str) else frozenset()
+
+
+def previous_devices(live: Mapping[str, Any] | None) -> list[Any]:
+    """The `spec.devices` that stands in the cluster; empty where there is none."""
+    spec = (live or {}).get("spec")
+    devices = spec.get("devices") if isinstance(spec, dict) else None
+    return devices if isinstance(devices, list) else []
+
+
+def build(
+    node: NodeIdentity,
+    gpus: DeviceReport,
+    others: Sequence[PciDevice],
+    types: DeviceTypes,
+    *,
+    held: Collection[PodDevices] = (),
+    shares: Iterable[Share] = (),
+    agreement: str = "",
+    live: Mapping[str, Any] | None = None,
+    now: float = 0.0,
+) -> DeviceObject:
+    """Write the object.
+
+    Args:
+        node: whose.
+        gpus: what it says of cards.
+        others: devices found by sysfs.
+        types: of devices.
+        held: what the kubelet, or somebody else, gave to Pods that we did not allocate.
+        shares: what we gave away, for the packed amounts that are free.
+        agreement: how what is compares with what was decided, as text; left out where empty.
+        live: the object as it stands.
+        now: seconds since 1970, for conditions that change now.
+    """
+    problems = list(gpus.problems)
+    aside = cordoned(live)
+    entries = [*gpus.devices, *(_entry(one, types, aside) for one in others)]
+    _date(entries[len(gpus.devices) :], previous_devices(live), timestamp(now))
+    annotations = dict(gpus.annotations)
+    if held:
+        try:
+            text = checkpoints_annotation(held)
+            annotations.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
+        except CheckpointError as error:
+            problems.append(f"what the kubelet gave away cannot be told: {error}")
+    if agreement:
+        annotations[AGREEMENT] = agreement
+    body: dict[str, Any] = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": node.name,
+            "labels": {**_MANAGED_BY, **gpus.labels},
+            "annotations": annotations,
+            "ownerReferences": [node.owner],
+        },
+        "spec": {"devices": entries},
+    }
+    read = read_device_object(body, types)
+    problems += read.problems
+    devices = tuple(_set_aside(device) if device.id in aside else device for device in read.devices)
+    try:
+        annotations[PACKED] = write_packed(packed(devices, shares, read.kubelet_held, types))
+    except PackedError as error:
+        problems.append(f"packed amounts cannot be told: {error}")
+    return DeviceObject(body, devices, tuple(problems))
+
+
+def packed(
+    devices: Iterable[Device], shares: Iterable[Share], kubelet_held: frozenset[str], types: DeviceTypes
+) -> list[Packed]:
+    """Pack what each device has and has free, a class each resource (seed document 2, claims 3 and 5).
+
+    A device that takes nothing new has nothing; one that the kubelet gave away has nothing free.
+    """
+    used: dict[tuple[str, str], int] = defaultdict(int)
+    for share in shares:
+        for tail, amount in share.amounts.items():
+            used[share.id, tail] += amount
+    by_type: dict[str, list[Device]] = defaultdict(list)
+    for device in devices:
+        by_type[device.type].append(device)
+    found = []
+    for kind, listed in sorted(by_type.items()):
+        listed.sort(key=lambda device: device.order)
+        for tail in types.by_name[kind].tails:
+            totals = [device.capacity.get(tail, 0) if device.healthy else 0 for device in listed]
+            frees = [
+                0 if device.id in kubelet_held else max(total - used[device.id, tail], 0)
+                for device, total in zip(listed, totals, strict=True)
+            ]
+            found.append(Packed.of(tail, totals, frees))
+    return found
+
+
+def _set_aside(device: Device) -> Device:
+    return replace(device, healthy=False)
+
+
+def _entry(one: PciDevice, types: DeviceTypes, aside: frozenset[str]) -> dict[str, Any]:
+    """Write a device as Koordinator writes an RDMA NIC (pkg/koordlet/statesinformer, the device reporter)."""
+    kind = types.by_name[one.type]
+    problem = "an administrator set the device aside" if one.bus in aside else one.problem
+    reason = "Cordoned" if one.bus in aside else "LinkDown" if one.problem else "Healthy"
+    entry: dict[str, Any] = {
+        "type": one.type,
+        "id": one.bus,
+        "minor": one.minor,
+        "health": not problem,
+        "resources": {kind.resource_name(KOORDINATOR_DOMAIN, kind.tails[0]): _whole(kind)},
+        "conditions": [
+            {
+                "type": "Healthy",
+                "status": "False" if problem else "True",
+                "reason": reason,
+                "message": problem[:1024],
+            }
+        ],
+    }
+    if one.numa_node is not None and one.pcie_root is not None:
+        entry["topology"] = {"socketID": -1, "nodeID": one.numa_node, "pcieID": one.pcie_root, "busID": one.bus}
+    if one.functions:
+        entry["vfGroups"] = [{"vfs": [{"minor": -1, "busID": bus} for bus in one.functions]}]
+    return entry
+
+
+def _whole(kind: DeviceType) -> str:
+    return "1" if kind.unit is not Unit.PERCENT else "100"
+
+
+def _date(entries: Iterable[dict[str, Any]], before: Iterable[Any], now: str) -> None:
+    """Date each condition: as it stands in the cluster, where its status is still that."""
+    dated: dict[tuple[object, object], str] = {}
+    for entry in before:
+        listed = entry.get("conditions") if isinstance(entry, dict) else None
+        for condition in listed if isinstance(listed, list) else ():
+            time = condition.get("lastTransitionTime") if isinstance(condition, dict) else None
+            if isinstance(time, str) and isinstance(entry.get("id"), str):
+                dated[entry["id"], str(condition.get("status"))] = time
+    for entry in entries:
+        for condition in entry["conditions"]:
+            condition["lastTransitionTime"] = dated.get((entry["id"], condition["status"]), now)
+
+
+def _annotations(live: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    metadata = (live or {}).get("metadata")
+    found = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,66 @@
+"""What the Node's status and labels say of devices (pure): sums over devices, model, driver and memory.
+
+As Koordinator's noderesource controller does (pkg/slo-controller/noderesource/plugins/gpudeviceresource), in both
+domains. `nvidia.com/gpu` is the kubelet's and never touched.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from allocator.device import Device
+from allocator.devicetype import FULL, DeviceTypes, Unit
+from allocator.names import GPU, GPU_CORE, GPU_MEMORY, KOORDINATOR_DOMAIN, TYPE_GPU
+from allocator.topology.partitions import GPU_MODEL, GPU_VENDOR
+from reporter.gpu.inventory import DRIVER_VERSION
+from reporter.publish.identity import NodeIdentity
+
+MEMORY_LABEL: Final = "koordgate.io/gpu-memory-mib"  # of each card, where all have the same
+_MIB: Final = 2**20
+
+
+def build(
+    node: NodeIdentity, devices: Iterable[Device], labels: Mapping[str, str], types: DeviceTypes
+) -> dict[str, Any]:
+    """Write what is applied to the Node through its `status` subresource, which gives no right to its spec.
+
+    Args:
+        node: whose.
+        devices: all of the node; what is not healthy is capacity, but not allocatable.
+        labels: of the Device object; vendor, model and driver are copied.
+        types: of devices.
+    """
+    devices = tuple(devices)
+    copied = {key: labels[key] for key in (GPU_VENDOR, GPU_MODEL, DRIVER_VERSION) if key in labels}
+    sizes = {device.capacity.get(GPU_MEMORY, 0) for device in devices if device.type == TYPE_GPU}
+    if len(sizes) == 1:
+        copied[MEMORY_LABEL] = str(sizes.pop() // _MIB)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": copied},
+        "status": {
+            "capacity": amounts(devices, types),
+            "allocatable": amounts(devices, types, healthy_only=True),
+        },
+    }
+
+
+def amounts(devices: Iterable[Device], types: DeviceTypes, *, healthy_only: bool = False) -> dict[str, str]:
+    """Sum up devices by full resource name; a type of which nothing is left has 0, one that never was has no name."""
+    sums: dict[str, int] = defaultdict(int)
+    for device in devices:
+        kind = types.by_name[device.type]
+        counts = device.healthy or not healthy_only
+        for tail in kind.tails:
+            amount = device.capacity.get(tail, 0)
+            whole = amount // FULL if kind.unit is Unit.DEVICES else amount
+            for name in _spellings(kind.domains, kind.resource, tail):
+                sums[name] += whole if counts else 0
+        if device.type == TYPE_GPU:  # the one that Koordinator sums as well; it stands for compute
+            sums[f"{KOORDINATOR_DOMAIN}/{GPU}"] += device.capacity.get(GPU_CORE, 0) if counts else 0
+    return {name: str(sums[name]) for name in sorted(sums)}
+
+
+def _spellings(domains: Iterable[str], resource: str, tail: str) -> tuple[str, ...]:
+    return (*(f"{domain}/{tail}" for domain in domains), *((resource,) if resource else ()))

@@ -1,0 +1,235 @@
+"""The settings of `koordgate reporter`: one YAML file, read once, checked whole, then frozen."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from allocator.devicetype import DeviceTypeError, DeviceTypes
+from allocator.names import TYPE_FPGA, TYPE_GPU, TYPE_RDMA
+from koordgate.settings import Devices as SharedDevices
+from koordgate.settings import Name, OwnType, Port, Seconds, SettingsError
+from koordgate.settings import Settings as SharedSettings
+from koordgate.settings import device_types as shared_types
+from reporter.gpu.health import Policy
+from reporter.inventory.pci import FPGAS, PciMatch
+from reporter.kubelet.devicecheckpoint import PATH as DEVICE_CHECKPOINT
+
+_HEX = r"^0x[0-9A-Fa-f]{1,4}$"
+_CLASS = r"^0x[0-9A-Fa-f]{2}([0-9A-Fa-f]{2})?$"
+_MOST_BYTES = 1024 * 1024
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """A part of the file: camelCase keys, unknown ones refused."""
+
+
+class Roots(_Section, frozen=True):
+    """Where the host's folders are mounted.
+
+    Attributes:
+        sysfs: /sys.
+        proc: /proc, of the host's PID namespace.
+        cgroup: /sys/fs/cgroup; must be writable where cpusets are enforced.
+        kubelet: the kubelet's folder.
+        state: where the health of the cards is kept; must be writable.
+    """
+
+    sysfs: Name = "/sys"
+    proc: Name = "/proc"
+    cgroup: Name = "/sys/fs/cgroup"
+    kubelet: Name = "/var/lib/kubelet"
+    state: Name = "/var/lib/koordgate"
+
+
+class Serve(_Section, frozen=True):
+    """Where health and metrics are told.
+
+    Attributes:
+        host: address to listen on.
+        port: TCP port; 0 takes a free one.
+    """
+
+    host: str = "127.0.0.1"
+    port: Port = 9446
+
+
+class Kubelet(_Section, frozen=True):
+    """The kubelet.
+
+    Attributes:
+        configuration: its configuration file; a missing one means its defaults.
+        configz: ask the kubelet through the API server instead (needs the right to `nodes/proxy`).
+        device_checkpoint: its device manager's file.
+    """
+
+    configuration: Name = "/var/lib/kubelet/config.yaml"
+    configz: bool = False
+    device_checkpoint: Name = DEVICE_CHECKPOINT
+
+
+class Gpus(_Section, frozen=True):
+    """GPUs.
+
+    Attributes:
+        enabled: whether NVML is asked; off on nodes that have no GPU by plan.
+        quiet_seconds: how long a suspect card must be without errors before it recovers.
+        proving_seconds: how long a recovering card must be, before it is in service again.
+        outage_seconds: how long NVML may be out of reach before its cards take nothing new.
+    """
+
+    enabled: bool = True
+    quiet_seconds: Seconds = 300.0
+    proving_seconds: Seconds = 600.0
+    outage_seconds: Seconds = 60.0
+
+    @property
+    def policy(self) -> Policy:
+        """The same as the health state machine takes it."""
+        return Policy(quiet=self.quiet_seconds, proving=self.proving_seconds)
+
+
+class PciType(_Section, frozen=True):
+    """Which PCI devices are of a type.
+
+    Attributes:
+        type: one of `types`, or fpga.
+        vendor: PCI vendor id, as 0x10ee.
+        device: PCI device id; any where empty.
+        class_: upper byte, or upper two bytes, of the PCI class, as 0x12 or 0x1200; any where empty.
+    """
+
+    type: Name
+    vendor: Annotated[str, Meta(pattern=_HEX)]
+    device: Annotated[str, Meta(pattern=_HEX)] | None = None
+    class_: Annotated[str, Meta(pattern=_CLASS)] | None = msgspec.field(default=None, name="class")
+
+    @property
+    def match(self) -> PciMatch:
+        """The same as the inventory takes it."""
+        code = int(self.class_, 16) if self.class_ else None
+        whole = self.class_ is not None and len(self.class_) > len("0x12")
+        return PciMatch(
+            self.type,
+            vendor=int(self.vendor, 16),
+            device=int(self.device, 16) if self.device else None,
+            base_class=code >> 8 if code is not None and whole else code,
+            sub_class=code & 0xFF if code is not None and whole else None,
+        )
+
+
+class Devices(_Section, frozen=True):
+    """Devices beyond GPUs.
+
+    Attributes:
+        types: device types of one's own, as the webhook is told them.
+        pci: which PCI devices are of which type.
+    """
+
+    types: tuple[OwnType, ...] = ()
+    pci: tuple[PciType, ...] = ()
+
+
+class Cpus(_Section, frozen=True):
+    """CPUs.
+
+    Attributes:
+        enforce: whether cgroups' cpusets are written.
+        memory: whether cpuset.mems follows the NUMA nodes that were decided.
+    """
+
+    enforce: bool = True
+    memory: bool = False
+
+
+class Proof(_Section, frozen=True):
+    """Comparing what was decided with what is.
+
+    Attributes:
+        enabled: whether it is done.
+        environment: whether containers' environments are read (needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH).
+    """
+
+    enabled: bool = True
+    environment: bool = True
+
+
+class Settings(_Section, frozen=True):
+    """All settings of `koordgate reporter`.
+
+    Attributes:
+        node: name of the Node; $NODE_NAME where empty.
+        round_seconds: how often everything is looked at, even if nothing says that it changed.
+        log_level: debug, info, warning or error.
+    """
+
+    node: str = ""
+    round_seconds: Seconds = 10.0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    roots: Roots = Roots()
+    serve: Serve = Serve()
+    kubelet: Kubelet = Kubelet()
+    gpus: Gpus = Gpus()
+    devices: Devices = Devices()
+    cpus: Cpus = Cpus()
+    proof: Proof = Proof()
+
+    def __post_init__(self) -> None:
+        """Check what concerns several keys."""
+        types = device_types(self)
+        for one in self.devices.pci:
+            if one.type not in types.by_name or one.type in {TYPE_GPU, TYPE_RDMA}:
+                raise ValueError(
+                    f"devices.pci: {one.type} is neither {TYPE_FPGA} nor one of devices.types: name it there"
+                )
+
+
+def device_types(settings: Settings) -> DeviceTypes:
+    """The table of device types: the built-in ones and those of the settings.
+
+    Raises:
+        DeviceTypeError: a name or a resource stands there twice.
+    """
+    return shared_types(SharedSettings(devices=SharedDevices(types=settings.devices.types)))
+
+
+def pci_matches(settings: Settings) -> tuple[PciMatch, ...]:
+    """Which PCI devices are reported; what the administrator says comes before what is built in."""
+    return (*(one.match for one in settings.devices.pci), *FPGAS)
+
+
+def load(path: Path) -> Settings:
+    """Read a settings file.
+
+    Raises:
+        SettingsError: it cannot be read, is no YAML, or holds a wrong or unknown key.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        text = data.decode()
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read ({error.strerror}); give --config an existing file") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str = "settings") -> Settings:
+    """Read settings from YAML text.
+
+    Raises:
+        SettingsError: as for `load`; `source` is named in it.
+    """
+    if len(text) > _MOST_BYTES:
+        raise SettingsError(f"{source}: longer than {_MOST_BYTES} characters; no settings are")
+    try:
+        raw: Any = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        raise SettingsError(f"{source}: not YAML that can be read: {error}") from error
+    try:
+        return msgspec.convert(raw if raw is not None else {}, Settings)
+    except (msgspec.ValidationError, DeviceTypeError) as error:
+        raise SettingsError(f"{source}: {error}") from error
