@@ -3,8 +3,8 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -323,9 +323,7 @@ def _device_data(state: NodeState, device: Device) -> Raw:
         "reason": device.why_not,
         "cordoned": device.id in state.devices.cordoned,
         "heldByKubelet": device.id in state.devices.kubelet_held,
-        "resources": {
-            tail: {"used": _used(held, tail), "total": total} for tail, total in device.capacity.items()
-        },
+        "resources": {tail: {"used": _used(held, tail), "total": total} for tail, total in device.capacity.items()},
         "pods": _pods_data(state, device.id),
     }
 
@@ -390,44 +388,101 @@ def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
 # The command
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The command line, understood."""
+def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
+    """Split the words into a verb, "" for showing devices, and what it is about.
 
-    verb: str = ""
-    nodes: tuple[str, ...] = ()
-    identity: str = ""
-    options: argparse.Namespace = field(default_factory=argparse.Namespace)
-
-
-def _understand(arguments: argparse.Namespace) -> _Asked:
+    Raises:
+        CommandError: they do not go together, or with the options.
+    """
     words: list[str] = arguments.words
-    verb = words[0] if words and words[0] in _VERBS else ""
-    if not verb:
+    if not words or words[0] not in _VERBS:
         if arguments.dry_run:
             raise CommandError("--dry-run goes with cordon and uncordon only")
-        return _Asked(nodes=tuple(words), options=arguments)
-    if len(words) != 3:  # noqa: PLR2004 the verb, the node and the device
+        return "", words
+    verb, *about = words
+    if len(about) != 2:  # noqa: PLR2004 a node and a device
         raise CommandError(f"{verb} takes a node and a device's id, as in: koordgate devices {verb} NODE ID")
     if arguments.packed or arguments.output != "table":
         raise CommandError(f"--packed and --output do not go with {verb}")
-    return _Asked(verb, (words[1],), words[2], arguments)
+    return verb, about
 
 
-async def _main(asked: _Asked, types: DeviceTypes) -> list[str]:
+async def _main(arguments: argparse.Namespace, types: DeviceTypes) -> list[str]:
     """Do it; returns what could not be read."""
-    options = asked.options
+    verb, about = _understand(arguments)
     async with KubeClient.autodetect() as kube:
-        if asked.verb:
-            cordon = asked.verb == "cordon"
-            (node,) = asked.nodes
-            marked = await mark(kube, node, asked.identity, types, cordon=cordon, dry_run=options.dry_run)
-            _show_marked(marked, cordon=cordon, dry_run=options.dry_run)
+        if verb:
+            cordon, dry_run = verb == "cordon", arguments.dry_run
+            marked = await mark(kube, *about, types, cordon=cordon, dry_run=dry_run)
+            _show_marked(marked, cordon=cordon, dry_run=dry_run)
             return list(marked.state.problems)
-        states = await read_cluster(kube, asked.nodes, types)
-    if options.output == "yaml":
-        listed = packed_list(states) if options.packed else devices_list(states)
+        states = await read_cluster(kube, about, types)
+    if arguments.output == "yaml":
+        listed = packed_list(states) if arguments.packed else devices_list(states)
         sys.stdout.write(yaml.safe_dump({"nodes": listed}, sort_keys=False, allow_unicode=True))
     else:
-        report.show(packed_table(states) if options.packed else devices_table(states))
+        report.show(packed_table(states) if arguments.packed else devices_table(states))
     return [problem for state in states for problem in state.problems]
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        types = device_types(load(arguments.config)) if arguments.config else BUILT_IN
+        problems = asyncio.run(_main(arguments, types))
+        sys.stdout.flush()
+    except (CommandError, SettingsError) as error:
+        return _failed(_UNUSABLE, str(error))
+    except Unreachable as error:
+        return _failed(1, f"the API server of the kubeconfig does not answer: {error}")
+    except (KubeError, ValueError) as error:
+        return _failed(1, str(error))
+    except BrokenPipeError:
+        return report.unread()
+    for problem in problems:
+        sys.stderr.write(f"koordgate devices: {_printable(problem)}\n")
+    return 0
+
+
+def _failed(status: int, message: str) -> int:
+    sys.stderr.write(f"koordgate devices: {_printable(message)}\n")
+    return status
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "koordgate devices [options] [NODE ...]\n       koordgate devices [options] {cordon,uncordon} NODE ID"
+    )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="NODE",
+        help="nodes that are shown, all if none is named; or cordon or uncordon, a node, and a device's id (a GPU's "
+        "UUID, another device's PCI address)",
+    )
+    parser.add_argument(
+        "--packed", action="store_true", help="show what the nodes have published: total and free of each class, packed"
+    )
+    parser.add_argument("--output", choices=("table", "yaml"), default="table", help="as what devices are shown")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with cordon and uncordon: have the API server check it, write nothing"
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the webhook's settings: needed to know device types of your own"
+    )
+
+
+COMMAND: Final = Command(
+    description="Show the devices of a cluster's nodes, their health, what is used of them and by which Pods; or take\n"
+    "one out with cordon: the Pods that hold something of it run on and are listed, and nothing new lands on it until\n"
+    "uncordon. The cluster is that of the kubeconfig ($KUBECONFIG). Needed are the rights to get and list\n"
+    "devices.scheduling.koordinator.sh and nodeallocations.koordgate.io, and for cordons to patch the former.\n"
+    "What cannot be read of an object is told on standard error.",
+    examples="examples:\n"
+    "  koordgate devices\n"
+    "  koordgate devices node-1 node-2 --output yaml\n"
+    "  koordgate devices --packed\n"
+    "  koordgate devices cordon node-1 GPU-8a56a4bc-d184-a047-2620-339f0c8ca1dc --dry-run\n"
+    "  koordgate devices uncordon node-1 GPU-8a56a4bc-d184-a047-2620-339f0c8ca1dc",
+    arguments=_arguments,
+    run=_run,
+)

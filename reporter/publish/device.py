@@ -39,6 +39,21 @@ class DeviceObject:
     problems: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is told of Pods on the object.
+
+    Attributes:
+        held: what the kubelet, or somebody else, gave to Pods that we did not allocate.
+        shares: what we gave away, for the packed amounts that are free.
+        agreement: how what is compares with what was decided, as text; left out where empty.
+    """
+
+    held: Collection[PodDevices] = ()
+    shares: Sequence[Share] = ()
+    agreement: str = ""
+
+
 def cordoned(live: Mapping[str, Any] | None) -> frozenset[str]:
     """Read which devices an administrator set aside: an annotation of the Device object that is never ours to write."""
     text = _annotations(live).get(CORDONED)
@@ -58,9 +73,7 @@ def build(
     others: Sequence[PciDevice],
     types: DeviceTypes,
     *,
-    held: Collection[PodDevices] = (),
-    shares: Iterable[Share] = (),
-    agreement: str = "",
+    told: Told = Told(),
     live: Mapping[str, Any] | None = None,
     now: float = 0.0,
 ) -> DeviceObject:
@@ -71,9 +84,7 @@ def build(
         gpus: what it says of cards.
         others: devices found by sysfs.
         types: of devices.
-        held: what the kubelet, or somebody else, gave to Pods that we did not allocate.
-        shares: what we gave away, for the packed amounts that are free.
-        agreement: how what is compares with what was decided, as text; left out where empty.
+        told: what is told of Pods.
         live: the object as it stands.
         now: seconds since 1970, for conditions that change now.
     """
@@ -82,14 +93,14 @@ def build(
     entries = [*gpus.devices, *(_entry(one, types, aside) for one in others)]
     _date(entries[len(gpus.devices) :], previous_devices(live), timestamp(now))
     annotations = dict(gpus.annotations)
-    if held:
+    if told.held:
         try:
-            text = checkpoints_annotation(held)
+            text = checkpoints_annotation(told.held)
             annotations.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
         except CheckpointError as error:
             problems.append(f"what the kubelet gave away cannot be told: {error}")
-    if agreement:
-        annotations[AGREEMENT] = agreement
+    if told.agreement:
+        annotations[AGREEMENT] = told.agreement
     body: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -105,7 +116,7 @@ def build(
     problems += read.problems
     devices = tuple(_set_aside(device) if device.id in aside else device for device in read.devices)
     try:
-        annotations[PACKED] = write_packed(packed(devices, shares, read.kubelet_held, types))
+        annotations[PACKED] = write_packed(packed(devices, told.shares, read.kubelet_held, types))
     except PackedError as error:
         problems.append(f"packed amounts cannot be told: {error}")
     return DeviceObject(body, devices, tuple(problems))

@@ -23,7 +23,7 @@ from allocator.wire.nodetopology import (
 from reporter.cgroup import plan
 from reporter.inventory.cpus import CpuReading
 from reporter.kubelet.configuration import STATIC, KubeletConfiguration, reserved_cpus
-from reporter.kubelet.cpustate import CpuState, by_pod, kubelet_allocs
+from reporter.kubelet.cpustate import CpuState, Layout, by_pod, kubelet_allocs
 from reporter.pods import NodePod
 from reporter.publish.identity import NodeIdentity
 
@@ -136,7 +136,7 @@ def plan_pools(shared: Pools, system: int) -> plan.Pools:
 def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int], *, static: bool) -> plan.Kubelet:
     """The kubelet as the plan of cpusets takes it: by container where its state tells that, else by Pod."""
     state, configuration = kubelet.cpus, kubelet.configuration
-    by_container = state.entries if state is not None else {}
+    by_container = state.entries if state is not None and state.layout is Layout.V2 else {}
     return plan.Kubelet(
         static=static,
         given={uid: by_container.get(uid) or {"": cpus} for uid, cpus in given.items()},

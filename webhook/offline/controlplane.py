@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
 
 import aiohttp
+import msgspec
+import yaml
 
-from allocator.names import KOORD_SCHEDULER, NVIDIA_GPU
+from allocator.names import NVIDIA_GPU
+from allocator.wire import nodetopology
 from koordgate.localplane import chart
 from koordgate.localplane.admin import AdminClient, ApiError
 from koordgate.localplane.binaries import Binaries, BuildError, find_or_build
@@ -18,8 +21,10 @@ from koordgate.localplane.plane import ControlPlane
 from koordgate.localplane.process import StartError, free_port
 from koordgate.localplane.replicas import Replicas
 from koordgate.localplane.waiting import NotInTimeError, until
+from koordgate.settings import Settings
 from webhook.offline import apiserver
-from webhook.offline.cluster import Result, State
+from webhook.offline.account import Account, Standing
+from webhook.offline.cluster import OfflineCluster, Result, State
 
 Raw = dict[str, Any]
 
@@ -42,21 +47,27 @@ class PlaneCluster:
         admin: its administrator.
         binaries: with helm.
         stack: ends what `load` starts.
+        settings: of the webhook; of these, what concerns devices and CPUs.
     """
 
     def __init__(
-        self, plane: ControlPlane, admin: AdminClient, binaries: Binaries, stack: contextlib.AsyncExitStack
+        self,
+        plane: ControlPlane,
+        admin: AdminClient,
+        binaries: Binaries,
+        stack: contextlib.AsyncExitStack,
+        settings: Settings,
     ) -> None:
-        self.devices: list[Raw] = []
         self.pods: list[Raw] = []
-        self.node_names: list[str] = []
+        self._parts: dict[str, list[Raw]] = {"Node": [], "Device": [], nodetopology.KIND: []}
+        self._settings = settings
         self._plane = plane
         self._admin = admin
         self._binaries = binaries
         self._stack = stack
 
     async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
-        """Create Nodes, Device objects and Pods, then install the chart and start webhook and schedulers.
+        """Create what the cluster is made of, and Pods, then install the chart and start webhook and schedulers.
 
         The Pods come first, for afterwards nobody may create one that says what it holds.
         """
@@ -76,20 +87,32 @@ class PlaneCluster:
             created = await self._create(obj)
             self.pods = await self._admin.items("/api/v1/pods")
             return Result(created, State.STANDING, given=obj)
-        if obj["kind"] == "Device":
-            self.devices.append(await self._admin.apply(dict(obj)))
-            return None
-        name, status = obj["metadata"]["name"], obj.get("status") or {}
-        has = status.get("allocatable") or status.get("capacity") or {}
-        await self._plane.add_node(name, has, labels=obj["metadata"].get("labels"))
-        await self._admin.patch(f"/api/v1/nodes/{name}", {"spec": obj.get("spec") or {}})
-        self.node_names.append(name)
+        made = await self._node(obj) if obj["kind"] == "Node" else await self._admin.apply(dict(obj))
+        self._parts[obj["kind"]].append(made)
         return None
+
+    async def _node(self, obj: Mapping[str, Any]) -> Raw:
+        metadata, status = obj["metadata"], obj.get("status") or {}
+        name, has = metadata["name"], status.get("allocatable") or status.get("capacity") or {}
+        await self._plane.add_node(name, has, labels=metadata.get("labels"))
+        changed = {"metadata": {"annotations": metadata.get("annotations") or {}}, "spec": obj.get("spec") or {}}
+        return await self._admin.patch(f"/api/v1/nodes/{name}", changed)
+
+    @property
+    def node_names(self) -> list[str]:
+        """The names of the Nodes."""
+        return sorted(node["metadata"]["name"] for node in self._parts["Node"])
+
+    def account(self) -> Account:
+        """Count who holds what."""
+        parts = OfflineCluster.in_process(self._settings).parts
+        standing = Standing(self._parts["Node"], self._parts["Device"], self._parts[nodetopology.KIND], self.pods)
+        return Account(standing, parts.types, parts.pools)
 
     async def _start(self, rendered: list[Raw], port: int, extender_port: int) -> None:
         plane = self._plane
         replicas = Replicas(
-            chart.settings_text(rendered),
+            self._with_own(chart.settings_text(rendered)),
             kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
             workdir=plane.workdir / "webhook",
             listen=(_HOST, port),
@@ -102,6 +125,11 @@ class PlaneCluster:
         await self._admin.apply(_all_rights(FOREIGNER))
         await until(self._gated, "the API server reaches the webhook")
 
+    def _with_own(self, text: str) -> str:
+        """The chart's settings file, with what the given settings say of devices and CPUs."""
+        own = {key: msgspec.to_builtins(getattr(self._settings, key)) for key in ("devices", "cpus")}
+        return yaml.safe_dump({**yaml.safe_load(text), **own})
+
     async def _gated(self) -> bool:
         """Whether a Pod that asks for a device passes admission; shortly after a start the CA is not yet known."""
         resources = {"limits": {NVIDIA_GPU: "1"}}
@@ -113,7 +141,7 @@ class PlaneCluster:
             if error.status < _OUR_TROUBLE:
                 raise
             return False
-        return bool(made["spec"]["schedulerName"] == KOORD_SCHEDULER)
+        return bool(made["spec"]["schedulerName"] == self._settings.scheduler.name)
 
     async def submit(self, pod: Mapping[str, Any]) -> Result:
         """Create a Pod, and wait until it is bound or a scheduler says that it cannot be."""
@@ -159,8 +187,11 @@ class PlaneCluster:
 
 
 @contextlib.asynccontextmanager
-async def real_cluster() -> AsyncIterator[PlaneCluster]:
+async def real_cluster(settings: Settings) -> AsyncIterator[PlaneCluster]:
     """Start a control plane, and end it with all that ran on it.
+
+    Args:
+        settings: of the webhook; of these, what concerns devices and CPUs.
 
     Raises:
         PlaneError: something did not start, or did not answer.
@@ -170,7 +201,7 @@ async def real_cluster() -> AsyncIterator[PlaneCluster]:
         async with contextlib.AsyncExitStack() as stack:
             plane = await stack.enter_async_context(ControlPlane(binaries, users={FOREIGNER: ()}))
             admin = await stack.enter_async_context(plane.admin())
-            yield PlaneCluster(plane, admin, binaries, stack)
+            yield PlaneCluster(plane, admin, binaries, stack, settings)
     except (BuildError, ChartError, StartError, NotInTimeError, ApiError, aiohttp.ClientError) as error:
         raise PlaneError(str(error)) from error
 

@@ -1,0 +1,35 @@
+"""Whether an object in the cluster has what we want of it (pure)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from allocator.quantity import QuantityError, parse
+
+_AMOUNTS: Final = ("capacity", "allocatable")
+
+
+def holds(live: Any, wanted: Any, key: str = "") -> bool:
+    """Tell whether all that is wanted stands in what is there; what others added does not matter.
+
+    Amounts are compared as numbers: the API server may write them in another form. Lists are one field and must be
+    equal, but for owner references, which have many owners.
+    """
+    if isinstance(wanted, Mapping):
+        same = _same_amount if key in _AMOUNTS else holds
+        return isinstance(live, Mapping) and all(
+            name in live and same(live[name], wanted[name], name) for name in wanted
+        )
+    if isinstance(wanted, list):
+        if not isinstance(live, list):
+            return False
+        if key == "ownerReferences":
+            return all(any(holds(one, ref) for one in live) for ref in wanted)
+        return len(live) == len(wanted) and all(map(holds, live, wanted))
+    return bool(live == wanted)
+
+
+def _same_amount(live: Any, wanted: Any, _name: str) -> bool:
+    try:
+        return parse(live) == parse(wanted)
+    except QuantityError:
+        return False

@@ -1,0 +1,105 @@
+"""Events about a Node and its Pods: one an occurrence, counted up where the same occurs again."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError, NotFound
+from koordgate.kube.resource import EVENTS
+from reporter.gpu.inventory import timestamp
+from reporter.pods import NodePod
+from reporter.publish.identity import NodeIdentity
+
+_LOG: Final = logging.getLogger(__name__)
+_COMPONENT: Final = "koordgate-reporter"
+_REMEMBERED: Final = 512
+_LONGEST_MESSAGE: Final = 1024
+_OF_NODES: Final = "default"  # the namespace in which Events about cluster-scoped objects are
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """Something that happened.
+
+    Attributes:
+        about: reference of the object concerned.
+        reason: one word.
+        message: a sentence.
+        type: Normal or Warning.
+        count: how often, at once.
+    """
+
+    about: Mapping[str, str]
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"] = "Warning"
+    count: int = 1
+
+
+def about_node(node: NodeIdentity) -> dict[str, str]:
+    """Refer to the Node."""
+    return {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
+
+
+def about_pod(pod: NodePod) -> dict[str, str]:
+    """Refer to a Pod."""
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+
+
+class EventWriter:
+    """Writes Events; a failure is logged and stops nothing.
+
+    Args:
+        kube: the open client.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, kube: KubeClient, clock: Callable[[], float]) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._written: dict[tuple[str, str, str], tuple[str, int]] = {}  # what occurred -> name of the Event and count
+
+    async def write(self, one: Occurrence) -> None:
+        """Write an Event, or count one up."""
+        key = (one.about["uid"], one.reason, one.message)
+        space = one.about.get("namespace") or _OF_NODES
+        try:
+            known = self._written.pop(key, None)
+            if known is not None and await self._again(space, *known, one, key):
+                return
+            self._written[key] = (await self._create(space, one), one.count)
+            while len(self._written) > _REMEMBERED:
+                del self._written[next(iter(self._written))]
+        except KubeError as error:
+            _LOG.warning("an Event could not be written: %s", error, extra={"event": one.reason})
+
+    async def _again(self, space: str, name: str, count: int, one: Occurrence, key: tuple[str, str, str]) -> bool:
+        count += one.count
+        body = {"count": count, "lastTimestamp": timestamp(self._clock())}
+        try:
+            await self._kube.patch(EVENTS.path(name, namespace=space), body, "merge")
+        except NotFound:  # an Event lives an hour
+            return False
+        self._written[key] = (name, count)
+        return True
+
+    async def _create(self, space: str, one: Occurrence) -> str:
+        now = timestamp(self._clock())
+        event: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{one.about['name'][:200]}.", "namespace": space},
+            "involvedObject": dict(one.about),
+            "type": one.type,
+            "reason": one.reason,
+            "message": one.message[:_LONGEST_MESSAGE],
+            "source": {"component": _COMPONENT},
+            "reportingComponent": _COMPONENT,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": one.count,
+        }
+        made = await self._kube.create(EVENTS.path(namespace=space), event)
+        return str(made["metadata"]["name"])
