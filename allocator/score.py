@@ -68,7 +68,10 @@ def _packing(placement: Placement, node: NodeSnapshot, classes: Iterable[Filled]
     types asked are afterwards. Bytes of memory are left out of that: they say again what percent say.
     """
     capacity = {device.id: device.capacity for device in node.devices}
-    kept = sum(share.id in node.used or _fills(share, capacity.get(share.id, {})) for share in placement.shares)
+    kept = sum(
+        share.id in capacity and (share.id in node.used or _fills(share, capacity[share.id]))
+        for share in placement.shares
+    )
     wanted = len(placement.shares)
     taken = node.cpu is not None and _cpus_of(node.cpu, node).bit_count() > 0
     full: dict[str, list[Filled]] = {}

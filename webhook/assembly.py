@@ -10,11 +10,12 @@ from koordgate.ledger.ledger import Counters, Ledger
 from koordgate.ledger.store import Store
 from koordgate.metrics import Metrics
 from koordgate.settings import Pool, Settings, cpu_defaults, device_types
+from webhook.assumed import Assumed
 from webhook.bindings import Binders, BindingWebhooks, LivePods
 from webhook.cluster import ClusterView, Defaults
 from webhook.extender import Extender
 from webhook.pods import PodWebhooks
-from webhook.ranking import Assumed, Ranking
+from webhook.ranking import Ranking
 from webhook.reconcile import Reconciler
 from webhook.reports import Reporter
 from webhook.translate import Policy

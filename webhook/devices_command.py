@@ -109,7 +109,11 @@ async def _list(kube: KubeClient, resource: Resource, limit: int = _PAGE) -> Asy
 
 async def _find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
     try:
-        return await kube.get(resource.path(node))
+        path = resource.path(node)
+    except ValueError as error:
+        raise CommandError(f"no node can have that name: {error}") from error
+    try:
+        return await kube.get(path)
     except NotFound:
         return None
 
@@ -413,7 +417,8 @@ async def _main(arguments: argparse.Namespace, types: DeviceTypes) -> list[str]:
     async with KubeClient.autodetect() as kube:
         if verb:
             cordon, dry_run = verb == "cordon", arguments.dry_run
-            marked = await mark(kube, *about, types, cordon=cordon, dry_run=dry_run)
+            node, identity = about
+            marked = await mark(kube, node, identity, types, cordon=cordon, dry_run=dry_run)
             _show_marked(marked, cordon=cordon, dry_run=dry_run)
             return list(marked.state.problems)
         states = await read_cluster(kube, about, types)
@@ -434,7 +439,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return _failed(_UNUSABLE, str(error))
     except Unreachable as error:
         return _failed(1, f"the API server of the kubeconfig does not answer: {error}")
-    except (KubeError, ValueError) as error:
+    except KubeError as error:
         return _failed(1, str(error))
     except BrokenPipeError:
         return report.unread()

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from allocator.cpu.node import CpuNode, cpu_use
 from allocator.holdings import NodeSnapshot
 from allocator.index.packed import Packed, PackedError, write_packed
+from allocator.index.rows import packed_classes
 from allocator.names import PACKED
 from allocator.wire.nodeallocation import API_VERSION, KIND, RecordError, write_spec
 from koordgate.kube.client import KubeClient
@@ -35,7 +36,6 @@ from koordgate.kube.watch import Handler
 from koordgate.ledger.ledger import Ledger
 from koordgate.ledger.store import read_record
 from webhook.cluster import ClusterView
-from webhook.ranking import packed_classes
 
 Raw = dict[str, Any]
 T = TypeVar("T")

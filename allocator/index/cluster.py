@@ -47,6 +47,7 @@ class ClusterIndex:
         self._tables: dict[str, TypeTable] = {}
         self._memo = Memo(MOST_KEPT)
         self._found = _NONE_FOUND
+        self._alphabet: Rows | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -55,6 +56,14 @@ class ClusterIndex:
     def names(self) -> tuple[str, ...]:
         """Nodes by row, "" where there is none."""
         return tuple(self._names)
+
+    def by_name(self) -> Rows:
+        """By row: its node's place in the order of names."""
+        if self._alphabet is None:
+            order = sorted(range(len(self._names)), key=self._names.__getitem__)
+            self._alphabet = np.empty(len(order), np.intp)
+            self._alphabet[order] = np.arange(len(order))
+        return self._alphabet
 
     # Nodes come, change and go
 
@@ -98,6 +107,7 @@ class ClusterIndex:
         self._there[row] = False
         self._given_up.append(row)
         self._found = _NONE_FOUND
+        self._alphabet = None
         self._memo.changed(row)
 
     def _new_row(self, node: str) -> int:
@@ -113,6 +123,7 @@ class ClusterIndex:
         self._rows[node] = row
         self._there[row] = True
         self._found = _NONE_FOUND
+        self._alphabet = None
         return row
 
     def _grow(self, capacity: int) -> None:

@@ -101,9 +101,7 @@ class Applied:
         for attempt in range(1, _TRIES + 1):
             try:
                 return await self._kube.patch(path, body, "apply", field_manager=MANAGER, force=True)
-            except (
-                Conflict
-            ):  # somebody wrote at the same moment, again and again: the API server gave up, we do not yet
+            except Conflict:  # somebody writes at the same moment, again and again: the API server gave up
                 if attempt == _TRIES:
                     raise
         raise AssertionError("the last attempt returns or raises")

@@ -6,13 +6,13 @@ import pytest
 from builders import GIB, app, ask, gpu, gpus, held, holding, init, node, part, request, share, sidecar
 from machines import A100_80G, L4, ODD, T4, devices, machine
 
+from allocator.asks import DeviceAsk, PodRequest
 from allocator.device import Device
 from allocator.devices import describe
 from allocator.holdings import NodeSnapshot, Share
 from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.outcome import Refusal
 from allocator.place import Placement, place
-from allocator.asks import DeviceAsk, PodRequest
 
 
 class Got(NamedTuple):

@@ -2,10 +2,12 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import names
+from allocator.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE
 
 # Kubernetes: a key is an optional DNS subdomain of at most 253 characters, "/", and a name of at most 63.
 PREFIX = re.compile(r"(?=.{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/")
@@ -16,8 +18,14 @@ KEYS = (
     names.RESOURCE_STATUS,
     *names.DEVICES_CHECKPOINTS,
     names.ORIGINAL_REQUEST,
+    names.RELEASED,
+    names.CORDONED,
+    names.DEVICE_ORDER,
+    names.CLASSES,
+    names.PACKED,
     names.MIRROR_POD,
     names.visible_devices("main"),
+    names.visible_devices("main", "rdma"),
 )
 
 
@@ -26,29 +34,31 @@ def is_key(text: str) -> bool:
     return prefix is not None and NAME.fullmatch(text[prefix.end() :]) is not None
 
 
+TAILS = ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "gpu.shared", "rdma", "fpga")
+
+
 def test_every_name_is_its_own() -> None:
-    resources = [names.resource_name(domain, tail) for domain in names.DOMAINS for tail in names.GPU_TAILS]
+    resources = [f"{domain}/{tail}" for domain in names.DOMAINS for tail in TAILS]
     everything = [*resources, names.NVIDIA_GPU, *KEYS]
     assert len(set(everything)) == len(everything)
-    assert set(names.DEVICE_RESOURCES) == {*resources, names.NVIDIA_GPU}
-    assert len(set(names.GPU_TAILS)) == len(names.GPU_TAILS)
+    assert set(BUILT_IN.resources) == {*resources, names.NVIDIA_GPU}
 
 
 def test_no_constant_says_what_another_says() -> None:
-    domains_and_types = {"KUBERNETES_DOMAIN", "KOORDINATOR_DOMAIN", "TYPE_GPU", "GPU"}  # "gpu" is a type and a tail
     told = [value for key, value in vars(names).items() if isinstance(value, str) and key.isupper()]
     alike = {value for value in told if told.count(value) > 1}
-    assert alike == {names.TYPE_GPU}, domains_and_types
+    assert alike == {names.TYPE_GPU, names.TYPE_RDMA, names.TYPE_FPGA}  # each a type, and a tail
 
 
 def test_every_resource_tells_its_dialect_and_tail() -> None:
-    assert names.DEVICE_RESOURCES["kubernetes.io/gpu-core"] == ("kubernetes.io", "gpu-core")
-    assert names.DEVICE_RESOURCES["koordinator.sh/gpu.shared"] == ("koordinator.sh", "gpu.shared")
-    assert names.DEVICE_RESOURCES["nvidia.com/gpu"] == ("nvidia.com/gpu", "gpu")
+    assert BUILT_IN.resources["kubernetes.io/gpu-core"] == (GPU_TYPE, "kubernetes.io", "gpu-core")
+    assert BUILT_IN.resources["koordinator.sh/gpu.shared"] == (GPU_TYPE, "koordinator.sh", "gpu.shared")
+    assert BUILT_IN.resources["nvidia.com/gpu"] == (GPU_TYPE, "nvidia.com/gpu", "gpu")
+    assert BUILT_IN.resources["koordinator.sh/rdma"] == (RDMA_TYPE, "koordinator.sh", "rdma")
 
 
 def test_every_name_is_a_valid_key_for_kubernetes() -> None:
-    assert [key for key in (*KEYS, *names.DEVICE_RESOURCES) if not is_key(key)] == []
+    assert [key for key in (*KEYS, *BUILT_IN.resources) if not is_key(key)] == []
 
 
 @given(st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True))
@@ -69,4 +79,22 @@ def test_allocation_annotations_are_told_from_all_others() -> None:
         for key in (*KEYS, "koordgate.io/else", "visible-devices.koordgate.io")
         if names.is_allocation_annotation(key)
     ]
-    assert told == [names.DEVICE_ALLOCATED, names.RESOURCE_STATUS, names.visible_devices("main")]
+    shown = [names.visible_devices("main"), names.visible_devices("main", "rdma")]
+    assert told == [names.DEVICE_ALLOCATED, names.RESOURCE_STATUS, *shown]
+
+
+@given(
+    st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True),
+    st.sampled_from(["gpu", "rdma", "fpga"]) | st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True),
+)
+def test_an_annotation_of_visible_devices_tells_type_and_container(container: str, kind: str) -> None:
+    key = names.visible_devices(container, kind)
+    assert is_key(key)
+    assert names.shown_by(key) == (kind, container)
+
+
+@pytest.mark.parametrize(
+    "key", ["visible-devices.koordgate.io", "xvisible-devices.koordgate.io/a", "koordgate.io/visible-devices", ""]
+)
+def test_an_annotation_of_another_name_shows_nothing(key: str) -> None:
+    assert names.shown_by(key) is None

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from machines import machine
 from strategies import device_lists, pod_requests
 
+from allocator.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.device import Device
 from allocator.holdings import NodeSnapshot
 from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.outcome import Refusal
+from allocator.phase import Phase
 from allocator.place import Placement, place
-from allocator.request import ContainerAsk, DeviceAsk, Phase, PodRequest
 
 TAILS = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -42,10 +43,12 @@ class Use(NamedTuple):
 def use_of(of: DeviceAsk, device: Device) -> Use:
     """What an ask takes of a card: what is handed out rounds down, what is accounted rounds up."""
     total = device.capacity[GPU_MEMORY]
-    if of.ratio is not None:
-        return Use(of.core, floor(Fraction(total * of.ratio, 100)), of.ratio)
-    assert of.memory is not None
-    return Use(of.core, of.memory, ceil(Fraction(of.memory * 100, total)))
+    core, memory, ratio = (of.amount(tail) for tail in TAILS)
+    assert core is not None
+    if ratio is not None:
+        return Use(core, floor(Fraction(total * ratio, 100)), ratio)
+    assert memory is not None
+    return Use(core, memory, ceil(Fraction(memory * 100, total)))
 
 
 def moments(of: PodRequest) -> list[list[ContainerAsk]]:
@@ -258,7 +261,7 @@ LIVES: dict[str, tuple[PodRequest, list[int]]] = {
 
 @pytest.mark.parametrize(("of", "steps"), LIVES.values(), ids=LIVES)
 def test_a_pod_holds_the_most_that_runs_together_at_any_moment(of: PodRequest, steps: list[int]) -> None:
-    assert [sum(c.ask.core for c in running) for running in moments(of)] == steps  # the recount itself
+    assert [sum(c.ask.amount(GPU_CORE) or 0 for c in running) for running in moments(of)] == steps  # the recount itself
     answer = place(of, machine("one T4"))
     assert isinstance(answer, Placement)
     assert [one.amounts[GPU_CORE] for one in answer.shares] == [max(steps)]
@@ -272,7 +275,9 @@ def test_one_percent_beside_a_pods_peak_is_all_that_can_be_too_much(of: PodReque
         other = place(request(app("x", ask(core=room, ratio=1))), node(card))
         assert isinstance(other, Placement)
         on = node(card, holdings=[holding("other", *other.shares)])
-        small = request(*(ContainerAsk(c.name, c.phase, ask(core=c.ask.core, ratio=1)) for c in of.containers))
+        small = request(
+            *(ContainerAsk(c.name, c.phase, ask(core=c.ask.amount(GPU_CORE) or 0, ratio=1)) for c in of.containers)
+        )
         assert isinstance(place(small, on), Placement) == fitting
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from strategies import asks, pod_specs, resource_maps
 
 from allocator.asks import DeviceAsk
-from allocator.devicetype import BUILT_IN
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, TYPE_GPU
+from allocator.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE
+from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED
 from allocator.phase import Phase
 from allocator.request import MAX_COUNT, Stated, names_devices, read_pod
 
@@ -77,14 +77,18 @@ ASKS: dict[str, tuple[Mapping[str, Any], DeviceAsk | None]] = {
 }
 
 
+def told(of: DeviceAsk | None) -> tuple[DeviceAsk, ...]:
+    """What a container asks of all types that asks this of one."""
+    return (of,) if of else ()
+
+
 @pytest.mark.parametrize("where", ["requests", "limits", "both"])
 @pytest.mark.parametrize(("resources", "expected"), ASKS.values(), ids=ASKS)
 def test_every_form_of_asking_is_read(resources: Mapping[str, Any], expected: DeviceAsk | None, where: str) -> None:
     maps = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
     reading = read_pod(pod_spec(container(**maps)))
     assert reading.problems == ()
-    told = (expected,) if expected else ()
-    assert [(c.requests, c.limits) for c in reading.containers] == [(told, told)]
+    assert [(c.requests, c.limits) for c in reading.containers] == [(told(expected), told(expected))]
     assert bool(reading.request) == (expected is not None)
     assert all((one.name, one.phase, one.ask) == ("main", Phase.APP, expected) for one in reading.request.containers)
 
@@ -161,14 +165,14 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     "plain and percent": (
         {N: 1, K: 50},
         (
-            "spec: devices are asked in 2 dialects at once (spec.containers[0] asks nvidia.com/gpu, "
+            "spec: gpu devices are asked in 2 dialects at once (spec.containers[0] asks nvidia.com/gpu, "
             "spec.containers[0] asks kubernetes.io/gpu); use one"
         ),
     ),
-    "both domains": ({f"{K}-core": 50, f"{S}-memory-ratio": 50}, "spec: devices are asked in 2 dialects at once"),
+    "both domains": ({f"{K}-core": 50, f"{S}-memory-ratio": 50}, "spec: gpu devices are asked in 2 dialects at once"),
     "one tail in both domains": ({K: 50, S: 50}, "gpu is asked in two domains at once; keep one"),
-    "all three": ({N: 1, K: 50, S: 50}, "spec: devices are asked in 3 dialects at once"),
-    "plain and percent of zero": ({N: 1, K: 0}, "spec: devices are asked in 2 dialects at once"),
+    "all three": ({N: 1, K: 50, S: 50}, "spec: gpu devices are asked in 3 dialects at once"),
+    "plain and percent of zero": ({N: 1, K: 0}, "spec: gpu devices are asked in 2 dialects at once"),
 }
 
 
@@ -188,6 +192,77 @@ def test_a_problem_names_the_map_and_the_resource() -> None:
         "spec.containers[0].resources.limits[kubernetes.io/gpu]",
         "spec.containers[1].resources.requests",
     ]
+
+
+# Types beside one another: resources, what is asked of each type
+
+TYPES: dict[str, tuple[Mapping[str, Any], tuple[DeviceAsk, ...]]] = {
+    "a share of a NIC": ({"koordinator.sh/rdma": 25}, (DeviceAsk(RDMA_TYPE, 1, (25,)),)),
+    "seed document 1's domain": ({"kubernetes.io/rdma": "100"}, (DeviceAsk(RDMA_TYPE, 1, (100,)),)),
+    "three FPGAs": ({"kubernetes.io/fpga": 300}, (DeviceAsk(FPGA_TYPE, 3, (100,)),)),
+    "a card and a NIC, in the table's order": (
+        {"koordinator.sh/rdma": 1, "koordinator.sh/gpu": 200},
+        (ask(2, core=100, ratio=100), DeviceAsk(RDMA_TYPE, 1, (1,))),
+    ),
+    "each type in its own dialect": (
+        {"koordinator.sh/rdma": 1, N: 1, "kubernetes.io/fpga": 50},
+        (ask(1, core=100, ratio=100), DeviceAsk(RDMA_TYPE, 1, (1,)), DeviceAsk(FPGA_TYPE, 1, (50,))),
+    ),
+    "no plain card beside a NIC": ({"koordinator.sh/rdma": 1, N: 0}, (DeviceAsk(RDMA_TYPE, 1, (1,)),)),
+}
+
+
+@pytest.mark.parametrize("where", ["requests", "limits", "both"])
+@pytest.mark.parametrize(("resources", "expected"), TYPES.values(), ids=TYPES)
+def test_a_container_asks_of_several_types(
+    resources: Mapping[str, Any], expected: tuple[DeviceAsk, ...], where: str
+) -> None:
+    maps = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
+    reading = read_pod(pod_spec(container(**maps)))
+    assert reading.problems == ()
+    assert reading.containers[0].requests == reading.containers[0].limits == expected
+    assert [one.ask for one in reading.request.containers] == list(expected)
+    assert reading.request.types() == tuple(of.type for of in expected)
+
+
+WRONG_TYPES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
+    "one and a half NICs": (
+        {"koordinator.sh/rdma": 150},
+        ["rdma 150 is over 100, where only multiples of 100 are whole devices; ask 100 or 200"],
+    ),
+    "no NIC at all": ({"koordinator.sh/rdma": 0}, ["rdma must be greater than zero; or remove it"]),
+    "more FPGAs than any node has": (
+        {"kubernetes.io/fpga": 12900},
+        ["fpga 12900 is more than 128 devices, which no node has; ask 12800 at most"],
+    ),
+    "NICs in both domains": (
+        {"koordinator.sh/rdma": 1, "kubernetes.io/rdma": 1},
+        ["rdma devices are asked in 2 dialects at once", "rdma is asked in two domains at once; keep one"],
+    ),
+    "wrong in two types, both told": (
+        {"koordinator.sh/rdma": 150, "koordinator.sh/gpu": 150},
+        ["gpu 150 is over 100", "rdma 150 is over 100"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("resources", "messages"), WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_every_type_that_is_asked_wrongly_is_told(resources: Mapping[str, Any], messages: list[str]) -> None:
+    problems = [str(problem) for problem in read_pod(pod_spec(container(limits=resources))).problems]
+    assert len(problems) == len(messages)
+    assert all(message in problem for message, problem in zip(messages, problems, strict=True)), problems
+
+
+def test_two_containers_may_speak_two_dialects_of_two_types() -> None:
+    spec = pod_spec(container("a", limits={"kubernetes.io/rdma": 50}), container("b", limits={S: 50}))
+    assert read_pod(spec).problems == ()
+
+
+def test_unequal_requests_and_limits_are_looked_at_by_type() -> None:
+    spec = pod_spec(container(requests={S: 50, "koordinator.sh/rdma": 10}, limits={S: 50, "koordinator.sh/rdma": 20}))
+    (problem,) = read_pod(spec).problems
+    assert problem.path == "spec.containers[0].resources"
+    assert problem.message == "koordinator.sh/rdma: the request must equal the limit; write the same amount in both"
 
 
 # Requests beside limits: (requests, limits, the request, the limit) or (requests, limits, what is wrong)
@@ -230,7 +305,8 @@ def test_requests_and_limits_are_read_side_by_side(
 ) -> None:
     reading = read_pod(pod_spec(container(requests=requests, limits=limits)))
     assert reading.problems == ()
-    assert (reading.containers[0].request, reading.containers[0].limit) == (request_, limit)
+    one = reading.containers[0]
+    assert (one.requests, one.limits) == (told(request_), told(limit))
 
 
 UNEQUAL: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], str]] = {
@@ -262,7 +338,7 @@ UNEQUAL: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], str]] = {
         "gpu already states core and memory",
     ),
     "a limit that is no quantity": ({K: 50}, {K: "x"}, "resources.limits[kubernetes.io/gpu]: 'x' is not"),
-    "two dialects, one a map": ({N: 1}, {K: 50}, "spec: devices are asked in 2 dialects at once"),
+    "two dialects, one a map": ({N: 1}, {K: 50}, "spec: gpu devices are asked in 2 dialects at once"),
 }
 
 
@@ -335,7 +411,7 @@ def test_two_containers_may_not_speak_two_dialects() -> None:
     spec = pod_spec(container("a", limits={K: 50}), init=[container("i", limits={N: 1})])
     assert [str(problem) for problem in read_pod(spec).problems] == [
         (
-            "spec: devices are asked in 2 dialects at once (spec.initContainers[0] asks nvidia.com/gpu, "
+            "spec: gpu devices are asked in 2 dialects at once (spec.initContainers[0] asks nvidia.com/gpu, "
             "spec.containers[0] asks kubernetes.io/gpu); use one"
         )
     ]
@@ -417,18 +493,18 @@ def test_a_count_that_was_taken_out_of_the_resources_splits_what_is_left(
     spec = pod_spec(container("a", **dict.fromkeys(maps, resources)), container("b", **dict.fromkeys(maps, resources)))
     reading = read_pod(spec, {"a": Stated(derived=True, shared=shared)})
     assert reading.problems == ()
-    assert reading.containers[0].request == reading.containers[0].limit == read
-    assert reading.containers[1].request == read_pod(spec).containers[1].request
+    assert reading.containers[0].requests == reading.containers[0].limits == (read,)
+    assert reading.containers[1].requests == read_pod(spec).containers[1].requests
 
 
 @pytest.mark.parametrize(
-    ("shared", "told"),
+    ("shared", "message"),
     [(0, "from 1 to 128"), (129, "from 1 to 128"), (3, "does not split evenly"), (2**70, "1 to 128")],
 )
-def test_a_count_that_was_taken_out_is_checked_as_if_it_were_still_there(shared: int, told: str) -> None:
+def test_a_count_that_was_taken_out_is_checked_as_if_it_were_still_there(shared: int, message: str) -> None:
     spec = pod_spec(container("a", limits={f"{K}-core": 100, f"{K}-memory-ratio": 100}))
     (problem,) = read_pod(spec, {"a": Stated(shared=shared)}).problems
-    assert told in problem.message
+    assert message in problem.message
     assert "annotation koordgate.io/original-request" in problem.message
 
 
@@ -452,23 +528,27 @@ def test_any_pod_is_read_and_what_is_accepted_is_sane(spec: dict[str, Any]) -> N
         assert all(problem.path and 0 < len(str(problem)) < 1000 for problem in reading.problems)
         return
     for one in reading.containers:
-        for of in (one.request, one.limit):
-            if of is not None:
-                assert of.type == TYPE_GPU
-                assert 1 <= of.count <= MAX_COUNT
-                assert 0 <= of.core <= 100
-                assert (of.ratio is None) != (of.memory is None)
-                assert of.ratio is None or 1 <= of.ratio <= 100
-                assert of.memory is None or 1 <= of.memory < 2**63
+        assert [of.type for of in one.requests] == [of.type for of in one.limits]
+        for of in (*one.requests, *one.limits):
+            assert of.type in BUILT_IN.types
+            assert 1 <= of.count <= MAX_COUNT
+            assert len(of.amounts) == len(of.type.tails)
+            if of.type != GPU_TYPE:
+                assert 1 <= (of.amounts[0] or 0) <= 100
+                continue
+            core, memory, ratio = (of.amount(tail) for tail in (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO))
+            assert core is not None
+            assert 0 <= core <= 100
+            assert (ratio is None) != (memory is None)
+            assert ratio is None or 1 <= ratio <= 100
+            assert memory is None or 1 <= memory < 2**63
 
 
 def written(of: DeviceAsk, domain: str) -> dict[str, str]:
-    """An ask in its canonical form: core, one of ratio and memory in total, and over how many cards."""
-    amounts = {GPU_SHARED: of.count, GPU_CORE: of.core * of.count}
-    if of.ratio is not None:
-        amounts[GPU_MEMORY_RATIO] = of.ratio * of.count
-    if of.memory is not None:
-        amounts[GPU_MEMORY] = of.memory * of.count
+    """An ask in its canonical form: each amount in total; for GPUs over how many cards as well."""
+    amounts = {tail: (amount or 0) * of.count for tail, amount in zip(of.type.tails, of.amounts, strict=True)}
+    if of.type == GPU_TYPE:
+        amounts[GPU_SHARED] = of.count
     return {f"{domain}/{tail}": str(amount) for tail, amount in amounts.items() if amount}
 
 
@@ -484,9 +564,11 @@ def test_every_ask_can_be_written_and_reads_back_equal(of: DeviceAsk, domain: st
 @given(resource_maps(), st.sampled_from(["kubernetes.io", "koordinator.sh"]))
 def test_whatever_is_accepted_reads_back_equal_after_being_written(resources: dict[str, Any], domain: str) -> None:
     first = read_pod(pod_spec(container("a", requests=resources)))
-    of = first.containers[0].request
-    if first.problems or of is None:
+    if first.problems:
         return
-    again = read_pod(pod_spec(container("a", requests=written(of, domain), limits=written(of, domain))))
-    assert again.problems == ()
-    assert again.containers[0].request == again.containers[0].limit == of
+    again: dict[str, str] = {}
+    for of in first.containers[0].requests:
+        again |= written(of, domain)
+    second = read_pod(pod_spec(container("a", requests=again, limits=again)))
+    assert second.problems == ()
+    assert second.containers[0].requests == second.containers[0].limits == first.containers[0].requests

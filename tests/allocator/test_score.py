@@ -5,12 +5,16 @@ from builders import app, ask, gpu, gpus, held, holding, init, node, part, reque
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machines import devices, machine
-from strategies import device_lists, pod_requests
+from strategies import asks, device_lists, pod_requests
 
+from allocator.asks import DeviceAsk, PodRequest
 from allocator.device import Device
+from allocator.devicetype import BUILT_IN
 from allocator.holdings import NodeSnapshot
+from allocator.index.cluster import ClusterIndex
+from allocator.index.rows import fullness, query_of, type_rows
 from allocator.place import Placement, place
-from allocator.request import PodRequest
+from allocator.preference import Preference
 from allocator.score import MAX_SCORE, score
 
 
@@ -20,10 +24,10 @@ def busy(name: str, *parts: tuple[int, int]) -> NodeSnapshot:
     return node(*cards, holdings=held(*(part(cards[minor], percent) for minor, percent in parts)))
 
 
-def scored(of: PodRequest, on: NodeSnapshot) -> int:
+def scored(of: PodRequest, on: NodeSnapshot, preference: Preference = Preference.PACKING) -> int:
     answer = place(of, on)
     assert isinstance(answer, Placement), answer
-    return score(answer, on)
+    return score(answer, on, preference)
 
 
 HALF, WHOLE, TWO = (request(app("a", gpus(percent))) for percent in (50, 100, 200))
@@ -81,6 +85,71 @@ def test_a_placement_is_scored(of: PodRequest, on: NodeSnapshot, expected: int) 
     assert scored(of, on) == expected
 
 
+LEAST, BALANCED = Preference.LEAST_REQUESTED, Preference.MOST_BALANCED
+MEMORY = request(app("a", ask(ratio=100)))
+
+# (a request, the node, how it scores): thousandths of each class in use then, those of core, bytes and ratio
+
+PREFERRED: dict[str, tuple[PodRequest, NodeSnapshot, Preference, int]] = {
+    "nothing left": (WHOLE, machine(ONE), LEAST, 0),
+    "half of the only card": (HALF, machine(ONE), LEAST, 50),
+    "half of one of eight": (HALF, machine(EIGHT), LEAST, 93),  # 62, 62, 62
+    "one of four, beside one in use": (WHOLE, busy(FOUR, (0, 50)), LEAST, 62),  # 375 each
+    "memory of one of four": (MEMORY, machine(FOUR), LEAST, 83),  # 0, 250, 250
+    "all classes alike": (HALF, machine(ONE), BALANCED, 100),
+    "memory alone": (MEMORY, machine(ONE), BALANCED, 100 - 88),  # 0, 1000, 1000: 2/9 of the square, of 1/4
+    "memory of one of four is little": (MEMORY, machine(FOUR), BALANCED, 100 - 5),
+    "memory beside compute": (
+        MEMORY,
+        node(gpu(0), gpu(1), holdings=held(share(gpu(0), core=100, ratio=1))),
+        BALANCED,
+        100,
+    ),  # 500, 500, 505
+    "nothing asked is 0": (request(), machine(FOUR), LEAST, 0),
+}
+
+
+@pytest.mark.parametrize(("of", "on", "preference", "expected"), PREFERRED.values(), ids=PREFERRED)
+def test_a_placement_is_scored_by_the_share_of_each_class(
+    of: PodRequest, on: NodeSnapshot, preference: Preference, expected: int
+) -> None:
+    assert scored(of, on, preference) == expected
+
+
+def test_what_the_kubelet_holds_counts_for_nothing() -> None:
+    for preference in Preference:
+        kept = node(gpu(0), gpu(1), kubelet=["GPU-1"])
+        assert scored(HALF, kept, preference) == scored(HALF, node(gpu(0)), preference)
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> NodeSnapshot:
+    """A node of cards that are alike, in use in all ways, some gone bad or the kubelet's."""
+    memory = draw(st.sampled_from([80 * 2**30, 8_589_934_591, 101]))
+    cards = [gpu(minor, memory, healthy=draw(st.integers(0, 7)) > 0) for minor in range(draw(st.integers(1, 8)))]
+    on = node(*cards, kubelet=draw(st.sets(st.sampled_from([card.id for card in cards]), max_size=1)))
+    for index in range(draw(st.integers(0, 6))):
+        answer = place(request(app("a", draw(asks()))), on)
+        if isinstance(answer, Placement):
+            on = on.with_holding(holding(f"other-{index}", *answer.shares))
+    return on
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(alike(), asks(), st.sampled_from(Preference))
+def test_the_index_says_of_alike_cards_what_a_placement_says(
+    on: NodeSnapshot, of: DeviceAsk, preference: Preference
+) -> None:
+    asked = request(app("a", of))
+    index = ClusterIndex({kind.name: fullness(kind) for kind in BUILT_IN.types})
+    index.put(on.name, type_rows(on))
+    [row] = index.positions([on.name])
+    answer = place(asked, on)
+    assert index.fitting(query_of(asked))[row] == isinstance(answer, Placement)
+    told = index.scores(preference, index.positions([on.name]), query_of(asked))
+    assert told.tolist() == [score(answer, on, preference) if isinstance(answer, Placement) else 0]
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(device_lists(), st.lists(pod_requests(3, 3), max_size=6))
 def test_a_score_lies_between_0_and_100_and_is_always_the_same(made: list[Device], asked: list[PodRequest]) -> None:
@@ -88,8 +157,10 @@ def test_a_score_lies_between_0_and_100_and_is_always_the_same(made: list[Device
     for index, of in enumerate(asked):
         answer = place(of, on)
         if isinstance(answer, Placement):
-            assert 0 <= score(answer, on) <= MAX_SCORE
-            assert score(answer, on) == score(answer, node(*made, holdings=on.holdings.values()))
+            for preference in Preference:
+                told = score(answer, on, preference)
+                assert 0 <= told <= MAX_SCORE
+                assert told == score(answer, node(*made, holdings=on.holdings.values()), preference)
             on = on.with_holding(holding(f"uid-{index}", *answer.shares))
 
 

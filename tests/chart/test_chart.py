@@ -12,8 +12,13 @@ import pytest
 import yaml
 
 from allocator import names
-from allocator.holdings import Holding, Share
-from allocator.wire import nodeallocation
+from allocator.cpu.node import CpuShare, NumaShare
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.devices import DeviceOrder
+from allocator.devicetype import BUILT_IN, Unit
+from allocator.holdings import Function, Holding, Share
+from allocator.preference import Preference
+from allocator.wire import nodeallocation, nodetopology
 from koordgate import settings
 from koordgate.localplane.admin import JsonObject
 from koordgate.localplane.binaries import Binaries
@@ -23,7 +28,17 @@ Render = Callable[..., list[JsonObject]]
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 KOORDINATOR = "system:serviceaccount:koordinator-system:koord-scheduler"
+QUEUE = {
+    "name": "queue",
+    "resource": "example.com/queue",
+    "unit": "units",
+    "environment": "QUEUE",
+    "pools": [{"nodeSelector": {"site": "west"}, "devices": {"fast": 10**10, "slow": 40}}],
+    "ignoredByScheduler": True,
+}
+NPU = {"name": "npu", "resource": "example.com/npu", "ignoredByScheduler": False}
 EVERYTHING = {
+    "devices": {"types": [QUEUE, NPU]},
     "networkPolicy": {"enabled": True},
     "scheduler": {"replicas": 2},
     "podLabels": {"team": "ml"},
@@ -85,6 +100,7 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("ConfigMap", "koordgate"),
         ("CustomResourceDefinition", "devices.scheduling.koordinator.sh"),
         ("CustomResourceDefinition", "nodeallocations.koordgate.io"),
+        ("CustomResourceDefinition", "noderesourcetopologies.topology.node.k8s.io"),
         ("Deployment", "koord-scheduler"),
         ("Deployment", "koordgate"),
         ("FlowSchema", "koord-scheduler"),
@@ -167,8 +183,20 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "serve",
         "certificate",
         "ledger",
+        "devices",
+        "cpus",
     }
-    assert set(written["scheduler"]) == {"name", "username", "mostNodes", "clientCertificates", "commonName"}
+    assert set(written["scheduler"]) == {
+        "name",
+        "username",
+        "mostNodes",
+        "clientCertificates",
+        "commonName",
+        "preference",
+        "assumeSeconds",
+    }
+    assert set(written["devices"]) == {"order", "types"}
+    assert set(written["cpus"]) == {"bindPolicy", "exclusivePolicy", "numaAllocateStrategy", "numaTopologyPolicy"}
     assert set(written["ledger"]) == {"graceSeconds", "reconcileSeconds", "gatherSeconds"}
     assert set(written["serve"]) == {
         "host",
@@ -202,6 +230,15 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "mostNodes": 3,
                 "clientCertificates": False,
                 "commonName": "gpu-scheduler",
+                "preference": "mostBalanced",
+                "assumeSeconds": 1.5,
+            },
+            "devices": {"order": "leastUsed", "types": [QUEUE]},
+            "cpus": {
+                "bindPolicy": "SpreadByPCPUs",
+                "exclusivePolicy": "NUMANodeLevel",
+                "numaAllocateStrategy": "DistributeEvenly",
+                "numaTopologyPolicy": "SingleNUMANode",
             },
         },
         "gate",
@@ -219,6 +256,8 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             most_nodes=3,
             client_certificates=False,
             common_name="gpu-scheduler",
+            preference=Preference.MOST_BALANCED,
+            assume_seconds=1.5,
         ),
         identity=settings.Identity(namespace="gate", username="system:serviceaccount:gate:koordgate"),
         serve=settings.Serve(
@@ -241,6 +280,24 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             certificate_days=0.5,
         ),
         ledger=settings.Ledger(grace_seconds=300, reconcile_seconds=7.5, gather_seconds=0.002),
+        devices=settings.Devices(
+            order=DeviceOrder.LEAST_USED,
+            types=(
+                settings.OwnType(
+                    name="queue",
+                    resource="example.com/queue",
+                    unit=Unit.UNITS,
+                    environment="QUEUE",
+                    pools=(settings.Pool(node_selector={"site": "west"}, devices={"fast": 10**10, "slow": 40}),),
+                ),
+            ),
+        ),
+        cpus=settings.Cpus(
+            bind_policy="SpreadByPCPUs",
+            exclusive_policy="NUMANodeLevel",
+            numa_allocate_strategy=NumaStrategy.DISTRIBUTE_EVENLY,
+            numa_topology_policy=NumaPolicy.SINGLE_NUMA_NODE,
+        ),
     )
     container_ports = pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"]
     assert [port["containerPort"] for port in container_ports] == [8443, 8444]
@@ -368,43 +425,11 @@ def test_the_scheduler_waits_longer_than_the_extender_may_take(objects: list[Jso
     )
 
 
-@pytest.mark.parametrize(("webhook", "name"), [("pods.mutate", "device-pod"), ("pods.validate", "device-pod-created")])
-def test_pods_are_selected_by_exactly_the_resources_that_are_read(
-    objects: list[JsonObject], webhook: str, name: str
-) -> None:
-    expression = condition(webhooks(objects)[webhook], name)
-
-    lists = re.findall(r"exists\(name, name in \[([^\]]*)\]\)", expression)
-
-    assert len(lists) == 4  # requests and limits, containers and init containers
-    for found in lists:
-        assert re.findall(r"'([^']*)'", found) == sorted(names.DEVICE_RESOURCES)
-    for path in ("object.spec.containers", "object.spec.initContainers", "object.metadata.annotations"):
-        assert f"has({path}) && {path}.exists(" in expression
-
-
-def test_annotations_are_watched_by_the_names_that_the_code_has(objects: list[JsonObject]) -> None:
-    hooks = webhooks(objects)
-    keys = r"key in \[([^\]]*)\] \|\| key.startsWith\('([^']*)'\)"
-
-    created = re.findall(keys, condition(hooks["pods.mutate"], "device-pod"))
-    updated = re.findall(keys, condition(hooks["pods.validate"], "allocation-changed"))
-
-    allocation = [names.DEVICE_ALLOCATED, names.RESOURCE_STATUS]
-    assert [(re.findall(r"'([^']*)'", found), prefix) for found, prefix in created] == [
-        (allocation, names.VISIBLE_DEVICES_PREFIX)
-    ]
-    assert [(re.findall(r"'([^']*)'", found), prefix) for found, prefix in updated] == 2 * [
-        ([names.ORIGINAL_REQUEST, *allocation], names.VISIBLE_DEVICES_PREFIX)
-    ]
-    assert all(names.is_allocation_annotation(key) for key in allocation)
-
-
 def test_creates_and_updates_are_selected_apart(objects: list[JsonObject]) -> None:
     """Match conditions must all hold: each lets the other operation through."""
     hook = webhooks(objects)["pods.validate"]
 
-    assert condition(hook, "device-pod-created").startswith("request.operation != 'CREATE' ||\n")
+    assert condition(hook, "our-pod-created").startswith("request.operation != 'CREATE' ||\n")
     assert condition(hook, "allocation-changed").startswith("request.operation != 'UPDATE' ||\n")
 
 
@@ -420,9 +445,7 @@ def test_the_binder_is_compared_exactly_and_everywhere_alike(render: Render, val
     hooks = webhooks(rendered)
 
     for name in ("bindings.mutate", "bindings.validate"):
-        assert [item["expression"] for item in hooks[name]["matchConditions"]] == [
-            f"request.userInfo.username == '{user}'"
-        ]
+        assert condition(hooks[name], "by-our-scheduler") == f"request.userInfo.username == '{user}'"
     assert [item["expression"] for item in hooks["guard.validate"]["matchConditions"]] == [
         f"request.resource.resource == 'bindings' || request.userInfo.username != '{user}'"
     ]
@@ -528,6 +551,22 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"certificate": {"authorityDays": 1e9}},
         {"scheduler": {"mostNodes": -1}},
         {"scheduler": {"mostNodes": 1.5}},
+        {"scheduler": {"preference": "Packing"}},
+        {"scheduler": {"assumeSeconds": 0}},
+        {"devices": {"order": "most"}},
+        {"devices": {"types": [{"name": "npu"}]}},
+        {"devices": {"types": [NPU | {"name": "NPU"}]}},
+        {"devices": {"types": [NPU | {"resource": "npu"}]}},
+        {"devices": {"types": [NPU | {"resource": "example.com/x' || true || 'x"}]}},
+        {"devices": {"types": [NPU | {"unit": "cards"}]}},
+        {"devices": {"types": [NPU | {"environment": "1X"}]}},
+        {"devices": {"types": [NPU | {"more": 1}]}},
+        {"devices": {"types": [QUEUE | {"pools": [{"devices": {"fast": 0}}]}]}},
+        {"devices": {"types": [QUEUE | {"pools": [{"devices": {"a,b": 1}}]}]}},
+        {"cpus": {"bindPolicy": "Default"}},
+        {"cpus": {"exclusivePolicy": "Default"}},
+        {"cpus": {"numaAllocateStrategy": "Most"}},
+        {"cpus": {"numaTopologyPolicy": ""}},
         {"scheduler": {"name": ""}},
         {"flowControl": {"shares": 0}},
         {"scheduler": {"username": "x' || true || 'x"}},
@@ -548,6 +587,35 @@ def test_without_our_scheduler_the_message_says_what_to_set(render: Render) -> N
         render({"scheduler": {"enabled": False}})
 
 
+@pytest.mark.parametrize(
+    ("types", "told"),
+    [
+        ([NPU | {"name": "rdma"}], "there is a type rdma already; give the new one another name"),
+        ([NPU, NPU | {"resource": "example.com/other"}], "there is a type npu already"),
+        ([NPU, NPU | {"name": "other"}], "resource example.com/npu of type other is that of another type already"),
+        ([NPU | {"resource": "nvidia.com/gpu"}], "resource nvidia.com/gpu of type npu is that of another type"),
+        ([NPU | {"resource": "koordinator.sh/fpga"}], "resource koordinator.sh/fpga of type npu is that of another"),
+        ([{"name": "x", "resource": "kubernetes.io/x"}], "kube-scheduler cannot ignore resource kubernetes.io/x"),
+        ([{"name": "x", "resource": "a.kubernetes.io/x"}], "set ignoredByScheduler to false"),
+        ([{"name": "x", "resource": "requests.example/x"}], 'not one that begins with "requests."'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_type_that_cannot_stand_beside_the_others_is_refused_with_what_to_do(
+    render: Render, types: list[JsonObject], told: str
+) -> None:
+    with pytest.raises(ChartError) as refused:
+        render({"devices": {"types": types}})
+    assert told in str(refused.value)
+
+
+def test_a_type_that_nodes_report_may_be_of_any_domain(render: Render) -> None:
+    rendered = render({"devices": {"types": [NPU | {"resource": "kubernetes.io/npu"}]}})
+
+    (own,) = settings.parse(settings_text(rendered)).devices.types
+    assert own.resource == "kubernetes.io/npu"
+
+
 # Rights
 
 
@@ -558,6 +626,7 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
     assert find(objects, "ClusterRole", "koordgate")["rules"] == [
         {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": read},
         {"apiGroups": ["scheduling.koordinator.sh"], "resources": ["devices"], "verbs": read},
+        {"apiGroups": ["topology.node.k8s.io"], "resources": ["noderesourcetopologies"], "verbs": read},
         {
             "apiGroups": ["koordgate.io"],
             "resources": ["nodeallocations"],
@@ -626,6 +695,7 @@ def test_the_scheduler_has_a_profile_of_the_name_that_pods_are_given(objects: li
         {
             "urlPrefix": "https://koordgate.koordgate-system.svc:9444/scheduler",
             "filterVerb": "filter",
+            "preemptVerb": "preempt",
             "enableHTTPS": True,
             "nodeCacheCapable": True,
             "ignorable": False,
@@ -651,14 +721,56 @@ def test_the_scheduler_may_ask_the_api_server_more_than_the_stock_one(objects: l
     assert scheduler_config(objects)["clientConnection"] == {"qps": 1000, "burst": 2000}
 
 
-def test_kube_scheduler_is_told_only_resource_names_that_it_takes(render: Render) -> None:
-    """It refuses to start with a name of the domain kubernetes.io here."""
-    (extender,) = scheduler_config(render({"domain": "koordinator.sh"}))["extenders"]
+def fit(objects: list[JsonObject]) -> JsonObject:
+    """The arguments of NodeResourcesFit, the one plugin that has any."""
+    (profile,) = scheduler_config(objects)["profiles"]
+    (plugin,) = profile["pluginConfig"]
+    assert plugin["name"] == "NodeResourcesFit"
+    args: JsonObject = plugin["args"]
+    return args
 
-    told = {item["name"]: item["ignoredByScheduler"] for item in extender["managedResources"]}
 
-    taken = {name for name in names.DEVICE_RESOURCES if not name.startswith("kubernetes.io/")}
-    assert told == {name: name.endswith("/gpu.shared") for name in taken}
+@pytest.mark.parametrize("domain", names.DOMAINS)
+def test_the_extender_is_asked_about_every_pod_of_the_profile(render: Render, domain: str) -> None:
+    """A Pod with CPUs of its own names no resource of ours; and of kubernetes.io none may be named there."""
+    (extender,) = scheduler_config(render({"domain": domain}))["extenders"]
+
+    assert "managedResources" not in extender
+
+
+@pytest.mark.parametrize(
+    ("domain", "types", "ignored"),
+    [
+        ("kubernetes.io", [], None),
+        ("koordinator.sh", [], ["koordinator.sh/gpu.shared"]),
+        ("kubernetes.io", [NPU], None),
+        ("kubernetes.io", [QUEUE, NPU], ["example.com/queue"]),
+        ("koordinator.sh", [QUEUE], ["example.com/queue", "koordinator.sh/gpu.shared"]),
+        ("kubernetes.io", [{"name": "ip", "resource": "example.com/ip"}], ["example.com/ip"]),
+    ],
+)
+def test_kube_scheduler_does_not_look_for_what_nodes_do_not_report(
+    render: Render, domain: str, types: list[JsonObject], ignored: list[str] | None
+) -> None:
+    args = fit(render({"domain": domain, "devices": {"types": types}}))
+
+    assert args.get("ignoredResources") == ignored
+
+
+@pytest.mark.parametrize("domain", names.DOMAINS)
+@pytest.mark.parametrize(
+    ("preference", "strategy"),
+    [("packing", "MostAllocated"), ("leastRequested", "LeastAllocated"), ("mostBalanced", "LeastAllocated")],
+)
+def test_the_scheduler_prefers_among_nodes_as_koordgate_does(
+    render: Render, domain: str, preference: str, strategy: str
+) -> None:
+    scoring = fit(render({"domain": domain, "scheduler": {"preference": preference}}))["scoringStrategy"]
+
+    assert scoring["type"] == strategy
+    asked = [names.GPU_CORE, names.GPU_MEMORY_RATIO, names.RDMA, names.FPGA]
+    assert scoring["resources"] == [{"name": f"{domain}/{tail}", "weight": 1} for tail in asked]
+    assert all(one["name"] in BUILT_IN.resources for one in scoring["resources"])
 
 
 def test_the_scheduler_finds_what_it_reads(objects: list[JsonObject]) -> None:
@@ -849,8 +961,10 @@ def versions(objects: list[JsonObject], name: str) -> JsonObject:
 def test_the_ledger_has_a_place_for_everything_that_is_written(objects: list[JsonObject]) -> None:
     definition = find(objects, "CustomResourceDefinition", "nodeallocations.koordgate.io")["spec"]
     group, version = nodeallocation.API_VERSION.split("/")
-    share = Share("gpu", "GPU-1", 0, {"gpu-core": 50}, ("main",))
-    written = nodeallocation.write_spec([Holding("u1", "team", "pod", 1_700_000_000, (share,))])
+    share = Share("gpu", "GPU-1", 0, {"gpu-core": 50}, ("main",), (Function(1, "0000:1f:00.3"),), alone=True)
+    numa = (NumaShare(0, 4000, 2**30, 0),)
+    cpus = CpuShare("LSR", 0b1111, BindPolicy.FULL_PCPUS, ExclusivePolicy.PCPU_LEVEL, numa)
+    written = nodeallocation.write_spec([Holding("u1", "team", "pod", 1_700_000_000, (share,), cpus, "team/gang")])
 
     allocations = versions(objects, "nodeallocations.koordgate.io")["spec"]["properties"]["allocations"]
 
@@ -863,19 +977,34 @@ def test_the_ledger_has_a_place_for_everything_that_is_written(objects: list[Jso
     assert definition["names"]["shortNames"] == ["na"]
     assert (allocations["x-kubernetes-list-type"], allocations["x-kubernetes-list-map-keys"]) == ("map", ["uid"])
     (entry,) = written["allocations"]
-    assert set(entry) == set(allocations["items"]["properties"]) == set(allocations["items"]["required"])
+    assert set(entry) == set(allocations["items"]["properties"])
+    assert set(allocations["items"]["required"]) == {"uid", "namespace", "name", "since", "devices"}
     device = allocations["items"]["properties"]["devices"]["items"]
     # No schema of a share's fields, which the API server would check again at each bind; they are described in words.
     assert set(device) == {"description", "type", "x-kubernetes-preserve-unknown-fields"}
     described = allocations["items"]["properties"]["devices"]["description"]
     assert all(re.search(rf"\b{field}\b", described) for field in entry["devices"][0])
+    held = allocations["items"]["properties"]["cpus"]
+    assert set(held) == {"description", "type", "x-kubernetes-preserve-unknown-fields"}
+    for field in (*entry["cpus"], *entry["cpus"]["numaNodes"][0], *entry["devices"][0]["functions"][0]):
+        assert re.search(rf"\b{field}\b", held["description"] + described), field
 
 
 def test_objects_keep_fields_that_these_definitions_do_not_know(objects: list[JsonObject]) -> None:
     ledger = versions(objects, "nodeallocations.koordgate.io")["spec"]["properties"]["allocations"]["items"]
     device = versions(objects, "devices.scheduling.koordinator.sh")["spec"]["properties"]["devices"]["items"]
 
-    for schema in (ledger, ledger["properties"]["devices"]["items"], device, device["properties"]["topology"]):
+    topology = find(objects, "CustomResourceDefinition", TOPOLOGIES)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    held = ledger["properties"]
+    for schema in (
+        ledger,
+        held["devices"]["items"],
+        held["cpus"],
+        device,
+        device["properties"]["topology"],
+        topology,
+        topology["properties"]["zones"]["items"],
+    ):
         assert schema["x-kubernetes-preserve-unknown-fields"] is True
 
 
@@ -904,3 +1033,66 @@ def test_koordinators_device_has_its_fields(objects: list[JsonObject]) -> None:
     }
     assert set(device["topology"]["properties"]) == {"socketID", "nodeID", "pcieID", "busID"}
     assert device["resources"]["additionalProperties"]["x-kubernetes-int-or-string"] is True
+
+
+TOPOLOGIES = "noderesourcetopologies.topology.node.k8s.io"
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
+
+
+def told(schema: JsonObject, value: Any, path: str) -> Iterator[str]:
+    """Walk through a value as its schema describes it: every path; fail where that has no place for it."""
+    if schema.get("x-kubernetes-int-or-string"):
+        assert isinstance(value, int | str), path
+        assert re.fullmatch(schema["pattern"], str(value)), path
+    else:
+        assert isinstance(value, TYPES[schema["type"]]), path
+    yield path
+    if isinstance(value, dict) and "properties" in schema:
+        assert set(schema.get("required", ())) <= set(value), path
+        for key, inner in value.items():
+            assert key in schema["properties"], f"{path}.{key}"
+            yield from told(schema["properties"][key], inner, f"{path}.{key}")
+    for inner in value if isinstance(value, list) else ():
+        yield from told(schema["items"], inner, f"{path}[]")
+
+
+def test_a_node_topology_is_described_as_it_is_written(objects: list[JsonObject]) -> None:
+    definition = find(objects, "CustomResourceDefinition", TOPOLOGIES)["spec"]
+    group, version = nodetopology.API_VERSION.split("/")
+    zone = nodetopology.NumaZone({"cpu": 31_500, "memory": 2**36}, {"cpu": 32_000, "memory": 2**37})
+    written = nodetopology.write_node_topology(nodetopology.NodeTopology("node-1", zones={0: zone}))
+
+    (only,) = definition["versions"]
+    schema = only["schema"]["openAPIV3Schema"]
+
+    names_of = definition["names"]
+    assert (definition["group"], definition["scope"], names_of["kind"]) == (group, "Cluster", nodetopology.KIND)
+    assert names_of["shortNames"][0] == "nrt"
+    assert (only["name"], only["served"], only["storage"]) == (version, True, True)
+    assert "subresources" not in only
+    assert {"$.topologyPolicies[]", "$.zones[].resources[].available"} <= set(told(schema, written, "$"))
+    everything = {
+        "attributes": [{"name": "a", "value": "b"}],
+        "zones": [
+            {
+                "name": "node-0",
+                "type": "Node",
+                "parent": "socket-0",
+                "costs": [{"name": "node-1", "value": 21}],
+                "attributes": [{"name": "a", "value": "b"}],
+                "resources": [{"name": "cpu", "capacity": 4, "allocatable": "3500m", "available": "1.5"}],
+            }
+        ],
+    }
+    assert "$.zones[].costs[].value" in set(told(schema, everything, "$"))
+
+
+def test_a_definition_in_a_group_of_kubernetes_says_where_it_was_approved(objects: list[JsonObject]) -> None:
+    """The API server takes none without."""
+    for item in objects:
+        if item["kind"] == "CustomResourceDefinition" and item["spec"]["group"].endswith(".k8s.io"):
+            annotations = item["metadata"]["annotations"]
+            assert annotations["api-approved.kubernetes.io"].startswith("https://github.com/kubernetes/")
+            break
+    else:
+        pytest.fail("there is no such definition")

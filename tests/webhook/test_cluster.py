@@ -24,10 +24,11 @@ from koordgate.ledger.ledger import Ledger
 from koordgate.ledger.store import MemoryStore, Record
 from webhook import cluster as cluster_module
 from webhook import ranking as ranking_module
+from webhook.assumed import Assumed
 from webhook.cluster import ClusterView, NodeFacts
 from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed
 from webhook.podinfo import PodInfo, annotated_holding, read_pod_info
-from webhook.ranking import Assumed, Ranking
+from webhook.ranking import Ranking
 
 Raw = dict[str, Any]
 CORE, RATIO = "kubernetes.io/gpu-core", "kubernetes.io/gpu-memory-ratio"

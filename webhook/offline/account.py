@@ -162,11 +162,11 @@ class Account:
             for one in snapshot.devices:
                 if one.type == kind.name:
                     by_kubelet = one.id in snapshot.kubelet_held
-                    shares = tuple(held.pop((one.type, one.id), ()))
-                    yield DeviceUse(snapshot.name, kind, one.minor, one.id, one, by_kubelet, shares)
-            strays = sorted((shares[0][1].minor, of[1], shares) for of, shares in held.items() if of[0] == kind.name)
-            for minor, identity, shares in strays:
-                yield DeviceUse(snapshot.name, kind, minor, identity, None, by_kubelet=False, held=tuple(shares))
+                    found = held.pop((one.type, one.id), [])
+                    yield DeviceUse(snapshot.name, kind, one.minor, one.id, one, by_kubelet, tuple(found))
+            strays = [(found[0][1].minor, of[1], found) for of, found in held.items() if of[0] == kind.name]
+            for minor, identity, found in sorted(strays, key=lambda stray: stray[:2]):
+                yield DeviceUse(snapshot.name, kind, minor, identity, None, by_kubelet=False, held=tuple(found))
 
     def cpus(self) -> list[NodeCpus]:
         """The CPUs of each node that tells them, or of which a Pod holds some."""

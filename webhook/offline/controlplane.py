@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import yaml
 
-from allocator.names import NVIDIA_GPU
+from allocator.names import KOORD_SCHEDULER, NVIDIA_GPU
 from allocator.wire import nodetopology
 from koordgate.localplane import chart
 from koordgate.localplane.admin import AdminClient, ApiError
@@ -141,7 +141,7 @@ class PlaneCluster:
             if error.status < _OUR_TROUBLE:
                 raise
             return False
-        return bool(made["spec"]["schedulerName"] == self._settings.scheduler.name)
+        return bool(made["spec"]["schedulerName"] == KOORD_SCHEDULER)
 
     async def submit(self, pod: Mapping[str, Any]) -> Result:
         """Create a Pod, and wait until it is bound or a scheduler says that it cannot be."""

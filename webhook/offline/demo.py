@@ -168,7 +168,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cluster", metavar="FILE", help="Nodes, their devices and CPUs (default: the example cluster)")
+    parser.add_argument("--cluster", metavar="FILE", help="Nodes with devices and CPUs (default: the example cluster)")
     parser.add_argument("--workload", metavar="FILE", help="Pods to be created (default: the example workload)")
     parser.add_argument(
         "--config",

@@ -5,7 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 import yaml
@@ -95,7 +95,7 @@ def pods_table(results: Sequence[Result], account: Account) -> Table:
             _cell(words.asked(given, account.types) or ["no devices"]),
             _cell([_state(result)], _STYLES.get(result.state, "")),
             _cell([_node(result) or "-"]),
-            _cell(_outcome(result, account)),
+            _cell(outcome(result, account)),
         )
     return table
 
@@ -111,7 +111,7 @@ def block(result: Result, account: Account) -> Text:
     became = () if result.state is State.DENIED else words.admitted(result.pod, account.types)
     lines = [f"asked   {line}" for line in asked]
     lines += [f"became  {line}" for line in became if became != asked]
-    lines += [f"   {line}" for line in _outcome(result, account) if line != "-"]
+    lines += [f"   {line}" for line in outcome(result, account) if line != "-"]
     text.append("".join(f"\n  {line}" for line in lines), "not bold")
     return text
 
@@ -126,7 +126,8 @@ def _state(result: Result) -> str:
     return f"{result.state} ({phase})" if finished else str(result.state)
 
 
-def _outcome(result: Result, account: Account) -> list[str]:
+def outcome(result: Result, account: Account) -> list[str]:
+    """Say of a Pod what it got, or why it got nothing, a line each."""
     holding = None if result.state is State.DENIED else account.holding(result.pod)
     held = words.held(holding, account.types) if holding is not None else []
     trouble = words.trouble(result.pod, account.types) if result.state is State.STANDING else ""
@@ -147,7 +148,7 @@ def node_parts(account: Account) -> list[Table | Text | str]:
         uses = account.devices(node)
         if not uses and node not in cpus:
             continue
-        parts.append(Text(f"{node}: {_has(uses, cpus.get(node))}", "bold"))
+        parts.append(Text(f"{node}: {has(uses, cpus.get(node))}", "bold"))
         if uses:
             parts.append(devices_table(uses))
         if node in cpus:
@@ -156,7 +157,7 @@ def node_parts(account: Account) -> list[Table | Text | str]:
     return parts
 
 
-def _has(uses: Sequence[DeviceUse], cpus: NodeCpus | None) -> str:
+def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None) -> str:
     """Say in a line what a node has."""
     counted = Counter(use.type for use in uses)
     told = [words.counted(count, kind) for kind, count in counted.items()]
@@ -181,7 +182,7 @@ def devices_table(uses: Iterable[DeviceUse]) -> Table:
         numa = "-" if use.device is None or use.device.numa_node is None else str(use.device.numa_node)
         model = (use.device.model.removeprefix("NVIDIA-") if use.device else "") or "-"
         texts = (f"{use.type.name} {use.minor}", words.short_id(use.id), model, numa, words.used_of(use))
-        table.add_row(*map(Text, texts), _cell(_holders(use) or ["-"]))
+        table.add_row(*map(Text, texts), _cell([*_holders(use)] or ["-"]))
     return table
 
 
@@ -196,35 +197,58 @@ def cpus_table(cpus: NodeCpus) -> Table:
     """Make the table of a node's CPUs: of each NUMA node who has which, and what is left for all others."""
     table = _table("NUMA", "CPUS", "WHO")
     before = ""
-    for numa, which, who in _cpu_rows(cpus):
-        table.add_row(*map(Text, ("" if numa == before else numa, which, who)))
-        before = numa
+    for row in cpu_rows(cpus):
+        table.add_row(*map(Text, ("" if row.numa == before else row.numa, row.cpus, row.who)))
+        before = row.numa
     return table
 
 
-def _cpu_rows(cpus: NodeCpus) -> Iterator[tuple[str, str, str]]:
+class CpuRow(NamedTuple):
+    """Some CPUs of a NUMA node.
+
+    Attributes:
+        numa: the NUMA node; - where it is not known.
+        cpus: as a list; "" for a part of those of the row before.
+        who: has them.
+        pod: the Pod (namespace/name) that has them; "" for a pool, and for what is reserved.
+    """
+
+    numa: str
+    cpus: str
+    who: str
+    pod: str = ""
+
+
+def cpu_rows(cpus: NodeCpus) -> Iterator[CpuRow]:
+    """Tell of each NUMA node who has which CPUs."""
     if cpus.topology is None:
         for pod, share in cpus.held:
-            yield "-", format_cpuset(share.cpus) or "-", f"{words.short_name(pod)}: {words.cpus_of(share)}"
+            yield CpuRow("-", format_cpuset(share.cpus), f"{words.short_name(pod)}: {words.cpus_of(share)}", pod)
         return
     for numa, inside in cpus.topology.nodes.items():
         at = str(numa)
-        for pod, share in cpus.held:
-            if share.cpus & inside:
-                yield at, format_cpuset(share.cpus & inside), f"{words.short_name(pod)} ({share.qos})"
-        for alloc in cpus.kubelet:
-            if alloc.cpus & inside:
-                pod = words.short_name(f"{alloc.namespace}/{alloc.name}")
-                yield at, format_cpuset(alloc.cpus & inside), f"{pod} (by the kubelet's static policy)"
+        yield from _own_rows(cpus, at, inside)
         if cpus.reserved & inside:
-            yield at, format_cpuset(cpus.reserved & inside), "reserved: no Pod has them for its own"
-        shared, best_effort = cpus.pools or ((), ())
-        yield at, _pool(shared, numa), _SHARED
+            yield CpuRow(at, format_cpuset(cpus.reserved & inside), "reserved: no Pod has them for its own")
+        yield CpuRow(at, _pool(cpus.pools.shared if cpus.pools else (), numa), _SHARED)
         for pod, share in cpus.held:
             for one in share.numa:
                 if one.node == numa and not share.cpus:
-                    yield at, "", f"   in it {words.short_name(pod)} ({share.qos}): {words.numa_of(one)}"
-        yield at, _pool(best_effort, numa), _BEST_EFFORT
+                    told = f"   in it {words.short_name(pod)} ({share.qos}): {words.numa_of(one)}"
+                    yield CpuRow(at, "", told, pod)
+        yield CpuRow(at, _pool(cpus.pools.best_effort if cpus.pools else (), numa), _BEST_EFFORT)
+
+
+def _own_rows(cpus: NodeCpus, at: str, inside: int) -> Iterator[CpuRow]:
+    """The Pods that have CPUs of their own in a NUMA node."""
+    for pod, share in cpus.held:
+        if share.cpus & inside:
+            yield CpuRow(at, format_cpuset(share.cpus & inside), f"{words.short_name(pod)} ({share.qos})", pod)
+    for alloc in cpus.kubelet:
+        if alloc.cpus & inside:
+            pod = f"{alloc.namespace}/{alloc.name}"
+            told = f"{words.short_name(pod)} (by the kubelet's static policy)"
+            yield CpuRow(at, format_cpuset(alloc.cpus & inside), told, pod)
 
 
 def _pool(pools: Iterable[Pool], numa: int) -> str:

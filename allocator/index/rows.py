@@ -1,0 +1,97 @@
+"""Nodes and requests as the index is told of them: what there is packed by class, what is asked as wants."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from allocator.asks import DeviceAsk, PodRequest
+from allocator.cpu.node import CpuNode, cpu_use
+from allocator.cpu.policy import BindPolicy
+from allocator.device import Device
+from allocator.devicetype import DeviceType
+from allocator.holdings import NodeSnapshot
+from allocator.index.packed import Packed
+from allocator.index.query import MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, Want
+from allocator.index.table import TypeRow
+
+CPU_ROW: Final = "(CPUs)"  # in the index, all CPUs of a node as one device; no device type is named so
+_FREE: Final = "free"
+_WHOLE: Final = "whole"
+
+
+def query_of(request: PodRequest) -> Query:
+    """Turn a request into what each node must have: necessary for `place()`, and where it is plain, sufficient."""
+    wants = [want_of(container.ask) for container in request.containers]
+    cpu = request.cpu
+    if cpu is not None and cpu.count:
+        tail = _WHOLE if cpu.required is BindPolicy.FULL_PCPUS else _FREE
+        wants.append(Want(CPU_ROW, 1, ((tail, min(cpu.count, MAX_AMOUNT)),)))
+    return Query(tuple(dict.fromkeys(wants)))
+
+
+def want_of(ask: DeviceAsk) -> Want:
+    """Turn what one container asks of one type into what each of so many devices must have."""
+    kind = ask.type
+    amounts: list[tuple[str, Amount]] = []
+    for tail, amount in zip(kind.tails, ask.amounts, strict=True):
+        if amount is not None:
+            amounts.append((tail, min(amount, MAX_AMOUNT)))
+        elif kind.memory is not None:
+            size, ratio = kind.memory
+            if tail == size:
+                amounts.append((tail, PartOf(ask.amount(ratio) or 0)))
+            else:
+                amounts.append((tail, RatioFrom(size, min(ask.amount(size) or 0, MAX_AMOUNT))))
+    return Want(kind.name, ask.count, tuple(amounts))
+
+
+def fullness(kind: DeviceType) -> tuple[str, ...]:
+    """The resources that tell how full a device is: bytes say again what percent say."""
+    return tuple(tail for tail in kind.tails if kind.memory is None or tail != kind.memory[0])
+
+
+def type_rows(node: NodeSnapshot) -> list[TypeRow]:
+    """Pack a node for the index: each type's devices, and its CPUs as one device."""
+    by_type: dict[str, list[Device]] = {}
+    for device in node.devices:
+        by_type.setdefault(device.type, []).append(device)
+    rows = [_devices_row(kind, devices, node) for kind, devices in by_type.items()]
+    if node.cpu is not None:
+        rows.append(_cpu_row(node, node.cpu))
+    return rows
+
+
+def _devices_row(kind: str, devices: list[Device], node: NodeSnapshot) -> TypeRow:
+    used = node.used
+    usable = in_use = 0
+    bit = 1
+    for device in devices:
+        if device.healthy and device.id not in node.kubelet_held:
+            usable |= bit
+        if device.id in used:
+            in_use |= bit
+        bit <<= 1
+    return TypeRow(kind, packed_classes(devices, used), usable, in_use)
+
+
+def packed_classes(devices: list[Device], used: Mapping[str, Mapping[str, int]]) -> tuple[Packed, ...]:
+    """Pack what devices of one type have, and have free, by class (seed document 2)."""
+    classes = []
+    for tail in devices[0].capacity:
+        totals = [device.capacity[tail] for device in devices]
+        frees = [
+            max(device.capacity[tail] - used[device.id].get(tail, 0), 0) if device.id in used else device.capacity[tail]
+            for device in devices
+        ]
+        classes.append(Packed.of(tail, totals, frees))
+    return tuple(classes)
+
+
+def _cpu_row(node: NodeSnapshot, cpu: CpuNode) -> TypeRow:
+    taken = cpu_use(cpu, (holding.cpus for holding in node.holdings.values() if holding.cpus is not None)).taken
+    every = cpu.topology.all & ~cpu.reserved
+    free = every & ~taken
+    classes = (
+        Packed.of(_FREE, [every.bit_count()], [free.bit_count()]),
+        Packed.of(_WHOLE, [cpu.topology.whole(every).bit_count()], [cpu.topology.whole(free).bit_count()]),
+    )
+    return TypeRow(CPU_ROW, classes, usable=1, in_use=int(taken != 0))

@@ -1,0 +1,80 @@
+"""One request among candidates that somebody names: which may serve it, in what order, and what the others lack."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from allocator.index.cluster import ClusterIndex
+from allocator.index.query import Query
+from allocator.index.table import Ints, Rows
+from allocator.preference import Preference
+
+STEP: Final = 10  # nodes whose scores differ by less are equally good
+_LEVELS: Final = 100 // STEP + 1
+
+
+class Search:
+    """A look at the index; it holds until a node comes, goes or changes.
+
+    Args:
+        index: of the cluster.
+        query: what is asked.
+        names: of the candidates.
+        open_to: candidates that are to be tried whatever the index knows of them.
+    """
+
+    def __init__(self, index: ClusterIndex, query: Query, names: list[str], open_to: Collection[str] = ()) -> None:
+        self._index = index
+        self._query = query
+        self._names = names
+        self._rows = index.positions(names)
+        may = index.fitting(query)[self._rows]
+        if open_to:
+            for at, name in enumerate(names):
+                if name in open_to:
+                    may[at] = True
+        self._fitting: Rows = np.flatnonzero(may)
+        self._away: Rows = np.flatnonzero(~may)
+
+    def best_first(self, way: Preference, lifts: Mapping[str, int], room_for: int = 1) -> Iterator[str]:
+        """Go through the candidates that may serve: by lift, then by score, then by name.
+
+        Args:
+            way: of scoring.
+            lifts: node -> how many of the Pod's company are there; those with more come first.
+            room_for: of equally many, those come first that could serve the request so many times over.
+        """
+        fitting = self._fitting
+        if not len(fitting):
+            return
+        rows, names = self._rows[fitting], self._names
+        levels: Ints = self._index.scores(way, rows, self._query) // STEP
+        if lifts or room_for > 1:
+            company = np.fromiter((lifts.get(names[at], 0) for at in fitting), np.int64, len(fitting))
+            levels = levels + (2 * company + self._room(rows, room_for)) * _LEVELS
+        order = self._index.by_name()[rows]
+        for level in np.unique(levels)[::-1]:
+            group = np.flatnonzero(levels == level)
+            for at in fitting[group[np.argsort(order[group], kind="stable")]].tolist():
+                yield names[at]
+
+    def _room(self, rows: Rows, times: int) -> Ints:
+        """1 for each node whose devices could serve every want so many times over."""
+        room = np.ones(len(rows), np.int64)
+        for want, counts in zip(self._query.wants, self._index.counts(self._query)[:, rows], strict=True):
+            room &= counts >= times * want.count
+        return room
+
+    @property
+    def away(self) -> Sequence[str]:
+        """The candidates that cannot serve."""
+        return [self._names[at] for at in self._away.tolist()]
+
+    def shortfalls(self) -> Iterator[tuple[str, int, int]]:
+        """For each candidate that cannot serve the first want that it falls short of, and how many devices would do."""
+        counts = self._index.counts(self._query)[:, self._rows[self._away]]
+        short = counts < np.array([want.count for want in self._query.wants])[:, None]
+        first = short.argmax(axis=0)
+        found = counts[first, np.arange(len(self._away))]
+        return zip(self.away, first.tolist(), found.tolist(), strict=True)

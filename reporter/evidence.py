@@ -1,0 +1,112 @@
+"""What containers really have, read from their cgroups and from procfs; what cannot be read is unknown."""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from allocator.cpu.cpuset import CpusetError
+from allocator.cpu.cpuset import parse as parse_cpuset
+from allocator.names import VISIBLE_DEVICES_ENV
+from reporter.agree import CardUse, ContainerSeen
+from reporter.cgroup.apply import Hierarchy
+from reporter.cgroup.layout import Layout, LayoutError, Version
+from reporter.gpu.facts import GpuProcess
+from reporter.inventory import files
+from reporter.pods import NodePod
+
+_CONTAINER: Final = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$", re.ASCII)
+_POD: Final = re.compile(r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)")
+_CARD: Final = re.compile(r"nvidia([0-9]{1,4})", re.ASCII)
+_MOST_CONTAINERS: Final = 64  # of one Pod
+_MOST_ENVIRONMENT: Final = 256 * 1024
+
+
+def containers(
+    hierarchy: Hierarchy, layout: Layout, pods: Iterable[NodePod], proc: Path, *, environment: bool
+) -> dict[str, ContainerSeen]:
+    """Look at the containers of Pods.
+
+    Args:
+        hierarchy: of cpusets.
+        layout: how the kubelet names cgroups.
+        pods: whose.
+        proc: procfs of the host's PID namespace.
+        environment: whether processes' environments are read.
+
+    Returns:
+        Container id to what was seen of it; without those that do not run.
+    """
+    found: dict[str, ContainerSeen] = {}
+    for pod in pods:
+        try:
+            folder = hierarchy.root / layout.pod(pod.qos_class, pod.cgroup)
+        except LayoutError:
+            continue
+        for name in files.names(folder)[:_MOST_CONTAINERS]:
+            match = _CONTAINER.search(name)
+            if match is not None and match[1] in pod.containers:
+                found[match[1]] = _container(folder / name, hierarchy.version, proc, environment=environment)
+    return found
+
+
+def _container(folder: Path, version: Version, proc: Path, *, environment: bool) -> ContainerSeen:
+    file = "cpuset.cpus.effective" if version is Version.V2 else "cpuset.cpus"
+    pid = (files.text(folder / "cgroup.procs") or "").partition("\n")[0]
+    visible, minors = None, None
+    if environment and pid.isdecimal():
+        visible = _environment(proc / pid / "environ")
+        minors = _cards(proc / pid / "root" / "dev")
+    return ContainerSeen(_cpus(folder / file), visible, minors)
+
+
+def _cpus(path: Path) -> int | None:
+    content = files.text(path)
+    try:
+        return None if content is None else parse_cpuset(content)
+    except CpusetError:
+        return None
+
+
+def _environment(path: Path) -> str | None:
+    """Read NVIDIA_VISIBLE_DEVICES; "" where it is not set."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_ENVIRONMENT)
+    except OSError:
+        return None
+    start = f"{VISIBLE_DEVICES_ENV}=".encode()
+    for entry in data.split(b"\0"):
+        if entry.startswith(start):
+            return entry[len(start) :].decode(errors="replace")
+    return "" if data else None  # a process that is just starting, or ending, shows none at all
+
+
+def _cards(folder: Path) -> frozenset[int] | None:
+    try:
+        names = [entry.name for entry in folder.iterdir()]
+    except OSError:
+        return None
+    return frozenset(int(match[1]) for name in names if (match := _CARD.fullmatch(name)) is not None)
+
+
+def card_uses(processes: Mapping[str, Iterable[GpuProcess]], proc: Path) -> tuple[CardUse, ...]:
+    """Find which Pods the processes on cards belong to.
+
+    Args:
+        processes: card's UUID to its processes.
+        proc: procfs of the host's PID namespace.
+    """
+    return tuple(
+        CardUse(card, pod_of(files.text(proc / str(one.pid) / "cgroup") or ""), one.pid, one.memory)
+        for card, listed in sorted(processes.items())
+        for one in listed
+    )
+
+
+def pod_of(cgroups: str) -> str | None:
+    """Find a Pod's UID in /proc/PID/cgroup; None where the process belongs to none."""
+    match = _POD.search(cgroups)
+    if match is None:
+        return None
+    return match[1].replace("_", "-")

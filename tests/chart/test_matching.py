@@ -1,0 +1,235 @@
+"""Which requests the API server sends to the webhooks: the chart's match conditions, evaluated.
+
+What it does with them itself is for tests/controlplane/test_matching.py; here they are compared with the code on any
+Pod.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cel
+import pytest
+from builders import container, pod
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cpu.qos import QOS_LABEL
+from allocator.devicetype import BUILT_IN, Unit, own_type
+from allocator.names import (
+    DEVICE_ALLOCATED,
+    DEVICE_ORDER,
+    ORIGINAL_REQUEST,
+    RESOURCE_STATUS,
+    is_allocation_annotation,
+    visible_devices,
+)
+from allocator.podrequest import is_ours
+from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
+from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from koordgate import settings
+from koordgate.localplane.admin import JsonObject
+from koordgate.localplane.chart import find, settings_text
+
+OURS = "system:serviceaccount:koordgate-system:koord-scheduler"
+QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units"}
+TYPES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
+Matches = Callable[..., bool]
+
+
+@pytest.fixture(scope="session")
+def matches(render) -> Matches:
+    """Tell whether a webhook, named without the common end, is called for a request."""
+    objects = render({"devices": {"types": [QUEUE]}})
+    assert settings.device_types(settings.parse(settings_text(objects))).resources.keys() == TYPES.resources.keys()
+    programs = {
+        hook["name"].removesuffix(".koordgate.io"): [
+            cel.compile(item["expression"]) for item in hook["matchConditions"]
+        ]
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for hook in find(objects, kind, "koordgate")["webhooks"]
+    }
+
+    def matched(
+        hook: str,
+        obj: JsonObject,
+        old: JsonObject | None = None,
+        *,
+        user: str = "alice",
+        resource: str = "pods",
+        subresource: str = "",
+    ) -> bool:
+        request = {
+            "operation": "CREATE" if old is None else "UPDATE",
+            "userInfo": {"username": user},
+            "resource": {"group": "", "version": "v1", "resource": resource},
+            "subResource": subresource,
+        }
+        variables = {"request": request, "object": obj, "oldObject": old}
+        answers = [program.execute(variables) for program in programs[hook]]
+        assert all(isinstance(answer, bool) for answer in answers)
+        return all(answers)
+
+    return matched
+
+
+# Pods
+
+NEARLY = [
+    "cpu",
+    "memory",
+    "kubernetes.io/gpux",
+    "koordinator.sh/gpu-",
+    "gpu",
+    "nvidia.com/gpu.shared",
+    "example.com/queues",
+    "amd.com/gpu",
+]
+KEYS = [
+    DEVICE_ALLOCATED,
+    RESOURCE_STATUS,
+    ORIGINAL_REQUEST,
+    RESOURCE_SPEC,
+    NUMA_TOPOLOGY_SPEC,
+    DEVICE_ALLOCATE_HINT,
+    DEVICE_ORDER,
+    visible_devices("main"),
+    visible_devices("main", "queue"),
+    "xvisible-devices.koordgate.io/main",
+    "visible-devices.koordgate.io.example.com/main",
+    "koordinator.sh/qosClass",
+    "example.com/note",
+]
+CLASSES = ["", "LSE", "LSR", "LS", "BE", "SYSTEM", "lsr", "other"]
+
+
+def maps(keys: list[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[dict[str, str]]:
+    return st.dictionaries(st.sampled_from(keys), values, max_size=3)
+
+
+def maybe(**parts: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """An object that has any of these fields, or none."""
+    return st.fixed_dictionaries({}, optional=parts)
+
+
+def labels() -> st.SearchStrategy[dict[str, str]]:
+    return maybe(**{QOS_LABEL: st.sampled_from(CLASSES), "app": st.just("LSR")})
+
+
+def pods() -> st.SearchStrategy[JsonObject]:
+    # Of the names that count few: with many, next to every Pod would be one of ours.
+    named = maps(NEARLY * 3 + sorted(TYPES.resources), st.just("1"))
+    resources = maybe(requests=named, limits=named)
+    containers = st.lists(maybe(resources=resources, name=st.just("main")), min_size=1, max_size=3)
+    metadata = maybe(labels=labels(), annotations=maps(KEYS, st.sampled_from(["", "x"])))
+    spec = st.fixed_dictionaries(
+        {"containers": containers}, optional={"initContainers": containers, "resources": resources}
+    )
+    return st.fixed_dictionaries({"metadata": metadata, "spec": spec})
+
+
+def annotations(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    found: Mapping[str, str] = obj["metadata"].get("annotations", {})
+    return found
+
+
+def named_for_the_pod(obj: JsonObject) -> bool:
+    resources = obj["spec"].get("resources", {})
+    return any(name in TYPES.resources for key in ("requests", "limits") for name in resources.get(key, ()))
+
+
+@given(obj=pods())
+def test_a_new_pod_is_sent_if_it_is_ours_or_says_so(matches: Matches, obj: JsonObject) -> None:
+    wanted = is_ours(obj, TYPES) or named_for_the_pod(obj) or any(map(is_allocation_annotation, annotations(obj)))
+
+    assert matches("pods.mutate", obj) is wanted
+    assert matches("pods.validate", obj) is wanted
+
+
+@given(obj=pods(), old=pods())
+def test_an_updated_pod_is_sent_if_what_was_decided_on_changes(
+    matches: Matches, obj: JsonObject, old: JsonObject
+) -> None:
+    changed = {key for key, _ in annotations(obj).items() ^ annotations(old).items()}
+    was, is_now = (one["metadata"].get("labels", {}).get(QOS_LABEL, "") for one in (old, obj))
+
+    frozen = any(is_allocation_annotation(key) or key == ORIGINAL_REQUEST for key in changed)
+    rebound = was != is_now and bool({was, is_now} & {"LSE", "LSR"})
+    assert matches("pods.validate", obj, old) is (frozen or rebound)
+
+
+@pytest.mark.parametrize("name", sorted(TYPES.resources))
+@pytest.mark.parametrize("where", ["requests", "limits", "init", "pod"])
+def test_each_resource_is_seen_wherever_it_stands(matches: Matches, name: str, where: str) -> None:
+    asking = container(**{"limits" if where == "limits" else "requests": {name: "1"}})
+    plain = container("plain", {"cpu": "1"})
+    obj = {
+        "requests": pod(plain, asking),
+        "limits": pod(plain, asking),
+        "init": pod(plain, init=[plain, asking]),
+        "pod": pod(plain, resources={"limits": {name: "1"}}),
+    }[where]
+
+    assert matches("pods.mutate", obj)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"labels": {}, "annotations": {}},
+        *({"labels": {QOS_LABEL: qos}} for qos in ("", "LS", "BE", "SYSTEM")),
+        {"annotations": {DEVICE_ALLOCATE_HINT: "{}", DEVICE_ORDER: "minor"}},
+        {"annotations": {ORIGINAL_REQUEST: "{}"}},
+    ],
+    ids=str,
+)
+def test_an_ordinary_pod_is_sent_nowhere(matches: Matches, metadata: JsonObject) -> None:
+    obj = {"metadata": metadata, "spec": {"containers": [container(), container("a", {"cpu": "1"}, {"cpu": "2"})]}}
+
+    assert not matches("pods.mutate", obj)
+    assert not matches("pods.validate", obj)
+    assert not matches("pods.validate", obj, obj)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        *({"labels": {QOS_LABEL: qos}} for qos in ("LSE", "LSR", "lsr")),
+        {"annotations": {RESOURCE_SPEC: ""}},
+        {"labels": {QOS_LABEL: "LS"}, "annotations": {NUMA_TOPOLOGY_SPEC: "{}"}},
+        {"annotations": {visible_devices("main", "queue"): "x"}},
+    ],
+    ids=str,
+)
+def test_a_pod_with_wishes_for_its_cpus_or_a_forged_allocation_is_sent(matches: Matches, metadata: JsonObject) -> None:
+    assert matches("pods.mutate", {"metadata": metadata, "spec": {"containers": [container()]}})
+
+
+# Bindings
+
+
+@pytest.mark.parametrize("user", [OURS, OURS + "2", "alice"])
+@pytest.mark.parametrize("resource", ["pods", "bindings"])
+@pytest.mark.parametrize(
+    ("carried", "seen"),
+    [
+        (None, False),
+        ({}, False),
+        ({"example.com/note": "x"}, False),
+        ({visible_devices("main"): "GPU-1"}, False),
+        ({DEVICE_ALLOCATED: "{}"}, True),
+        ({RESOURCE_STATUS: "{}", "example.com/note": "x"}, True),
+    ],
+)
+def test_a_binding_is_sent_to_the_webhooks_of_its_sender(
+    matches: Matches, user: str, resource: str, carried: dict[str, str] | None, *, seen: bool
+) -> None:
+    binding = {"metadata": {"name": "pod"} | ({} if carried is None else {"annotations": carried})}
+
+    def sent(hook: str) -> bool:
+        subresource = "binding" if resource == "pods" else ""
+        return matches(hook, binding, user=user, resource=resource, subresource=subresource)
+
+    assert sent("bindings.mutate") is (user == OURS)
+    assert sent("bindings.validate") is (user == OURS and not seen)
+    assert sent("guard.validate") is (user != OURS or resource == "bindings")
