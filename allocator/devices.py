@@ -105,8 +105,8 @@ class Offer:
         if not all(map(le, peak, free)):
             return None
         known, device = peak != self.peak, self.device
-        if order is DeviceOrder.MINOR:
-            return (known, device.minor, device.id)
+        if order is DeviceOrder.MINOR:  # twice: once to rank by, before connections, and once as in every order
+            return (known, device.minor, device.minor, device.id)
         sign = 1 if order is DeviceOrder.MOST_USED else -1
         untouched = self.idle and not self.containers
         left = [sign * (free[index] - peak[index]) for index in kind.fit]

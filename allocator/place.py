@@ -75,10 +75,10 @@ def _place_aligned(request: PodRequest, node: NodeSnapshot, cpu: CpuNode, policy
         return anywhere
     where = "one NUMA node" if policy is NumaPolicy.SINGLE_NUMA_NODE else "as few NUMA nodes as the Pod needs"
     told = f"the Pod fits, but not in {where} (NUMA policy {policy})"
-    if first is not None:
-        why = f"; in the first tried: {first.message.removeprefix(f'{node.name}: ')}"
-    elif widest:
+    if _kept_apart(request, node, cpu, widest):
         why = "; Pods stand there from which its singleNUMANodeExclusive keeps it apart"
+    elif first is not None:
+        why = f"; in the first tried: {first.message.removeprefix(f'{node.name}: ')}"
     else:
         why = "; nor would it if no other Pod were there"
     return Refusal(f"{node.name}: {told}{why}", short=told)
@@ -149,6 +149,13 @@ def _apart(
             yield numa
     if exclusive is NumaExclusive.PREFERRED or policy is NumaPolicy.BEST_EFFORT:
         yield from late
+
+
+def _kept_apart(request: PodRequest, node: NodeSnapshot, cpu: CpuNode, widest: int) -> bool:
+    """Tell of a Pod that is refused whether it would fit where `_apart` let it not."""
+    if request.cpu is None or request.cpu.single_numa_exclusive is not NumaExclusive.REQUIRED:
+        return False
+    return any(isinstance(_plan(request, node, numa), Placement) for numa in _numa_sets(request, node, cpu, widest))
 
 
 def _stood_in(node: NodeSnapshot, cpu: CpuNode) -> tuple[set[int], set[int]]:

@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3, help="of both, one after the other; medians are compared")
     parser.add_argument("--replicas", type=int, default=1)
-    parser.add_argument("--goal", type=float, default=0.5)
+    parser.add_argument("--goal", type=float, default=0.6)
     arguments = parser.parse_args()
     binaries = find_or_build((*CONTROL_PLANE, "helm"))
     references, values = [], []

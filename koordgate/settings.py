@@ -144,12 +144,12 @@ class Ledger(_Section, frozen=True):
     Attributes:
         grace_seconds: how old a holding must be before it can be swept as never bound: longer than any API request.
         reconcile_seconds: how often the ledger is compared with live Pods.
-        gather_seconds: how long a bind to a node that was written a moment ago waits for others to share its write.
+        gather_seconds: how long a bind waits for others to share its node's write, while binds come one upon another.
     """
 
     grace_seconds: Seconds = 120.0
     reconcile_seconds: Seconds = 60.0
-    gather_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.03
+    gather_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.05
 
 
 class Pool(_Section, frozen=True):

@@ -115,9 +115,9 @@ def agreements(
         mismatches = [
             *(_cpusets(pod, evidence) if pod.cgroup not in left_alone else ()),
             *_environment(pod, evidence),
-            *_processes(pod, uses.get(pod.cgroup, ())),
+            *(_processes(pod, uses.get(pod.cgroup, ())) if pod.shares else ()),  # else it is told as held: `strangers`
         ]
-        if mismatches or pod.shares or pod.cpus:
+        if pod.shares or pod.cpus:
             found.append(Agreement(pod, tuple(mismatches)))
     return found
 
@@ -160,8 +160,7 @@ def _processes(pod: NodePod, uses: Iterable[CardUse]) -> list[Mismatch]:
     found = []
     for card, used in sorted(memory.items()):
         if card not in given:
-            if pod.shares:  # what has no share of ours is told as held, not as wrong
-                found.append(Mismatch("process", f"it uses card {card}, which it was not given"))
+            found.append(Mismatch("process", f"it uses card {card}, which it was not given"))
         elif (most := given[card]) is not None and used > most:
             message = f"it uses more memory of card {card} than the {most // _MIB} MiB that it was given"
             found.append(Mismatch("memory", message))

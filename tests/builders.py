@@ -1,14 +1,21 @@
 """Short makers of Pods, Device objects and nodes; whatever is not said is the plainest possible."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allocator.asks import ContainerAsk, DeviceAsk, PodRequest, gpu_ask
+from allocator.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes, gpu_ask
+from allocator.cpu.node import CpuShare
+from allocator.cpu.qos import QOS_LABEL, CpuAsk
 from allocator.device import Device
-from allocator.devicetype import FULL
+from allocator.devicetype import FULL, RDMA_TYPE
 from allocator.holdings import Holding, NodeSnapshot, Share
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
+from allocator.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA, TYPE_GPU, TYPE_RDMA
 from allocator.phase import Phase
+from allocator.podrequest import GANG_LABELS, read_request
+from allocator.topology.joint import VirtualFunction
+from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
+from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 
 MIB = 2**20
 GIB = 2**30
@@ -74,6 +81,11 @@ def gpus(percent: int) -> DeviceAsk:
     return ask(count, core=percent // count, ratio=percent // count)
 
 
+def nics(percent: int, count: int = 1, *, every: bool = False) -> DeviceAsk:
+    """So much of each of so many RDMA NICs."""
+    return DeviceAsk(RDMA_TYPE, count, (percent,), every)
+
+
 def app(name: str, of: DeviceAsk) -> ContainerAsk:
     return ContainerAsk(name, Phase.APP, of)
 
@@ -86,9 +98,43 @@ def sidecar(name: str, of: DeviceAsk) -> ContainerAsk:
     return ContainerAsk(name, Phase.SIDECAR, of)
 
 
-def request(*containers: ContainerAsk) -> PodRequest:
+def request(*containers: ContainerAsk, cpu: CpuAsk | None = None, wishes: Wishes = NO_WISHES) -> PodRequest:
     """A Pod's request: init containers and sidecars in their order, then apps, as `read_pod` gives them."""
-    return PodRequest(tuple(sorted(containers, key=lambda c: c.phase is Phase.APP)))
+    return PodRequest(tuple(sorted(containers, key=lambda c: c.phase is Phase.APP)), cpu, wishes)
+
+
+_WISHES = {
+    "hint": DEVICE_ALLOCATE_HINT,
+    "joint": DEVICE_JOINT_ALLOCATE,
+    "partition": GPU_PARTITION_SPEC,
+    "cpus": RESOURCE_SPEC,
+    "numa": NUMA_TOPOLOGY_SPEC,
+}
+
+
+def asking(
+    *limits: Mapping[str, Any], order: str = "", gang: str = "", qos: str = "", **wishes: Mapping[str, Any] | None
+) -> PodRequest:
+    """What a Pod asks, as it is read, whose containers a, b, ... request and are limited to these.
+
+    Args:
+        limits: of each container.
+        order: of devices.
+        gang: name of its group.
+        qos: its QoS class.
+        wishes: what its annotations say, as JSON: hint, joint, partition, cpus (resource-spec), numa; None for
+            nothing.
+    """
+    annotations = {_WISHES[name]: json.dumps(value) for name, value in wishes.items() if value is not None}
+    if order:
+        annotations[DEVICE_ORDER] = order
+    labels = {**({QOS_LABEL: qos} if qos else {}), **({GANG_LABELS[0]: gang} if gang else {})}
+    containers = [
+        container(name, requests=amounts, limits=amounts) for name, amounts in zip("abcdefgh", limits, strict=False)
+    ]
+    reading = read_request(pod(*containers, annotations=annotations, labels=labels), {})
+    assert reading.problems == ()
+    return reading.request
 
 
 # Nodes, as read
@@ -99,6 +145,13 @@ def gpu(
 ) -> Device:
     capacity = {GPU_CORE: FULL, GPU_MEMORY: memory, GPU_MEMORY_RATIO: FULL}
     return Device(TYPE_GPU, device_id or f"GPU-{minor}", minor, healthy, capacity, **fields)
+
+
+def nic(
+    minor: int, *functions: VirtualFunction, device_id: str | None = None, healthy: bool = True, **fields: Any
+) -> Device:
+    """An RDMA NIC with these virtual functions."""
+    return Device(TYPE_RDMA, device_id or f"NIC-{minor}", minor, healthy, {RDMA: FULL}, functions=functions, **fields)
 
 
 def share(device: Device, *containers: str, core: int = 0, memory: int = 0, ratio: int = 0) -> Share:
@@ -112,13 +165,17 @@ def part(device: Device, percent: int, *containers: str) -> Share:
     return share(device, *containers, core=percent, memory=memory, ratio=percent)
 
 
-def holding(uid: str, *shares: Share, since: int = 1_700_000_000) -> Holding:
-    return Holding(uid, "default", f"pod-{uid}", since, shares)
+def holding(
+    uid: str, *shares: Share, since: int = 1_700_000_000, cpus: CpuShare | None = None, gang: str = ""
+) -> Holding:
+    return Holding(uid, "default", f"pod-{uid}", since, shares, cpus, gang)
 
 
-def node(*devices: Device, holdings: Iterable[Holding] = (), kubelet: Iterable[str] = ()) -> NodeSnapshot:
-    ordered = tuple(sorted(devices, key=lambda device: device.order))
-    return NodeSnapshot("node-1", ordered, {h.uid: h for h in holdings}, frozenset(kubelet))
+def node(
+    *devices: Device, holdings: Iterable[Holding] = (), kubelet: Iterable[str] = (), **fields: Any
+) -> NodeSnapshot:
+    ordered = tuple(sorted(devices, key=lambda device: (device.type, device.order)))
+    return NodeSnapshot("node-1", ordered, {h.uid: h for h in holdings}, frozenset(kubelet), **fields)
 
 
 def held(*parts: Share) -> list[Holding]:
@@ -142,6 +199,18 @@ def device_entry(
             f"{domain}/gpu-memory": memory,
             f"{domain}/gpu-memory-ratio": "100",
         },
+        **fields,
+    }
+    return {key: value for key, value in entry.items() if key not in set(drop)}
+
+
+def nic_entry(minor: int, /, *, drop: Iterable[str] = (), **fields: Any) -> dict[str, Any]:
+    entry = {
+        "type": "rdma",
+        "id": f"NIC-{minor}",
+        "minor": minor,
+        "health": True,
+        "resources": {"koordinator.sh/rdma": "100"},
         **fields,
     }
     return {key: value for key, value in entry.items() if key not in set(drop)}

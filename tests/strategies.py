@@ -6,7 +6,11 @@ from builders import ask, gpu, request
 from hypothesis import strategies as st
 
 from allocator.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.cpu.node import CpuShare, NumaShare
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy
+from allocator.cpu.qos import QosClass
 from allocator.devicetype import BUILT_IN
+from allocator.holdings import Function, Holding, Share
 from allocator.phase import Phase
 
 INT64 = 2**63 - 1
@@ -129,3 +133,50 @@ def pod_requests(draw: st.DrawFn, most: int = 4, most_cards: int = 4) -> PodRequ
     phases = draw(st.lists(st.sampled_from(list(Phase)), min_size=1, max_size=most))
     phases.sort(key=lambda phase: phase is Phase.APP)  # so that names are in the Pod's order
     return request(*(ContainerAsk(f"c{index}", phase, draw(asks(most_cards))) for index, phase in enumerate(phases)))
+
+
+# Holdings, of any shape that the formats can tell
+
+NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
+BUS_IDS = st.from_regex(r"0000:[0-9a-f]{2}:00\.[0-9a-f]", fullmatch=True)
+
+
+@st.composite
+def shares(draw: st.DrawFn, kind: str, identity: str, minor: int) -> Share:
+    amounts = {tail: draw(st.integers(0, 2**50)) for tail in BUILT_IN.by_name[kind].tails}
+    functions = st.builds(Function, st.integers(-1, 4), BUS_IDS)
+    return Share(
+        kind,
+        identity,
+        minor,
+        amounts,
+        tuple(draw(st.lists(NAMES, max_size=3, unique=True))),
+        tuple(draw(st.lists(functions, max_size=2, unique_by=lambda one: one.bus_id))),
+        draw(st.booleans()),
+    )
+
+
+@st.composite
+def cpu_shares(draw: st.DrawFn) -> CpuShare:
+    at = sorted(draw(st.sets(st.integers(0, 15), max_size=3)))
+    return CpuShare(
+        draw(st.sampled_from(QosClass)),
+        draw(st.just(0) | st.integers(0, 2**64 - 1)),
+        draw(st.none() | st.sampled_from(BindPolicy)),
+        draw(st.sampled_from(ExclusivePolicy)),
+        tuple(NumaShare(one, draw(st.integers(0, 10**6)), draw(st.integers(0, 2**50)), one // 2) for one in at),
+    )
+
+
+@st.composite
+def holdings(draw: st.DrawFn) -> Holding:
+    kinds = draw(st.lists(st.sampled_from(sorted(BUILT_IN.by_name)), max_size=4))
+    return Holding(
+        draw(st.uuids()).hex,
+        draw(st.text(st.characters(codec="utf-8"), max_size=5)),
+        draw(NAMES),
+        draw(st.integers(0, 4_000_000_000)),
+        tuple(draw(shares(kind, f"{kind}-{minor}", minor)) for minor, kind in enumerate(kinds)),
+        draw(st.none() | cpu_shares()),
+        draw(st.just("") | NAMES.map("default/{}".format)),
+    )

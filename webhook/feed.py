@@ -156,7 +156,7 @@ class NodeFeed(_Listing):
         made = [
             device for kind, of in by_type.items() for device in class_devices(self._types.by_name[kind], of, wrong)
         ]
-        return _SHARED.same((*told, *made)), tuple(wrong)
+        return (*told, *made), tuple(wrong)
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a Node."""

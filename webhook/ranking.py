@@ -148,6 +148,7 @@ class Ranking:
             if refusal is None:
                 refusal = told[want, count] = _turned_away(pod.request, wants[want], count)
             refused[name] = refusal
+        refused |= {name: self._blocked_refusal(name) for name in self._blocked & refused.keys()}
         return refused
 
     def verdict(self, node: str, request: PodRequest, uid: str) -> Verdict:
@@ -155,7 +156,7 @@ class Ranking:
         self.catch_up()
         if node in self._blocked:
             return Verdict(self._blocked_refusal(node), 0)
-        snapshot = self.snapshot(node)
+        snapshot = self._snapshot(node)
         if uid in snapshot.holdings:
             return self._judge(request, snapshot.without([uid]))
         if not self._cluster.knows(node):
@@ -178,6 +179,10 @@ class Ranking:
 
     def snapshot(self, node: str) -> NodeSnapshot:
         """A node as it stands, with what is assumed on it."""
+        self.catch_up()
+        return self._snapshot(node)
+
+    def _snapshot(self, node: str) -> NodeSnapshot:
         snapshot = self._snapshots.get(node)
         if snapshot is None:
             snapshot = self._cluster.snapshot(node)
@@ -225,7 +230,7 @@ class Ranking:
     def _put(self, node: str) -> None:
         self._unindexed.discard(node)
         try:
-            self._index.put(node, type_rows(self.snapshot(node)))
+            self._index.put(node, type_rows(self._snapshot(node)))
         except (RowError, PackedError):
             self._index.put(node, ())
             self._unindexed.add(node)

@@ -30,6 +30,8 @@ class Search:
         self._names = names
         self._rows = index.positions(names)
         may = index.fitting(query)[self._rows]
+        if not query.wants:
+            may[:] = True  # nothing that the index could know stands against it, not even of a node unknown to it
         if open_to:
             for at, name in enumerate(names):
                 if name in open_to:

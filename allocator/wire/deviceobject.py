@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from allocator.device import Device
-from allocator.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
+from allocator.devicetype import BUILT_IN, FULL, GPU_TYPE, DeviceType, DeviceTypes, Unit
 from allocator.names import CORDONED, DEVICES_CHECKPOINTS
 from allocator.quantity import QuantityError, to_int
 from allocator.topology.joint import VirtualFunction
@@ -91,12 +91,15 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
     if GPU_PARTITIONS in annotations:
         partitions, wrong = read_partitions(annotations[GPU_PARTITIONS])
         problems.extend(wrong)
+    held = _read_checkpoints(annotations, problems)
+    sockets = {identity: socket for identity, (_, socket) in found.items()}
+    links = _read_wiring(devices, sockets, annotations, problems)
     return NodeDevices(
         str(metadata.get("name", "")),
         devices,
-        _read_checkpoints(annotations, problems),
+        held,
         tuple(problems),
-        _read_wiring(devices, {identity: socket for identity, (_, socket) in found.items()}, annotations, problems),
+        links,
         partitions,
         labels,
         cordoned,
@@ -188,7 +191,7 @@ def _read_device(entry: Mapping[str, Any], model: str, types: DeviceTypes) -> De
         capacity=_read_capacity(kind, entry.get("resources") or entry.get("resource") or {}, types),
         numa_node=_number(topology.get("nodeID")),
         pcie=pcie if isinstance(pcie, str) and pcie else None,
-        model=labels.get(GPU_MODEL, model),
+        model=labels.get(GPU_MODEL, model if kind == GPU_TYPE else ""),
         labels=labels,
         why_not="" if healthy else _why_not(entry.get("conditions")),
         functions=_read_functions(entry.get("vfGroups")),

@@ -20,7 +20,7 @@ Change = Callable[[Holdings], tuple[Holdings | None, T]]
 """Decides on the holdings of a node: the new ones, or None to leave them, and the answer for whoever asked."""
 
 _WRITES_AT_ONCE: Final = 8  # what waits for its turn is decided and written together; more would only queue elsewhere
-_HOT_S: Final = 0.5  # written this recently, a node is likely to be written again at once
+_CROWD_S: Final = 0.05  # changes that come this close after one another are part of many
 _ATTEMPTS: Final = 16  # lost races in a row before the caller is told to try again; each is a full round trip
 
 
@@ -50,7 +50,7 @@ class Ledger:
         store: where records live.
         counters: told of writes and lost races.
         watched: called with the name of a node whose record, as seen here, changed.
-        gather: seconds that a change waits for others to join it, on a node that was written a moment ago: schedulers
+        gather: seconds that a change waits for others to join it, while changes come one close upon another: schedulers
             that pack send one Pod after another to the same node, and one write can carry them all.
     """
 
@@ -71,7 +71,7 @@ class Ledger:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_WRITES_AT_ONCE)
         self._gather = gather
-        self._written: dict[str, float] = {}  # when each node was last written from here
+        self._arrivals = (-math.inf, -math.inf)  # when the last two changes came
 
     def record(self, node: str) -> Record:
         """A node's record as last seen here; another replica may have written since."""
@@ -105,7 +105,6 @@ class Ledger:
     def forget(self, node: str) -> None:
         """Take in that a node's record is deleted."""
         known = self._records.pop(node, None)
-        self._written.pop(node, None)
         for uid in known.holdings if known else ():
             self._leave(uid, node)
         self._watched(node)
@@ -136,6 +135,7 @@ class Ledger:
             KubeError: the API server refused, or cannot be reached; the write may have been performed.
         """
         loop = asyncio.get_running_loop()
+        self._arrivals = (self._arrivals[1], loop.time())
         answer: asyncio.Future[T] = loop.create_future()
         pending = _Pending(change, answer, loop.time() + deadline)
         queue = self._pending.get(node)
@@ -159,9 +159,8 @@ class Ledger:
 
     async def _serve(self, node: str) -> None:
         """Commit what is pending on a node, group by group, until nothing is."""
-        clock = asyncio.get_running_loop().time
         while self._pending[node]:
-            if self._gather and clock() - self._written.get(node, -math.inf) < _HOT_S:
+            if self._gather and self._arrivals[1] - self._arrivals[0] < _CROWD_S:
                 await asyncio.sleep(self._gather)
             async with self._turns:
                 await self._serve_group(node)
@@ -207,7 +206,6 @@ class Ledger:
                 record = None
                 continue
             self.observe(written)
-            self._written[node] = clock()
             self._counters.written(len(group))
             _answer(answers)
             return

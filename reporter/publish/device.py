@@ -116,10 +116,16 @@ def build(
     problems += read.problems
     devices = tuple(_set_aside(device) if device.id in aside else device for device in read.devices)
     try:
-        annotations[PACKED] = write_packed(packed(devices, told.shares, read.kubelet_held, types))
+        classes = packed(devices, told.shares, read.kubelet_held, types)
+        annotations.update({PACKED: write_packed(classes)} if classes else {})
     except PackedError as error:
         problems.append(f"packed amounts cannot be told: {error}")
     return DeviceObject(body, devices, tuple(problems))
+
+
+def worth_telling(body: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
+    """Whether the object is to be there: a node that never had a device needs none."""
+    return live is not None or bool(body["spec"]["devices"]) or bool(body["metadata"]["annotations"])
 
 
 def packed(

@@ -146,10 +146,9 @@ def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int], *, static: boo
 
 
 def _is_static(kubelet: KubeletState) -> bool:
-    """Whether the kubelet's static policy is in force; its state tells that even where its configuration is unknown."""
-    if kubelet.configuration is not None:
-        return kubelet.configuration.cpu_policy == STATIC
-    return kubelet.cpus is not None and kubelet.cpus.policy == STATIC
+    """Whether the kubelet's static policy is in force: its file may not know of a flag, its state does."""
+    configured = kubelet.configuration is not None and kubelet.configuration.cpu_policy == STATIC
+    return configured or (kubelet.cpus is not None and kubelet.cpus.policy == STATIC)
 
 
 def _given(state: CpuState | None, pods: Iterable[NodePod]) -> tuple[dict[str, int], tuple[str, ...]]:
@@ -180,7 +179,7 @@ def _told_policy(kubelet: KubeletState, reserved: int) -> KubeletCpus:
     configuration = kubelet.configuration
     if configuration is None:
         return KubeletCpus(CpuManagerPolicy.STATIC if _is_static(kubelet) else CpuManagerPolicy.UNKNOWN)
-    policy = CpuManagerPolicy(configuration.cpu_policy)
+    policy = CpuManagerPolicy.STATIC if _is_static(kubelet) else CpuManagerPolicy.NONE
     return KubeletCpus(policy, dict(configuration.cpu_options or {}), reserved)
 
 

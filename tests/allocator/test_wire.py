@@ -1,24 +1,42 @@
 """Formats that stand in the cluster: exactly as others write and read them, and safe against anything else."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
-from builders import GIB, device_entry, device_object, gpu, holding, node, part, share
+from builders import GIB, device_entry, device_object, gpu, holding, nic, nic_entry, node, part, share
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from machines import T4
-from strategies import device_lists, json_near, json_values, pod_requests
+from strategies import device_lists, holdings, json_near, json_values, pod_requests
 
+from allocator.cpu.node import CpuShare, NumaShare
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy
+from allocator.cpu.qos import CpuAsk, QosClass
 from allocator.device import Device
-from allocator.holdings import Holding, Share
-from allocator.names import DEVICE_ALLOCATED, DOMAINS, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, visible_devices
+from allocator.devicetype import BUILT_IN
+from allocator.holdings import Function, Holding, Share
+from allocator.names import (
+    CORDONED,
+    DEVICE_ALLOCATED,
+    DOMAINS,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    RESOURCE_STATUS,
+    visible_devices,
+)
 from allocator.outcome import Refusal
 from allocator.place import place
+from allocator.topology.joint import VirtualFunction
+from allocator.topology.links import DEVICE_LINKS, NO_LINKS, write_links
+from allocator.topology.partitions import GPU_PARTITIONS, Partition, PartitionTable, built_in
 from allocator.wire.deviceallocated import AnnotationError, read_annotations, write_annotations
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import RecordError, read_spec, write_spec
+from allocator.wire.podallocated import read_cpu_share, write_allocation
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 DEEP = "[" * 100_000
@@ -82,7 +100,35 @@ WRITTEN: dict[str, tuple[list[Share], str, dict[str, str]]] = {
         "kubernetes.io",
         {DEVICE_ALLOCATED: '{"gpu":[{"minor":3,"resources":{"kubernetes.io/gpu-core":"100"}}]}'},
     ),
-    "nothing": ([], "koordinator.sh", {DEVICE_ALLOCATED: "{}"}),
+    "nothing": ([], "koordinator.sh", {}),
+    "a card and a virtual function of a NIC, each shown by its own annotation": (
+        [
+            Share("rdma", "0000:1f:00.0", 1, {"rdma": 1}, ("main",), (Function(1, "0000:1f:00.3"),)),
+            part(gpu(0), 100, "main", "other"),
+        ],
+        "koordinator.sh",
+        {
+            DEVICE_ALLOCATED: (
+                '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory":"80Gi",'
+                '"koordinator.sh/gpu-memory-ratio":"100"},"id":"GPU-0"}],'
+                '"rdma":[{"minor":1,"resources":{"koordinator.sh/rdma":"1"},"id":"0000:1f:00.0",'
+                '"extension":{"vfs":[{"minor":1,"busID":"0000:1f:00.3"}]}}]}'
+            ),
+            "visible-devices.koordgate.io/main": "GPU-0",
+            "visible-devices.koordgate.io/other": "GPU-0",
+            "rdma.visible-devices.koordgate.io/main": "0000:1f:00.0",
+        },
+    ),
+    "a virtual function of minor 0, and one without a number": (
+        [Share("rdma", "nic", 0, {"rdma": 2}, (), (Function(0, "vf-a"), Function(-1, "vf-b")))],
+        "kubernetes.io",
+        {
+            DEVICE_ALLOCATED: (
+                '{"rdma":[{"minor":0,"resources":{"kubernetes.io/rdma":"2"},"id":"nic",'
+                '"extension":{"vfs":[{"busID":"vf-a"},{"minor":-1,"busID":"vf-b"}]}}]}'
+            )
+        },
+    ),
 }
 
 
@@ -120,7 +166,26 @@ READ: dict[str, tuple[dict[str, str], list[Share]]] = {
                 '{"koordinator.sh/rdma":"1"},"id":"0000:1f:00.0","extension":{"vfs":[{"minor":1,"busID":"0000:1f:00.3"}]}}]}'
             )
         },
-        [Share("gpu", "GPU-a", 0, {GPU_CORE: 50, GPU_MEMORY: 16 * GIB, GPU_MEMORY_RATIO: 50})],
+        [
+            Share("gpu", "GPU-a", 0, {GPU_CORE: 50, GPU_MEMORY: 16 * GIB, GPU_MEMORY_RATIO: 50}),
+            Share("rdma", "0000:1f:00.0", 1, {"rdma": 1}, (), (Function(1, "0000:1f:00.3"),)),
+        ],
+    ),
+    "a container sees devices of two types": (
+        {
+            DEVICE_ALLOCATED: '{"gpu":[{"minor":0,"id":"x"}],"rdma":[{"minor":0,"id":"x"}]}',
+            "visible-devices.koordgate.io/a": "x",
+            "rdma.visible-devices.koordgate.io/b": "x",
+        },
+        [Share("gpu", "x", 0, {}, ("a",)), Share("rdma", "x", 0, {}, ("b",))],
+    ),
+    "a virtual function of minor 0": (
+        {DEVICE_ALLOCATED: '{"rdma":[{"minor":0,"id":"x","extension":{"vfs":[{"busID":"vf"}]}}]}'},
+        [Share("rdma", "x", 0, {}, (), (Function(0, "vf"),))],
+    ),
+    "another type's resources are not its own": (
+        {DEVICE_ALLOCATED: '{"rdma":[{"minor":0,"id":"x","resources":{"koordinator.sh/gpu-core":"50"}}]}'},
+        [Share("rdma", "x", 0, {})],
     ),
     "seed document 1's first draft, without ids": (
         {
@@ -191,6 +256,10 @@ MALFORMED: dict[str, str] = {
     "an amount that is not a number": '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":NaN},"id":"GPU-a"}]}',
     "an amount that is a list": '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":[]},"id":"GPU-a"}]}',
     "one card twice": '{"gpu":[{"minor":0,"id":"GPU-a"},{"minor":1,"id":"GPU-a"}]}',
+    "virtual functions that are an object": '{"rdma":[{"minor":0,"id":"x","extension":{"vfs":{"a":1}}}]}',
+    "a virtual function that is text": '{"rdma":[{"minor":0,"id":"x","extension":{"vfs":["vf"]}}]}',
+    "a virtual function whose minor is text": '{"rdma":[{"minor":0,"id":"x","extension":{"vfs":[{"minor":"1"}]}}]}',
+    "an extension that is a list": '{"rdma":[{"minor":0,"id":"x","extension":[1]}]}',
     "one minor twice, without ids": '{"gpu":[{"minor":0},{"minor":0}]}',
 }
 
@@ -311,9 +380,58 @@ ENTRIES: dict[str, tuple[dict[str, Any], Device]] = {
         gpu(1),
     ),
     "minor 0 is left out by Go": (device_entry(0, drop=["minor"]), gpu(0)),
-    "ill health is left out by Go": (device_entry(0, drop=["health"]), gpu(0, healthy=False)),
-    "unhealthy": (device_entry(0, health=False), gpu(0, healthy=False)),
-    "health must be true, no less": (device_entry(0, health="true"), gpu(0, healthy=False)),
+    "ill health is left out by Go": (
+        device_entry(0, drop=["health"]),
+        gpu(0, healthy=False, why_not="unhealthy"),
+    ),
+    "unhealthy": (device_entry(0, health=False), gpu(0, healthy=False, why_not="unhealthy")),
+    "health must be true, no less": (device_entry(0, health="true"), gpu(0, healthy=False, why_not="unhealthy")),
+    "why it is unhealthy": (
+        device_entry(
+            0,
+            health=False,
+            conditions=[
+                {"type": "Ready", "status": "False", "reason": "Other"},
+                {"type": "Healthy", "status": "False", "reason": "Xid79", "message": "GPU has fallen off the bus"},
+            ],
+        ),
+        gpu(0, healthy=False, why_not="Xid79: GPU has fallen off the bus"),
+    ),
+    "a reason alone": (
+        device_entry(0, health=False, conditions=[{"type": "Healthy", "status": "False", "reason": "Xid79"}]),
+        gpu(0, healthy=False, why_not="Xid79"),
+    ),
+    "a condition that says the contrary of health is left out": (
+        device_entry(0, health=False, conditions=[{"type": "Healthy", "status": "True", "reason": "Fine"}]),
+        gpu(0, healthy=False, why_not="unhealthy"),
+    ),
+    "conditions of another form": (
+        device_entry(0, health=False, conditions=["Healthy", 7]),
+        gpu(0, healthy=False, why_not="unhealthy"),
+    ),
+    "a NIC with its virtual functions, in the order of bus ids": (
+        nic_entry(
+            1,
+            topology={"nodeID": 1, "pcieID": "pci0000:3a"},
+            vfGroups=[
+                {"labels": {"type": "slow"}, "vfs": [{"minor": 0, "busID": "0000:1f:00.9"}]},
+                {"vfs": [{"busID": "0000:1f:00.2"}, {"minor": -1, "busID": "0000:1f:00.3"}]},
+            ],
+        ),
+        nic(
+            1,
+            VirtualFunction(0, "0000:1f:00.2"),
+            VirtualFunction(-1, "0000:1f:00.3"),
+            VirtualFunction(0, "0000:1f:00.9", {"type": "slow"}),
+            numa_node=1,
+            pcie="pci0000:3a",
+        ),
+    ),
+    "virtual functions of null": (nic_entry(0, vfGroups=[{"labels": None, "vfs": None}]), nic(0)),
+    "an FPGA, a whole one where nothing is told": (
+        {"type": "fpga", "id": "0000:2f:00.0", "minor": 0, "health": True},
+        Device("fpga", "0000:2f:00.0", 0, healthy=True, capacity={"fpga": 100}),
+    ),
     "core and ratio are 100 where left out": (
         device_entry(0, resources={"koordinator.sh/gpu-memory": "80Gi"}),
         gpu(0),
@@ -357,10 +475,26 @@ SKIPPED: dict[str, tuple[Any, str]] = {
     "resources that are a list": (device_entry(1, resources=[1]), "'list' object has no attribute 'items'"),
     "more than a whole card": (
         device_entry(1, resources={"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory": 1}),
-        "gpu-core or gpu-memory-ratio above 100, which is a whole device",
+        "gpu-core above 100, which is a whole device",
     ),
     "a topology that is text": (device_entry(1, topology="x"), "'str' object has no attribute 'get'"),
     "labels that are a list": (device_entry(1, labels=["x"]), "'list' object has no attribute 'items'"),
+    "a NIC of more than 100": (
+        nic_entry(1, resources={"koordinator.sh/rdma": 101}),
+        "rdma above 100, which is a whole device",
+    ),
+    "a virtual function without a bus id": (nic_entry(1, vfGroups=[{"vfs": [{"minor": 1}]}]), "without busID"),
+    "a virtual function whose minor is text": (
+        nic_entry(1, vfGroups=[{"vfs": [{"minor": "1", "busID": "a"}]}]),
+        "a minor that is no number",
+    ),
+    "a virtual function that is text": (nic_entry(1, vfGroups=[{"vfs": ["a"]}]), "'str' object has no attribute"),
+    "groups that are text": (nic_entry(1, vfGroups=["a"]), "'str' object has no attribute 'get'"),
+    "an id with a comma": (device_entry(1, id="GPU-1,GPU-2"), "has a comma, which parts ids in annotations"),
+    "too many virtual functions": (
+        nic_entry(1, vfGroups=[{"vfs": [{"busID": str(one)} for one in range(1025)]}]),
+        "more than 1024 virtual functions",
+    ),
     "the id of another": (device_entry(1, id="GPU-0"), "id GPU-0 or minor 1 stands twice"),
     "the minor of another": (device_entry(0, id="GPU-1"), "id GPU-1 or minor 0 stands twice"),
 }
@@ -377,8 +511,76 @@ def test_an_entry_that_makes_no_sense_is_left_out_and_named(entry: Any, problem:
 
 
 def test_a_type_that_is_not_allocated_is_no_problem() -> None:
-    told = read_device_object(device_object(device_entry(0, type="rdma"), device_entry(0)))
+    told = read_device_object(device_object(device_entry(0, type="xpu"), device_entry(0)))
     assert (told.devices, told.problems) == ((gpu(0),), ())
+
+
+def test_devices_of_two_types_may_have_one_minor_and_never_one_id() -> None:
+    told = read_device_object(device_object(nic_entry(0), device_entry(0), nic_entry(1, id="GPU-0")))
+    assert told.devices == (gpu(0), nic(0))
+    assert told.problems == ("spec.devices[2]: id GPU-0 or minor 1 stands twice; left out",)
+
+
+def test_a_cordoned_device_is_there_and_takes_nothing_new() -> None:
+    told = read_device_object(
+        device_object(device_entry(0), device_entry(1), annotations={CORDONED: " GPU-1, GPU-9,,"})
+    )
+    assert told.devices == (gpu(0), gpu(1, healthy=False, why_not="cordoned by an administrator"))
+    assert told.cordoned == {"GPU-1", "GPU-9"}
+    assert told.problems == ()
+
+
+def test_links_and_places_weigh_the_pairs_of_devices() -> None:
+    entries = [
+        device_entry(minor, topology={"socketID": minor // 2, "nodeID": minor // 2, "pcieID": f"pci{minor // 2}"})
+        for minor in range(4)
+    ]
+    links = write_links({("GPU-0", "GPU-3"): 4})
+    told = read_device_object(device_object(*entries, annotations={DEVICE_LINKS: links}))
+    assert told.problems == ()
+    near, far, lanes = (told.links.weight("GPU-0", f"GPU-{other}") for other in (1, 2, 3))
+    assert lanes > near > far == 0
+    plain = read_device_object(device_object(device_entry(0), device_entry(1)))
+    assert plain.links is NO_LINKS
+
+
+def test_links_that_cannot_be_read_are_named_and_nothing_is_linked_by_them() -> None:
+    told = read_device_object(device_object(device_entry(0), device_entry(1), annotations={DEVICE_LINKS: "{"}))
+    assert told.links is NO_LINKS
+    assert len(told.problems) == 1
+    assert told.problems[0].startswith(f"annotation {DEVICE_LINKS}: not JSON")
+
+
+TABLE = '{"2":[{"minors":[0,1],"allocationScore":1}]}'
+TWO_CARDS = PartitionTable((Partition((0, 1), 1),))
+H100, HONOR = {"node.koordinator.sh/gpu-model": "H100"}, {"node.koordinator.sh/gpu-partition-policy": "Honor"}
+
+# annotation of the Device object, its labels, the Node's labels; the table, whether it must be honoured
+
+WIRINGS: dict[str, tuple[str | None, dict[str, str], dict[str, str], PartitionTable | None, bool]] = {
+    "nothing told": (None, {}, {}, None, False),
+    "a table": (TABLE, {}, {}, TWO_CARDS, False),
+    "a table that must be honoured": (TABLE, HONOR, {}, TWO_CARDS, True),
+    "where the object has a table, its label counts": (TABLE, {}, HONOR, TWO_CARDS, False),
+    "where it has none, the Node's does": (None, {}, HONOR, None, True),
+    "a board with a table of its own": (None, H100, {}, built_in("", "H100"), False),
+    "the Node tells the model": (None, {}, H100, built_in("", "H100"), False),
+    "a table of nothing is no built-in one": ("x", H100, {}, PartitionTable(), False),
+}
+
+
+@pytest.mark.parametrize(("table", "labels", "node_labels", "partitions", "honour"), WIRINGS.values(), ids=WIRINGS)
+def test_partitions_are_the_objects_own_or_its_models(
+    table: str | None,
+    labels: dict[str, str],
+    node_labels: dict[str, str],
+    partitions: PartitionTable | None,
+    honour: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    obj = device_object(device_entry(0), annotations={} if table is None else {GPU_PARTITIONS: table})
+    obj["metadata"]["labels"] = labels
+    wiring = read_device_object(obj).wiring(node_labels)
+    assert (wiring.partitions, wiring.honour_partitions) == (partitions, honour)
 
 
 def test_devices_come_in_the_order_of_their_minors() -> None:
@@ -451,9 +653,27 @@ def test_what_the_kubelet_gave_away_is_read(annotations: dict[str, str], ids: se
     assert told.devices == (gpu(0),)
 
 
-ENTRY_KEYS = ["type", "id", "minor", "health", "resources", "topology", "labels", "nodeID", "koordinator.sh/gpu-memory"]
-OBJECT_KEYS = ["metadata", "spec", "devices", "annotations", "labels", "name", "node.koordinator.sh/gpu-checkpoints"]
-ENTRY_LEAVES = ["gpu", "GPU-0", 0, 1, "8Gi", True, "[]", {"koordinator.sh/gpu-memory": "8Gi"}, 10**400]
+ENTRY_KEYS = [
+    *("type", "id", "minor", "health", "resources", "topology", "labels", "nodeID", "vfGroups", "vfs", "busID"),
+    *("conditions", "koordinator.sh/gpu-memory"),
+]
+OBJECT_KEYS = [
+    *("metadata", "spec", "devices", "annotations", "labels", "name", "node.koordinator.sh/gpu-checkpoints"),
+    *(CORDONED, DEVICE_LINKS, GPU_PARTITIONS),
+]
+ENTRY_LEAVES = [
+    "gpu",
+    "rdma",
+    [{"vfs": [{"busID": "a"}]}],
+    "GPU-0",
+    0,
+    1,
+    "8Gi",
+    True,
+    "[]",
+    {"koordinator.sh/gpu-memory": "8Gi"},
+    10**400,
+]
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
@@ -486,9 +706,10 @@ def test_every_device_that_is_read_can_be_allocated_on(entries: list[Any]) -> No
     on = node(*told.devices)
     on.check_invariants()
     for device in told.devices:
-        assert set(device.capacity) == {GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO}
-        assert device.capacity[GPU_MEMORY] > 0
-        assert all(0 <= device.capacity[tail] <= 100 for tail in (GPU_CORE, GPU_MEMORY_RATIO))
+        assert tuple(device.capacity) == BUILT_IN.by_name[device.type].tails
+        assert device.capacity.get(GPU_MEMORY, 1) > 0
+        assert all(0 <= amount <= 100 for tail, amount in device.capacity.items() if tail != GPU_MEMORY)
+        assert [one.bus_id for one in device.functions] == sorted({one.bus_id for one in device.functions})
         assert isinstance(device.pcie, str | None)
         assert isinstance(device.numa_node, int | None)
         assert all(isinstance(text, str) for pair in device.labels.items() for text in pair)
@@ -587,6 +808,25 @@ RECORDS: dict[str, Any] = {
     "an amount that is text": record_device(amounts={"gpu-core": "50"}),
     "a negative amount": record_device(amounts={"gpu-core": -50}),
     "containers that are a number": record_device(containers=5),
+    "functions that are text": record_device(functions="0000:1f:00.3"),
+    "a function without a bus id": record_device(functions=[{"minor": 1}]),
+    "a function whose minor is text": record_device(functions=[{"minor": "1", "busID": "a"}]),
+    "a function whose minor is a fraction": record_device(functions=[{"minor": 1.9, "busID": "a"}]),
+    "a function whose minor is infinite": record_device(functions=[{"minor": float("inf"), "busID": "a"}]),
+    "a function whose minor is true": record_device(functions=[{"minor": True, "busID": "a"}]),
+    "a function whose minor is -2": record_device(functions=[{"minor": -2, "busID": "a"}]),
+    "CPUs that are text": record(cpus="0-3"),
+    "CPUs without a class": record(cpus={"cpuset": "0-3"}),
+    "CPUs that are no list of CPUs": record(cpus={"qosClass": "LSR", "cpuset": "0-"}),
+    "CPUs beyond any machine": record(cpus={"qosClass": "LSR", "cpuset": "0-99999"}),
+    "CPUs of an unknown policy": record(cpus={"qosClass": "LSR", "bindPolicy": "Best"}),
+    "CPUs of an unknown exclusive policy": record(cpus={"qosClass": "LSR", "exclusivePolicy": "All"}),
+    "a NUMA node without a socket": record(
+        cpus={"qosClass": "LS", "numaNodes": [{"node": 0, "milliCPU": 1, "memory": 0}]}
+    ),
+    "a negative amount of CPU": record(
+        cpus={"qosClass": "LS", "numaNodes": [{"node": 0, "socket": 0, "milliCPU": -1, "memory": 0}]}
+    ),
 }
 
 
@@ -602,7 +842,105 @@ def test_a_pod_that_stands_twice_stops_the_node() -> None:
         read_spec({"metadata": {"name": "node-1"}, "spec": {"allocations": [record(), record()]}})
 
 
-RECORD_KEYS = ["allocations", "uid", "namespace", "name", "since", "devices", "type", "id", "minor", "amounts"]
+def test_a_node_allocation_tells_cpus_functions_exclusivity_and_gang() -> None:
+    owner = Holding(
+        "uid-1",
+        "default",
+        "pod",
+        1_700_000_000,
+        (Share("rdma", "nic", 0, {"rdma": 1}, ("a",), (Function(-1, "vf"),), alone=True),),
+        CpuShare("LSR", 0b1011, BindPolicy.FULL_PCPUS, ExclusivePolicy.PCPU_LEVEL, (NumaShare(1, 3000, GIB, 1),)),
+        "default/train",
+    )
+    (entry,) = write_spec([owner])["allocations"]
+    assert entry == {
+        "uid": "uid-1",
+        "namespace": "default",
+        "name": "pod",
+        "since": "2023-11-14T22:13:20Z",
+        "devices": [
+            {
+                "type": "rdma",
+                "id": "nic",
+                "minor": 0,
+                "amounts": {"rdma": 1},
+                "containers": ["a"],
+                "functions": [{"minor": -1, "busID": "vf"}],
+                "alone": True,
+            }
+        ],
+        "cpus": {
+            "qosClass": "LSR",
+            "cpuset": "0-1,3",
+            "bindPolicy": "FullPCPUs",
+            "exclusivePolicy": "PCPULevel",
+            "numaNodes": [{"node": 1, "socket": 1, "milliCPU": 3000, "memory": GIB}],
+        },
+        "gang": "default/train",
+    }
+    assert read_spec({"spec": {"allocations": [entry]}}) == {"uid-1": owner}
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@given(st.lists(holdings(), max_size=4, unique_by=lambda owner: owner.uid))
+def test_whatever_can_be_held_reads_back_from_a_node_allocation(owners: list[Holding]) -> None:
+    spec = json.loads(json.dumps(write_spec(owners)))
+    assert read_spec({"spec": spec}) == {owner.uid: owner for owner in owners}
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@given(holdings(), st.sampled_from(DOMAINS))
+def test_whatever_can_be_held_reads_back_from_its_annotations(owner: Holding, domain: str) -> None:
+    """All but what no annotation tells: the order of containers, exclusivity, and with CPUs their policies."""
+    annotations = write_allocation(owner, domain)
+    told = sorted(owner.shares, key=lambda one: (one.type, one.minor, one.id))
+    assert list(read_annotations(annotations)) == [
+        replace(one, containers=tuple(sorted(one.containers)), alone=False) for one in told
+    ]
+    read = read_cpu_share(annotations, None)
+    if owner.cpus is None:
+        assert read is None
+        return
+    assert read is not None
+    assert read.cpus == owner.cpus.cpus
+    assert [one[:3] for one in read.numa] == [one[:3] for one in owner.cpus.numa]
+    if not read.cpus:  # pools tell sockets
+        assert read.numa == owner.cpus.numa
+
+
+def test_the_annotation_of_cpus_is_read_with_what_was_asked() -> None:
+    ask = CpuAsk(QosClass.LSE, 2, 2000, 0, preferred=BindPolicy.SPREAD_BY_PCPUS, exclusive=ExclusivePolicy.PCPU_LEVEL)
+    annotations = {RESOURCE_STATUS: '{"cpuset":"0,2"}'}
+    assert read_cpu_share(annotations, ask) == CpuShare(
+        QosClass.LSE, 0b101, BindPolicy.SPREAD_BY_PCPUS, ExclusivePolicy.PCPU_LEVEL
+    )
+    assert read_cpu_share(annotations, None) == CpuShare(QosClass.LSR, 0b101)
+    assert read_cpu_share({}, ask) is None
+    pools = {RESOURCE_STATUS: '{"cpuSharedPools":[{"socket":1,"node":3}]}'}
+    assert read_cpu_share(pools, None) == CpuShare(QosClass.LS, numa=(NumaShare(3, 0, 0, 1),))
+    with pytest.raises(AnnotationError):
+        read_cpu_share({RESOURCE_STATUS: "["}, ask)
+
+
+RECORD_KEYS = [
+    "cpus",
+    "gang",
+    "functions",
+    "qosClass",
+    "cpuset",
+    "numaNodes",
+    "alone",
+    "allocations",
+    "uid",
+    "namespace",
+    "name",
+    "since",
+    "devices",
+    "type",
+    "id",
+    "minor",
+    "amounts",
+]
 RECORD_LEAVES = ["uid-1", "2023-11-14T22:13:20Z", 0, 50, [], {"gpu-core": 50}, record(), record()["devices"]]
 
 

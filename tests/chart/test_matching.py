@@ -205,6 +205,29 @@ def test_a_pod_with_wishes_for_its_cpus_or_a_forged_allocation_is_sent(matches: 
     assert matches("pods.mutate", {"metadata": metadata, "spec": {"containers": [container()]}})
 
 
+@pytest.mark.parametrize(("count", "sent"), [(1000, False), (1001, True)])
+def test_more_annotations_than_anybody_has_are_looked_at_by_the_webhook(
+    matches: Matches, count: int, *, sent: bool
+) -> None:
+    """The API server walks through a map in a time that grows by the square of its size."""
+    obj = pod(annotations={f"example.com/{number}": "" for number in range(count)})
+
+    assert matches("pods.mutate", obj) is sent
+    assert matches("pods.validate", obj, obj) is sent
+    assert matches("pods.validate", pod(), obj) is sent
+
+
+@pytest.mark.parametrize(("count", "sent"), [(50, False), (51, True)])
+@pytest.mark.parametrize("where", ["requests", "limits"])
+def test_more_resources_than_anybody_asks_for_are_looked_at_by_the_webhook(
+    matches: Matches, where: str, count: int, *, sent: bool
+) -> None:
+    amounts = {f"example.com/{number}": "1" for number in range(count)}
+
+    for obj in (pod(container(**{where: amounts})), pod(resources={where: amounts})):
+        assert matches("pods.mutate", obj) is sent
+
+
 # Bindings
 
 

@@ -1,13 +1,26 @@
-"""GPU nodes and Pods on a real API server, and an auditor that counts from Pod annotations alone."""
+"""Nodes with devices and CPUs, and Pods, on a real API server, and auditors that share no code with what is tested."""
 
+import asyncio
+import contextlib
 import json
 from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from koordgate.localplane import chart
 from koordgate.localplane.admin import AdminClient, JsonObject
+from koordgate.localplane.koord import NAME, start_koord_scheduler
 from koordgate.localplane.plane import ControlPlane
+from koordgate.localplane.replicas import Replicas
+from koordgate.localplane.waiting import until
 
 GIB = 2**30
+HOME = "koordgate.test/home"  # label of a test's nodes, which its Pods select
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 ALLOCATIONS = "/apis/koordgate.io/v1alpha1/nodeallocations"
 DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
@@ -104,3 +117,247 @@ async def ledger(admin: AdminClient) -> dict[str, dict[str, list[JsonObject]]]:
         record["metadata"]["name"]: {held["uid"]: held["devices"] for held in record["spec"].get("allocations") or ()}
         for record in await admin.items(ALLOCATIONS)
     }
+
+
+# Nodes with devices of every type
+
+
+def gpu(node: str, minor: int, *, numa: int = 0, root: str = "pci0000:00", gib: int = 80, **said: Any) -> JsonObject:
+    """One entry of a Device object; what is `said` stands instead."""
+    resources = {
+        "kubernetes.io/gpu-core": "100",
+        "kubernetes.io/gpu-memory-ratio": "100",
+        "kubernetes.io/gpu-memory": f"{gib}Gi",
+    }
+    place = {"socketID": numa, "nodeID": numa, "pcieID": root}
+    entry = {"type": "gpu", "id": uuid_of(node, minor), "minor": minor, "health": True}
+    return {**entry, "resources": resources, "topology": place, **said}
+
+
+def nic(minor: int, *, numa: int, root: str, functions: Mapping[str, int]) -> JsonObject:
+    """A NIC with so many virtual functions in each group, which is labelled `speed`."""
+    groups, number = [], 0
+    for speed, count in functions.items():
+        numbers = range(number, number + count)
+        vfs = [{"minor": one, "busID": f"0000:{minor:02x}:01.{one}"} for one in numbers]
+        groups.append({"labels": {"speed": speed}, "vfs": vfs})
+        number += count
+    return {
+        "type": "rdma",
+        "id": f"0000:{minor:02x}:00.0",
+        "minor": minor,
+        "health": True,
+        "resources": {"kubernetes.io/rdma": "100"},
+        "topology": {"socketID": numa, "nodeID": numa, "pcieID": root},
+        "vfGroups": groups,
+    }
+
+
+def fpga(minor: int) -> JsonObject:
+    address, resources = f"0000:f{minor:x}:00.0", {"kubernetes.io/fpga": "100"}
+    return {"type": "fpga", "id": address, "minor": minor, "health": True, "resources": resources}
+
+
+def machine(node: str, functions: Mapping[str, int]) -> list[JsonObject]:
+    """Two NUMA nodes, in each two PCIe roots, on each two GPUs and a NIC; and two FPGAs."""
+    roots = [f"pci0000:{number}0" for number in range(4)]
+    gpus = [gpu(node, minor, numa=minor // 4, root=roots[minor // 2]) for minor in range(8)]
+    nics = [nic(minor, numa=minor // 2, root=root, functions=functions) for minor, root in enumerate(roots)]
+    return [*gpus, *nics, fpga(0), fpga(1)]
+
+
+def device_object(name: str, entries: Iterable[JsonObject]) -> JsonObject:
+    head = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": name}}
+    return {**head, "spec": {"devices": list(entries)}}
+
+
+async def add_node(
+    plane: ControlPlane, admin: AdminClient, name: str, home: str, entries: Sequence[JsonObject], **labels: str
+) -> None:
+    """A Node of a test whose Pods select `home`, and its Device object; it reports room for all that it lists."""
+    capacity: dict[str, int] = defaultdict(int)
+    for entry in entries:
+        for resource, amount in entry["resources"].items():
+            capacity[resource] += max(amount_of(amount), 0)
+    told = {"cpu": "128", "memory": "1Ti", "pods": "250", **{key: str(value) for key, value in capacity.items()}}
+    await admin.apply(device_object(name, entries))
+    await plane.add_node(name, told, labels={HOME: home, "kubernetes.io/hostname": name, **labels})
+
+
+async def remove(admin: AdminClient, namespace: str, nodes: Iterable[str]) -> None:
+    """Delete a test's Pods and nodes, so that nothing of it is in the way of the next."""
+    await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
+    topologies = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
+    paths = [f"{collection}/{name}" for name in nodes for collection in ("/api/v1/nodes", DEVICES, topologies)]
+    for path in paths:
+        if await admin.find(path) is not None:
+            await admin.delete(path)
+
+
+@contextlib.asynccontextmanager
+async def scheduling(
+    plane: ControlPlane, installed: list[JsonObject], workdir: Path, count: int = 2
+) -> AsyncIterator[Replicas]:
+    """Run webhook processes behind the chart's Service, and the chart's scheduler."""
+    replicas = Replicas(
+        chart.settings_text(installed),
+        kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
+        workdir=workdir,
+        listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
+        count=count,
+    )
+    async with replicas:
+        await start_koord_scheduler(plane, installed, replicas.extender)
+        try:
+            yield replicas
+        finally:
+            await plane.stop_scheduler(NAME)
+
+
+# Pods
+
+
+def at_home(
+    name: str,
+    namespace: str,
+    asks: dict[str, str],
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> JsonObject:
+    """A Pod for the nodes of its own test; annotations that are no text are written as JSON."""
+    made = pod(name, namespace, asks, **{"nodeSelector": {HOME: namespace}, **spec})
+    told = {key: one if isinstance(one, str) else json.dumps(one) for key, one in (annotations or {}).items()}
+    made["metadata"].update(labels=dict(labels or {}), annotations=told)
+    return made
+
+
+async def create(admin: AdminClient, pods: Iterable[JsonObject], at_once: int = 16) -> None:
+    gate = asyncio.Semaphore(at_once)
+
+    async def one(made: JsonObject) -> None:
+        async with gate:
+            await admin.create(pods_path(made["metadata"]["namespace"]), made)
+
+    await asyncio.gather(*map(one, pods))
+
+
+async def bound(admin: AdminClient, namespace: str, name: str) -> JsonObject:
+    """Wait until a Pod is bound; returns it."""
+
+    async def is_bound() -> JsonObject | None:
+        found = await admin.get(pods_path(namespace, name))
+        return found if found["spec"].get("nodeName") else None
+
+    return await until(is_bound, f"Pod {namespace}/{name} is bound")
+
+
+def why_waiting(found: JsonObject) -> str:
+    """What kube-scheduler says of a Pod that it found no node for; "" where it says nothing, or the Pod is bound."""
+    conditions = found["status"].get("conditions") or ()
+    said = (c.get("message", "") for c in conditions if c.get("reason") == "Unschedulable")
+    return "" if found["spec"].get("nodeName") else next(said, "")
+
+
+async def waits(admin: AdminClient, namespace: str, name: str) -> str:
+    """Wait until a Pod is found to fit nowhere; returns the reason in its condition."""
+
+    async def told() -> str:
+        found = await admin.get(pods_path(namespace, name))
+        assert not found["spec"].get("nodeName"), f"{name} is bound to {found['spec']['nodeName']}, it was to wait"
+        return why_waiting(found)
+
+    return await until(told, f"Pod {namespace}/{name} is found unschedulable")
+
+
+async def settled(admin: AdminClient, namespace: str) -> list[JsonObject]:
+    """Wait until each Pod is bound or found to fit nowhere; returns those that wait."""
+
+    async def all_said() -> list[list[JsonObject]]:
+        found = await admin.items(pods_path(namespace))
+        said = all(one["spec"].get("nodeName") or why_waiting(one) for one in found)
+        return [[one for one in found if not one["spec"].get("nodeName")]] if said else []
+
+    (waiting,) = await until(all_said, "each Pod is bound or found unschedulable", deadline_s=90, poll_s=0.3)
+    return waiting
+
+
+async def metric(replicas: Replicas, name: str, **labels: str) -> float:
+    """A metric's value, summed over replicas and over the labels that are not named."""
+    total = 0.0
+    async with aiohttp.ClientSession() as session:
+        for url in replicas.urls:
+            async with session.get(f"{url}/metrics", ssl=False) as answer:
+                families = text_string_to_metric_families(await answer.text())
+            samples = (sample for family in families for sample in family.samples if sample.name == name)
+            total += sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+    return total
+
+
+async def refused_binds(replicas: Replicas) -> float:
+    """How many Bindings the webhooks have refused until now."""
+    return await metric(replicas, "koordgate_requests_total", path="/mutate-binding", outcome="denied")
+
+
+# An audit of every type of device, by annotations and Device objects alone
+
+_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def amount_of(text: str) -> int:
+    return int(text[:-2]) * _UNITS[text[-2:]] if text[-2:] in _UNITS else int(text)
+
+
+@dataclass
+class Audit:
+    """What an audit counted.
+
+    Attributes:
+        has: (node, device) -> its entry in the Device object.
+        used: (node, device) -> resource without its domain -> amount that Pods hold.
+        functions: (node, bus id) -> the Pod that holds that virtual function.
+        held: name of each Pod -> its entries in the annotation, with the type as `type`.
+    """
+
+    has: dict[tuple[str, str], JsonObject] = field(default_factory=dict)
+    used: dict[tuple[str, str], dict[str, int]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    functions: dict[tuple[str, str], str] = field(default_factory=dict)
+    held: dict[str, list[JsonObject]] = field(default_factory=dict)
+
+    def free(self, key: tuple[str, str]) -> dict[str, int]:
+        """What nobody holds of a device."""
+        has = {name.rpartition("/")[2]: amount_of(text) for name, text in self.has[key]["resources"].items()}
+        return {tail: amount - self.used[key][tail] for tail, amount in has.items()}
+
+
+async def audit_devices(admin: AdminClient, namespace: str) -> Audit:
+    """Count what the Pods of a namespace hold; fail where a device or a virtual function was given more than once."""
+    audit = Audit()
+    for listed in await admin.items(DEVICES):
+        for entry in listed["spec"]["devices"]:
+            audit.has.setdefault((listed["metadata"]["name"], entry["id"]), entry)
+    for found in await admin.items(pods_path(namespace)):
+        said = (found["metadata"].get("annotations") or {}).get(DEVICE_ALLOCATED)
+        assert (said is not None) == bool(found["spec"].get("nodeName")), "bound and not allocated, or the reverse"
+        entries = [{**entry, "type": kind} for kind, of in json.loads(said or "{}").items() for entry in of]
+        audit.held[found["metadata"]["name"]] = entries
+        for entry in entries:
+            _count(audit, found, entry)
+    free = {key: audit.free(key) for key in tuple(audit.used)}
+    over = {key: left for key, left in free.items() if min(left.values()) < 0}
+    assert not over, f"over-allocated: {over}"
+    return audit
+
+
+def _count(audit: Audit, found: JsonObject, entry: JsonObject) -> None:
+    node, name = found["spec"]["nodeName"], found["metadata"]["name"]
+    device = audit.has[node, entry["id"]]  # a KeyError is a device of another node, or of none
+    assert (device["type"], device["minor"]) == (entry["type"], entry["minor"])
+    for resource, text in entry["resources"].items():
+        audit.used[node, entry["id"]][resource.rpartition("/")[2]] += amount_of(text)
+    for function in entry.get("extension", {}).get("vfs", ()):
+        address = function["busID"]
+        assert address in {one["busID"] for group in device["vfGroups"] for one in group["vfs"]}
+        holder = audit.functions.setdefault((node, address), name)
+        assert holder == name, f"virtual function {address} of {node} is given to {holder} and {name}"

@@ -1,6 +1,6 @@
 """Which requests the API server itself sends to the webhooks: with none of them running, those are refused."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path
 
 from allocator.cpu.qos import QOS_LABEL
 from allocator.names import RESOURCE_STATUS, visible_devices
+from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from koordgate.localplane import chart
 from koordgate.localplane.admin import JSON_PATCH, AdminClient, ApiError, JsonObject
@@ -53,14 +54,21 @@ def first(asks: dict[str, str]) -> JsonObject:
     return asking(CPU, initContainers=[{"name": "first", "image": "none", "resources": resources}])
 
 
-async def refused(admin: AdminClient, made: JsonObject) -> bool:
-    """Try to create a Pod; tell whether that was refused because the webhook for Pods was not reached."""
+async def unreached(request: Awaitable[JsonObject]) -> str:
+    """Which webhook a request failed by, because nobody answers there; empty where it did not fail."""
     try:
-        await admin.create(pods_path("down"), made, dryRun="All")
+        await request
     except ApiError as error:
-        assert 'failed calling webhook "pods.mutate.koordgate.io"' in error.message, error.message
-        return True
-    return False
+        name = error.message.partition('failed calling webhook "')[2].partition('"')[0]
+        if name:
+            return name
+        raise
+    return ""
+
+
+async def refused(admin: AdminClient, made: JsonObject) -> bool:
+    """Try to create a Pod; tell whether the webhook for Pods is asked about it."""
+    return bool(await unreached(admin.create(pods_path("down"), made, dryRun="All")))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +101,7 @@ async def test_a_pod_of_ours_is_sent(down: None, admin: AdminClient, made: JsonO
         pod("plain", "down", CPU),
         pod("none", "down", {}),
         pod("other", "down", {"example.com/other": "1", "amd.com/gpu": "1"}),
-        *(saying({QOS_LABEL: qos}) | {} for qos in ("LS", "BE", "SYSTEM", "")),
+        *(saying({QOS_LABEL: qos}) for qos in ("LS", "BE", "SYSTEM", "")),
         saying({"app": "LSR"}, {"example.com/note": "x", "koordgate.io/device-order": "minor"}),
     ],
     ids=lambda made: str(made["metadata"].get("labels") or made["metadata"]["name"]),
@@ -104,3 +112,96 @@ async def test_an_ordinary_pod_is_created(down: None, admin: AdminClient, made: 
     name = made["metadata"]["name"]
     assert await admin.get(pods_path("down", name))
     await admin.delete(pods_path("down", name), gracePeriodSeconds="0")
+
+
+def large(annotations: int, containers: int, resources: int) -> JsonObject:
+    made = pod("large", "down", {})
+    made["metadata"]["annotations"] = {f"example.com/{number}": "" for number in range(annotations)}
+    asks = {f"example.com/{number}": "1" for number in range(resources)}
+    resources_of = {"requests": asks, "limits": asks}
+    made["spec"]["containers"] = [
+        {"name": f"c{number}", "image": "none", "resources": resources_of} for number in range(containers)
+    ]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "sent"),
+    [
+        (large(1000, 1, 1), False),
+        (large(1001, 1, 1), True),
+        (large(0, 200, 50), False),
+        (large(0, 1, 51), True),
+        (large(10_000, 1, 1), True),
+    ],
+    ids=["annotations", "more annotations", "containers", "more resources", "absurd"],
+)
+async def test_the_conditions_cost_no_more_than_the_api_server_allows(
+    down: None, admin: AdminClient, made: JsonObject, *, sent: bool
+) -> None:
+    """Where they did, ordinary Pods would be refused, with another message."""
+    assert await refused(admin, made) is sent
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+async def test_an_update_is_sent_if_it_changes_what_was_decided_on(
+    down: None, admin: AdminClient, subresource: str
+) -> None:
+    await admin.create(pods_path("down"), pod("kept", "down", CPU))
+    path = pods_path("down", "kept", subresource)
+    try:
+        await admin.patch(path, {"metadata": {"labels": {QOS_LABEL: "LS"}, "annotations": {"note": "x"}}})
+        await admin.patch(path, {"metadata": {"labels": {QOS_LABEL: "BE"}, "annotations": {"note": None}}})
+        for labels, annotations in (
+            ({QOS_LABEL: "LSR"}, {}),
+            ({QOS_LABEL: "LSE"}, {}),
+            ({}, {DEVICE_ALLOCATED: "{}"}),
+            ({}, {RESOURCE_STATUS: "{}"}),
+            ({}, {visible_devices("main"): "GPU-1"}),
+            ({}, {visible_devices("main", "queue"): "fast"}),
+        ):
+            with pytest.raises(ApiError, match=r'failed calling webhook \"pods\.validate\.koordgate\.io"'):
+                await admin.patch(path, {"metadata": {"labels": labels, "annotations": annotations}})
+    finally:
+        await admin.delete(pods_path("down", "kept"), gracePeriodSeconds="0")
+
+
+async def test_of_our_schedulers_bindings_only_those_without_an_allocation_are_checked_again(
+    down: None, plane: ControlPlane, admin: AdminClient
+) -> None:
+    """The mutating webhook is taken away; where it is there, it has seen each of them."""
+    hooks = (await admin.get(MUTATING))["webhooks"]
+    (at,) = (index for index, hook in enumerate(hooks) if hook["name"] == "bindings.mutate.koordgate.io")
+    await admin.create(pods_path("down"), pod("bound", "down", CPU))
+    await admin.patch(MUTATING, [{"op": "remove", "path": f"/webhooks/{at}"}], JSON_PATCH)
+    async with plane.admin(await plane.service_account_token(chart.NAMESPACE, "koord-scheduler")) as scheduler:
+
+        async def checked(annotations: dict[str, str]) -> str:
+            """Which webhook was not reached; empty for none."""
+            made = binding("down", "bound", "nowhere")
+            made["metadata"]["annotations"] = annotations
+            return await unreached(scheduler.create(pods_path("down", "bound", "binding"), made, dryRun="All"))
+
+        async def taken_away() -> bool:
+            return await checked({"note": "x"}) == "bindings.validate.koordgate.io"
+
+        await until(taken_away, "the API server does without the mutating webhook")
+        assert await checked({}) == "bindings.validate.koordgate.io"
+        assert await checked({DEVICE_ALLOCATED: "{}"}) == ""
+        assert await checked({RESOURCE_STATUS: "{}"}) == ""
+    await admin.delete(pods_path("down", "bound"), gracePeriodSeconds="0")
+
+
+async def test_a_node_topology_is_stored_whole(installed: list[JsonObject], admin: AdminClient) -> None:
+    zone = NumaZone({"cpu": 31_500, "memory": 2**36}, {"cpu": 32_000, "memory": 2**37})
+    written = write_node_topology(NodeTopology("stored", zones={0: zone}))
+    written["zones"][0]["costs"] = [{"name": "node-0", "value": 10}]
+
+    path = f"/apis/{written['apiVersion']}/noderesourcetopologies"
+    await admin.create(path, written)
+
+    stored = await admin.get(f"{path}/stored")
+    assert {key: stored[key] for key in ("topologyPolicies", "zones")} == {
+        key: written[key] for key in ("topologyPolicies", "zones")
+    }
+    await admin.delete(f"{path}/stored")

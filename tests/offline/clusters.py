@@ -6,20 +6,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import container, device_entry, device_object, pod
+from builders import GIB, container, device_entry, device_object, pod
+from machines_cpu import build, siblings_far
 
+from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
 from koordgate.cli import main
 
 Raw = dict[str, Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+STATUS = "scheduling.koordinator.sh/resource-status"
+QOS = "koordinator.sh/qosClass"
 
 
-def node(name: str = "node-1", *, cpu: str = "64", labels: Mapping[str, str] | None = None, **spec: Any) -> Raw:
+def node(
+    name: str = "node-1",
+    *,
+    cpu: str = "64",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Raw:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": dict(labels or {})},
+        "metadata": {"name": name, "labels": dict(labels or {}), "annotations": dict(annotations or {})},
         "spec": spec,
         "status": {"allocatable": {"cpu": cpu, "memory": "256Gi", "pods": "110"}},
     }
@@ -32,6 +43,35 @@ def device(name: str = "node-1", cards: int = 2, memory: str = "80Gi", **fields:
 
 def machine(name: str = "node-1", cards: int = 2, **fields: Any) -> list[Raw]:
     return [node(name, **fields), device(name, cards)]
+
+
+def topology(name: str = "node-1", *, nodes: int = 2, cores: int = 4, **fields: Any) -> Raw:
+    """CPUs of a node: so many sockets of one NUMA node each, cores of two threads: CPU k and CPU k + half of all."""
+    zones = {at: NumaZone(amounts := {"cpu": cores * 2000, "memory": 64 * GIB}, amounts) for at in range(nodes)}
+    cpus = build(nodes, 1, cores, 2, siblings_far)
+    return write_node_topology(NodeTopology(name, cpus, **{"zones": zones, **fields}))
+
+
+def nic(minor: int, functions: int = 2, **fields: Any) -> Raw:
+    """An RDMA device as a Device object lists it."""
+    bus = f"0000:1{minor}:00"
+    return {
+        "type": "rdma",
+        "id": f"{bus}.0",
+        "minor": minor,
+        "health": True,
+        "resources": {"koordinator.sh/rdma": "100"},
+        "vfGroups": [{"vfs": [{"minor": n, "busID": f"{bus}.{n + 1}"} for n in range(functions)]}],
+        **fields,
+    }
+
+
+def pinned(name: str, cpus: int, qos: str = "LSR", amounts: Mapping[str, Any] | None = None, **fields: Any) -> Raw:
+    """A Pod that asks for CPUs of its own."""
+    stated = {"cpu": str(cpus), **(amounts or {})}
+    made = pod(container(requests=stated, limits=stated), name=name, labels={QOS: qos}, **fields)
+    del made["metadata"]["uid"]
+    return made
 
 
 def asking(name: str, amounts: Mapping[str, Any] | None = None, **fields: Any) -> Raw:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from builders import container, pod
-from offline.clusters import asking, gpus, held, machine, node
+from builders import container, device_entry, device_object, pod
+from offline.clusters import asking, gpus, held, machine, nic, node, pinned, topology
 
-from webhook.offline.account import Account
+from koordgate.settings import parse
 from webhook.offline.api import MUTATE_BINDING, VALIDATE_BINDING, InProcess
 from webhook.offline.cluster import OfflineCluster, State, stands
 
@@ -25,8 +25,9 @@ async def test_a_pod_goes_from_its_author_to_a_card() -> None:
     assert result.given is author
     assert author == gpus("a", 50), "the author's object stays as it was"
     assert cluster.pods == [result.pod]
-    shares = Account(cluster.devices, cluster.pods).shares(result.pod)
-    assert [share.id for share in shares] == ["GPU-node-1-0"]
+    holding = cluster.account().holding(result.pod)
+    assert holding is not None
+    assert [share.id for share in holding.shares] == ["GPU-node-1-0"]
 
 
 async def test_both_ways_to_the_webhook_give_the_same() -> None:
@@ -66,39 +67,64 @@ async def test_the_ledger_holds_what_the_annotations_say() -> None:
     await cluster.load([*machine(cards=2), held("old", "node-1", (0, 30))])
     for name, percent in (("a", 50), ("b", 70)):
         assert (await cluster.submit(gpus(name, percent))).state is State.BOUND
-    account = Account(cluster.devices, cluster.pods)
+    account = cluster.account()
     recorded = cluster.parts.ledger.record("node-1").holdings
     assert len(recorded) == 3
     for one in cluster.pods:
-        told = [(share.id, share.amounts) for share in account.shares(one)]
+        said = account.holding(one)
+        assert said is not None
+        told = [(share.id, share.amounts) for share in said.shares]
         assert [(share.id, share.amounts) for share in recorded[one["metadata"]["uid"]].shares] == told
 
 
+FUNCTIONS = {"scheduling.koordinator.sh/device-allocate-hint": '{"rdma":{"vfSelector":{}}}'}
+ONE_NUMA = {"scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy":"SingleNUMANode"}'}
+QUEUE = parse("devices: {types: [{name: queue, resource: example.com/queue, unit: units}]}")
+
+# Ways to ask, by a number from 1 to 220.
+FORMS: list[Callable[[str, int], Raw]] = [
+    lambda name, n: gpus(name, n if n <= 100 else n // 100 * 100),
+    lambda name, n: asking(name, {"kubernetes.io/gpu-memory": f"{n}Gi"}),
+    lambda name, n: asking(
+        name,
+        {"kubernetes.io/gpu-core": str(min(n, 100)), "kubernetes.io/gpu-memory-ratio": str(101 - min(n, 100))},
+    ),
+    lambda name, n: asking(
+        name, {"koordinator.sh/gpu-core": str(2 * (n % 51) or 2), "koordinator.sh/gpu-memory": "7G"}
+    ),
+    lambda name, n: asking(name, {"kubernetes.io/rdma": str(n % 60 + 1)}, annotations=FUNCTIONS),
+    lambda name, n: asking(name, {"kubernetes.io/rdma": "100", "kubernetes.io/gpu": str(n % 9 + 1)}),
+    lambda name, n: asking(name, {"example.com/queue": str(n % 5 + 1)}),
+    lambda name, n: pinned(name, n % 6 + 1),
+    lambda name, n: pinned(name, 2, "LSE", {"kubernetes.io/gpu": str(n % 100 + 1)}, annotations=ONE_NUMA),
+]
+
+
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_comes_and_goes_no_card_is_given_twice(seed: int) -> None:
+async def test_whatever_comes_and_goes_nothing_is_given_twice(seed: int) -> None:
     """Counted after each step from the annotations alone; the ledger must say the same in the end."""
     dice = random.Random(seed)
-    cluster = OfflineCluster.in_process(seed=seed)
-    await cluster.load([*machine("node-1", cards=3), *machine("node-2", cards=2), held("old", "node-2", (0, 35))])
-    forms: list[Callable[[int], dict[str, str]]] = [
-        lambda n: {"kubernetes.io/gpu": str(n if n <= 100 else n // 100 * 100)},
-        lambda n: {"kubernetes.io/gpu-memory": f"{n}Gi"},
-        lambda n: {
-            "kubernetes.io/gpu-core": str(min(n, 100)),
-            "kubernetes.io/gpu-memory-ratio": str(101 - min(n, 100)),
-        },
-        lambda n: {"koordinator.sh/gpu-core": str(2 * (n % 51) or 2), "koordinator.sh/gpu-memory": "7Gi"},
-    ]
-    states = set()
-    for number in range(60):
+    cluster = OfflineCluster.in_process(QUEUE, seed=seed)
+    cards = [device_entry(minor, id=f"GPU-node-1-{minor}", topology={"nodeID": minor % 2}) for minor in range(3)]
+    first = [node("node-1"), device_object(*cards, nic(0), nic(1), name="node-1"), topology("node-1")]
+    classes = {"koordgate.io/classes": '{"queue":{"fast":6,"slow":9}}'}
+    second = [*machine("node-2", cards=2, annotations=classes), topology("node-2", nodes=1)]
+    await cluster.load([*first, *second, held("old", "node-2", (0, 35))])
+    states, kinds = set(), set()
+    for number in range(90):
         bound = [one for one in cluster.pods if one["spec"].get("nodeName")]
-        if bound and dice.random() < 0.35:
+        if bound and dice.random() < 0.4:
             gone = dice.choice(bound)["metadata"]
             await cluster.delete(gone["namespace"], gone["name"])
-        pod_asks = dice.choice(forms)(dice.randint(1, 220))
-        states.add((await cluster.submit(asking(f"pod-{number}", pod_asks))).state)
-        assert Account(cluster.devices, cluster.pods).overgiven() == []
+        result = await cluster.submit(dice.choice(FORMS)(f"pod-{number}", dice.randint(1, 220)))
+        states.add(result.state)
+        account = cluster.account()
+        assert account.overgiven() == []
+        holding = account.holding(result.pod)
+        if holding is not None:
+            kinds |= {share.type for share in holding.shares} | ({"cpu"} if holding.cpus is not None else set())
     assert {State.BOUND, State.UNSCHEDULABLE} <= states
+    assert kinds == {"gpu", "rdma", "queue", "cpu"}
     holders = {one["metadata"]["uid"] for one in cluster.pods if one["spec"].get("nodeName")}
     assert {uid for record in cluster.parts.ledger.records() for uid in record.holdings} == holders
 
@@ -196,3 +222,37 @@ async def test_a_pod_that_says_it_holds_what_cannot_be_read_is_told_of_and_holds
     broken["metadata"]["annotations"] = {"scheduling.koordinator.sh/device-allocated": "{"}
     await cluster.load([*machine(cards=1), broken])
     assert (await cluster.submit(gpus("a", 100))).state is State.BOUND
+
+
+async def test_a_pod_that_holds_cpus_alone_is_adopted_and_deleted_like_any_other() -> None:
+    cluster = OfflineCluster.in_process()
+    await cluster.load([node(), topology(nodes=1, cores=2)])
+    first = await cluster.submit(pinned("a", 4))
+    again = OfflineCluster.in_process()
+    await again.load([node(), topology(nodes=1, cores=2), first.pod])
+    assert again.parts.ledger.record("node-1").holdings, "the reconciler adopted it"
+    assert (await again.submit(pinned("b", 1))).state is State.UNSCHEDULABLE
+    await again.delete("default", "a")
+    assert (await again.submit(pinned("c", 4))).state is State.BOUND
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [pinned("a", 2), asking("a", {"example.com/queue": "1"}), asking("a", {"kubernetes.io/rdma": "10"})],
+    ids=["CPUs", "an own type", "a NIC"],
+)
+async def test_nobody_else_binds_a_pod_that_asks_for_anything_of_ours(asked: Raw) -> None:
+    cluster = OfflineCluster.in_process(QUEUE)
+    await cluster.load([node(), topology()])
+    await cluster.admit(asked)
+    assert (await cluster.bind("default", "a", "node-1", "somebody")).state is State.BIND_REFUSED
+
+
+async def test_what_a_pod_asks_of_cpus_is_given_over_https_too() -> None:
+    async with OfflineCluster.over_https(QUEUE) as (there, _):
+        await there.load([node(annotations={"koordgate.io/classes": '{"queue":{"fast":2}}'}), topology()])
+        result = await there.submit(pinned("a", 2, amounts={"example.com/queue": "2"}))
+        holding = there.account().holding(result.pod)
+    assert holding is not None
+    assert holding.cpus is not None
+    assert (holding.cpus.cpus.bit_count(), [share.id for share in holding.shares]) == (2, ["fast"])

@@ -40,8 +40,53 @@ def test_the_demo_tells_what_each_pod_asked_became_and_got(capsys: pytest.Captur
     assert "A Binding of demo-bound-around by somebody-else: refused\n" in told
     assert "somebody-else is not their scheduler" in told
     last = told.splitlines()[-1]
-    assert last.startswith("demo: 21 Pods: 14 bound, 6 refused at admission, 1 without a node; ")
-    assert re.search(r"; no GPU is given more than once over; \d+ requests were answered over HTTPS$", last)
+    assert last.startswith("demo: 30 Pods: 22 bound, 7 refused at admission, 1 without a node; ")
+    assert re.search(
+        r"; no device and no CPU is given more than once over; \d+ requests were answered over HTTPS$", last
+    )
+
+
+def test_the_demo_ends_with_who_holds_what_of_each_node(capsys: pytest.CaptureFixture[str]) -> None:
+    told = _played(capsys)
+    for line in (
+        "h200-1: 8 GPUs, 4 rdma devices, 2 queue devices, 64 CPUs (2 sockets, 2 NUMA nodes, 2 threads a core)",
+        "0     1-4,33-36    own-whole-cores (LSR)",
+        "      5-15,37-47   shared pool: class LS, and all others without CPUs of their own",
+        "      1-15,33-47   best-effort pool: class BE, and BestEffort",
+    ):
+        assert f"\n{line}\n" in told
+    for part in (
+        "encoder 0",
+        "whole-encoder: whole",
+        "places-in-a-queue: 3",
+        "cordoned by an administrator",
+        "XID79: ",
+    ):
+        assert part in told
+    assert "ask 1 or 2" in told, "the wrong LSR Pod is refused with the cure"
+
+
+def test_the_demo_draws_the_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "map.html"
+    assert f"The device map is in {path}" in _played(capsys, "--map", str(path))
+    text = path.read_text()
+    for name in ("h200-1", "a100-2", "default/own-whole-cores", "default/wrong-one-and-a-half-cpus"):
+        assert name in text
+
+
+def test_a_map_that_cannot_be_written_ends_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--map", str(tmp_path)]) == 2
+    assert f"koordgate demo: --map {tmp_path}: cannot be written (Is a directory)" in capsys.readouterr().err
+
+
+def test_settings_of_ones_own_are_honoured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("devices: {types: [{name: seat, resource: example.com/seat, pools: [{devices: {one: 100}}]}]}\n")
+    pod = asking("mine", {"example.com/seat": "40"})
+    cluster, workload = saved(tmp_path, machine(cards=1), "cluster.json"), saved(tmp_path, [pod], "workload.json")
+    told = _played(capsys, "--cluster", cluster, "--workload", workload, "--config", str(config))
+    assert "seat 0 one: seat 40 %" in told
+    assert main(["demo", "--config", str(tmp_path / "none")]) == 2
 
 
 def test_the_demo_takes_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,10 +139,10 @@ def test_a_real_control_plane_gives_the_same_cards(capsys: pytest.CaptureFixture
         missing(str(error))
 
     def cards(told: str) -> str:
-        return told[told.index("NODE ") : told.index("demo: ")]
+        return told[told.index("a100-1: 8 GPUs") : told.index("demo: ")]
 
     real = _played(capsys, "--control-plane")
     assert cards(real) == cards(_played(capsys))
     assert real.splitlines()[-1].endswith(
-        "; a foreign Binding refused; no GPU is given more than once over; all on a real control plane"
+        "; a foreign Binding refused; no device and no CPU is given more than once over; all on a real control plane"
     )

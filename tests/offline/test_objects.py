@@ -110,11 +110,13 @@ def test_a_typed_list_names_no_kinds(tmp_path: Path) -> None:
     assert [(obj["kind"], obj["apiVersion"]) for obj in read([str(path)]).nodes] == [("Node", "v1")]
 
 
-def test_other_kinds_are_left_out_and_told_of_but_for_what_comes_later(tmp_path: Path) -> None:
+def test_other_kinds_are_left_out_and_told_of_but_for_the_ledger(tmp_path: Path) -> None:
     topology = {"kind": "NodeResourceTopology", "metadata": {"name": "node-1"}}
+    ledger = {"kind": "NodeAllocation", "metadata": {"name": "node-1"}}
     other = {"kind": "ConfigMap", "metadata": {"name": "a"}}
-    objects = read([saved(tmp_path, [topology, other, device()])])
-    assert len(objects.devices) == 1
+    objects = read([saved(tmp_path, [topology, ledger, other, device()])])
+    assert [obj["apiVersion"] for obj in objects.topologies] == ["topology.node.k8s.io/v1alpha1"]
+    assert [obj["kind"] for obj in objects.cluster] == ["Device", "NodeResourceTopology"]
     assert [note.rpartition(": ")[2] for note in objects.notes] == ["ConfigMap a is not looked at"]
 
 

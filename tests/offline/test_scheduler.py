@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 from builders import container, device_entry, device_object, pod_spec, sidecar_container
+from offline.clusters import nic
 
+from allocator.devicetype import BUILT_IN, Unit, own_type
 from allocator.wire.deviceobject import read_device_object
-from webhook.offline.resources import BadQuantityError, allocatable, pod_amounts
+from webhook.offline.resources import BadQuantityError, allocatable, managed, pod_amounts
 from webhook.offline.scheduler import best, candidate, grouped, why_not
 
 DEDICATED = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
@@ -81,7 +83,7 @@ def test_an_amount_that_is_none_is_named() -> None:
 def test_devices_that_the_node_does_not_state_are_those_of_its_device_object() -> None:
     devices = read_device_object(device_object(device_entry(0), device_entry(1, health=False), device_entry(2)))
     stated = {"status": {"allocatable": {"kubernetes.io/gpu-core": "150"}}, "metadata": {"name": "node-1"}}
-    has = allocatable(stated, devices)
+    has = allocatable(stated, devices.devices)
     assert has["kubernetes.io/gpu-core"] == 150
     assert has["koordinator.sh/gpu-core"] == 200  # the unhealthy one does not count
     assert has["kubernetes.io/gpu-memory"] == 160 * 2**30
@@ -89,8 +91,18 @@ def test_devices_that_the_node_does_not_state_are_those_of_its_device_object() -
     assert "cpu" not in has
 
 
+def test_nics_count_under_every_name_and_own_types_under_none() -> None:
+    types = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
+    queue = {"type": "queue", "id": "fast", "health": True, "resources": {"example.com/queue": 9}}
+    devices = read_device_object(device_object(nic(0), nic(1), nic(2, health=False), queue), types)
+    has = allocatable({"metadata": {"name": "node-1"}}, devices.devices)
+    assert has == {"kubernetes.io/rdma": 200, "koordinator.sh/rdma": 200}
+    assert managed(types) == {"example.com/queue"}
+    assert managed(BUILT_IN) == frozenset()
+
+
 def test_capacity_counts_where_allocatable_is_missing() -> None:
-    assert allocatable({"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "2"}}}, None) == {"cpu": 2000}
+    assert allocatable({"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "2"}}}, ()) == {"cpu": 2000}
 
 
 def test_a_shortage_says_what_is_asked_and_what_is_free() -> None:

@@ -11,12 +11,30 @@ from typing import Any
 
 import pytest
 import yaml
-from offline.clusters import ALLOCATED, EXAMPLES, asking, device, gpus, held, listed, machine, node, saved
+from builders import device_entry, device_object
+from offline.clusters import (
+    ALLOCATED,
+    EXAMPLES,
+    STATUS,
+    asking,
+    device,
+    gpus,
+    held,
+    listed,
+    machine,
+    nic,
+    node,
+    pinned,
+    saved,
+    topology,
+)
 
+from allocator.cpu.cpuset import parse
 from allocator.quantity import to_int
 from koordgate.cli import main
 
-BOTH = ("-f", str(EXAMPLES / "cluster.yaml"), "-f", str(EXAMPLES / "workload.yaml"))
+CONFIG = ("--config", str(EXAMPLES / "config.yaml"))
+BOTH = ("-f", str(EXAMPLES / "cluster.yaml"), "-f", str(EXAMPLES / "workload.yaml"), *CONFIG)
 
 # What becomes of each Pod of the examples: how many cards it gets, and of each the compute in percent and the memory in
 # percent or bytes. On which node is the scheduler's business, where the Pod does not select one.
@@ -35,13 +53,25 @@ PLACED: dict[str, tuple[int, int, int | str]] = {
     "one-container-without": (1, 30, 30),
     "sets-visible-devices": (1, 40, 40),
 }
+# And of the others: how many devices of each type, and how many CPUs of its own.
+GIVEN: dict[str, tuple[dict[str, int], int]] = {
+    "train-4-together": ({"gpu": 4}, 0),
+    "train-beside-rdma": ({"gpu": 2, "rdma": 1}, 0),
+    "own-whole-cores": ({}, 8),
+    "own-cpus-beside-a-card": ({"gpu": 1}, 4),
+    "bursts-in-one-pool": ({}, 0),
+    "whole-encoder": ({"encoder": 1}, 0),
+    "places-in-a-queue": ({"gpu": 1, "queue": 1}, 0),
+}
+LEFT_ALONE = {"no-device", "best-effort", "wrong-node-preset"}
 REFUSED = {
     "wrong-250": ("Denied", "ask 200 or 300"),
     "wrong-both-dialects": ("Denied", "2 dialects at once"),
     "wrong-forged-allocation": ("Denied", "is written by koordgate when the Pod is bound"),
     "wrong-core-alone": ("Denied", "gpu-core 50 is asked without memory"),
     "wrong-request-is-not-limit": ("Denied", "the request must equal the limit"),
-    "waits-for-a-larger-card": ("Unschedulable", "0 of 8 GPUs can hold it"),
+    "wrong-one-and-a-half-cpus": ("Denied", "1500m is no whole number of CPUs; ask 1 or 2"),
+    "waits-for-a-larger-card": ("Unschedulable", "0 of 8 GPUs (1 unhealthy) can hold it"),
 }
 
 
@@ -53,9 +83,31 @@ def examples() -> dict[str, Any]:
     return {item["metadata"]["name"]: item for item in json.loads(written.getvalue())["items"]}
 
 
-def _shares(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(pod["metadata"]["annotations"][ALLOCATED])["gpu"]
+def _allocated(pod: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """What a Pod holds of devices, by type."""
+    found: dict[str, list[dict[str, Any]]] = json.loads(pod["metadata"]["annotations"].get(ALLOCATED, "{}"))
     return found
+
+
+def _shares(pod: dict[str, Any], kind: str = "gpu") -> list[dict[str, Any]]:
+    return _allocated(pod)[kind]
+
+
+def _cpus(pod: dict[str, Any]) -> int:
+    """The CPUs of a Pod's own, as a set."""
+    annotations = pod["metadata"].get("annotations") or {}
+    return parse(json.loads(annotations.get(STATUS, "{}")).get("cpuset", ""))
+
+
+def _given() -> list[dict[str, Any]]:
+    """The objects of the example cluster."""
+    return list(yaml.safe_load_all((EXAMPLES / "cluster.yaml").read_text()))
+
+
+def _places(kind: str) -> dict[str, dict[str, Any]]:
+    """Where the devices of a type sit on h200-1, by id."""
+    entries = next(obj for obj in _given() if (obj["kind"], obj["metadata"]["name"]) == ("Device", "h200-1"))
+    return {entry["id"]: entry["topology"] for entry in entries["spec"]["devices"] if entry["type"] == kind}
 
 
 @pytest.mark.parametrize("name", PLACED)
@@ -71,6 +123,59 @@ def test_each_form_of_asking_gets_its_cards(examples: dict[str, Any], name: str)
         assert resources[f"kubernetes.io/{which}"] == str(memory)
 
 
+@pytest.mark.parametrize("name", GIVEN)
+def test_each_pod_gets_all_that_it_asks(examples: dict[str, Any], name: str) -> None:
+    devices, cpus = GIVEN[name]
+    pod = examples[name]
+    assert pod["spec"]["nodeName"]
+    assert {kind: len({one["id"] for one in shares}) for kind, shares in _allocated(pod).items()} == devices
+    assert _cpus(pod).bit_count() == cpus
+
+
+def test_whole_cards_are_those_that_sit_closest_together(examples: dict[str, Any]) -> None:
+    places = _places("gpu")
+    at = [places[share["id"]] for share in _shares(examples["train-4-together"])]
+    assert len({place["nodeID"] for place in at}) == 1
+
+
+def test_a_nic_comes_from_the_pcie_root_of_the_cards_with_a_function_of_its_own(examples: dict[str, Any]) -> None:
+    pod = examples["train-beside-rdma"]
+    roots = {_places("gpu")[share["id"]]["pcieID"] for share in _shares(pod)}
+    nics = _shares(pod, "rdma")
+    assert roots == {_places("rdma")[share["id"]]["pcieID"] for share in nics}
+    function = nics[0]["extension"]["vfs"][0]["busID"]
+    assert function.rpartition(".")[0] == nics[0]["id"].rpartition(".")[0]
+
+
+def test_cpus_of_ones_own_are_whole_cores_and_never_reserved(examples: dict[str, Any]) -> None:
+    cpus = _cpus(examples["own-whole-cores"])
+    low, high = cpus & (2**32 - 1), cpus >> 32
+    assert low == high, "CPU k and CPU k+32 are the threads of core k"
+    assert not low & 1, "core 0 is reserved"
+
+
+def test_cpus_and_card_stand_in_one_numa_node(examples: dict[str, Any]) -> None:
+    pod = examples["own-cpus-beside-a-card"]
+    nodes = {_places("gpu")[share["id"]]["nodeID"] for share in _shares(pod)}
+    assert nodes == {one["node"] for one in json.loads(pod["metadata"]["annotations"][STATUS])["numaNodeResources"]}
+    half = 2**16 - 1  # 16 cores a socket, of which one thread is numbered below 32 and one above
+    inside = {0: half | half << 32, 1: (half << 16) | (half << 48)}[nodes.pop()]
+    assert not _cpus(pod) & ~inside
+
+
+def test_a_pod_that_bursts_is_told_its_pool(examples: dict[str, Any]) -> None:
+    status = json.loads(examples["bursts-in-one-pool"]["metadata"]["annotations"][STATUS])
+    assert [set(pool) for pool in status["cpuSharedPools"]] == [{"socket", "node"}]
+    assert "cpuset" not in status
+
+
+def test_a_container_finds_the_devices_of_an_own_type_in_its_variable(examples: dict[str, Any]) -> None:
+    pod = examples["whole-encoder"]
+    env = next(entry for entry in pod["spec"]["containers"][0]["env"] if entry["name"] == "ENCODER_IDS")
+    key = env["valueFrom"]["fieldRef"]["fieldPath"].split("'")[1]
+    assert pod["metadata"]["annotations"][key] == _shares(pod, "encoder")[0]["id"]
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_each_wrong_form_is_refused_with_its_reason(examples: dict[str, Any], name: str) -> None:
     reason, message = REFUSED[name]
@@ -82,7 +187,7 @@ def test_each_wrong_form_is_refused_with_its_reason(examples: dict[str, Any], na
 def test_the_examples_are_all_told_of_in_order(examples: dict[str, Any]) -> None:
     given = [pod["metadata"]["name"] for pod in yaml.safe_load_all((EXAMPLES / "workload.yaml").read_text())]
     assert list(examples) == given
-    assert set(given) == {*PLACED, *REFUSED, "no-device", "wrong-node-preset"}
+    assert set(given) == {*PLACED, *GIVEN, *REFUSED, *LEFT_ALONE}
 
 
 def test_a_refused_pod_is_given_back_as_it_was(examples: dict[str, Any]) -> None:
@@ -113,24 +218,36 @@ def test_memory_is_stated_where_the_pod_can_reach_one_model_only(examples: dict[
     assert "kubernetes.io/gpu-memory" not in requests("half-a-card")
 
 
-def test_no_card_is_given_twice_by_the_annotations_alone(examples: dict[str, Any]) -> None:
-    """Counted from the input's Device objects and the output's annotations, with nothing of ours but quantities."""
-    capacity = {}
-    for obj in yaml.safe_load_all((EXAMPLES / "cluster.yaml").read_text()):
+def test_nothing_is_given_twice_by_the_annotations_alone(examples: dict[str, Any]) -> None:
+    """Counted from the input's objects and the output's annotations, with nothing of ours but quantities."""
+    capacity: dict[tuple[str, str], dict[str, int]] = {}
+    for obj in _given():
+        name = obj["metadata"]["name"]
         for entry in obj["spec"]["devices"] if obj["kind"] == "Device" else ():
-            capacity[obj["metadata"]["name"], entry["id"]] = {
-                name: to_int(amount) for name, amount in entry["resources"].items()
-            }
+            capacity[name, entry["id"]] = {what: to_int(amount) for what, amount in entry["resources"].items()}
+            capacity[name, entry["id"]] |= {"example.com/encoder": 100}  # of a whole one, as the annotation counts
+        for queue, places in json.loads(
+            (obj["metadata"].get("annotations") or {}).get("koordgate.io/classes", '{"queue":{}}')
+        )["queue"].items():
+            capacity[name, queue] = {"example.com/queue": places}
+        capacity.setdefault((name, "shared"), {"example.com/queue": 5})  # by config.yaml
     used: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    functions, cpus = [], 0
     for pod in examples.values():
-        if ALLOCATED in (pod["metadata"].get("annotations") or {}) and pod["spec"].get("nodeName"):
-            for share in _shares(pod):
-                for name, amount in share["resources"].items():
-                    used[pod["spec"]["nodeName"], share["id"]][name] += to_int(amount)
+        if "annotations" not in pod["metadata"] or not pod["spec"].get("nodeName"):
+            continue
+        assert not cpus & _cpus(pod), "all Pods with CPUs of their own are on one node"
+        cpus |= _cpus(pod)
+        for share in (share for shares in _allocated(pod).values() for share in shares):
+            functions += [one["busID"] for one in share.get("extension", {}).get("vfs", ())]
+            for name, amount in share["resources"].items():
+                used[pod["spec"]["nodeName"], share["id"]][name] += to_int(amount)
     assert used
-    for card, amounts in used.items():
+    assert cpus
+    assert len(functions) == len(set(functions)) > 0
+    for which, amounts in used.items():
         for name, amount in amounts.items():
-            assert amount <= capacity[card][name], (card, name)
+            assert amount <= capacity[which][name], (which, name)
 
 
 @pytest.mark.parametrize("output", ["table", "yaml", "json"])
@@ -156,7 +273,7 @@ def test_yaml_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_output_fed_back_is_what_is_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = listed(capsys, *BOTH)
-    again = listed(capsys, "-f", str(EXAMPLES / "cluster.yaml"), "-f", saved(tmp_path, first.values()))
+    again = listed(capsys, "-f", str(EXAMPLES / "cluster.yaml"), "-f", saved(tmp_path, first.values()), *CONFIG)
     assert again == first
 
 
@@ -170,9 +287,13 @@ def test_the_table_tells_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFi
     assert any("refused at admission" in line and line.endswith("ask 200 or 300") for line in lines)
     assert any("warning: spec.containers[0].env: NVIDIA_VISIBLE_DEVICES was set by the author" in li for li in lines)
     assert any("gpu 0 GPU-54dc7651: core 100 %, memory 79.6 GiB (100 %)" in line for line in lines)
-    assert any("default/memory-alone: core 0 %, memory 10 GiB (" in line for line in lines)
-    assert lines[-1].startswith(
-        "21 Pods: 1 there already, 14 bound, 5 refused at admission, 1 without a node; 10 of 16"
+    assert any(line.startswith("gpu 2") and line.endswith("half-a-card: 50 %") for line in lines)
+    assert any(line.endswith("XID79: the GPU has fallen off the bus") for line in lines)
+    assert any(line.endswith("nothing new lands here: cordoned by an administrator") for line in lines)
+    assert any("CPUs 1-4,33-36 (LSR, FullPCPUs)" in line for line in lines)
+    assert lines[-1] == (
+        "30 Pods: 1 there already, 22 bound, 6 refused at admission, 1 without a node; 17 of 24 GPUs, "
+        "1 of 4 rdma devices, 1 of 2 encoder devices, 1 of 4 queue devices, 12 of 64 CPUs in use"
     )
     assert not written.err
 
@@ -323,6 +444,150 @@ def test_cards_that_nobody_can_have_are_shown_as_such(tmp_path: Path, capsys: py
     assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
     table = capsys.readouterr().out
     assert "given away by the kubelet's device plugin" in table
-    assert "unhealthy: nothing new lands here" in table
-    assert "not in the node's Device object" in table
+    assert "nothing new lands here: unhealthy" in table
+    assert "nothing new lands here: the node has no such device" in table
     assert "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin) can hold it" in table
+
+
+OWN = """
+devices:
+  types:
+    - {name: dongle, resource: example.com/dongle, unit: devices, environment: DONGLES}
+    - {name: queue, resource: example.com/queue, unit: units, pools: [{devices: {fast: 4}}]}
+    - {name: disk, resource: example.com/disk}
+"""
+DONGLES = device_object(
+    *({"type": "dongle", "id": f"usb-{minor}", "minor": minor, "health": True} for minor in range(2)),
+    {"type": "disk", "id": "disk-0", "minor": 0, "health": True},
+)
+
+# What a Pod asks of types of the administrator's own -> what it gets, or what its refusal says.
+OWN_TYPES: dict[str, tuple[dict[str, str], dict[str, int] | str]] = {
+    "one of two whole ones": ({"example.com/dongle": "1"}, {"dongle": 1}),
+    "both": ({"example.com/dongle": "2"}, {"dongle": 2}),
+    "one more than there is": ({"example.com/dongle": "3"}, "2 of 2 dongle devices can hold it"),
+    "units of one that holds many": ({"example.com/queue": "4"}, {"queue": 1}),
+    "more units than it has": ({"example.com/queue": "5"}, "0 of 1 queue devices can hold it"),
+    "a part of one": ({"example.com/disk": "30"}, {"disk": 1}),
+    "of each": ({"example.com/disk": "30", "example.com/dongle": "1", "nvidia.com/gpu": "1"}, "no GPUs known here"),
+}
+
+
+@pytest.mark.parametrize("name", OWN_TYPES)
+def test_types_of_the_settings_are_given_though_no_node_states_them(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, expected = OWN_TYPES[name]
+    config = tmp_path / "config.yaml"
+    config.write_text(OWN)
+    limits = {"limits": asked, "requests": asked}
+    pod = asking("pod", asked)
+    pod["spec"]["containers"][0]["resources"] = limits
+    has = node()
+    has["status"]["allocatable"]["nvidia.com/gpu"] = has["status"]["allocatable"]["kubernetes.io/gpu-core"] = "800"
+    has["status"]["allocatable"]["kubernetes.io/gpu-memory-ratio"] = "800"
+    told = listed(capsys, "-f", saved(tmp_path, [has, DONGLES, pod]), "--config", str(config))["pod"]
+    if isinstance(expected, str):
+        assert told["status"]["reason"] == "Unschedulable"
+        assert expected in told["status"]["message"]
+    else:
+        assert {kind: len(shares) for kind, shares in _allocated(told).items()} == expected
+
+
+def test_what_a_node_states_of_an_own_type_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(OWN)
+    has = node()
+    has["status"]["allocatable"]["example.com/queue"] = "2"
+    pod = asking("pod", {"example.com/queue": "3"})
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"example.com/queue": "3"}
+    told = listed(capsys, "-f", saved(tmp_path, [has, pod]), "--config", str(config))["pod"]
+    assert told["status"]["message"] == "node-1: not enough example.com/queue: 3 asked, 2 of 2 free"
+
+
+def test_without_the_settings_an_own_type_is_nobodys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = listed(capsys, "-f", saved(tmp_path, [node(), DONGLES, asking("pod", {"example.com/dongle": "1"})]))["pod"]
+    assert "the node states none in status.allocatable" in told["status"]["message"]
+    assert told["spec"]["schedulerName"] == "default-scheduler"
+
+
+# Pods with CPUs of their own on one node of two NUMA nodes with four cores of two threads each -> CPUs each, in order;
+# a text is what the refusal says.
+PINNED: dict[str, tuple[list[dict[str, Any]], list[int | str]]] = {
+    "whole cores": ([pinned("pod-0", 4), pinned("pod-1", 4, "LSE")], [4, 4]),
+    "all there are": ([pinned("pod-0", 16), pinned("pod-1", 1)], [16, "1 CPUs are asked, free are 0"]),
+    "more than there are": ([pinned("pod-0", 17)], ["17 CPUs are asked, free are 16"]),
+    "beside a card": ([pinned("pod-0", 2, amounts={"nvidia.com/gpu": "1"})], [2]),
+    "no whole CPU": ([asking("pod-0", {"cpu": "1500m"}, labels={"koordinator.sh/qosClass": "LSR"})], ["1500m is no"]),
+    "no class at all": ([asking("pod-0", {}, labels={"koordinator.sh/qosClass": "XXL"})], ["'XXL' is no QoS class"]),
+}
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_pods_get_cpus_of_their_own(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pods, expected = PINNED[name]
+    told = listed(capsys, "-f", saved(tmp_path, [*machine(cpu="99"), topology(), *pods]))
+    given = 0
+    for number, right in enumerate(expected):
+        pod = told[f"pod-{number}"]
+        if isinstance(right, str):
+            assert right in pod["status"]["message"]
+        else:
+            assert _cpus(pod).bit_count() == right
+            assert not given & _cpus(pod)
+            given |= _cpus(pod)
+
+
+def test_cpus_are_only_given_where_they_are_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [*machine("node-1"), *machine("node-2"), topology("node-2"), pinned("pod", 2)]
+    assert listed(capsys, "-f", saved(tmp_path, objects))["pod"]["spec"]["nodeName"] == "node-2"
+    told = listed(capsys, "-f", saved(tmp_path, objects), "--node", "node-1")["pod"]["status"]["message"]
+    assert "its CPUs are not known (no NodeResourceTopology object" in told
+
+
+def test_a_pod_that_asks_for_cpus_and_holds_none_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    around = pinned("around", 2, nodeName="node-1", schedulerName="koord-scheduler")
+    assert main(["simulate", "-f", saved(tmp_path, [*machine(), topology(), around]), "-o", "json"]) == 0
+    assert "Pod default/around: asks for CPUs and carries no allocation" in capsys.readouterr().err
+
+
+def test_what_a_pod_holds_of_cpus_and_nics_stays_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fed back, what was given is not given again: neither CPUs nor a virtual function."""
+    hint = {"scheduling.koordinator.sh/device-allocate-hint": '{"rdma":{"vfSelector":{}}}'}
+    cluster = [node(), device_object(device_entry(0), nic(0)), topology()]
+    pods = [
+        pinned(f"pod-{number}", 8, amounts={"kubernetes.io/rdma": "10"}, annotations=hint, uid=f"uid-{number}")
+        for number in range(3)
+    ]
+    first = listed(capsys, "-f", saved(tmp_path, [*cluster, pods[0]]))["pod-0"]
+    told = listed(capsys, "-f", saved(tmp_path, [*cluster, first, *pods[1:]]))
+    assert _cpus(told["pod-0"]) | _cpus(told["pod-1"]) == 2**16 - 1
+    functions = [_shares(told[f"pod-{number}"], "rdma")[0]["extension"]["vfs"] for number in range(2)]
+    assert functions[0] != functions[1]
+    assert told["pod-2"]["status"]["reason"] == "Unschedulable"
+
+
+def test_what_cannot_be_read_of_nodes_is_told_with_its_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = node(annotations={"koordgate.io/classes": '{"queue":{"fast":1}}'})
+    broken = topology()
+    broken["metadata"]["annotations"]["node.koordinator.sh/cpu-topology"] = "{"
+    assert main(["simulate", "-f", saved(tmp_path, [told, broken, topology("node-2")])]) == 0
+    errors = capsys.readouterr().err
+    assert "Node node-1: annotation koordgate.io/classes: 'queue' is no configured type" in errors
+    assert "NodeResourceTopology node-1: annotation node.koordinator.sh/cpu-topology: " in errors
+    assert "NodeResourceTopology node-2: there is no Node of this name" in errors
+
+
+def test_the_map_is_written_beside_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "map.html"
+    assert main(["simulate", "-f", saved(tmp_path, [*machine(), gpus("pod", 50)]), "--map", str(path)]) == 0
+    assert "default/pod" in capsys.readouterr().out
+    assert "default/pod" in path.read_text()
+
+
+def test_a_map_that_cannot_be_written_ends_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "none" / "map.html"
+    assert main(["simulate", "-f", saved(tmp_path, machine()), "--map", str(path)]) == 2
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert f"--map {path}: cannot be written (No such file or directory); name a file in a folder" in written.err

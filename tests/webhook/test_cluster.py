@@ -203,7 +203,8 @@ def test_a_node_that_is_gone_is_forgotten_when_its_spoilt_record_is_gone_too(vie
 def test_pods_of_all_kinds_are_told_apart(view: ClusterView, pods: PodFeed) -> None:
     for obj in (gpu_pod("ours"), plain_pod("stranger"), plain_pod("annotated", annotations=koordinator_annotation())):
         pods.put(obj)
-    assert [view.pod("default", name) is not None for name in ("ours", "stranger", "annotated")] == [True, False, True]
+    assert [view.pod("default", name) is not None for name in ("ours", "stranger", "annotated")] == [True, False, False]
+    assert view.is_stranger("default", "annotated", "")  # with an allocation of nothing
     assert view.is_stranger("default", "stranger", "uid-stranger")
     assert view.is_stranger("default", "stranger", "")
     assert not view.is_stranger("default", "stranger", "another")

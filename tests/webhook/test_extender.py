@@ -1,14 +1,19 @@
 """The extender: kube-scheduler's wire in any case of its keys, and the verdict that the bind will give."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
+import machines_cpu
 import pytest
 from builders import container, device_entry, gpu, holding, part, pod
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from world import SCHEDULER, World, binding, binds, gpu_pod, koordinator_annotation, plain_pod
+from world import SCHEDULER, World, binding, binds, cpu_pod, gpu_pod, koordinator_annotation, plain_pod
 
+from allocator.cpu.node import CpuShare
+from allocator.holdings import Holding
+from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from koordgate.ledger.store import Record
 from webhook.extender import BadExtenderArgsError, Extender
@@ -55,7 +60,7 @@ def everything(world: World) -> Extender:
 @pytest.mark.parametrize("case", CASES)
 def test_keys_are_read_in_any_case(three: World, case: str) -> None:
     answer = everything(three).filter(args(gpu_pod("p", 50), case=case))
-    assert answer["NodeNames"] == ["n1", "n2"]
+    assert answer["NodeNames"] == ["n2", "n1"]
 
 
 def test_names_are_answered_with_names(three: World) -> None:
@@ -102,29 +107,204 @@ def test_scores_are_whole_numbers_from_0_to_10_for_each_candidate(three: World, 
         assert all(isinstance(one["Score"], int) and 0 <= one["Score"] <= 10 for one in scores)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_where_only_the_best_are_wanted_those_are_named_that_score_highest(three: World, *, whole: bool) -> None:
+# --- which nodes are named
+
+
+SPREAD = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
+PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
+REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+PREFERRING: dict[str, Raw] = {
+    "topology spread": {"topologySpreadConstraints": SPREAD},
+    "preferred node affinity": {"affinity": {"nodeAffinity": PREFERRED}},
+    "preferred Pod affinity": {"affinity": {"podAffinity": PREFERRED}},
+    "preferred Pod anti-affinity": {"affinity": {"podAntiAffinity": {**REQUIRED, **PREFERRED}}},
+}
+INDIFFERENT: dict[str, Raw] = {
+    "nothing": {},
+    "required affinity": {"affinity": {"nodeAffinity": REQUIRED}},
+    "an empty preference": {
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+        "topologySpreadConstraints": [],
+    },
+    "affinity of no kind": {"affinity": "any"},
+    "affinity of nothing": {"affinity": {"nodeAffinity": None, "podAffinity": 7, "podAntiAffinity": []}},
+    "null": {"affinity": None, "topologySpreadConstraints": None},
+}
+
+
+@pytest.fixture
+async def seven(three: World) -> World:
+    """Beside the first three, of which n2 is the best for a part of a card: n5 to n7, free as n1 is."""
     for name in ("n5", "n6", "n7"):
         three.add_node(name)
     three.see(NODES, DEVICES)
-    names = ["n7", "n1", "n6", "n2", "n5", "n3"]
-    for percent, best in ((50, ["n2"]), (100, ["n7", "n1", "n6", "n5"]), (200, [])):
-        scores = three.parts.extender.prioritize(args(gpu_pod("p", percent), names))
-        fits = everything(three).filter(args(gpu_pod("p", percent), names))["NodeNames"]
-        top = max((one["Score"] for one in scores if one["Host"] in fits), default=0)
-        assert [one["Host"] for one in scores if one["Host"] in fits and one["Score"] == top] == best
+    return three
+
+
+SEVEN = ["n7", "n1", "n6", "n2", "n5", "n3"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("spec", PREFERRING.values(), ids=PREFERRING)
+def test_a_pod_that_prefers_nodes_is_named_the_few_best(seven: World, spec: Raw, *, whole: bool) -> None:
+    for percent, best in ((50, ["n2", "n1", "n5", "n6", "n7"]), (100, ["n1", "n5", "n6", "n7"]), (200, [])):
+        obj = gpu_pod("p", percent, **spec)
+        scores = {one["Host"]: one["Score"] for one in seven.parts.extender.prioritize(args(obj, SEVEN))}
+        assert best == sorted(best, key=lambda name: (-scores[name], name))  # of equals the first by name
         for most in (1, 2, 16):
-            answer = naming(three, most).filter(args(gpu_pod("p", percent), names, whole=whole))
+            answer = naming(seven, most).filter(args(obj, SEVEN, whole=whole))
             listed = [item["metadata"]["name"] for item in answer["Nodes"]["items"]] if whole else answer["NodeNames"]
-            few = set(sorted(best)[:most])  # the first by name, so that Pods that come together go together
-            assert listed == ([name for name in names if name in few] if whole else sorted(few))
-            assert not {*answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]} & set(fits)
+            few = best[:most]
+            assert listed == ([name for name in SEVEN if name in few] if whole else few)
+            assert not {*answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]} & set(best)
+            seven.parts.ranking.assumed.drop("uid-p")
+
+
+@pytest.mark.parametrize("spec", INDIFFERENT.values(), ids=INDIFFERENT)
+@pytest.mark.parametrize("most", [1, 2, 16])
+def test_a_pod_that_prefers_no_node_is_sent_to_the_best_one(seven: World, spec: Raw, most: int) -> None:
+    obj = gpu_pod("p", 50)
+    obj["spec"] |= spec
+    assert naming(seven, most).filter(args(obj, SEVEN))["NodeNames"] == ["n2"]
+
+
+def test_where_all_that_fit_are_wanted_preferences_do_not_matter_and_nothing_is_assumed(seven: World) -> None:
+    for spec in ({}, PREFERRING["topology spread"]):
+        assert len(everything(seven).filter(args(gpu_pod("p", 50, **spec), SEVEN))["NodeNames"]) == 5
+    assert not any(seven.parts.ranking.assumed.on(name) for name in SEVEN)
+
+
+def test_pods_that_come_one_after_another_are_sent_where_there_is_still_room(seven: World) -> None:
+    extender = naming(seven, 16)
+    sent = [extender.filter(args(gpu_pod(f"p{number}", 50), SEVEN))["NodeNames"] for number in range(10)]
+    assert sent == [["n2"], ["n1"], ["n1"], ["n5"], ["n5"], ["n6"], ["n6"], ["n7"], ["n7"], []]
+
+
+async def test_what_was_assumed_is_forgotten_with_the_bind_or_its_refusal(three: World) -> None:
+    extender, assumed = naming(three, 16), three.parts.ranking.assumed
+    for name in ("a", "b"):
+        three.add_pod(gpu_pod(name, 100))
+    three.see(PODS)
+    for name in ("a", "b"):
+        assert extender.filter(args(three.pod(name), ["n1", "n3"]))["NodeNames"] == (["n1"] if name == "a" else [])
+    assert (await three.bind("a", "n1")).allowed
+    assert assumed.node_of("uid-a") == ""
+    three.remove_pod("a")
+    three.see(PODS)
+    await three.parts.reconciler.reconcile()
+    assert extender.filter(args(three.pod("b"), ["n1", "n3"]))["NodeNames"] == ["n1"]
+    assert not (await three.bind("b", "n4")).allowed  # the scheduler did as it liked, and was refused
+    assert assumed.node_of("uid-b") == ""
+
+
+async def test_a_dry_run_of_a_bind_leaves_the_assumption(three: World) -> None:
+    three.add_pod(gpu_pod("p", 50))
+    three.see(PODS)
+    assert naming(three, 16).filter(args(three.pod("p")))["NodeNames"] == ["n2"]
+    assert (await three.bind("p", "n2", dry_run=True)).allowed
+    assert three.parts.ranking.assumed.node_of("uid-p") == "n2"
+
+
+def test_scores_are_told_as_if_the_pod_were_not_assumed_anywhere(three: World) -> None:
+    before = three.parts.extender.prioritize(args(gpu_pod("p", 50)))
+    naming(three, 16).filter(args(gpu_pod("p", 50)))
+    assert three.parts.extender.prioritize(args(gpu_pod("p", 50))) == before
+
+
+# --- CPUs
+
+
+async def cpu_nodes(world: World) -> World:
+    """wide: 8 CPUs over two NUMA nodes, and a GPU in the second; small: 4 CPUs; plain: a GPU, and no word of CPUs."""
+    card = device_entry(0, topology={"nodeID": 1, "pcieID": "0", "socketID": 1})
+    world.add_node("wide", card, cpu=machines_cpu.build(2, 1, 2, 2, machines_cpu.siblings_near))
+    world.add_bare_node("small")
+    world.add_topology("small", machines_cpu.build(1, 1, 2, 2, machines_cpu.siblings_near))
+    world.add_node("plain")
+    world.see()
+    return world
+
+
+CPU_NAMES = ["plain", "small", "wide"]
+
+
+def numa(policy: str, **more: str) -> dict[str, str]:
+    return {NUMA_TOPOLOGY_SPEC: json.dumps({"numaTopologyPolicy": policy, **more})}
+
+
+async def test_a_node_of_which_no_cpus_are_known_is_refused_for_pods_with_cpus_of_their_own(world: World) -> None:
+    await cpu_nodes(world)
+    answer = everything(world).filter(args(cpu_pod("p", 2), CPU_NAMES))
+    assert answer["NodeNames"] == ["small", "wide"]
+    assert list(answer["FailedAndUnresolvableNodes"]) == ["plain"]
+    assert "no NodeResourceTopology object" in answer["FailedAndUnresolvableNodes"]["plain"]
+
+
+async def test_cpus_are_counted_by_themselves_and_beside_devices(world: World) -> None:
+    await cpu_nodes(world)
+    assert everything(world).filter(args(cpu_pod("p", 5), CPU_NAMES))["NodeNames"] == ["wide"]
+    both = cpu_pod("p", 2, more={"kubernetes.io/gpu": "50"})
+    answer = everything(world).filter(args(both, CPU_NAMES))
+    assert answer["NodeNames"] == ["wide"]
+    assert "no GPUs known" in answer["FailedAndUnresolvableNodes"]["small"]
+    too_many = everything(world).filter(args(cpu_pod("p", 9), CPU_NAMES))
+    assert "9 CPUs are asked, free are 8: 0-7" in too_many["FailedAndUnresolvableNodes"]["wide"]
+
+
+async def test_a_numa_policy_that_cannot_be_kept_is_told_as_such(world: World) -> None:
+    await cpu_nodes(world)
+    one = cpu_pod("p", 6, annotations=numa("SingleNUMANode"))
+    answer = everything(world).filter(args(one, CPU_NAMES))
+    assert answer["NodeNames"] == []
+    told = {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}
+    assert "fits, but not in one NUMA node (NUMA policy SingleNUMANode)" in told["wide"]
+    assert "6 CPUs are asked" in told["small"]
+    assert everything(world).filter(args(cpu_pod("p", 6, annotations=numa("BestEffort")), CPU_NAMES))["NodeNames"] == [
+        "wide"
+    ]
+
+
+async def test_a_nodes_own_numa_policy_holds_for_pods_that_say_nothing(world: World) -> None:
+    world.add_node("n1", labels={"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"})
+    world.add_topology("n1", machines_cpu.build(2, 1, 2, 2, machines_cpu.siblings_near))
+    world.see()
+    for cpus, fits in ((4, ["n1"]), (6, [])):
+        assert everything(world).filter(args(cpu_pod("p", cpus), ["n1"]))["NodeNames"] == fits
+
+
+async def test_devices_and_cpus_of_an_aligned_pod_must_be_in_one_numa_node(world: World) -> None:
+    await cpu_nodes(world)
+    world.parts.ledger.observe(
+        Record("wide", 1, {"u": Holding("u", "default", "u", 0, (), CpuShare("LSR", 0b11110000))})
+    )
+    one = cpu_pod("p", 2, annotations=numa("SingleNUMANode"), more={"kubernetes.io/gpu": "50"})
+    answer = everything(world).filter(args(one, ["wide"]))
+    assert "fits, but not in one NUMA node" in answer["FailedNodes"]["wide"]
+    free = cpu_pod("p", 2, more={"kubernetes.io/gpu": "50"})
+    assert everything(world).filter(args(free, ["wide"]))["NodeNames"] == ["wide"]
+
+
+async def test_cpus_that_were_sent_somewhere_are_as_good_as_taken(world: World) -> None:
+    await cpu_nodes(world)
+    extender = naming(world, 16)
+    sent = [extender.filter(args(cpu_pod(f"p{number}", 4), CPU_NAMES))["NodeNames"] for number in range(4)]
+    assert sorted(sent) == [[], ["small"], ["wide"], ["wide"]]
+
+
+async def test_a_pod_of_another_class_goes_anywhere_and_is_not_ours(world: World) -> None:
+    await cpu_nodes(world)
+    for qos in ("LS", "BE", "SYSTEM"):
+        assert everything(world).filter(args(cpu_pod("p", 2, qos), CPU_NAMES))["NodeNames"] == CPU_NAMES
+
+
+# --- records that cannot be read, requests that cannot
 
 
 async def test_a_node_whose_record_cannot_be_read_starves_no_pod(three: World) -> None:
     # It would be the best, be named alone, and answer each bind with a 503.
     best = naming(three, 1)
-    assert best.filter(args(gpu_pod("p", 50)))["NodeNames"] == ["n2"]
+    assert best.filter(args(gpu_pod("first", 50)))["NodeNames"] == ["n2"]
+    three.parts.ranking.assumed.drop("uid-first")
     three.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n2"}, "spec": {"allocations": "?"}})
     three.see(NODE_ALLOCATIONS)
     three.add_pod(gpu_pod("p", 50))
@@ -160,11 +340,13 @@ def test_an_annotation_that_the_bind_would_refuse_fits_nowhere_either(three: Wor
 def test_a_pod_with_no_uid_is_judged_as_a_new_one(three: World) -> None:
     obj = gpu_pod("p", 50)
     del obj["metadata"]["uid"]
-    assert everything(three).filter(args(obj))["NodeNames"] == ["n1", "n2"]
+    assert everything(three).filter(args(obj))["NodeNames"] == ["n2", "n1"]
+    assert naming(three, 1).filter(args(obj))["NodeNames"] == ["n2"]
+    assert three.parts.ranking.assumed.on("n2") == {}  # nobody could tell when it is bound
 
 
 def test_what_the_pod_itself_holds_from_an_earlier_try_counts_as_free(three: World) -> None:
-    assert everything(three).filter(args(gpu_pod("p", 100, uid="u")))["NodeNames"] == ["n1", "n2", "n3"]
+    assert sorted(everything(three).filter(args(gpu_pod("p", 100, uid="u")))["NodeNames"]) == ["n1", "n2", "n3"]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +372,7 @@ def test_what_the_pod_itself_holds_from_an_earlier_try_counts_as_free(three: Wor
 )
 def test_what_is_no_extender_args_is_said_to_be_none(three: World, wrong: Any) -> None:
     for handler in (three.parts.extender.filter, three.parts.extender.prioritize):
-        with pytest.raises(BadExtenderArgsError, match="ExtenderArgs"):
+        with pytest.raises(BadExtenderArgsError, match=r"ExtenderArgs|no object of arguments|a uid that is no text"):
             handler(wrong)
 
 

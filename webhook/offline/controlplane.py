@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import aiohttp
 import msgspec
-import yaml
 
 from allocator.names import KOORD_SCHEDULER, NVIDIA_GPU
 from allocator.wire import nodetopology
@@ -73,7 +72,8 @@ class PlaneCluster:
         """
         ports = free_port(_HOST), free_port(_HOST)
         url, extender = (f"https://{_HOST}:{port}" for port in ports)
-        values = {"webhook": {"externalURL": url, "externalExtenderURL": extender}}
+        own = {key: msgspec.to_builtins(getattr(self._settings, key)) for key in ("devices", "cpus")}
+        values = {"webhook": {"externalURL": url, "externalExtenderURL": extender}, **own}
         rendered = await asyncio.to_thread(chart.render, self._binaries, values)
         types = [item for item in rendered if item["kind"] == "CustomResourceDefinition"]
         await chart.install(self._plane, types)
@@ -112,7 +112,7 @@ class PlaneCluster:
     async def _start(self, rendered: list[Raw], port: int, extender_port: int) -> None:
         plane = self._plane
         replicas = Replicas(
-            self._with_own(chart.settings_text(rendered)),
+            chart.settings_text(rendered),
             kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
             workdir=plane.workdir / "webhook",
             listen=(_HOST, port),
@@ -124,11 +124,6 @@ class PlaneCluster:
         await plane.start_scheduler("default-scheduler")
         await self._admin.apply(_all_rights(FOREIGNER))
         await until(self._gated, "the API server reaches the webhook")
-
-    def _with_own(self, text: str) -> str:
-        """The chart's settings file, with what the given settings say of devices and CPUs."""
-        own = {key: msgspec.to_builtins(getattr(self._settings, key)) for key in ("devices", "cpus")}
-        return yaml.safe_dump({**yaml.safe_load(text), **own})
 
     async def _gated(self) -> bool:
         """Whether a Pod that asks for a device passes admission; shortly after a start the CA is not yet known."""

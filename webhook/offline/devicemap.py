@@ -18,6 +18,7 @@ from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.cluster import Result
 
 _HUES: Final = 47  # degrees from one Pod's colour to the next: coprime to 360, and neighbours differ plainly
+_LEAST: Final = 3  # percent of a card that the smallest share is drawn with
 _SHADES: Final = 3  # which Pods of equal hue are told apart by
 
 _STYLE: Final = """
@@ -79,7 +80,7 @@ def page(results: Sequence[Result], account: Account) -> str:
     colours = _colours(account)
     cpus = {one.node: one for one in account.cpus()}
     body = [
-        f"<h1>Who holds what</h1>\n<p class=soft>{_text(report.summary(results, account))}</p>",
+        f'<h1>Who holds what</h1>\n<p class="soft">{_text(report.summary(results, account))}</p>',
         *(_node(node, account.devices(node), cpus.get(node), colours) for node in account.nodes),
         _legend(results, account, colours),
     ]
@@ -146,8 +147,9 @@ def _cards(uses: Iterable[DeviceUse], colours: _Colours) -> str:
 
 
 def _card(use: DeviceUse, colours: _Colours) -> str:
+    tail = _fullest(use)
     segments = "".join(
-        f'<i class="pod" style="{colours.style(pod)};width:{_width(share, use)}%" '
+        f'<i class="pod" style="{colours.style(pod)};width:{_width(share, use, tail)}%" '
         f'title="{_text(f"{pod}: {words.share_of(share, use.type)}")}"></i>'
         for pod, share in use.held
     )
@@ -160,16 +162,24 @@ def _card(use: DeviceUse, colours: _Colours) -> str:
     away = " away" if use.why_not else ""
     return (
         f'<div class="card{away}"><b>{_text(use.type.name)} {use.minor}</b>'
-        f'<span class="soft">{model}{_text(words.short_id(use.id))}</span>'
+        f'<span class="soft">{model}{_text(words.shown_id(use.id, use.type))}</span>'
         f'<div class="bar">{segments}</div>{_text(words.used_of(use))}{why}<ul>{"".join(lines)}</ul></div>'
     )
 
 
-def _width(share: Share, use: DeviceUse) -> int:
-    """How much of a device a share fills, in percent: of its resources the one of which it has most."""
-    capacity: Mapping[str, int] = use.device.capacity if use.device is not None else {}
-    parts = [FULL * amount // capacity[tail] for tail, amount in share.amounts.items() if capacity.get(tail)]
-    return min(max(parts, default=FULL), FULL)
+def _fullest(use: DeviceUse) -> str:
+    """Of a device's resources the one of which the greatest part is held: by it the device is drawn."""
+    return max(use.type.tails, key=lambda tail: _percent(use.used(tail), use, tail))
+
+
+def _percent(amount: int, use: DeviceUse, tail: str) -> int:
+    total = use.device.capacity.get(tail, 0) if use.device is not None else 0
+    return min(FULL * amount // total, FULL) if total else FULL
+
+
+def _width(share: Share, use: DeviceUse, tail: str) -> int:
+    """How much of a device a share fills, in percent; enough to be seen even where it holds little."""
+    return max(_percent(share.amounts.get(tail, 0), use, tail), _LEAST)
 
 
 def _strips(cpus: NodeCpus, topology: CpuTopology, numa: int, colours: _Colours) -> str:

@@ -34,6 +34,7 @@ _STYLES: Final = {
 }
 _COUNTED: Final = {State.STANDING: "there already", State.UNSCHEDULABLE: "without a node"}
 _SIGPIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
+_NOTHING: Final = "no devices, no CPUs of its own"
 _SHARED: Final = "shared pool: class LS, and all others without CPUs of their own"
 _BEST_EFFORT: Final = "best-effort pool: class BE, and BestEffort"
 _WIDE: Final = 10_000  # off a terminal nothing is wrapped: a line is as long as its longest reason
@@ -74,10 +75,11 @@ def _terminal() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
-def _table(*headers: str) -> Table:
+def _table(*headers: str, whole: bool = False) -> Table:
+    """Begin a table; `whole` columns but the last are never wrapped."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     for header in headers:
-        table.add_column(header, overflow="fold")
+        table.add_column(header, overflow="fold", no_wrap=whole and header != headers[-1])
     return table
 
 
@@ -92,7 +94,7 @@ def pods_table(results: Sequence[Result], account: Account) -> Table:
         given = result.given or result.pod
         table.add_row(
             _cell([words.name_of(given)]),
-            _cell(words.asked(given, account.types) or ["no devices"]),
+            _cell(words.asked(given, account.types) or [_NOTHING]),
             _cell([_state(result)], _STYLES.get(result.state, "")),
             _cell([_node(result) or "-"]),
             _cell(outcome(result, account)),
@@ -107,10 +109,10 @@ def block(result: Result, account: Account) -> Text:
     node = _node(result)
     where = f" {'to' if result.state is State.BOUND else 'on'} {node}" if node else ""
     text.append(f"{_state(result)}{where}", f"not bold {_STYLES.get(result.state, '')}")
-    asked = words.asked(given, account.types) or ("no devices",)
+    asked = words.asked(given, account.types) or (_NOTHING,)
     became = () if result.state is State.DENIED else words.admitted(result.pod, account.types)
     lines = [f"asked   {line}" for line in asked]
-    lines += [f"became  {line}" for line in became if became != asked]
+    lines += [f"became  {line}" for line in became if line not in asked]
     lines += [f"   {line}" for line in outcome(result, account) if line != "-"]
     text.append("".join(f"\n  {line}" for line in lines), "not bold")
     return text
@@ -177,11 +179,11 @@ def _some(count: int, what: str) -> str:
 
 def devices_table(uses: Iterable[DeviceUse]) -> Table:
     """Make the table of a node's devices."""
-    table = _table("DEVICE", "ID", "MODEL", "NUMA", "USED", "WHO, OR WHY NOT")
+    table = _table("DEVICE", "ID", "MODEL", "NUMA", "USED", "WHO, OR WHY NOT", whole=True)
     for use in uses:
         numa = "-" if use.device is None or use.device.numa_node is None else str(use.device.numa_node)
         model = (use.device.model.removeprefix("NVIDIA-") if use.device else "") or "-"
-        texts = (f"{use.type.name} {use.minor}", words.short_id(use.id), model, numa, words.used_of(use))
+        texts = (f"{use.type.name} {use.minor}", words.shown_id(use.id, use.type), model, numa, words.used_of(use))
         table.add_row(*map(Text, texts), _cell([*_holders(use)] or ["-"]))
     return table
 

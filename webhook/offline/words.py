@@ -20,6 +20,7 @@ Raw = Mapping[str, Any]
 
 _GIB: Final = 2**30
 _SHORT: Final = 12  # GPU- and eight digits, or a PCI address: enough to tell devices apart on a node
+_NAME: Final = 32
 _WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_ORDER)
 _LONGEST: Final = 200  # characters of an annotation that are shown
 
@@ -51,7 +52,7 @@ def _lines(pod: Raw, originals: Mapping[str, Any], types: DeviceTypes) -> Iterat
             yield f"{container['name']}: {' '.join(told)}"
     metadata = pod["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    if orchestrated and (stated := [key for key in (QOS_LABEL, PRIORITY_CLASS_LABEL) if labels.get(key)]):
+    if stated := [key for key in (QOS_LABEL, PRIORITY_CLASS_LABEL) if labels.get(key)]:
         yield " ".join(f"{key.rpartition('/')[2]}={labels[key]}" for key in stated)
     for key in _WISHES:
         if key in annotations:
@@ -109,9 +110,9 @@ def _what(info: PodInfo) -> str:
 # Devices
 
 
-def short_id(identity: str) -> str:
-    """Shorten an identity to what tells devices apart on a node."""
-    return identity[:_SHORT]
+def shown_id(identity: str, kind: DeviceType) -> str:
+    """Shorten an identity to what tells devices apart on a node; that of a software class is a name."""
+    return identity[: _SHORT if kind.unit is not Unit.UNITS else _NAME]
 
 
 def short_name(pod: str) -> str:
@@ -152,7 +153,7 @@ def part_of(share: Share, kind: DeviceType) -> str:
     elif len(set(percent.values())) == 1:
         told = f"{next(iter(percent.values()))} %"
     else:
-        told = ", ".join(f"{_spoken(tail)} {amount} %" for tail, amount in percent.items())
+        told = ", ".join(f"{_spoken(tail)} {amount} %" for tail, amount in percent.items() if amount)
     return f"{told}, function {_functions(share)}" if share.functions else told
 
 
@@ -196,8 +197,7 @@ def _functions(share: Share) -> str:
 
 def device(share: Share, kind: DeviceType) -> str:
     """Name the device of a share, and say how much of it that is."""
-    identity = share.id if kind.unit is Unit.UNITS else short_id(share.id)
-    return f"{share.type} {share.minor} {identity}: {share_of(share, kind)}"
+    return f"{share.type} {share.minor} {shown_id(share.id, kind)}: {share_of(share, kind)}"
 
 
 # CPUs

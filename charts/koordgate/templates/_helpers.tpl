@@ -178,6 +178,11 @@ matchExpressions:
       {{- concat (list "kube-system" .Release.Namespace) .Values.exemptNamespaces | uniq | sortAlpha | toYaml | nindent 6 }}
 {{- end }}
 
+{{/* CEL: what walks through a map takes time by the square of its size in the API server (40,000 annotations: 4 s), so a map that is larger
+than any Pod of a sane author has is not walked through: the webhook itself looks into it. */}}
+{{- define "koordgate.cel.mostAnnotations" -}}1000{{- end }}
+{{- define "koordgate.cel.mostResources" -}}50{{- end }}
+
 {{/* CEL: the annotation `key` says who holds what, so that only the bind may write it (allocator.names.is_allocation_annotation). */}}
 {{- define "koordgate.cel.allocationKey" -}}
 key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
@@ -197,8 +202,10 @@ key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-device
 {{- define "koordgate.cel.names" -}}
 {{- $names := printf "['%s']" (include "koordgate.deviceResources" .root | fromJsonArray | join "', '") -}}
 has({{ .resources }}) && (
-  has({{ .resources }}.requests) && {{ .resources }}.requests.exists(name, name in {{ $names }}) ||
-  has({{ .resources }}.limits) && {{ .resources }}.limits.exists(name, name in {{ $names }})
+  {{- range $index, $key := list "requests" "limits" }}
+  {{- $map := printf "%s.%s" $.resources $key }}
+  {{ if $index }}|| {{ end }}has({{ $map }}) && (size({{ $map }}) > {{ include "koordgate.cel.mostResources" $ }} || {{ $map }}.exists(name, name in {{ $names }}))
+  {{- end }}
 )
 {{- end }}
 
@@ -208,7 +215,8 @@ they are the wrong place). */}}
 object.spec.containers.exists(c, {{ include "koordgate.cel.names" (dict "root" . "resources" "c.resources") }}) ||
 has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "koordgate.cel.names" (dict "root" . "resources" "c.resources") }}) ||
 {{ include "koordgate.cel.names" (dict "root" . "resources" "object.spec.resources") }} ||
-has(object.metadata.annotations) && object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }})
+has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ include "koordgate.cel.mostAnnotations" . }} ||
+  object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }}))
 {{- end }}
 
 {{/* CEL: the Pod says something of its CPUs (allocator.cpu.qos.names_cpus). */}}
@@ -234,10 +242,12 @@ has(object.metadata.annotations) && (
 {{/* CEL: an annotation that may not be changed was added, changed or removed; or a Pod with CPUs of its own became one without, or the
 other way round, or one of another class. */}}
 {{- define "koordgate.cel.frozenChanged" -}}
-has(object.metadata.annotations) && object.metadata.annotations.exists(key, ({{ include "koordgate.cel.frozenKey" . }}) &&
-  !(has(oldObject.metadata.annotations) && key in oldObject.metadata.annotations && oldObject.metadata.annotations[key] == object.metadata.annotations[key])) ||
-has(oldObject.metadata.annotations) && oldObject.metadata.annotations.exists(key, ({{ include "koordgate.cel.frozenKey" . }}) &&
-  !(has(object.metadata.annotations) && key in object.metadata.annotations)) ||
+has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ include "koordgate.cel.mostAnnotations" . }} ||
+  object.metadata.annotations.exists(key, ({{ include "koordgate.cel.frozenKey" . }}) &&
+    !(has(oldObject.metadata.annotations) && key in oldObject.metadata.annotations && oldObject.metadata.annotations[key] == object.metadata.annotations[key]))) ||
+has(oldObject.metadata.annotations) && (size(oldObject.metadata.annotations) > {{ include "koordgate.cel.mostAnnotations" . }} ||
+  oldObject.metadata.annotations.exists(key, ({{ include "koordgate.cel.frozenKey" . }}) &&
+    !(has(object.metadata.annotations) && key in object.metadata.annotations))) ||
 {{ include "koordgate.cel.qosClass" "object" }} != {{ include "koordgate.cel.qosClass" "oldObject" }} &&
   ({{ include "koordgate.cel.qosClass" "object" }} in ['LSE', 'LSR'] || {{ include "koordgate.cel.qosClass" "oldObject" }} in ['LSE', 'LSR'])
 {{- end }}

@@ -1,0 +1,339 @@
+"""The reporter's process: what is watched, read, decided, enforced and told, each so that none waits for another.
+
+Three things go on side by side. The cards are asked in their own process (`cards`). Rounds read the node's files,
+decide, and write cpusets, in one thread. What a round decided is told to the API server by a task of its own, so that
+an API server that is away never keeps a cpuset from being right.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, TypeVar
+
+import orjson
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
+from koordgate.kube.watch import Handler, Reflector
+from reporter import decide as core
+from reporter import evidence
+from reporter.agree import Evidence
+from reporter.cards import Cards
+from reporter.cgroup.enforcer import Findings
+from reporter.decide import Decided, HostReading, Rules, Standing
+from reporter.gpu.guarded import GuardedNvml
+from reporter.host import Host
+from reporter.kubelet import configuration
+from reporter.kubelet.configuration import ConfigurationError, KubeletConfiguration
+from reporter.kubelet.watched import Reading
+from reporter.metrics import Metrics
+from reporter.podwatch import NodePods
+from reporter.publish.device import worth_telling
+from reporter.publish.events import EventWriter, Occurrence, about_node
+from reporter.publish.identity import NodeIdentity, read_node
+from reporter.publish.live import LiveObject
+from reporter.publish.writer import Applied, Target
+from reporter.serving import listen
+from reporter.settings import Settings, device_types
+
+_LOG: Final = logging.getLogger(__name__)
+_GATHER_S: Final = 0.1  # how long a round waits after a change for others to come with it
+_PROOF_S: Final = 60.0
+_CONFIGZ_S: Final = 60.0
+_STUCK_S: Final = 300.0  # a round that takes longer will never end: the kubelet restarts us
+_T = TypeVar("_T")
+
+
+def _enforce(host: Host, decided: Decided) -> tuple[Findings | None, str]:
+    topology = decided.topology
+    return host.enforce(decided.pods, topology.pools, topology.kubelet, decided.cgroup_root)
+
+
+def rules_of(settings: Settings) -> Rules:
+    """What of the settings decides."""
+    return Rules(
+        types=device_types(settings),
+        policy=settings.gpus.policy,
+        outage_seconds=settings.gpus.outage_seconds,
+        mems=settings.cpus.memory,
+    )
+
+
+@dataclass(slots=True)
+class _Watches:
+    """What is watched; objects of one name each, and the node's Pods."""
+
+    node: LiveObject
+    device: LiveObject
+    topology: LiveObject
+    pods: NodePods
+
+
+class Agent:
+    """One reporter on one node.
+
+    Args:
+        settings: of the process.
+        node: name of the Node.
+        kube: the open client.
+        nvml: how cards are asked; None where GPUs are switched off.
+        metrics: of the process.
+
+    Attributes:
+        port: where health and metrics are told, once it runs.
+        decided: what the last round came to; None before the first.
+    """
+
+    def __init__(
+        self, settings: Settings, node: str, kube: KubeClient, nvml: GuardedNvml | None, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._name = node
+        self._kube = kube
+        self._metrics = metrics
+        self._rules = rules_of(settings)
+        self._host = Host(settings)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="files")
+        self._stirred = asyncio.Event()
+        self._fresh = asyncio.Event()  # there is something to tell
+        node_live, device, topology = (LiveObject(node, self._stir) for _ in range(3))
+        self._watches = _Watches(node_live, device, topology, NodePods(self._rules.types, self._stir))
+        self._reflectors = [
+            self._reflector(NODES, self._watches.node, "metadata.name"),
+            self._reflector(DEVICES, self._watches.device, "metadata.name"),
+            self._reflector(TOPOLOGIES, self._watches.topology, "metadata.name"),
+            self._reflector(PODS, self._watches.pods, "spec.nodeName"),
+        ]
+        self.cards = Cards(nvml, settings.gpus.policy, self._host.save_health, self._in_thread, self._stir)
+        self._events = EventWriter(kube, time.time)
+        self._pending: list[Occurrence] = []
+        self._told_health = self.cards.view.node
+        self._told: dict[str, object] = {}
+        self._evidence = Evidence()
+        self._proven_at: float | None = None
+        self._configz: tuple[float, Reading[KubeletConfiguration]] | None = None
+        self._applied = {
+            target: Applied(kube, target, live, time.monotonic, self._wrote)
+            for target, live in (
+                (Target(DEVICES), self._watches.device),
+                (Target(TOPOLOGIES), self._watches.topology),
+                (Target(NODES, "status"), self._watches.node),
+            )
+        }
+        self._round_at: float | None = None
+        self.decided: Decided | None = None
+        self.port = 0
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Report until the event is set; then end at once: cpusets and objects stay as they are."""
+        node, problems = await self._in_thread(self._host.load_health)
+        for problem in problems:
+            _LOG.warning("%s", problem)
+        self.cards.start_from(node)
+        self._told_health = node
+        every = self._settings.round_seconds
+        parts = (self._follow_cards(every), self._rounds(every), self._publish(every))
+        async with (
+            listen(self._settings.serve, self._metrics, self.unhealthy) as self.port,
+            asyncio.TaskGroup() as tasks,
+        ):
+            running = [tasks.create_task(reflector.run()) for reflector in self._reflectors]
+            running += [tasks.create_task(part) for part in parts]
+            await until.wait()
+            for task in running:
+                task.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def unhealthy(self) -> list[str]:
+        """Why the process should be restarted: a round that does not end."""
+        began = self._round_at
+        if began is not None and time.monotonic() - began > _STUCK_S:
+            return [f"a round takes longer than {_STUCK_S:.0f} s: a file of this node does not answer"]
+        return []
+
+    async def _follow_cards(self, every: float) -> None:
+        while True:
+            await self._guarded("cards", self.cards.run(every))
+            await asyncio.sleep(every)
+
+    async def _rounds(self, every: float) -> None:
+        while True:
+            self._stirred.clear()
+            await self._guarded("round", self.round())
+            try:
+                await asyncio.wait_for(self._stirred.wait(), every)
+            except TimeoutError:
+                continue
+            await asyncio.sleep(_GATHER_S)
+
+    async def round(self) -> None:
+        """Read, decide, enforce; what is to be told is left for the publisher."""
+        node, pods_known = self._identity(), self._reflectors[3].synced.is_set()
+        self._round_at = time.monotonic()
+        findings, problem = None, ""
+        try:
+            host = await self._with_configz(await self._in_thread(self._host.read))
+            decided = core.decide(
+                node or NodeIdentity(self._name, ""),
+                host,
+                self.cards.view,
+                self._watches.pods.pods,
+                self._evidence,
+                self._rules,
+                Standing(self._watches.device.obj, self._watches.topology.obj),
+                time.time(),
+            )
+            if self._settings.cpus.enforce and pods_known:
+                findings, problem = await self._in_thread(partial(_enforce, self._host, decided))
+            if self._settings.proof.enabled and pods_known:
+                await self._prove(decided)
+        finally:
+            self._round_at = None
+        self.decided = decided
+        self._account(decided, findings, problem)
+        if node is not None:
+            self._occurrences(node, host, decided)
+        self._fresh.set()
+
+    async def _prove(self, decided: Decided) -> None:
+        """Gather what containers and cards really have, once in a while; the next round compares."""
+        if self._proven_at is not None and time.monotonic() - self._proven_at < _PROOF_S:
+            return
+        self._proven_at = time.monotonic()
+        pods = [pod for pod in self._watches.pods.pods if not pod.finished]
+        seen = await self._in_thread(partial(self._host.containers, pods, decided.cgroup_root))
+        processes = await self.cards.processes()
+        uses = await self._in_thread(partial(evidence.card_uses, processes, self._host.proc))
+        cards = {card.facts.minor: uuid for uuid, card in self.cards.view.node.cards.items()}
+        self._evidence = Evidence(seen, uses, cards)
+
+    async def _with_configz(self, host: HostReading) -> HostReading:
+        """Put the kubelet's own answer in the place of its file, where that is asked for."""
+        if not self._settings.kubelet.configz:
+            return host
+        known = self._configz
+        if known is None or time.monotonic() - known[0] >= _CONFIGZ_S:
+            self._configz = known = (
+                time.monotonic(),
+                await self._ask_configz(known[1] if known else Reading(None, None)),
+            )
+        return replace(host, configuration=known[1])
+
+    async def _ask_configz(self, before: Reading[KubeletConfiguration]) -> Reading[KubeletConfiguration]:
+        try:
+            answer = await self._kube.get(NODES.path(self._name, subresource="proxy") + "/configz")
+            return Reading(configuration.parse(orjson.dumps(answer)), None)
+        except (KubeError, ConfigurationError) as error:
+            return Reading(before.value, f"the kubelet's /configz: {error}; what it said before is kept")
+
+    async def _publish(self, every: float) -> None:
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+        self._stir()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._fresh.wait(), every)
+            self._fresh.clear()
+            await self._guarded("publish", self.publish())
+
+    async def publish(self) -> None:
+        """Tell the cluster what the last round decided, as far as it is not told already."""
+        decided = self.decided
+        pending, self._pending = self._pending, []
+        for one in pending:
+            await self._events.write(one)
+        if decided is None or self._identity() is None or not self._for_this_node(decided):
+            return
+        worth = worth_telling(decided.device.body, self._watches.device.obj)
+        bodies = {
+            Target(DEVICES): decided.device.body if worth else None,
+            Target(TOPOLOGIES): decided.topology.body,
+            Target(NODES, "status"): decided.status,
+        }
+        for target, body in bodies.items():
+            if body is not None:
+                await self._applied[target].keep(body)
+
+    def _for_this_node(self, decided: Decided) -> bool:
+        """Whether the last round knew the Node that stands now: one deleted and made anew has another UID."""
+        node = self._identity()
+        return node is not None and decided.device.body["metadata"]["ownerReferences"][0]["uid"] == node.uid
+
+    def _identity(self) -> NodeIdentity | None:
+        return read_node(self._watches.node.obj) if self._watches.node.obj is not None else None
+
+    def _occurrences(self, node: NodeIdentity, host: HostReading, decided: Decided) -> None:
+        """Note what is to be told as Events: each change once."""
+        view = self.cards.view
+        self._pending += core.health_events(node, self._told_health, view.node)
+        self._told_health = view.node
+        outage = core.outage_event(node, view, host)
+        if outage is not None and self._is_new("outage", outage.reason):
+            self._pending.append(outage)
+        elif outage is None:
+            self._told.pop("outage", None)
+        mismatches = core.mismatch_events(decided.agreements)
+        if self._is_new("mismatches", mismatches):
+            self._pending += mismatches
+        for problem in host.problems:
+            if self._is_new(problem.partition(":")[0], problem):
+                self._pending.append(Occurrence(about_node(node), "KubeletFileUnusable", problem))
+
+    def _is_new(self, key: str, value: object) -> bool:
+        if self._told.get(key) == value:
+            return False
+        self._told[key] = value
+        return True
+
+    def _account(self, decided: Decided, findings: Findings | None, problem: str) -> None:
+        metrics = self._metrics
+        metrics.rounds.inc()
+        metrics.nvml_up.set(self.cards.view.outage is None)
+        metrics.show_cards(self.cards.view.node)
+        metrics.show_agreements(decided.agreements)
+        problems = [*decided.problems, *filter(None, (problem, self.cards.problem))]
+        if findings is not None:
+            metrics.cpuset_writes.inc(findings.written)
+            metrics.cpuset_reapplied.inc(len(findings.reapplied))
+            problems += [failure.message for failure in findings.failures]
+            problems += [note for _, note in findings.notes]
+        problems += [applied.problem for applied in self._applied.values() if applied.problem]
+        metrics.problems.set(len(problems))
+        if self._is_new("log", problems):
+            for one in problems:
+                _LOG.warning("%s", one, extra={"node": self._name})
+
+    def _wrote(self, target: Target, taken_back: bool) -> None:  # noqa: FBT001 a callback's
+        self._metrics.writes.labels(str(target), str(taken_back).lower()).inc()
+        _LOG.info("wrote %s", target, extra={"node": self._name, "taken_back": taken_back})
+
+    def _stir(self) -> None:
+        self._stirred.set()
+
+    def _reflector(self, resource: Resource, handler: Handler, field: str) -> Reflector:
+        counter = self._metrics.watch
+        return Reflector(
+            self._kube,
+            resource,
+            handler,
+            selectors={"fieldSelector": f"{field}={self._name}"},
+            count=lambda happening: counter.labels(resource.plural, happening).inc(),
+            on_error=lambda about, error: _LOG.warning("%s: %s", about, error),
+        )
+
+    async def _guarded(self, part: str, work: Coroutine[None, None, None]) -> None:
+        """A bug in one round must not end the node's reporter: it is logged and counted, and the next one tries."""
+        try:
+            await work
+        except Exception:  # noqa: BLE001 whatever it is, the node needs its reporter
+            self._metrics.bugs.labels(part).inc()
+            _LOG.exception("a bug in %s", part)
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

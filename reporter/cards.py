@@ -1,0 +1,127 @@
+"""The cards followed: read on a timer in their guarded process, Xid errors heard at once, their health kept."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from reporter.decide import GpuView
+from reporter.gpu.facts import GpuProcess
+from reporter.gpu.guarded import GuardedNvml, NvmlRefusedError, NvmlUnavailableError
+from reporter.gpu.health import NodeRecord, Policy, advance, hear
+
+_LOG: Final = logging.getLogger(__name__)
+_SAVE_S: Final = 300.0  # how old the kept record may grow while nothing but times changes
+_T = TypeVar("_T")
+InThread = Callable[[Callable[[], _T]], Awaitable[_T]]
+
+
+class Cards:
+    """What is known of the node's cards.
+
+    Args:
+        nvml: how they are asked; None where GPUs are switched off.
+        policy: how long cards prove themselves.
+        save: keeps a record, blocking; answers why it could not, "" where it could.
+        in_thread: runs what blocks.
+        changed: called when anything but times changed.
+
+    Attributes:
+        view: what is known.
+        problem: why their health cannot be kept; "" where it can.
+    """
+
+    def __init__(
+        self,
+        nvml: GuardedNvml | None,
+        policy: Policy,
+        save: Callable[[NodeRecord], str],
+        in_thread: InThread[str],
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._nvml = nvml
+        self._policy = policy
+        self._save = save
+        self._in_thread = in_thread
+        self._changed = changed
+        self._saved: tuple[NodeRecord, float] | None = None
+        self.view = GpuView()
+        self.problem = ""
+
+    def start_from(self, node: NodeRecord) -> None:
+        """Take what an earlier process kept."""
+        self.view = replace(self.view, node=node)
+        self._saved = (_timeless(node), time.monotonic())
+
+    async def run(self, every: float) -> None:
+        """Read regularly until cancelled, and hear Xid errors in between."""
+        if self._nvml is None:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._hear(self._nvml))
+            while True:
+                wait = await self.read()
+                await asyncio.sleep(max(wait, every))
+
+    async def read(self) -> float:
+        """Read once; returns in how many seconds reading again has any use."""
+        if self._nvml is None:
+            return 0.0
+        before = self.view
+        wait = 0.0
+        try:
+            reading = await self._nvml.read()
+        except NvmlUnavailableError as error:
+            if before.outage is None:
+                _LOG.warning("NVML cannot be read: %s", error)
+            self.view = replace(before, outage=error.outage)
+            wait = error.retry_seconds
+        else:
+            xids = self._nvml.take_xids()
+            node = advance(before.node, reading, xids, time.time(), self._policy)
+            self.view = GpuView(node, reading.driver, None)
+        await self._after(before)
+        return wait
+
+    async def processes(self) -> dict[str, tuple[GpuProcess, ...]]:
+        """List the processes on each card that answers; of one that does not tell, none."""
+        found: dict[str, tuple[GpuProcess, ...]] = {}
+        for uuid, card in self.view.node.cards.items():
+            if self._nvml is None or self.view.outage is not None or not card.health.present:
+                continue
+            try:
+                found[uuid] = await self._nvml.processes(uuid)
+            except NvmlRefusedError:
+                continue
+            except NvmlUnavailableError:
+                break
+        return found
+
+    async def _hear(self, nvml: GuardedNvml) -> None:
+        while True:
+            xids = await nvml.xids()
+            before = self.view
+            self.view = replace(before, node=hear(before.node, xids, time.time(), self._policy))
+            for xid in xids:
+                _LOG.warning("Xid %d on card %s", xid.xid, xid.uuid)
+            await self._after(before)
+
+    async def _after(self, before: GpuView) -> None:
+        """Keep the record, where it changed or is old, and tell of changes."""
+        node = _timeless(self.view.node)
+        saved = self._saved
+        if saved is None or node != saved[0] or time.monotonic() - saved[1] > _SAVE_S:
+            self._saved = (node, time.monotonic())
+            self.problem = await self._in_thread(lambda: self._save(self.view.node))
+        if node != _timeless(before.node) or self.view.outage != before.outage:
+            self._changed()
+
+
+def _timeless(node: NodeRecord) -> NodeRecord:
+    """The record without the times that each reading moves."""
+    cards = {
+        uuid: replace(card, read=0.0, health=replace(card.health, last_error=0.0)) for uuid, card in node.cards.items()
+    }
+    return NodeRecord(node.boot, cards)

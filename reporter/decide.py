@@ -1,0 +1,243 @@
+"""One round's decisions (pure): from what was read to what is told, enforced and complained of."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from allocator.devicetype import DeviceTypes
+from allocator.wire.nodetopology import NumaZone
+from reporter import agree
+from reporter.agree import Agreement, Evidence
+from reporter.cgroup import plan
+from reporter.gpu import inventory
+from reporter.gpu.facts import DriverFacts, Outage
+from reporter.gpu.health import NOTHING_KNOWN, NodeRecord, Policy, State
+from reporter.inventory.cpus import CpuReading
+from reporter.inventory.pci import PciDevice
+from reporter.kubelet.configuration import KubeletConfiguration
+from reporter.kubelet.cpustate import CpuState
+from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
+from reporter.kubelet.watched import Reading
+from reporter.pods import NodePod
+from reporter.publish import device, nodestatus, nodetopology
+from reporter.publish.events import Occurrence, about_node, about_pod
+from reporter.publish.identity import NodeIdentity
+
+_REPLICA: Final = "::"  # the NVIDIA device plugin's mark of time slices: GPU-...::3
+
+
+def _unread() -> Reading[Any]:
+    return Reading(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """One look at the node's files.
+
+    Attributes:
+        cpus: of the machine.
+        zones: what its NUMA nodes have.
+        devices: RDMA NICs, FPGAs and configured types.
+        nvidia: whether there is a card of NVIDIA's, whatever NVML says.
+        configuration: the kubelet's.
+        cpu_state: its CPU manager's.
+        checkpoint: its device manager's.
+    """
+
+    cpus: CpuReading
+    zones: Mapping[int, NumaZone] = field(default_factory=dict)
+    devices: tuple[PciDevice, ...] = ()
+    nvidia: bool = False
+    configuration: Reading[KubeletConfiguration] = field(default_factory=_unread)
+    cpu_state: Reading[CpuState] = field(default_factory=_unread)
+    checkpoint: Reading[DeviceCheckpoint] = field(default_factory=_unread)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What of the kubelet's files cannot be used."""
+        readings = (self.configuration.problem, self.cpu_state.problem, self.checkpoint.problem)
+        return tuple(problem for problem in readings if problem)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """What is known of the cards.
+
+    Attributes:
+        node: their record.
+        driver: as last read; None where it never was.
+        outage: why NVML cannot be read; None where it can.
+    """
+
+    node: NodeRecord = NOTHING_KNOWN
+    driver: DriverFacts | None = None
+    outage: Outage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What of the settings decides.
+
+    Attributes:
+        types: of devices.
+        policy: how long cards prove themselves.
+        outage_seconds: how long NVML may be out of reach before its cards take nothing new.
+        mems: whether cpuset.mems follows.
+    """
+
+    types: DeviceTypes
+    policy: Policy = field(default_factory=Policy)
+    outage_seconds: float = 60.0
+    mems: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Objects as they stand in the cluster; None where they do not exist."""
+
+    device: Mapping[str, Any] | None = None
+    topology: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a round comes to.
+
+    Attributes:
+        device: the Device object.
+        topology: the NodeResourceTopology, and what enforcement is told.
+        status: what is applied to the Node's status.
+        pods: for the plan of cpusets.
+        cgroup_root: of the kubelet.
+        agreements: how Pods compare.
+        problems: what could not be read or told, a sentence each.
+    """
+
+    device: device.DeviceObject
+    topology: nodetopology.TopologyObject
+    status: dict[str, Any]
+    pods: tuple[plan.Pod, ...]
+    cgroup_root: str
+    agreements: tuple[Agreement, ...]
+    problems: tuple[str, ...]
+
+
+def decide(
+    node: NodeIdentity,
+    host: HostReading,
+    gpus: GpuView,
+    pods: Iterable[NodePod],
+    evidence: Evidence,
+    rules: Rules,
+    standing: Standing,
+    now: float,
+) -> Decided:
+    """Decide.
+
+    Args:
+        node: the Node.
+        host: its files.
+        gpus: its cards.
+        pods: bound to it, all.
+        evidence: what containers and cards were seen to have.
+        rules: of the settings.
+        standing: objects as they are.
+        now: seconds since 1970.
+    """
+    every = tuple(pods)
+    live = tuple(pod for pod in every if not pod.finished)
+    kubelet = nodetopology.KubeletState(host.configuration.value, host.cpu_state.value)
+    topology = nodetopology.build(node, host.cpus, host.zones, kubelet, live, standing.topology)
+    planned = tuple(pod.planned(mems=rules.mems) for pod in live)
+    wants = plan.wants(planned, topology.pools, topology.kubelet)
+    left_alone = frozenset(want.pod.uid for want in wants if want.pod.cpus and want.cpus != want.pod.cpus)
+    agreements = tuple(agree.agreements(live, evidence, left_alone))
+    told = device.Told(
+        held=(*held(host, every, gpus.node), *strangers(host, live, evidence)),
+        shares=tuple(share for pod in live for share in pod.shares),
+        agreement=agree.annotation(agreements),
+    )
+    report = _cards(gpus, host, rules, standing, now)
+    devices = device.build(node, report, host.devices, rules.types, told=told, live=standing.device, now=now)
+    configuration = host.configuration.value or KubeletConfiguration()
+    unread = [f"Pod {pod}: {problem}" for pod in live for problem in pod.problems]
+    return Decided(
+        device=devices,
+        topology=topology,
+        status=nodestatus.build(node, devices.devices, report.labels, rules.types),
+        pods=planned,
+        cgroup_root=configuration.cgroup_root,
+        agreements=agreements,
+        problems=(*host.problems, *devices.problems, *topology.problems, *unread),
+    )
+
+
+def _cards(gpus: GpuView, host: HostReading, rules: Rules, standing: Standing, now: float) -> inventory.DeviceReport:
+    """Tell of the cards; an outage counts where there is a card, and once it has lasted."""
+    outage = gpus.outage
+    matters = outage is not None and (gpus.node.cards or host.nvidia) and now - outage.since >= rules.outage_seconds
+    around = inventory.Circumstances(device.cordoned(standing.device), outage if matters else None)
+    previous = device.previous_devices(standing.device)
+    return inventory.build(gpus.node, gpus.driver, rules.policy, now, around, previous)
+
+
+def held(host: HostReading, pods: Iterable[NodePod], cards: NodeRecord) -> tuple[PodDevices, ...]:
+    """Say what the kubelet's device manager gave to Pods that we did not allocate (seed document 1, "Compatible").
+
+    Its file keeps entries of Pods that have ended until something new is asked of it: they hold nothing.
+    """
+    by_kubelet = {pod.cgroup: pod for pod in pods}
+    minors = {str(card.facts.minor): uuid for uuid, card in cards.cards.items()}
+    found = []
+    for entry in host.checkpoint.value.entries if host.checkpoint.value is not None else ():
+        pod = by_kubelet.get(entry.pod_uid)
+        if pod is not None and not pod.finished and not pod.shares:
+            plain = dict.fromkeys(identity.partition(_REPLICA)[0] for identity in entry.device_ids)
+            ids = tuple(minors.get(identity, identity) for identity in plain)
+            found.append(replace(entry, device_ids=ids))
+    return tuple(found)
+
+
+def strangers(host: HostReading, pods: Iterable[NodePod], evidence: Evidence) -> tuple[PodDevices, ...]:
+    """Find Pods that have cards, of which neither we nor the kubelet's checkpoint know."""
+    checkpoint = host.checkpoint.value
+    known = frozenset(entry.pod_uid for entry in checkpoint.entries) if checkpoint is not None else frozenset()
+    return agree.strangers(pods, evidence, known)
+
+
+def health_events(node: NodeIdentity, before: NodeRecord, after: NodeRecord) -> list[Occurrence]:
+    """Tell of cards whose state changed, or that had further errors."""
+    found = []
+    for uuid, card in sorted(after.cards.items()):
+        health = card.health
+        known = before.cards.get(uuid)
+        was = known.health if known is not None else None
+        if was is None and health.state is State.HEALTHY:
+            continue
+        further = health.count - (was.count if was is not None else 0)
+        if was is not None and was.state is health.state and further <= 0:
+            continue
+        cause = health.cause
+        if health.state in {State.HEALTHY, State.RECOVERING} or cause is None:
+            message = f"card {uuid} is {health.state.value}"
+            found.append(Occurrence(about_node(node), f"Gpu{health.state.value.capitalize()}", message, "Normal"))
+        else:
+            message = f"card {uuid} is {health.state.value}: {cause.message}"
+            found.append(Occurrence(about_node(node), cause.reason, message, count=max(further, 1)))
+    return found
+
+
+def outage_event(node: NodeIdentity, view: GpuView, host: HostReading) -> Occurrence | None:
+    """Tell that NVML is out of reach, where there is a card of which it should tell."""
+    if view.outage is None or not (view.node.cards or host.nvidia):
+        return None
+    return Occurrence(about_node(node), view.outage.reason, view.outage.message)
+
+
+def mismatch_events(agreements: Iterable[Agreement]) -> list[Occurrence]:
+    """Tell each Pod that does not have what was decided."""
+    return [
+        Occurrence(about_pod(one.pod), "AllocationMismatch", mismatch.message)
+        for one in agreements
+        for mismatch in one.mismatches
+    ]

@@ -1,0 +1,153 @@
+"""The node's own files, read and written: all that may block, for one thread at a time."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from reporter import evidence
+from reporter.agree import ContainerSeen
+from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy, find_layout
+from reporter.cgroup.enforcer import Enforcer, Findings
+from reporter.cgroup.layout import Layout, LayoutError
+from reporter.cgroup.plan import Kubelet, Pod, Pools
+from reporter.decide import HostReading
+from reporter.gpu import records
+from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
+from reporter.inventory import files
+from reporter.inventory.cpus import CpuReader
+from reporter.inventory.memory import read_zones
+from reporter.inventory.pci import read_devices
+from reporter.kubelet import configuration, cpustate, devicecheckpoint
+from reporter.kubelet.checkpoint import MOST_BYTES
+from reporter.kubelet.configuration import KubeletConfiguration
+from reporter.kubelet.watched import FileError, Watched, read_bounded
+from reporter.pods import NodePod
+from reporter.settings import Settings, pci_matches
+
+_HEALTH: Final = "gpus.json"
+_MOST_HEALTH: Final = 2**20
+_NVIDIA: Final = 0x10DE
+_DISPLAY: Final = 0x03  # PCI base class
+_MOST_PODS: Final = 4096
+
+
+class Host:
+    """The node's files.
+
+    Args:
+        settings: where they are.
+
+    Attributes:
+        proc: procfs of the host's PID namespace.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        roots = settings.roots
+        self._settings = settings
+        self._sysfs = Path(roots.sysfs)
+        self.proc = Path(roots.proc)
+        self._matches = pci_matches(settings)
+        self._cpus = CpuReader(self._sysfs, self.proc)
+        kubelet = Path(roots.kubelet)
+        self._configuration = Watched(
+            Path(settings.kubelet.configuration),
+            configuration.parse,
+            most_bytes=configuration.MOST_BYTES,
+            absent=KubeletConfiguration,
+        )
+        self._cpu_state = Watched(
+            kubelet / cpustate.FILE, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent
+        )
+        self._checkpoint = Watched(
+            Path(settings.kubelet.device_checkpoint),
+            devicecheckpoint.parse,
+            most_bytes=MOST_BYTES,
+            absent=devicecheckpoint.absent,
+        )
+        self._enforcer: tuple[str, Enforcer] | None = None  # the kubelet's cgroup root, and who enforces below it
+
+    def read(self) -> HostReading:
+        """Read everything; never raises."""
+        cpus = self._cpus.read()
+        return HostReading(
+            cpus=cpus,
+            zones=read_zones(self._sysfs, cpus.topology),
+            devices=read_devices(self._sysfs, self._matches),
+            nvidia=has_nvidia(self._sysfs),
+            configuration=self._configuration.read(),
+            cpu_state=self._cpu_state.read(),
+            checkpoint=self._checkpoint.read(),
+        )
+
+    def enforce(
+        self, pods: Iterable[Pod], pools: Pools, kubelet: Kubelet, cgroup_root: str
+    ) -> tuple[Findings | None, str]:
+        """Make cpusets what they should be.
+
+        Returns:
+            What was found, and why nothing could be done ("" where it could).
+        """
+        try:
+            if self._enforcer is None or self._enforcer[0] != cgroup_root:
+                self._enforcer = (cgroup_root, Enforcer(*self._cgroups(cgroup_root)))
+            return self._enforcer[1].round(pods, pools, kubelet), ""
+        except (HierarchyError, LayoutError, OSError) as error:
+            self._enforcer = None
+            return None, str(error)
+
+    def containers(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, ContainerSeen]:
+        """Look at what containers really have; nothing where there are no cgroups to be found."""
+        try:
+            hierarchy, layout = self._cgroups(cgroup_root)
+        except (HierarchyError, LayoutError, OSError):
+            return {}
+        wanted = tuple(pods)[:_MOST_PODS]
+        environment = self._settings.proof.environment
+        return evidence.containers(hierarchy, layout, wanted, self.proc, environment=environment)
+
+    def load_health(self) -> tuple[NodeRecord, tuple[str, ...]]:
+        """Read what is kept of the cards, and what of it makes no sense."""
+        path = Path(self._settings.roots.state) / _HEALTH
+        try:
+            return records.decode(read_bounded(path, _MOST_HEALTH))
+        except FileNotFoundError:
+            return NOTHING_KNOWN, ()
+        except FileError as error:
+            return NOTHING_KNOWN, (str(error),)
+
+    def save_health(self, node: NodeRecord) -> str:
+        """Keep what is known of the cards, whole or not at all; returns why that failed, "" where it did not."""
+        folder = Path(self._settings.roots.state)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=".", dir=folder)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(records.encode(node))
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(temporary).replace(folder / _HEALTH)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    Path(temporary).unlink()
+                raise
+        except OSError as error:
+            return f"{folder}: the cards' health cannot be kept ({error.strerror}); mount it read-write"
+        return ""
+
+    def _cgroups(self, cgroup_root: str) -> tuple[Hierarchy, Layout]:
+        hierarchy = find_hierarchy(Path(self._settings.roots.cgroup))
+        return hierarchy, find_layout(hierarchy, cgroup_root)
+
+
+def has_nvidia(sysfs: Path) -> bool:
+    """Tell whether the machine has a card of NVIDIA's, by PCI ids."""
+    folder = sysfs / "bus" / "pci" / "devices"
+    return any(
+        files.number(folder / name / "vendor", 0) == _NVIDIA
+        and (files.number(folder / name / "class", 0) or 0) >> 16 == _DISPLAY
+        for name in files.names(folder)
+    )

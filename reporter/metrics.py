@@ -1,0 +1,84 @@
+"""The metrics of the reporter, each declared once (Prometheus text exposition)."""
+
+from collections import Counter as Count
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from reporter.agree import Agreement
+from reporter.gpu.health import NodeRecord, State
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """All metrics of one process, on a registry of its own."""
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        self._registry = registry
+        self.rounds = Counter("koordgate_reporter_rounds_total", "Rounds done.", registry=registry)
+        self.bugs = Counter(
+            "koordgate_reporter_bugs_total", "Rounds that failed on a bug of ours.", ["part"], registry=registry
+        )
+        self.writes = Counter(
+            "koordgate_reporter_writes_total",
+            "Objects written, by object; taken_back where somebody else had changed what is ours.",
+            ["object", "taken_back"],
+            registry=registry,
+        )
+        self.problems = Gauge(
+            "koordgate_reporter_problems", "What cannot be read, told or enforced now.", registry=registry
+        )
+        self.nvml_up = Gauge("koordgate_reporter_nvml_up", "1 while NVML answers.", registry=registry)
+        self.gpus = Gauge("koordgate_reporter_gpus", "Cards, by state of health.", ["state"], registry=registry)
+        self.gpu_errors = Gauge(
+            "koordgate_reporter_gpu_errors",
+            "Errors of a card since it was last healthy, and what condemned it.",
+            ["uuid", "reason"],
+            registry=registry,
+        )
+        self.cpuset_writes = Counter(
+            "koordgate_reporter_cpuset_writes_total", "Files of cpusets written.", registry=registry
+        )
+        self.cpuset_reapplied = Counter(
+            "koordgate_reporter_cpuset_reapplied_total",
+            "Cgroups that somebody else had changed and that were put right.",
+            registry=registry,
+        )
+        self.agreeing = Gauge(
+            "koordgate_reporter_pods_agreeing", "Pods that have exactly what was decided.", registry=registry
+        )
+        self.mismatches = Gauge(
+            "koordgate_reporter_mismatches",
+            "Contradictions between what was decided and what is, by kind.",
+            ["kind"],
+            registry=registry,
+        )
+        self.watch = Counter(
+            "koordgate_reporter_watch_total",
+            "Lists, watches, relists and errors, by resource.",
+            ["resource", "happening"],
+            registry=registry,
+        )
+
+    def show_cards(self, node: NodeRecord) -> None:
+        """Set what is told of cards."""
+        states = Count(card.health.state for card in node.cards.values())
+        for state in State:
+            self.gpus.labels(state.value).set(states[state])
+        self.gpu_errors.clear()
+        for uuid, card in node.cards.items():
+            if card.health.cause is not None and not card.health.usable:
+                self.gpu_errors.labels(uuid, card.health.cause.reason).set(card.health.count)
+
+    def show_agreements(self, found: tuple[Agreement, ...]) -> None:
+        """Set what is told of Pods."""
+        self.agreeing.set(sum(not one.mismatches for one in found))
+        kinds = Count(mismatch.kind for one in found for mismatch in one.mismatches)
+        for kind in ("cpuset", "environment", "process", "memory"):
+            self.mismatches.labels(kind).set(kinds[kind])
+
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,339 @@
+"""Device types are data: own ones are read, chosen, written and read back as the built-in ones are."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from builders import app, container, device_object, node, pod_spec, request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.asks import DeviceAsk
+from allocator.device import Device
+from allocator.devices import describe, plural
+from allocator.devicetype import (
+    BUILT_IN,
+    FPGA_TYPE,
+    FULL,
+    GPU_TYPE,
+    RDMA_TYPE,
+    DeviceType,
+    DeviceTypeError,
+    DeviceTypes,
+    Unit,
+    own_type,
+)
+from allocator.holdings import Holding, Share
+from allocator.names import DEVICE_ALLOCATED, DOMAINS
+from allocator.outcome import Refusal
+from allocator.place import Placement, place
+from allocator.request import MAX_COUNT, names_devices, read_pod
+from allocator.wire.classes import read_classes
+from allocator.wire.deviceallocated import read_annotations, write_annotations
+from allocator.wire.deviceobject import read_device_object
+from allocator.wire.nodeallocation import read_spec, write_spec
+
+NPU = own_type("npu", "example.com/npu", Unit.PERCENT, "NPU_VISIBLE_DEVICES")
+CAMERA = own_type("camera", "example.com/camera", Unit.DEVICES)
+QUEUE = own_type("queue", "example.com/queue-places", Unit.UNITS)
+TYPES = BUILT_IN.with_types([NPU, CAMERA, QUEUE])
+
+
+def entry(kind: str, minor: int, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "id": f"{kind}-{minor}", "minor": minor, "health": True, **fields}
+
+
+def device(kind: str, minor: int, amount: int = FULL) -> Device:
+    return Device(kind, f"{kind}-{minor}", minor, healthy=True, capacity={kind: amount})
+
+
+# The table
+
+
+def test_the_built_in_types_are_asked_for_under_these_names() -> None:
+    gpu = ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "gpu.shared")
+    plain = {f"{domain}/{tail}" for domain in DOMAINS for tail in (*gpu, "rdma", "fpga")}
+    assert set(BUILT_IN.resources) == {*plain, "nvidia.com/gpu"}
+    assert list(BUILT_IN.by_name) == ["gpu", "rdma", "fpga"]
+    for one in BUILT_IN.types:
+        assert {name for name, _ in one.spellings()} <= set(BUILT_IN.resources)
+        assert {BUILT_IN.resources[one.resource_name(domain, one.plain)].type for domain in DOMAINS} == {one}
+
+
+def test_an_own_type_has_one_name_in_every_domain() -> None:
+    assert dict(NPU.spellings()) == {"example.com/npu": (NPU, "example.com/npu", "npu")}
+    assert {NPU.resource_name(domain, "npu") for domain in DOMAINS} == {"example.com/npu"}
+    assert [TYPES.resources[one.resource].counts_devices for one in (NPU, CAMERA, QUEUE)] == [False, True, False]
+    assert TYPES.by_name["queue"] is QUEUE
+    assert TYPES.types[:3] == BUILT_IN.types
+
+
+CLASHES: dict[str, tuple[DeviceType, str]] = {
+    "a name that is built in": (
+        own_type("gpu", "example.com/gpu", Unit.PERCENT),
+        "device type gpu is there already; give the new one another name",
+    ),
+    "a name that is one's own": (
+        own_type("npu", "example.com/other", Unit.PERCENT),
+        "device type npu is there already",
+    ),
+    "a resource that is built in": (
+        own_type("fast", "koordinator.sh/rdma", Unit.PERCENT),
+        "resource koordinator.sh/rdma of device type fast is that of rdma already",
+    ),
+    "a vendor's resource": (
+        own_type("card", "nvidia.com/gpu", Unit.DEVICES),
+        "resource nvidia.com/gpu of device type card is that of gpu already",
+    ),
+    "a resource that is one's own": (
+        own_type("npu-2", "example.com/npu", Unit.UNITS),
+        "resource example.com/npu of device type npu-2 is that of npu already",
+    ),
+}
+
+
+@pytest.mark.parametrize(("new", "message"), CLASHES.values(), ids=CLASHES)
+def test_a_type_whose_name_or_resource_is_taken_is_refused(new: DeviceType, message: str) -> None:
+    with pytest.raises(DeviceTypeError) as refused:
+        TYPES.with_types([new])
+    assert str(refused.value).startswith(message)
+
+
+def test_types_are_equal_by_what_they_are_and_hash_by_name() -> None:
+    again = own_type("npu", "example.com/npu", Unit.PERCENT, "NPU_VISIBLE_DEVICES")
+    assert (again, hash(again)) == (NPU, hash(NPU))
+    assert own_type("npu", "example.com/npu", Unit.UNITS) != NPU
+    assert DeviceTypes((GPU_TYPE, RDMA_TYPE, FPGA_TYPE)) == BUILT_IN
+
+
+# Asking: resources, what is read
+
+ASKS: dict[str, tuple[Mapping[str, Any], DeviceAsk | None]] = {
+    "part of a device": ({"example.com/npu": "30"}, DeviceAsk(NPU, 1, (30,))),
+    "two whole devices in percent": ({"example.com/npu": 200}, DeviceAsk(NPU, 2, (FULL,))),
+    "three devices": ({"example.com/camera": 3}, DeviceAsk(CAMERA, 3, (FULL,))),
+    "as many as any node has": ({"example.com/camera": MAX_COUNT}, DeviceAsk(CAMERA, MAX_COUNT, (FULL,))),
+    "no device": ({"example.com/camera": 0}, None),
+    "units": ({"example.com/queue-places": 7}, DeviceAsk(QUEUE, 1, (7,))),
+    "more units than 100": ({"example.com/queue-places": "12k"}, DeviceAsk(QUEUE, 1, (12_000,))),
+}
+
+
+@pytest.mark.parametrize(("resources", "expected"), ASKS.values(), ids=ASKS)
+def test_an_own_type_is_asked_for_in_its_unit(resources: Mapping[str, Any], expected: DeviceAsk | None) -> None:
+    spec = pod_spec(container("a", limits=resources))
+    reading = read_pod(spec, types=TYPES)
+    assert reading.problems == ()
+    assert [one.ask for one in reading.request.containers] == ([expected] if expected else [])
+    assert names_devices(spec, TYPES)
+    assert not names_devices(spec)  # without the configuration it is somebody else's
+    assert not read_pod(spec).request
+
+
+WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
+    "one and a half devices": ({"example.com/npu": 150}, "npu 150 is over 100, where only multiples of 100 are whole"),
+    "half a device": ({"example.com/camera": "0.5"}, "[example.com/camera]: '0.5' is not a whole number"),
+    "too many": ({"example.com/camera": 129}, "129 is more devices than any node has; ask 128 at most"),
+    "no unit": ({"example.com/queue-places": 0}, "queue must be greater than zero; or remove it"),
+    "a negative number of units": ({"example.com/queue-places": -1}, "-1 is negative; ask 0 or more"),
+}
+
+
+@pytest.mark.parametrize(("resources", "message"), WRONG.values(), ids=WRONG)
+def test_an_own_type_that_is_asked_for_wrongly_is_told(resources: Mapping[str, Any], message: str) -> None:
+    (problem,) = read_pod(pod_spec(container("a", limits=resources)), types=TYPES).problems
+    assert message in str(problem)
+
+
+def test_an_extended_resource_of_ones_own_must_be_requested_as_it_is_limited() -> None:
+    spec = pod_spec(container(requests={"example.com/npu": 30}, limits={"example.com/npu": 60}))
+    (problem,) = read_pod(spec, types=TYPES).problems
+    assert problem.message.startswith("example.com/npu: the request must equal the limit")
+
+
+# Devices: an entry of a Device object, the device or what is wrong
+
+READ: dict[str, tuple[dict[str, Any], Device | str]] = {
+    "percent, a whole one where nothing is told": (entry("npu", 0), device("npu", 0)),
+    "percent, told": (entry("npu", 0, resources={"example.com/npu": "100"}), device("npu", 0)),
+    "more than a whole one": (entry("npu", 0, resources={"example.com/npu": 101}), "npu above 100"),
+    "devices": (entry("camera", 0, resources={"example.com/camera": "1"}), device("camera", 0)),
+    "units": (entry("queue", 2, resources={"example.com/queue-places": "40"}), device("queue", 2, 40)),
+    "units that are not told": (entry("queue", 2), "no queue; a share of it cannot be counted"),
+    "no units": (entry("queue", 2, resources={"example.com/queue-places": 0}), "no queue; a share of it cannot"),
+    "another type's resource is not its own": (
+        entry("queue", 2, resources={"example.com/npu": 5}),
+        "no queue; a share of it cannot be counted",
+    ),
+}
+
+
+@pytest.mark.parametrize(("told", "expected"), READ.values(), ids=READ)
+def test_a_device_of_an_own_type_is_read(told: dict[str, Any], expected: Device | str) -> None:
+    read = read_device_object(device_object(told), TYPES)
+    if isinstance(expected, Device):
+        assert (read.devices, read.problems) == ((expected,), ())
+    else:
+        assert read.devices == ()
+        assert expected in read.problems[0]
+    assert read_device_object(device_object(told)).devices == ()
+
+
+# Choosing: asks of three types together, on a node with all of them
+
+
+NODE = node(
+    device("npu", 0),
+    device("npu", 1),
+    device("camera", 0),
+    device("camera", 1),
+    device("queue", 0, 10),
+    device("queue", 1, 40),
+)
+
+
+def test_devices_of_every_type_are_chosen_written_and_read_back() -> None:
+    of = request(
+        app("a", DeviceAsk(NPU, 1, (30,))),
+        app("a", DeviceAsk(CAMERA, 2, (FULL,))),
+        app("b", DeviceAsk(QUEUE, 1, (12,))),
+        app("b", DeviceAsk(NPU, 1, (70,))),
+    )
+    answer = place(of, NODE)
+    assert isinstance(answer, Placement)
+    assert answer.shares == (
+        Share("npu", "npu-0", 0, {"npu": 100}, ("a", "b")),
+        Share("camera", "camera-0", 0, {"camera": 100}, ("a",)),
+        Share("camera", "camera-1", 1, {"camera": 100}, ("a",)),
+        Share("queue", "queue-1", 1, {"queue": 12}, ("b",)),
+    )
+    annotations = write_annotations(answer.shares, "koordinator.sh", TYPES)
+    assert json.loads(annotations.pop(DEVICE_ALLOCATED)) == {
+        "camera": [
+            {"minor": minor, "resources": {"example.com/camera": "100"}, "id": f"camera-{minor}"} for minor in (0, 1)
+        ],
+        "npu": [{"minor": 0, "resources": {"example.com/npu": "100"}, "id": "npu-0"}],
+        "queue": [{"minor": 1, "resources": {"example.com/queue-places": "12"}, "id": "queue-1"}],
+    }
+    assert annotations == {
+        "camera.visible-devices.koordgate.io/a": "camera-0,camera-1",
+        "npu.visible-devices.koordgate.io/a": "npu-0",
+        "npu.visible-devices.koordgate.io/b": "npu-0",
+        "queue.visible-devices.koordgate.io/b": "queue-1",
+    }
+    written = write_annotations(answer.shares, "kubernetes.io", TYPES)
+    assert sorted(read_annotations(written, TYPES), key=repr) == sorted(answer.shares, key=repr)
+    owner = Holding("uid", "default", "pod", 0, answer.shares)
+    assert read_spec({"spec": write_spec([owner])}) == {"uid": owner}
+    NODE.with_holding(owner).check_invariants()
+
+
+# What is left: what is held, what is asked then, which minors, or why not
+
+LATER: dict[str, tuple[DeviceAsk, DeviceAsk, list[int] | str]] = {
+    "units go where units are": (DeviceAsk(QUEUE, 1, (12,)), DeviceAsk(QUEUE, 1, (28,)), [1]),
+    "units that do not fit there": (DeviceAsk(QUEUE, 1, (38,)), DeviceAsk(QUEUE, 1, (3,)), [0]),
+    "units that fit nowhere": (
+        DeviceAsk(QUEUE, 1, (38,)),
+        DeviceAsk(QUEUE, 1, (11,)),
+        (
+            "node-1: container a asks 1 x (queue 11); 0 of 2 queue devices can hold it; "
+            "the most free is queue 0 with queue 10"
+        ),
+    ),
+    "100 units are no whole device": (DeviceAsk(QUEUE, 1, (1,)), DeviceAsk(QUEUE, 1, (FULL,)), "0 of 2 queue devices"),
+    "whole devices": (DeviceAsk(CAMERA, 1, (FULL,)), DeviceAsk(CAMERA, 1, (FULL,)), [1]),
+    "no whole device left": (
+        DeviceAsk(CAMERA, 1, (FULL,)),
+        DeviceAsk(CAMERA, 2, (FULL,)),
+        (
+            "node-1: container a asks 2 x (camera 100 %); 1 of 2 camera devices can hold it; "
+            "the most free is camera 1 with camera 100 %"
+        ),
+    ),
+    "percent go where percent are": (DeviceAsk(NPU, 1, (50,)), DeviceAsk(NPU, 1, (50,)), [0]),
+    "a type that the node has not": (
+        DeviceAsk(NPU, 1, (50,)),
+        DeviceAsk(FPGA_TYPE, 1, (50,)),
+        "node-1: no fpga devices known here (no Device object, or none in it)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("held", "asked", "expected"), LATER.values(), ids=LATER)
+def test_what_is_left_of_a_type_is_counted_in_its_unit(
+    held: DeviceAsk, asked: DeviceAsk, expected: list[int] | str
+) -> None:
+    first = place(request(app("a", held)), NODE)
+    assert isinstance(first, Placement)
+    answer = place(request(app("a", asked)), NODE.with_holding(Holding("uid", "default", "pod", 0, first.shares)))
+    if isinstance(expected, str):
+        assert isinstance(answer, Refusal)
+        assert expected in answer.message
+    else:
+        assert isinstance(answer, Placement)
+        assert [one.minor for one in answer.shares] == expected
+
+
+@given(st.lists(st.integers(1, 30), max_size=20))
+def test_a_device_of_units_is_filled_to_the_last_and_never_beyond(asked: list[int]) -> None:
+    on = node(device("queue", 0, 100))
+    given_out = 0
+    for index, amount in enumerate(asked):
+        answer = place(request(app("a", DeviceAsk(QUEUE, 1, (amount,)))), on)
+        assert isinstance(answer, Placement) == (given_out + amount <= 100)
+        if isinstance(answer, Placement):
+            given_out += amount
+            on = on.with_holding(Holding(f"uid-{index}", "default", "pod", 0, answer.shares))
+    on.check_invariants()
+
+
+def test_only_a_whole_device_in_percent_is_whole() -> None:
+    assert DeviceAsk(CAMERA, 2, (FULL,)).whole
+    assert DeviceAsk(NPU, 1, (FULL,)).whole
+    assert not DeviceAsk(NPU, 1, (99,)).whole
+    assert not DeviceAsk(QUEUE, 1, (FULL,)).whole
+    assert DeviceAsk(GPU_TYPE, 1, (FULL, None, FULL)).whole
+    assert not DeviceAsk(GPU_TYPE, 1, (FULL, FULL, None)).whole  # 100 bytes
+
+
+def test_types_are_told_as_a_person_would() -> None:
+    assert [plural(one) for one in (GPU_TYPE, RDMA_TYPE, NPU)] == ["GPUs", "rdma devices", "npu devices"]
+    assert describe(DeviceAsk(QUEUE, 1, (12,))) == "1 x (queue 12)"
+    assert describe(DeviceAsk(CAMERA, 2, (FULL,))) == "2 x (camera 100 %)"
+
+
+# Software classes of a Node: the annotation, its devices, how many problems
+
+CLASSES: dict[str, tuple[Any, list[Device], int]] = {
+    "two queues": (
+        '{"queue":{"slow":40,"fast":"10"}}',
+        [
+            Device("queue", "fast", 0, healthy=True, capacity={"queue": 10}),
+            Device("queue", "slow", 1, healthy=True, capacity={"queue": 40}),
+        ],
+        0,
+    ),
+    "none": ("{}", [], 0),
+    "a type that nobody configured": ('{"pool":{"a":1},"queue":{}}', [], 1),
+    "a type of several amounts": ('{"gpu":{"a":1}}', [], 1),
+    "no object of ids": ('{"queue":[1]}', [], 1),
+    "too many ids": (json.dumps({"queue": {str(one): 1 for one in range(129)}}), [], 1),
+    "what makes no sense is left out, the rest counts": (
+        '{"queue":{"a":-1,"b":0,"c,d":1,"":1,"e":"x","f":3}}',
+        [Device("queue", "f", 5, healthy=True, capacity={"queue": 3})],
+        5,
+    ),
+    "no JSON": ("{", [], 1),
+    "a list": ("[]", [], 1),
+    "nested without end": ("[" * 100_000, [], 1),
+    "no text": (7, [], 1),
+}
+
+
+@pytest.mark.parametrize(("text", "devices", "problems"), CLASSES.values(), ids=CLASSES)
+def test_software_classes_are_devices_of_their_type(text: object, devices: list[Device], problems: int) -> None:
+    found, wrong = read_classes(text, TYPES)
+    assert (list(found), len(wrong)) == (devices, problems)
+    assert all(problem.startswith("annotation koordgate.io/classes: ") for problem in wrong)

@@ -1,0 +1,435 @@
+"""CPUs, memory, GPUs and RDMA in the same NUMA nodes: the Pod's policy and the node's, and what each of them promises.
+
+The named server has two NUMA nodes, of 16 CPUs, 64 GiB, four GPUs and two NICs each.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from builders import GIB, asking, gpu, holding, node, part
+from machines import SERVER_CPUS, server, server_cpu, server_devices
+from machines_cpu import build, siblings_near
+
+from allocator.asks import PodRequest
+from allocator.cpu.cpuset import format_cpuset, parse
+from allocator.cpu.node import CpuNode, CpuShare, NumaShare, Zone
+from allocator.cpu.policy import BindPolicy, NumaPolicy, NumaStrategy
+from allocator.holdings import Holding, NodeSnapshot
+from allocator.outcome import Refusal
+from allocator.place import Placement, numa_policy, place
+
+GPU, NIC = "koordinator.sh/gpu", "koordinator.sh/rdma"
+SINGLE, RESTRICTED, BEST = ({"numaTopologyPolicy": name} for name in ("SingleNUMANode", "Restricted", "BestEffort"))
+CARDS = {device.minor: device for device in server_devices() if device.type == "gpu"}
+
+
+class Stood(NamedTuple):
+    """Where everything of a placement stands: NUMA nodes by what is given there."""
+
+    cpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+    nics: tuple[int, ...] = ()
+    memory: tuple[int, ...] = ()
+
+
+def stood(answer: Placement | Refusal) -> Stood:
+    assert isinstance(answer, Placement), answer
+    where = {device.id: device.numa_node for device in server_devices()}
+    by_type: dict[str, set[int]] = {"gpu": set(), "rdma": set()}
+    for share in answer.shares:
+        at = where[share.id]
+        assert at is not None
+        by_type[share.type].add(at)
+    own = answer.cpus.cpus if answer.cpus is not None else 0
+    cpus = tuple(at for at, inside in SERVER_CPUS.nodes.items() if inside & own)
+    numa = answer.cpus.numa if answer.cpus is not None else ()
+    if not own:
+        cpus = tuple(one.node for one in numa if one.milli)
+    memory = tuple(one.node for one in numa if one.memory)
+    return Stood(cpus, tuple(sorted(by_type["gpu"])), tuple(sorted(by_type["rdma"])), memory)
+
+
+def refused(answer: Placement | Refusal) -> str:
+    assert isinstance(answer, Refusal), answer
+    return answer.message
+
+
+def cards(*minors: int) -> list[Holding]:
+    """Others that hold half of each of these cards."""
+    return [holding(f"card-{minor}", part(CARDS[minor], 50, "x")) for minor in minors]
+
+
+def cpus(cpuset: str, uid: str = "cpus") -> Holding:
+    """Another Pod with these CPUs of its own."""
+    return holding(uid, cpus=CpuShare("LSR", parse(cpuset), BindPolicy.FULL_PCPUS))
+
+
+def memory(*amounts: int) -> Holding:
+    """Another Pod that holds so many GiB in each NUMA node."""
+    return holding(
+        "memory", cpus=CpuShare("LS", numa=tuple(NumaShare(at, 0, much * GIB) for at, much in enumerate(amounts)))
+    )
+
+
+def lsr(cpu: int, gib: int = 1, **devices: int) -> dict[str, Any]:
+    names = {"gpu": GPU, "nic": NIC}
+    return {"cpu": cpu, "memory": f"{gib}Gi", **{names[name]: amount for name, amount in devices.items()}}
+
+
+# All that a Pod asks, on what is held there: where it stands
+
+STANDS: dict[str, tuple[PodRequest, list[Holding], Stood]] = {
+    "everything in one": (
+        asking(lsr(8, 16, gpu=200, nic=10), qos="LSR", numa=SINGLE),
+        [],
+        Stood((0,), (0,), (0,), (0,)),
+    ),
+    "the cards decide": (
+        asking(lsr(8, 16, gpu=200, nic=10), qos="LSR", numa=SINGLE),
+        cards(0, 1, 2),
+        Stood((1,), (1,), (1,), (1,)),
+    ),
+    "the CPUs decide": (
+        asking(lsr(8, 16, gpu=200, nic=10), qos="LSR", numa=SINGLE),
+        [cpus("0-9")],
+        Stood((1,), (1,), (1,), (1,)),
+    ),
+    "the memory decides": (
+        asking(lsr(8, 16, gpu=200, nic=10), qos="LSR", numa=SINGLE),
+        [memory(60, 0)],
+        Stood((1,), (1,), (1,), (1,)),
+    ),
+    "MostAllocated: where fewest CPUs are free": (
+        asking(lsr(4), qos="LSR", numa=SINGLE),
+        [cpus("16-19")],
+        Stood((1,), memory=(1,)),
+    ),
+    "restricted to one, as one would do on an empty node": (
+        asking(lsr(8, 16, gpu=400), qos="LSR", numa=RESTRICTED),
+        cards(1),
+        Stood((1,), (1,), (), (1,)),
+    ),
+    "restricted to two, as an empty node would need two": (
+        asking(lsr(8, 16, gpu=600), qos="LSR", numa=RESTRICTED),
+        cards(1),
+        Stood((0,), (0, 1), (), (0, 1)),
+    ),
+    "best effort, in one where one does": (
+        asking(lsr(8, 16, gpu=400), qos="LSR", numa=BEST),
+        cards(1),
+        Stood((1,), (1,), (), (1,)),
+    ),
+    "best effort, in two where no one does": (
+        asking(lsr(8, 16, gpu=400), qos="LSR", numa=BEST),
+        cards(1, 5),
+        Stood((0,), (0, 1), (), (0, 1)),
+    ),
+    "no policy: anywhere": (
+        asking(lsr(8, 16, gpu=200), qos="LSR"),
+        [*cards(0, 1, 2), cpus("16-31")],
+        Stood((0,), (1,)),
+    ),
+    "a Pod without CPUs of its own": (
+        asking({"cpu": "1500m", "memory": "8Gi", GPU: 100}, numa=SINGLE),
+        cards(0, 1, 2, 3),
+        Stood((1,), (1,), (), (1,)),
+    ),
+    "one that asks devices alone": (asking({GPU: 200, NIC: 10}, numa=SINGLE), cards(0, 1, 2), Stood((), (1,), (1,))),
+    "several containers, all in one": (
+        asking(lsr(2, 1, gpu=100), lsr(2, 1, gpu=200), lsr(2, 1, nic=100), qos="LSR", numa=SINGLE),
+        cards(0, 1),
+        Stood((1,), (1,), (1,), (1,)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "held", "expected"), STANDS.values(), ids=STANDS)
+def test_all_that_a_pod_asks_stands_in_the_same_numa_nodes(
+    of: PodRequest, held: list[Holding], expected: Stood
+) -> None:
+    on = server(held)
+    answer = place(of, on)
+    assert stood(answer) == expected
+    assert isinstance(answer, Placement)
+    on.with_holding(holding("uid", *answer.shares, cpus=answer.cpus)).check_invariants()
+
+
+ONE = "the Pod fits, but not in one NUMA node (NUMA policy SingleNUMANode)"
+FEW = "the Pod fits, but not in as few NUMA nodes as the Pod needs (NUMA policy Restricted)"
+REFUSED: dict[str, tuple[PodRequest, list[Holding], str]] = {
+    "cards on two sides": (
+        asking(lsr(8, 16, gpu=400), qos="LSR", numa=SINGLE),
+        cards(1, 5),
+        (
+            f"node-1: {ONE}; in the first tried: container a asks 4 x (core 100 %, memory 100 %); "
+            "3 of 8 GPUs can hold it; the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
+        ),
+    ),
+    "cards on one side, CPUs on the other": (
+        asking(lsr(8, 16, gpu=100), qos="LSR", numa=SINGLE),
+        [*cards(0, 1, 2, 3), cpus("16-31")],
+        f"node-1: {ONE}; in the first tried: 8 CPUs are asked, free are 0",
+    ),
+    "memory on neither": (
+        asking(lsr(4, 40), qos="LSR", numa=SINGLE),
+        [memory(30, 30)],
+        f"node-1: {ONE}; in the first tried: memory 40Gi is not free in NUMA nodes 0",
+    ),
+    "more cards than a NUMA node has": (asking({GPU: 500}, numa=SINGLE), [], f"node-1: {ONE}; in the first tried: "),
+    "restricted, where two would do": (
+        asking(lsr(8, 16, gpu=400), qos="LSR", numa=RESTRICTED),
+        cards(1, 5),
+        f"node-1: {FEW}; in the first tried: container a asks 4 x (core 100 %, memory 100 %); 3 of 8 GPUs",
+    ),
+    "nowhere at all: the plain reason": (
+        asking(lsr(8, 16, gpu=400), qos="LSR", numa=SINGLE),
+        cards(0, 1, 2, 4, 5),
+        "node-1: container a asks 4 x (core 100 %, memory 100 %); 3 of 8 GPUs can hold it; ",
+    ),
+    "best effort, nowhere at all": (
+        asking(lsr(8, 16, gpu=400), qos="LSR", numa=BEST),
+        cards(0, 1, 2, 4, 5),
+        "node-1: container a asks 4 x (core 100 %, memory 100 %); 3 of 8 GPUs can hold it; ",
+    ),
+    "too many thousandths for one": (
+        asking({"cpu": "15500m"}, numa=SINGLE),
+        [cpus("0-1"), cpus("16-17", "more")],
+        f"node-1: {ONE}; in the first tried: 15500 thousandths of a CPU are not free in NUMA nodes 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "held", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_stand_together_is_refused_with_the_reason(
+    of: PodRequest, held: list[Holding], message: str
+) -> None:
+    answer = place(of, server(held))
+    assert refused(answer).startswith(message)
+    assert isinstance(answer, Refusal)
+    assert not answer.permanent
+
+
+def test_what_would_not_stand_together_on_an_empty_node_either_is_told_so() -> None:
+    here = [gpu(0, numa_node=0), *(device for device in server_devices() if device.type == "rdma" and device.minor > 1)]
+    answer = place(asking({GPU: 100, NIC: 10, "cpu": 1}, numa=RESTRICTED), server(devices=here))
+    assert stood(answer) == Stood((0, 1), (0,), (1,))  # two, as an empty node would need two
+    small = replace(server_cpu(), zones={0: Zone(16_000, 0), 1: Zone(16_000, 0)})
+    answer = place(asking({GPU: 100, "cpu": 1, "memory": "1Gi"}, numa=RESTRICTED), server(cpu=small))
+    assert refused(answer) == f"node-1: {FEW}; nor would it if no other Pod were there"
+
+
+# The Pod's policy and the node's: which holds
+
+POLICIES: dict[str, tuple[dict[str, str] | None, NumaPolicy, NumaPolicy]] = {
+    "neither": (None, NumaPolicy.NONE, NumaPolicy.NONE),
+    "the node's": (None, NumaPolicy.RESTRICTED, NumaPolicy.RESTRICTED),
+    "the Pod's": (SINGLE, NumaPolicy.NONE, NumaPolicy.SINGLE_NUMA_NODE),
+    "the Pod's before the node's": (BEST, NumaPolicy.SINGLE_NUMA_NODE, NumaPolicy.BEST_EFFORT),
+    "a Pod that says None leaves it to the node": (
+        {"numaTopologyPolicy": "None"},
+        NumaPolicy.SINGLE_NUMA_NODE,
+        NumaPolicy.SINGLE_NUMA_NODE,
+    ),
+}
+
+
+@pytest.mark.parametrize(("own", "nodes", "expected"), POLICIES.values(), ids=POLICIES)
+def test_the_pods_policy_comes_before_the_nodes(
+    own: dict[str, str] | None, nodes: NumaPolicy, expected: NumaPolicy
+) -> None:
+    of = asking(lsr(4, 1, gpu=400), qos="LSR", numa=own)
+    assert numa_policy(of, server_cpu(policy=nodes)) is expected
+    answer = place(of, server(cards(1, 5), cpu=server_cpu(policy=nodes)))
+    strict = expected in {NumaPolicy.SINGLE_NUMA_NODE, NumaPolicy.RESTRICTED}
+    assert isinstance(answer, Refusal) == strict
+
+
+def test_a_pod_that_asks_devices_alone_keeps_the_nodes_policy() -> None:
+    of = asking({GPU: 200, NIC: 10})
+    assert stood(place(of, server(cards(0, 1, 2)))) == Stood((), (1,), (0,))
+    strict = server(cards(0, 1, 2), cpu=server_cpu(policy=NumaPolicy.SINGLE_NUMA_NODE))
+    assert stood(place(of, strict)) == Stood((), (1,), (1,))
+    assert numa_policy(of, None) is NumaPolicy.NONE
+
+
+# Which NUMA node first: the node's strategy, what is asked, what is held; where it stands
+
+FIRST: dict[str, tuple[NumaStrategy, PodRequest, list[Holding], Stood]] = {
+    "most allocated": (
+        NumaStrategy.MOST_ALLOCATED,
+        asking(lsr(4, 0), qos="LSR", numa=SINGLE),
+        [cpus("16-17")],
+        Stood((1,)),
+    ),
+    "least allocated": (
+        NumaStrategy.LEAST_ALLOCATED,
+        asking(lsr(4, 0), qos="LSR", numa=SINGLE),
+        [cpus("0-1")],
+        Stood((1,)),
+    ),
+    "evenly": (
+        NumaStrategy.DISTRIBUTE_EVENLY,
+        asking(lsr(4, 0), qos="LSR", numa=SINGLE),
+        [cpus("0-1")],
+        Stood((1,)),
+    ),
+    "most allocated, of shared CPUs": (
+        NumaStrategy.MOST_ALLOCATED,
+        asking({"cpu": "500m"}, numa=SINGLE),
+        [cpus("16-17")],
+        Stood((1,)),
+    ),
+    "least allocated, of shared CPUs": (
+        NumaStrategy.LEAST_ALLOCATED,
+        asking({"cpu": "500m"}, numa=SINGLE),
+        [holding("ls", cpus=CpuShare("LS", numa=(NumaShare(0, 500, 0),)))],
+        Stood((1,)),
+    ),
+    "most allocated, of devices": (
+        NumaStrategy.MOST_ALLOCATED,
+        asking({GPU: 100}, numa=SINGLE),
+        cards(6),
+        Stood((), (1,)),
+    ),
+    "least allocated, of devices": (
+        NumaStrategy.LEAST_ALLOCATED,
+        asking({GPU: 50}, numa=SINGLE),
+        cards(0),
+        Stood((), (1,)),
+    ),
+    "equals: the first": (NumaStrategy.LEAST_ALLOCATED, asking({GPU: 50}, numa=SINGLE), [], Stood((), (0,))),
+}
+
+
+@pytest.mark.parametrize(("strategy", "of", "held", "expected"), FIRST.values(), ids=FIRST)
+def test_of_numa_nodes_that_will_do_the_strategys_comes_first(
+    strategy: NumaStrategy, of: PodRequest, held: list[Holding], expected: Stood
+) -> None:
+    assert stood(place(of, server(held, cpu=server_cpu(strategy=strategy)))) == expected
+
+
+# Pods in one NUMA node apart from those in several
+
+
+def spread_over_both(uid: str = "wide") -> Holding:
+    return cpus("14-17", uid)
+
+
+APART: dict[str, tuple[dict[str, str], list[Holding], Stood | str]] = {
+    "where nobody of several stands": (SINGLE, [cpus("0-1")], Stood((0,))),
+    "one of several everywhere": (
+        SINGLE,
+        [spread_over_both()],
+        f"{ONE}; Pods stand there from which its singleNUMANodeExclusive keeps it apart",
+    ),
+    "one of several everywhere, to be avoided if it can be": (
+        {**SINGLE, "singleNUMANodeExclusive": "Preferred"},
+        [spread_over_both()],
+        Stood((0,)),
+    ),
+    "best effort is kept apart where that can be": (BEST, [spread_over_both()], Stood((0,))),
+}
+
+
+@pytest.mark.parametrize(("numa", "held", "expected"), APART.values(), ids=APART)
+def test_a_pod_of_one_numa_node_keeps_apart_from_pods_of_several(
+    numa: dict[str, str], held: list[Holding], expected: Stood | str
+) -> None:
+    answer = place(asking(lsr(4, 0), qos="LSR", numa=numa), server(held))
+    if isinstance(expected, str):
+        assert refused(answer) == f"node-1: {expected}"
+        assert isinstance(answer, Refusal)
+        assert not answer.permanent
+    else:
+        assert stood(answer) == expected
+
+
+def test_a_pod_of_several_numa_nodes_keeps_apart_from_pods_of_one() -> None:
+    wide = asking(lsr(20, 0), qos="LSR", numa=RESTRICTED)
+    assert stood(place(wide, server([]))) == Stood((0, 1))
+    assert "keeps it apart" in refused(place(wide, server([cpus("0-1")])))
+    lenient = asking(lsr(20, 0), qos="LSR", numa={**RESTRICTED, "singleNUMANodeExclusive": "Preferred"})
+    assert stood(place(lenient, server([cpus("0-1")]))) == Stood((0, 1))
+    assert stood(place(wide, server([spread_over_both()]))) == Stood((0, 1))
+
+
+# Nodes that do not say all
+
+
+def test_without_a_cpu_topology_a_pod_with_a_policy_of_its_own_is_refused_and_one_without_is_not() -> None:
+    blind = node(*server_devices())
+    answer = place(asking({GPU: 100, "cpu": 1}, numa=SINGLE), blind)
+    assert refused(answer) == (
+        "node-1: its CPUs are not known (no NodeResourceTopology object, or none with a CPU topology)"
+    )
+    assert isinstance(answer, Refusal)
+    assert answer.permanent
+    assert stood(place(asking({GPU: 200}), blind)) == Stood((), (0,))
+
+
+def test_devices_that_do_not_say_where_they_are_may_be_anywhere() -> None:
+    unknown = [gpu(minor) for minor in range(4)]
+    answer = place(asking(lsr(4, 0, gpu=400), qos="LSR", numa=SINGLE), server(devices=unknown))
+    assert isinstance(answer, Placement)
+    assert len(answer.shares) == 4
+    assert answer.cpus is not None
+    assert [one.node for one in answer.cpus.numa] == [0]
+
+
+def test_memory_that_no_numa_node_tells_is_not_counted() -> None:
+    silent = server_cpu(zones={})
+    answer = place(asking(lsr(4, 1000), qos="LSR", numa=SINGLE), server(cpu=silent))
+    assert stood(answer) == Stood((0,))
+
+
+def test_a_machine_of_one_numa_node_is_always_aligned() -> None:
+    one = CpuNode(build(1, 1, 8, 2, siblings_near), policy=NumaPolicy.SINGLE_NUMA_NODE)
+    answer = place(asking(lsr(4, 1, gpu=200), qos="LSR"), node(gpu(0, numa_node=0), gpu(1, numa_node=0), cpu=one))
+    assert isinstance(answer, Placement)
+    assert answer.cpus is not None
+    assert format_cpuset(answer.cpus.cpus) == "0-3"
+
+
+def test_of_more_than_eight_numa_nodes_one_or_a_socket_or_all_are_tried() -> None:
+    many = CpuNode(build(2, 8, 2, 2, siblings_near))  # 16 NUMA nodes of four CPUs
+
+    def nodes_of(cpu: int, numa: dict[str, str], *held: Holding) -> set[int]:
+        answer = place(asking(lsr(cpu, 0), qos="LSR", numa=numa), node(holdings=held, cpu=many))
+        assert isinstance(answer, Placement), answer
+        assert answer.cpus is not None
+        return {one.node for one in answer.cpus.numa}
+
+    assert nodes_of(4, SINGLE) == {0}
+    assert len(nodes_of(8, RESTRICTED)) == 2  # of the first socket
+    assert nodes_of(32, RESTRICTED) == set(range(8))
+    assert nodes_of(34, RESTRICTED) >= set(range(8))
+
+
+# The same question in another order
+
+
+def test_holdings_told_in_another_order_change_nothing() -> None:
+    held = [*cards(0, 5), cpus("0-3"), spread_over_both(), memory(10, 20)]
+    for of in (row[0] for row in STANDS.values()):
+        assert place(of, server(held)) == place(of, server(held[::-1]))
+
+
+def names(answers: Iterable[Placement | Refusal]) -> set[str]:
+    return {type(answer).__name__ for answer in answers}
+
+
+def test_no_container_of_a_pod_stands_outside_of_its_numa_nodes() -> None:
+    of = asking(lsr(2, 1, gpu=150, nic=5) | {GPU: 100}, lsr(2, 1, gpu=100), qos="LSR", numa=SINGLE)
+    snapshot: NodeSnapshot = server()
+    answers = []
+    for index in range(6):
+        answer = place(of, snapshot)
+        answers.append(answer)
+        if isinstance(answer, Placement):
+            told = stood(answer)
+            assert len({*told.cpus, *told.gpus, *told.nics, *told.memory}) == 1
+            snapshot = snapshot.with_holding(holding(f"uid-{index}", *answer.shares, cpus=answer.cpus))
+            snapshot.check_invariants()
+    assert names(answers) == {"Placement", "Refusal"}

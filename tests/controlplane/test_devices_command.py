@@ -1,0 +1,95 @@
+"""`koordgate devices` on a real API server: what replicas publish is read back, and a cordoned card takes no Pod."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+import yaml
+from controlplane.gpu_cluster import add_gpu_node, allocated, pod, pods_path, uuid_of
+
+from koordgate.cli import main
+from koordgate.localplane.admin import AdminClient, JsonObject
+from koordgate.localplane.koord import NAME, start_koord_scheduler
+from koordgate.localplane.plane import ControlPlane
+from koordgate.localplane.waiting import until
+
+WHOLE = {"nvidia.com/gpu": "1"}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhooks) -> AsyncIterator[None]:
+    replicas = await webhooks(count=2, overrides={"ledger": {"reconcileSeconds": 0.5}})
+    await start_koord_scheduler(plane, installed, replicas.extender)
+    yield
+    await plane.stop_scheduler(NAME)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def node(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[str]:
+    name = f"{namespace}-gpu"
+    await add_gpu_node(plane, admin, name, gpus=2)
+    yield name
+    await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
+    await admin.delete(f"/api/v1/nodes/{name}")
+    await admin.delete(f"/apis/scheduling.koordinator.sh/v1alpha1/devices/{name}")
+
+
+async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
+    scheduler,
+    plane: ControlPlane,
+    admin: AdminClient,
+    namespace: str,
+    node: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
+
+    async def devices(*words: str) -> str:
+        assert await asyncio.to_thread(main, ["devices", *words]) == 0
+        return capsys.readouterr().out
+
+    async def free() -> list[int]:
+        """What stands published as free of each card."""
+        (found,) = yaml.safe_load(await devices(node, "--packed", "--output", "yaml"))["nodes"]
+        return next((one["frees"] for one in found["classes"] if one["class"] == "gpu-core"), [])
+
+    async def until_free(*wanted: int) -> None:
+        async def is_free() -> bool:
+            return await free() == list(wanted)
+
+        await until(is_free, f"{wanted} percent are published as free", poll_s=0.2)
+
+    async def create(name: str) -> None:
+        await admin.create(pods_path(namespace), pod(name, namespace, WHOLE))
+
+    async def card_of(name: str) -> str:
+        async def bound() -> JsonObject | None:
+            found = await admin.get(pods_path(namespace, name))
+            return found if found["spec"].get("nodeName") else None
+
+        (share,) = allocated(await until(bound, f"{name} is bound"))
+        return str(share["id"])
+
+    async def waits() -> bool:
+        found = await admin.get(pods_path(namespace, "second"))
+        return any(one.get("reason") == "Unschedulable" for one in found["status"].get("conditions") or ())
+
+    await until_free(100, 100)
+    assert "nothing new lands on it" in await devices("cordon", node, uuid_of(node, 0))
+    await until_free(0, 100)
+
+    await create("first")
+    assert await card_of("first") == uuid_of(node, 1)
+    await until_free(0, 0)
+    await create("second")
+    await until(waits, "the second Pod finds no card")
+    await admin.delete(pods_path(namespace, "second"), gracePeriodSeconds="0")
+
+    assert f"{namespace}/first" in await devices("cordon", node, uuid_of(node, 1))
+    await devices("uncordon", node, uuid_of(node, 1))
+    await devices("uncordon", node, uuid_of(node, 0))
+    await until_free(100, 0)
+    await create("third")
+    assert await card_of("third") == uuid_of(node, 0)

@@ -1,0 +1,401 @@
+"""The objects that a node is told by: read back by what reads them, and by hand."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.cpu.cpuset import parse
+from allocator.cpu.topology import Cpu, CpuTopology
+from allocator.device import Device
+from allocator.devicetype import BUILT_IN, Unit, own_type
+from allocator.holdings import Share
+from allocator.index.packed import read_packed
+from allocator.names import CORDONED, DEVICES_CHECKPOINTS, PACKED
+from allocator.wire.deviceobject import read_device_object
+from allocator.wire.nodetopology import CpuBasicInfo, NumaZone, read_node_topology
+from allocator.wire.resourcestatus import ResourceStatus
+from reporter.cgroup.layout import QosClass
+from reporter.gpu.inventory import DeviceReport
+from reporter.inventory.cpus import CpuReading
+from reporter.inventory.pci import PciDevice
+from reporter.kubelet.configuration import KubeletConfiguration
+from reporter.kubelet.cpustate import CpuState, Layout
+from reporter.kubelet.devicecheckpoint import PodDevices
+from reporter.pods import NodePod
+from reporter.publish import device, nodestatus, nodetopology
+from reporter.publish.compare import holds
+from reporter.publish.identity import NodeIdentity
+
+NODE = NodeIdentity("n1", "node-uid")
+GIB = 2**30
+TYPES = BUILT_IN.with_types(
+    [own_type("dsp", "example.com/dsp", Unit.DEVICES), own_type("lane", "example.com/lane", Unit.UNITS)]
+)
+NO_CARDS = DeviceReport((), {}, {}, ())
+
+
+def gpu(minor: int, *, health: bool = True, gib: int = 80) -> dict[str, Any]:
+    return {
+        "type": "gpu",
+        "id": f"GPU-{minor}",
+        "minor": minor,
+        "health": health,
+        "resources": {
+            "koordinator.sh/gpu-core": "100",
+            "koordinator.sh/gpu-memory": str(gib * GIB),
+            "koordinator.sh/gpu-memory-ratio": "100",
+        },
+        "conditions": [{"type": "Healthy", "status": "True" if health else "False", "reason": "x", "message": ""}],
+    }
+
+
+def report(*cards: dict[str, Any]) -> DeviceReport:
+    return DeviceReport(tuple(cards), {"node.koordinator.sh/gpu-model": "H100"}, {}, ())
+
+
+def nic(minor: int = 0, problem: str = "") -> PciDevice:
+    functions = (f"0000:1{minor}:00.2", f"0000:1{minor}:00.3")
+    return PciDevice("rdma", f"0000:1{minor}:00.0", minor, f"mlx5_{minor}", 0, "pci0000:10", problem, functions)
+
+
+def topology(cpus: int = 8) -> CpuReading:
+    rows = [Cpu(cpu, cpu // 2, cpu * 2 // cpus, cpu * 2 // cpus) for cpu in range(cpus)]
+    return CpuReading(CpuTopology.of(rows), CpuBasicInfo(model="x"))
+
+
+def pod(uid: str, cpus: str = "", qos: str = "", **more: Any) -> NodePod:
+    status = ResourceStatus(parse(cpus)) if cpus else None
+    return NodePod(uid, "ns", uid, uid, QosClass.GUARANTEED, qos, status=status, **more)
+
+
+# Device
+
+
+def test_a_nic_is_told_as_koordinator_tells_one() -> None:
+    built = device.build(NODE, NO_CARDS, [nic(1)], TYPES, now=0)
+
+    assert built.body["spec"]["devices"] == [
+        {
+            "type": "rdma",
+            "id": "0000:11:00.0",
+            "minor": 1,
+            "health": True,
+            "resources": {"koordinator.sh/rdma": "100"},
+            "conditions": [
+                {
+                    "type": "Healthy",
+                    "status": "True",
+                    "reason": "Healthy",
+                    "message": "",
+                    "lastTransitionTime": "1970-01-01T00:00:00Z",
+                }
+            ],
+            "topology": {"socketID": -1, "nodeID": 0, "pcieID": "pci0000:10", "busID": "0000:11:00.0"},
+            "vfGroups": [{"vfs": [{"minor": -1, "busID": "0000:11:00.2"}, {"minor": -1, "busID": "0000:11:00.3"}]}],
+        }
+    ]
+
+
+def test_the_object_goes_with_its_node() -> None:
+    metadata = device.build(NODE, report(gpu(0)), [], TYPES).body["metadata"]
+
+    assert metadata["ownerReferences"] == [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"}]
+
+
+def test_the_webhook_reads_back_every_device_of_every_type() -> None:
+    others = [nic(), PciDevice("dsp", "0000:20:00.0", 0), PciDevice("fpga", "0000:21:00.0", 0, problem="dark")]
+
+    read = read_device_object(device.build(NODE, report(gpu(0), gpu(1)), others, TYPES).body, TYPES)
+
+    assert [(one.type, one.id, one.healthy) for one in read.devices] == [
+        ("dsp", "0000:20:00.0", True),
+        ("fpga", "0000:21:00.0", False),
+        ("gpu", "GPU-0", True),
+        ("gpu", "GPU-1", True),
+        ("rdma", "0000:10:00.0", True),
+    ]
+    assert not read.problems
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    first = device.build(NODE, NO_CARDS, [nic()], TYPES, now=100).body
+    same = device.build(NODE, NO_CARDS, [nic()], TYPES, live=first, now=200).body
+    down = device.build(NODE, NO_CARDS, [nic(problem="port 1 is DOWN")], TYPES, live=same, now=300).body
+
+    assert same == first
+    (condition,) = down["spec"]["devices"][0]["conditions"]
+    assert (condition["reason"], condition["message"]) == ("LinkDown", "port 1 is DOWN")
+    assert condition["lastTransitionTime"] == "1970-01-01T00:05:00Z"
+
+
+def test_a_device_that_an_administrator_set_aside_takes_nothing_and_the_annotation_is_not_ours() -> None:
+    live = {"metadata": {"annotations": {CORDONED: "0000:10:00.0, GPU-1"}}}
+
+    built = device.build(NODE, report(gpu(0), gpu(1)), [nic()], TYPES, live=live)
+
+    assert {one.id: one.healthy for one in built.devices} == {"GPU-0": True, "GPU-1": False, "0000:10:00.0": False}
+    assert built.body["spec"]["devices"][2]["conditions"][0]["reason"] == "Cordoned"
+    assert CORDONED not in built.body["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        {"metadata": None, "spec": []},
+        {"metadata": {"annotations": {CORDONED: 7}}, "spec": {"devices": "x"}},
+        {"spec": {"devices": [None, {"id": 1, "conditions": 3}, {"id": "0000:10:00.0", "conditions": [None, {}]}]}},
+    ],
+    ids=["shapes", "types", "entries"],
+)
+def test_whatever_stands_in_the_cluster_the_object_is_written(live: dict[str, Any]) -> None:
+    fresh = device.build(NODE, NO_CARDS, [nic()], TYPES)
+
+    assert device.build(NODE, NO_CARDS, [nic()], TYPES, live=live) == fresh
+
+
+def test_what_the_kubelet_gave_away_is_told_under_both_names_and_nothing_of_it_is_free() -> None:
+    told = device.Told(held=[PodDevices("u", "main", "nvidia.com/gpu", ("GPU-1",), b"answer")])
+
+    built = device.build(NODE, report(gpu(0), gpu(1)), [], TYPES, told=told)
+
+    annotations = built.body["metadata"]["annotations"]
+    assert len({annotations[key] for key in DEVICES_CHECKPOINTS}) == 1
+    assert read_device_object(built.body).kubelet_held == {"GPU-1"}
+    core = next(one for one in read_packed(annotations[PACKED]) if one.name == "gpu-core")
+    assert (core.totals(), core.frees()) == ([100, 100], [100, 0])
+
+
+@given(
+    cards=st.lists(st.booleans(), min_size=1, max_size=8),
+    given=st.lists(st.tuples(st.integers(0, 7), st.integers(1, 100)), max_size=8),
+)
+def test_packed_amounts_are_what_each_healthy_card_has_less_what_was_given(
+    cards: list[bool], given: list[tuple[int, int]]
+) -> None:
+    shares = [Share("gpu", f"GPU-{minor}", minor, {"gpu-core": core}) for minor, core in given]
+    listed = [gpu(minor, health=healthy) for minor, healthy in enumerate(cards)]
+
+    body = device.build(NODE, report(*listed), [], TYPES, told=device.Told(shares=shares)).body
+
+    core = next(one for one in read_packed(body["metadata"]["annotations"][PACKED]) if one.name == "gpu-core")
+    for minor, healthy in enumerate(cards):
+        total = 100 if healthy else 0
+        used = sum(amount for card, amount in given if card == minor)
+        assert (core.totals()[minor], core.frees()[minor]) == (total, max(total - used, 0))
+
+
+@pytest.mark.parametrize(
+    ("body", "live", "worth"),
+    [
+        (device.build(NODE, NO_CARDS, [], TYPES).body, None, False),
+        (device.build(NODE, NO_CARDS, [], TYPES).body, {}, True),
+        (device.build(NODE, NO_CARDS, [nic()], TYPES).body, None, True),
+    ],
+    ids=["never a device", "had one once", "has one"],
+)
+def test_a_node_without_devices_gets_no_object_unless_it_has_one(body: Any, live: Any, worth: Any) -> None:
+    assert device.worth_telling(body, live) is worth
+
+
+# Node status
+
+
+def test_the_nodes_status_has_sums_in_both_domains_and_leaves_native_names_alone() -> None:
+    devices = device.build(NODE, report(gpu(0), gpu(1, health=False)), [nic(0), nic(1, "down")], TYPES).devices
+
+    body = nodestatus.build(NODE, devices, {"node.koordinator.sh/gpu-model": "H100", "other": "x"}, TYPES)
+
+    both = {f"{domain}/{tail}" for domain in ("kubernetes.io", "koordinator.sh") for tail in ("gpu-core", "rdma")}
+    assert both < body["status"]["capacity"].keys()
+    assert body["status"]["allocatable"] == {
+        "koordinator.sh/gpu": "100",
+        "koordinator.sh/gpu-core": "100",
+        "koordinator.sh/gpu-memory": str(80 * GIB),
+        "koordinator.sh/gpu-memory-ratio": "100",
+        "koordinator.sh/rdma": "100",
+        "kubernetes.io/gpu-core": "100",
+        "kubernetes.io/gpu-memory": str(80 * GIB),
+        "kubernetes.io/gpu-memory-ratio": "100",
+        "kubernetes.io/rdma": "100",
+    }
+    assert body["status"]["capacity"]["kubernetes.io/gpu-core"] == "200"
+    assert body["metadata"] == {
+        "name": "n1",
+        "labels": {"node.koordinator.sh/gpu-model": "H100", "koordgate.io/gpu-memory-mib": "81920"},
+    }
+
+
+def test_cards_of_unlike_memory_have_no_label_of_it() -> None:
+    devices = device.build(NODE, report(gpu(0), gpu(1, gib=40)), [], TYPES).devices
+
+    assert nodestatus.build(NODE, devices, {}, TYPES)["metadata"]["labels"] == {}
+
+
+def test_types_of_ones_own_are_told_in_their_unit_under_their_one_name() -> None:
+    devices = [
+        Device("dsp", "a", 0, healthy=True, capacity={"dsp": 100}),
+        Device("dsp", "b", 1, healthy=True, capacity={"dsp": 100}),
+        Device("lane", "c", 0, healthy=True, capacity={"lane": 40}),
+    ]
+
+    assert nodestatus.amounts(devices, TYPES) == {"example.com/dsp": "2", "example.com/lane": "40"}
+
+
+# NodeResourceTopology
+
+
+def built(
+    pods: list[NodePod],
+    configuration: KubeletConfiguration | None = None,
+    state: CpuState | None = None,
+    annotations: dict[str, str] | None = None,
+    live: dict[str, Any] | None = None,
+) -> nodetopology.TopologyObject:
+    node = NodeIdentity("n1", "node-uid", annotations or {})
+    zones = {number: NumaZone({"cpu": 4000, "memory": GIB}, {"cpu": 4000, "memory": GIB}) for number in (0, 1)}
+    kubelet = nodetopology.KubeletState(configuration or KubeletConfiguration(), state)
+    return nodetopology.build(node, topology(), zones, kubelet, pods, live)
+
+
+STATIC = KubeletConfiguration(
+    cpu_policy="static", reserved_list=0b1, topology_policy="restricted", topology_scope="pod"
+)
+
+
+def test_pools_leave_out_what_lse_and_lsr_pods_hold_as_the_document_says() -> None:
+    made = built([pod("e", "0-1", "LSE"), pod("r", "4-5", "LSR"), pod("s", "", "LS")])
+
+    assert made.body is not None
+    read = read_node_topology(made.body)
+    assert [pool.cpus for pool in read.shared_pools] == [parse("2-3"), parse("6-7")]
+    assert [pool.cpus for pool in read.best_effort_pools] == [parse("2-3"), parse("4-7")]
+    assert (made.pools.shared, made.pools.best_effort) == (parse("2-3,6-7"), parse("2-7"))
+    assert made.pools.shared_by_node == {0: parse("2-3"), 1: parse("6-7")}
+    assert not read.problems
+
+
+def test_what_the_static_policy_gave_is_told_but_for_what_we_decided() -> None:
+    state = CpuState(
+        Layout.V2,
+        "static",
+        parse("0,5-7"),
+        {"k": {"main": parse("1-2")}, "r": {"main": parse("3")}, "s": {"main": parse("4")}},
+    )
+    made = built([pod("k"), pod("r", "3", "LSR"), pod("s", "", "LS")], STATIC, state)
+
+    assert made.body is not None
+    read = read_node_topology(made.body)
+    assert [(one.uid, one.cpus, one.managed_by_kubelet) for one in read.pod_cpu_allocs] == [("k", parse("1-2"), True)]
+    assert (read.kubelet.policy, read.kubelet.reserved) == ("static", 0b1)
+    assert made.body["topologyPolicies"] == ["RestrictedPodLevel"]
+    assert made.kubelet.given["k"] == {"main": parse("1-2")}
+    assert made.kubelet.default == parse("0,5-7")
+
+
+@pytest.mark.parametrize(
+    ("state", "given"),
+    [
+        (CpuState(Layout.V3, "static", 0, {"k": {"main": 1}}, pods={"k": 0b110}), {"k": {"": 0b111}}),
+        (CpuState(Layout.V1, "static", 0, containers={"abc": 0b11}), {"k": {"": 0b11}}),
+    ],
+    ids=["whole Pods", "container ids"],
+)
+def test_older_and_newer_layouts_count_by_pod(state: CpuState, given: dict[str, dict[str, int]]) -> None:
+    made = built([pod("k", containers={"abc": "main"})], STATIC, state)
+
+    assert made.kubelet.given == given
+
+
+def test_the_kubelets_state_tells_of_a_static_policy_that_its_file_does_not_know() -> None:
+    made = built([], KubeletConfiguration(), CpuState(Layout.V2, "static", 0xFF))
+
+    assert made.kubelet.static
+    assert made.body is not None
+    assert read_node_topology(made.body).kubelet.policy == "static"
+
+
+def test_what_the_administrator_keeps_on_the_node_is_in_no_pool() -> None:
+    annotations = {
+        "node.koordinator.sh/reservation": '{"reservedCPUs":"0-1"}',
+        "node.koordinator.sh/system-qos-resource": '{"cpuset":"7"}',
+        "unrelated": "x",
+    }
+    made = built([], annotations=annotations)
+
+    assert made.pools.shared == parse("2-6")
+    assert made.pools.system == parse("7")
+    assert made.body is not None
+    assert read_node_topology(made.body).reservation.cpus == parse("0-1")
+
+
+def test_what_others_tell_of_a_zone_stays_and_zones_that_are_gone_go() -> None:
+    live = {
+        "zones": [
+            {
+                "name": f"node-{number}",
+                "type": "Node",
+                "resources": [
+                    {"name": "example.com/x", "capacity": "2", "allocatable": "1"},
+                    {"name": "memory", "capacity": "9Gi", "allocatable": "9Gi"},
+                ],
+            }
+            for number in (0, 5)
+        ]
+    }
+    made = built([], live=live)
+
+    assert made.body is not None
+    zones = read_node_topology(made.body).zones
+    assert list(zones) == [0, 1]
+    assert zones[0].allocatable == {"cpu": 4000, "memory": GIB, "example.com/x": 1}
+    assert zones[0].capacity["example.com/x"] == 2
+
+
+def test_without_cpus_no_object_is_written_and_the_reason_is_told() -> None:
+    reading = CpuReading(None, CpuBasicInfo(), "no CPUs")
+
+    made = nodetopology.build(NODE, reading, {}, nodetopology.KubeletState(None, None), [])
+
+    assert made.body is None
+    assert made.problems == ("no CPUs",)
+
+
+# Comparison
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_everything_holds_itself(value: Any) -> None:
+    assert holds(json.loads(json.dumps(value)), value)
+
+
+@given(st.dictionaries(st.text(max_size=3), VALUES, min_size=1, max_size=4), st.text(min_size=4, max_size=5), VALUES)
+def test_what_others_add_does_not_matter_and_what_is_missing_does(wanted: Any, key: str, more: Any) -> None:
+    assert holds({**wanted, key: more}, wanted)
+    missing = dict(wanted)
+    missing.popitem()
+    assert not holds(missing, wanted)
+
+
+@pytest.mark.parametrize(
+    ("live", "wanted", "same"),
+    [
+        ({"capacity": {"m": "80Gi"}}, {"capacity": {"m": str(80 * GIB)}}, True),
+        ({"capacity": {"m": "0"}}, {"capacity": {"m": "100"}}, False),
+        ({"capacity": {"m": "rubbish"}}, {"capacity": {"m": "100"}}, False),
+        ({"ownerReferences": [{"uid": "b"}, {"uid": "a", "x": 1}]}, {"ownerReferences": [{"uid": "a"}]}, True),
+        ({"list": [1, 2]}, {"list": [1]}, False),
+        (None, {"a": 1}, False),
+    ],
+    ids=["another form", "zeroed by a kubelet", "no quantity", "another owner", "a longer list", "nothing there"],
+)
+def test_comparison_by_case(live: Any, wanted: Any, same: Any) -> None:
+    assert holds(live, wanted) is same

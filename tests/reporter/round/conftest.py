@@ -1,0 +1,165 @@
+"""A whole node: a machine of files with cgroups and a kubelet's folder, an API server in process, and the reporter."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_kube import FakeKube
+from sysfs_tree import Machine
+
+from koordgate.kube.client import KubeClient
+from reporter.agent import Agent
+from reporter.gpu.guarded import GuardedNvml, Patience, Roots
+from reporter.metrics import Metrics
+from reporter.settings import Settings, parse
+
+Raw = dict[str, Any]
+DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
+TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1"
+NODE = "/api/v1/nodes/n1"
+
+
+class Site:
+    """The node, its files and the cluster that it is in."""
+
+    def __init__(self, folder: Path, fake: FakeKube) -> None:
+        self.machine = Machine(folder)
+        self.folder = folder
+        self.fake = fake
+        self.metrics = Metrics()
+        self.agent: Agent | None = None
+        self.machine.cpus(sockets=1, nodes=2, cores=4, threads=2)
+        for node in (0, 1):
+            self.machine.memory(node, kib=2**20)
+        self.machine.rdma("mlx5_0", "0000:3b:00.0", numa=0)
+        (folder / "kubelet" / "device-plugins").mkdir(parents=True)
+        self.cgroup("")
+        self.cgroup("kubepods")
+        self.cgroup("kubepods/burstable")
+        self.cgroup("kubepods/besteffort")
+
+    def settings(self, **over: Any) -> Settings:
+        kubelet = self.folder / "kubelet"
+        return parse(
+            f"""
+node: n1
+roundSeconds: {over.get("every", 0.02)}
+roots:
+  sysfs: {self.machine.sysfs}
+  proc: {self.machine.proc}
+  cgroup: {self.folder}/cgroup
+  kubelet: {kubelet}
+  state: {self.folder}/state
+serve: {{port: 0}}
+kubelet:
+  configuration: {kubelet}/config.yaml
+  deviceCheckpoint: {self.checkpoint}
+gpus: {{outageSeconds: 0.001, enabled: {str(over.get("gpus", False)).lower()}}}
+"""
+        )
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "kubelet" / "device-plugins" / "kubelet_internal_checkpoint"
+
+    def cgroup(self, path: str, cpus: str = "0-7") -> Path:
+        """A cgroup of v1's cpuset hierarchy."""
+        folder = self.folder / "cgroup" / "cpuset" / path
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cpuset.cpus").write_text(f"{cpus}\n")
+        (folder / "cpuset.mems").write_text("0-1\n")
+        (folder / "cgroup.procs").write_text("")
+        return folder
+
+    def add_node(self, uid: str = "node-uid") -> None:
+        self.fake.put("/api/v1/nodes", {"metadata": {"name": "n1", "uid": uid}, "status": {"capacity": {"cpu": "8"}}})
+
+    def add_pod(self, name: str, uid: str, *, container: str = "", qos: str = "LS", **annotations: str) -> Raw:
+        named = {key.replace("__", "/").replace("_", "-"): value for key, value in annotations.items()}
+        status: Raw = {"qosClass": "Burstable", "phase": "Running"}
+        if container:
+            status["containerStatuses"] = [{"name": "main", "containerID": f"containerd://{container}"}]
+        about = {
+            "name": name,
+            "namespace": "ns",
+            "uid": uid,
+            "labels": {"koordinator.sh/qosClass": qos},
+            "annotations": {key.replace("koordinator-sh", "koordinator.sh"): value for key, value in named.items()},
+        }
+        return self.fake.put(
+            "/api/v1/namespaces/ns/pods", {"metadata": about, "spec": {"nodeName": "n1"}, "status": status}
+        )
+
+    def find(self, path: str) -> Raw | None:
+        collection, _, name = path.rpartition("/")
+        return next((obj for obj in self.fake.objects(collection) if obj["metadata"]["name"] == name), None)
+
+    def writes(self) -> int:
+        return sum(request.verb in {"create", "update", "patch", "delete"} for request in self.fake.requests)
+
+    def rounds(self) -> float:
+        return self.metrics.rounds._value.get()
+
+    async def more_rounds(self, count: int) -> None:
+        target = self.rounds() + count
+        await until(lambda: self.rounds() >= target)
+
+    async def settled(self) -> None:
+        """Until all three objects are told and a few rounds have written nothing more."""
+        await until(lambda: self.find(DEVICE) and self.find(TOPOLOGY) and self.amount())
+        while True:
+            before = self.writes()
+            await self.more_rounds(3)
+            if self.writes() == before:
+                return
+
+    def amount(self) -> str | None:
+        node = self.find(NODE) or {}
+        found: str | None = (node.get("status", {}).get("allocatable") or {}).get("kubernetes.io/rdma")
+        return found
+
+
+async def until(condition: Callable[[], Any], within: float = 30.0) -> None:
+    async with asyncio.timeout(within):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+Start = Callable[..., Awaitable[Agent]]
+
+
+@pytest.fixture
+def site(tmp_path: Path, fake: FakeKube) -> Site:
+    return Site(tmp_path, fake)
+
+
+@pytest.fixture
+async def start(site: Site, kube: KubeClient) -> AsyncIterator[Start]:
+    """Run the reporter until the test's end."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def begin(**over: Any) -> Agent:
+            configured = site.settings(**over)
+            nvml = None
+            if configured.gpus.enabled:
+                empty = {**os.environ, "LD_LIBRARY_PATH": str(site.folder)}
+                patience = Patience(first_pause=0.01, longest_pause=0.05)
+                nvml = GuardedNvml(patience, Roots(site.machine.sysfs, site.machine.proc), env=empty)
+                stack.push_async_callback(nvml.aclose)
+            agent = Agent(configured, "n1", kube, nvml, site.metrics)
+            ended = asyncio.Event()
+            task = asyncio.create_task(agent.run(ended))
+
+            async def end() -> None:
+                ended.set()
+                await task
+
+            stack.push_async_callback(end)
+            site.agent = agent
+            return agent
+
+        yield begin

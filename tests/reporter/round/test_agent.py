@@ -1,0 +1,282 @@
+"""The whole reporter against an API server in process: told once, kept, and nothing that is away stops the rest."""
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from fake_kube import FakeKube, answer, drop
+
+from allocator.names import CORDONED
+from allocator.wire.nodetopology import read_node_topology
+from reporter.kubelet import devicecheckpoint
+from reporter.publish.identity import MANAGER
+
+DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
+TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1"
+NODE = "/api/v1/nodes/n1"
+UID = "11111111-2222-3333-4444-555555555555"
+OTHER = "99999999-2222-3333-4444-555555555555"
+CONTAINER = "a" * 64
+
+
+def events(fake: FakeKube) -> list[dict[str, Any]]:
+    return fake.objects("/api/v1/events")
+
+
+async def test_a_node_is_told_of_and_then_left_alone(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    await start()
+    await site.settled()
+    before = site.writes()
+
+    await site.more_rounds(20)
+
+    assert site.writes() == before
+    device, topology = fake.get(DEVICE), fake.get(TOPOLOGY)
+    assert [one["id"] for one in device["spec"]["devices"]] == ["0000:3b:00.0"]
+    assert read_node_topology(topology).cpu is not None
+    assert device["metadata"]["ownerReferences"][0]["uid"] == "node-uid"
+    assert (
+        fake.get(NODE)["status"]["capacity"] | {"cpu": "8", "kubernetes.io/rdma": "100"}
+        == (fake.get(NODE)["status"]["capacity"])
+    )
+    applies = fake.seen("patch", "devices")
+    assert all(one.query["fieldManager"] == MANAGER and one.query["force"] == "true" for one in applies)
+
+
+async def test_only_the_pods_of_this_node_and_objects_of_its_name_are_asked_for(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    await start()
+    await site.settled()
+
+    selectors = {
+        request.resource: request.query["fieldSelector"] for request in fake.requests if request.verb == "list"
+    }
+
+    assert selectors == {
+        "nodes": "metadata.name=n1",
+        "devices": "metadata.name=n1",
+        "noderesourcetopologies": "metadata.name=n1",
+        "pods": "spec.nodeName=n1",
+    }
+
+
+async def test_what_a_kubelet_zeroes_is_put_back(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    await start()
+    await site.settled()
+    node = fake.get(NODE)
+    node["status"]["allocatable"]["kubernetes.io/rdma"] = "0"
+
+    fake.put("/api/v1/nodes", node)
+    await site.more_rounds(1)
+    await site.settled()
+
+    assert site.amount() == "100"
+    assert b'object="nodes/status",taken_back="true"' in site.metrics.exposition()
+
+
+async def test_what_an_administrator_writes_on_the_object_stays_and_counts(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    await start()
+    await site.settled()
+    device = fake.get(DEVICE)
+    device["metadata"]["annotations"][CORDONED] = "0000:3b:00.0"
+
+    fake.put("/apis/scheduling.koordinator.sh/v1alpha1/devices", device)
+    await site.more_rounds(1)
+    await site.settled()
+
+    device = fake.get(DEVICE)
+    assert device["metadata"]["annotations"][CORDONED] == "0000:3b:00.0"
+    assert device["spec"]["devices"][0]["health"] is False
+    assert site.amount() == "0"
+
+
+async def test_an_object_that_is_deleted_is_made_again_unless_its_node_is_gone(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    await start()
+    await site.settled()
+
+    fake.remove(DEVICE)
+    await site.more_rounds(1)
+    await site.settled()
+    assert site.find(DEVICE)
+    fake.remove(NODE)
+    await site.more_rounds(3)
+    fake.remove(DEVICE)
+    before = site.writes()
+    await site.more_rounds(5)
+
+    assert site.writes() == before
+    assert not site.find(DEVICE)
+
+
+async def test_a_node_made_anew_owns_the_objects(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    await start()
+    await site.settled()
+
+    fake.remove(NODE)
+    site.add_node("another-uid")
+    await site.more_rounds(1)
+    await site.settled()
+
+    assert fake.get(DEVICE)["metadata"]["ownerReferences"][0]["uid"] == "another-uid"
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [[answer(409)] * 2, [answer(500), drop()], [answer(404)], [answer(403)]],
+    ids=["conflicts", "no answer", "not installed", "no right"],
+)
+async def test_a_write_that_fails_is_tried_again(site, start, fake: FakeKube, faults, monkeypatch) -> None:
+    monkeypatch.setattr("reporter.publish.writer._FIRST_PAUSE_S", 0.01)
+    site.add_node()
+    for resource in ("devices", "noderesourcetopologies", "nodes/status"):
+        fake.faults.add("patch", resource, *faults)
+
+    await start()
+    await site.settled()
+
+    assert site.find(DEVICE)
+    assert site.find(TOPOLOGY)
+
+
+async def test_cpusets_are_kept_while_the_api_server_is_away_and_all_is_told_when_it_is_back(
+    site, start, fake: FakeKube
+) -> None:
+    site.add_node()
+    site.add_pod("pinned", UID, qos="LSR", scheduling_koordinator_sh__resource_status='{"cpuset":"2-3"}')
+    pod = site.cgroup(f"kubepods/burstable/pod{UID}")
+    main = site.cgroup(f"kubepods/burstable/pod{UID}/{CONTAINER}")
+    await start()
+    await site.settled()
+    assert (main / "cpuset.cpus").read_text() == "2-3\n"
+
+    await fake.stop()
+    (main / "cpuset.cpus").write_text("0-7\n")
+    site.machine.rdma("mlx5_1", "0000:3c:00.0", numa=1)
+    await site.more_rounds(3)
+    assert (main / "cpuset.cpus").read_text() == "2-3\n"
+    assert (pod / "cpuset.cpus").read_text() == "2-3\n"
+    await fake.start()
+    await site.more_rounds(1)
+    await fake.until(lambda: len((site.find(DEVICE) or {})["spec"]["devices"]) == 2, within=60)
+
+
+async def test_the_pools_follow_pods_that_come_and_go(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    site.add_pod("sharing", OTHER)
+    sharing = site.cgroup(f"kubepods/burstable/pod{OTHER}/{CONTAINER}")
+    site.cgroup(f"kubepods/burstable/pod{OTHER}")
+    await start(every=60)
+    await fake.until(lambda: (sharing / "cpuset.cpus").read_text() == "0-7\n" and site.find(TOPOLOGY))
+
+    site.add_pod("pinned", UID, qos="LSR", scheduling_koordinator_sh__resource_status='{"cpuset":"2-3"}')
+    await fake.until(lambda: read_node_topology(fake.get(TOPOLOGY)).shared_pools[0].cpus == 0b110011)
+    assert (sharing / "cpuset.cpus").read_text() == "0-1,4-7\n"
+    fake.remove("/api/v1/namespaces/ns/pods/pinned")
+    await fake.until(lambda: read_node_topology(fake.get(TOPOLOGY)).shared_pools[0].cpus == 0b110011 | 0b1100)
+
+    assert (sharing / "cpuset.cpus").read_text() == "0-7\n"
+
+
+async def test_nothing_is_enforced_before_the_pods_are_known(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    fake.faults.always("list", "pods", answer(500))
+    main = site.cgroup(f"kubepods/burstable/pod{UID}/{CONTAINER}", "3")
+    await start()
+
+    await site.more_rounds(5)
+
+    assert (main / "cpuset.cpus").read_text() == "3\n"
+    assert site.find(TOPOLOGY) is None
+
+
+async def test_a_corrupt_checkpoint_is_an_event_and_the_last_good_one_is_kept(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    site.add_pod("native", UID)
+    empty = {"PodDeviceEntries": None, "RegisteredDevices": {}}
+    text = devicecheckpoint._show(None, {}, devicecheckpoint._show_by_numa)
+    good = json.dumps({"Data": empty, "Checksum": devicecheckpoint.checksum(text)})
+    site.checkpoint.write_text(good)
+    await start()
+    await site.settled()
+
+    site.checkpoint.write_text(good[:-5])
+    await fake.until(lambda: events(fake))
+    await site.settled()
+
+    (event,) = events(fake)
+    assert event["reason"] == "KubeletFileUnusable"
+    assert event["involvedObject"]["kind"] == "Node"
+    assert "kubelet_internal_checkpoint" in event["message"]
+
+
+async def test_nvml_that_is_missing_on_a_machine_with_a_card_is_told_and_stops_nothing(
+    site, start, fake: FakeKube
+) -> None:
+    site.add_node()
+    site.machine.pci("0000:17:00.0", 0x10DE, 0x2335, 0x030200)
+    await start(gpus=True)
+    await fake.until(lambda: events(fake), within=60)
+    await site.settled()
+
+    (event,) = events(fake)
+    assert event["reason"] == "NvmlNotFound"
+    outages = json.loads(fake.get(DEVICE)["metadata"]["annotations"]["koordgate.io/device-outages"])
+    assert outages["gpu"]["reason"] == "NvmlNotFound"
+    assert site.amount() == "100"
+
+
+async def test_nvml_that_is_missing_on_a_machine_without_a_card_is_nothing_to_tell(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    agent = await start(gpus=True)
+    await fake.until(lambda: site.find(DEVICE), within=60)
+    while agent.cards.view.outage is None:
+        await site.more_rounds(1)
+    await site.settled()
+
+    assert not events(fake)
+    assert "koordgate.io/device-outages" not in fake.get(DEVICE)["metadata"]["annotations"]
+
+
+async def test_a_container_that_has_not_what_was_decided_is_an_event_a_metric_and_told(
+    site, start, fake: FakeKube, monkeypatch
+) -> None:
+    monkeypatch.setattr("reporter.agent._PROOF_S", 0.0)
+    site.add_node()
+    given = '{"gpu":[{"minor":0,"id":"GPU-0","resources":{"koordinator.sh/gpu-core":"50"}}]}'
+    site.add_pod("shares", UID, container=CONTAINER, scheduling_koordinator_sh__device_allocated=given)
+    main = site.cgroup(f"kubepods/burstable/pod{UID}/{CONTAINER}")
+    site.cgroup(f"kubepods/burstable/pod{UID}")
+    (main / "cgroup.procs").write_text("77\n")
+    site.machine.file("77/environ", "A=1\0NVIDIA_VISIBLE_DEVICES=GPU-1\0", site.machine.proc)
+    pod = fake.get("/api/v1/namespaces/ns/pods/shares")
+    pod["metadata"]["annotations"]["visible-devices.koordgate.io/main"] = "GPU-0"
+    fake.put("/api/v1/namespaces/ns/pods", pod)
+
+    await start()
+    await fake.until(lambda: events(fake), within=60)
+    await site.settled()
+
+    (event,) = events(fake)
+    assert (event["reason"], event["involvedObject"]["name"]) == ("AllocationMismatch", "shares")
+    assert event["message"] == "container main was told of GPU-1; GPU-0 was decided"
+    told = json.loads(fake.get(DEVICE)["metadata"]["annotations"]["koordgate.io/pod-agreement"])
+    assert told[UID] == {"pod": "ns/shares", "agrees": False, "mismatches": [event["message"]]}
+    assert b'koordgate_reporter_mismatches{kind="environment"} 1.0' in site.metrics.exposition()
+
+
+async def test_health_and_metrics_are_told_on_the_local_port(site, start) -> None:
+    site.add_node()
+    agent = await start()
+    await site.settled()
+
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{agent.port}") as session:
+        async with session.get("/healthz") as health:
+            assert (health.status, await health.text()) == (200, "ok")
+        async with session.get("/metrics") as metrics:
+            assert "koordgate_reporter_rounds_total" in await metrics.text()

@@ -1,0 +1,382 @@
+"""`koordgate devices` against a cluster: what is shown and what is published, and cards taken out and put back."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from builders import device_entry, device_object, gpu, holding, part
+from fake_kube import FakeKube, answer, drop, hold
+from hypothesis import given
+from strategies import json_near
+
+from allocator.devicetype import BUILT_IN
+from allocator.holdings import Holding, Share
+from allocator.index.packed import Packed, write_packed
+from allocator.names import CORDONED, PACKED
+from allocator.wire.deviceobject import read_device_object
+from allocator.wire.nodeallocation import write_spec
+from koordgate.cli import main
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS
+from webhook.devices_command import devices_list, packed_list, read_node
+
+Raw = dict[str, Any]
+Koordgate = Callable[..., Coroutine[Any, Any, "Said"]]
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def devices(
+    fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Koordgate:
+    """Run `koordgate devices` with these words, against the fake cluster."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me"}}],
+        "clusters": [{"name": "fake", "cluster": {"server": fake.url}}],
+        "users": [{"name": "me", "user": {}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    monkeypatch.setenv("KUBECONFIG", str(path))
+
+    async def run(*words: str) -> Said:
+        status = await asyncio.to_thread(main, ["devices", *words])
+        return Said(status, *capsys.readouterr())
+
+    return run
+
+
+def record(node: str, *holdings: Holding, packed: str | None = None) -> Raw:
+    annotations = {} if packed is None else {PACKED: packed}
+    return {"metadata": {"name": node, "annotations": annotations}, "spec": write_spec(holdings)}
+
+
+def nic(minor: int) -> Raw:
+    return {
+        "type": "rdma",
+        "id": f"0000:0{minor}:00.0",
+        "minor": minor,
+        "health": True,
+        "resources": {"koordinator.sh/rdma": "100"},
+        "topology": {"nodeID": 1, "pcieID": "pci0000:00"},
+    }
+
+
+SICK: Raw = {"health": False, "conditions": [{"type": "Healthy", "status": "False", "reason": "XID", "message": "79"}]}
+PUBLISHED = write_packed([Packed.of("gpu-core", [100, 100], [50, 0]), Packed.of("gpu-memory", [2**30], [2**29])])
+
+
+@pytest.fixture
+def cluster(fake: FakeKube) -> FakeKube:
+    """n1: a card that two Pods share, a sick one, and a NIC; n2: one idle card, nothing published."""
+    model: Raw = {"labels": {"node.koordinator.sh/gpu-model": "A100"}}
+    entries = [device_entry(0, **model), device_entry(1, **SICK), nic(1)]
+    fake.put(DEVICES.path(), device_object(*entries, name="n1"))
+    fake.put(DEVICES.path(), device_object(device_entry(0, id="GPU-idle"), name="n2"))
+    network = Share("rdma", "0000:01:00.0", 1, {"rdma": 25})
+    holders = (holding("b", part(gpu(0), 20, "main")), holding("a", part(gpu(0), 30, "main"), network))
+    fake.put(NODE_ALLOCATIONS.path(), record("n1", *holders, packed=PUBLISHED))
+    return fake
+
+
+def cordoned(fake: FakeKube, node: str = "n1") -> str | None:
+    text: str | None = fake.get(DEVICES.path(node))["metadata"].get("annotations", {}).get(CORDONED)
+    return text
+
+
+def writes(fake: FakeKube) -> int:
+    return sum(one.verb not in {"get", "list"} for one in fake.requests)
+
+
+# What is shown
+
+
+def lines_of(said: Said) -> list[list[str]]:
+    return [line.split() for line in said.out.splitlines()]
+
+
+async def test_the_table_has_each_device_with_its_health_and_who_holds_it(
+    cluster: FakeKube, devices: Koordgate
+) -> None:
+    said = await devices()
+    assert (said.status, said.err) == (0, "")
+    rows = [line for line in said.out.splitlines() if line.startswith(("n1", "n2"))]
+    assert [row.split()[:4] for row in rows] == [
+        ["n1", "gpu", "0", "GPU-0"],
+        ["n1", "gpu", "1", "GPU-1"],
+        ["n1", "rdma", "1", "0000:01:00.0"],
+        ["n2", "gpu", "0", "GPU-idle"],
+    ]
+    assert "A100" in rows[0]
+    assert "gpu-core 50/100" in rows[0]
+    assert "default/pod-a: gpu-core 30, gpu-memory 24Gi, gpu-memory-ratio 30" in rows[0]
+    assert "gpu-memory 40Gi/80Gi" in said.out
+    assert "default/pod-b: gpu-core 20, gpu-memory 16Gi, gpu-memory-ratio 20" in said.out
+    assert "XID: 79" in rows[1]
+    assert rows[2].split()[4:10] == ["-", "1", "pci0000:00", "healthy", "rdma", "25/100"]
+    assert "default/pod-a: rdma 25" in rows[2]
+
+
+async def test_as_yaml_the_same_is_data(cluster: FakeKube, devices: Koordgate) -> None:
+    said = await devices("n1", "--output", "yaml")
+    (node,) = yaml.safe_load(said.out)["nodes"]
+    assert node["node"] == "n1"
+    card, sick, network = node["devices"]
+    assert card["resources"]["gpu-memory"] == {"used": 40 * 2**30, "total": 80 * 2**30}
+    assert [(pod["name"], pod["amounts"]["gpu-core"], pod["containers"]) for pod in card["pods"]] == [
+        ("pod-a", 30, ["main"]),
+        ("pod-b", 20, ["main"]),
+    ]
+    assert (sick["healthy"], sick["reason"], sick["cordoned"]) == (False, "XID: 79", False)
+    assert (network["numaNode"], network["pcieRoot"]) == (1, "pci0000:00")
+
+
+async def test_a_named_node_is_read_alone(cluster: FakeKube, devices: Koordgate) -> None:
+    said = await devices("n2")
+    assert "GPU-idle" in said.out
+    assert "n1" not in said.out
+    assert all(one.verb == "get" and one.path.endswith("/n2") for one in cluster.requests)
+
+
+async def test_what_is_held_of_a_device_that_is_gone_is_shown(fake: FakeKube, devices: Koordgate) -> None:
+    fake.put(NODE_ALLOCATIONS.path(), record("n3", holding("a", part(gpu(5), 50))))
+    said = await devices()
+    assert "GPU-5" in said.out
+    assert "not in the Device object" in said.out
+    assert "default/pod-a: gpu-core 50" in said.out
+
+
+async def test_device_types_of_ones_own_are_known_by_the_settings(
+    fake: FakeKube, devices: Koordgate, tmp_path: Path
+) -> None:
+    settings = tmp_path / "config.yaml"
+    settings.write_text("devices: {types: [{name: npu, resource: example.com/npu}]}", encoding="utf-8")
+    entry = {"type": "npu", "id": "NPU-1", "minor": 0, "health": True, "resources": {}}
+    fake.put(DEVICES.path(), device_object(entry, name="n1"))
+    assert "NPU-1" not in (await devices()).out
+    assert "NPU-1" in (await devices("--config", str(settings))).out
+
+
+async def test_what_cannot_be_read_is_told_and_the_rest_shown(fake: FakeKube, devices: Koordgate) -> None:
+    fake.put(DEVICES.path(), device_object(device_entry(0), device_entry(1, id=""), name="n1"))
+    broken = {"metadata": {"name": "n1", "annotations": {PACKED: "{"}}, "spec": {"allocations": [{}]}}
+    fake.put(NODE_ALLOCATIONS.path(), broken)
+    said = await devices()
+    assert "GPU-0" in said.out
+    assert "koordgate devices: Device n1: spec.devices[1]: no id" in said.err
+    assert "who holds what there is unknown" in said.err
+    assert f"annotation {PACKED}" in said.err
+
+
+async def test_no_control_character_of_an_object_reaches_the_terminal(fake: FakeKube, devices: Koordgate) -> None:
+    evil = device_entry(0, id="GPU-\x1b[2J", labels={"node.koordinator.sh/gpu-model": "\x1b]0;title\x07"})
+    fake.put(DEVICES.path(), device_object(evil, "\x1b[31m", name="n1"))
+    said = await devices()
+    assert "GPU-?[2J" in said.out
+    assert "\x1b" not in said.out + said.err
+
+
+@given(json_near(["metadata", "annotations", "spec", "allocations", "devices", PACKED], [PUBLISHED, "n1", "{}"]))
+def test_whatever_stands_in_the_objects_a_node_can_be_read_and_told(value: Any) -> None:
+    spec = value if isinstance(value, dict) else {"allocations": value}
+    annotations = {PACKED: value}
+    state = read_node(
+        "n1",
+        {"metadata": {"name": "n1"}, "spec": spec},
+        {"metadata": {"name": "n1", "annotations": annotations}, "spec": spec},
+        BUILT_IN,
+    )
+    assert [node["node"] for node in (*devices_list([state]), *packed_list([state]))] == ["n1", "n1"]
+
+
+# What is published
+
+
+async def test_what_is_published_is_read_back_packed_and_in_clear(cluster: FakeKube, devices: Koordgate) -> None:
+    cluster.put(NODE_ALLOCATIONS.path(), record("n3"))
+    said = await devices("--packed")
+    assert said.err == ""
+    header, *rows = lines_of(said)
+    assert header[:4] == ["NODE", "CLASS", "B", "N"]
+    assert rows[0] == ["n1", "gpu-core", "7", "2", "0x3264", "0x32", "100", "100", "50", "0"]
+    assert rows[1] == ["n1", "gpu-memory", "31", "1", "0x40000000", "0x20000000", "1Gi", "512Mi"]
+    assert [row[:3] for row in rows[2:]] == [["n2", "not", "published"], ["n3", "not", "published"]]
+
+
+async def test_what_is_published_is_data_too(cluster: FakeKube, devices: Koordgate) -> None:
+    said = await devices("n1", "n2", "--packed", "--output", "yaml")
+    first, second = yaml.safe_load(said.out)["nodes"]
+    assert first["classes"][0] == {
+        "class": "gpu-core",
+        "b": 7,
+        "n": 2,
+        "total": "0x3264",
+        "free": "0x32",
+        "totals": [100, 100],
+        "frees": [50, 0],
+    }
+    assert (second["published"], second["classes"]) == (False, [])
+
+
+# Cordons
+
+
+async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster: FakeKube, devices: Koordgate) -> None:
+    said = await devices("cordon", "n1", "GPU-0")
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is cordoned; nothing new lands on it"
+    assert "Pods that hold something of it, and run on: 2" in said.out
+    assert lines_of(said)[3][:3] == ["default/pod-a", "gpu-core", "30,"]
+    assert lines_of(said)[4][:3] == ["default/pod-b", "gpu-core", "20,"]
+    card, *_ = read_device_object(cluster.get(DEVICES.path("n1"))).devices
+    assert (card.healthy, card.why_not) == (False, "cordoned by an administrator")
+    assert "cordoned by an administrator" in (await devices("n1")).out
+
+    said = await devices("uncordon", "n1", "GPU-0")
+    assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is not cordoned; Pods may land on it"
+    assert cordoned(cluster) is None
+    assert read_device_object(cluster.get(DEVICES.path("n1"))).devices[0].healthy
+
+
+@pytest.mark.parametrize(
+    ("words", "stands", "told"),
+    [
+        (("cordon", "n1", "GPU-0"), "GPU-0,GPU-1", "is cordoned already"),
+        (("uncordon", "n1", "GPU-0"), "GPU-1", "is not cordoned anyway"),
+        (("uncordon", "n1", "GPU-0"), None, "is not cordoned anyway"),
+    ],
+    ids=["cordon", "uncordon beside another", "uncordon where nothing is"],
+)
+async def test_done_twice_nothing_is_written(
+    cluster: FakeKube, devices: Koordgate, words: tuple[str, ...], stands: str | None, told: str
+) -> None:
+    obj = cluster.get(DEVICES.path("n1"))
+    obj["metadata"]["annotations"] = {} if stands is None else {CORDONED: stands}
+    cluster.put(DEVICES.path(), obj)
+    said = await devices(*words)
+    assert said.status == 0
+    assert told in said.out
+    assert writes(cluster) == 0
+    assert cordoned(cluster) == stands
+
+
+async def test_others_cordons_and_annotations_stay(cluster: FakeKube, devices: Koordgate) -> None:
+    obj = cluster.get(DEVICES.path("n1"))
+    obj["metadata"]["annotations"] = {CORDONED: "GPU-gone, GPU-1", "other": "stays"}
+    cluster.put(DEVICES.path(), obj)
+    await devices("cordon", "n1", "0000:01:00.0")
+    assert cordoned(cluster) == "0000:01:00.0,GPU-1,GPU-gone"
+    said = await devices("uncordon", "n1", "GPU-gone")
+    assert "GPU-gone (not in the Device object) is not cordoned" in said.out
+    assert cordoned(cluster) == "0000:01:00.0,GPU-1"
+    assert cluster.get(DEVICES.path("n1"))["metadata"]["annotations"]["other"] == "stays"
+
+
+async def test_a_card_that_is_sick_is_so_still_when_its_cordon_ends(cluster: FakeKube, devices: Koordgate) -> None:
+    await devices("cordon", "n1", "GPU-1")
+    said = await devices("uncordon", "n1", "GPU-1")
+    assert "nothing new lands on it still: XID: 79" in said.out
+    assert "no Pod holds anything of it" in said.out
+
+
+async def test_a_dry_run_writes_nothing(cluster: FakeKube, devices: Koordgate) -> None:
+    said = await devices("cordon", "n1", "GPU-0", "--dry-run")
+    assert said.status == 0
+    assert "is cordoned; nothing new lands on it (dry run: nothing is written)" in said.out
+    assert "default/pod-a" in said.out
+    assert cordoned(cluster) is None
+
+
+async def test_two_who_cordon_at_once_both_succeed(cluster: FakeKube, devices: Koordgate) -> None:
+    held = hold()
+    cluster.faults.add("patch", "devices", held)
+    running = asyncio.create_task(devices("cordon", "n1", "GPU-0"))
+    await held.reached.wait()
+    obj = cluster.get(DEVICES.path("n1"))
+    obj["metadata"]["annotations"] = {CORDONED: "GPU-1"}
+    cluster.put(DEVICES.path(), obj)
+    assert held.gate
+    held.gate.set()
+    assert (await running).status == 0
+    assert cordoned(cluster) == "GPU-0,GPU-1"
+
+
+async def test_an_object_that_others_write_again_and_again_is_given_up(cluster: FakeKube, devices: Koordgate) -> None:
+    cluster.faults.always("patch", "devices", answer(409))
+    said = await devices("cordon", "n1", "GPU-0")
+    assert said.status == 2
+    assert "changed by others again and again; try again" in said.err
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("cordon", "n1", "GPU-9"), "node n1 has no device 'GPU-9'; there are: gpu 0 GPU-0, gpu 1 GPU-1, rdma 1"),
+        (("uncordon", "n1", "GPU-9"), "node n1 has no device 'GPU-9'"),
+        (("cordon", "n9", "GPU-0"), "node n9 has no Device object; there are: n1, n2"),
+        (("n9",), "node n9 has no Device object; there are: n1, n2"),
+        (("a/b",), "no node can have that name"),
+        (("cordon", "n1"), "cordon takes a node and a device's id"),
+        (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device's id"),
+        (("uncordon", "n1", "GPU-0", "--packed"), "do not go with uncordon"),
+        (("cordon", "n1", "GPU-0", "--output", "yaml"), "do not go with cordon"),
+        (("n1", "--dry-run"), "--dry-run goes with cordon and uncordon only"),
+        (("--config", "/absent/file"), "/absent/file"),
+    ],
+)
+async def test_a_mistake_is_a_2_that_says_what_there_is(
+    cluster: FakeKube, devices: Koordgate, words: tuple[str, ...], told: str
+) -> None:
+    said = await devices(*words)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith("koordgate devices: ")
+    assert told in said.err
+    assert writes(cluster) == 0
+
+
+@pytest.mark.parametrize("words", [(), ("--packed",), ("cordon", "n1", "GPU-0"), ("n1",)])
+async def test_without_the_crd_it_is_told_what_to_install(
+    fake: FakeKube, devices: Koordgate, words: tuple[str, ...]
+) -> None:
+    fake.absent |= {"devices", "nodeallocations"}
+    said = await devices(*words)
+    assert said.status == 2
+    assert "the cluster has no devices.scheduling.koordinator.sh: install koordgate's chart" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [((), "list"), (("n1",), "get"), (("cordon", "n1", "GPU-0"), "patch")],
+    ids=["list", "get", "patch"],
+)
+async def test_a_right_that_is_missing_is_named(
+    cluster: FakeKube, devices: Koordgate, words: tuple[str, ...], verb: str
+) -> None:
+    refused = (
+        f'devices.scheduling.koordinator.sh is forbidden: User "eve" cannot {verb} resource "devices" in API group '
+        '"scheduling.koordinator.sh" at the cluster scope'
+    )
+    cluster.faults.always(verb, "devices", answer(403, refused))
+    said = await devices(*words)
+    assert said.status == 1
+    assert f"eve lacks the right to {verb} devices.scheduling.koordinator.sh at the cluster scope" in said.err
+
+
+async def test_an_api_server_that_does_not_answer_is_said_so(cluster: FakeKube, devices: Koordgate) -> None:
+    cluster.faults.always("get", "devices", drop())
+    said = await devices("n1")
+    assert said.status == 1
+    assert "the API server of the kubeconfig does not answer" in said.err

@@ -1,0 +1,779 @@
+"""Which nodes a Pod may go to, best first: as `place()` and `score()` say of every node, through any history."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import machines_cpu
+import pytest
+from builders import GIB, app, ask, gpu, gpus, holding, part, request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import asks, device_lists
+from world import BEGINNING
+
+from allocator.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
+from allocator.cpu.qos import CpuAsk, QosClass
+from allocator.cpu.topology import CpuTopology
+from allocator.device import Device
+from allocator.devicetype import BUILT_IN, FPGA_TYPE, FULL, RDMA_TYPE, DeviceType, Unit, own_type
+from allocator.holdings import Holding
+from allocator.index.rows import CPU_ROW
+from allocator.names import DEVICE_ORDER
+from allocator.outcome import Refusal
+from allocator.phase import Phase
+from allocator.place import Placement, place
+from allocator.preference import Preference
+from allocator.score import score
+from allocator.topology.joint import VirtualFunction
+from allocator.topology.sets import Scope
+from allocator.wire.allocatehint import (
+    ExclusiveLevel,
+    Joint,
+    Operator,
+    PartitionSpec,
+    Requirement,
+    Selector,
+    TypeHint,
+)
+from allocator.wire.deviceobject import NodeDevices
+from allocator.wire.nodetopology import KubeletCpus, NodeTopology, NumaZone
+from allocator.wire.resourcespec import NumaExclusive
+from koordgate.ledger.ledger import Ledger
+from koordgate.ledger.store import MemoryStore, Record
+from webhook import ranking as ranking_module
+from webhook.assumed import Assumed
+from webhook.cluster import ClusterView, NodeFacts
+from webhook.podinfo import PodInfo
+from webhook.ranking import Ranking
+
+NPU = own_type("npu", "example.com/npu", Unit.DEVICES, "NPU_VISIBLE_DEVICES")
+QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
+DISK = own_type("disk", "example.com/disk", Unit.PERCENT)
+CPU_TYPE = own_type("cpu", "example.com/cpu", Unit.DEVICES)  # an administrator may call one so
+TYPES = BUILT_IN.with_types((NPU, QUEUE, DISK, CPU_TYPE))
+EXCLUSIVE = [policy for policy in ExclusivePolicy if policy is not ExclusivePolicy.DEFAULT]  # which reads as None
+KEEP_S = 5.0
+LEVEL = 10  # nodes whose scores differ by less are equally good
+SMALL = machines_cpu.build(1, 1, 2, 2, machines_cpu.siblings_far)
+TWO_NODES = machines_cpu.build(2, 1, 2, 2, machines_cpu.siblings_near)
+
+
+class Clock:
+    """Seconds; moved by the test alone."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ranking_of(view: ClusterView, preference: Preference = Preference.PACKING, clock: Clock | None = None) -> Ranking:
+    return Ranking(view, TYPES, preference, Assumed(clock or Clock(), KEEP_S, view.touched.add))
+
+
+def asking(of: PodRequest, uid: str = "new", node: str = "") -> PodInfo:
+    """A Pod that asks this."""
+    return PodInfo(uid, "default", f"pod-{uid}", node, False, False, "koord-scheduler", True, of)
+
+
+@dataclass
+class Model:
+    """A cluster as plain data, from which a view can be made at any time.
+
+    Attributes:
+        nodes: labels and software classes.
+        devices: the Device objects.
+        topologies: the NodeResourceTopologies.
+        held: the ledger.
+        blocked: nodes whose record cannot be read.
+    """
+
+    nodes: dict[str, NodeFacts] = field(default_factory=dict)
+    devices: dict[str, NodeDevices] = field(default_factory=dict)
+    topologies: dict[str, NodeTopology] = field(default_factory=dict)
+    held: dict[str, dict[str, Holding]] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)
+
+    def view(self) -> ClusterView:
+        made = ClusterView(lambda: BEGINNING)
+        ledger = Ledger(MemoryStore(), watched=made.touch)
+        made.attach(ledger)
+        for name in sorted({*self.nodes, *self.devices, *self.topologies, *self.held, *self.blocked}):
+            self.show(made, name)
+        return made
+
+    def show(self, view: ClusterView, name: str) -> None:
+        """Tell a view all of a node."""
+        if name in self.nodes:
+            view.put_node(name, self.nodes[name])
+        else:
+            view.drop_node(name)
+        if name in self.devices:
+            view.put_devices(self.devices[name])
+        else:
+            view.drop_devices(name)
+        if name in self.topologies:
+            view.put_topology(self.topologies[name])
+        else:
+            view.drop_topology(name)
+        if name in self.blocked:
+            view.block(name, self.blocked[name])
+        else:
+            view.unblock(name)
+        ledger = view._ledger
+        assert ledger
+        record = ledger.record(name)
+        if dict(record.holdings) != self.held.get(name, {}):
+            ledger.observe(Record(name, (record.revision or 0) + 1, self.held.get(name, {})))
+
+    def give(self, name: str, of: PodRequest, uid: str) -> None:
+        """Let a Pod hold what `place()` gives it, if anything."""
+        placed = place(of, self.view().snapshot(name))
+        if isinstance(placed, Placement):
+            held = Holding(uid, "default", f"pod-{uid}", 0, placed.shares, placed.cpus, of.wishes.gang)
+            self.held.setdefault(name, {})[uid] = held
+
+
+def device(kind: DeviceType, minor: int, amount: int = FULL, **about: object) -> Device:
+    made = Device(kind.name, f"{kind.name}-{minor}", minor, healthy=True, capacity={kind.tails[0]: amount})
+    return replace(made, **about)  # type: ignore[arg-type] # fields of a Device
+
+
+def of_node(name: str, devices: Iterable[Device], kubelet: Iterable[str] = ()) -> NodeDevices:
+    ordered = sorted(devices, key=lambda one: (one.type, one.order))
+    return NodeDevices(name, tuple(ordered), frozenset(kubelet))
+
+
+def topology_of(name: str, cpu: CpuTopology, reserved: int = 0, policy: NumaPolicy = NumaPolicy.NONE) -> NodeTopology:
+    has = {at: {"cpu": 1000 * cpus.bit_count(), "memory": 8 * GIB} for at, cpus in cpu.nodes.items()}
+    zones = {at: NumaZone(amounts, amounts) for at, amounts in has.items()}
+    return NodeTopology(name, cpu, kubelet=KubeletCpus(reserved=reserved), numa_policy=policy, zones=zones)
+
+
+# --- random clusters and requests
+
+
+@st.composite
+def node_devices(draw: st.DrawFn, name: str) -> NodeDevices:
+    """Devices of several types, placed in NUMA nodes and on PCIe roots, some of no use."""
+
+    def placed(one: Device) -> Device:
+        return replace(
+            one,
+            numa_node=draw(st.sampled_from([None, 0, 1])),
+            pcie=draw(st.sampled_from([None, "a", "b"])),
+            healthy=one.healthy and draw(st.integers(0, 7)) > 0,
+        )
+
+    devices = [placed(one) for one in (draw(device_lists(4)) if draw(st.booleans()) else [])]
+    for kind, amounts in (
+        (RDMA_TYPE, [FULL]),
+        (NPU, [FULL]),
+        (DISK, [FULL, 50]),
+        (QUEUE, [1, 5, 40]),
+        (CPU_TYPE, [FULL]),
+    ):
+        for minor in range(draw(st.integers(0, 2))):
+            made = placed(device(kind, minor, draw(st.sampled_from(amounts))))
+            if kind is RDMA_TYPE:
+                functions = [
+                    VirtualFunction(at, f"{minor}:{at}", {"net": "a"}) for at in range(draw(st.integers(0, 2)))
+                ]
+                made = replace(made, functions=tuple(functions))
+            devices.append(made)
+    ids = [one.id for one in devices]
+    kubelet = draw(st.lists(st.sampled_from(ids), max_size=1)) if ids and draw(st.integers(0, 3)) == 0 else []
+    return of_node(name, devices, kubelet)
+
+
+@st.composite
+def topologies(draw: st.DrawFn, name: str) -> NodeTopology:
+    cpu = draw(st.sampled_from([SMALL, TWO_NODES]))
+    reserved = draw(st.sampled_from([0, 0, 1, 0b110]))
+    return topology_of(name, cpu, reserved, draw(st.sampled_from([NumaPolicy.NONE, NumaPolicy.NONE, *NumaPolicy])))
+
+
+@st.composite
+def cpu_asks(draw: st.DrawFn) -> CpuAsk:
+    own = draw(st.booleans())
+    count = draw(st.integers(1, 9)) if own else 0
+    required = draw(st.sampled_from([None, None, BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS])) if own else None
+    policy = draw(st.sampled_from([None, *NumaPolicy]))
+    return CpuAsk(
+        qos=draw(st.sampled_from([QosClass.LSE, QosClass.LSR])) if own else QosClass.LS,
+        count=count,
+        milli=count * 1000 or draw(st.sampled_from([500, 3000, 20_000])),
+        memory=draw(st.sampled_from([0, GIB, 9 * GIB, 100 * GIB])),
+        required=required,
+        preferred=required,
+        exclusive=draw(st.sampled_from([None, *EXCLUSIVE])) if own else None,
+        numa_policy=None if policy is NumaPolicy.NONE else policy,
+        single_numa_exclusive=draw(st.sampled_from([None, *NumaExclusive])),
+    )
+
+
+def plain_asks() -> st.SearchStrategy[DeviceAsk]:
+    """Asks of types that have one amount."""
+    parts = st.sampled_from([1, 30, 50, 100])
+    return st.one_of(
+        *(
+            st.builds(DeviceAsk, st.just(kind), st.integers(1, 2), st.tuples(parts))
+            for kind in (RDMA_TYPE, FPGA_TYPE, DISK)
+        ),
+        *(st.builds(DeviceAsk, st.just(kind), st.integers(1, 2), st.just((FULL,))) for kind in (NPU, CPU_TYPE)),
+        st.builds(DeviceAsk, st.just(QUEUE), st.just(1), st.tuples(st.sampled_from([1, 3, 5, 41, 2**62]))),
+        st.builds(DeviceAsk, st.just(RDMA_TYPE), st.just(1), st.tuples(parts), st.just(True)),
+    )
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> Wishes:
+    minors = Selector((Requirement("koordgate.io/minor", Operator.IN, ("0", "1", "2")),))
+    gpu_hint = TypeHint(
+        selector=draw(st.sampled_from([None, minors])),
+        scope=draw(st.sampled_from([None, Scope.NUMA_NODE, Scope.PCIE])),
+        exclusive=draw(st.sampled_from([None, *ExclusiveLevel])),
+    )
+    net = Selector((Requirement("net", Operator.EXISTS),))
+    rdma_hint = TypeHint(
+        functions=draw(st.sampled_from([None, net])), exclusive=draw(st.sampled_from([None, *ExclusiveLevel]))
+    )
+    return Wishes(
+        hints=tuple(
+            draw(
+                st.lists(
+                    st.sampled_from([("gpu", gpu_hint), ("rdma", rdma_hint)]), max_size=2, unique_by=lambda one: one[0]
+                )
+            )
+        ),
+        joint=draw(st.sampled_from([None, None, Joint(("gpu", "rdma")), Joint(("gpu", "rdma"), same_pcie=True)])),
+        partition=draw(st.sampled_from([None, None, None, PartitionSpec()])),
+        order=draw(st.sampled_from(["", "", "leastUsed", "minor"])),
+        gang=draw(st.sampled_from(["", "", "default/g"])),
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> PodRequest:
+    """Containers of every phase, each with an ask of one or two types; CPUs; wishes."""
+    phases = sorted(draw(st.lists(st.sampled_from(list(Phase)), max_size=3)), key=lambda phase: phase is Phase.APP)
+    containers = [
+        ContainerAsk(f"c{index}", phase, of)
+        for index, phase in enumerate(phases)
+        for of in draw(st.lists(asks(3) | plain_asks(), min_size=1, max_size=2, unique_by=lambda one: one.type.name))
+    ]
+    if not containers:
+        return PodRequest((), draw(cpu_asks()))
+    return PodRequest(tuple(containers), draw(st.none() | cpu_asks()), draw(st.just(Wishes()) | wishes()))
+
+
+NAMES = ("n1", "n2", "n3", "bare")
+CANDIDATES = [*NAMES, "nowhere"]
+
+
+Change = Callable[[Model], str]
+
+
+def put_devices(made: NodeDevices) -> Change:
+    def happen(model: Model) -> str:
+        model.devices[made.node] = made
+        return made.node
+
+    return happen
+
+
+def turn(name: str, minor: int) -> Change:
+    """A device falls sick, or recovers."""
+
+    def happen(model: Model) -> str:
+        there = model.devices.get(name, of_node(name, ()))
+        listed = [replace(one, healthy=one.healthy is not (one.minor == minor)) for one in there.devices]
+        model.devices[name] = replace(there, devices=tuple(listed))
+        return name
+
+    return happen
+
+
+def put_topology(name: str, topology: NodeTopology | None) -> Change:
+    def happen(model: Model) -> str:
+        model.topologies.pop(name, None)
+        if topology is not None:
+            model.topologies[name] = topology
+        return name
+
+    return happen
+
+
+def put_node(name: str, order: str, classes: tuple[Device, ...]) -> Change:
+    def happen(model: Model) -> str:
+        model.nodes[name] = NodeFacts(name, {DEVICE_ORDER: order}, classes)
+        return name
+
+    return happen
+
+
+def bind(name: str, of: PodRequest, uid: str) -> Change:
+    def happen(model: Model) -> str:
+        model.give(name, of, uid)
+        return name
+
+    return happen
+
+
+def release(name: str, uid: str) -> Change:
+    def happen(model: Model) -> str:
+        model.held.get(name, {}).pop(uid, None)
+        return name
+
+    return happen
+
+
+def go(name: str) -> Change:
+    def happen(model: Model) -> str:
+        kept: tuple[dict[str, Any], ...] = (model.nodes, model.devices, model.topologies, model.held)
+        for one in kept:
+            one.pop(name, None)
+        return name
+
+    return happen
+
+
+def block(name: str) -> Change:
+    """A record cannot be read any more, or can again."""
+
+    def happen(model: Model) -> str:
+        if model.blocked.pop(name, None) is None:
+            model.blocked[name] = "spoilt"
+        return name
+
+    return happen
+
+
+THERE, UIDS = st.sampled_from(NAMES[:3]), st.sampled_from("abcdef")
+CHANGES = st.one_of(
+    st.builds(bind, THERE, requests(), UIDS),
+    st.builds(bind, THERE, requests(), UIDS),
+    st.builds(release, THERE, UIDS),
+    st.builds(turn, THERE, st.integers(0, 2)),
+    THERE.flatmap(node_devices).map(put_devices),
+    THERE.flatmap(lambda name: st.builds(put_topology, st.just(name), st.none() | topologies(name))),
+    st.builds(
+        put_node, THERE, st.sampled_from(["", "minor", "leastUsed"]), st.sampled_from([(), (device(QUEUE, 9, 10),)])
+    ),
+    st.builds(go, THERE),
+    st.builds(block, THERE),
+)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> Model:
+    model = Model()
+    for name in NAMES:
+        model.nodes[name] = NodeFacts(name, {})
+    for name in NAMES[:3]:
+        model.devices[name] = draw(node_devices(name))
+        if draw(st.booleans()):
+            model.topologies[name] = draw(topologies(name))
+    for change in draw(st.lists(CHANGES, max_size=5)):
+        change(model)
+    return model
+
+
+# --- the ranking against `place()`, `score()` and a ranking made anew
+
+
+def judged(view: ClusterView, of: PodRequest, names: Iterable[str] = CANDIDATES, uid: str = "new") -> dict[str, bool]:
+    """What `place()` says of each node; nothing fits on a blocked one."""
+    return {
+        name: not view.blocked(name) and isinstance(place(of, view.snapshot(name).without([uid])), Placement)
+        for name in names
+    }
+
+
+@given(models(), requests(), st.sampled_from(list(Preference)))
+@settings(max_examples=120)
+def test_a_node_that_place_takes_is_named_and_one_that_it_refuses_is_not(
+    model: Model, of: PodRequest, preference: Preference
+) -> None:
+    ranked = ranking_of(model.view(), preference).rank(asking(of), CANDIDATES, None)
+    fits = judged(model.view(), of)
+    assert sorted(ranked.named) == sorted(name for name, fit in fits.items() if fit)
+    assert sorted(ranked.refused) == sorted(name for name, fit in fits.items() if not fit)
+    assert all(reason for _, _, reason in ranked.reasons())
+
+
+@given(models(), requests(), st.sampled_from("abc"))
+@settings(max_examples=40)
+def test_what_a_pod_holds_already_counts_as_free_for_it(model: Model, of: PodRequest, uid: str) -> None:
+    model.give("n1", of, uid)
+    ranked = ranking_of(model.view()).rank(asking(of, uid), CANDIDATES, None)
+    fits = judged(model.view(), of, uid=uid)
+    assert sorted(ranked.named) == sorted(name for name, fit in fits.items() if fit)
+
+
+@given(models(), requests(), st.integers(1, 4))
+@settings(max_examples=40)
+def test_the_first_few_are_the_first_of_all(model: Model, of: PodRequest, most: int) -> None:
+    ranking = ranking_of(model.view())
+    named = ranking.rank(asking(of), CANDIDATES, None).named
+    few = ranking.rank(asking(of), CANDIDATES, most)
+    assert few.named == named[:most]
+    assert not {*few.refused} & {*named}
+
+
+STEPS = st.lists(
+    st.tuples(st.lists(CHANGES, min_size=1, max_size=2), requests()),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(models(), STEPS, st.sampled_from(list(Preference)))
+@settings(max_examples=60)
+def test_after_any_changes_a_ranking_is_as_one_made_anew(
+    model: Model, steps: list[tuple[list[Change], PodRequest]], preference: Preference
+) -> None:
+    view = model.view()
+    ranking = ranking_of(view, preference)
+    for happened, of in steps:
+        for change in happened:
+            model.show(view, change(model))
+        for most in (None, 2):
+            ranked = ranking.rank(asking(of), CANDIDATES, most)
+            anew = ranking_of(model.view(), preference).rank(asking(of), CANDIDATES, most)
+            assert ranked == anew
+        assert ranking._judged == sum(map(len, ranking._verdicts.values()))
+
+
+SHARES = st.sampled_from([25, 50, 100])
+
+
+@st.composite
+def like_nodes(draw: st.DrawFn) -> Model:
+    """Nodes of one make each, of which the percentages come out even: the index and `score()` round alike."""
+    model = Model()
+    for number in range(draw(st.integers(1, 6))):
+        name = f"n{draw(st.integers(10, 99))}-{number}"
+        cards = [
+            gpu(minor, 400 * GIB // 4, device_id=f"{name}-{minor}") for minor in range(draw(st.sampled_from([1, 2, 4])))
+        ]
+        nics = [device(RDMA_TYPE, minor, id=f"{name}-nic-{minor}") for minor in range(2)]
+        model.devices[name] = of_node(name, [*cards, *nics])
+        for uid in range(draw(st.integers(0, 5))):
+            of = request(app("main", gpus(draw(SHARES))))
+            model.give(name, of, f"{name}-{uid}")
+    return model
+
+
+PLAIN = st.one_of(
+    SHARES.map(gpus),
+    st.sampled_from([gpus(200), gpus(400), ask(2, core=50, ratio=50)]),
+    st.sampled_from([DeviceAsk(RDMA_TYPE, 1, (50,)), DeviceAsk(RDMA_TYPE, 2, (100,))]),
+)
+
+
+@given(like_nodes(), PLAIN)
+@settings(max_examples=80)
+def test_the_best_come_first_and_of_equals_the_first_by_name(model: Model, of: DeviceAsk) -> None:
+    asked = request(app("main", of))
+    view = model.view()
+    named = ranking_of(view).rank(asking(asked), list(model.devices), None).named
+    levels = {}
+    for name in named:
+        snapshot = view.snapshot(name)
+        placed = place(asked, snapshot)
+        assert isinstance(placed, Placement)
+        levels[name] = score(placed, snapshot) // LEVEL
+    assert list(named) == sorted(named, key=lambda name: (-levels[name], name))
+
+
+def test_a_request_of_no_devices_and_no_cpus_of_its_own_goes_where_nothing_is_known() -> None:
+    """place() takes such a Pod anywhere: singleNUMANodeExclusive alone asks for no alignment."""
+    of = PodRequest((), CpuAsk(QosClass.LS, 0, 1000, 0, single_numa_exclusive=NumaExclusive.PREFERRED))
+    names = [f"n{number:02}" for number in range(40)]
+    ranked = ranking_of(ClusterView(lambda: BEGINNING)).rank(asking(of), names, None)
+    assert list(ranked.named) == names
+    assert ranked.refused == {}
+
+
+def test_a_type_of_ones_own_may_be_called_as_the_cpus_are() -> None:
+    """In the index the CPUs of a node are one row more."""
+    assert CPU_ROW not in TYPES.by_name
+    model = Model(
+        devices={"n1": of_node("n1", [device(CPU_TYPE, 0), device(CPU_TYPE, 1)])},
+        topologies={"n1": topology_of("n1", SMALL)},
+    )
+    both = PodRequest((app("main", DeviceAsk(CPU_TYPE, 2, (FULL,))),), CpuAsk(QosClass.LSR, 4, 4000, 0))
+    ranking = ranking_of(model.view())
+    assert ranking.rank(asking(both), ["n1"], None).named == ("n1",)
+    assert not ranking._unindexed
+
+
+@pytest.mark.parametrize("count", [2**53, (2**63 - 1) // 1000, 2**63 - 1])
+def test_more_cpus_than_the_index_counts_are_refused_and_break_nothing(count: int) -> None:
+    model = Model(topologies={"n1": topology_of("n1", SMALL)})
+    of = PodRequest((), CpuAsk(QosClass.LSR, count, count * 1000, 0))
+    ranked = ranking_of(model.view()).rank(asking(of), ["n1"], None)
+    assert "too few CPUs" in ranked.refused["n1"].short
+
+
+def test_a_device_of_more_than_the_index_counts_is_judged_by_place_alone() -> None:
+    model = Model(devices={"n1": of_node("n1", [device(QUEUE, 0, 2**60)])})
+    for amount, fits in ((2**59, True), (2**61, False)):
+        of = request(app("main", DeviceAsk(QUEUE, 1, (amount,))))
+        assert ranking_of(model.view()).rank(asking(of), ["n1"], None).named == (("n1",) if fits else ())
+
+
+# --- reasons
+
+
+def many(count: int, *, cards: int = 1) -> Model:
+    names = [f"n{number:02}" for number in range(count)]
+    return Model(
+        devices={name: of_node(name, [gpu(at, device_id=f"{name}-{at}") for at in range(cards)]) for name in names}
+    )
+
+
+@pytest.mark.parametrize("count", [16, 17])
+def test_few_nodes_are_told_of_in_full_and_many_in_words_that_are_alike(count: int) -> None:
+    model = many(count)
+    of = request(app("main", gpus(200)))
+    ranked = ranking_of(model.view()).rank(asking(of), list(model.devices), 1)
+    reasons = {node: reason for node, _, reason in ranked.reasons()}
+    assert len(reasons) == count
+    if count > 16:
+        assert set(reasons.values()) == {"1 GPUs fit 2 x (core 100 %, memory 100 %)"}
+    else:
+        assert all(reason.startswith(f"{node}: ") for node, reason in reasons.items())
+        assert all("the most free is gpu 0" in reason for reason in reasons.values())
+
+
+def test_among_many_too_a_node_that_is_blocked_says_who_must_act() -> None:
+    model = many(30)
+    model.blocked["n07"] = "its record is spoilt: an administrator must mend it"
+    ranked = ranking_of(model.view()).rank(asking(request(app("main", gpus(200)))), list(model.devices), 1)
+    told = {node: (permanent, reason) for node, permanent, reason in ranked.reasons()}
+    assert told["n07"] == (True, model.blocked["n07"])
+    assert told["n08"] == (False, "1 GPUs fit 2 x (core 100 %, memory 100 %)")
+
+
+def test_too_few_cpus_are_told_of_as_such_among_many() -> None:
+    names = [f"n{number:02}" for number in range(20)]
+    model = Model(topologies={name: topology_of(name, SMALL) for name in names})
+    of = PodRequest((), CpuAsk(QosClass.LSR, 5, 5000, 0))
+    ranked = ranking_of(model.view()).rank(asking(of), names, 1)
+    assert {reason for _, _, reason in ranked.reasons()} == {"too few CPUs for 5"}
+
+
+# --- assumed
+
+
+def assume(ranking: Ranking, pod: PodInfo, node: str) -> None:
+    placed = ranking.verdict(node, pod.request, pod.uid).outcome
+    assert isinstance(placed, Placement)
+    held = Holding(pod.uid, pod.namespace, pod.name, 0, placed.shares, placed.cpus, pod.request.wishes.gang)
+    ranking.assumed.put(node, held)
+
+
+def send(ranking: Ranking, pod: PodInfo, names: list[str]) -> str:
+    """What filter does for a Pod that prefers no node: "" where none is named."""
+    named = ranking.rank(pod, names, 1).named
+    if not named:
+        return ""
+    assume(ranking, pod, named[0])
+    return named[0]
+
+
+def pod_of(uid: str, percent: int = 100, gang: str = "") -> PodInfo:
+    of = request(app("main", gpus(percent)))
+    return asking(replace(of, wishes=Wishes(gang=gang)), uid)
+
+
+def test_what_was_sent_somewhere_is_as_good_as_taken_until_its_time_is_over() -> None:
+    model, clock = many(2), Clock()
+    ranking = ranking_of(model.view(), clock=clock)
+    names = list(model.devices)
+    assert [send(ranking, pod_of(uid), names) for uid in "abc"] == ["n00", "n01", ""]
+    clock.now = KEEP_S - 0.1
+    assert ranking.assumed.expire() == []
+    assert send(ranking, pod_of("c"), names) == ""
+    clock.now = KEEP_S
+    assert ranking.assumed.expire() == ["n00", "n01"]
+    assert send(ranking, pod_of("c"), names) == "n00"
+
+
+def test_parts_of_a_card_are_assumed_as_parts() -> None:
+    ranking = ranking_of(many(1).view())
+    assert [send(ranking, pod_of(uid, 50), ["n00"]) for uid in "abc"] == ["n00", "n00", ""]
+
+
+def test_cpus_are_assumed_too() -> None:
+    model = Model(topologies={"n1": topology_of("n1", SMALL)})
+    ranking = ranking_of(model.view())
+    of = PodRequest((), CpuAsk(QosClass.LSR, 2, 2000, 0))
+    assert [send(ranking, asking(of, uid), ["n1"]) for uid in "abc"] == ["n1", "n1", ""]
+
+
+def test_a_pod_that_is_asked_about_again_goes_elsewhere_first_and_back_where_nothing_else_is() -> None:
+    model = many(2)
+    model.give("n00", request(app("main", gpus(50))), "other")  # the better one for a half
+    ranking = ranking_of(model.view())
+    pod = pod_of("a", 50)
+    names = list(model.devices)
+    assert send(ranking, pod, names) == "n00"
+    assert send(ranking, pod, names) == "n01"
+    assert send(ranking, pod, names) == "n00"
+    assert [send(ranking, pod, ["n00"]) for _ in range(2)] == ["n00", "n00"]
+
+
+def test_where_a_pod_was_sent_before_is_free_for_others_when_it_goes_elsewhere() -> None:
+    model = many(2)
+    ranking = ranking_of(model.view())
+    names = list(model.devices)
+    assert [send(ranking, pod_of("a"), names) for _ in range(2)] == ["n00", "n01"]
+    assert send(ranking, pod_of("b"), names) == "n00"
+
+
+def test_a_bind_or_an_end_takes_the_assumption_away() -> None:
+    ranking = ranking_of(many(1).view())
+    pod = pod_of("a")
+    assert send(ranking, pod, ["n00"]) == "n00"
+    assert ranking.assumed.node_of("a") == "n00"
+    assert ranking.assumed.drop("a") == "n00"
+    assert (ranking.assumed.drop("a"), ranking.assumed.node_of("a")) == ("", "")
+    assert send(ranking, pod_of("b"), ["n00"]) == "n00"
+
+
+def test_what_the_ledger_says_counts_and_not_what_was_assumed_of_the_same_pod() -> None:
+    model = many(1, cards=2)
+    view = model.view()
+    ranking = ranking_of(view)
+    send(ranking, pod_of("a"), ["n00"])  # assumed on card 0
+    cards = model.devices["n00"].devices
+    model.held["n00"] = {"a": holding("a", part(cards[1], 100))}
+    model.show(view, "n00")
+    assert ranking.snapshot("n00").used.keys() == {"n00-1"}
+    assert [send(ranking, pod_of(uid), ["n00"]) for uid in "bc"] == ["n00", ""]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.sampled_from([40, 50, 100]), st.sampled_from([0, 1, 3])), max_size=12
+    )
+)
+def test_what_is_assumed_never_overfills_a_device(steps: list[tuple[str, int, int]]) -> None:
+    model, clock = many(2, cards=2), Clock()
+    view = model.view()
+    ranking = ranking_of(view, clock=clock)
+    for uid, percent, seconds in steps:
+        clock.now += seconds
+        ranking.assumed.expire()
+        send(ranking, pod_of(uid, percent), list(model.devices))
+        for name in model.devices:
+            ranking.snapshot(name).check_invariants()
+        known = {uid: node for uid, (node, _, _) in ranking.assumed._by_uid.items()}
+        assert {uid: name for name in model.devices for uid in ranking.assumed.on(name)} == known
+
+
+# --- gangs
+
+
+def gang_view(model: Model, members: Mapping[str, str], percent: int = 100) -> tuple[ClusterView, dict[str, PodInfo]]:
+    """A view that knows the Pods of a gang, each with its node or ""."""
+    view = model.view()
+    pods = {uid: replace(pod_of(uid, percent, "default/g"), node=node) for uid, node in members.items()}
+    for one in pods.values():
+        view.put_pod(one)
+    return view, pods
+
+
+def test_the_first_of_a_gang_goes_to_a_node_with_room_for_all() -> None:
+    model = many(2)
+    wide = [gpu(at, device_id=f"wide-{at}") for at in range(4)]
+    model.devices["wide"] = of_node("wide", wide)
+    model.give("n01", request(app("main", gpus(50))), "other")
+    view, pods = gang_view(model, dict.fromkeys("abc", ""))
+    ranking = ranking_of(view)
+    names = list(model.devices)
+    assert ranking.rank(pod_of("alone"), names, None).named == ("n00", "wide")
+    assert [send(ranking, pods[uid], names) for uid in "abc"] == ["wide"] * 3
+
+
+def test_members_go_where_most_of_their_mates_are_bound_or_sent() -> None:
+    model = many(3, cards=4)
+    view, pods = gang_view(model, {"a": "n02", "b": "n02", "c": "n01", "d": "", "e": ""})
+    for uid, node in (("a", "n02"), ("b", "n02"), ("c", "n01")):
+        model.give(node, pods[uid].request, uid)
+        model.show(view, node)
+    ranking = ranking_of(view)
+    names = list(model.devices)
+    assert ranking.rank(pods["d"], names, None).named == ("n02", "n01", "n00")
+    assert [send(ranking, pods[uid], names) for uid in "de"] == ["n02", "n02"]
+
+
+def test_a_gang_that_fits_nowhere_as_a_whole_still_begins() -> None:
+    model = many(2)
+    view, pods = gang_view(model, dict.fromkeys("abc", ""))
+    ranking = ranking_of(view)
+    assert [send(ranking, pods[uid], list(model.devices)) for uid in "abc"] == ["n00", "n01", ""]
+
+
+# --- what is remembered
+
+
+def kept(ranking: Ranking) -> int:
+    return sum(map(len, ranking._verdicts.values()))
+
+
+def test_verdicts_are_bounded_whatever_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking_module, "_MOST_REQUESTS", 40)
+    monkeypatch.setattr(ranking_module, "_MOST_VERDICTS", 60)
+    model = many(4)
+    ranking = ranking_of(model.view())
+    names = list(model.devices)
+    for number in range(300):
+        of = request(app("main", ask(core=number % 100 + 1, memory=GIB + number)))
+        assert len(ranking.rank(asking(of), names, None).named) == len(names)
+        assert kept(ranking) <= 60 + len(names)
+        assert len(ranking._requests) <= 40
+        assert ranking._judged == kept(ranking)
+
+
+def test_verdicts_on_a_node_that_changed_are_forgotten() -> None:
+    model = many(2)
+    view = model.view()
+    ranking = ranking_of(view)
+    of = request(app("main", gpus(100)))
+    ranking.rank(asking(of), list(model.devices), None)
+    assert kept(ranking) == 2
+    model.held["n00"] = {"a": holding("a", part(model.devices["n00"].devices[0], 10))}
+    model.show(view, "n00")
+    assert ranking.rank(asking(of), list(model.devices), None).named == ("n01",)
+    assert isinstance(ranking.verdict("n00", of, "").outcome, Refusal)
+    assert ranking._judged == kept(ranking) == 2
+
+
+def test_candidates_that_are_no_nodes_of_ours_leave_nothing_behind() -> None:
+    ranking = ranking_of(many(1).view())
+    of = request(app("main", gpus(100)))
+    for number in range(50):
+        ranking.rank(asking(of), [f"strange-{number}"], None)
+        ranking.snapshot(f"strange-{number}")
+    assert ranking._snapshots.keys() <= {"n00"}
+    assert ranking._verdicts.keys() <= {"n00"}
+
+
+def test_a_node_that_is_gone_leaves_nothing_behind() -> None:
+    model = many(2)
+    view = model.view()
+    ranking = ranking_of(view)
+    of = request(app("main", gpus(100)))
+    ranking.rank(asking(of), list(model.devices), None)
+    del model.devices["n00"]
+    model.show(view, "n00")
+    assert ranking.rank(asking(of), ["n00", "n01"], None).named == ("n01",)
+    assert len(ranking._index) == 1
+    assert ranking._snapshots.keys() == ranking._verdicts.keys() == {"n01"}
