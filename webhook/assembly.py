@@ -62,11 +62,11 @@ def assemble(
         live: Pods from the API server itself.
         kube: where Events are written; None offline.
         clock: seconds since the epoch.
-        released: called with the node on which something was given back.
+        released: called with a node on which something was given back, or that changed: who waits may fit there now.
     """
     metrics = Metrics()
     types = device_types(settings)
-    cluster = ClusterView(clock, Defaults(settings.devices.order, cpu_defaults(settings)))
+    cluster = ClusterView(clock, Defaults(settings.devices.order, cpu_defaults(settings)), refitted=released)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     ledger = Ledger(store(cluster), counters, watched=cluster.touch, gather=settings.ledger.gather_seconds)
     cluster.attach(ledger)

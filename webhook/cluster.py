@@ -71,11 +71,18 @@ class ClusterView:
     Args:
         clock: seconds since the epoch.
         defaults: for nodes that say nothing themselves.
+        refitted: called with a node when something of what it is, or has, changed: who waits may fit there now.
     """
 
-    def __init__(self, clock: Callable[[], int], defaults: Defaults | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        defaults: Defaults | None = None,
+        refitted: Callable[[str], object] = lambda _node: None,
+    ) -> None:
         self._clock = clock
         self._defaults = defaults or Defaults()
+        self._refitted = refitted
         self._ledger: Ledger | None = None
         self._nodes: dict[str, NodeFacts] = {}
         self._states: dict[str, _NodeState] = {}
@@ -119,6 +126,8 @@ class ClusterView:
     def put_devices(self, devices: NodeDevices) -> None:
         """A node's Device object is there."""
         state = self._state(devices.node)
+        if state.devices == devices:
+            return  # only what is not kept of it was written
         self._memories.subtract(_memories(state.devices))
         self._memories.update(_memories(devices))
         self._memories += Counter()  # drops what is no more
@@ -134,8 +143,10 @@ class ClusterView:
 
     def put_topology(self, topology: NodeTopology) -> None:
         """A node's NodeResourceTopology is there."""
-        self._state(topology.node).topology = topology
-        self._refit(topology.node)
+        state = self._state(topology.node)
+        if state.topology != topology:
+            state.topology = topology
+            self._refit(topology.node)
 
     def drop_topology(self, node: str) -> None:
         """A node's NodeResourceTopology is gone: no CPUs are given there any more, what is held stays held."""
@@ -166,6 +177,7 @@ class ClusterView:
         if state is not None and state.blocked:
             state.blocked = ""
             self.touch(node)
+            self._refitted(node)
             self._prune(node)
 
     def memory_in_reach(self, pod: Mapping[str, Any]) -> tuple[int | None, int]:
@@ -284,6 +296,7 @@ class ClusterView:
         if state is not None:
             state.fixed = None
             self.touch(node)
+            self._refitted(node)
 
     def nodes_holding(self, uid: str) -> Iterable[str]:
         """The nodes on which the ledger holds something for a Pod."""

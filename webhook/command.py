@@ -10,6 +10,7 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,8 @@ from webhook.certs import REAL, FileSource, SecretSource, Source, utc_now
 from webhook.clientsecret import ClientSecret
 from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.livepods import KubeLivePods
-from webhook.publish import Publisher
+from webhook.podinfo import PodInfo
+from webhook.publish import Publisher, packed_annotations
 from webhook.register import Registration
 from webhook.waker import Waker
 
@@ -56,7 +58,11 @@ class Replica:
         self._waker = Waker(kube, lambda: self.parts.cluster.anybody_waits())  # noqa: PLW0108 there are no parts yet
         self.parts: Parts = assemble(
             settings,
-            lambda cluster: KubeStore(kube, cluster.node_uid),
+            lambda cluster: KubeStore(
+                kube,
+                cluster.node_uid,
+                partial(packed_annotations, cluster),
+            ),
             KubeLivePods(kube, device_types(settings)),
             kube=kube,
             released=self._waker.released,
@@ -96,9 +102,7 @@ class Replica:
                     AllocationFeed(parts.cluster, parts.ledger, reporter.bad_object("nodeallocations"))
                 ),
             ),
-            self._reflector(
-                kube, PODS, PodFeed(parts.cluster, parts.reconciler.ended, parts.reconciler.bound, parts.types)
-            ),
+            self._reflector(kube, PODS, PodFeed(parts.cluster, self._pod_ended, self._pod_bound, parts.types)),
         ]
         self._reconciled = False
         self.draining = Draining()
@@ -113,6 +117,22 @@ class Replica:
             on_error=lambda about, error: _LOG.warning("%s: %s", about, error),
         )
         return resource, reflector
+
+    def _pod_ended(self, pod: PodInfo) -> None:
+        """A Pod finished or is gone: what it held can go, and what it was sent to is free."""
+        self._settled(pod)
+        self.parts.reconciler.ended(pod)
+
+    def _pod_bound(self, pod: PodInfo) -> None:
+        """A Pod is bound, maybe by another replica than the one that sent it there."""
+        self._settled(pod)
+        self.parts.reconciler.bound(pod)
+
+    def _settled(self, pod: PodInfo) -> None:
+        """Assume nothing of a Pod any more; who was refused for its sake is woken, unless it is where it was sent."""
+        node = self.parts.ranking.assumed.drop(pod.uid)
+        if node and (node != pod.node or pod.finished):
+            self._waker.released(node)
 
     def _certificate_expires(self) -> float:
         expires = self.source.expires

@@ -130,7 +130,7 @@ class Extender:
             nodes = None
         else:
             raise BadExtenderArgsError("ExtenderArgs without NodeNames or Nodes")
-        if not all(isinstance(name, str) for name in names):
+        if not {str}.issuperset(map(type, names)):
             raise BadExtenderArgsError("ExtenderArgs with a node's name that is no text")
         spec = pod.get("spec")
         return self._known(pod), names, nodes, spec if isinstance(spec, dict) else {}

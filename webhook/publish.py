@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from allocator.cpu.node import CpuNode, cpu_use
-from allocator.holdings import NodeSnapshot
+from allocator.holdings import Holding, NodeSnapshot
 from allocator.index.packed import Packed, PackedError, write_packed
 from allocator.index.rows import packed_classes
 from allocator.names import PACKED
@@ -69,6 +69,14 @@ def packed_text(node: NodeSnapshot) -> str:
             name = f"{kind}/{one.name}" if one.name in classes else one.name
             classes[name] = Packed(name, one.bits, one.count, one.total, one.free)
     return write_packed(classes.values())
+
+
+def packed_annotations(cluster: ClusterView, node: str, holdings: Mapping[str, Holding]) -> dict[str, str]:
+    """What the ledger writes into a node's record beside these holdings; nothing where they cannot be packed."""
+    try:
+        return {PACKED: packed_text(cluster.snapshot_on(node, holdings))} if cluster.knows(node) else {}
+    except PackedError:
+        return {}  # `Publisher` tells of it
 
 
 def _cpus(node: NodeSnapshot, cpu: CpuNode) -> Packed:

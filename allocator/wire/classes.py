@@ -46,8 +46,12 @@ def class_devices(kind: DeviceType, amounts: Mapping[str, object], problems: lis
     devices = []
     for minor, identity in enumerate(sorted(amounts)):
         try:
+            identity.encode()
             amount = to_int(amounts[identity])
-        except QuantityError as error:
+        except (
+            QuantityError,
+            UnicodeEncodeError,
+        ) as error:  # a lone surrogate, which no object in the cluster can hold
             problems.append(f"annotation {CLASSES}: {kind.name} {identity[:80]!r}: {error}; left out")
             continue
         if not amount or not identity or "," in identity:

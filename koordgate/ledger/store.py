@@ -77,11 +77,18 @@ class KubeStore:
     Args:
         kube: the open client.
         node_uid: a node's UID where it is known: the object is then deleted with its Node.
+        annotations: what the object carries beside the holdings, which a write would take away.
     """
 
-    def __init__(self, kube: KubeClient, node_uid: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        kube: KubeClient,
+        node_uid: Callable[[str], str | None],
+        annotations: Callable[[str, Mapping[str, Holding]], Mapping[str, str]] = lambda _node, _holdings: {},
+    ) -> None:
         self._kube = kube
         self._node_uid = node_uid
+        self._annotations = annotations
 
     async def read(self, node: str, deadline: float) -> Record:
         """Read a node's record from the API server."""
@@ -95,7 +102,7 @@ class KubeStore:
         body: dict[str, Any] = {
             "apiVersion": API_VERSION,
             "kind": KIND,
-            "metadata": {"name": record.node},
+            "metadata": {"name": record.node, "annotations": dict(self._annotations(record.node, holdings))},
             "spec": write_spec(holdings.values()),
         }
         uid = self._node_uid(record.node)

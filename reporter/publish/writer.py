@@ -20,6 +20,7 @@ from reporter.publish.live import LiveObject
 
 _LOG: Final = logging.getLogger(__name__)
 _TRIES: Final = 4
+_TYPE: Final = ("apiVersion", "kind")  # left out of the items of a list
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 
@@ -79,7 +80,7 @@ class Applied:
             Whether it stands as it should.
         """
         told = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-        stands = holds(self._live.obj, body)
+        stands = holds(self._live.obj, {key: value for key, value in body.items() if key not in _TYPE})
         if told == self._last and stands:
             return True
         if self._clock() < self._retry_at:

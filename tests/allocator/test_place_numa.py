@@ -421,7 +421,7 @@ def names(answers: Iterable[Placement | Refusal]) -> set[str]:
 
 
 def test_no_container_of_a_pod_stands_outside_of_its_numa_nodes() -> None:
-    of = asking(lsr(2, 1, gpu=150, nic=5) | {GPU: 100}, lsr(2, 1, gpu=100), qos="LSR", numa=SINGLE)
+    of = asking(lsr(2, 1, gpu=100, nic=5), lsr(2, 1, gpu=100), qos="LSR", numa=SINGLE)
     snapshot: NodeSnapshot = server()
     answers = []
     for index in range(6):

@@ -122,7 +122,7 @@ async def ledger(admin: AdminClient) -> dict[str, dict[str, list[JsonObject]]]:
 # Nodes with devices of every type
 
 
-def gpu(node: str, minor: int, *, numa: int = 0, root: str = "pci0000:00", gib: int = 80, **said: Any) -> JsonObject:
+def gpu(node: str, number: int, *, numa: int = 0, root: str = "pci0000:00", gib: int = 80, **said: Any) -> JsonObject:
     """One entry of a Device object; what is `said` stands instead."""
     resources = {
         "kubernetes.io/gpu-core": "100",
@@ -130,7 +130,7 @@ def gpu(node: str, minor: int, *, numa: int = 0, root: str = "pci0000:00", gib: 
         "kubernetes.io/gpu-memory": f"{gib}Gi",
     }
     place = {"socketID": numa, "nodeID": numa, "pcieID": root}
-    entry = {"type": "gpu", "id": uuid_of(node, minor), "minor": minor, "health": True}
+    entry = {"type": "gpu", "id": uuid_of(node, number), "minor": number, "health": True}
     return {**entry, "resources": resources, "topology": place, **said}
 
 
@@ -198,13 +198,17 @@ async def remove(admin: AdminClient, namespace: str, nodes: Iterable[str]) -> No
 async def scheduling(
     plane: ControlPlane, installed: list[JsonObject], workdir: Path, count: int = 2
 ) -> AsyncIterator[Replicas]:
-    """Run webhook processes behind the chart's Service, and the chart's scheduler."""
+    """Run webhook processes behind the chart's Service, and the chart's scheduler.
+
+    What is assumed of a Pod expires after a time that no test has: who waits must be woken by what he waits for.
+    """
     replicas = Replicas(
         chart.settings_text(installed),
         kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
         workdir=workdir,
         listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
         count=count,
+        overrides={"scheduler": {"assumeSeconds": 600}},
     )
     async with replicas:
         await start_koord_scheduler(plane, installed, replicas.extender)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import (
+    GIB,
     Audit,
     add_node,
     at_home,
@@ -38,7 +39,8 @@ JOINT = {
     "scheduling.koordinator.sh/device-joint-allocate": {"deviceTypes": ["gpu", "rdma"], "requiredScope": "SamePCIe"},
     "scheduling.koordinator.sh/device-allocate-hint": {"rdma": {"vfSelector": {"matchLabels": {"speed": "fast"}}}},
 }
-GIB = 2**30
+SPREAD = {"koordgate.io/device-order": "leastUsed"}
+VISIBLE = "visible-devices.koordgate.io/main"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -184,22 +186,23 @@ async def test_sixteen_halves_fill_eight_cards_to_the_last_percent(
     assert cards == [{"gpu-core": 0, "gpu-memory-ratio": 0, "gpu-memory": 0}] * 8
 
 
-async def card_of(admin: AdminClient, namespace: str, name: str) -> tuple[str, int]:
-    """The one card of a Pod, once it is bound: its UUID, and its minor at that time."""
-    await bound(admin, namespace, name)
-    (entry,) = (await audit_devices(admin, namespace)).held[name]
-    return entry["id"], entry["minor"]
+async def card_of(admin: AdminClient, namespace: str, name: str) -> str:
+    """The UUID of a Pod's one card, once it is bound."""
+    found = await bound(admin, namespace, name)
+    uuid: str = found["metadata"]["annotations"][VISIBLE]
+    return uuid
 
 
 async def hold_half_of_card_0(plane: ControlPlane, admin: AdminClient, namespace: str, node: str) -> str:
     """A node with one card, half of which a Pod holds; returns the Pod's UID."""
     await add_node(plane, admin, node, namespace, [gpu(node, 0)])
-    capacity = {f"kubernetes.io/{tail}": "400" for tail in ("gpu-core", "gpu-memory-ratio")}
-    capacity["kubernetes.io/gpu-memory"] = "320Gi"  # what the node says is not to decide here
-    await admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": capacity, "allocatable": capacity}})
+    room = {f"kubernetes.io/{tail}": "400" for tail in ("gpu-core", "gpu-memory-ratio")}
+    room["kubernetes.io/gpu-memory"] = "320Gi"  # the sum that kube-scheduler counts by is not to decide here
+    await admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": room, "allocatable": room}})
     await create(admin, [at_home("first", namespace, {"kubernetes.io/gpu": "50"})])
-    assert await card_of(admin, namespace, "first") == (uuid_of(node, 0), 0)
-    return (await admin.get(pods_path(namespace, "first")))["metadata"]["uid"]
+    assert await card_of(admin, namespace, "first") == uuid_of(node, 0)
+    uid: str = (await admin.get(pods_path(namespace, "first")))["metadata"]["uid"]
+    return uid
 
 
 async def what_is_held(admin: AdminClient, node: str, uid: str) -> list[tuple[str, int]]:
@@ -207,7 +210,7 @@ async def what_is_held(admin: AdminClient, node: str, uid: str) -> list[tuple[st
 
 
 @pytest.mark.parametrize("lost", ["unhealthy", "vanished"])
-async def test_on_a_lost_card_nothing_new_lands_what_is_held_stays_held_and_it_is_used_again_when_it_is_back(
+async def test_on_a_lost_card_nothing_new_lands_what_is_held_stays_held_and_when_it_is_back_it_is_used_again(
     replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str], lost: str
 ) -> None:
     node = nodes[0]
@@ -217,9 +220,7 @@ async def test_on_a_lost_card_nothing_new_lands_what_is_held_stays_held_and_it_i
     rest = [] if lost == "vanished" else [gpu(node, 0, health=False)]
     await admin.apply(device_object(node, [*rest, gpu(node, 1)]))
     await create(admin, [at_home("whole", namespace, {"kubernetes.io/gpu": "100"})])
-    assert (await bound(admin, namespace, "whole"))["metadata"]["annotations"][
-        "visible-devices.koordgate.io/main"
-    ] == uuid_of(node, 1)
+    assert await card_of(admin, namespace, "whole") == uuid_of(node, 1)
     await create(admin, [at_home("second", namespace, {"kubernetes.io/gpu": "50"})])
     why = await waits(admin, namespace, "second")
     assert ("1 unhealthy" in why) == (lost == "unhealthy"), why
@@ -227,7 +228,7 @@ async def test_on_a_lost_card_nothing_new_lands_what_is_held_stays_held_and_it_i
 
     await admin.apply(device_object(node, [gpu(node, 0), gpu(node, 1)]))
 
-    assert await card_of(admin, namespace, "second") == (uuid_of(node, 0), 0)
+    assert await card_of(admin, namespace, "second") == uuid_of(node, 0)
     assert await what_is_held(admin, node, uid) == [(uuid_of(node, 0), 50)]
     await create(admin, [at_home("third", namespace, {"kubernetes.io/gpu": "50"})])
     await waits(admin, namespace, "third")  # the first one's half was never free
@@ -241,16 +242,33 @@ async def test_a_card_that_is_renumbered_is_the_same_card(
 
     # Another card has its minor now.
     await admin.apply(device_object(node, [gpu(node, 1, minor=0), gpu(node, 0, minor=1)]))
-    await create(admin, [at_home("whole", namespace, {"kubernetes.io/gpu": "100"})])
-    found = await bound(admin, namespace, "whole")
-    assert found["metadata"]["annotations"]["visible-devices.koordgate.io/main"] == uuid_of(node, 1)
-    await create(admin, [at_home("second", namespace, {"kubernetes.io/gpu": "50"})])
-    found = await bound(admin, namespace, "second")
 
-    assert found["metadata"]["annotations"]["visible-devices.koordgate.io/main"] == uuid_of(node, 0)
+    await create(admin, [at_home("whole", namespace, {"kubernetes.io/gpu": "100"})])
+    assert await card_of(admin, namespace, "whole") == uuid_of(node, 1)
+    await create(admin, [at_home("second", namespace, {"kubernetes.io/gpu": "50"})])
+    assert await card_of(admin, namespace, "second") == uuid_of(node, 0)
     assert await what_is_held(admin, node, uid) == [(uuid_of(node, 0), 50)]
     await create(admin, [at_home("third", namespace, {"kubernetes.io/gpu": "50"})])
     await waits(admin, namespace, "third")
+
+
+async def test_what_short_lived_pods_held_is_given_to_those_that_wait_whichever_replica_bound_them(
+    replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
+) -> None:
+    node, whole = nodes[0], {"nvidia.com/gpu": "1"}
+    await add_node(plane, admin, node, namespace, [gpu(node, minor) for minor in range(8)])
+    first, then = ([f"{name}-{number}" for number in range(8)] for name in ("first", "then"))
+    await create(admin, (at_home(name, namespace, whole) for name in first))
+    for name in first:
+        await bound(admin, namespace, name)
+    await create(admin, (at_home(name, namespace, whole) for name in then))
+    for name in then:
+        await waits(admin, namespace, name)
+
+    for name in first:
+        await admin.delete(pods_path(namespace, name))
+
+    assert {await card_of(admin, namespace, name) for name in then} == {uuid_of(node, minor) for minor in range(8)}
 
 
 async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_all_else_goes_on(
@@ -293,10 +311,7 @@ async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_
     [
         ({"nvidia.com/gpu": "16"}, "Insufficient kubernetes.io/gpu-core"),
         ({"kubernetes.io/gpu": "60"}, "0 of 8 GPUs can hold it; the most free is gpu 0 with core 50 %"),
-        (
-            {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory": "81Gi"},
-            "no GPU in reach has",
-        ),
+        ({"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory": "81Gi"}, "memory 81Gi); 0 of 8 GPUs can hold it"),
     ],
     ids=["sixteen cards", "more than any card has free", "more memory than any card has"],
 )
@@ -320,9 +335,6 @@ async def test_a_pod_that_fits_nowhere_says_why_and_no_binding_is_ever_refused_f
 
     assert told in await waits(admin, namespace, "never")
     assert await refused_binds(replicas) == before
-
-
-SPREAD = {"koordgate.io/device-order": "leastUsed"}
 
 
 async def test_a_gang_lands_on_the_one_node_that_has_room_for_all_of_it(

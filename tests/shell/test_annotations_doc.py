@@ -1,30 +1,81 @@
-"""docs/annotations.md names everything that allocator/names.py declares, and its table of requests is true."""
+"""docs/annotations.md names every annotation and label that is declared, and its tables and examples are true."""
 
+import importlib
+import json
+import pkgutil
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+import allocator
+import reporter
+import webhook
 from allocator import names
+from allocator.cpu.qos import QOS_LABEL, QosClass, read_cpu_ask
+from allocator.devices import DeviceOrder
+from allocator.devicetype import BUILT_IN, Unit, own_type
+from allocator.index.packed import read_packed
+from allocator.podrequest import gang_of
 from allocator.quantity import format_bytes
-from allocator.request import DeviceAsk
+from allocator.topology.links import DEVICE_LINKS, read_links
+from allocator.topology.partitions import GPU_PARTITIONS, read_partitions
+from allocator.wire.allocatehint import HINT_ANNOTATIONS, PodHints, read_hints
+from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_annotations
+from allocator.wire.deviceobject import read_device_object
+from allocator.wire.nodetopology import read_node_topology
+from allocator.wire.resourcespec import (
+    NUMA_TOPOLOGY_SPEC,
+    RESOURCE_SPEC,
+    read_numa_topology_spec,
+    read_resource_spec,
+)
+from allocator.wire.resourcestatus import read_resource_status
 from webhook.translate import Policy, canonical, translate
 
 TEXT = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text(encoding="utf-8")
-DECLARED = {
-    text
-    for name, value in vars(names).items()
-    if name.isupper()
-    for text in ([value] if isinstance(value, str) else value)
-}
+KEY = re.compile(r"([a-z.]+\.)?(koordinator\.sh|koordgate\.io|kubernetes\.io|k8s\.io)/[A-Za-z.-]*")
+
+
+def constants(module: Any) -> Iterator[str]:
+    """The texts of a module's public constants."""
+    for name, value in vars(module).items():
+        if name.isupper() and not name.startswith("_") and name != "API_VERSION":
+            yield from (text for text in (value if isinstance(value, tuple) else [value]) if isinstance(text, str))
+
+
+def declared() -> Iterator[str]:
+    """The vocabulary, and every key of an annotation or label that stands beside the code that reads its format."""
+    yield from constants(names)
+    for package in (allocator, webhook, reporter):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            yield from filter(KEY.fullmatch, constants(importlib.import_module(found.name)))
+
+
+DECLARED = set(declared())
+QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
+
+
+def section(heading: str) -> str:
+    """What stands under a heading."""
+    (found,) = re.findall(rf"^##+ {re.escape(heading)}\n(.*?)(?=^##|\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def examples(heading: str, language: str) -> list[str]:
+    found = re.findall(rf"```{language}\n(.*?)\n```", section(heading), re.DOTALL)
+    assert found, heading
+    return found
 
 
 def rows(heading: str) -> list[list[str]]:
     """The cells of the first table under a heading."""
-    section = TEXT.split(f"\n### {heading}\n")[1].split("\n#")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
+    table = section(heading).split("\n|", 1)[1].split("\n\n")[0]
+    lines = f"|{table}".splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
@@ -46,21 +97,21 @@ def test_each_declared_name_stands_there(name: str) -> None:
 
 def test_each_device_resource_is_in_the_table_of_names() -> None:
     told = {name for row in rows("Resource names") for name in re.findall(r"`([^`]+)`", row[0])}
-    assert told == set(names.DEVICE_RESOURCES)
+    assert told == set(BUILT_IN.resources)
 
 
 @pytest.mark.parametrize("domain", names.DOMAINS)
 @pytest.mark.parametrize("row", rows("What a request becomes"), ids=lambda row: row[0].replace("`", ""))
 def test_each_request_becomes_what_is_told(row: list[str], domain: str) -> None:
-    asked, becomes, cards, _ = row
-    ask: DeviceAsk | None = translated(amounts(asked, domain), domain).reading.containers[0].request
-    assert (ask.count if ask else 0) == int(cards)
-    if ask is None:
+    asked, becomes, devices, _ = row
+    asks = translated(amounts(asked, domain), domain).reading.containers[0].requests
+    assert sum(ask.count for ask in asks) == int(devices)
+    if not asks:
         return
     wanted = amounts(asked if becomes == "the same" else becomes, domain)
     if domain == names.KUBERNETES_DOMAIN:
         wanted.pop(f"{domain}/{names.GPU_SHARED}", None)
-    assert canonical(ask, domain, None) == wanted
+    assert canonical(asks[0], domain, None) == wanted
 
 
 @pytest.mark.parametrize(
@@ -77,11 +128,153 @@ def test_each_refusal_of_a_request_is_told_in_its_words(row: list[str]) -> None:
     assert any(begin in problem and problem.endswith(end or begin) for problem in problems), problems
 
 
-def test_the_example_of_device_allocated_is_of_the_format() -> None:
-    example = next(line for line in TEXT.splitlines() if line.startswith('{"gpu"'))
-    (share,) = read_annotations({names.DEVICE_ALLOCATED: example})
+def test_the_examples_of_device_allocated_are_of_the_format() -> None:
+    gpu, rdma = examples(names.DEVICE_ALLOCATED.join("``"), "json")
+    (share,) = read_annotations({names.DEVICE_ALLOCATED: gpu})
     assert (share.minor, share.amounts[names.GPU_CORE]) == (1, 50)
     assert format_bytes(share.amounts[names.GPU_MEMORY]) == "40Gi"
+    (share,) = read_annotations({names.DEVICE_ALLOCATED: rdma})
+    assert (share.type, share.amounts, len(share.functions)) == (names.TYPE_RDMA, {names.RDMA: 100}, 1)
+
+
+@pytest.mark.parametrize("key", HINT_ANNOTATIONS)
+def test_each_example_of_a_hint_is_read(key: str) -> None:
+    for example in examples(f"`{key}`", "json"):
+        hints = read_hints({key: example}, BUILT_IN.by_name)
+        assert isinstance(hints, PodHints), hints
+        assert hints != PodHints()
+
+
+@pytest.mark.parametrize(
+    ("key", "read"), [(RESOURCE_SPEC, read_resource_spec), (NUMA_TOPOLOGY_SPEC, read_numa_topology_spec)]
+)
+def test_each_example_of_wishes_for_cpus_is_read(key: str, read: Callable[..., Any]) -> None:
+    problems: list[Any] = []
+    for example in examples(f"`{key}`", "json"):
+        assert read({key: example}, problems)
+    assert problems == []
+
+
+@pytest.mark.parametrize("heading", [f"`{key}`" for key in (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, HINT_ANNOTATIONS[0])])
+def test_the_values_of_a_wish_are_those_that_are_allowed(heading: str) -> None:
+    """What is refused names what is allowed: every value and key in the table must stand there."""
+    key = heading.strip("`")
+    problems: list[Any] = []
+    for row in rows(heading):
+        field = row[0].strip("`")
+        values = re.findall(r"`([^`]+)`", row[1]) or ["nothing"]
+        if row[1] == "the same":
+            continue
+        wrong = f'{{"{field}":"wrong"}}'
+        if key in HINT_ANNOTATIONS:
+            told = read_hints({key: f'{{"gpu":{wrong}}}'}, BUILT_IN.by_name)
+            assert not isinstance(told, PodHints)
+            problems = list(told)
+        else:
+            (read_resource_spec if key == RESOURCE_SPEC else read_numa_topology_spec)({key: wrong}, problems)
+        message = str(problems[-1])
+        assert field in message
+        assert values == ["nothing"] or set(
+            re.split(r", | or ", message.rpartition(" use ")[2].rpartition(" of ")[2])
+        ) == set(values)
+
+
+def test_the_examples_of_resource_status_are_read() -> None:
+    own, pooled = (
+        read_resource_status({names.RESOURCE_STATUS: example})
+        for example in examples(f"`{names.RESOURCE_STATUS}`", "json")
+    )
+    assert own is not None
+    assert pooled is not None
+    assert (own.cpus, own.numa[0].amounts["cpu"], own.pools) == (0b1111, 4000, ())
+    assert (pooled.cpus, pooled.numa[0].node, pooled.pools[0].node) == (0, 1, 1)
+
+
+def test_the_example_of_a_pod_with_cpus_of_its_own_is_right() -> None:
+    (pod,) = map(yaml.safe_load, examples("Asking for CPUs", "yaml"))
+    reading = read_cpu_ask(pod)
+    assert reading.problems == ()
+    assert reading.ask is not None
+    assert (reading.ask.qos, reading.ask.count) == (QosClass.LSR, 4)
+    table = section("Asking for CPUs").split("| label")[1]
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(QosClass)
+
+
+SPECS = {
+    "label `koordinator.sh/qosClass: lsr`": ("lsr", {"cpu": "1"}, {"cpu": "1"}, {}),
+    "LSR, `cpu: 1500m`": ("LSR", {"cpu": "1500m"}, {"cpu": "1500m"}, {}),
+    "LSR, request 2, limit 4": ("LSR", {"cpu": "2"}, {"cpu": "4"}, {}),
+    "LSR, request 2, no limit": ("LSR", {"cpu": "2"}, {}, {}),
+    "LSR, no CPU": ("LSR", {}, {}, {}),
+    "LSR, `priorityClassName: koord-batch`": ("LSR", {"cpu": "1"}, {"cpu": "1"}, {"priority": "koord-batch"}),
+    "LS, `requiredCPUBindPolicy: FullPCPUs`": ("LS", {}, {}, {"requiredCPUBindPolicy": "FullPCPUs"}),
+    "LSR, `preferredCPUBindPolicy: ConstrainedBurst`": (
+        "LSR",
+        {"cpu": "1"},
+        {"cpu": "1"},
+        {"preferredCPUBindPolicy": "ConstrainedBurst"},
+    ),
+    "LS, `preferredCPUBindPolicy: ConstrainedBurst`, no CPU limit": (
+        "LS",
+        {"cpu": "1"},
+        {},
+        {"preferredCPUBindPolicy": "ConstrainedBurst"},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SPECS)
+def test_each_refusal_of_a_wish_for_cpus_is_told_in_its_words(what: str) -> None:
+    qos, requests, limits, more = SPECS[what]
+    (told,) = re.findall(rf"^\| {re.escape(what)} \| `(.+)` \|$", TEXT, re.MULTILINE)
+    spec = {key: value for key, value in more.items() if key != "priority"}
+    pod = {
+        "metadata": {"labels": {QOS_LABEL: qos}, "annotations": {RESOURCE_SPEC: json.dumps(spec)}},
+        "spec": {
+            "containers": [{"name": "main", "resources": {"requests": requests, "limits": limits}}],
+            "priorityClassName": more.get("priority"),
+        },
+    }
+    assert told in [problem.message for problem in read_cpu_ask(pod).problems]
+
+
+def test_the_examples_of_nodes_are_read_whole() -> None:
+    (device,) = map(yaml.safe_load, examples("The Device object", "yaml"))
+    devices = read_device_object(device)
+    assert devices.problems == ()
+    assert ([one.type for one in devices.devices], len(devices.cordoned)) == (["gpu", "gpu", "rdma"], 1)
+    assert devices.links.ids
+    (topology,) = map(yaml.safe_load, examples("The NodeResourceTopology", "yaml"))
+    node = read_node_topology(topology)
+    assert node.problems == ()
+    assert node.cpu is not None
+    assert node.reserved == 0b1101
+
+
+def test_the_examples_of_annotations_of_nodes_and_devices_are_read() -> None:
+    (links,) = examples(f"`{DEVICE_LINKS}`", "json")
+    lanes, wrong = read_links(links, ["GPU-a", "GPU-b", "GPU-c"])
+    assert (lanes, wrong) == ({("GPU-a", "GPU-b"): 2, ("GPU-a", "GPU-c"): 1}, ())
+    (table,) = examples(f"`{GPU_PARTITIONS}`", "json")
+    partitions, wrong = read_partitions(table)
+    assert ([len(of) for of in partitions.sizes.values()], wrong) == ([2, 1], ())
+    (classes,) = examples(f"`{names.CLASSES}`", "json")
+    devices, wrong = read_classes(classes, BUILT_IN.with_types([QUEUE]))
+    assert ([device.capacity["queue"] for device in devices], wrong) == ([10, 40], ())
+    (packed,) = examples(f"`{names.PACKED}`", "json")
+    (core,) = read_packed(packed)
+    assert core.totals == [100, 100]
+
+
+def test_every_order_of_devices_stands_there() -> None:
+    told = section(f"`{names.DEVICE_ORDER}`")
+    assert all(f"`{order}`" in told for order in DeviceOrder)
+
+
+def test_the_example_of_a_gang_names_one() -> None:
+    (example,) = examples("Gangs", "")
+    key, _, value = example.partition(": ")
+    assert gang_of({"namespace": "team", "annotations": {key: value}}) == f"team/{value}"
 
 
 def test_the_examples_of_rounding_are_right() -> None:

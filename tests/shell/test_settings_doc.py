@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from koordgate.settings import CertificateFiles, Settings, parse
+from koordgate.settings import CertificateFiles, OwnType, Pool, Settings, parse
 
 TEXT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 ROWS = {
@@ -28,7 +28,16 @@ def keys(made: msgspec.Struct, path: str = "") -> dict[str, Any]:
 
 
 DEFAULTS = keys(Settings())
-FILES = {f"certificate.files.{field.encode_name}" for field in msgspec.structs.fields(CertificateFiles)}
+# Of structures that there are none of by default.
+INNER = {
+    f"{path}.{field.encode_name}": field
+    for path, struct in (
+        ("certificate.files", CertificateFiles),
+        ("devices.types[]", OwnType),
+        ("devices.types[].pools[]", Pool),
+    )
+    for field in msgspec.structs.fields(struct)
+}
 
 
 @pytest.mark.parametrize("key", DEFAULTS)
@@ -39,7 +48,18 @@ def test_each_key_stands_there_with_its_default(key: str) -> None:
 
 
 def test_no_key_stands_there_that_does_not_exist() -> None:
-    assert set(ROWS) == set(DEFAULTS) | FILES
+    assert set(ROWS) == set(DEFAULTS) | set(INNER)
+
+
+@pytest.mark.parametrize("key", INNER)
+def test_each_inner_key_stands_there_with_its_default(key: str) -> None:
+    field = INNER[key]
+    if field.required:
+        assert ROWS[key].startswith("must be given")
+        return
+    told = yaml.safe_load(ROWS[key].strip("`"))
+    default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    assert (tuple(told) if isinstance(told, list) else told) == default
 
 
 def test_the_whole_example_is_all_defaults() -> None:

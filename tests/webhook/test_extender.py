@@ -112,7 +112,7 @@ def test_scores_are_whole_numbers_from_0_to_10_for_each_candidate(three: World, 
 
 SPREAD = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
 PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
-REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+REQUIRED: Raw = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
 PREFERRING: dict[str, Raw] = {
     "topology spread": {"topologySpreadConstraints": SPREAD},
     "preferred node affinity": {"affinity": {"nodeAffinity": PREFERRED}},

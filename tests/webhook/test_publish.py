@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from koordgate.ledger.ledger import Counters, Ledger
 from koordgate.ledger.store import KubeStore
 from webhook.cluster import ClusterView, NodeFacts
 from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed
-from webhook.publish import Publisher, packed_text
+from webhook.publish import Publisher, packed_annotations, packed_text
 
 Raw = dict[str, Any]
 GIB = 2**30
@@ -133,7 +134,13 @@ class Replica:
     def __post_init__(self) -> None:
         self.cluster = ClusterView(lambda: 1_800_000_000)
         self.ledger = Ledger(
-            KubeStore(self.kube, self.cluster.node_uid), Counters(lost_race=self._lost), watched=self.cluster.touch
+            KubeStore(
+                self.kube,
+                self.cluster.node_uid,
+                partial(packed_annotations, self.cluster),
+            ),
+            Counters(lost_race=self._lost),
+            watched=self.cluster.touch,
         )
         self.cluster.attach(self.ledger)
         self.publisher = Publisher(self.kube, self.cluster, self.ledger, self.name, self._sleep)
@@ -241,6 +248,15 @@ async def test_after_a_bind_the_rest_stands_there_and_who_holds_it_is_unharmed(f
     await one.see(fake).publisher.publish()
     assert core(fake, "n1") == [70]
     assert list(read_spec(fake.get(NODE_ALLOCATIONS.path("n1")))) == ["u"]
+
+
+async def test_a_bind_publishes_with_the_write_that_it_makes(fake: FakeKube, one: Replica) -> None:
+    await one.bind("n1", "u", 30)
+    assert core(fake, "n1") == [70]
+    one.see(fake)
+    fake.requests.clear()
+    assert await one.publisher.publish() == 0
+    assert fake.requests == []
 
 
 async def test_a_cordoned_card_and_one_given_away_have_nothing_free(fake: FakeKube, kube: KubeClient) -> None:

@@ -21,6 +21,7 @@ Raw = Mapping[str, Any]
 _GIB: Final = 2**30
 _SHORT: Final = 12  # GPU- and eight digits, or a PCI address: enough to tell devices apart on a node
 _NAME: Final = 32
+_UNTOLD: Final = "an amount that is not told"
 _WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_ORDER)
 _LONGEST: Final = 200  # characters of an annotation that are shown
 
@@ -80,6 +81,7 @@ def _originals(pod: Raw) -> Mapping[str, Any]:
     """What admission replaced, by container; nothing where it cannot be read, which is then not shown."""
     try:
         originals = json.loads((pod["metadata"].get("annotations") or {}).get(ORIGINAL_REQUEST, "{}"))
+        json.dumps(originals, ensure_ascii=False).encode()  # UnicodeEncodeError, a ValueError: what nobody can print
     except (ValueError, RecursionError):
         return {}
     if not isinstance(originals, dict):
@@ -140,14 +142,14 @@ def share_of(share: Share, kind: DeviceType) -> str:
         told = [f"{tail} {amount}{_unit(kind, tail)}" for tail, amount in sorted(amounts.items())]
     if share.functions:
         told.append(f"virtual function {_functions(share)}")
-    return ", ".join(told)
+    return ", ".join(told) or _UNTOLD
 
 
 def part_of(share: Share, kind: DeviceType) -> str:
     """Say how much of a device a share is, in brief."""
     percent = {tail: share.amounts[tail] for tail in _percent(kind) if tail in share.amounts}
     if kind.unit is Unit.UNITS or not percent:
-        told = ", ".join(str(amount) for amount in share.amounts.values())
+        told = ", ".join(str(amount) for amount in share.amounts.values()) or _UNTOLD
     elif set(percent.values()) == {FULL}:
         told = "whole"
     elif len(set(percent.values())) == 1:

@@ -78,8 +78,8 @@ gpus: {{outageSeconds: 0.001, enabled: {str(over.get("gpus", False)).lower()}}}
     def add_node(self, uid: str = "node-uid") -> None:
         self.fake.put("/api/v1/nodes", {"metadata": {"name": "n1", "uid": uid}, "status": {"capacity": {"cpu": "8"}}})
 
-    def add_pod(self, name: str, uid: str, *, container: str = "", qos: str = "LS", **annotations: str) -> Raw:
-        named = {key.replace("__", "/").replace("_", "-"): value for key, value in annotations.items()}
+    def add_pod(self, name: str, uid: str, *, container: str = "", qos: str = "LS", **decided: str) -> Raw:
+        """A running Pod; what was decided for it by the annotation's name: `resource_status`, `device_allocated`."""
         status: Raw = {"qosClass": "Burstable", "phase": "Running"}
         if container:
             status["containerStatuses"] = [{"name": "main", "containerID": f"containerd://{container}"}]
@@ -88,7 +88,9 @@ gpus: {{outageSeconds: 0.001, enabled: {str(over.get("gpus", False)).lower()}}}
             "namespace": "ns",
             "uid": uid,
             "labels": {"koordinator.sh/qosClass": qos},
-            "annotations": {key.replace("koordinator-sh", "koordinator.sh"): value for key, value in named.items()},
+            "annotations": {
+                f"scheduling.koordinator.sh/{key.replace('_', '-')}": text for key, text in decided.items()
+            },
         }
         return self.fake.put(
             "/api/v1/namespaces/ns/pods", {"metadata": about, "spec": {"nodeName": "n1"}, "status": status}
@@ -123,9 +125,9 @@ gpus: {{outageSeconds: 0.001, enabled: {str(over.get("gpus", False)).lower()}}}
         return found
 
 
-async def until(condition: Callable[[], Any], within: float = 30.0) -> None:
+async def until(condition: Callable[[], Any], within: float = 20.0) -> None:
     async with asyncio.timeout(within):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 files and counters tell nobody that they changed
             await asyncio.sleep(0.005)
 
 

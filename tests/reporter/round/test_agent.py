@@ -148,7 +148,7 @@ async def test_cpusets_are_kept_while_the_api_server_is_away_and_all_is_told_whe
     site, start, fake: FakeKube
 ) -> None:
     site.add_node()
-    site.add_pod("pinned", UID, qos="LSR", scheduling_koordinator_sh__resource_status='{"cpuset":"2-3"}')
+    site.add_pod("pinned", UID, qos="LSR", resource_status='{"cpuset":"2-3"}')
     pod = site.cgroup(f"kubepods/burstable/pod{UID}")
     main = site.cgroup(f"kubepods/burstable/pod{UID}/{CONTAINER}")
     await start()
@@ -163,7 +163,7 @@ async def test_cpusets_are_kept_while_the_api_server_is_away_and_all_is_told_whe
     assert (pod / "cpuset.cpus").read_text() == "2-3\n"
     await fake.start()
     await site.more_rounds(1)
-    await fake.until(lambda: len((site.find(DEVICE) or {})["spec"]["devices"]) == 2, within=60)
+    await fake.until(lambda: len((site.find(DEVICE) or {})["spec"]["devices"]) == 2, within=15)
 
 
 async def test_the_pools_follow_pods_that_come_and_go(site, start, fake: FakeKube) -> None:
@@ -174,7 +174,7 @@ async def test_the_pools_follow_pods_that_come_and_go(site, start, fake: FakeKub
     await start(every=60)
     await fake.until(lambda: (sharing / "cpuset.cpus").read_text() == "0-7\n" and site.find(TOPOLOGY))
 
-    site.add_pod("pinned", UID, qos="LSR", scheduling_koordinator_sh__resource_status='{"cpuset":"2-3"}')
+    site.add_pod("pinned", UID, qos="LSR", resource_status='{"cpuset":"2-3"}')
     await fake.until(lambda: read_node_topology(fake.get(TOPOLOGY)).shared_pools[0].cpus == 0b110011)
     assert (sharing / "cpuset.cpus").read_text() == "0-1,4-7\n"
     fake.remove("/api/v1/namespaces/ns/pods/pinned")
@@ -221,7 +221,7 @@ async def test_nvml_that_is_missing_on_a_machine_with_a_card_is_told_and_stops_n
     site.add_node()
     site.machine.pci("0000:17:00.0", 0x10DE, 0x2335, 0x030200)
     await start(gpus=True)
-    await fake.until(lambda: events(fake), within=60)
+    await fake.until(lambda: events(fake), within=15)
     await site.settled()
 
     (event,) = events(fake)
@@ -234,7 +234,7 @@ async def test_nvml_that_is_missing_on_a_machine_with_a_card_is_told_and_stops_n
 async def test_nvml_that_is_missing_on_a_machine_without_a_card_is_nothing_to_tell(site, start, fake: FakeKube) -> None:
     site.add_node()
     agent = await start(gpus=True)
-    await fake.until(lambda: site.find(DEVICE), within=60)
+    await fake.until(lambda: site.find(DEVICE), within=15)
     while agent.cards.view.outage is None:
         await site.more_rounds(1)
     await site.settled()
@@ -249,7 +249,7 @@ async def test_a_container_that_has_not_what_was_decided_is_an_event_a_metric_an
     monkeypatch.setattr("reporter.agent._PROOF_S", 0.0)
     site.add_node()
     given = '{"gpu":[{"minor":0,"id":"GPU-0","resources":{"koordinator.sh/gpu-core":"50"}}]}'
-    site.add_pod("shares", UID, container=CONTAINER, scheduling_koordinator_sh__device_allocated=given)
+    site.add_pod("shares", UID, container=CONTAINER, device_allocated=given)
     main = site.cgroup(f"kubepods/burstable/pod{UID}/{CONTAINER}")
     site.cgroup(f"kubepods/burstable/pod{UID}")
     (main / "cgroup.procs").write_text("77\n")
@@ -259,7 +259,7 @@ async def test_a_container_that_has_not_what_was_decided_is_an_event_a_metric_an
     fake.put("/api/v1/namespaces/ns/pods", pod)
 
     await start()
-    await fake.until(lambda: events(fake), within=60)
+    await fake.until(lambda: events(fake), within=15)
     await site.settled()
 
     (event,) = events(fake)

@@ -1,0 +1,411 @@
+"""What a Pod gets of a node's CPUs: its own by which policy, thousandths of NUMA nodes, or a shared pool."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from builders import GIB
+from hypothesis import given
+from hypothesis import strategies as st
+from machines_cpu import build, siblings_far, siblings_near
+
+from allocator.cpu.choose import bind_policy, choose_cpus, shared_milli
+from allocator.cpu.cpuset import format_cpuset, parse
+from allocator.cpu.node import NO_USE, CpuNode, CpuShare, CpuUse, NumaShare, Zone, cpu_use
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
+from allocator.cpu.qos import CpuAsk, QosClass
+from allocator.outcome import Refusal
+
+FULL, SPREAD, BURST = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS, BindPolicy.CONSTRAINED_BURST
+PCPU, NUMA_LEVEL = ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL
+TWO = build(2, 1, 8, 2, siblings_near)  # NUMA nodes 0-15 and 16-31; a core is two neighbours
+ARM = build(2, 1, 8, 1, siblings_far)  # NUMA nodes 0-7 and 8-15, one thread a core
+ZONES = {at: Zone(16_000, 64 * GIB) for at in (0, 1)}
+
+
+def lsr(count: int, **fields: Any) -> CpuAsk:
+    return CpuAsk(QosClass.LSR, count, 1000 * count, fields.pop("memory", 0), 1000 * count, **fields)
+
+
+def needs(policy: BindPolicy) -> dict[str, BindPolicy]:
+    """A required policy, as it is read: the preferred one too."""
+    return {"required": policy, "preferred": policy}
+
+
+def chosen(answer: CpuShare | Refusal) -> str:
+    assert isinstance(answer, CpuShare), answer
+    return format_cpuset(answer.cpus)
+
+
+def used(node: CpuNode, *shares: CpuShare) -> CpuUse:
+    return cpu_use(node, shares)
+
+
+def own(cpus: str, **fields: Any) -> CpuShare:
+    return CpuShare("LSR", parse(cpus), **fields)
+
+
+# By which policy: what the Pod asks, the node; the policy and whether it must be kept, or why they do not agree
+
+BINDS: dict[str, tuple[CpuAsk, CpuNode, tuple[BindPolicy, bool] | str]] = {
+    "the default": (lsr(4), CpuNode(TWO), (FULL, False)),
+    "another default": (lsr(4), CpuNode(TWO, default_bind=SPREAD), (SPREAD, False)),
+    "preferred": (lsr(4, preferred=SPREAD), CpuNode(TWO), (SPREAD, False)),
+    "preferred before the default": (lsr(4, preferred=FULL), CpuNode(TWO, default_bind=SPREAD), (FULL, False)),
+    "required": (lsr(4, **needs(SPREAD)), CpuNode(TWO), (SPREAD, True)),
+    "the node's": (lsr(4), CpuNode(TWO, bind=SPREAD), (SPREAD, True)),
+    "the node's before the default": (lsr(4), CpuNode(TWO, bind=SPREAD, default_bind=FULL), (SPREAD, True)),
+    "the node's and the Pod's agree": (lsr(4, **needs(FULL)), CpuNode(TWO, bind=FULL), (FULL, True)),
+    "what is preferred must be kept where the node asks the same": (
+        lsr(4, preferred=SPREAD),
+        CpuNode(TWO, bind=SPREAD),
+        (SPREAD, True),
+    ),
+    "required, and the node's is another": (
+        lsr(4, **needs(SPREAD)),
+        CpuNode(TWO, bind=FULL),
+        "the node's CPU bind policy is FullPCPUs, the Pod's SpreadByPCPUs",
+    ),
+    # seed document 4, "Resource spec": such nodes are avoided "if the Pod uses the CPUBindPolicySpreadByPCPUs policy"
+    "preferred, and the node's is another": (
+        lsr(4, preferred=SPREAD),
+        CpuNode(TWO, bind=FULL),
+        "the node's CPU bind policy is FullPCPUs, the Pod's SpreadByPCPUs",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ask", "node", "expected"), BINDS.values(), ids=BINDS)
+def test_the_nodes_policy_comes_before_the_pods_and_the_pods_before_the_default(
+    ask: CpuAsk, node: CpuNode, expected: tuple[BindPolicy, bool] | str
+) -> None:
+    assert bind_policy(ask, node) == expected
+    answer = choose_cpus(ask, "node-1", node, NO_USE)
+    if isinstance(expected, str):
+        assert isinstance(answer, Refusal)
+        assert (answer.message, answer.permanent) == (f"node-1: {expected}", True)
+    else:
+        assert isinstance(answer, CpuShare)
+        assert answer.bind is expected[0]
+
+
+# Which CPUs: what is asked, the node, what is held; the CPUs
+
+OWN: dict[str, tuple[CpuAsk, CpuNode, list[CpuShare], str]] = {
+    "whole cores": (lsr(4), CpuNode(TWO), [], "0-3"),
+    "a thread of each core": (lsr(4, preferred=SPREAD), CpuNode(TWO), [], "0,2,4,6"),
+    "reserved ones are never given": (lsr(4), CpuNode(TWO, parse("0-1,4")), [], "2-3,6-7"),
+    "held ones are never given": (lsr(4), CpuNode(TWO), [own("0-1"), own("4-5")], "2-3,6-7"),
+    "one node before two": (lsr(12), CpuNode(TWO), [own("0-7")], "16-27"),
+    "one core to itself": (lsr(2, preferred=SPREAD, exclusive=PCPU), CpuNode(TWO), [own("0", exclusive=PCPU)], "2,4"),
+    "exclusivity of another kind is nothing to it": (
+        lsr(2, preferred=SPREAD, exclusive=PCPU),
+        CpuNode(TWO),
+        [own("0", exclusive=NUMA_LEVEL)],
+        "1-2",
+    ),
+    "one NUMA node to itself": (
+        lsr(2, exclusive=NUMA_LEVEL),
+        CpuNode(TWO),
+        [own("0-1", exclusive=NUMA_LEVEL)],
+        "16-17",
+    ),
+    "no NUMA node to itself: at least cores": (
+        lsr(2, preferred=SPREAD, exclusive=NUMA_LEVEL),
+        CpuNode(TWO),
+        [own("0", exclusive=NUMA_LEVEL), own("16", exclusive=NUMA_LEVEL)],
+        "2,4",
+    ),
+    "the configured exclusivity": (
+        lsr(2, preferred=SPREAD),
+        CpuNode(TWO, default_exclusive=PCPU),
+        [own("0", exclusive=PCPU)],
+        "2,4",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ask", "node", "held", "expected"), OWN.values(), ids=OWN)
+def test_a_pod_gets_cpus_of_its_own(ask: CpuAsk, node: CpuNode, held: list[CpuShare], expected: str) -> None:
+    answer = choose_cpus(ask, "node-1", node, used(node, *held))
+    assert chosen(answer) == expected
+    assert isinstance(answer, CpuShare)
+    assert (answer.qos, answer.numa) == (QosClass.LSR, ())
+
+
+def test_what_is_preferred_gives_way_and_what_is_required_does_not() -> None:
+    node = CpuNode(TWO)
+    halves = own(",".join(str(cpu) for cpu in range(0, 32, 2)))
+    assert chosen(choose_cpus(lsr(4, preferred=FULL), "node-1", node, used(node, halves))) == "1,3,5,7"
+    answer = choose_cpus(lsr(4, **needs(FULL)), "node-1", node, used(node, halves))
+    assert answer == Refusal(
+        "node-1: 4 CPUs (FullPCPUs required) are asked, free are 16: 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31"
+    )
+    strict = CpuNode(TWO, bind=FULL)
+    assert isinstance(choose_cpus(lsr(4), "node-1", strict, used(strict, halves)), Refusal)
+
+
+# What is refused: what is asked, the node, what is held, NUMA nodes; the message, and whether for good
+
+REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] | None, str, bool]] = {
+    "too many": (lsr(33), CpuNode(TWO), [], None, "33 CPUs are asked, free are 32: 0-31", True),
+    "too many beside reserved ones": (lsr(32), CpuNode(TWO, 1), [], None, "32 CPUs are asked, free are 31: 1-31", True),
+    "too many for now": (lsr(32), CpuNode(TWO), [own("0")], None, "32 CPUs are asked, free are 31: 1-31", False),
+    "none is free": (lsr(1), CpuNode(TWO), [own("0-31")], None, "1 CPUs are asked, free are 0", False),
+    "too many for these NUMA nodes": (
+        lsr(17),
+        CpuNode(TWO),
+        [],
+        frozenset({1}),
+        "17 CPUs are asked, free are 16: 16-31",
+        False,
+    ),
+    "an odd number where whole cores are required": (
+        lsr(3, **needs(FULL)),
+        CpuNode(TWO),
+        [],
+        None,
+        "3 CPUs are asked, and only whole cores of 2 CPUs are given here",
+        True,
+    ),
+    "an odd number where the node gives whole cores": (
+        lsr(3),
+        CpuNode(TWO, bind=FULL),
+        [],
+        None,
+        "3 CPUs are asked, and only whole cores of 2 CPUs are given here",
+        True,
+    ),
+    "an odd number where the kubelet takes whole cores only": (
+        lsr(3, preferred=SPREAD),
+        CpuNode(TWO, bind=SPREAD, whole_cores=True),
+        [],
+        None,
+        "3 CPUs are asked, and only whole cores of 2 CPUs are given here",
+        True,
+    ),
+    "no topology": (
+        lsr(2),
+        None,
+        [],
+        None,
+        "its CPUs are not known (no NodeResourceTopology object, or none with a CPU topology)",
+        True,
+    ),
+    "memory": (
+        lsr(2, memory=65 * GIB),
+        CpuNode(TWO, zones=ZONES),
+        [],
+        frozenset({0}),
+        "memory 65Gi is not free in NUMA nodes 0",
+        False,
+    ),
+    "spreading on arm64": (
+        lsr(2, **needs(SPREAD)),
+        CpuNode(ARM, architecture="arm64"),
+        [],
+        None,
+        "CPU bind policy SpreadByPCPUs is not supported on arm64; ask for FullPCPUs there",
+        True,
+    ),
+    "a pool on arm64": (
+        CpuAsk(QosClass.LS, 0, 1000, 0, 2000, preferred=BURST),
+        CpuNode(ARM, architecture="arm64"),
+        [],
+        None,
+        "CPU bind policy ConstrainedBurst is not supported on arm64; ask for FullPCPUs there",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("ask", "node", "held", "numa", "message", "permanent"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_given_is_refused_with_the_reason(
+    ask: CpuAsk,
+    node: CpuNode | None,
+    held: list[CpuShare],
+    numa: frozenset[int] | None,
+    message: str,
+    permanent: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    use = NO_USE if node is None else used(node, *held)
+    assert choose_cpus(ask, "node-1", node, use, numa) == Refusal(f"node-1: {message}", permanent=permanent)
+
+
+def test_an_odd_number_without_whole_cores_breaks_one() -> None:
+    assert chosen(choose_cpus(lsr(3), "node-1", CpuNode(TWO), NO_USE)) == "0-2"
+
+
+def test_on_arm64_a_wish_to_spread_is_the_same_as_whole_cores() -> None:
+    node = CpuNode(ARM, architecture="arm64")
+    answer = choose_cpus(lsr(3, preferred=SPREAD, exclusive=PCPU), "node-1", node, NO_USE)
+    assert answer == CpuShare(QosClass.LSR, parse("0-2"), FULL, ExclusivePolicy.NONE)
+    apart = choose_cpus(lsr(3, exclusive=NUMA_LEVEL), "node-1", node, used(node, own("0", exclusive=NUMA_LEVEL)))
+    assert apart == CpuShare(QosClass.LSR, parse("8-10"), FULL, NUMA_LEVEL)
+
+
+# Where a Pod with CPUs of its own stands: its memory is split evenly, least free first
+
+SPLITS: dict[str, tuple[int, int, list[tuple[int, int]], tuple[int, int] | None]] = {
+    "evenly": (20, 40, [], (20, 20)),
+    "all of one, the rest of the other": (20, 100, [(0, 44)], (20, 80)),
+    "none asked": (20, 0, [], (0, 0)),
+    "not enough": (20, 100, [(0, 30), (1, 30)], None),
+}
+
+
+@pytest.mark.parametrize(("cpus", "gib", "held", "parts"), SPLITS.values(), ids=SPLITS)
+def test_memory_is_split_over_the_numa_nodes(
+    cpus: int, gib: int, held: list[tuple[int, int]], parts: tuple[int, int] | None
+) -> None:
+    zones = ZONES if gib != 100 else {0: Zone(16_000, 64 * GIB), 1: Zone(16_000, 80 * GIB)}
+    node = CpuNode(TWO, zones=zones)
+    others = [CpuShare("LS", numa=(NumaShare(at, 0, much * GIB),)) for at, much in held]
+    answer = choose_cpus(lsr(cpus, memory=gib * GIB), "node-1", node, used(node, *others), frozenset({0, 1}))
+    if parts is None:
+        assert isinstance(answer, Refusal)
+        return
+    assert isinstance(answer, CpuShare)
+    assert [(one.node, one.socket) for one in answer.numa] == [(0, 0), (1, 1)]
+    assert tuple(one.memory // GIB for one in answer.numa) == parts
+    assert sum(one.milli for one in answer.numa) == 1000 * cpus
+    assert [one.milli for one in answer.numa] == [
+        1000 * (inside & answer.cpus).bit_count() for inside in TWO.nodes.values()
+    ]
+
+
+# Without CPUs of its own
+
+
+def ls(milli: int, memory: int = 0, **fields: Any) -> CpuAsk:
+    return CpuAsk(QosClass.LS, 0, milli, memory, **fields)
+
+
+def test_a_pod_that_is_not_aligned_holds_nothing() -> None:
+    for node in (None, CpuNode(TWO)):
+        assert choose_cpus(ls(500), "node-1", node, NO_USE) == CpuShare(QosClass.LS)
+
+
+def test_an_aligned_pod_stands_in_its_numa_nodes_by_thousandths_and_bytes() -> None:
+    node = CpuNode(TWO, zones=ZONES)
+    answer = choose_cpus(ls(1500, 3 * GIB), "node-1", node, NO_USE, frozenset({1}))
+    assert answer == CpuShare(QosClass.LS, numa=(NumaShare(1, 1500, 3 * GIB, 1),))
+    both = choose_cpus(ls(1501, 3), "node-1", node, NO_USE, frozenset({0, 1}))
+    assert both == CpuShare(QosClass.LS, numa=(NumaShare(0, 750, 1, 0), NumaShare(1, 751, 2, 1)))
+    full = used(node, own("16-31"))
+    assert choose_cpus(ls(1), "node-1", node, full, frozenset({1})) == Refusal(
+        "node-1: 1 thousandths of a CPU are not free in NUMA nodes 1"
+    )
+    whole = used(node, CpuShare("LS", numa=(NumaShare(1, 0, 64 * GIB),)))
+    assert choose_cpus(ls(1, 1), "node-1", node, whole, frozenset({1})) == Refusal(
+        "node-1: memory 1 is not free in NUMA nodes 1"
+    )
+
+
+def test_an_aligned_pod_that_needs_a_policy_is_refused_where_nothing_is_known() -> None:
+    answer = choose_cpus(ls(500, numa_policy=NumaPolicy.SINGLE_NUMA_NODE), "node-1", None, NO_USE)
+    assert isinstance(answer, Refusal)
+    assert answer.permanent
+
+
+# Thousandths that are free in NUMA node 0: the node, what is held
+
+SHARED: dict[str, tuple[CpuNode, list[CpuShare], int]] = {
+    "all of it": (CpuNode(TWO), [], 16_000),
+    "less what is reserved": (CpuNode(TWO, parse("0-1,16")), [], 14_000),
+    "less what is some Pod's own": (CpuNode(TWO), [own("0-3,16-31")], 12_000),
+    "less what others stand there with": (CpuNode(TWO), [CpuShare("LS", numa=(NumaShare(0, 1500, 0),))], 14_500),
+    "what stands elsewhere is nothing to it": (CpuNode(TWO), [CpuShare("LS", numa=(NumaShare(1, 1500, 0),))], 16_000),
+    "what a Pod stands there with by CPUs of its own counts once": (
+        CpuNode(TWO),
+        [own("0-3", numa=(NumaShare(0, 4000, 0),))],
+        12_000,
+    ),
+    "the node tells less": (CpuNode(TWO, zones={0: Zone(10_000, None)}), [own("0-3")], 6_000),
+    "the node tells more": (CpuNode(TWO, zones={0: Zone(99_000, None)}), [own("0-3")], 12_000),
+    "reserved and told less is not counted twice": (CpuNode(TWO, 0b11, zones={0: Zone(14_000, None)}), [], 14_000),
+    "never less than none": (CpuNode(TWO), [CpuShare("LS", numa=(NumaShare(0, 99_000, 0),))], 0),
+}
+
+
+@pytest.mark.parametrize(("node", "held", "free"), SHARED.values(), ids=SHARED)
+def test_thousandths_are_counted_beside_cpus_that_are_pods_own(node: CpuNode, held: list[CpuShare], free: int) -> None:
+    assert shared_milli(node, used(node, *held), 0) == free
+
+
+# The shared pool of a NUMA node (ConstrainedBurst): the limit, the request, the node, what is held; which pool
+
+BURSTS: dict[str, tuple[int, int, CpuNode, list[CpuShare], int | None]] = {
+    "the first of equals": (4000, 1000, CpuNode(TWO), [], 0),
+    "the fullest that is wide enough": (4000, 1000, CpuNode(TWO), [own("16-23")], 1),
+    "not one that is too narrow for the limit": (10_000, 1000, CpuNode(TWO), [own("16-23")], 0),
+    "none is wide enough": (10_000, 1000, CpuNode(TWO), [own("16-23"), own("0-7")], None),
+    "as wide as a NUMA node": (16_000, 1000, CpuNode(TWO), [own("16")], 0),
+    "wider than any NUMA node": (16_001, 1000, CpuNode(TWO), [], None),
+    "wide enough, and no room for the request": (
+        4000,
+        1000,
+        CpuNode(TWO),
+        [CpuShare("LS", numa=(NumaShare(0, 15_500, 0),))],
+        1,
+    ),
+    "CPUs that the kubelet reserves are in the pool": (16_000, 1000, CpuNode(TWO, 0b11, pooled=0b11), [own("16")], 0),
+    "CPUs that are reserved otherwise are not": (16_000, 1000, CpuNode(TWO, 0b11), [own("16")], None),
+    "memory": (
+        4000,
+        1000,
+        CpuNode(TWO, zones=ZONES),
+        [own("0-3"), CpuShare("LS", numa=(NumaShare(0, 0, 64 * GIB),))],
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("limit", "milli", "node", "held", "expected"), BURSTS.values(), ids=BURSTS)
+def test_a_bursting_pod_runs_in_the_fullest_pool_that_is_wide_enough(
+    limit: int, milli: int, node: CpuNode, held: list[CpuShare], expected: int | None
+) -> None:
+    ask = ls(milli, GIB if node.zones else 0, limit_milli=limit, preferred=BURST)
+    answer = choose_cpus(ask, "node-1", node, used(node, *held))
+    if expected is None:
+        assert isinstance(answer, Refusal)
+        assert f"wide enough for the limit of {limit} thousandths of a CPU; the widest has " in answer.message
+    else:
+        assert isinstance(answer, CpuShare)
+        assert (answer.cpus, answer.bind) == (0, BURST)
+        assert [(one.node, one.milli, one.socket) for one in answer.numa] == [(expected, milli, expected)]
+
+
+# Properties
+
+COUNTS: Mapping[str, st.SearchStrategy[Any]] = {
+    "count": st.integers(1, 32),
+    "reserved": st.integers(0, 2**32 - 1),
+    "taken": st.integers(0, 2**32 - 1),
+    "bind": st.sampled_from([FULL, SPREAD]),
+    "exclusive": st.sampled_from([ExclusivePolicy.NONE, PCPU, NUMA_LEVEL]),
+}
+
+
+@given(st.fixed_dictionaries(dict(COUNTS)), st.booleans(), st.none() | st.sets(st.integers(0, 1), min_size=1))
+def test_cpus_are_free_inside_and_as_many_as_asked(
+    case: dict[str, Any],
+    required: bool,  # noqa: FBT001 - drawn
+    numa: set[int] | None,
+) -> None:
+    bind, count = case["bind"], case["count"]
+    wishes = needs(bind) if required else {"preferred": bind}
+    node = CpuNode(TWO, case["reserved"])
+    held = CpuShare("LSR", case["taken"], bind, case["exclusive"])
+    ask = lsr(count, exclusive=case["exclusive"], **wishes)
+    answer = choose_cpus(ask, "node-1", node, used(node, held), None if numa is None else frozenset(numa))
+    inside = TWO.all if numa is None else sum(TWO.nodes[at] for at in numa)
+    free = inside & ~case["reserved"] & ~case["taken"]
+    if isinstance(answer, Refusal):
+        assert required or free.bit_count() < count
+        return
+    assert answer.cpus & ~free == 0
+    assert answer.cpus.bit_count() == count
+    cores = [TWO.core_of(cpu) & answer.cpus for cpu in range(32) if answer.cpus >> cpu & 1]
+    if required:
+        assert all(core.bit_count() == (2 if bind is FULL else 1) for core in cores)

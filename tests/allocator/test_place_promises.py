@@ -1,0 +1,382 @@
+"""Whatever is placed on whatever node keeps every promise: counted again from scratch, by none of the allocator's code.
+
+Random servers: types with topology, NUMA nodes, CPUs with reserved ones, what earlier Pods hold; random Pods of devices,
+CPUs, hints, joints, partitions and policies.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+from builders import GIB, ask, gpu, holding, nic, nics, node
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from machines import wired
+from machines_cpu import build, shuffled, siblings_far, siblings_near
+
+from allocator.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
+from allocator.cpu.node import CpuNode, CpuShare, Zone
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.cpu.qos import CpuAsk, QosClass
+from allocator.cpu.topology import CpuTopology
+from allocator.device import Device
+from allocator.devices import DeviceOrder
+from allocator.devicetype import FULL, Unit, own_type
+from allocator.holdings import NodeSnapshot, Share
+from allocator.outcome import Refusal
+from allocator.phase import Phase
+from allocator.place import Placement, place
+from allocator.topology.joint import VirtualFunction
+from allocator.topology.partitions import built_in
+from allocator.topology.sets import Scope
+from allocator.wire.allocatehint import (
+    ExclusiveLevel,
+    Joint,
+    Operator,
+    PartitionSpec,
+    Requirement,
+    Selector,
+    TypeHint,
+)
+from allocator.wire.resourcespec import NumaExclusive
+
+QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
+TOPOLOGIES = (
+    build(1, 1, 4, 2, siblings_far),
+    build(2, 1, 4, 2, siblings_near),
+    build(2, 2, 2, 2, shuffled),
+    build(2, 1, 4, 1, siblings_far),
+)
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+FAST = Selector((Requirement("speed", Operator.IN, ("fast",)),))
+
+
+# Nodes
+
+
+@st.composite
+def devices(draw: st.DrawFn, numas: int) -> list[Device]:
+    def place_of(minor: int) -> dict[str, object]:
+        if draw(st.integers(0, 9)) == 0:
+            return {}
+        return {"numa_node": minor // 2 % numas, "pcie": f"pci{minor // 2}"}
+
+    def healthy() -> bool:
+        return draw(st.integers(0, 11)) > 0
+
+    made: list[Device] = []
+    for minor in range(draw(st.integers(0, 8))):
+        made.append(gpu(minor, draw(st.sampled_from([80 * GIB, 101])), healthy=healthy(), **place_of(minor)))
+    for minor in range(draw(st.integers(0, 4))):
+        functions = [
+            VirtualFunction(at, f"0000:{minor}f:00.{at}", {"speed": "fast" if at % 2 else "slow"})
+            for at in range(draw(st.integers(0, 3)))
+        ]
+        made.append(nic(minor, *functions, healthy=healthy(), **place_of(2 * minor)))
+    for minor in range(draw(st.integers(0, 2))):
+        made.append(Device("queue", f"queue-{minor}", minor, healthy(), {"queue": draw(st.integers(1, 250))}))
+    return made
+
+
+@st.composite
+def cpu_nodes(draw: st.DrawFn, topology: CpuTopology) -> CpuNode:
+    zones = {
+        at: Zone(draw(st.none() | st.integers(0, 20_000)), draw(st.none() | st.integers(0, 64)))
+        for at in topology.nodes
+    }
+    return CpuNode(
+        topology,
+        reserved=draw(st.just(0) | st.integers(0, 2 ** len(topology.cpus) - 1)),
+        bind=draw(st.none() | st.sampled_from([BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS])),
+        whole_cores=draw(st.booleans()),
+        strategy=draw(st.sampled_from(NumaStrategy)),
+        policy=draw(st.sampled_from([NumaPolicy.NONE, *NumaPolicy])),
+        zones=zones if draw(st.booleans()) else {},
+    )
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> NodeSnapshot:
+    topology = draw(st.sampled_from(TOPOLOGIES))
+    made = draw(devices(len(topology.nodes)))
+    table = built_in("nvidia", "H100") if draw(st.booleans()) else None
+    on = node(
+        *made,
+        kubelet=draw(st.sets(st.sampled_from([device.id for device in made]), max_size=1)) if made else (),
+        wiring=wired(made, partitions=table, honour_partitions=draw(st.booleans())),
+        cpu=draw(st.none() | cpu_nodes(topology)),
+        order=draw(st.sampled_from(["", *DeviceOrder])),
+    )
+    for index in range(draw(st.integers(0, 4))):
+        answer = place(draw(requests()), on)
+        if isinstance(answer, Placement):
+            gang = draw(st.sampled_from(["", "default/train"]))
+            on = on.with_holding(holding(f"other-{index}", *answer.shares, cpus=answer.cpus, gang=gang))
+    return on
+
+
+# Pods
+
+
+def device_asks() -> st.SearchStrategy[DeviceAsk]:
+    counts = st.integers(1, 3)
+    parts = st.sampled_from([1, 30, 50, FULL])
+    return st.one_of(
+        st.builds(lambda count: ask(count, core=FULL, ratio=FULL), counts),
+        st.builds(lambda count, core, ratio: ask(count, core=core, ratio=ratio), counts, parts, parts),
+        st.builds(
+            lambda count, core, memory: ask(count, core=core, memory=memory),
+            counts,
+            parts,
+            st.sampled_from([1, 50, GIB]),
+        ),
+        st.builds(nics, parts, counts),
+        st.builds(lambda percent: nics(percent, every=True), parts),
+        st.builds(lambda amount: DeviceAsk(QUEUE, 1, (amount,)), st.integers(1, 250)),
+    )
+
+
+@st.composite
+def container_asks(draw: st.DrawFn) -> tuple[ContainerAsk, ...]:
+    phases = draw(st.lists(st.sampled_from([Phase.APP, *Phase]), max_size=3))
+    phases.sort(key=lambda phase: phase is Phase.APP)
+    asks = []
+    for index, phase in enumerate(phases):
+        wanted = draw(st.lists(device_asks(), min_size=1, max_size=2, unique_by=lambda one: one.type.name))
+        asks += [ContainerAsk(f"c{index}", phase, one) for one in wanted]
+    return tuple(asks)
+
+
+def hints() -> st.SearchStrategy[TypeHint]:
+    ids = Selector((Requirement("koordgate.io/minor", Operator.NOT_IN, ("0",)),))
+    return st.builds(
+        TypeHint,
+        st.none() | st.just(ids),
+        st.none() | st.sampled_from([FAST, Selector()]),
+        st.none(),
+        st.none() | st.sampled_from(Scope),
+        st.none() | st.sampled_from(ExclusiveLevel),
+    )
+
+
+def wishes() -> st.SearchStrategy[Wishes]:
+    named = st.dictionaries(st.sampled_from(["gpu", "rdma", "queue"]), hints(), max_size=2)
+    joints = st.builds(Joint, st.permutations(["gpu", "rdma"]).map(tuple), st.booleans())
+    return st.builds(
+        Wishes,
+        named.map(lambda of: tuple(of.items())),
+        st.none() | joints,
+        st.none() | st.none() | st.builds(PartitionSpec, st.booleans()),
+        st.sampled_from(["", "", *DeviceOrder]),
+        st.sampled_from(["", "default/train"]),
+    )
+
+
+@st.composite
+def cpu_asks(draw: st.DrawFn) -> CpuAsk:
+    policy = draw(st.none() | st.sampled_from([one for one in NumaPolicy if one is not NumaPolicy.NONE]))
+    apart = draw(st.none() | st.sampled_from(NumaExclusive))
+    memory = draw(st.integers(0, 40))
+    if draw(st.booleans()):
+        count = draw(st.integers(1, 9))
+        required = draw(st.none() | st.sampled_from([BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS]))
+        exclusive = draw(
+            st.none() | st.sampled_from([one for one in ExclusivePolicy if one is not ExclusivePolicy.DEFAULT])
+        )
+        return CpuAsk(
+            QosClass.LSR, count, 1000 * count, memory, 1000 * count, required, required, exclusive, policy, apart
+        )
+    milli = draw(st.integers(0, 9000))
+    burst = draw(st.none() | st.just(BindPolicy.CONSTRAINED_BURST))
+    return CpuAsk(QosClass.LS, 0, milli, memory, milli + 500, None, burst, None, policy, apart)
+
+
+def requests() -> st.SearchStrategy[PodRequest]:
+    return st.builds(PodRequest, container_asks(), st.none() | cpu_asks(), st.just(Wishes()) | wishes())
+
+
+# What must hold
+
+
+def needed(one: DeviceAsk, device: Device, hint: TypeHint) -> Mapping[str, int]:
+    """What an ask takes of a device: bytes handed out round down, percent accounted rounds up."""
+    if hint.exclusive is ExclusiveLevel.DEVICE:
+        return device.capacity
+    told = dict(zip(one.type.tails, one.amounts, strict=True))
+    if one.type.memory is not None:
+        size, ratio = one.type.memory
+        total = device.capacity[size]
+        if told[size] is None:
+            told[size] = total * (told[ratio] or 0) // 100
+        elif told[ratio] is None:
+            told[ratio] = (100 * (told[size] or 0) + total - 1) // total
+    return {tail: amount or 0 for tail, amount in told.items()}
+
+
+def peak(of: PodRequest, share: Share, device: Device, hint: TypeHint) -> dict[str, int]:
+    """The most that the Pod uses of a device at any moment: each init container beside the sidecars before it, then all."""
+    mine = [c for c in of.containers if c.ask.type.name == share.type]
+    steps: list[list[ContainerAsk]] = []
+    sidecars: list[ContainerAsk] = []
+    for c in mine:
+        if c.phase is Phase.SIDECAR:
+            sidecars.append(c)
+        elif c.phase is Phase.INIT:
+            steps.append([*sidecars, c])
+    steps.append(sidecars + [c for c in mine if c.phase is Phase.APP])
+    return {
+        tail: max(sum(needed(c.ask, device, hint)[tail] for c in step if c.name in share.containers) for step in steps)
+        for tail in device.capacity
+    }
+
+
+def check_devices(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
+    by_id = {device.id: device for device in on.devices}
+    assert len({share.id for share in answer.shares}) == len(answer.shares)
+    closed = {by_id[share.id].pcie for held in on.holdings.values() for share in held.shares if share.alone} - {None}
+    busy = {by_id[one].pcie for one in [*on.used, *on.kubelet_held]} - {None}
+    for share in answer.shares:
+        device, hint = by_id[share.id], of.wishes.hint(share.type) or TypeHint()
+        assert (share.type, share.minor) == (device.type, device.minor)
+        assert device.healthy
+        assert device.id not in on.kubelet_held
+        assert device.pcie not in closed
+        assert share.alone == (hint.exclusive is ExclusiveLevel.PCIE)
+        assert not (share.alone and device.pcie in busy)
+        assert not (hint.exclusive is ExclusiveLevel.DEVICE and device.id in on.used)
+        assert hint.selector is None or device.minor != 0
+        assert dict(share.amounts) == peak(of, share, device, hint)
+        check_functions(device, share, hint, on)
+    for c in of.containers:
+        mine = [share for share in answer.shares if share.type == c.ask.type.name and c.name in share.containers]
+        beside = of.wishes.joint is not None and c.ask.type.name == of.wishes.joint.types[1]
+        assert len(mine) == c.ask.count or ((c.ask.every or beside) and len(mine) > c.ask.count)
+        check_scope([by_id[share.id] for share in mine], of, c)
+        check_partition([by_id[share.id] for share in mine], of, on, c)
+
+
+def check_functions(device: Device, share: Share, hint: TypeHint, on: NodeSnapshot) -> None:
+    if hint.functions is None:
+        assert share.functions == ()
+        return
+    (function,) = share.functions
+    taken = {one.bus_id for held in on.holdings.values() for other in held.shares for one in other.functions}
+    matching = [one for one in device.functions if hint.functions == Selector() or one.labels["speed"] == "fast"]
+    assert function.bus_id == min(one.bus_id for one in matching if one.bus_id not in taken)
+
+
+def check_scope(mine: list[Device], of: PodRequest, c: ContainerAsk) -> None:
+    scope = (of.wishes.hint(c.ask.type.name) or TypeHint()).scope
+    joint = of.wishes.joint is not None and c.ask.type.name == of.wishes.joint.types[1]
+    if scope is None or len(mine) < 2 or joint:
+        return
+    assert scope is not Scope.DEVICE
+    if scope is Scope.PCIE:
+        assert len({device.pcie for device in mine}) == 1
+    if scope in {Scope.PCIE, Scope.NUMA_NODE}:
+        assert len({device.numa_node for device in mine}) == 1
+
+
+def check_partition(mine: list[Device], of: PodRequest, on: NodeSnapshot, c: ContainerAsk) -> None:
+    if c.ask.type.name != "gpu" or not (of.wishes.partition is not None or on.wiring.honour_partitions):
+        return
+    if (c.ask.amount("gpu-core"), c.ask.amount("gpu-memory-ratio")) != (FULL, FULL):
+        return
+    if of.wishes.joint is not None and of.wishes.joint.types[1] == "gpu" and len({k.name for k in of.types()}) > 1:
+        return
+    assert on.wiring.partitions is not None
+    assert tuple(sorted(device.minor for device in mine)) in {one.minors for one in on.wiring.partitions.partitions}
+
+
+def check_joint(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
+    joint = of.wishes.joint
+    if joint is None or not joint.same_pcie or not {"gpu", "rdma"} <= {kind.name for kind in of.types()}:
+        return
+    where = {device.id: device.pcie for device in on.devices}
+    roots = [{where[share.id] for share in answer.shares if share.type == kind} for kind in ("gpu", "rdma")]
+    assert roots[0] == roots[1]
+    assert None not in roots[0]
+
+
+def check_cpus(of: PodRequest, on: NodeSnapshot, share: CpuShare | None) -> None:
+    assert (share is None) == (of.cpu is None)
+    if share is None or of.cpu is None:
+        return
+    assert share.qos == of.cpu.qos
+    assert share.cpus.bit_count() == of.cpu.count
+    if on.cpu is None:
+        return
+    others = 0
+    for held in on.holdings.values():
+        others |= held.cpus.cpus if held.cpus else 0
+    assert share.cpus & (others | on.cpu.reserved) == 0
+    assert share.cpus & ~on.cpu.topology.all == 0
+    cores = [core & share.cpus for core in on.cpu.topology.cores if core & share.cpus]
+    must = of.cpu.required or (on.cpu.bind if share.cpus else None)
+    if must is BindPolicy.FULL_PCPUS:
+        assert all(core in on.cpu.topology.cores for core in cores)
+    elif must is BindPolicy.SPREAD_BY_PCPUS:
+        assert all(core.bit_count() == 1 for core in cores)
+    for one in share.numa:
+        inside = on.cpu.topology.nodes[one.node]
+        assert one.milli == 1000 * (inside & share.cpus).bit_count() or not share.cpus
+        zone = on.cpu.zones.get(one.node)
+        stood = [s for held in on.holdings.values() if held.cpus for s in held.cpus.numa if s.node == one.node]
+        if zone is not None and zone.memory is not None:
+            assert one.memory + sum(s.memory for s in stood) <= zone.memory or not one.memory
+    if share.numa and any(on.cpu.zones.get(at) and on.cpu.zones[at].memory is not None for at in on.cpu.topology.nodes):
+        assert sum(one.memory for one in share.numa) in {0, of.cpu.memory}
+
+
+def check_numa(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
+    """SingleNUMANode: CPUs, memory and devices that say where they are stand in one NUMA node."""
+    if on.cpu is None:
+        return
+    policy = (of.cpu.numa_policy if of.cpu else None) or on.cpu.policy
+    if policy is not NumaPolicy.SINGLE_NUMA_NODE:
+        return
+    where = {device.id: device.numa_node for device in on.devices}
+    at = {where[share.id] for share in answer.shares} - {None}
+    if answer.cpus is not None:
+        at |= {one.node for one in answer.cpus.numa}
+        at |= {numa for numa, inside in on.cpu.topology.nodes.items() if inside & answer.cpus.cpus}
+    assert len(at) <= 1
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@given(nodes(), requests())
+def test_a_placement_keeps_every_promise(on: NodeSnapshot, of: PodRequest) -> None:
+    on.check_invariants()
+    answer = place(of, on)
+    event(type(answer).__name__)
+    if isinstance(answer, Refusal):
+        assert answer.message.startswith("node-1: ")
+        assert answer.short
+        return
+    after = on.with_holding(holding("uid", *answer.shares, cpus=answer.cpus))
+    after.check_invariants()
+    check_devices(of, on, answer)
+    check_joint(of, on, answer)
+    check_cpus(of, on, answer.cpus)
+    check_numa(of, on, answer)
+    assert place(of, after.without(["uid"])) == answer
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@given(nodes(), requests(), st.randoms(use_true_random=False))
+def test_the_answer_does_not_hang_on_the_order_in_which_holdings_are_told(
+    on: NodeSnapshot, of: PodRequest, chance: random.Random
+) -> None:
+    told = place(of, on)
+    assert place(of, on) == told
+    assert place(of, on.holding_all(dict(chance.sample(sorted(on.holdings.items()), len(on.holdings))))) == told
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@given(nodes(), requests())
+def test_a_refusal_for_good_stands_on_the_empty_node_too(on: NodeSnapshot, of: PodRequest) -> None:
+    answer = place(of, on)
+    if isinstance(answer, Refusal) and answer.permanent:
+        empty = on.holding_all({})
+        assert isinstance(place(of, empty), Refusal)
+        assert isinstance(place(of, replace(empty, kubelet_held=frozenset())), Refusal)

@@ -1,0 +1,505 @@
+"""CPUs are given as the Pod is bound, as devices are: asked, given, recorded, shown, kept apart and given back."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import machines_cpu
+import pytest
+from builders import GIB, container, device_entry, pod
+from fake_kube import FakeKube
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from world import POLICY, SCHEDULER, TENANT, US, World, admitted, annotation_of, asks, binding, binds, cpu_pod, gpu_pod
+
+from allocator.cpu.cpuset import parse
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
+from allocator.cpu.qos import QOS_LABEL
+from allocator.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, RESOURCE_STATUS
+from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, PodCpuAlloc
+from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from koordgate.kube.client import KubeClient
+from koordgate.kube.resource import NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
+from webhook import patch
+from webhook.pods import PodWebhooks
+from webhook.review import Response
+from webhook.validate import Writers
+
+Raw = dict[str, Any]
+WEBHOOKS = PodWebhooks(POLICY, Writers(frozenset({US, SCHEDULER})), lambda _pod: (None, 0))
+NEAR = machines_cpu.build(2, 1, 4, 2, machines_cpu.siblings_near)  # CPUs 2k and 2k+1 are a core; 0-7 and 8-15 a node
+
+
+@pytest.fixture
+async def cpus(world: World) -> World:
+    """n1: 16 CPUs in two NUMA nodes, and a GPU in each."""
+    cards = [device_entry(at, topology={"nodeID": at, "pcieID": str(at), "socketID": at}) for at in (0, 1)]
+    world.add_node("n1", *cards, cpu=NEAR)
+    world.see()
+    return world
+
+
+def status_of(world: World, name: str) -> Raw:
+    told: Raw = json.loads(world.pod(name)["metadata"]["annotations"][RESOURCE_STATUS])
+    return told
+
+
+def cpuset_of(world: World, name: str) -> int:
+    return parse(status_of(world, name).get("cpuset", ""))
+
+
+def spec(**wishes: str) -> dict[str, str]:
+    return {RESOURCE_SPEC: json.dumps(wishes)}
+
+
+def numa(policy: str) -> dict[str, str]:
+    return {NUMA_TOPOLOGY_SPEC: json.dumps({"numaTopologyPolicy": policy})}
+
+
+async def start(world: World, *pods: Raw, node: str = "n1") -> list[Response]:
+    """Create and bind each."""
+    for obj in pods:
+        world.add_pod(obj)
+    world.see(PODS)
+    return [await world.bind(obj["metadata"]["name"], node) for obj in pods]
+
+
+@asynccontextmanager
+async def releasing(world: World) -> AsyncIterator[None]:
+    task = asyncio.create_task(world.parts.reconciler.run_releases())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+# --- admission
+
+
+@pytest.mark.parametrize("qos", ["LSE", "LSR"])
+def test_a_pod_that_asks_cpus_alone_goes_to_our_scheduler_and_nothing_else_of_it_is_touched(qos: str) -> None:
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "A", "value": "1"}]
+    obj = cpu_pod("p", 2, qos, admit=False)
+    obj["spec"]["containers"][0]["env"] = env
+    done = patch.apply(obj, WEBHOOKS.mutate(asks(obj)).patch)
+    assert done == {**obj, "spec": {**obj["spec"], "schedulerName": "koord-scheduler"}}
+    assert WEBHOOKS.mutate(asks(done)).patch == ()
+    assert WEBHOOKS.validate(asks(done)).allowed
+
+
+@pytest.mark.parametrize("qos", ["LS", "BE", "SYSTEM", ""])
+def test_a_pod_without_cpus_of_its_own_is_left_alone(qos: str) -> None:
+    obj = cpu_pod("p", "1500m", qos, admit=False)
+    assert WEBHOOKS.mutate(asks(obj)).patch == ()
+    assert WEBHOOKS.validate(asks(obj)).allowed
+
+
+def test_a_pod_with_cpus_of_its_own_that_was_not_translated_is_refused() -> None:
+    response = WEBHOOKS.validate(asks(cpu_pod("p", admit=False)))
+    assert "MutatingWebhookConfigurations" in response.message
+    born = WEBHOOKS.validate(asks(cpu_pod("p", nodeName="n1")))
+    assert "spec.nodeName" in born.message
+
+
+def two(**second: Any) -> Raw:
+    """A Pod of a right container, and one more."""
+    right = {"cpu": "1"}
+    return pod(container("good", requests=right, limits=right), container("bad", **second), labels={QOS_LABEL: "LSR"})
+
+
+WRONG: dict[str, tuple[Raw, str, str]] = {
+    "request below the limit": (
+        two(requests={"cpu": "1"}, limits={"cpu": "2"}),
+        "spec.containers[1].resources",
+        "",
+    ),
+    "no whole number": (
+        two(requests={"cpu": "1500m"}, limits={"cpu": "1500m"}),
+        "spec.containers[1].resources",
+        "whole",
+    ),
+    "no number": (two(requests={"cpu": "two"}, limits={"cpu": "two"}), "spec.containers[1].resources", ""),
+    "reclaimed resources": (
+        cpu_pod("p", labels={"koordinator.sh/priority-class": "koord-batch"}, admit=False),
+        "priority",
+        "koord-prod",
+    ),
+    "no such class": (
+        cpu_pod("p", qos="LSX", admit=False),
+        f"metadata.labels[{QOS_LABEL}]",
+        "LSE, LSR, LS, BE, SYSTEM",
+    ),
+    "no such policy": (
+        cpu_pod("p", annotations=spec(requiredCPUBindPolicy="Any"), admit=False),
+        f"metadata.annotations[{RESOURCE_SPEC}]",
+        "",
+    ),
+    "no JSON": (cpu_pod("p", annotations={NUMA_TOPOLOGY_SPEC: "{"}, admit=False), NUMA_TOPOLOGY_SPEC, ""),
+    "a policy that needs CPUs of its own": (
+        cpu_pod("p", qos="LS", annotations=spec(requiredCPUBindPolicy="FullPCPUs"), admit=False),
+        f"metadata.annotations[{RESOURCE_SPEC}]",
+        "LSR",
+    ),
+    "beside a GPU that is asked rightly": (
+        cpu_pod("p", "1500m", more={"kubernetes.io/gpu": "50"}, admit=False),
+        "spec.containers[0].resources",
+        "whole",
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "path", "cure"), WRONG.values(), ids=WRONG)
+def test_what_can_never_work_is_denied_with_its_field_by_both_webhooks(obj: Raw, path: str, cure: str) -> None:
+    for response in (WEBHOOKS.mutate(asks(obj)), WEBHOOKS.validate(asks(obj))):
+        assert not response.allowed
+        assert response.code == 422
+        assert path in response.message
+        assert cure in response.message
+        assert "containers[0]" not in response.message or "containers[0]" in path
+
+
+# --- the bind
+
+
+@pytest.mark.parametrize("qos", ["LSE", "LSR"])
+async def test_a_bind_gives_cpus_records_them_and_shows_them(cpus: World, qos: str) -> None:
+    (response,) = await start(cpus, cpu_pod("p", 2, qos))
+    assert response.allowed, response.message
+    assert cpus.pod("p")["spec"]["nodeName"] == "n1"
+    told = cpus.pod("p")["metadata"]["annotations"]
+    assert DEVICE_ALLOCATED not in told
+    assert status_of(cpus, "p") == {"cpuset": "0-1"}  # a whole core
+    held = cpus.holdings()["uid-p"]
+    assert (held.shares, held.namespace, held.name, held.since) == ((), "default", "p", cpus.clock.now)
+    assert held.cpus is not None
+    assert (held.cpus.qos, held.cpus.cpus, held.cpus.bind) == (qos, 0b11, BindPolicy.FULL_PCPUS)
+    assert response.audit == {"held": "cpus:0-1", "recorded": "yes"}
+
+
+async def test_cpus_and_devices_come_in_one_patch_and_one_holding(cpus: World) -> None:
+    (response,) = await start(cpus, cpu_pod("p", 4, more={"kubernetes.io/gpu": "50"}))
+    told = annotation_of(response.patch)
+    assert told.keys() == {DEVICE_ALLOCATED, RESOURCE_STATUS, "visible-devices.koordgate.io/main"}
+    held = cpus.holdings()["uid-p"]
+    assert [share.id for share in held.shares] == ["GPU-n1-0"]
+    assert held.cpus is not None
+    assert held.cpus.cpus == cpuset_of(cpus, "p") == 0b1111
+    assert response.audit["held"] == "gpu:0:GPU-n1-0 cpus:0-3"
+    cpus.audit()
+
+
+async def test_an_aligned_pod_has_its_devices_and_cpus_in_one_numa_node(cpus: World) -> None:
+    annotations = numa("SingleNUMANode")
+    pods = [cpu_pod(f"p{at}", 4, annotations=annotations, more={"kubernetes.io/gpu": "100"}) for at in range(2)]
+    assert [response.allowed for response in await start(cpus, *pods)] == [True, True]
+    for name in ("p0", "p1"):
+        held = cpus.holdings()[f"uid-{name}"]
+        (share,) = held.shares
+        assert held.cpus is not None
+        assert held.cpus.cpus & NEAR.nodes[share.minor] == held.cpus.cpus
+        told = status_of(cpus, name)["numaNodeResources"]
+        assert told == [{"node": share.minor, "resources": {"cpu": "4"}}]
+
+
+async def test_an_ls_pod_that_is_aligned_is_told_its_shared_pool(cpus: World) -> None:
+    obj = cpu_pod("p", 2, "LS", annotations=numa("SingleNUMANode"), more={"memory": "1Gi"})
+    assert obj["spec"]["schedulerName"] == "koord-scheduler"
+    (response,) = await start(cpus, obj)
+    assert response.allowed, response.message
+    told = status_of(cpus, "p")
+    assert "cpuset" not in told
+    (pool,) = told["cpuSharedPools"]
+    assert pool == {"socket": pool["node"], "node": pool["node"]}
+    assert told["numaNodeResources"] == [{"node": pool["node"], "resources": {"cpu": "2", "memory": "1Gi"}}]
+    held = cpus.holdings()["uid-p"].cpus
+    assert held is not None
+    assert [(one.milli, one.memory) for one in held.numa] == [(2000, GIB)]
+
+
+async def test_cpusets_of_many_pods_are_apart_until_there_are_no_more(cpus: World) -> None:
+    names = [f"p{number:02}" for number in range(12)]
+    for number, name in enumerate(names):
+        cpus.add_pod(cpu_pod(name, 2, "LSE" if number % 2 else "LSR"))
+    cpus.see(PODS)
+    responses = await asyncio.gather(*(cpus.bind(name, see=False) for name in names))
+    bound = [name for name, response in zip(names, responses, strict=True) if response.allowed]
+    assert len(bound) == 8
+    sets = [cpuset_of(cpus, name) for name in bound]
+    assert sum(sets) == (1 << 16) - 1  # as many bits as numbers: none twice
+    refused = next(response for response in responses if not response.allowed)
+    assert refused.code == 409
+    assert "2 CPUs are asked, free are 0" in refused.message
+    cpus.audit()
+
+
+async def test_replicas_side_by_side_give_no_cpu_twice(fake: FakeKube, kube: KubeClient) -> None:
+    replicas = [World(fake, kube) for _ in range(3)]
+    replicas[0].add_node("n1", cpu=NEAR)
+    names = [f"p{number:02}" for number in range(15)]
+    for name in names:
+        replicas[0].add_pod(cpu_pod(name, 3))
+    for replica in replicas:
+        replica.see()
+    responses = await asyncio.gather(*(replicas[number % 3].bind(name, see=False) for number, name in enumerate(names)))
+    assert sum(response.allowed for response in responses) == 5
+    replicas[0].audit()
+    for replica in replicas:
+        await replica.idle()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcde"), st.sampled_from([1, 2, 3, 4, 9]), st.sampled_from(["LSE", "LSR", "LS", "end"])
+        ),
+        max_size=12,
+    )
+)
+@settings(max_examples=25)
+def test_through_any_history_no_cpu_has_two_owners(steps: list[tuple[str, int, str]]) -> None:
+    async def tell() -> None:
+        async with FakeKube() as fake, KubeClient(fake.url) as kube:
+            world = World(fake, kube)
+            world.add_node("n1", cpu=NEAR)
+            world.see()
+            async with releasing(world):
+                for name, count, what in steps:
+                    there = any(obj["metadata"]["name"] == name for obj in fake.objects(PODS.path()))
+                    if what == "end":
+                        if there:
+                            world.remove_pod(name)
+                            world.see(PODS)
+                            await fake.until(lambda name=name: name not in world.holders())
+                    elif not there:
+                        policy = numa("BestEffort") if what == "LS" else {}
+                        await start(world, cpu_pod(name, count, what, annotations=policy))
+                    world.audit()
+            taken = 0
+            for obj in fake.objects(PODS.path()):
+                if obj["spec"].get("nodeName"):
+                    own = cpuset_of(world, obj["metadata"]["name"])
+                    assert not taken & own
+                    taken |= own
+
+    asyncio.run(tell())
+
+
+async def test_cpus_that_the_kubelet_has_are_never_given(cpus: World) -> None:
+    static = KubeletCpus(CpuManagerPolicy.STATIC, {"full-pcpus-only": "true"}, reserved=0b11)
+    own = PodCpuAlloc("default", "guaranteed", "uid-g", 0b1100, managed_by_kubelet=True)
+    cpus.add_topology("n1", NEAR, kubelet=static, pod_cpu_allocs=(own,))
+    cpus.see(TOPOLOGIES)
+    responses = await start(cpus, cpu_pod("a", 12), cpu_pod("b", 2))
+    assert [response.allowed for response in responses] == [True, False]
+    assert cpuset_of(cpus, "a") == 0xFFF0
+    (odd,) = await start(cpus, cpu_pod("odd", 3))
+    assert "only whole cores" in odd.message  # the kubelet would not admit the Pod
+
+
+async def test_pods_choose_how_their_cpus_are_bound_and_kept_apart(cpus: World) -> None:
+    spread = spec(preferredCPUBindPolicy="SpreadByPCPUs", preferredCPUExclusivePolicy="PCPULevel")
+    await start(cpus, cpu_pod("a", 2, annotations=spread), cpu_pod("b", 2, annotations=spread))
+    held = [cpus.holdings()[f"uid-{name}"].cpus for name in "ab"]
+    cores = [NEAR.cores_of(one.cpus) for one in held if one is not None]
+    assert [core.bit_count() for core in cores] == [4, 4]
+    assert not cores[0] & cores[1]
+    assert {one.exclusive for one in held if one is not None} == {ExclusivePolicy.PCPU_LEVEL}
+
+
+@pytest.mark.parametrize("how", ["no topology", "unreadable allocations", "topology gone"])
+async def test_a_node_of_which_the_cpus_are_not_known_gives_none(cpus: World, how: str) -> None:
+    if how == "topology gone":
+        cpus.fake.remove(TOPOLOGIES.path("n1"))
+    elif how == "no topology":
+        cpus.add_topology("n1", NEAR)
+        broken = cpus.fake.get(TOPOLOGIES.path("n1"))
+        del broken["metadata"]["annotations"]["node.koordinator.sh/cpu-topology"]
+        cpus.fake.put(TOPOLOGIES.path(), broken)
+    else:
+        broken = cpus.fake.get(TOPOLOGIES.path("n1"))
+        broken["metadata"]["annotations"]["node.koordinator.sh/pod-cpu-allocs"] = "{"
+        cpus.fake.put(TOPOLOGIES.path(), broken)
+    cpus.see(TOPOLOGIES)
+    (response,) = await start(cpus, cpu_pod("p"))
+    assert response.code == 409
+    assert "its CPUs are not known" in response.message
+    (card,) = await start(cpus, gpu_pod("card"))
+    assert card.allowed  # devices are given all the same
+
+
+# --- the same Pod again, dry runs, others' Bindings
+
+
+async def test_a_bind_that_is_tried_again_gets_the_same_cpus(cpus: World) -> None:
+    for name in ("p", "other"):
+        cpus.add_pod(cpu_pod(name, 2))
+    cpus.see(PODS)
+    first = await cpus.mutate(binds(binding("p", "n1")))
+    await cpus.mutate(binds(binding("other", "n1")))
+    assert await cpus.mutate(binds(binding("p", "n1"))) == first
+    assert cpus.holders() == ["other", "p"]
+
+
+async def test_cpus_that_the_kubelet_took_before_the_retry_are_left(cpus: World) -> None:
+    cpus.add_pod(cpu_pod("p", 2))
+    cpus.see(PODS)
+    await cpus.mutate(binds(binding("p", "n1")))
+    cpus.add_topology("n1", NEAR, kubelet=KubeletCpus(reserved=0b11))
+    cpus.see(TOPOLOGIES)
+    again = annotation_of((await cpus.mutate(binds(binding("p", "n1")))).patch)
+    assert json.loads(again[RESOURCE_STATUS]) == {"cpuset": "2-3"}
+
+
+async def test_a_dry_run_gives_nothing(cpus: World) -> None:
+    cpus.add_pod(cpu_pod("p", 2))
+    cpus.see(PODS)
+    response = await cpus.bind("p", dry_run=True)
+    assert json.loads(annotation_of(response.patch)[RESOURCE_STATUS]) == {"cpuset": "0-1"}
+    assert cpus.holders() == []
+
+
+@pytest.mark.parametrize("by", [TENANT, "system:kube-scheduler"])
+@pytest.mark.parametrize("old_way", [False, True])
+async def test_another_binder_gets_no_cpus_and_is_refused(cpus: World, by: str, *, old_way: bool) -> None:
+    cpus.add_pod(cpu_pod("p"))
+    cpus.see(PODS)
+    forged = binding("p", "n1", annotations={RESOURCE_STATUS: '{"cpuset":"0-1"}'})
+    asked = binds(forged, username=by, old_way=old_way)
+    assert not (await cpus.mutate(asked)).patch
+    refused = await cpus.validate(asked)
+    assert (refused.allowed, refused.code) == (False, 403)
+    assert "Pod default/p asks for devices or CPUs" in refused.message
+    assert cpus.holders() == []
+
+
+async def test_the_schedulers_binding_must_carry_the_cpus_that_the_ledger_holds(cpus: World) -> None:
+    cpus.add_pod(cpu_pod("p"))
+    cpus.see(PODS)
+    await cpus.mutate(binds(binding("p", "n1")))
+    for text, allowed in (('{"cpuset":"0-1"}', True), ('{"cpuset":"0-3"}', False), ("{}", False)):
+        asked = binds(binding("p", "n1", annotations={RESOURCE_STATUS: text}))
+        assert (await cpus.validate(asked)).allowed is allowed, text
+    assert "carries no allocation" in (await cpus.validate(binds(binding("p", "n1")))).message
+
+
+# --- given back, adopted, bound around
+
+
+@pytest.mark.parametrize("how", ["deleted", "finished"])
+async def test_cpus_are_given_back_when_the_pod_ends(cpus: World, how: str) -> None:
+    await start(cpus, cpu_pod("a", 16))
+    (refused,) = await start(cpus, cpu_pod("b", 2))
+    assert not refused.allowed
+    async with releasing(cpus):
+        if how == "deleted":
+            cpus.remove_pod("a")
+        else:
+            cpus.change_pod("a", status={"phase": "Succeeded"})
+        cpus.see(PODS)
+        await cpus.fake.until(lambda: cpus.holders() == [])
+    assert (await cpus.bind("b")).allowed
+
+
+@pytest.mark.parametrize("percent", [0, 50])
+async def test_a_running_pods_cpus_are_taken_from_its_annotations_where_the_ledger_is_lost(
+    cpus: World, kube: KubeClient, percent: int
+) -> None:
+    more = {"kubernetes.io/gpu": str(percent)} if percent else {}
+    wishes = spec(preferredCPUBindPolicy="SpreadByPCPUs", preferredCPUExclusivePolicy="PCPULevel")
+    await start(cpus, cpu_pod("p", 4, annotations=wishes, more=more))
+    before = cpus.holdings()["uid-p"]
+    cpus.fake.remove(NODE_ALLOCATIONS.path("n1"))
+    other = World(cpus.fake, kube)
+    other.see()
+    held = other.parts.cluster.snapshot("n1").holdings["uid-p"]
+    assert (held.cpus, held.shares) == (before.cpus, before.shares)  # nothing of it is free meanwhile
+    await other.parts.reconciler.reconcile()
+    assert other.holdings()["uid-p"].cpus == before.cpus
+    other.audit()
+    await other.idle()
+
+
+async def test_a_pod_with_cpus_alone_is_not_bound_around_us(cpus: World) -> None:
+    def unmanaged() -> float | None:
+        return cpus.parts.metrics._registry.get_sample_value("koordgate_pods_bound_around")
+
+    await start(cpus, cpu_pod("ours"), cpu_pod("aligned", 1, "LS", annotations=numa("BestEffort")))
+    await cpus.parts.reconciler.reconcile()
+    assert unmanaged() == 0
+    cpus.add_pod(cpu_pod("theirs", nodeName="n1"))
+    cpus.see(PODS)
+    await cpus.parts.reconciler.reconcile()
+    assert unmanaged() == 1
+
+
+async def test_koordinators_choice_of_cpus_is_taken_over(cpus: World) -> None:
+    said = {RESOURCE_STATUS: '{"cpuset":"4-5"}'}
+    obj = cpu_pod("p", 2)
+    obj["metadata"]["annotations"] = said
+    (response,) = await start(cpus, obj)
+    assert response.allowed, response.message
+    assert cpuset_of(cpus, "p") == 0b110000
+    held = cpus.holdings()["uid-p"].cpus
+    assert held is not None
+    assert held.cpus == 0b110000
+
+
+TAKEN = {
+    "all of it is held": '{"cpuset":"0-1"}',
+    "a part of it is held": '{"cpuset":"1-3"}',
+    "more than is asked, and that is held": '{"cpuset":"0-5"}',
+    "less than is asked": '{"cpuset":"6"}',
+    "not there": '{"cpuset":"14-17"}',
+}
+
+
+@pytest.mark.parametrize("said", TAKEN.values(), ids=TAKEN)
+async def test_koordinators_choice_of_cpus_is_refused_where_it_cannot_be(cpus: World, said: str) -> None:
+    await start(cpus, cpu_pod("holder", 2))
+    obj = cpu_pod("p", 2)
+    obj["metadata"]["annotations"] = {RESOURCE_STATUS: said}
+    (response,) = await start(cpus, obj)
+    assert response.code == 409
+    assert "cannot be adopted" in response.message
+    assert cpus.holders() == ["holder"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"cpuset":7}', '{"cpuset":"3-1"}', '{"numaNodeResources":[{}]}'])
+async def test_a_resource_status_that_cannot_be_read_is_refused(cpus: World, text: str) -> None:
+    obj = cpu_pod("p", 2)
+    obj["metadata"]["annotations"] = {RESOURCE_STATUS: text}
+    (response,) = await start(cpus, obj)
+    assert response.code == 422
+    assert RESOURCE_STATUS in response.message
+
+
+# --- what waits may still be changed
+
+
+async def test_a_policy_that_is_changed_while_the_pod_waits_is_followed(cpus: World) -> None:
+    cpus.add_pod(cpu_pod("p", 2))
+    cpus.see(PODS)
+    cpus.change_pod("p", metadata={"annotations": spec(requiredCPUBindPolicy="SpreadByPCPUs")})
+    cpus.see(PODS)
+    assert (await cpus.bind("p")).allowed
+    assert NEAR.cores_of(cpuset_of(cpus, "p")).bit_count() == 4  # of two cores one thread each
+
+
+async def test_the_nodes_label_decides_how_its_pods_are_aligned(cpus: World) -> None:
+    label = {"node.koordinator.sh/numa-topology-policy": NumaPolicy.SINGLE_NUMA_NODE.value}
+    cpus.add_bare_node("n1", labels=label)
+    cpus.see(NODES)
+    (wide, narrow) = await start(cpus, cpu_pod("wide", 10), cpu_pod("narrow", 8))
+    assert "not in one NUMA node" in wide.message
+    assert narrow.allowed
+    assert status_of(cpus, "narrow")["numaNodeResources"][0]["resources"] == {"cpu": "8"}
+
+
+def test_original_request_is_written_for_devices_only() -> None:
+    assert ORIGINAL_REQUEST not in (cpu_pod("p")["metadata"].get("annotations") or {})
+    both = admitted(cpu_pod("p", more={"kubernetes.io/gpu": "50"}, admit=False))
+    assert json.loads(both["metadata"]["annotations"][ORIGINAL_REQUEST]).keys() == {"main"}
