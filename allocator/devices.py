@@ -445,7 +445,8 @@ def _explain(search: _Search) -> Refusal:
     node, kind = search.node, search.kind
     known = [device for device in node.devices if device.type == kind.name]
     if not known:
-        return Refusal(f"{node.name}: no {plural(kind)} known here (no Device object, or none in it)", permanent=True)
+        told = f"no {plural(kind)} known here (no Device object, or none in it)"
+        return Refusal(f"{node.name}: {told}", permanent=True, short=told)
     less = _away(known, node)
     for wish in sorted(search.wishes, key=lambda wish: wish.place):
         ask = wish.container.ask

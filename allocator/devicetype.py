@@ -126,10 +126,16 @@ class DeviceTypes:
     def __post_init__(self) -> None:
         by_name: dict[str, DeviceType] = {}
         resources: dict[str, ResourceName] = {}
+        environments: dict[str, str] = {}
         for one in self.types:
             if one.name in by_name:
                 raise DeviceTypeError(f"device type {one.name} is there already; give the new one another name")
             by_name[one.name] = one
+            whose = one.environment and environments.setdefault(one.environment, one.name)
+            if whose and whose != one.name:
+                raise DeviceTypeError(
+                    f"variable {one.environment} of device type {one.name} is that of {whose} already; use another"
+                )
             for name, meaning in one.spellings():
                 if name in resources:
                     raise DeviceTypeError(

@@ -6,7 +6,6 @@ an API server that is away never keeps a cpuset from being right.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -53,6 +52,16 @@ _T = TypeVar("_T")
 def _enforce(host: Host, decided: Decided) -> tuple[Findings | None, str]:
     topology = decided.topology
     return host.enforce(decided.pods, topology.pools, topology.kubelet, decided.cgroup_root)
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event so long at most; tells whether it came."""
+    try:
+        async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -166,11 +175,8 @@ class Agent:
         while True:
             self._stirred.clear()
             await self._guarded("round", self.round())
-            try:
-                await asyncio.wait_for(self._stirred.wait(), every)
-            except TimeoutError:
-                continue
-            await asyncio.sleep(_GATHER_S)
+            if await _set_within(self._stirred, every):
+                await asyncio.sleep(_GATHER_S)
 
     async def round(self) -> None:
         """Read, decide, enforce; what is to be told is left for the publisher."""
@@ -237,8 +243,7 @@ class Agent:
             await reflector.synced.wait()
         self._stir()
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._fresh.wait(), every)
+            await _set_within(self._fresh, every)
             self._fresh.clear()
             await self._guarded("publish", self.publish())
 

@@ -88,7 +88,7 @@ def assemble(
             Writers(frozenset({settings.identity.username, scheduler.username})),
             cluster.memory_in_reach if settings.state_memory else lambda _pod: (None, 0),
         ),
-        bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop),
+        bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of),
         ranking=ranking,
         extender=Extender(cluster, ranking, types, scheduler.most_nodes or None),
         reconciler=Reconciler(

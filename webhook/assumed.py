@@ -41,6 +41,10 @@ class Assumed:
         known = self._by_uid.get(uid)
         return known[0] if known else ""
 
+    def of(self, uid: str, node: str) -> Holding | None:
+        """What a Pod was sent to a node for; None where it was not sent there."""
+        return self.on(node).get(uid)
+
     def expire(self) -> list[str]:
         """Forget what is too old; returns the nodes that it was on."""
         now = self._clock()

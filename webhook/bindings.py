@@ -57,6 +57,7 @@ class BindingWebhooks:
         live: for Pods that the view has not seen yet.
         clock: seconds since the epoch.
         settled: called with a Pod's UID when its bind has been decided on.
+        sent: told a Pod's UID and a node, says what the Pod was sent there for; None where that is not known.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class BindingWebhooks:
         live: LivePods,
         clock: Callable[[], int],
         settled: Callable[[str], object] = lambda _uid: None,
+        sent: Callable[[str, str], Holding | None] = lambda _uid, _node: None,
     ) -> None:
         self._binders = binders
         self._cluster = cluster
@@ -74,6 +76,7 @@ class BindingWebhooks:
         self._live = live
         self._clock = clock
         self._settled = settled
+        self._sent = sent
 
     async def mutate(self, request: Request, deadline: float) -> Response:
         """Choose devices for a Binding of koord-scheduler, record them, and put them on the Binding."""
@@ -93,7 +96,11 @@ class BindingWebhooks:
 
     async def _allocate(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:
         change = decision.bind(
-            pod, lambda holdings: self._cluster.snapshot_on(node, holdings), self._clock(), self._binders.grace / 2
+            pod,
+            lambda holdings: self._cluster.snapshot_on(node, holdings),
+            self._clock(),
+            self._binders.grace / 2,
+            self._sent(pod.uid, node),
         )
         if request.dry_run:
             record = await self._ledger.read(node, deadline)

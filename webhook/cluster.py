@@ -345,7 +345,9 @@ class ClusterView:
         labels: Mapping[str, str] = facts.labels if facts else {}
         devices = listed.devices if listed else ()
         if facts is not None and facts.classes:
-            devices = tuple(sorted((*devices, *facts.classes), key=lambda device: (device.type, device.order)))
+            known = {device.id for device in devices}  # the Device object's come first: an id is one device's
+            more = (device for device in facts.classes if device.id not in known)
+            devices = tuple(sorted((*devices, *more), key=lambda device: (device.type, device.order)))
         order = labels.get(DEVICE_ORDER, "")
         return NodeSnapshot(
             node,

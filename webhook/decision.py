@@ -7,6 +7,7 @@ fresher holdings.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from allocator.asks import PodRequest
 from allocator.cpu.cpuset import format_cpuset
 from allocator.cpu.node import CpuShare, cpu_use
 from allocator.device import Device
@@ -33,7 +34,7 @@ class Decision:
 
 
 def bind(
-    pod: PodInfo, snapshot: Snapshot, now: int, refresh_after: float
+    pod: PodInfo, snapshot: Snapshot, now: int, refresh_after: float, sent: Holding | None = None
 ) -> Callable[[Holdings], tuple[Holdings | None, Decision]]:
     """Give a Pod its share of a node; the same share again if it has one.
 
@@ -43,6 +44,7 @@ def bind(
         now: seconds since the epoch.
         refresh_after: seconds after which a repeated bind renews `since`, so that no sweep can take away, as never
             bound, what is being bound at this moment.
+        sent: what the Pod was sent to this node for, where that is known.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, Decision]:
@@ -54,7 +56,7 @@ def bind(
             held = replace(held, since=now)
             return node.with_holding(held).holdings, Decision(held, repeated=True)
         others = node.without([pod.uid])
-        placed = _adopt(pod, others) if pod.holds else place(pod.request, others)
+        placed = _adopt(pod, others) if pod.holds else _place(pod.request, others, sent)
         if isinstance(placed, Refusal):
             return None, Decision(placed)
         gang = pod.request.wishes.gang
@@ -62,6 +64,15 @@ def bind(
         return others.with_holding(holding).holdings, Decision(holding)
 
     return change
+
+
+def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Placement | Refusal:
+    """Choose what the Pod was sent for where that can be had: those that follow were sent to what it leaves."""
+    if sent is not None:
+        placed = place(request, _only_free(sent, node))
+        if isinstance(placed, Placement):
+            return placed
+    return place(request, node)
 
 
 def _still_good(held: Holding, node: NodeSnapshot) -> bool:

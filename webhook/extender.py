@@ -102,7 +102,7 @@ class Extender:
         chosen: dict[str, tuple[list[str], int]] = {}
         for node, (uids, violations) in proposed.items():
             snapshot = self._ranking.snapshot(node).without([pod.uid])
-            # kube-scheduler knows of no Pod on the node but those that are bound there, and refuses another as a victim.
+            # kube-scheduler knows of no Pods on the node but those bound there, and refuses another as a victim.
             there = (self._cluster.pod_by_uid(uid) for uid in snapshot.holdings)
             priorities = {known.uid: known.priority for known in there if known is not None and known.node == node}
             victims = choose_victims(pod.request, snapshot, priorities, pod.priority, uids)

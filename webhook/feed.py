@@ -10,7 +10,7 @@ from allocator.device import Device
 from allocator.devicetype import DeviceTypes
 from allocator.holdings import Holding
 from allocator.names import CLASSES
-from allocator.wire.classes import class_devices, read_classes
+from allocator.wire.classes import class_devices, distinct, read_classes
 from allocator.wire.deviceobject import NodeDevices, read_device_object
 from allocator.wire.nodeallocation import RecordError
 from allocator.wire.nodetopology import read_node_topology
@@ -137,9 +137,10 @@ class NodeFeed(_Listing):
         labels = {key: _SHARED.same(value) for key, value in (metadata.get("labels") or {}).items()}
         classes: tuple[Device, ...] = ()
         annotations = metadata.get("annotations") or {}
+        problems: tuple[str, ...] = ()
         if self._pools or CLASSES in annotations:
             classes, problems = self._classes(labels, annotations)
-            self._complain(metadata["name"], problems)
+        self._complain(metadata["name"], problems)
         self._cluster.put_node(metadata["name"], NodeFacts(metadata["uid"], labels, classes))
 
     def _classes(
@@ -156,11 +157,12 @@ class NodeFeed(_Listing):
         made = [
             device for kind, of in by_type.items() for device in class_devices(self._types.by_name[kind], of, wrong)
         ]
-        return (*told, *made), tuple(wrong)
+        return distinct((*told, *made), wrong), tuple(wrong)
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a Node."""
         self._cluster.drop_node(name)
+        self._complain(name, ())
 
 
 class DeviceFeed(_Listing):

@@ -12,7 +12,6 @@ from allocator.request import ContainerReading
 from webhook.review import Request
 from webhook.translate import is_wanted_env, read, shown_types, wanted_env
 
-
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)  # the classes with CPUs of their own
 
 

@@ -5,11 +5,11 @@ A Node's annotation `koordgate.io/classes` tells them: `{"queue":{"fast":10,"slo
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from allocator.device import Device
-from allocator.devicetype import DeviceType, DeviceTypes
+from allocator.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.names import CLASSES
 from allocator.quantity import QuantityError, to_int
 
@@ -42,22 +42,44 @@ def read_classes(text: object, types: DeviceTypes) -> tuple[tuple[Device, ...], 
 
 
 def class_devices(kind: DeviceType, amounts: Mapping[str, object], problems: list[str]) -> list[Device]:
-    """Make devices of ids and amounts; what makes no sense is left out and told."""
+    """Make devices of ids and amounts; what makes no sense is left out and told.
+
+    Args:
+        kind: of the devices.
+        amounts: id -> units or percent that the device holds; of a type that is counted in whole devices any but 0.
+        problems: added to.
+    """
     devices = []
     for minor, identity in enumerate(sorted(amounts)):
         try:
-            identity.encode()
-            amount = to_int(amounts[identity])
-        except (
-            QuantityError,
-            UnicodeEncodeError,
-        ) as error:  # a lone surrogate, which no object in the cluster can hold
+            amount = _amount(kind, identity, amounts[identity])
+        except (QuantityError, ValueError) as error:
             problems.append(f"annotation {CLASSES}: {kind.name} {identity[:80]!r}: {error}; left out")
-            continue
-        if not amount or not identity or "," in identity:
-            problems.append(
-                f"annotation {CLASSES}: {kind.name} {identity[:80]!r} holds nothing, or has a comma; left out"
-            )
             continue
         devices.append(Device(kind.name, identity, minor, healthy=True, capacity={kind.tails[0]: amount}))
     return devices
+
+
+def _amount(kind: DeviceType, identity: str, told: object) -> int:
+    amount = to_int(told)
+    if not identity or "," in identity:
+        raise ValueError("an id is not empty and has no comma, which parts ids in annotations")
+    identity.encode()  # UnicodeEncodeError, a ValueError: a lone surrogate, which no object in the cluster can hold
+    if not amount:
+        raise ValueError("holds nothing")
+    if kind.unit is Unit.DEVICES:
+        return FULL
+    if kind.unit is Unit.PERCENT and amount > FULL:
+        raise ValueError(f"{amount} percent are more than a whole device")
+    return amount
+
+
+def distinct(devices: Iterable[Device], problems: list[str]) -> tuple[Device, ...]:
+    """Leave out, and tell of, devices whose id another one has: an id is a device's identity on its node."""
+    by_id: dict[str, Device] = {}
+    for device in devices:
+        first = by_id.setdefault(device.id, device)
+        if first is not device:
+            told = f"{device.type} {device.id[:80]!r} is left out, for a {first.type} has this id; give it another"
+            problems.append(f"annotation {CLASSES}: {told}")
+    return tuple(by_id.values())

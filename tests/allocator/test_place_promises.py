@@ -1,12 +1,13 @@
-"""Whatever is placed on whatever node keeps every promise: counted again from scratch, by none of the allocator's code.
+"""Whatever is placed keeps every promise: counted again from scratch, by none of the allocator's code.
 
-Random servers: types with topology, NUMA nodes, CPUs with reserved ones, what earlier Pods hold; random Pods of devices,
-CPUs, hints, joints, partitions and policies.
+Random servers: types with topology, NUMA nodes, CPUs with reserved ones, what earlier Pods hold; random Pods of
+devices, CPUs, hints, joints, partitions and policies.
 """
 
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from builders import GIB, ask, gpu, holding, nic, nics, node
 from hypothesis import HealthCheck, event, given, settings
@@ -47,6 +48,7 @@ TOPOLOGIES = (
     build(2, 2, 2, 2, shuffled),
     build(2, 1, 4, 1, siblings_far),
 )
+EXCLUSIVE = (ExclusivePolicy.NONE, ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL)
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 FAST = Selector((Requirement("speed", Operator.IN, ("fast",)),))
 
@@ -56,7 +58,7 @@ FAST = Selector((Requirement("speed", Operator.IN, ("fast",)),))
 
 @st.composite
 def devices(draw: st.DrawFn, numas: int) -> list[Device]:
-    def place_of(minor: int) -> dict[str, object]:
+    def place_of(minor: int) -> dict[str, Any]:
         if draw(st.integers(0, 9)) == 0:
             return {}
         return {"numa_node": minor // 2 % numas, "pcie": f"pci{minor // 2}"}
@@ -64,26 +66,27 @@ def devices(draw: st.DrawFn, numas: int) -> list[Device]:
     def healthy() -> bool:
         return draw(st.integers(0, 11)) > 0
 
-    made: list[Device] = []
-    for minor in range(draw(st.integers(0, 8))):
-        made.append(gpu(minor, draw(st.sampled_from([80 * GIB, 101])), healthy=healthy(), **place_of(minor)))
+    made = [
+        gpu(minor, draw(st.sampled_from([80 * GIB, 101])), healthy=healthy(), **place_of(minor))
+        for minor in range(draw(st.integers(0, 8)))
+    ]
     for minor in range(draw(st.integers(0, 4))):
         functions = [
             VirtualFunction(at, f"0000:{minor}f:00.{at}", {"speed": "fast" if at % 2 else "slow"})
             for at in range(draw(st.integers(0, 3)))
         ]
         made.append(nic(minor, *functions, healthy=healthy(), **place_of(2 * minor)))
-    for minor in range(draw(st.integers(0, 2))):
-        made.append(Device("queue", f"queue-{minor}", minor, healthy(), {"queue": draw(st.integers(1, 250))}))
+    made += [
+        Device("queue", f"queue-{minor}", minor, healthy(), {"queue": draw(st.integers(1, 250))})
+        for minor in range(draw(st.integers(0, 2)))
+    ]
     return made
 
 
 @st.composite
 def cpu_nodes(draw: st.DrawFn, topology: CpuTopology) -> CpuNode:
-    zones = {
-        at: Zone(draw(st.none() | st.integers(0, 20_000)), draw(st.none() | st.integers(0, 64)))
-        for at in topology.nodes
-    }
+    told = st.builds(Zone, st.none() | st.integers(0, 20_000), st.none() | st.integers(0, 64))
+    zones = {at: draw(told) for at in topology.nodes}
     return CpuNode(
         topology,
         reserved=draw(st.just(0) | st.integers(0, 2 ** len(topology.cpus) - 1)),
@@ -120,16 +123,11 @@ def nodes(draw: st.DrawFn) -> NodeSnapshot:
 
 def device_asks() -> st.SearchStrategy[DeviceAsk]:
     counts = st.integers(1, 3)
-    parts = st.sampled_from([1, 30, 50, FULL])
+    parts, sizes = st.sampled_from([1, 30, 50, FULL]), st.sampled_from([1, 50, GIB])
     return st.one_of(
         st.builds(lambda count: ask(count, core=FULL, ratio=FULL), counts),
         st.builds(lambda count, core, ratio: ask(count, core=core, ratio=ratio), counts, parts, parts),
-        st.builds(
-            lambda count, core, memory: ask(count, core=core, memory=memory),
-            counts,
-            parts,
-            st.sampled_from([1, 50, GIB]),
-        ),
+        st.builds(lambda count, core, memory: ask(count, core=core, memory=memory), counts, parts, sizes),
         st.builds(nics, parts, counts),
         st.builds(lambda percent: nics(percent, every=True), parts),
         st.builds(lambda amount: DeviceAsk(QUEUE, 1, (amount,)), st.integers(1, 250)),
@@ -138,7 +136,7 @@ def device_asks() -> st.SearchStrategy[DeviceAsk]:
 
 @st.composite
 def container_asks(draw: st.DrawFn) -> tuple[ContainerAsk, ...]:
-    phases = draw(st.lists(st.sampled_from([Phase.APP, *Phase]), max_size=3))
+    phases = draw(st.lists(st.sampled_from([Phase.APP, *Phase]), min_size=draw(st.integers(0, 1)), max_size=3))
     phases.sort(key=lambda phase: phase is Phase.APP)
     asks = []
     for index, phase in enumerate(phases):
@@ -180,9 +178,7 @@ def cpu_asks(draw: st.DrawFn) -> CpuAsk:
     if draw(st.booleans()):
         count = draw(st.integers(1, 9))
         required = draw(st.none() | st.sampled_from([BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS]))
-        exclusive = draw(
-            st.none() | st.sampled_from([one for one in ExclusivePolicy if one is not ExclusivePolicy.DEFAULT])
-        )
+        exclusive = draw(st.none() | st.sampled_from(EXCLUSIVE))
         return CpuAsk(
             QosClass.LSR, count, 1000 * count, memory, 1000 * count, required, required, exclusive, policy, apart
         )
@@ -214,7 +210,7 @@ def needed(one: DeviceAsk, device: Device, hint: TypeHint) -> Mapping[str, int]:
 
 
 def peak(of: PodRequest, share: Share, device: Device, hint: TypeHint) -> dict[str, int]:
-    """The most that the Pod uses of a device at any moment: each init container beside the sidecars before it, then all."""
+    """The most that the Pod uses of a device at once: each init container beside the sidecars before it, then all."""
     mine = [c for c in of.containers if c.ask.type.name == share.type]
     steps: list[list[ContainerAsk]] = []
     sidecars: list[ContainerAsk] = []

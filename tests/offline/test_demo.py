@@ -50,6 +50,7 @@ def test_the_demo_ends_with_who_holds_what_of_each_node(capsys: pytest.CaptureFi
     told = _played(capsys)
     for line in (
         "h200-1: 8 GPUs, 4 rdma devices, 2 queue devices, 64 CPUs (2 sockets, 2 NUMA nodes, 2 threads a core)",
+        "rdma 0   0000:1a:00.0  -      0     0 %, 0 of 4 functions           -",
         "0     1-4,33-36    own-whole-cores (LSR)",
         "      5-15,37-47   shared pool: class LS, and all others without CPUs of their own",
         "      1-15,33-47   best-effort pool: class BE, and BestEffort",
