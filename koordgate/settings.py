@@ -38,6 +38,8 @@ class Scheduler(_Section, frozen=True):
         username: the exact user that its Bindings come from.
         most_nodes: how many of the equally best nodes the extender's filter names; 0 names all that fit, best or not,
             and leaves the choice to the scheduler's own scoring (with the extender's prioritize among it, if called).
+        preference: by what nodes are compared: packing, leastRequested or mostBalanced.
+        assume_seconds: how long a node that was named to a Pod counts as taken by it while no bind comes.
         client_certificates: whether the extender answers only to a certificate of the scheduler.
         common_name: what the subject of that certificate must be called, exactly (RFC 5280 allows 64 characters).
     """

@@ -17,7 +17,6 @@ from reporter.pods import NodePod
 
 _LONGEST: Final = 64 * 1024  # bytes of the annotation; all of an object together may have 256 KiB
 _NOTHING: Final = ("", "void", "none", "no")
-_ALL: Final = "all"
 _MIB: Final = 2**20
 
 
@@ -170,8 +169,8 @@ def _processes(pod: NodePod, uses: Iterable[CardUse]) -> list[Mismatch]:
 def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]) -> tuple[PodDevices, ...]:
     """Find Pods that have cards without our annotation ("hot update"), so that these are never given out.
 
-    By a process on the card, or by the environment of a container that has the card's device file. An image may say
-    `all` and get nothing, where the container runtime does not serve GPUs: then no device file is there.
+    By a process on the card, or by the environment of a container that names the card and has its device file. Who
+    says `all` has none by that: monitors and device plugins do on every node, and many images by themselves.
 
     Args:
         pods: of the node.
@@ -207,7 +206,7 @@ def _told_cards(seen: ContainerSeen | None, cards: Mapping[int, str]) -> set[str
     return {
         uuid
         for minor, uuid in cards.items()
-        if (_ALL in words or uuid in words or str(minor) in words) and (seen.minors is None or minor in seen.minors)
+        if (uuid in words or str(minor) in words) and (seen.minors is None or minor in seen.minors)
     }
 
 

@@ -74,7 +74,7 @@ def assemble(
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
     binders = Binders(scheduler.name, scheduler.username, settings.domain, grace, types)
-    assumed = Assumed(time.monotonic, scheduler.assume_seconds, cluster.touched.add)
+    assumed = Assumed(time.monotonic, scheduler.assume_seconds, cluster.touched.add, released)
     ranking = Ranking(cluster, types, scheduler.preference, assumed)
     return Parts(
         settings=settings,

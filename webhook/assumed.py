@@ -13,12 +13,20 @@ class Assumed:
         clock: seconds, of any beginning.
         keep: seconds after which a bind is not to be expected any more.
         touched: called with the node on which something changed.
+        freed: called with a node where somebody else may fit now, for the Pod that was sent there did not come.
     """
 
-    def __init__(self, clock: Callable[[], float], keep: float, touched: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        keep: float,
+        touched: Callable[[str], None],
+        freed: Callable[[str], None] = lambda _node: None,
+    ) -> None:
         self._clock = clock
         self._keep = keep
         self._touched = touched
+        self._freed = freed
         self._by_uid: OrderedDict[str, tuple[str, Holding, float]] = OrderedDict()
         self._on: dict[str, dict[str, Holding]] = {}
 
@@ -29,11 +37,17 @@ class Assumed:
         self._on.setdefault(node, {})[holding.uid] = holding
         self._touched(node)
 
-    def drop(self, uid: str) -> str:
-        """A Pod is bound, refused, gone, or sent elsewhere; returns where it was sent before, "" for nowhere."""
+    def drop(self, uid: str, bound: str = "") -> str:
+        """A Pod is bound to a node, or asked for again, refused, finished or gone.
+
+        Returns:
+            Where it was sent before, "" for nowhere.
+        """
         node, _, _ = self._by_uid.pop(uid, ("", None, 0.0))
         if node:
             self._forget(node, uid)
+            if node != bound:
+                self._freed(node)
         return node
 
     def node_of(self, uid: str) -> str:

@@ -56,7 +56,7 @@ class BindingWebhooks:
         ledger: where it is written.
         live: for Pods that the view has not seen yet.
         clock: seconds since the epoch.
-        settled: called with a Pod's UID when its bind has been decided on.
+        settled: called with a Pod's UID when its bind has been decided on, and with the node, "" where it was refused.
         sent: told a Pod's UID and a node, says what the Pod was sent there for; None where that is not known.
     """
 
@@ -67,7 +67,7 @@ class BindingWebhooks:
         ledger: Ledger,
         live: LivePods,
         clock: Callable[[], int],
-        settled: Callable[[str], object] = lambda _uid: None,
+        settled: Callable[[str, str], object] = lambda _uid, _node: None,
         sent: Callable[[str, str], Holding | None] = lambda _uid, _node: None,
     ) -> None:
         self._binders = binders
@@ -107,7 +107,7 @@ class BindingWebhooks:
             decided = change(record.holdings)[1]
         else:
             decided = await self._ledger.change(node, change, deadline)
-            self._settled(pod.uid)
+            self._settled(pod.uid, "" if isinstance(decided.outcome, Refusal) else node)
         if isinstance(decided.outcome, Refusal):
             return denied(f"Pod {pod} is not bound: {decided.outcome.message}", HTTPStatus.CONFLICT)
         annotations = write_allocation(decided.outcome, self._binders.domain, self._binders.types)

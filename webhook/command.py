@@ -119,20 +119,14 @@ class Replica:
         return resource, reflector
 
     def _pod_ended(self, pod: PodInfo) -> None:
-        """A Pod finished or is gone: what it held can go, and what it was sent to is free."""
-        self._settled(pod)
+        """A Pod finished or is gone: what it held can go, and it comes no more to where it was sent."""
+        self.parts.ranking.assumed.drop(pod.uid)
         self.parts.reconciler.ended(pod)
 
     def _pod_bound(self, pod: PodInfo) -> None:
         """A Pod is bound, maybe by another replica than the one that sent it there."""
-        self._settled(pod)
+        self.parts.ranking.assumed.drop(pod.uid, pod.node)
         self.parts.reconciler.bound(pod)
-
-    def _settled(self, pod: PodInfo) -> None:
-        """Assume nothing of a Pod any more; who was refused for its sake is woken, unless it is where it was sent."""
-        node = self.parts.ranking.assumed.drop(pod.uid)
-        if node and (node != pod.node or pod.finished):
-            self._waker.released(node)
 
     def _certificate_expires(self) -> float:
         expires = self.source.expires

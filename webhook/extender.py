@@ -152,6 +152,8 @@ def _proposed(lower: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
             told = _lower(victims)
             pods = told.get("pods") or []
             uids = [_lower(pod).get("uid") or pod["metadata"]["uid"] for pod in pods]
+            if not {str}.issuperset(map(type, uids)):
+                raise BadExtenderArgsError("ExtenderPreemptionArgs with a victim's uid that is no text")
             found[node] = (uids, told.get("numpdbviolations") or 0)
     except (AttributeError, KeyError, TypeError) as error:
         raise BadExtenderArgsError("ExtenderPreemptionArgs with victims that cannot be read") from error

@@ -146,7 +146,7 @@ def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodReq
     reading = read(obj, types)
     named = {name for container in reading.containers for names in container.names for name in names}
     meanings = [types.resources[name] for name in named]
-    canonical = any(meaning.dialect not in meaning.type.native for meaning in meanings) or reading.cpu is not None
+    canonical = any(meaning.dialect not in meaning.type.native for meaning in meanings)
     request = PodRequest(()) if reading.problems else reading.request
     return canonical, request, "; ".join(str(problem) for problem in reading.problems)
 

@@ -12,7 +12,7 @@ from allocator.cpu.accumulator import take
 from allocator.cpu.cpuset import format_cpuset
 from allocator.cpu.node import MILLI, CpuNode, CpuShare, CpuUse, NumaShare
 from allocator.cpu.policy import BindPolicy, ExclusivePolicy, supported
-from allocator.cpu.qos import CpuAsk
+from allocator.cpu.qos import CpuAsk, QosClass
 from allocator.outcome import Refusal
 from allocator.quantity import format_bytes
 
@@ -29,6 +29,8 @@ def choose_cpus(
         use: what is held of them.
         numa: NUMA nodes to stay inside; None for all.
     """
+    if ask.qos is QosClass.BE:
+        return CpuShare(ask.qos)  # it runs on what nobody else has to itself
     if node is None:
         if not (ask.count or ask.constrained_burst or ask.numa_policy):
             return CpuShare(ask.qos)  # nothing to align on; the kubelet sees to it

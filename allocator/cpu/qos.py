@@ -3,6 +3,7 @@
 Rules of seed document 4, "Koordinator QoS CPU orchestration principles" and "Resource spec", and of Koordinator
 (apis/extension/qos.go, pkg/webhook/pod/validating, pkg/scheduler/plugins/nodenumaresource):
 
+- Pods with a label LSE, LSR, LS or BE are ours; LS Pods so that they can be aligned on nodes that want it.
 - CPUs are bound for Pods labelled LSE or LSR, and for no others. A new Guaranteed Pod without that label is LS
   (principle 8), though Koordinator's default for it is LSR.
 - `preferredCPUBindPolicy` FullPCPUs and SpreadByPCPUs say which CPUs are bound, and so have no effect on other Pods; a
@@ -51,7 +52,7 @@ class QosClass(StrEnum):
 
 
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)
-_UNBOUND_LABELS: Final = ("", "LS", "BE", "SYSTEM")
+_NOT_OURS: Final = ("", "SYSTEM")  # labels that leave a Pod to the kubelet
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def names_cpus(pod: Mapping[str, Any]) -> bool:
     labels = metadata.get("labels")
     if isinstance(labels, dict):
         qos = labels.get(QOS_LABEL)
-        if qos is not None and qos not in _UNBOUND_LABELS:
+        if qos is not None and qos not in _NOT_OURS:
             return True
     annotations = metadata.get("annotations")
     return isinstance(annotations, dict) and (RESOURCE_SPEC in annotations or NUMA_TOPOLOGY_SPEC in annotations)
@@ -182,7 +183,8 @@ def read_cpu_ask(pod: Mapping[str, Any]) -> CpuReading:
     label = _read_qos(labels, problems)
     _check_policies(label, wishes, problems)
     aligned = numa.exclusive is not None or numa.policy not in {None, NumaPolicy.NONE}
-    if label not in _BOUND and not aligned and BindPolicy.CONSTRAINED_BURST not in {wishes.required, wishes.preferred}:
+    burst = BindPolicy.CONSTRAINED_BURST in {wishes.required, wishes.preferred}
+    if label in {None, QosClass.SYSTEM} and not (aligned or burst):
         return CpuReading(None, tuple(problems))
     unread: list[Problem] = []
     spec = _object(pod.get("spec"), "spec", unread)

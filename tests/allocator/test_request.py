@@ -85,7 +85,7 @@ def told(of: DeviceAsk | None) -> tuple[DeviceAsk, ...]:
 @pytest.mark.parametrize("where", ["requests", "limits", "both"])
 @pytest.mark.parametrize(("resources", "expected"), ASKS.values(), ids=ASKS)
 def test_every_form_of_asking_is_read(resources: Mapping[str, Any], expected: DeviceAsk | None, where: str) -> None:
-    maps = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
+    maps: dict[str, Any] = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
     reading = read_pod(pod_spec(container(**maps)))
     assert reading.problems == ()
     assert [(c.requests, c.limits) for c in reading.containers] == [(told(expected), told(expected))]
@@ -179,7 +179,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
 @pytest.mark.parametrize("where", ["requests", "limits", "both"])
 @pytest.mark.parametrize(("resources", "message"), WRONG.values(), ids=WRONG)
 def test_a_wrong_way_of_asking_is_told_in_words(resources: Mapping[str, Any], message: str, where: str) -> None:
-    maps = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
+    maps: dict[str, Any] = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
     problems = [str(problem) for problem in read_pod(pod_spec(container(**maps))).problems]
     assert any(message in problem for problem in problems), problems
     assert all(len(problem) < 400 for problem in problems)
@@ -217,7 +217,7 @@ TYPES: dict[str, tuple[Mapping[str, Any], tuple[DeviceAsk, ...]]] = {
 def test_a_container_asks_of_several_types(
     resources: Mapping[str, Any], expected: tuple[DeviceAsk, ...], where: str
 ) -> None:
-    maps = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
+    maps: dict[str, Any] = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
     reading = read_pod(pod_spec(container(**maps)))
     assert reading.problems == ()
     assert reading.containers[0].requests == reading.containers[0].limits == expected

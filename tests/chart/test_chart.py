@@ -93,14 +93,18 @@ def rules(objects: list[JsonObject]) -> Iterator[JsonObject]:
 def test_the_default_values_render_exactly_these_objects(objects: list[JsonObject]) -> None:
     assert sorted((item["kind"], item["metadata"]["name"]) for item in objects) == [
         ("ClusterRole", "koordgate"),
+        ("ClusterRole", "koordgate-reporter"),
         ("ClusterRoleBinding", "koord-scheduler"),
         ("ClusterRoleBinding", "koord-scheduler-volumes"),
         ("ClusterRoleBinding", "koordgate"),
+        ("ClusterRoleBinding", "koordgate-reporter"),
         ("ConfigMap", "koord-scheduler"),
         ("ConfigMap", "koordgate"),
+        ("ConfigMap", "koordgate-reporter"),
         ("CustomResourceDefinition", "devices.scheduling.koordinator.sh"),
         ("CustomResourceDefinition", "nodeallocations.koordgate.io"),
         ("CustomResourceDefinition", "noderesourcetopologies.topology.node.k8s.io"),
+        ("DaemonSet", "koordgate-reporter"),
         ("Deployment", "koord-scheduler"),
         ("Deployment", "koordgate"),
         ("FlowSchema", "koord-scheduler"),
@@ -117,6 +121,7 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("Service", "koordgate"),
         ("ServiceAccount", "koord-scheduler"),
         ("ServiceAccount", "koordgate"),
+        ("ServiceAccount", "koordgate-reporter"),
         (VALIDATING, "koordgate"),
     ]
 

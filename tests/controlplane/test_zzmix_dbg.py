@@ -47,7 +47,7 @@ VISIBLE = "visible-devices.koordgate.io/main"
 async def replicas(
     plane: ControlPlane, installed: list[JsonObject], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Replicas]:
-    async with scheduling(plane, installed, tmp_path_factory.mktemp("devices-mix")) as started:
+    async with scheduling(plane, installed, tmp_path_factory.mktemp("devices-mix"), 2) as started:
         yield started
 
 

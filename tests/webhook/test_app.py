@@ -681,8 +681,15 @@ def test_random_bytes_are_a_400(server: Served, path: str, data: bytes) -> None:
 @settings(max_examples=150)
 def test_any_mutation_of_an_extender_call_is_answered(server: Served, path: str, data: st.DataObject) -> None:
     nodes = {"items": [{"metadata": {"name": "n1"}}]}
+    victims = {"n1": {"Pods": [{"UID": "uid-x"}], "NumPDBViolations": 0}}
     valid = data.draw(
-        st.sampled_from([{"Pod": gpu_pod("p"), "NodeNames": ["n1"]}, {"Pod": gpu_pod("p"), "Nodes": nodes}])
+        st.sampled_from(
+            [
+                {"Pod": gpu_pod("p"), "NodeNames": ["n1"]},
+                {"Pod": gpu_pod("p"), "Nodes": nodes},
+                {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": victims},
+            ]
+        )
     )
     made = mutated(valid, data.draw(st.sampled_from(paths_in(valid))), data.draw(WRONG))
     try:

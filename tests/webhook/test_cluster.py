@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import machines_cpu
 import pytest
 from builders import GIB, container, device_entry, device_object, gpu, holding, node, part, pod
 from hypothesis import given, settings
@@ -19,14 +20,16 @@ from allocator.place import place
 from allocator.preference import Preference
 from allocator.score import score
 from allocator.wire.deviceobject import NodeDevices
+from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from koordgate.ledger.ledger import Ledger
 from koordgate.ledger.store import MemoryStore, Record
 from webhook import cluster as cluster_module
 from webhook import ranking as ranking_module
 from webhook.assumed import Assumed
+from webhook.assumed import Assumed
 from webhook.cluster import ClusterView, NodeFacts
-from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed
+from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.podinfo import PodInfo, annotated_holding, read_pod_info
 from webhook.ranking import Ranking
 
@@ -152,6 +155,35 @@ async def test_the_complaint_ends_though_a_bind_has_read_the_mended_record_befor
     await world.parts.ledger.read("n1", 5)
     feed.put(mended)
     assert complaints["n1"] == ()
+
+
+def test_a_topology_that_is_gone_leaves_no_cpus_to_give_and_what_was_wrong_is_told_until_then(view: ClusterView) -> None:
+    complaints: dict[str, tuple[str, ...]] = {}
+    feed = TopologyFeed(view, complaints.__setitem__)
+    topology = write_node_topology(NodeTopology("n1", machines_cpu.machine("one socket, 4 cores, SMT")))
+    topology["zones"] = 5
+    feed.begin_list()
+    feed.put(topology)
+    feed.end_list()
+    snapshot = view.snapshot("n1")
+    assert snapshot.cpu is not None
+    assert snapshot.cpu.topology.all.bit_count() == 8
+    assert "zones" in complaints["n1"][0]
+    feed.begin_list()
+    feed.end_list()
+    assert view.snapshot("n1").cpu is None
+    assert complaints["n1"] == ()
+    assert not view.knows("n1")
+
+
+def test_machines_of_one_make_share_what_is_derived_from_their_cpus(view: ClusterView) -> None:
+    feed = TopologyFeed(view, lambda _node, _problems: None)
+    for name in ("n1", "n2"):
+        feed.put(write_node_topology(NodeTopology(name, machines_cpu.machine("one socket, 4 cores, SMT"))))
+    first, second = (view.snapshot(name).cpu for name in ("n1", "n2"))
+    assert first is not None
+    assert second is not None
+    assert first.topology is second.topology
 
 
 def outcome(world: World) -> Any:

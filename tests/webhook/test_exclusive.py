@@ -1,24 +1,29 @@
-"""Whatever replicas are behind on, whatever fails and in whatever order: no card is ever given twice to live Pods."""
+"""Whatever replicas are behind on, whatever fails, in whatever order: nothing is ever given twice to live Pods."""
 
 import asyncio
+import json
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import machines_cpu
 from builders import device_entry
 from fake_kube import FakeKube, answer, drop, lose_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from world import World, binding, binds, gpu_pod
+from world import World, binding, binds, cpu_pod
 
+from allocator.cpu.cpuset import members, parse
+from allocator.names import RESOURCE_STATUS
 from allocator.wire.deviceallocated import read_annotations
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
 from webhook import patch
 
 LONGEST_REQUEST_S = 34
+FOUR_CPUS = machines_cpu.build(1, 1, 2, 2, machines_cpu.siblings_near)
 NAMES = "abcd"
 NODES_THERE = ("n1", "n2")
 STEPS = st.lists(
@@ -41,6 +46,11 @@ STEPS = st.lists(
     ),
     max_size=25,
 )
+
+
+def asking(name: str, uid: str) -> dict[str, Any]:
+    """A Pod of which two fit neither one card nor one node's CPUs."""
+    return cpu_pod(name, 3, more={"kubernetes.io/gpu": "60"}, uid=uid)
 
 
 async def _at_once(_seconds: float) -> None:
@@ -101,7 +111,7 @@ class Story:
         if self.there(name):
             self.world.remove_pod(name)
             self.lives[name] += 1
-            self.world.add_pod(gpu_pod(name, 60, uid=self.uid(name)))
+            self.world.add_pod(asking(name, self.uid(name)))
 
     def finish(self, name: str) -> None:
         if self.world.pod(name)["spec"].get("nodeName"):
@@ -120,6 +130,7 @@ class Story:
     def audit(self) -> None:
         """From what the Pods themselves say, which is what their containers see."""
         given: Counter[str] = Counter()
+        cpus: Counter[tuple[str, int]] = Counter()
         for obj in self.world.fake.objects(PODS.path()):
             if obj["spec"].get("nodeName") and obj.get("status", {}).get("phase") != "Succeeded":
                 shares = read_annotations(obj["metadata"]["annotations"])
@@ -127,18 +138,22 @@ class Story:
                 for share in shares:
                     assert share.id.startswith(f"GPU-{obj['spec']['nodeName']}-")
                     given[share.id] += share.amounts["gpu-core"]
+                own = parse(json.loads(obj["metadata"]["annotations"][RESOURCE_STATUS])["cpuset"])
+                assert own.bit_count() == 3
+                cpus.update((obj["spec"]["nodeName"], cpu) for cpu in members(own))
         assert all(percent <= 100 for percent in given.values()), given
+        assert all(owners == 1 for owners in cpus.values()), cpus
 
 
 async def tell(steps: list[tuple[Any, ...]]) -> None:
     async with FakeKube() as fake, KubeClient(fake.url, sleep=_at_once) as kube:
         story = Story([World(fake, kube), World(fake, kube)])
         for node in NODES_THERE:
-            story.world.add_node(node, device_entry(0))
+            story.world.add_node(node, device_entry(0), cpu=FOUR_CPUS)
         for name in NAMES:
-            story.world.add_pod(gpu_pod(name, 60, uid=story.uid(name)))
+            story.world.add_pod(asking(name, story.uid(name)))
         for replica in story.replicas:
-            replica.see(NODES, DEVICES)
+            replica.see(NODES, DEVICES, TOPOLOGIES)
         releases = [asyncio.create_task(replica.parts.reconciler.run_releases()) for replica in story.replicas]
         for what, *arguments in steps:
             done = getattr(story, what)(*arguments)
@@ -155,5 +170,5 @@ async def tell(steps: list[tuple[Any, ...]]) -> None:
 
 @given(STEPS)
 @settings(max_examples=500)
-def test_no_card_is_given_twice_to_pods_that_live(steps: list[tuple[Any, ...]]) -> None:
+def test_no_card_and_no_cpu_is_given_twice_to_pods_that_live(steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(tell(steps))

@@ -197,6 +197,26 @@ async def test_what_was_assumed_is_forgotten_with_the_bind_or_its_refusal(three:
     assert assumed.node_of("uid-b") == ""
 
 
+@pytest.mark.parametrize("how", ["deleted", "bound by another replica", "failed before it was bound"])
+def test_what_was_assumed_is_forgotten_with_what_the_watch_says(three: World, how: str) -> None:
+    extender = naming(three, 16)
+    for name in ("a", "b"):
+        three.add_pod(gpu_pod(name, 100))
+    three.see(PODS)
+    assert extender.filter(args(three.pod("a"), ["n1"]))["NodeNames"] == ["n1"]
+    assert extender.filter(args(three.pod("b"), ["n1"]))["NodeNames"] == []
+    match how:
+        case "deleted":
+            three.remove_pod("a")
+        case "failed before it was bound":
+            three.change_pod("a", status={"phase": "Failed"})
+        case _:
+            three.change_pod("a", spec={"nodeName": "n5"})
+    three.see(PODS)
+    assert three.parts.ranking.assumed.node_of("uid-a") == ""
+    assert extender.filter(args(three.pod("b"), ["n1"]))["NodeNames"] == ["n1"]
+
+
 async def test_a_dry_run_of_a_bind_leaves_the_assumption(three: World) -> None:
     three.add_pod(gpu_pod("p", 50))
     three.see(PODS)

@@ -1,4 +1,4 @@
-"""Device types that an administrator declares in the settings: what is done for GPUs is done for them, by data alone."""
+"""Device types that an administrator declares in the settings: all is done for them as for GPUs, by data alone."""
 
 import asyncio
 import json

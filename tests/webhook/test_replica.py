@@ -462,3 +462,22 @@ async def test_with_certificates_from_files_the_scheduler_shows_one_by_the_ca_th
         with pytest.raises((ClientError, OSError)):
             await asked(fake, one.filter, file_of(tmp_path, other))
     assert not fake.objects(SECRETS.path())
+
+
+async def test_who_was_refused_for_a_pod_that_is_not_bound_after_all_is_woken(
+    fake: FakeKube, cluster: World, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_module, "_EXPIRY_S", 0.01)
+    for name in ("sent", "refused"):
+        cluster.add_pod(gpu_pod(name, 100))
+    made = configured()
+    made = msgspec.structs.replace(made, scheduler=msgspec.structs.replace(made.scheduler, assume_seconds=0.01))
+    async with running(kube, made) as one:
+        await one.ready()
+        extender = one.replica.parts.extender
+        fake.requests.clear()
+        named = [extender.filter({"Pod": cluster.pod(name), "NodeNames": ["n1"]}) for name in ("sent", "refused")]
+        assert [answer["NodeNames"] for answer in named] == [["n1"], []]
+        await one.until(lambda: fake.seen("patch", "nodes/status"))
+        assert RELEASED in fake.get(NODES.path("n1"))["metadata"]["annotations"]
+        assert extender.filter({"Pod": cluster.pod("refused"), "NodeNames": ["n1"]})["NodeNames"] == ["n1"]

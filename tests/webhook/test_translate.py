@@ -403,6 +403,16 @@ def test_an_original_request_that_is_not_ours_is_as_good_as_none(text: str) -> N
         assert "both asked" in str(translate(obj, POLICY, None).problems[0])
 
 
+@pytest.mark.parametrize("shared", ["2", "0"])
+def test_a_forged_count_beside_no_gpus_means_nothing(shared: str) -> None:
+    """gpu.shared in the annotation is of GPUs: a container that asks for other devices has none to split."""
+    forged = json.dumps({"main": {"limits": {"kubernetes.io/gpu.shared": shared}}})
+    obj = pod(container(limits={"koordinator.sh/rdma": "100"}), annotations={ORIGINAL_REQUEST: forged})
+    done = applied(obj)
+    assert done["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/rdma": "100"}
+    assert translate(done, POLICY, None).operations == ()
+
+
 # --- nothing else is touched
 
 
@@ -440,6 +450,8 @@ def test_fields_that_we_have_never_heard_of_survive_byte_for_byte() -> None:
 def askers(draw: st.DrawFn) -> Raw:
     """Pods that ask rightly, in one dialect, with containers of every kind and environments of every kind."""
     dialect = draw(st.sampled_from(["nvidia", "kubernetes.io", "koordinator.sh"]))
+    nics = draw(st.sampled_from(["kubernetes.io", "koordinator.sh"]))
+    others: list[Raw] = [{}, {}, {f"{nics}/rdma": "50"}, {f"{nics}/rdma": "200", f"{nics}/fpga": 100}]
     forms: list[Raw] = [
         {f"{dialect}/gpu": "50"},
         {f"{dialect}/gpu": "200"},
@@ -457,7 +469,7 @@ def askers(draw: st.DrawFn) -> Raw:
     )
 
     def one(name: str, **fields: Any) -> Raw:
-        asked = draw(st.sampled_from([{}, *forms, *forms]))
+        asked = {**draw(st.sampled_from([{}, *forms, *forms])), **draw(st.sampled_from(others))}
         maps = draw(st.sampled_from([("limits",), ("requests",), ("requests", "limits")]))
         made = container(name, **{key: {"cpu": "1", **asked} for key in maps}, **fields)
         if draw(st.booleans()):

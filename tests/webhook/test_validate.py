@@ -6,6 +6,7 @@ import pytest
 from builders import GIB, container, pod
 from world import POLICY, SCHEDULER, TENANT, US, admitted, asks, gpu_pod, invalid_pods, plain_pod
 
+from allocator.cpu.qos import QOS_LABEL
 from allocator.names import DEVICE_ALLOCATED, MIRROR_POD, ORIGINAL_REQUEST, RESOURCE_STATUS
 from webhook import patch
 from webhook.pods import PodWebhooks
@@ -13,7 +14,13 @@ from webhook.review import Response
 from webhook.validate import Writers
 
 WEBHOOKS = PodWebhooks(POLICY, Writers(frozenset({US, SCHEDULER})), lambda _pod: (None, 0))
-ALLOCATION = [DEVICE_ALLOCATED, RESOURCE_STATUS, "visible-devices.koordgate.io/main"]
+ALLOCATION = [
+    DEVICE_ALLOCATED,
+    RESOURCE_STATUS,
+    "visible-devices.koordgate.io/main",
+    "rdma.visible-devices.koordgate.io/main",
+    "any.type.visible-devices.koordgate.io/main",  # whatever types are configured
+]
 Raw = dict[str, Any]
 
 
@@ -190,7 +197,8 @@ def test_we_and_the_scheduler_may_write_allocations(key: str, by: str) -> None:
 
 def test_everything_else_of_a_pod_may_be_updated() -> None:
     old = with_annotations(gpu_pod("p"), **{DEVICE_ALLOCATED: "{}", "mine": "1"})
-    new = with_annotations(old, mine="2", **{"visible-devices.koordgate.iox/main": "free"})
+    free = {"visible-devices.koordgate.iox/main": "1", "xvisible-devices.koordgate.io/main": "2"}
+    new = with_annotations(old, mine="2", **free)
     new["metadata"]["labels"] = {"a": "b"}
     assert updated(old, new).allowed
 
@@ -198,6 +206,60 @@ def test_everything_else_of_a_pod_may_be_updated() -> None:
 def test_an_update_of_a_pod_from_before_us_is_not_stopped() -> None:
     old = pod(container(limits={"nvidia.com/gpu": "1"}), nodeName="n1")
     assert updated(old, with_annotations(old, mine="1")).allowed
+
+
+def of_class(qos: str | None, **about: Any) -> Raw:
+    return plain_pod("p", labels={"a": "b"} if qos is None else {"a": "b", QOS_LABEL: qos}, **about)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("LSR", None),
+        (None, "LSR"),
+        ("LSR", "LSE"),
+        ("LSE", "LSR"),
+        ("LSE", "LS"),
+        ("BE", "LSE"),
+        ("", "LSR"),
+        ("LSR", "x"),
+    ],
+)
+@pytest.mark.parametrize("by", [TENANT, US, SCHEDULER, "system:admin"])
+@pytest.mark.parametrize("bound", ["", "n1"])
+def test_nobody_may_make_a_pod_one_with_cpus_of_its_own_or_one_without(
+    before: str | None, after: str | None, by: str, bound: str
+) -> None:
+    response = updated(of_class(before, nodeName=bound), of_class(after, nodeName=bound), username=by)
+    assert not response.allowed
+    assert response.code == 403
+    assert f"metadata.labels[{QOS_LABEL}]" in response.message
+    assert f"{before or 'no class'} cannot become {after or 'no class'}" in response.message
+    assert "delete the Pod" in response.message
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("LSR", "LSR"), (None, None), ("LS", "BE"), (None, "LS"), ("BE", None), ("", None), ("x", "LS")],
+)
+def test_other_classes_and_labels_may_be_changed(before: str | None, after: str | None) -> None:
+    new = of_class(after)
+    new["metadata"]["labels"] |= {"a": "c", "koordinator.sh/qosclass": "LSR"}
+    assert updated(of_class(before), new).allowed
+
+
+def test_a_pod_that_loses_all_its_labels_loses_its_class() -> None:
+    for gone in ({"labels": {}}, {"labels": None}):
+        new = of_class("LSR")
+        new["metadata"] |= gone
+        assert not updated(of_class("LSR"), new).allowed
+
+
+def test_class_and_allocation_are_told_of_at_once() -> None:
+    new = with_annotations(of_class("LSR"), **{RESOURCE_STATUS: "{}"})
+    told = updated(of_class(None), new).message
+    assert QOS_LABEL in told
+    assert RESOURCE_STATUS in told
 
 
 # --- what authors are told of memory

@@ -221,7 +221,7 @@ has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ incl
 
 {{/* CEL: the Pod says something of its CPUs (allocator.cpu.qos.names_cpus). */}}
 {{- define "koordgate.cel.namesCPUs" -}}
-!({{ include "koordgate.cel.qosClass" "object" }} in ['', 'LS', 'BE', 'SYSTEM']) ||
+!({{ include "koordgate.cel.qosClass" "object" }} in ['', 'SYSTEM']) ||
 has(object.metadata.annotations) && (
   'scheduling.koordinator.sh/resource-spec' in object.metadata.annotations ||
   'scheduling.koordinator.sh/numa-topology-spec' in object.metadata.annotations

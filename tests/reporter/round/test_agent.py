@@ -175,10 +175,10 @@ async def test_the_pools_follow_pods_that_come_and_go(site, start, fake: FakeKub
     await fake.until(lambda: (sharing / "cpuset.cpus").read_text() == "0-7\n" and site.find(TOPOLOGY))
 
     site.add_pod("pinned", UID, qos="LSR", resource_status='{"cpuset":"2-3"}')
-    await fake.until(lambda: read_node_topology(fake.get(TOPOLOGY)).shared_pools[0].cpus == 0b110011)
+    await fake.until(lambda: read_node_topology(fake.get(TOPOLOGY)).shared_pools[1].cpus == 0b11000000)
     assert (sharing / "cpuset.cpus").read_text() == "0-1,4-7\n"
     fake.remove("/api/v1/namespaces/ns/pods/pinned")
-    await fake.until(lambda: read_node_topology(fake.get(TOPOLOGY)).shared_pools[0].cpus == 0b110011 | 0b1100)
+    await fake.until(lambda: read_node_topology(fake.get(TOPOLOGY)).shared_pools[1].cpus == 0b11001100)
 
     assert (sharing / "cpuset.cpus").read_text() == "0-7\n"
 

@@ -1,0 +1,93 @@
+"""CPU time of one full round of the reporter on a large node that does not change: 8 GPUs, 256 CPUs, 110 Pods.
+
+A full round reads NVML (in its own process, which counts), sysfs, procfs and the kubelet's files, decides, looks at
+all cpusets, proves what containers have (which otherwise happens once a minute), and compares what is to be told with
+what stands in the cluster. Nothing is written in such a round, and the benchmark fails if anything is.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import reporter_site as site
+from fake_kube import FakeKube
+from result import close
+
+from koordgate.kube.client import KubeClient
+from reporter.agent import Agent
+from reporter.metrics import Metrics
+
+GOAL_MS = 50.0
+SETTLE_S = 60.0
+SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # cgroups and sysfs are no disk either
+
+
+async def settle(agent: Agent, fake: FakeKube) -> None:
+    """Until all is told and a round writes nothing."""
+    end = time.monotonic() + SETTLE_S
+    quiet = 0
+    while quiet < 5:
+        before = writes(fake)
+        await agent.cards.read()
+        await agent.round()
+        await agent.publish()
+        await asyncio.sleep(0.05)
+        told = bool(fake.objects("/apis/scheduling.koordinator.sh/v1alpha1/devices"))
+        quiet = quiet + 1 if told and writes(fake) == before else 0
+        if time.monotonic() > end:
+            raise SystemExit("the reporter does not come to rest")
+
+
+def writes(fake: FakeKube) -> int:
+    return sum(request.verb not in {"get", "list", "watch"} for request in fake.requests)
+
+
+async def measure(rounds: int) -> tuple[float, float]:
+    """CPU milliseconds a round: of the reporter, and of the NVML process."""
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as name:
+        folder = Path(name)
+        site.build_machine(folder)
+        nvml = site.open_nvml(folder, site.build_nvml(folder))
+        async with FakeKube() as fake, KubeClient(fake.url) as kube:
+            site.fill(fake)
+            agent = Agent(site.settings(folder, every=3600), site.NODE, kube, nvml, Metrics())
+            ended = asyncio.Event()
+            running = asyncio.create_task(agent.run(ended))
+            try:
+                await settle(agent, fake)
+                before = writes(fake)
+                child = nvml.pid
+                if child is None:
+                    raise SystemExit("there is no NVML process")
+                ours, theirs = time.process_time(), site.cpu_seconds(child)
+                for _ in range(rounds):
+                    agent._proven_at = None  # noqa: SLF001 it is proven in every round here
+                    await agent.cards.read()
+                    await agent.round()
+                    await agent.publish()
+                ours, theirs = time.process_time() - ours, site.cpu_seconds(child) - theirs
+                if writes(fake) != before:
+                    raise SystemExit("a round in which nothing changed wrote something")
+            finally:
+                ended.set()
+                await running
+                await nvml.aclose()
+    return ours * 1000 / rounds, theirs * 1000 / rounds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=100)
+    arguments = parser.parse_args()
+    ours, theirs = asyncio.run(measure(arguments.rounds))
+    print(f"reporter {ours:.1f} ms, NVML process {theirs:.1f} ms of CPU a round", file=sys.stderr)
+    close(
+        name="reporter_round", value=ours + theirs, unit="ms CPU", reference=GOAL_MS, goal=1.0, higher_is_better=False
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""What the Helm chart renders for the node reporter."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from koordgate.localplane.admin import JsonObject
+from koordgate.localplane.chart import ChartError, find
+from reporter import settings
+
+Render = Callable[..., list[JsonObject]]
+NAME = "koordgate-reporter"
+KINDS = ("ClusterRole", "ClusterRoleBinding", "ConfigMap", "DaemonSet", "ServiceAccount")
+
+
+def pod(objects: list[JsonObject]) -> JsonObject:
+    spec: JsonObject = find(objects, "DaemonSet", NAME)["spec"]["template"]["spec"]
+    return spec
+
+
+def container(objects: list[JsonObject]) -> JsonObject:
+    (only,) = pod(objects)["containers"]
+    return dict(only)
+
+
+def mounts(objects: list[JsonObject]) -> dict[str, tuple[str, bool]]:
+    """Host folder -> where it is mounted, and whether it can be written."""
+    hosts = {one["name"]: one["hostPath"]["path"] for one in pod(objects)["volumes"] if "hostPath" in one}
+    return {
+        hosts[one["name"]]: (one["mountPath"], not one.get("readOnly", False))
+        for one in container(objects)["volumeMounts"]
+        if one["name"] in hosts
+    }
+
+
+def read(objects: list[JsonObject]) -> settings.Settings:
+    return settings.parse(find(objects, "ConfigMap", NAME)["data"]["config.yaml"])
+
+
+def test_the_settings_say_the_defaults_and_the_places_of_the_mounts(objects: list[JsonObject]) -> None:
+    expected = settings.parse("{roots: {sysfs: /host/sys, proc: /proc, cgroup: /host/cgroup}, serve: {host: 0.0.0.0}}")
+
+    assert read(objects) == expected
+
+
+def test_every_value_reaches_the_settings(render: Render) -> None:
+    kind = {"name": "dsp", "resource": "example.com/dsp", "unit": "devices"}
+    match = {"type": "dsp", "vendor": "0x10ee", "device": "0x5004", "class": "0x1200"}
+    values = {
+        "logLevel": "debug",
+        "webhook": {"host": "::"},
+        "devices": {"types": [{**kind, "ignoredByScheduler": False}]},
+        "reporter": {
+            "roundSeconds": 2.5,
+            "port": 9999,
+            "kubelet": {"directory": "/data/kubelet", "configuration": "/etc/kubelet.yaml", "configz": True},
+            "gpus": {"enabled": False, "quietSeconds": 1, "provingSeconds": 2, "outageSeconds": 3},
+            "pci": [match],
+            "cpus": {"enforce": False, "memory": True},
+            "proof": {"enabled": False, "environment": False},
+        },
+    }
+
+    made = read(render(values))
+
+    text = {
+        "logLevel": "debug",
+        "roundSeconds": 2.5,
+        "roots": {"sysfs": "/host/sys", "proc": "/proc", "cgroup": "/host/cgroup", "kubelet": "/data/kubelet"},
+        "serve": {"host": "::", "port": 9999},
+        "kubelet": {"configuration": "/etc/kubelet.yaml", "configz": True},
+        "gpus": {"enabled": False, "quietSeconds": 1, "provingSeconds": 2, "outageSeconds": 3},
+        "devices": {"types": [kind], "pci": [match]},
+        "cpus": {"enforce": False, "memory": True},
+        "proof": {"enabled": False, "environment": False},
+    }
+    assert made == settings.parse(yaml.safe_dump(text))
+
+
+def test_no_container_is_privileged_and_two_capabilities_are_named(objects: list[JsonObject]) -> None:
+    assert container(objects)["securityContext"] == {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH", "SYS_PTRACE"]},
+    }
+
+
+@pytest.mark.parametrize("proof", [{"enabled": False}, {"environment": False}], ids=["no proof", "no environment"])
+def test_without_environments_there_is_no_capability(render: Render, proof: dict[str, Any]) -> None:
+    rendered = render({"reporter": {"proof": proof}})
+
+    assert container(rendered)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_only_cgroups_and_its_own_state_can_be_written(objects: list[JsonObject]) -> None:
+    assert mounts(objects) == {
+        "/sys": ("/host/sys", False),
+        "/sys/fs/cgroup": ("/host/cgroup", True),
+        "/var/lib/kubelet": ("/var/lib/kubelet", False),
+        "/var/lib/koordgate": ("/var/lib/koordgate", True),
+    }
+
+
+def test_where_nothing_is_enforced_cgroups_are_read_only(render: Render) -> None:
+    rendered = render({"reporter": {"cpus": {"enforce": False}}})
+
+    assert mounts(rendered)["/sys/fs/cgroup"] == ("/host/cgroup", False)
+
+
+def test_a_configuration_elsewhere_has_a_mount_of_its_own(render: Render) -> None:
+    rendered = render({"reporter": {"kubelet": {"configuration": "/etc/kubernetes/kubelet/config.json"}}})
+
+    assert mounts(rendered)["/etc/kubernetes/kubelet"] == ("/etc/kubernetes/kubelet", False)
+
+
+def test_it_reads_its_node_and_writes_devices_topologies_and_status(objects: list[JsonObject]) -> None:
+    watched = ["get", "list", "watch"]
+
+    assert find(objects, "ClusterRole", NAME)["rules"] == [
+        {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": watched},
+        {
+            "apiGroups": ["scheduling.koordinator.sh"],
+            "resources": ["devices"],
+            "verbs": [*watched, "create", "patch"],
+        },
+        {
+            "apiGroups": ["topology.node.k8s.io"],
+            "resources": ["noderesourcetopologies"],
+            "verbs": [*watched, "create", "patch"],
+        },
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    ]
+
+
+def test_the_right_to_nodes_proxy_comes_only_with_configz(render: Render) -> None:
+    rules = find(render({"reporter": {"kubelet": {"configz": True}}}), "ClusterRole", NAME)["rules"]
+
+    assert rules[-1] == {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]}
+
+
+def test_it_runs_on_every_node_and_where_it_is_told(render: Render, objects: list[JsonObject]) -> None:
+    assert pod(objects)["tolerations"] == [{"operator": "Exists"}]
+    assert "nodeSelector" not in pod(objects)
+    chosen = {"nodeSelector": {"gpu": "yes"}, "tolerations": [], "affinity": {"nodeAffinity": {}}}
+    placed = pod(render({"reporter": {**chosen, "gpus": {"runtimeClassName": "nvidia"}}}))
+
+    assert placed["nodeSelector"] == {"gpu": "yes"}
+    assert "tolerations" not in placed
+    assert placed["runtimeClassName"] == "nvidia"
+    assert placed["affinity"] == {"nodeAffinity": {}}
+
+
+def test_it_is_probed_where_it_serves_and_started_with_its_settings(render: Render) -> None:
+    only = container(render({"reporter": {"port": 9999}}))
+
+    assert only["ports"][0]["containerPort"] == 9999
+    assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": only["ports"][0]["name"]}
+    assert only["args"] == ["koordgate", "reporter", "--config", "/etc/koordgate/config.yaml"]
+    assert {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in only["env"]
+
+
+def test_without_gpus_it_asks_for_no_card(render: Render) -> None:
+    names = {one["name"] for one in container(render({"reporter": {"gpus": {"enabled": False}}}))["env"]}
+
+    assert names == {"NODE_NAME"}
+
+
+def test_a_change_of_settings_replaces_the_pods(render: Render, objects: list[JsonObject]) -> None:
+    sums = [
+        find(rendered, "DaemonSet", NAME)["spec"]["template"]["metadata"]["annotations"]["koordgate.io/config-checksum"]
+        for rendered in (objects, render({"reporter": {"roundSeconds": 3}}))
+    ]
+
+    assert sums[0] != sums[1]
+
+
+def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObject]) -> None:
+    assert [one["kind"] for one in sorted(objects, key=lambda one: one["kind"]) if one["metadata"]["name"] == NAME] == (
+        list(KINDS)
+    )
+
+    assert all(one["metadata"]["name"] != NAME for one in render({"reporter": {"enabled": False}}))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"port": 0},
+        {"roundSeconds": 0},
+        {"kubelet": {"directory": "var/lib/kubelet"}},
+        {"kubelet": {"directory": "/var/lib/kubelet/"}},
+        {"pci": [{"type": "dsp"}]},
+        {"pci": [{"type": "dsp", "vendor": "10ee"}]},
+        {"cpu": {}},
+    ],
+    ids=["port", "round", "no absolute path", "slash at the end", "no vendor", "no hexadecimal number", "misspelt"],
+)
+def test_a_wrong_value_is_refused(render: Render, values: dict[str, Any]) -> None:
+    with pytest.raises(ChartError, match="reporter"):
+        render({"reporter": values})

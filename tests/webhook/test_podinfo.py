@@ -1,0 +1,312 @@
+"""What is kept of a Pod: what it asks, what its annotations say it holds, and when either is read again."""
+
+import json
+from typing import Any
+
+import pytest
+from builders import GIB, container, gpu, pod
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import json_values
+from world import BEGINNING, World, cpu_pod, gpu_pod, plain_pod
+
+from allocator.cpu.cpuset import parse
+from allocator.cpu.node import CpuShare, NumaShare
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
+from allocator.cpu.qos import QOS_LABEL, QosClass
+from allocator.device import Device
+from allocator.devicetype import BUILT_IN
+from allocator.holdings import Share
+from allocator.names import DEVICE_ALLOCATED, DEVICE_ORDER, GPU_CORE, RESOURCE_STATUS
+from allocator.podrequest import GANG_ANNOTATION, GANG_LABELS
+from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
+from allocator.wire.podallocated import write_allocation
+from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from webhook.cluster import ClusterView
+from webhook.feed import PodFeed
+from webhook.podinfo import PodInfo, annotated_holding, read_pod_info
+
+Raw = dict[str, Any]
+HALF = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
+
+
+def info(obj: Raw, known: PodInfo | None = None) -> PodInfo:
+    made = read_pod_info(obj, known)
+    assert made
+    return made
+
+
+def annotated(obj: Raw, **texts: Any) -> Raw:
+    """The Pod with these annotations more; JSON where it is no text, gone where it is None."""
+    kept = {**(obj["metadata"].get("annotations") or {}), **texts}
+    made = {key: text if isinstance(text, str) else json.dumps(text) for key, text in kept.items() if text is not None}
+    return {**obj, "metadata": {**obj["metadata"], "annotations": made}}
+
+
+def labelled(obj: Raw, **labels: str) -> Raw:
+    return {**obj, "metadata": {**obj["metadata"], "labels": {**(obj["metadata"].get("labels") or {}), **labels}}}
+
+
+# --- resource-status
+
+
+STATUSES: dict[str, tuple[Raw, CpuShare]] = {
+    "CPUs of its own": ({"cpuset": "0-1,4"}, CpuShare(QosClass.LSR, parse("0-1,4"), BindPolicy.SPREAD_BY_PCPUS)),
+    "CPUs of its own, aligned": (
+        {"cpuset": "0-3", "numaNodeResources": [{"node": 1, "resources": {"cpu": "4", "memory": "1Gi"}}]},
+        CpuShare(QosClass.LSR, 0b1111, BindPolicy.SPREAD_BY_PCPUS, numa=(NumaShare(1, 4000, GIB),)),
+    ),
+    "NUMA nodes in any order": (
+        {"numaNodeResources": [{"node": 1, "resources": {"cpu": "500m"}}, {"node": 0}]},
+        CpuShare(QosClass.LSR, numa=(NumaShare(0, 0, 0), NumaShare(1, 500, 0))),
+    ),
+    "pools": (
+        {"cpuSharedPools": [{"socket": 1, "node": 2}, {"socket": 0, "node": 0}]},
+        CpuShare(QosClass.LSR, numa=(NumaShare(0, 0, 0), NumaShare(2, 0, 0, 1))),
+    ),
+    "nothing": ({}, CpuShare(QosClass.LSR)),
+}
+
+
+@pytest.mark.parametrize(("status", "share"), STATUSES.values(), ids=STATUSES)
+def test_resource_status_says_which_cpus_a_pod_holds(status: Raw, share: CpuShare) -> None:
+    wishes = {RESOURCE_SPEC: {"preferredCPUBindPolicy": "SpreadByPCPUs"}}
+    kept = info(annotated(cpu_pod("p", 3), **wishes, **{RESOURCE_STATUS: status}))
+    assert kept.cpus == share
+    assert kept.holds
+    assert not kept.annotation_problem
+    held = annotated_holding(kept, (), 7)
+    assert held
+    assert (held.cpus, held.shares, held.since) == (share, (), 7)
+
+
+@pytest.mark.parametrize(("status", "qos"), [({"cpuset": "0-1"}, QosClass.LSR), ({}, QosClass.LS)])
+def test_a_pod_that_asks_for_none_of_the_cpus_that_it_holds_is_of_the_class_that_holds_such(
+    status: Raw, qos: QosClass
+) -> None:
+    kept = info(annotated(plain_pod("p", nodeName="n1"), **{RESOURCE_STATUS: status}))
+    assert kept.cpus is not None
+    assert kept.cpus.qos == qos
+    assert not kept.asks
+
+
+UNREADABLE = [
+    "{",
+    "7",
+    "[]",
+    '{"cpuset":5}',
+    '{"cpuset":"9-1"}',
+    '{"cpuset":"99999"}',
+    '{"cpuSharedPools":{}}',
+    '{"numaNodeResources":[{"node":-1}]}',
+    '{"numaNodeResources":[{"node":0},{"node":0}]}',
+    "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_a_resource_status_that_cannot_be_read_is_told_and_holds_nothing(text: str) -> None:
+    kept = info(annotated(cpu_pod("p"), **{RESOURCE_STATUS: text}))
+    assert RESOURCE_STATUS in kept.annotation_problem
+    assert not kept.holds
+    assert annotated_holding(kept, (gpu(0),), 0) is None
+
+
+@pytest.mark.parametrize("text", ["", "null", "{}"])
+def test_a_resource_status_that_says_nothing_names_no_cpus(text: str) -> None:
+    kept = info(annotated(cpu_pod("p"), **{RESOURCE_STATUS: text}))
+    assert not kept.annotation_problem
+    assert kept.cpus == CpuShare(QosClass.LSR)
+
+
+@given(json_values() | st.fixed_dictionaries({"cpuset": json_values(), "numaNodeResources": json_values()}))
+def test_any_resource_status_is_read_or_told(value: Any) -> None:
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        return
+    kept = info(annotated(cpu_pod("p"), **{RESOURCE_STATUS: text}))
+    assert kept.asks
+    assert not (kept.annotation_problem and kept.holds)
+
+
+def test_what_is_written_is_read_back() -> None:
+    wishes = {RESOURCE_SPEC: {"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"}}
+    share = CpuShare(
+        QosClass.LSE, 0b1111, BindPolicy.FULL_PCPUS, ExclusivePolicy.PCPU_LEVEL, (NumaShare(0, 4000, GIB),)
+    )
+    obj = annotated(cpu_pod("p", 4, "LSE"), **wishes)
+    held = annotated_holding(info(annotated(obj, **{RESOURCE_STATUS: {}})), (), 0)
+    assert held
+    written = write_allocation(type(held)(held.uid, held.namespace, held.name, 0, (), share), "kubernetes.io")
+    assert info(annotated(obj, **written)).cpus == share
+
+
+# --- whose devices
+
+
+def allocated(kind: str, minor: int, identity: str, resources: Raw) -> Raw:
+    return {DEVICE_ALLOCATED: {kind: [{"minor": minor, "id": identity, "resources": resources}]}}
+
+
+def test_an_id_is_looked_for_among_the_devices_of_its_type() -> None:
+    """An id that another type's device has, which no GPU's memory can be read of."""
+    nic = Device("rdma", "0000:1f:00", 0, healthy=True, capacity={"rdma": 100})
+    kept = info(annotated(plain_pod("p", nodeName="n1"), **allocated("gpu", 0, nic.id, HALF)))
+    held = annotated_holding(kept, (gpu(0), nic), 0)
+    assert held
+    (share,) = held.shares
+    assert (share.type, share.id, share.amounts[GPU_CORE]) == ("gpu", nic.id, 50)
+
+
+@pytest.mark.parametrize(
+    ("shares", "cpus", "asks", "lacks"),
+    [
+        ((), None, "gpu", True),
+        ((Share("gpu", "GPU-0", 0, {}),), None, "gpu", False),
+        ((), CpuShare("LSR", 1), "gpu", True),
+        ((), None, "cpu", True),
+        ((), CpuShare("LSR", 1), "cpu", False),
+        ((), CpuShare("LS"), "cpu", False),
+    ],
+)
+def test_a_pod_lacks_what_it_asks_for_and_does_not_hold(
+    shares: tuple[Share, ...], cpus: CpuShare | None, asks: str, *, lacks: bool
+) -> None:
+    asked = info(gpu_pod("p") if asks == "gpu" else cpu_pod("p")).request
+    kept = PodInfo("u", "default", "p", "n1", False, False, "koord-scheduler", True, asked, shares=shares, cpus=cpus)
+    assert kept.lacks is lacks
+
+
+# --- read again
+
+
+HINT = {"gpu": {"exclusivePolicy": "DeviceLevel"}}
+CHANGES: dict[str, tuple[Raw, Raw]] = {
+    # a Pod before and after
+    "a hint comes": (gpu_pod("p"), annotated(gpu_pod("p"), **{DEVICE_ALLOCATE_HINT: HINT})),
+    "a hint goes": (annotated(gpu_pod("p"), **{DEVICE_ALLOCATE_HINT: HINT}), gpu_pod("p")),
+    "a hint changes": (
+        annotated(gpu_pod("p"), **{DEVICE_ALLOCATE_HINT: HINT}),
+        annotated(gpu_pod("p"), **{DEVICE_ALLOCATE_HINT: {"gpu": {"exclusivePolicy": "PCIeLevel"}}}),
+    ),
+    "a hint is mended": (
+        annotated(gpu_pod("p"), **{DEVICE_ALLOCATE_HINT: "{"}),
+        annotated(gpu_pod("p"), **{DEVICE_ALLOCATE_HINT: HINT}),
+    ),
+    "a wrong hint goes": (annotated(gpu_pod("p"), **{DEVICE_ALLOCATE_HINT: "{"}), gpu_pod("p")),
+    "a hint is spoilt": (
+        annotated(gpu_pod("p"), **{DEVICE_ALLOCATE_HINT: HINT}),
+        annotated(gpu_pod("p"), **{DEVICE_ALLOCATE_HINT: "{"}),
+    ),
+    "types come to belong together": (
+        gpu_pod("p"),
+        annotated(gpu_pod("p"), **{DEVICE_JOINT_ALLOCATE: {"deviceTypes": ["gpu", "rdma"]}}),
+    ),
+    "a partition is asked for": (gpu_pod("p", 200), annotated(gpu_pod("p", 200), **{GPU_PARTITION_SPEC: {}})),
+    "an order of devices": (gpu_pod("p"), annotated(gpu_pod("p"), **{DEVICE_ORDER: "minor"})),
+    "a gang's annotation": (gpu_pod("p"), annotated(gpu_pod("p"), **{GANG_ANNOTATION: "g"})),
+    "a gang's label": (gpu_pod("p"), labelled(gpu_pod("p"), **{GANG_LABELS[0]: "g"})),
+    "another gang": (labelled(gpu_pod("p"), **{GANG_LABELS[1]: "g"}), labelled(gpu_pod("p"), **{GANG_LABELS[1]: "h"})),
+    "a CPU policy comes": (
+        cpu_pod("p"),
+        annotated(cpu_pod("p"), **{RESOURCE_SPEC: {"requiredCPUBindPolicy": "FullPCPUs"}}),
+    ),
+    "a CPU policy goes": (
+        annotated(cpu_pod("p"), **{RESOURCE_SPEC: {"requiredCPUBindPolicy": "FullPCPUs"}}),
+        cpu_pod("p"),
+    ),
+    "a NUMA policy for a Pod with GPUs": (
+        gpu_pod("p"),
+        annotated(gpu_pod("p"), **{NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "SingleNUMANode"}}),
+    ),
+    "the NUMA policy of a Pod with GPUs goes": (
+        annotated(gpu_pod("p"), **{NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "SingleNUMANode"}}),
+        gpu_pod("p"),
+    ),
+    "the class, where nobody guards it": (cpu_pod("p"), labelled(cpu_pod("p"), **{QOS_LABEL: "LSE"})),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES.values(), ids=CHANGES)
+def test_what_labels_and_annotations_say_is_read_again_while_the_pod_waits(before: Raw, after: Raw) -> None:
+    known = info(before)
+    again, anew = info(after, known), info(after)
+    assert again == anew
+    assert (again.request, again.problem) != (known.request, known.problem)
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES.values(), ids=CHANGES)
+def test_of_a_pod_that_is_bound_what_it_asked_for_until_then_counts(before: Raw, after: Raw) -> None:
+    known = info({**before, "spec": {**before["spec"], "nodeName": "n1"}})
+    again = info({**after, "spec": {**after["spec"], "nodeName": "n1"}}, known)
+    assert (again.request, again.problem) == (known.request, known.problem)
+
+
+def test_a_pod_of_plain_devices_is_read_once() -> None:
+    """What cannot change is not read again: thousands of updates of such Pods come by."""
+    known = info(gpu_pod("p"))
+    other = annotated(gpu_pod("p", 80), any="thing")
+    assert info(other, known).request is known.request
+    assert info(gpu_pod("p", 80, uid="uid-2"), known).request == info(gpu_pod("p", 80)).request  # another Pod
+
+
+def test_a_pod_that_gives_up_its_numa_policy_while_it_waits_is_none_of_ours_any_more() -> None:
+    aligned = annotated(cpu_pod("p", 1, "LS"), **{NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "BestEffort"}})
+    known = info(aligned)
+    assert known.request.cpu is not None
+    assert known.request.cpu.numa_policy is NumaPolicy.BEST_EFFORT
+    assert read_pod_info(cpu_pod("p", 1, "LS"), known) is None
+    view = ClusterView(lambda: BEGINNING)
+    feed = PodFeed(view, lambda _pod: None, lambda _pod: None, BUILT_IN)
+    feed.put(aligned)
+    assert view.pod("default", "p")
+    feed.put(cpu_pod("p", 1, "LS"))
+    assert view.is_stranger("default", "p", "uid-p")
+
+
+def test_gangs_follow_what_is_read_again() -> None:
+    view = ClusterView(lambda: BEGINNING)
+    feed = PodFeed(view, lambda _pod: None, lambda _pod: None, BUILT_IN)
+    for gang in ("g", "h"):
+        feed.put(labelled(gpu_pod("p"), **{GANG_LABELS[0]: gang}))
+    assert (view.gang("default/g"), view.gang("default/h")) == ({}, {"uid-p": ""})
+    feed.put(gpu_pod("p"))
+    assert view.gang("default/h") == {}
+
+
+# --- kept once
+
+
+async def test_cpus_are_kept_once_where_ledger_and_annotation_agree_and_as_told_where_not(world: World) -> None:
+    world.add_pod(cpu_pod("p", 2, nodeName="n1", annotations={RESOURCE_STATUS: '{"cpuset":"0-1"}'}))
+    for cpuset, same in ((0b11, True), (0b1100, False)):
+        share = CpuShare("LSR", cpuset, BindPolicy.FULL_PCPUS)
+        await world.parts.ledger.change("n1", lambda old, share=share: ({**old, "uid-p": holding_of(share)}, None), 5)
+        world.see()
+        kept = world.parts.cluster.pod("default", "p")
+        assert kept
+        assert kept.cpus is not None
+        assert kept.cpus.cpus == 0b11
+        assert (kept.cpus == share) is same
+
+
+def holding_of(share: CpuShare) -> Any:
+    held = annotated_holding(info(annotated(cpu_pod("p"), **{RESOURCE_STATUS: {}})), (), BEGINNING)
+    assert held
+    return type(held)(held.uid, held.namespace, held.name, BEGINNING, (), share)
+
+
+# --- priority
+
+
+@pytest.mark.parametrize(
+    ("spec", "priority"), [({}, 0), ({"priority": 5}, 5), ({"priority": -3}, -3), ({"priority": None}, 0)]
+)
+def test_the_priority_is_that_of_the_spec(spec: Raw, priority: int) -> None:
+    assert info(gpu_pod("p", **spec)).priority == priority
+
+
+def test_containers_of_every_kind_are_read() -> None:
+    obj = pod(container(limits={"koordinator.sh/rdma": "1"}), init=[container("i", limits={"nvidia.com/gpu": "1"})])
+    assert [c.ask.type.name for c in info(obj).request.containers] == ["gpu", "rdma"]

@@ -1,0 +1,189 @@
+"""Which Pods must go so that another fits: those whose devices and CPUs make room on that node, and no more."""
+
+from typing import Any
+
+import machines_cpu
+import pytest
+from builders import device_entry
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import json_values
+from world import World, cpu_pod, gpu_pod, plain_pod
+
+from allocator.names import DEVICE_ALLOCATED
+from koordgate.kube.resource import PODS
+from webhook.extender import BadExtenderArgsError, _proposed
+
+Raw = dict[str, Any]
+
+
+@pytest.fixture
+async def full(world: World) -> World:
+    """n1: two cards; low-a and low-b hold a half of each, mid the rest of the first, high the rest of the second."""
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.see()
+    for name, priority, node in (("low-a", 1, "n1"), ("mid", 5, "n1"), ("low-b", 1, "n1"), ("high", 9, "n1")):
+        world.add_pod(gpu_pod(name, 50, priority=priority))
+        world.see(PODS)
+        assert (await world.bind(name, node)).allowed
+    assert [share.minor for name in ("low-a", "mid", "low-b", "high") for share in shares(world, name)] == [0, 0, 1, 1]
+    return world
+
+
+def shares(world: World, name: str) -> Any:
+    return world.holdings()[f"uid-{name}"].shares
+
+
+def args(obj: Raw, proposed: dict[str, list[str]], *, whole: bool = False, violations: int = 0) -> Raw:
+    """As kube-scheduler asks: with UIDs where it knows that the extender caches nodes, else with whole Pods."""
+    if whole:
+        named = {
+            node: {"Pods": [{"metadata": {"uid": uid, "name": uid}} for uid in uids], "NumPDBViolations": violations}
+            for node, uids in proposed.items()
+        }
+        return {"Pod": obj, "NodeNameToVictims": named, "NodeNameToMetaVictims": None}
+    meta = {
+        node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
+        for node, uids in proposed.items()
+    }
+    return {"Pod": obj, "NodeNameToVictims": None, "NodeNameToMetaVictims": meta}
+
+
+def victims(world: World, sent: Raw) -> dict[str, list[str]]:
+    answer = world.parts.extender.preempt(sent)
+    assert answer.keys() == {"NodeNameToMetaVictims"}
+    return {node: sorted(one["UID"] for one in told["Pods"]) for node, told in answer["NodeNameToMetaVictims"].items()}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_those_go_who_make_room_on_one_card(full: World, *, whole: bool) -> None:
+    """kube-scheduler sums up: two halves of two cards look like a card to it."""
+    sent = args(gpu_pod("new", 100, priority=7), {"n1": ["uid-low-a", "uid-low-b"]}, whole=whole, violations=3)
+    answer = full.parts.extender.preempt(sent)
+    told = answer["NodeNameToMetaVictims"]["n1"]
+    assert sorted(one["UID"] for one in told["Pods"]) == ["uid-low-a", "uid-mid"]
+    assert told["NumPDBViolations"] == 3
+
+
+def test_the_least_important_goes_where_one_is_enough(full: World) -> None:
+    assert victims(full, args(gpu_pod("new", 50, priority=7), {"n1": ["uid-mid"]})) in (
+        {"n1": ["uid-low-a"]},
+        {"n1": ["uid-low-b"]},
+    )
+
+
+@pytest.mark.parametrize(("percent", "priority"), [(100, 5), (100, 1), (200, 8), (50, 0), (50, 1), (50, None)])
+def test_a_node_on_which_lower_pods_do_not_make_room_is_left_out(full: World, percent: int, priority: int) -> None:
+    assert victims(full, args(gpu_pod("new", percent, priority=priority), {"n1": ["uid-low-a", "uid-low-b"]})) == {}
+
+
+def test_who_holds_nothing_of_ours_goes_as_proposed(full: World) -> None:
+    sent = args(gpu_pod("new", 50, priority=7), {"n1": ["uid-plain", "uid-low-a"]})
+    found = victims(full, sent)["n1"]
+    assert "uid-plain" in found
+    assert len(found) == 2
+
+
+def test_a_node_of_which_nothing_is_known_is_left_out(full: World) -> None:
+    assert victims(full, args(gpu_pod("new", 50, priority=7), {"nowhere": ["uid-x"], "n1": ["uid-low-a"]})).keys() == {
+        "n1"
+    }
+
+
+async def test_a_pod_that_is_not_bound_is_no_victim(full: World) -> None:
+    """kube-scheduler refuses the whole answer where it names a Pod that it does not see on the node."""
+    full.add_node("n2")
+    full.see()
+    full.add_pod(gpu_pod("on-the-way", 100, priority=1))
+    full.see(PODS)
+    named = full.parts.extender.filter({"Pod": full.pod("on-the-way"), "NodeNames": ["n2"]})["NodeNames"]
+    assert named == ["n2"]  # and so assumed there
+    assert victims(full, args(gpu_pod("new", 100, priority=7), {"n2": []})) == {}
+
+
+async def test_what_just_ended_is_room_already(full: World) -> None:
+    victims(full, args(gpu_pod("new", 50, priority=7), {"n1": []}))  # so that the node as it was is remembered
+    full.remove_pod("mid")
+    full.see(PODS)
+    await full.parts.reconciler.reconcile()
+    assert victims(full, args(gpu_pod("new", 50, priority=7), {"n1": ["uid-low-a"]}))["n1"] in (
+        ["uid-low-a"],
+        ["uid-low-b"],
+    )
+    assert victims(full, args(gpu_pod("new", 100, priority=2), {"n1": ["uid-low-a"]})) == {"n1": ["uid-low-a"]}
+
+
+async def test_cpus_make_room_as_devices_do(world: World) -> None:
+    world.add_node("n1", cpu=machines_cpu.build(2, 1, 2, 2, machines_cpu.siblings_near))
+    world.see()
+    for name, count in (("a", 3), ("b", 2), ("c", 3)):
+        world.add_pod(cpu_pod(name, count, priority=1))
+        world.see(PODS)
+        assert (await world.bind(name)).allowed
+    sent = args(cpu_pod("new", 3, priority=7), {"n1": ["uid-b"]})
+    found = victims(world, sent)
+    assert found in ({"n1": ["uid-a", "uid-b"]}, {"n1": ["uid-b", "uid-c"]}, {"n1": ["uid-a"]}, {"n1": ["uid-c"]})
+    rest = world.parts.cluster.snapshot("n1").without(found["n1"])
+    held = [holding.cpus for holding in rest.holdings.values()]
+    assert 8 - sum(share.cpus.bit_count() for share in held if share) >= 3
+
+
+@pytest.mark.parametrize("wrong", ["request", "annotation"])
+def test_a_pod_that_can_never_be_bound_preempts_nobody(full: World, wrong: str) -> None:
+    obj = gpu_pod("new", 50, priority=7)
+    if wrong == "request":
+        obj["spec"]["containers"][0]["resources"]["limits"] = {"kubernetes.io/gpu": "150"}
+    else:
+        obj["metadata"]["annotations"] = {DEVICE_ALLOCATED: "{"}
+    assert victims(full, args(obj, {"n1": ["uid-low-a"]})) == {}
+
+
+def test_of_a_pod_without_devices_all_stays_as_proposed(full: World) -> None:
+    proposed = {"n1": ["uid-low-a", "uid-plain"], "n2": []}
+    assert victims(full, args(plain_pod("new", priority=7), proposed)) == {
+        node: sorted(uids) for node, uids in proposed.items()
+    }
+
+
+async def test_once_the_victims_are_gone_the_new_pod_is_bound(full: World) -> None:
+    full.add_pod(gpu_pod("new", 100, priority=7))
+    full.see(PODS)
+    assert not (await full.bind("new")).allowed
+    for uid in victims(full, args(full.pod("new"), {"n1": []}))["n1"]:
+        full.remove_pod(uid.removeprefix("uid-"))
+    full.see(PODS)
+    await full.parts.reconciler.reconcile()
+    assert (await full.bind("new")).allowed
+    full.audit()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        [],
+        {},
+        {"Pod": None},
+        {"Pod": {"spec": {}}},
+        {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": [1]},
+        {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": {"n1": None}},
+        {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": {"n1": {"Pods": [None]}}},
+        {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": {"n1": {"Pods": [{}]}}},
+        {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": ["x"]}]}}},
+        {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": {"n1": {"Pods": 7}}},
+        {"Pod": gpu_pod("p"), "NodeNameToVictims": {"n1": {"Pods": [{"metadata": {}}]}}},
+        {"Pod": gpu_pod("p", uid=["x"]), "NodeNameToMetaVictims": {}},
+    ],
+)
+def test_what_is_no_preemption_args_is_said_to_be_none(full: World, wrong: Any) -> None:
+    with pytest.raises(BadExtenderArgsError):
+        full.parts.extender.preempt(wrong)
+
+
+@given(st.fixed_dictionaries({"NodeNameToMetaVictims": json_values(), "NodeNameToVictims": json_values()}))
+def test_any_victims_are_read_or_refused(sent: Raw) -> None:
+    try:
+        proposed = _proposed({key.lower(): value for key, value in sent.items()})
+    except BadExtenderArgsError:
+        return
+    assert all(isinstance(uid, str) for uids, _ in proposed.values() for uid in uids)
