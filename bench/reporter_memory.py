@@ -6,6 +6,7 @@ beside it.
 
 import argparse
 import asyncio
+import importlib
 import os
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from fake_kube import FakeKube
 from result import close
 
 from koordgate.kube.client import KubeClient
-from reporter.command import Agent, Metrics
+from reporter.agent import Agent
+from reporter.metrics import Metrics
 
 GOAL_MB = 80.0
 ROUNDS = 30.0
@@ -31,6 +33,7 @@ def rounds(metrics: Metrics) -> float:
 
 async def report(url: str, folder: Path, environment: dict[str, str]) -> None:
     """What the process under measurement does: the sub-command's own work, against this API server."""
+    importlib.import_module("reporter.command")  # with all that it brings into the process
     nvml = site.open_nvml(folder, environment)
     async with KubeClient(url) as kube:
         metrics = Metrics()

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from allocator.cpu.cpuset import CpusetError
-from allocator.cpu.cpuset import parse as parse_cpuset
 from allocator.names import VISIBLE_DEVICES_ENV
 from reporter.agree import CardUse, ContainerSeen
 from reporter.cgroup.apply import Hierarchy
@@ -57,23 +55,13 @@ def _container(folder: Path, version: Version, proc: Path, *, environment: bool)
     if environment and pid.isdecimal():
         visible = _environment(proc / pid / "environ")
         minors = _cards(proc / pid / "root" / "dev")
-    return ContainerSeen(_cpus(folder / file), visible, minors)
-
-
-def _cpus(path: Path) -> int | None:
-    content = files.text(path)
-    try:
-        return None if content is None else parse_cpuset(content)
-    except CpusetError:
-        return None
+    return ContainerSeen(files.cpu_list(folder / file), visible, minors)
 
 
 def _environment(path: Path) -> str | None:
     """Read NVIDIA_VISIBLE_DEVICES; "" where it is not set."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_ENVIRONMENT)
-    except OSError:
+    data = files.content(path, _MOST_ENVIRONMENT)
+    if data is None:
         return None
     start = f"{VISIBLE_DEVICES_ENV}=".encode()
     for entry in data.split(b"\0"):
@@ -83,11 +71,8 @@ def _environment(path: Path) -> str | None:
 
 
 def _cards(folder: Path) -> frozenset[int] | None:
-    try:
-        names = [entry.name for entry in folder.iterdir()]
-    except OSError:
-        return None
-    return frozenset(int(match[1]) for name in names if (match := _CARD.fullmatch(name)) is not None)
+    names = files.names(folder)  # no container is without any device file: then it cannot be looked at
+    return frozenset(int(match[1]) for name in names if (match := _CARD.fullmatch(name))) if names else None
 
 
 def card_uses(processes: Mapping[str, Iterable[GpuProcess]], proc: Path) -> tuple[CardUse, ...]:

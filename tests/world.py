@@ -23,6 +23,7 @@ from webhook.assembly import assemble
 from webhook.cluster import ClusterView
 from webhook.feed import AllocationFeed, Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.livepods import KubeLivePods
+from webhook.podinfo import PodInfo
 from webhook.review import Request, Response
 from webhook.translate import Policy, translate
 
@@ -64,9 +65,7 @@ def cpu_pod(name: str, cpus: int | str = 2, qos: str = "LSR", *, admit: bool = T
     """A Pod of one container that asks for so many CPUs of its own, if it is LSR or LSE, and for `more` resources."""
     amounts = {"cpu": str(cpus), **about.pop("more", {})}
     labels = {QOS_LABEL: qos, **about.pop("labels", {})}
-    made = pod(
-        container(limits=amounts, requests=amounts), name=name, labels=labels, **{"uid": f"uid-{name}", **about}
-    )
+    made = pod(container(limits=amounts, requests=amounts), name=name, labels=labels, **{"uid": f"uid-{name}", **about})
     return admitted(made) if admit else made
 
 
@@ -220,13 +219,22 @@ class World:
             clock=self.clock,
         )
         parts, reporter = self.parts, self.parts.reporter
-        cluster, reconciler = parts.cluster, parts.reconciler
+        cluster, reconciler, assumed = parts.cluster, parts.reconciler, parts.ranking.assumed
+
+        def ended(one: PodInfo) -> None:
+            assumed.drop(one.uid)
+            reconciler.ended(one)
+
+        def bound(one: PodInfo) -> None:
+            assumed.drop(one.uid, one.node)
+            reconciler.bound(one)
+
         self._feeds = {
             NODES: NodeFeed(cluster, parts.types, parts.pools, self._complain("nodes")),
             DEVICES: DeviceFeed(cluster, parts.types, reporter.bad_object("devices")),
             TOPOLOGIES: TopologyFeed(cluster, reporter.bad_object("noderesourcetopologies")),
             NODE_ALLOCATIONS: AllocationFeed(cluster, parts.ledger, reporter.bad_object("nodeallocations")),
-            PODS: PodFeed(cluster, reconciler.ended, reconciler.bound, parts.types),
+            PODS: PodFeed(cluster, ended, bound, parts.types),
         }
 
     def _complain(self, resource: str) -> Complain:

@@ -121,6 +121,8 @@ class Edge:
                 return self._respond(orjson.dumps({"Error": reason}), HTTPStatus.FORBIDDEN)
             try:
                 answer = handler(orjson.loads(await self._body(http, self._patience(http))))
+                if isinstance(answer, Awaitable):
+                    answer = await answer
             except (BadExtenderArgsError, orjson.JSONDecodeError) as error:
                 count["bad"]()
                 return self._respond(orjson.dumps({"Error": str(error)}), HTTPStatus.BAD_REQUEST)
@@ -230,7 +232,8 @@ def make_extender(
     edge = Edge(parts.settings.serve, parts.metrics, draining or Draining())
     app = web.Application(client_max_size=parts.settings.serve.body_limit_bytes)
     extender = parts.extender
-    for handler in (extender.filter, extender.prioritize, extender.preempt):
-        path = f"/scheduler/{handler.__name__}"
+    handlers = {"filter": extender.filter_patiently, "prioritize": extender.prioritize, "preempt": extender.preempt}
+    for verb, handler in handlers.items():
+        path = f"/scheduler/{verb}"
         app.router.add_post(path, edge.extender(path, handler, stranger))
     return app

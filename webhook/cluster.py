@@ -4,6 +4,7 @@ Everything here is memory; what fills it are the handlers of the Reflectors (or,
 snapshot is remembered until something about the node changes.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from koordgate.ledger.ledger import Ledger
 from webhook.nodeselection import may_land, selects
 from webhook.podinfo import PodInfo, annotated_holding
 
+_MOST_ENDED: Final = 4096  # UIDs of ended Pods, before those that the ledger has let go of are forgotten
 _MOST_SELECTIONS: Final = 4096  # nodes' memories remembered by what Pods select, which authors write as they like
 
 
@@ -89,6 +91,8 @@ class ClusterView:
         self._pods: dict[tuple[str, str], PodInfo] = {}
         self._by_uid: dict[str, PodInfo] = {}
         self._waiting: set[str] = set()  # UIDs of those that ask and are not bound
+        self._news: asyncio.Future[None] | None = None
+        self._ended: set[str] = set()  # UIDs of those that ended, whose holding may not have left the ledger yet
         self._gangs: dict[str, dict[str, str]] = {}  # gang -> UID of each of its Pods -> node, "" while unbound
         self._strangers: dict[str, str] = {}  # namespace/name -> UID of Pods that are none of ours
         self._memories: Counter[int] = Counter()
@@ -241,10 +245,25 @@ class ClusterView:
                 self._waiting.add(pod.uid)
             if pod.node:
                 self._state(pod.node).pods[pod.uid] = pod
+        if known is not None and known.node and (pod is None or pod.uid != known.uid):
+            self._end(known)
+        elif pod is not None and pod.node and pod.finished:
+            self._end(pod)
         self._regroup(known, pod)
         for changed in (known, pod):
             if changed is not None and changed.node and changed.holds:
                 self.touch(changed.node)
+
+    def _end(self, pod: PodInfo) -> None:
+        """Take in that a Pod ended: what it held is free from now on for those who look for a node.
+
+        The ledger follows within milliseconds, before any bind can come of that; but kube-scheduler is as quick, and
+        sends who was refused to sleep.
+        """
+        self._ended.add(pod.uid)
+        if len(self._ended) > _MOST_ENDED:
+            self._ended = {uid for uid in self._ended if any(self.nodes_holding(uid))}
+        self.touch(pod.node)
 
     def _regroup(self, known: PodInfo | None, pod: PodInfo | None) -> None:
         """Keep the gangs' members."""
@@ -289,6 +308,14 @@ class ClusterView:
         if state is not None:
             state.snapshot = None
             self.touched.add(node)
+            if self._news is not None and not self._news.done():
+                self._news.set_result(None)
+
+    async def news(self) -> None:
+        """Wait until something about a node changes."""
+        if self._news is None or self._news.done():
+            self._news = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._news)
 
     def _refit(self, node: str) -> None:
         """What a node is changed, not only who holds what there."""
@@ -318,6 +345,8 @@ class ClusterView:
             return NodeSnapshot(node, ())
         if state.snapshot is None:
             holdings = self._ledger.record(node).holdings if self._ledger else {}
+            if not self._ended.isdisjoint(holdings):
+                holdings = {uid: held for uid, held in holdings.items() if uid not in self._ended}
             state.snapshot = self.snapshot_on(node, holdings)
         return state.snapshot
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from allocator.asks import PodRequest
 from allocator.cpu.cpuset import format_cpuset
-from allocator.cpu.node import CpuShare, cpu_use
+from allocator.cpu.node import cpu_use
 from allocator.device import Device
+from allocator.devices import DeviceOrder
 from allocator.holdings import Holding, NodeSnapshot, Share
 from allocator.outcome import Refusal
 from allocator.place import Placement, place
@@ -67,8 +68,11 @@ def bind(
 
 
 def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Placement | Refusal:
-    """Choose what the Pod was sent for where that can be had: those that follow were sent to what it leaves."""
-    if sent is not None:
+    """Choose what the Pod was sent for where that can be had: those that follow were sent to what it leaves.
+
+    But not where devices are used alike: others may have come to that one since, and what is idle comes first.
+    """
+    if sent is not None and (request.wishes.order or node.order) != DeviceOrder.LEAST_USED:
         placed = place(request, _only_free(sent, node))
         if isinstance(placed, Placement):
             return placed
@@ -85,35 +89,47 @@ def _still_good(held: Holding, node: NodeSnapshot) -> bool:
 def _adopt(pod: PodInfo, node: NodeSnapshot) -> Placement | Refusal:
     """Check what Koordinator's own scheduler has annotated, and take it over.
 
-    The Pod is placed anew on a node where nothing is free but what the annotations name: that checks that the devices
-    are there, healthy and not over-full, that they cover the request, and says which container gets which.
+    The Pod is placed anew on a node where nothing is free but what the annotations name: that checks that they cover
+    the request as it is to be covered, and says which container gets which.
     """
     said = annotated_holding(pod, node.devices, 0)
     if said is None:
         raise AssertionError("only a Pod with shares is adopted")
-    outcome = place(pod.request, _only_free(said, node))
-    wrong = outcome.message if isinstance(outcome, Refusal) else _not_free(said, node)
-    if isinstance(outcome, Refusal) or wrong:
-        return Refusal(f"the Pod's annotations of what it holds cannot be adopted: {wrong}")
-    containers = {share.id: share.containers for share in outcome.shares}
-    shares = tuple(replace(share, containers=containers.get(share.id, ())) for share in said.shares)
-    return Placement(node.name, shares, said.cpus or outcome.cpus)
+    wrong = _not_free(said, node)
+    outcome = Refusal(wrong) if wrong else place(pod.request, _only_free(said, node))
+    if isinstance(outcome, Refusal):
+        return Refusal(f"the Pod's annotations of what it holds cannot be adopted: {outcome.message}")
+    placed = {(share.type, share.id): share for share in outcome.shares}
+    shares = []
+    for share in said.shares:
+        used = placed.get((share.type, share.id))
+        shares.append(replace(share, containers=used.containers if used else (), alone=used is not None and used.alone))
+    return Placement(node.name, tuple(shares), said.cpus or outcome.cpus)
 
 
 def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
-    """The node with everything taken, by a holding without a Pod, but what `said` names and is free."""
-    named = {share.id: share.amounts for share in said.shares}
-    rest = []
+    """The node as if nothing were free but what `said` names and is free.
+
+    What else is free of devices in use, or named, is taken by a holding without a Pod; idle devices are not there, and
+    CPUs are reserved: nobody holds these, which would count where Pods are kept apart from one another.
+    """
+    named = {(share.type, share.id): share.amounts for share in said.shares}
+    devices, rest = [], []
     for device in node.devices:
         free = _free(device, node)
-        wanted = named.get(device.id, {})
-        if all(amount <= free.get(tail, 0) for tail, amount in wanted.items()):
+        wanted = named.get((device.type, device.id))
+        if wanted is None and device.id not in node.used and device.id not in node.kubelet_held:
+            continue
+        if wanted is not None and all(amount <= free.get(tail, 0) for tail, amount in wanted.items()):
             free = {tail: amount - wanted.get(tail, 0) for tail, amount in free.items()}
-        rest.append(Share(device.type, device.id, device.minor, free))
-    cpus = None
-    if said.cpus is not None and said.cpus.cpus and node.cpu is not None:
-        cpus = CpuShare("", node.cpu.topology.all & ~said.cpus.cpus)
-    return node.with_holding(Holding("", "", "", 0, tuple(rest), cpus))
+        devices.append(device)
+        if any(free.values()):
+            rest.append(Share(device.type, device.id, device.minor, free))
+    cpu = node.cpu
+    if cpu is not None and said.cpus is not None and said.cpus.cpus:
+        cpu = replace(cpu, reserved=cpu.reserved | (cpu.topology.all & ~said.cpus.cpus))
+    holdings = {**node.holdings, "": Holding("", "", "", 0, tuple(rest))} if rest else node.holdings
+    return replace(node, devices=tuple(devices), holdings=holdings, cpu=cpu)
 
 
 def _not_free(said: Holding, node: NodeSnapshot) -> str:

@@ -4,6 +4,8 @@ The wire is kube-scheduler's (k8s.io/kube-scheduler/extender/v1): its keys are r
 `place()`, which is what the bind will say.
 """
 
+import asyncio
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +20,9 @@ from webhook.ranking import Ranking
 
 MAX_EXTENDER_SCORE: Final = 10
 _SCORE_STEP: Final = MAX_SCORE // MAX_EXTENDER_SCORE
+_PATIENCE_S: Final = 0.04  # kube-scheduler waits meanwhile
+_NEXT_WAIT_S: Final = 0.4
+_MOST_REFUSED: Final = 65_536
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -42,6 +47,8 @@ class Extender:
         self._types = types
         self._ranking = ranking
         self._most_nodes = most_nodes
+        self._refused: set[str] = set()  # UIDs of Pods that fitted nowhere
+        self._waited = -math.inf  # when we last waited for news
 
     def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Tell which nodes can hold the Pod, and why the others cannot.
@@ -70,6 +77,40 @@ class Extender:
             gang = pod.request.wishes.gang
             holding = Holding(pod.uid, pod.namespace, pod.name, 0, outcome.shares, outcome.cpus, gang)
             self._ranking.assumed.put(node, holding)
+
+    async def filter_patiently(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """As `filter`; a Pod that is tried again, and still fits nowhere, is looked at once more when there is news.
+
+        kube-scheduler tries it because it saw a Pod end, or a Node change, and may have seen it some milliseconds before
+        us; refused, it would sleep for a second and more.
+
+        Raises:
+            BadExtenderArgsError: it is no ExtenderArgs.
+        """
+        answer = self.filter(args)
+        uid = _lower(args)["pod"]["metadata"].get("uid", "")
+        if answer.get("NodeNames") or (answer.get("Nodes") or {}).get("items"):
+            self._refused.discard(uid)
+            return answer
+        again = uid in self._refused
+        if len(self._refused) >= _MOST_REFUSED:
+            self._refused.clear()
+        self._refused.add(uid)
+        return self.filter(args) if again and await self._news() else answer
+
+    async def _news(self) -> bool:
+        """Wait a little until something changes; not for each of many Pods that are tried one after another."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        if began - self._waited < _NEXT_WAIT_S:
+            return False
+        self._waited = began
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._cluster.news()
+        except TimeoutError:
+            return False
+        return True
 
     def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Score the nodes from 0 to 10.

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from allocator.asks import NO_WISHES, PodRequest
 from allocator.cpu.node import CpuShare
+from allocator.cpu.qos import CpuAsk
 from allocator.device import Device
 from allocator.devicetype import BUILT_IN, FULL, DeviceTypes
 from allocator.holdings import Holding, Share
@@ -71,8 +72,10 @@ class PodInfo:
 
     @property
     def lacks(self) -> bool:
-        """Whether its annotations say nothing of the devices that it asks for, or, where it asks for none, of CPUs."""
-        return not self.shares if self.request.containers else not self.holds
+        """Whether its annotations say nothing of what only our bind gives: devices; where it asks for none, CPUs."""
+        if self.request.containers:
+            return not self.shares
+        return not self.holds and (bool(self.problem) or _insists(self.request.cpu))
 
     def in_scope(self, scheduler_name: str) -> bool:
         """Whether only koord-scheduler may bind it.
@@ -139,6 +142,11 @@ def _may_differ(known: PodInfo, obj: Mapping[str, Any]) -> bool:
         return False
     said = bool(known.problem) or known.request.cpu is not None or known.request.wishes != NO_WISHES
     return said or asks_by_metadata(obj)
+
+
+def _insists(ask: CpuAsk | None) -> bool:
+    """Tell whether a Pod asks for more of CPUs than its class alone does, which may be as well without an answer."""
+    return ask is not None and (bool(ask.count) or ask.constrained_burst or ask.numa_policy is not None)
 
 
 def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodRequest, str]:

@@ -1,5 +1,6 @@
 """Small files of sysfs and procfs, read in bounds; what cannot be read is None."""
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -12,11 +13,26 @@ _MOST_NAMES: Final = 8192  # entries of one folder: CPUs, devices, virtual funct
 
 def text(path: Path, most: int = _MOST_BYTES) -> str | None:
     """Read a file without the white space around it; only its first `most` bytes."""
+    data = content(path, most)
+    return None if data is None else data.decode("ascii", errors="replace").strip()
+
+
+def content(path: Path, most: int) -> bytes | None:
+    """Read the first `most` bytes of a file; some hundred of these are read in each round, so without buffers."""
     try:
-        with path.open("rb") as file:
-            return file.read(most).decode("ascii", errors="replace").strip()
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError):  # the latter for a path with a null character
         return None
+    pieces: list[bytes] = []
+    try:
+        while most > 0 and (piece := os.read(handle, most)):
+            pieces.append(piece)
+            most -= len(piece)
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+    return b"".join(pieces)
 
 
 def number(path: Path, base: int = 10) -> int | None:
@@ -29,9 +45,9 @@ def number(path: Path, base: int = 10) -> int | None:
 
 def cpu_list(path: Path) -> int | None:
     """Read a Linux list of CPUs, or of NUMA nodes, as a set."""
-    content = text(path)
+    listed = text(path)
     try:
-        return None if content is None else parse_cpuset(content)
+        return None if listed is None else parse_cpuset(listed)
     except CpusetError:
         return None
 
@@ -39,7 +55,7 @@ def cpu_list(path: Path) -> int | None:
 def names(folder: Path) -> list[str]:
     """List a folder in order; empty where it is missing, and never more than a machine has."""
     try:
-        return sorted(entry.name for entry in folder.iterdir())[:_MOST_NAMES]
+        return sorted(os.listdir(folder))[:_MOST_NAMES]  # noqa: PTH208 no Path is needed of each name
     except OSError:
         return []
 

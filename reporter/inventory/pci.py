@@ -186,11 +186,7 @@ def _make(sysfs: Path, kind: str, bus: str, minor: int, *, name: str = "", probl
 
 def _silence(device: Path) -> str:
     """Say whether a device does not answer: its configuration space then reads as ones."""
-    try:
-        with (device / "config").open("rb") as file:
-            gone = file.read(4) == b"\xff\xff\xff\xff"
-    except OSError:
-        return ""
+    gone = files.content(device / "config", 4) == b"\xff\xff\xff\xff"
     return "it does not answer any more (fallen off the bus)" if gone else ""
 
 

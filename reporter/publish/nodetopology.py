@@ -186,7 +186,7 @@ def _told_policy(kubelet: KubeletState, reserved: int) -> KubeletCpus:
 def _with_foreign(zones: Mapping[int, NumaZone], live: Mapping[str, Any] | None) -> dict[int, NumaZone]:
     """Keep what others tell of a NUMA node that is still there: the list of zones is one field, with one owner."""
     found = dict(zones)
-    for number, zone in read_node_topology(live or {}).zones.items():
+    for number, zone in read_node_topology({"zones": (live or {}).get("zones")}).zones.items():
         if number in found:
             foreign = [name for name in zone.allocatable if name not in _OURS and not name.startswith(_HUGE)]
             ours = found[number]

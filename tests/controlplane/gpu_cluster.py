@@ -288,10 +288,11 @@ async def settled(admin: AdminClient, namespace: str) -> list[JsonObject]:
 
 
 async def metric(replicas: Replicas, name: str, **labels: str) -> float:
-    """A metric's value, summed over replicas and over the labels that are not named."""
+    """A metric's value, summed over running replicas and over the labels that are not named."""
     total = 0.0
+    running = [url for number, url in enumerate(replicas.urls) if replicas.process(number).alive]
     async with aiohttp.ClientSession() as session:
-        for url in replicas.urls:
+        for url in running:
             async with session.get(f"{url}/metrics", ssl=False) as answer:
                 families = text_string_to_metric_families(await answer.text())
             samples = (sample for family in families for sample in family.samples if sample.name == name)

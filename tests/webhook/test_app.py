@@ -364,7 +364,7 @@ def buggy(parts: Parts, error: Exception) -> Parts:
         mutate = validate = staticmethod(bug.later)
 
     class Extender:
-        def filter(self, args: Any) -> Any:
+        async def filter_patiently(self, args: Any) -> Any:
             return bug.sync(args)
 
         def prioritize(self, args: Any) -> Any:

@@ -29,6 +29,7 @@ from webhook import patch
 from webhook.review import Response
 
 Raw = dict[str, Any]
+TENTH = {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory-ratio": "10"}
 HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory": "40Gi", "kubernetes.io/gpu-memory-ratio": "50"}
 
 
@@ -543,6 +544,43 @@ async def test_koordinators_choice_is_refused_where_it_cannot_be(
     world.see()
     refused(await world.bind("p"), 409, "cannot be adopted")
     assert world.holders() == ["holder"], why
+
+
+@pytest.mark.parametrize(("level", "alone"), [("DeviceLevel", False), ("PCIeLevel", True)])
+@pytest.mark.parametrize("neighbour", [False, True])
+async def test_koordinators_choice_for_a_pod_that_shares_with_nobody_is_taken_over(
+    world: World, level: str, *, alone: bool, neighbour: bool
+) -> None:
+    """Cards 0 and 1 are on one PCIe root, 2 on another; nobody holds what the annotations do not name."""
+    cards = [device_entry(at, topology={"nodeID": 0, "pcieID": "ab"[at // 2], "socketID": 0}) for at in range(3)]
+    world.add_node("n1", *cards)
+    world.add_pod(gpu_pod("other", 10, annotations=koordinator_annotation((1, {**TENTH}, ""))))
+    whole = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
+    hint = {"scheduling.koordinator.sh/device-allocate-hint": json.dumps({"gpu": {"exclusivePolicy": level}})}
+    world.add_pod(gpu_pod("p", 100, annotations={**hint, **koordinator_annotation((0, whole, ""))}))
+    world.see()
+    if neighbour:
+        assert (await world.bind("other")).allowed
+    response = await world.bind("p")
+    if alone and neighbour:
+        refused(response, 409, "cannot be adopted")
+        return
+    assert response.allowed, response.message
+    (share,) = world.holdings()["uid-p"].shares
+    assert (share.minor, share.containers, share.alone) == (0, ("main",), alone)
+    if not neighbour:
+        assert (await world.bind("other")).allowed is not alone
+
+
+async def test_a_card_that_the_annotations_name_beyond_what_is_needed_must_be_free_too(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_pod(gpu_pod("holder", 80))
+    world.see()
+    await world.bind("holder")
+    world.add_pod(gpu_pod("p", annotations=koordinator_annotation((0, HALF, ""), (1, HALF, ""))))
+    world.see()
+    refused(await world.bind("p"), 409, "cannot be adopted", "gpu 0 (GPU-n1-0) does not have free what they say")
+    world.audit()
 
 
 async def test_an_annotation_that_cannot_be_read_is_refused(world: World) -> None:

@@ -27,7 +27,6 @@ from koordgate.ledger.store import MemoryStore, Record
 from webhook import cluster as cluster_module
 from webhook import ranking as ranking_module
 from webhook.assumed import Assumed
-from webhook.assumed import Assumed
 from webhook.cluster import ClusterView, NodeFacts
 from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.podinfo import PodInfo, annotated_holding, read_pod_info
@@ -157,7 +156,9 @@ async def test_the_complaint_ends_though_a_bind_has_read_the_mended_record_befor
     assert complaints["n1"] == ()
 
 
-def test_a_topology_that_is_gone_leaves_no_cpus_to_give_and_what_was_wrong_is_told_until_then(view: ClusterView) -> None:
+def test_a_topology_that_is_gone_leaves_no_cpus_to_give_and_what_was_wrong_is_told_until_then(
+    view: ClusterView,
+) -> None:
     complaints: dict[str, tuple[str, ...]] = {}
     feed = TopologyFeed(view, complaints.__setitem__)
     topology = write_node_topology(NodeTopology("n1", machines_cpu.machine("one socket, 4 cores, SMT")))

@@ -91,8 +91,17 @@ def test_a_pod_that_asks_cpus_alone_goes_to_our_scheduler_and_nothing_else_of_it
     assert WEBHOOKS.validate(asks(done)).allowed
 
 
-@pytest.mark.parametrize("qos", ["LS", "BE", "SYSTEM", ""])
-def test_a_pod_without_cpus_of_its_own_is_left_alone(qos: str) -> None:
+@pytest.mark.parametrize("qos", ["LS", "BE"])
+def test_a_pod_of_a_class_without_cpus_of_its_own_goes_to_our_scheduler_too(qos: str) -> None:
+    """A node may want its LS Pods aligned; parts of CPUs are as good as whole ones."""
+    obj = cpu_pod("p", "1500m", qos, admit=False)
+    done = patch.apply(obj, WEBHOOKS.mutate(asks(obj)).patch)
+    assert done == {**obj, "spec": {**obj["spec"], "schedulerName": "koord-scheduler"}}
+    assert WEBHOOKS.validate(asks(done)).allowed
+
+
+@pytest.mark.parametrize("qos", ["SYSTEM", ""])
+def test_a_pod_of_no_class_of_ours_is_left_alone(qos: str) -> None:
     obj = cpu_pod("p", "1500m", qos, admit=False)
     assert WEBHOOKS.mutate(asks(obj)).patch == ()
     assert WEBHOOKS.validate(asks(obj)).allowed
@@ -218,6 +227,22 @@ async def test_an_ls_pod_that_is_aligned_is_told_its_shared_pool(cpus: World) ->
     held = cpus.holdings()["uid-p"].cpus
     assert held is not None
     assert [(one.milli, one.memory) for one in held.numa] == [(2000, GIB)]
+
+
+@pytest.mark.parametrize(("qos", "told"), [("LS", True), ("BE", False)])
+async def test_a_node_that_wants_it_aligns_pods_of_the_shared_pool_that_say_nothing(
+    cpus: World, qos: str, *, told: bool
+) -> None:
+    cpus.add_bare_node("n1", labels={"node.koordinator.sh/numa-topology-alignment-policy": "SingleNUMANode"})
+    cpus.see(NODES)
+    pods = [cpu_pod(f"p{number}", "3500m", qos) for number in range(5)]
+    responses = await start(cpus, *pods)
+    assert [response.allowed for response in responses] == [True] * 4 + [not told]  # two fit each NUMA node
+    if told:
+        pools = [status_of(cpus, f"p{number}")["cpuSharedPools"] for number in range(4)]
+        assert sorted(pool["node"] for (pool,) in pools) == [0, 0, 1, 1]
+    else:
+        assert [status_of(cpus, f"p{number}") for number in range(5)] == [{}] * 5
 
 
 async def test_cpusets_of_many_pods_are_apart_until_there_are_no_more(cpus: World) -> None:
@@ -386,6 +411,14 @@ async def test_the_schedulers_binding_must_carry_the_cpus_that_the_ledger_holds(
     assert "carries no allocation" in (await cpus.validate(binds(binding("p", "n1")))).message
 
 
+@pytest.mark.parametrize("qos", ["LSR", "LS", "BE"])
+async def test_a_pod_that_never_came_to_our_scheduler_is_not_ours_to_stop(cpus: World, qos: str) -> None:
+    """Older than the installation: it gets no CPUs of its own, and is bound as it always was."""
+    cpus.add_pod(cpu_pod("p", 1, qos, admit=False))
+    cpus.see(PODS)
+    assert (await cpus.validate(binds(binding("p", "n1"), username="system:kube-scheduler"))).allowed
+
+
 # --- given back, adopted, bound around
 
 
@@ -430,6 +463,12 @@ async def test_a_pod_with_cpus_alone_is_not_bound_around_us(cpus: World) -> None
     await start(cpus, cpu_pod("ours"), cpu_pod("aligned", 1, "LS", annotations=numa("BestEffort")))
     await cpus.parts.reconciler.reconcile()
     assert unmanaged() == 0
+    for qos in ("LS", "BE"):  # as Koordinator's scheduler, or the default one before us, left them
+        cpus.add_pod(cpu_pod(f"theirs-{qos.lower()}", 1, qos, nodeName="n1"))
+        cpus.add_pod(cpu_pod(f"old-{qos.lower()}", 1, qos, nodeName="n1", admit=False))
+    cpus.see(PODS)
+    await cpus.parts.reconciler.reconcile()
+    assert unmanaged() == 0
     cpus.add_pod(cpu_pod("theirs", nodeName="n1"))
     cpus.see(PODS)
     await cpus.parts.reconciler.reconcile()
@@ -446,6 +485,35 @@ async def test_koordinators_choice_of_cpus_is_taken_over(cpus: World) -> None:
     held = cpus.holdings()["uid-p"].cpus
     assert held is not None
     assert held.cpus == 0b110000
+
+
+async def test_koordinators_choice_for_an_aligned_pod_is_taken_over(cpus: World) -> None:
+    """What is not named is not held by anybody: else NUMA nodes would seem taken by a Pod of several."""
+    said = {RESOURCE_STATUS: '{"cpuset":"12-15","numaNodeResources":[{"node":1,"resources":{"cpu":"4"}}]}'}
+    obj = cpu_pod("p", 4, annotations=numa("SingleNUMANode"), more={"kubernetes.io/gpu": "100"})
+    card = {
+        "minor": 1,
+        "id": "GPU-n1-1",
+        "resources": {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"},
+    }
+    obj["metadata"]["annotations"] |= {**said, DEVICE_ALLOCATED: json.dumps({"gpu": [card]})}
+    (response,) = await start(cpus, obj)
+    assert response.allowed, response.message
+    assert status_of(cpus, "p") == json.loads(said[RESOURCE_STATUS])
+    assert [share.id for share in cpus.holdings()["uid-p"].shares] == ["GPU-n1-1"]
+
+
+async def test_a_pod_is_bound_to_what_it_was_sent_for_where_that_is_still_free(cpus: World) -> None:
+    pods = [cpu_pod(name, 4, annotations=numa("SingleNUMANode")) for name in "ab"]
+    for obj in pods:
+        cpus.add_pod(obj)
+    cpus.see(PODS)
+    for obj in pods:
+        assert cpus.parts.extender.filter({"Pod": obj, "NodeNames": ["n1"]})["NodeNames"] == ["n1"]
+    assert (await cpus.bind("b")).allowed  # the second, which was sent to what the first leaves
+    assert cpuset_of(cpus, "b") == 0b11110000
+    assert (await cpus.bind("a")).allowed
+    assert cpuset_of(cpus, "a") == 0b1111
 
 
 TAKEN = {

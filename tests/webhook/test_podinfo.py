@@ -1,6 +1,7 @@
 """What is kept of a Pod: what it asks, what its annotations say it holds, and when either is read again."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,14 +169,16 @@ def test_an_id_is_looked_for_among_the_devices_of_its_type() -> None:
         ((), None, "cpu", True),
         ((), CpuShare("LSR", 1), "cpu", False),
         ((), CpuShare("LS"), "cpu", False),
+        ((), None, "class", False),
+        ((), None, "problem", True),
     ],
 )
 def test_a_pod_lacks_what_it_asks_for_and_does_not_hold(
     shares: tuple[Share, ...], cpus: CpuShare | None, asks: str, *, lacks: bool
 ) -> None:
-    asked = info(gpu_pod("p") if asks == "gpu" else cpu_pod("p")).request
-    kept = PodInfo("u", "default", "p", "n1", False, False, "koord-scheduler", True, asked, shares=shares, cpus=cpus)
-    assert kept.lacks is lacks
+    made = {"gpu": gpu_pod("p"), "cpu": cpu_pod("p"), "class": cpu_pod("p", 1, "LS")}
+    made["problem"] = cpu_pod("p", "1500m", admit=False)
+    assert replace(info(made[asks]), node="n1", shares=shares, cpus=cpus).lacks is lacks
 
 
 # --- read again
@@ -252,16 +255,16 @@ def test_a_pod_of_plain_devices_is_read_once() -> None:
 
 
 def test_a_pod_that_gives_up_its_numa_policy_while_it_waits_is_none_of_ours_any_more() -> None:
-    aligned = annotated(cpu_pod("p", 1, "LS"), **{NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "BestEffort"}})
+    aligned = annotated(cpu_pod("p", 1, ""), **{NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "BestEffort"}})
     known = info(aligned)
     assert known.request.cpu is not None
     assert known.request.cpu.numa_policy is NumaPolicy.BEST_EFFORT
-    assert read_pod_info(cpu_pod("p", 1, "LS"), known) is None
+    assert read_pod_info(cpu_pod("p", 1, ""), known) is None
     view = ClusterView(lambda: BEGINNING)
     feed = PodFeed(view, lambda _pod: None, lambda _pod: None, BUILT_IN)
     feed.put(aligned)
     assert view.pod("default", "p")
-    feed.put(cpu_pod("p", 1, "LS"))
+    feed.put(cpu_pod("p", 1, ""))
     assert view.is_stranger("default", "p", "uid-p")
 
 

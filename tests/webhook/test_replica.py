@@ -20,10 +20,12 @@ from cryptography import x509
 from fake_kube import FakeKube, answer, hold
 from world import World, binding, binds, body, gpu_pod, koordinator_annotation
 
+from allocator.names import RELEASED
 from allocator.wire.nodeallocation import read_spec, write_spec
 from koordgate.kube.client import KubeClient
-from koordgate.kube.resource import MUTATING_WEBHOOKS, NODE_ALLOCATIONS, PODS, SECRETS, VALIDATING_WEBHOOKS
+from koordgate.kube.resource import MUTATING_WEBHOOKS, NODE_ALLOCATIONS, NODES, PODS, SECRETS, VALIDATING_WEBHOOKS
 from koordgate.settings import Certificate, CertificateFiles, Ledger, Scheduler, Serve, Settings
+from webhook import command as command_module
 from webhook import pki
 from webhook.certs import SecretSource
 from webhook.command import Replica

@@ -1,0 +1,232 @@
+"""The process around the reporter: settings, the command, access to the API server, Events, health kept."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fake_kube import FakeKube
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.settings import SettingsError
+from reporter import settings
+from reporter.access import ServiceAccountAccess
+from reporter.command import node_name
+from reporter.gpu.facts import GpuFacts
+from reporter.gpu.health import NOTHING_KNOWN, CardRecord, GpuHealth, NodeRecord, State
+from reporter.host import Host
+from reporter.inventory.pci import FPGAS, PciMatch
+from reporter.publish.events import EventWriter, Occurrence
+from reporter.publish.live import LiveObject
+
+ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}
+DSP = "types: [{name: dsp, resource: example.com/dsp}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rounds: 1", "unknown field `rounds`"),
+        ("roundSeconds: 0", "roundSeconds"),
+        ("roundSeconds: .inf", "roundSeconds"),
+        ("devices: {pci: [{type: dsp, vendor: '0x10ee'}]}", "name it there"),
+        ("devices: {pci: [{type: gpu, vendor: '0x10de'}]}", "name it there"),
+        (f"devices: {{{DSP}, pci: [{{type: dsp, vendor: 10ee}}]}}", "vendor"),
+        ("devices: {types: [{name: gpu, resource: example.com/x}]}", "gpu is there already"),
+        ("a: [", "not YAML"),
+        ("x" * 2**21, "longer than"),
+    ],
+    ids=["misspelt", "zero", "infinite", "unknown type", "cards by PCI", "no hex", "a type twice", "no YAML", "huge"],
+)
+def test_settings_that_make_no_sense_are_refused_with_the_key(text: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        settings.parse(text, "file")
+
+
+@pytest.mark.parametrize(
+    ("match", "read"),
+    [
+        ("vendor: '0x10ee'", PciMatch("dsp", 0x10EE)),
+        ("vendor: '0x10EE', device: '0x5'", PciMatch("dsp", 0x10EE, 5)),
+        ("vendor: '0x1', class: '0x12'", PciMatch("dsp", 1, base_class=0x12)),
+        ("vendor: '0x1', class: '0x0280'", PciMatch("dsp", 1, base_class=2, sub_class=0x80)),
+    ],
+    ids=["vendor", "device", "class", "sub-class"],
+)
+def test_pci_ids_are_read_as_hexadecimal_and_come_before_what_is_built_in(match: str, read: PciMatch) -> None:
+    made = settings.parse(f"devices: {{{DSP}, pci: [{{type: dsp, {match}}}]}}")
+
+    assert settings.pci_matches(made) == (read, *FPGAS)
+
+
+def test_an_empty_file_means_the_defaults_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.touch()
+
+    assert settings.load(file) == settings.Settings()
+    with pytest.raises(SettingsError, match="existing file"):
+        settings.load(tmp_path / "none")
+
+
+def test_the_nodes_name_is_that_of_the_settings_then_of_the_environment(monkeypatch) -> None:
+    monkeypatch.setenv("NODE_NAME", "from-pod")
+
+    assert node_name(settings.Settings(node="stated")) == "stated"
+    assert node_name(settings.Settings()) == "from-pod"
+
+
+# The command
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import argparse, sys; from reporter.command import COMMAND; parser = argparse.ArgumentParser();"
+        "COMMAND.arguments(parser); sys.exit(COMMAND.run(parser.parse_args()))"
+    )
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_one_look_prints_tables_and_yaml_and_changes_nothing(site, tmp_path: Path) -> None:
+    config = tmp_path / "reporter.yaml"
+    roots = {"sysfs": str(site.machine.sysfs), "proc": str(site.machine.proc), "cgroup": str(tmp_path / "cgroup")}
+    roots |= {"kubelet": str(tmp_path / "kubelet"), "state": str(tmp_path / "state")}
+    config.write_text(yaml.safe_dump({"node": "n1", "roots": roots}))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    done = run("--config", str(config), "--once", "--dry-run", "--offline")
+
+    assert done.returncode == 0, done.stderr
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    tables, _, rest = done.stdout.partition("\n---\n")
+    assert "0000:3b:00.0" in tables
+    kinds = [one["kind"] for one in yaml.safe_load_all(rest)]
+    assert kinds == ["Device", "NodeResourceTopology", "Node"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--once"], 2, "go together"),
+        (["--config", "/nowhere/x.yaml"], 2, "existing file"),
+    ],
+    ids=["a look that would change something", "no file"],
+)
+def test_what_cannot_be_meant_is_refused(arguments: list[str], status: int, said: str) -> None:
+    done = run(*arguments)
+
+    assert (done.returncode, said in done.stderr) == (status, True)
+
+
+# Access
+
+
+async def test_a_token_is_read_again_after_a_minute_or_when_it_was_refused(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    now = [0.0]
+    access = ServiceAccountAccess(tmp_path, lambda: now[0])
+    assert access.base_url == "https://[fd00::1]:6443"
+    with pytest.raises(KubeError, match="mount the token"):
+        await access.authorization()
+
+    (tmp_path / "token").write_text("one\n")
+    first = await access.authorization()
+    (tmp_path / "token").write_text("two\n")
+    kept = await access.authorization()
+    renewed = await access.authorization(renew=True)
+    (tmp_path / "token").unlink()
+    now[0] = 61.0
+
+    assert (first, kept, renewed) == ("Bearer one", "Bearer one", "Bearer two")
+    assert await access.authorization() == "Bearer two"
+    with pytest.raises(KubeError, match=r"ca\.crt"):
+        access.ssl_context()
+
+
+# Events
+
+
+async def test_what_occurs_again_is_counted_up_and_what_has_expired_is_written_anew(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    now = [0.0]
+    writer = EventWriter(kube, lambda: now[0])
+    worn = Occurrence(ABOUT, "Xid79", "fell off the bus", count=2)
+
+    await writer.write(worn)
+    now[0] = 60.0
+    await writer.write(worn)
+    await writer.write(Occurrence(ABOUT, "Xid79", "another card"))
+
+    counted, other = sorted(fake.objects("/api/v1/events"), key=lambda one: one["message"], reverse=True)
+    assert (counted["count"], counted["lastTimestamp"]) == (4, "1970-01-01T00:01:00Z")
+    assert (other["count"], counted["metadata"]["namespace"]) == (1, "default")
+    fake.remove(f"/api/v1/namespaces/default/events/{counted['metadata']['name']}")
+    await writer.write(worn)
+    assert len(fake.objects("/api/v1/events")) == 2
+
+
+async def test_an_event_that_cannot_be_written_stops_nothing(fake: FakeKube, kube: KubeClient) -> None:
+    await fake.stop()
+
+    await EventWriter(kube, lambda: 0.0).write(Occurrence(ABOUT, "Xid79", "x"))
+
+    assert not fake.objects("/api/v1/events")
+
+
+# What stands in the cluster
+
+
+def obj(revision: str, uid: str = "u") -> dict[str, Any]:
+    return {"metadata": {"name": "n1", "uid": uid, "resourceVersion": revision}}
+
+
+def test_a_watch_that_is_behind_our_own_write_is_passed_over() -> None:
+    live = LiveObject("n1")
+    live.put(obj("5"))
+    live.take(obj("9"))
+
+    live.put(obj("7"))
+    assert live.obj == obj("9")
+    live.put(obj("3", uid="made anew"))
+    assert live.obj == obj("3", uid="made anew")
+
+
+def test_what_a_list_does_not_name_is_gone() -> None:
+    changes: list[int] = []
+    live = LiveObject("n1", lambda: changes.append(1))
+    live.put(obj("5"))
+    live.begin_list()
+    live.put({"metadata": {"name": "another", "uid": "x", "resourceVersion": "1"}})
+    live.end_list()
+
+    assert live.obj is None
+    assert len(changes) == 2
+
+
+# Health
+
+
+def test_the_health_of_cards_outlives_the_process_whole_or_not_at_all(tmp_path: Path) -> None:
+    host = Host(settings.parse(f"roots: {{state: {tmp_path / 'made' / 'here'}}}"))
+    card = CardRecord(GpuFacts(uuid="GPU-0", minor=0), GpuHealth(State.UNHEALTHY, 5.0, count=2), 7.0)
+    node = NodeRecord("boot", {"GPU-0": card})
+
+    assert host.load_health() == (NOTHING_KNOWN, ())
+    assert host.save_health(node) == ""
+    assert host.load_health() == (node, ())
+    (tmp_path / "made" / "here" / "gpus.json").write_text("{")
+    kept, problems = host.load_health()
+    assert kept == NOTHING_KNOWN
+    assert problems
+    assert [path.name for path in (tmp_path / "made" / "here").iterdir()] == ["gpus.json"]
+
+
+def test_health_that_cannot_be_kept_says_what_must_be_mounted(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    host = Host(settings.parse(f"roots: {{state: {tmp_path / 'file'}}}"))
+
+    assert "mount it read-write" in host.save_health(NOTHING_KNOWN)
