@@ -125,7 +125,6 @@ class Agent:
         self._told_health = self.cards.view.node
         self._told: dict[str, object] = {}
         self._evidence = Evidence()
-        self._proven_at: float | None = None
         self._configz: tuple[float, Reading[KubeletConfiguration]] | None = None
         self._applied = {
             target: Applied(kube, target, live, time.monotonic, self._wrote)
@@ -147,7 +146,7 @@ class Agent:
         self.cards.start_from(node)
         self._told_health = node
         every = self._settings.round_seconds
-        parts = (self._follow_cards(every), self._rounds(every), self._publish(every))
+        parts = (self._follow_cards(every), self._rounds(every), self._publish(every), self._proofs())
         async with (
             listen(self._settings.serve, self._metrics, self.unhealthy) as self.port,
             asyncio.TaskGroup() as tasks,
@@ -197,8 +196,6 @@ class Agent:
             )
             if self._settings.cpus.enforce and pods_known:
                 findings, problem = await self._in_thread(partial(_enforce, self._host, decided))
-            if self._settings.proof.enabled and pods_known:
-                await self._prove(decided)
         finally:
             self._round_at = None
         self.decided = decided
@@ -207,11 +204,19 @@ class Agent:
             self._occurrences(node, host, decided)
         self._fresh.set()
 
-    async def _prove(self, decided: Decided) -> None:
-        """Gather what containers and cards really have, once in a while; the next round compares."""
-        if self._proven_at is not None and time.monotonic() - self._proven_at < _PROOF_S:
-            return
-        self._proven_at = time.monotonic()
+    async def _proofs(self) -> None:
+        while self._settings.proof.enabled:
+            if self.decided is not None and self._reflectors[3].synced.is_set():
+                await self._guarded("proof", self.prove(self.decided))
+                await asyncio.sleep(_PROOF_S)
+            else:
+                await asyncio.sleep(_GATHER_S)
+
+    async def prove(self, decided: Decided) -> None:
+        """Gather what containers and cards really have; the next round compares.
+
+        NVML may take its time for each card, so no round waits for this.
+        """
         pods = [pod for pod in self._watches.pods.pods if not pod.finished]
         seen = await self._in_thread(partial(self._host.containers, pods, decided.cgroup_root))
         processes = await self.cards.processes()

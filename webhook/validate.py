@@ -80,9 +80,10 @@ def updated(request: Request, writers: Writers) -> list[Problem]:
     """Find what may not be changed in a Pod that exists.
 
     Allocation annotations, by anybody without the right to write them; and, by anybody, the QoS class of a Pod that
-    has CPUs of its own, or would have them then (Koordinator, pkg/webhook/pod/validating: the label is immutable).
+    has CPUs of its own, or would have them then (Koordinator, pkg/webhook/pod/validating: the label is immutable), and
+    how many such a Pod has.
     """
-    problems = _reclassified(request)
+    problems = [*_reclassified(request), *_resized(request)]
     if request.username in writers.usernames:
         return problems
     old, new = _annotations(request.old_object), _annotations(request.object)
@@ -104,6 +105,31 @@ def _reclassified(request: Request) -> list[Problem]:
         "delete the Pod and create one of the other class"
     )
     return [Problem(f"metadata.labels[{QOS_LABEL}]", message)]
+
+
+def _resized(request: Request) -> list[Problem]:
+    """Find CPUs that are resized in place: only the subresource `resize` can change what a Pod asks for."""
+    if _qos(request.old_object) not in _BOUND:
+        return []
+    old, new = _stated_cpus(request.old_object), _stated_cpus(request.object)
+    message = "its CPUs were chosen as it was bound, and cannot be resized in place; create a new Pod"
+    paths = dict.fromkeys((*old, *new))
+    return [Problem(path, message) for path in paths if old.get(path) != new.get(path)]
+
+
+def _stated_cpus(pod: Mapping[str, Any]) -> dict[str, object]:
+    """Every CPU request and limit of a Pod, by where it stands."""
+    spec = pod.get("spec") or {}
+    stated = {"spec.resources": spec.get("resources")}
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or ()):
+            stated[f"spec.{kind}[{index}].resources"] = container.get("resources")
+    return {
+        f"{path}.{key}[cpu]": amounts["cpu"]
+        for path, resources in stated.items()
+        for key in ("requests", "limits")
+        if "cpu" in (amounts := (resources or {}).get(key) or {})
+    }
 
 
 def _qos(pod: Mapping[str, Any]) -> str:

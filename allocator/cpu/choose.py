@@ -49,11 +49,14 @@ def choose_cpus(
 def bind_policy(ask: CpuAsk, node: CpuNode) -> tuple[BindPolicy, bool] | str:
     """Tell by which policy a Pod's CPUs are chosen on a node, and whether it must be kept, or why the two do not agree.
 
-    The Pod's required policy and the node's must be one; then the Pod's preferred one; then the configured default.
+    The Pod's required policy and the node's must be one; then the node's; then the Pod's preferred one; then the
+    configured default. A Pod that only prefers to spread is kept away from nodes of whole cores all the same (seed
+    document 4, "Resource spec").
     """
     if node.bind is not None:
         wanted = ask.preferred  # which is the required one where there is one
-        if wanted not in {None, node.bind}:
+        apart = (node.bind, wanted) == (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
+        if apart or ask.required not in {None, node.bind}:
             return f"the node's CPU bind policy is {node.bind}, the Pod's {wanted}"
         return node.bind, True
     return ask.preferred or node.default_bind, ask.required is not None

@@ -28,7 +28,7 @@ def write_annotations(shares: Sequence[Share], domain: str, types: DeviceTypes =
     by_type: dict[str, list[dict[str, Any]]] = {}
     seen: dict[str, list[str]] = {}
     for share in sorted(shares, key=lambda share: (share.type, share.minor, share.id)):
-        by_type.setdefault(share.type, []).append(_write_share(share, types.by_name[share.type], domain))
+        by_type.setdefault(share.type, []).append(_write_share(share, types.by_name.get(share.type), domain))
         for container in share.containers:
             seen.setdefault(visible_devices(container, share.type), []).append(share.id)
     annotations = {DEVICE_ALLOCATED: json.dumps(by_type, separators=(",", ":"))}
@@ -36,9 +36,10 @@ def write_annotations(shares: Sequence[Share], domain: str, types: DeviceTypes =
     return annotations
 
 
-def _write_share(share: Share, kind: DeviceType, domain: str) -> dict[str, Any]:
-    size = kind.memory[0] if kind.memory else ""
-    named = sorted((kind.resource_name(domain, tail), tail) for tail in share.amounts)
+def _write_share(share: Share, kind: DeviceType | None, domain: str) -> dict[str, Any]:
+    """Write a share of a type; of one that left the settings, which nothing spells any more, by its tails as they are."""
+    size = kind.memory[0] if kind and kind.memory else ""
+    named = sorted((kind.resource_name(domain, tail) if kind else tail, tail) for tail in share.amounts)
     amounts = {
         name: format_bytes(share.amounts[tail]) if tail == size else format_int(share.amounts[tail])
         for name, tail in named

@@ -384,7 +384,7 @@ def test_these_webhooks_see_these_requests_at_these_paths(objects: list[JsonObje
     }
 
     binding, created = [(["CREATE"], ["pods/binding"])], [(["CREATE"], ["pods"])]
-    changed = [(["CREATE", "UPDATE"], ["pods"]), (["UPDATE"], ["pods/status"])]
+    changed = [(["CREATE", "UPDATE"], ["pods"]), (["UPDATE"], ["pods/status", "pods/resize"])]
     assert seen == {
         "pods.mutate": ("/mutate-pod", created, "Fail", 4, "None", "IfNeeded"),
         "bindings.mutate": ("/mutate-binding", binding, "Fail", 5, "NoneOnDryRun", "IfNeeded"),

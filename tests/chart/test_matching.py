@@ -157,6 +157,14 @@ def test_an_updated_pod_is_sent_if_what_was_decided_on_changes(
     assert matches("pods.validate", obj, old) is (frozen or rebound)
 
 
+@given(obj=pods())
+def test_a_resize_is_sent_if_the_pod_has_cpus_of_its_own(matches: Matches, obj: JsonObject) -> None:
+    bound = obj["metadata"].get("labels", {}).get(QOS_LABEL) in {"LSE", "LSR"}
+
+    assert matches("pods.validate", obj, obj, subresource="resize") is bound
+    assert not matches("pods.validate", obj, obj, subresource="status")
+
+
 @pytest.mark.parametrize("name", sorted(TYPES.resources))
 @pytest.mark.parametrize("where", ["requests", "limits", "init", "pod"])
 def test_each_resource_is_seen_wherever_it_stands(matches: Matches, name: str, where: str) -> None:
@@ -177,7 +185,7 @@ def test_each_resource_is_seen_wherever_it_stands(matches: Matches, name: str, w
     [
         {},
         {"labels": {}, "annotations": {}},
-        *({"labels": {QOS_LABEL: qos}} for qos in ("", "LS", "BE", "SYSTEM")),
+        *({"labels": {QOS_LABEL: qos}} for qos in ("", "SYSTEM")),
         {"annotations": {DEVICE_ALLOCATE_HINT: "{}", DEVICE_ORDER: "minor"}},
         {"annotations": {ORIGINAL_REQUEST: "{}"}},
     ],
@@ -194,14 +202,14 @@ def test_an_ordinary_pod_is_sent_nowhere(matches: Matches, metadata: JsonObject)
 @pytest.mark.parametrize(
     "metadata",
     [
-        *({"labels": {QOS_LABEL: qos}} for qos in ("LSE", "LSR", "lsr")),
+        *({"labels": {QOS_LABEL: qos}} for qos in ("LSE", "LSR", "LS", "BE", "lsr")),
         {"annotations": {RESOURCE_SPEC: ""}},
-        {"labels": {QOS_LABEL: "LS"}, "annotations": {NUMA_TOPOLOGY_SPEC: "{}"}},
+        {"labels": {QOS_LABEL: "SYSTEM"}, "annotations": {NUMA_TOPOLOGY_SPEC: "{}"}},
         {"annotations": {visible_devices("main", "queue"): "x"}},
     ],
     ids=str,
 )
-def test_a_pod_with_wishes_for_its_cpus_or_a_forged_allocation_is_sent(matches: Matches, metadata: JsonObject) -> None:
+def test_a_pod_with_a_class_or_wishes_for_its_cpus_or_a_forged_allocation_is_sent(matches: Matches, metadata: JsonObject) -> None:
     assert matches("pods.mutate", {"metadata": metadata, "spec": {"containers": [container()]}})
 
 

@@ -344,7 +344,10 @@ async def audit_devices(admin: AdminClient, namespace: str) -> Audit:
             audit.has.setdefault((listed["metadata"]["name"], entry["id"]), entry)
     for found in await admin.items(pods_path(namespace)):
         said = (found["metadata"].get("annotations") or {}).get(DEVICE_ALLOCATED)
-        assert (said is not None) == bool(found["spec"].get("nodeName")), "bound and not allocated, or the reverse"
+        asks = any(
+            name.startswith("kubernetes.io/") for name in found["spec"]["containers"][0]["resources"]["requests"]
+        )
+        assert (said is not None) == (asks and bool(found["spec"].get("nodeName"))), "bound and not allocated, or so"
         entries = [{**entry, "type": kind} for kind, of in json.loads(said or "{}").items() for entry in of]
         audit.held[found["metadata"]["name"]] = entries
         for entry in entries:

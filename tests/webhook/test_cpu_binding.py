@@ -516,6 +516,19 @@ async def test_a_pod_is_bound_to_what_it_was_sent_for_where_that_is_still_free(c
     assert cpuset_of(cpus, "a") == 0b1111
 
 
+async def test_where_that_is_taken_by_now_a_pod_is_bound_to_something_else(cpus: World) -> None:
+    for name in "ab":
+        cpus.add_pod(cpu_pod(name, 4))
+    cpus.see(PODS)
+    assert cpus.parts.extender.filter({"Pod": cpus.pod("a"), "NodeNames": ["n1"]})["NodeNames"] == ["n1"]
+    (sent,) = cpus.parts.ranking.assumed.on("n1").values()
+    assert (await cpus.bind("b")).allowed  # straight to what `a` was sent for
+    assert sent.cpus is not None
+    assert cpuset_of(cpus, "b") == sent.cpus.cpus
+    assert (await cpus.bind("a")).allowed
+    assert not cpuset_of(cpus, "a") & cpuset_of(cpus, "b")
+
+
 TAKEN = {
     "all of it is held": '{"cpuset":"0-1"}',
     "a part of it is held": '{"cpuset":"1-3"}',

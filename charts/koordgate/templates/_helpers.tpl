@@ -239,6 +239,11 @@ has(object.metadata.annotations) && (
 (has({{ . }}.metadata.labels) && 'koordinator.sh/qosClass' in {{ . }}.metadata.labels ? {{ . }}.metadata.labels['koordinator.sh/qosClass'] : '')
 {{- end }}
 
+{{/* CEL: a Pod with CPUs of its own is resized in place. */}}
+{{- define "koordgate.cel.resized" -}}
+request.subResource == 'resize' && {{ include "koordgate.cel.qosClass" "oldObject" }} in ['LSE', 'LSR']
+{{- end }}
+
 {{/* CEL: an annotation that may not be changed was added, changed or removed; or a Pod with CPUs of its own became one without, or the
 other way round, or one of another class. */}}
 {{- define "koordgate.cel.frozenChanged" -}}

@@ -61,13 +61,19 @@ BINDS: dict[str, tuple[CpuAsk, CpuNode, tuple[BindPolicy, bool] | str]] = {
         CpuNode(TWO, bind=SPREAD),
         (SPREAD, True),
     ),
-    "required, and the node's is another": (
+    "spreading required, and the node gives whole cores": (
         lsr(4, **needs(SPREAD)),
         CpuNode(TWO, bind=FULL),
         "the node's CPU bind policy is FullPCPUs, the Pod's SpreadByPCPUs",
     ),
+    "whole cores required, and the node spreads": (
+        lsr(4, **needs(FULL)),
+        CpuNode(TWO, bind=SPREAD),
+        "the node's CPU bind policy is SpreadByPCPUs, the Pod's FullPCPUs",
+    ),
+    "whole cores preferred, and the node spreads": (lsr(4, preferred=FULL), CpuNode(TWO, bind=SPREAD), (SPREAD, True)),
     # seed document 4, "Resource spec": such nodes are avoided "if the Pod uses the CPUBindPolicySpreadByPCPUs policy"
-    "preferred, and the node's is another": (
+    "spreading preferred, and the node gives whole cores": (
         lsr(4, preferred=SPREAD),
         CpuNode(TWO, bind=FULL),
         "the node's CPU bind policy is FullPCPUs, the Pod's SpreadByPCPUs",

@@ -246,7 +246,7 @@ async def test_nvml_that_is_missing_on_a_machine_without_a_card_is_nothing_to_te
 async def test_a_container_that_has_not_what_was_decided_is_an_event_a_metric_and_told(
     site, start, fake: FakeKube, monkeypatch
 ) -> None:
-    monkeypatch.setattr("reporter.agent._PROOF_S", 0.0)
+    monkeypatch.setattr("reporter.agent._PROOF_S", 0.01)
     site.add_node()
     given = '{"gpu":[{"minor":0,"id":"GPU-0","resources":{"koordinator.sh/gpu-core":"50"}}]}'
     site.add_pod("shares", UID, container=CONTAINER, device_allocated=given)

@@ -1,0 +1,94 @@
+"""Who waits is not sent to sleep: what an ended Pod held is free at once, and a Pod tried again is looked at twice."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from world import World, gpu_pod
+
+from koordgate.kube.resource import PODS
+
+Raw = dict[str, Any]
+
+
+def args(obj: Raw) -> Raw:
+    return {"Pod": obj, "Nodes": None, "NodeNames": ["n1"]}
+
+
+@pytest.fixture
+async def full(world: World) -> World:
+    """The one card is held whole by `first`, and `second` waits."""
+    world.add_pod(gpu_pod("first", 100))
+    world.add_pod(gpu_pod("second", 100))
+    world.see()
+    assert (await world.bind("first")).allowed
+    return world
+
+
+def names(world: World) -> list[str]:
+    found: list[str] = world.parts.extender.filter(args(world.pod("second")))["NodeNames"]
+    return found
+
+
+async def test_what_an_ended_pod_held_is_free_for_those_who_look_before_the_ledger_knows(full: World) -> None:
+    assert names(full) == []
+    full.remove_pod("first")
+    full.see(PODS)
+    assert full.holders() == ["first"]
+    assert names(full) == ["n1"]
+
+
+async def test_what_a_finished_pod_held_is_free_as_well(full: World) -> None:
+    full.change_pod("first", status={"phase": "Succeeded"})
+    full.see(PODS)
+    assert full.holders() == ["first"]
+    assert names(full) == ["n1"]
+
+
+async def test_a_bind_goes_by_the_ledger_all_the_same(full: World) -> None:
+    full.remove_pod("first")
+    full.see(PODS)
+    refused = await full.bind("second")
+    assert not refused.allowed
+    assert full.holders() == ["first"]
+
+
+async def test_a_pod_that_is_tried_again_is_looked_at_once_more_when_there_is_news(full: World) -> None:
+    extender = full.parts.extender
+    assert (await extender.filter_patiently(args(full.pod("second"))))["NodeNames"] == []
+    asked = asyncio.create_task(extender.filter_patiently(args(full.pod("second"))))
+    await asyncio.sleep(0)  # it has looked, and waits
+    assert not asked.done()
+    full.remove_pod("first")
+    full.see(PODS)
+    assert (await asked)["NodeNames"] == ["n1"]
+
+
+async def test_a_pod_that_is_tried_for_the_first_time_is_answered_at_once(full: World) -> None:
+    answer = full.parts.extender.filter_patiently(args(full.pod("second")))
+    with pytest.raises(StopIteration) as stopped:
+        answer.send(None)
+    assert stopped.value.value["NodeNames"] == []
+
+
+async def test_of_many_that_are_tried_again_only_the_first_waits(full: World) -> None:
+    extender = full.parts.extender
+    waiting = [gpu_pod(f"w{number}", 100) for number in range(3)]
+    for obj in waiting:
+        assert (await extender.filter_patiently(args(obj)))["NodeNames"] == []
+    first = asyncio.create_task(extender.filter_patiently(args(waiting[0])))
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(extender.filter_patiently(args(obj))) for obj in waiting[1:]]
+    await asyncio.sleep(0)
+    assert not first.done()
+    assert all(other.done() for other in others)
+    full.parts.cluster.touch("n1")
+    assert (await first)["NodeNames"] == []
+
+
+async def test_no_news_is_answered_as_before(full: World) -> None:
+    extender = full.parts.extender
+    await extender.filter_patiently(args(full.pod("second")))
+    answer = await extender.filter_patiently(args(full.pod("second")))
+    assert answer["NodeNames"] == []
+    assert list(answer["FailedNodes"]) == ["n1"]
