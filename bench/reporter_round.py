@@ -22,6 +22,7 @@ from reporter.agent import Agent
 from reporter.metrics import Metrics
 
 GOAL_MS = 50.0
+READS = ("get", "list", "watch")
 SETTLE_S = 60.0
 SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # cgroups and sysfs are no disk either
 
@@ -52,7 +53,7 @@ async def full_round(agent: Agent) -> None:
 
 
 def writes(fake: FakeKube) -> int:
-    return sum(request.verb not in {"get", "list", "watch"} for request in fake.requests)
+    return sum(request.verb not in READS for request in fake.requests)
 
 
 async def measure(rounds: int) -> tuple[float, float]:
@@ -77,7 +78,8 @@ async def measure(rounds: int) -> tuple[float, float]:
                     await full_round(agent)
                 ours, theirs = time.process_time() - ours, site.cpu_seconds(child) - theirs
                 if writes(fake) != before:
-                    raise SystemExit("a round in which nothing changed wrote something")
+                    told = [f"{one.verb} {one.resource}" for one in fake.requests if one.verb not in READS][before:]
+                    raise SystemExit(f"rounds in which nothing changed wrote: {', '.join(told)}")
             finally:
                 ended.set()
                 await running

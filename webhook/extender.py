@@ -79,7 +79,7 @@ class Extender:
             self._ranking.assumed.put(node, holding)
 
     async def filter_patiently(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """As `filter`; a Pod that is tried again, and still fits nowhere, is looked at once more when there is news.
+        """As `filter`; a Pod that is tried again and fits nowhere is looked at once more when there is news.
 
         kube-scheduler tries it because it saw a Pod end, or a Node change, and may have seen it some milliseconds before
         us; refused, it would sleep for a second and more.

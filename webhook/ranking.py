@@ -18,7 +18,7 @@ from allocator.holdings import NodeSnapshot
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import PackedError
 from allocator.index.query import Want
-from allocator.index.rows import CPU_ROW, fullness, query_of, type_rows, want_of
+from allocator.index.rows import CPU_ROW, NUMA_ROW, fullness, query_of, type_rows, want_of
 from allocator.index.search import Search
 from allocator.index.table import RowError
 from allocator.outcome import Refusal
@@ -238,8 +238,9 @@ class Ranking:
 
 def _turned_away(request: PodRequest, want: Want, count: int) -> Refusal:
     """Say in a few words how far a node is from a want."""
-    if want.type == CPU_ROW:
-        told = f"too few CPUs for {want.amounts[0][1]}"
+    if want.type in {CPU_ROW, NUMA_ROW}:
+        where = " in one NUMA node" if want.type == NUMA_ROW else ""
+        told = f"too few CPUs for {want.amounts[0][1]}{where}"
     else:
         ask = next(c.ask for c in request.containers if c.ask.type.name == want.type and want_of(c.ask) == want)
         told = f"{count} {plural(ask.type)} fit {describe(ask)}"

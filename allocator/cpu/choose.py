@@ -7,14 +7,17 @@ alignment, or the shared pool of one NUMA node (ConstrainedBurst).
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from allocator.cpu.accumulator import take
 from allocator.cpu.cpuset import format_cpuset
 from allocator.cpu.node import MILLI, CpuNode, CpuShare, CpuUse, NumaShare
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, supported
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, supported
 from allocator.cpu.qos import CpuAsk, QosClass
 from allocator.outcome import Refusal
 from allocator.quantity import format_bytes
+
+_PROMISED: Final = (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE)  # the policies that may refuse a node
 
 
 def choose_cpus(
@@ -32,18 +35,18 @@ def choose_cpus(
     if ask.qos is QosClass.BE:
         return CpuShare(ask.qos)  # it runs on what nobody else has to itself
     if node is None:
-        if not (ask.count or ask.constrained_burst or ask.numa_policy):
-            return CpuShare(ask.qos)  # nothing to align on; the kubelet sees to it
-        told = "its CPUs are not known (no NodeResourceTopology object, or none with a CPU topology)"
-        return Refusal(f"{name}: {told}", permanent=True, short="no CPU topology known")
+        return _on_unknown(ask, name)
     if ask.constrained_burst:
-        here = supported(node.architecture, BindPolicy.CONSTRAINED_BURST, ExclusivePolicy.NONE, required=True)
-        if isinstance(here, str):
-            return Refusal(f"{name}: {here}", permanent=True, short=here)
         return _burst(ask, name, node, use, numa)
-    if not ask.count:
-        return _aligned(ask, name, node, use, numa)
-    return _own(ask, name, node, use, numa)
+    return _own(ask, name, node, use, numa) if ask.count else _aligned(ask, name, node, use, numa)
+
+
+def _on_unknown(ask: CpuAsk, name: str) -> CpuShare | Refusal:
+    """Nothing can be given, nor promised, where the CPUs are not known."""
+    if not (ask.count or ask.constrained_burst or ask.numa_policy in _PROMISED):
+        return CpuShare(ask.qos)  # the kubelet sees to it
+    told = "its CPUs are not known (no NodeResourceTopology object, or none with a CPU topology)"
+    return Refusal(f"{name}: {told}", permanent=True, short="no CPU topology known")
 
 
 def bind_policy(ask: CpuAsk, node: CpuNode) -> tuple[BindPolicy, bool] | str:
@@ -131,6 +134,9 @@ def _aligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset
 
 def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset[int] | None) -> CpuShare | Refusal:
     """Find the NUMA node whose shared pool is wide enough for a Pod's limit, the fullest first (ConstrainedBurst)."""
+    here = supported(node.architecture, BindPolicy.CONSTRAINED_BURST, ExclusivePolicy.NONE, required=True)
+    if isinstance(here, str):
+        return Refusal(f"{name}: {here}", permanent=True, short=here)
     found = []
     widest = 0
     for at in sorted(node.topology.nodes if numa is None else numa):

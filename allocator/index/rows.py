@@ -1,11 +1,11 @@
 """Nodes and requests as the index is told of them: what there is packed by class, what is asked as wants."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from allocator.asks import DeviceAsk, PodRequest
 from allocator.cpu.node import CpuNode, cpu_use
-from allocator.cpu.policy import BindPolicy
+from allocator.cpu.policy import BindPolicy, NumaPolicy
 from allocator.device import Device
 from allocator.devicetype import DeviceType
 from allocator.holdings import NodeSnapshot
@@ -14,6 +14,7 @@ from allocator.index.query import MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, 
 from allocator.index.table import TypeRow
 
 CPU_ROW: Final = "(CPUs)"  # in the index, all CPUs of a node as one device; no device type is named so
+NUMA_ROW: Final = "(NUMA)"  # likewise the CPUs of each NUMA node as a device
 _FREE: Final = "free"
 _WHOLE: Final = "whole"
 
@@ -24,7 +25,8 @@ def query_of(request: PodRequest) -> Query:
     cpu = request.cpu
     if cpu is not None and cpu.count:
         tail = _WHOLE if cpu.required is BindPolicy.FULL_PCPUS else _FREE
-        wants.append(Want(CPU_ROW, 1, ((tail, min(cpu.count, MAX_AMOUNT)),)))
+        row = NUMA_ROW if cpu.numa_policy is NumaPolicy.SINGLE_NUMA_NODE else CPU_ROW
+        wants.append(Want(row, 1, ((tail, min(cpu.count, MAX_AMOUNT)),)))
     return Query(tuple(dict.fromkeys(wants)))
 
 
@@ -50,13 +52,13 @@ def fullness(kind: DeviceType) -> tuple[str, ...]:
 
 
 def type_rows(node: NodeSnapshot) -> list[TypeRow]:
-    """Pack a node for the index: each type's devices, and its CPUs as one device."""
+    """Pack a node for the index: each type's devices; its CPUs as one device, and those of each NUMA node as one."""
     by_type: dict[str, list[Device]] = {}
     for device in node.devices:
         by_type.setdefault(device.type, []).append(device)
     rows = [_devices_row(kind, devices, node) for kind, devices in by_type.items()]
     if node.cpu is not None:
-        rows.append(_cpu_row(node, node.cpu))
+        rows += _cpu_rows(node, node.cpu)
     return rows
 
 
@@ -86,12 +88,23 @@ def packed_classes(devices: list[Device], used: Mapping[str, Mapping[str, int]])
     return tuple(classes)
 
 
-def _cpu_row(node: NodeSnapshot, cpu: CpuNode) -> TypeRow:
+def _cpu_rows(node: NodeSnapshot, cpu: CpuNode) -> list[TypeRow]:
     taken = cpu_use(cpu, (holding.cpus for holding in node.holdings.values() if holding.cpus is not None)).taken
     every = cpu.topology.all & ~cpu.reserved
-    free = every & ~taken
+    return [
+        _cpus_row(CPU_ROW, cpu, [every], taken),
+        _cpus_row(NUMA_ROW, cpu, [every & inside for inside in cpu.topology.nodes.values()], taken),
+    ]
+
+
+def _cpus_row(name: str, cpu: CpuNode, sets: Sequence[int], taken: int) -> TypeRow:
+    """Count, in each of these sets, the CPUs and those on whole cores: what there are, and what is free."""
+    whole = cpu.topology.whole
     classes = (
-        Packed.of(_FREE, [every.bit_count()], [free.bit_count()]),
-        Packed.of(_WHOLE, [cpu.topology.whole(every).bit_count()], [cpu.topology.whole(free).bit_count()]),
+        Packed.of(_FREE, [cpus.bit_count() for cpus in sets], [(cpus & ~taken).bit_count() for cpus in sets]),
+        Packed.of(
+            _WHOLE, [whole(cpus).bit_count() for cpus in sets], [whole(cpus & ~taken).bit_count() for cpus in sets]
+        ),
     )
-    return TypeRow(CPU_ROW, classes, usable=1, in_use=int(taken != 0))
+    in_use = sum(1 << at for at, cpus in enumerate(sets) if cpus & taken)
+    return TypeRow(name, classes, usable=(1 << len(sets)) - 1, in_use=in_use)

@@ -229,6 +229,20 @@ def test_devices_of_every_type_are_chosen_written_and_read_back() -> None:
     NODE.with_holding(owner).check_invariants()
 
 
+def test_what_is_held_of_a_type_that_left_the_settings_is_written_as_it_is() -> None:
+    """Nothing is lost: a ledger may hold devices of a type that its administrator took away meanwhile."""
+    shares = (Share("queue", "queue-1", 1, {"queue": 12}, ("b",)), Share("rdma", "nic", 0, {"rdma": 50}, ("a",)))
+    annotations = write_annotations(shares, "kubernetes.io", BUILT_IN)
+    assert json.loads(annotations.pop(DEVICE_ALLOCATED)) == {
+        "queue": [{"minor": 1, "resources": {"queue": "12"}, "id": "queue-1"}],
+        "rdma": [{"minor": 0, "resources": {"kubernetes.io/rdma": "50"}, "id": "nic"}],
+    }
+    assert annotations == {
+        "queue.visible-devices.koordgate.io/b": "queue-1",
+        "rdma.visible-devices.koordgate.io/a": "nic",
+    }
+
+
 # What is left: what is held, what is asked then, which minors, or why not
 
 LATER: dict[str, tuple[DeviceAsk, DeviceAsk, list[int] | str]] = {

@@ -209,7 +209,9 @@ def test_an_ordinary_pod_is_sent_nowhere(matches: Matches, metadata: JsonObject)
     ],
     ids=str,
 )
-def test_a_pod_with_a_class_or_wishes_for_its_cpus_or_a_forged_allocation_is_sent(matches: Matches, metadata: JsonObject) -> None:
+def test_a_pod_with_a_class_or_wishes_for_its_cpus_or_a_forged_allocation_is_sent(
+    matches: Matches, metadata: JsonObject
+) -> None:
     assert matches("pods.mutate", {"metadata": metadata, "spec": {"containers": [container()]}})
 
 

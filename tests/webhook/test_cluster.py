@@ -520,6 +520,7 @@ class History:
         self.cards: tuple[Any, ...] = ()
         self.held: dict[str, Holding] = {}
         self.live: dict[str, Raw] = {}
+        self.ended: set[str] = set()  # their holdings count no more, whether or not the ledger has let go of them
         self.revision = 0
 
     def devices(self, cards: list[Any]) -> None:
@@ -540,11 +541,12 @@ class History:
 
     def ends(self, uid: str) -> None:
         if self.live.pop(uid, None):
+            self.ended.add(uid)
             self.view.drop_pod("default", f"p-{uid}")
 
     def asked(self, question: tuple[PodRequest, str]) -> None:
         request, uid = question
-        expected = dict(self.held)
+        expected = {uid: holding for uid, holding in self.held.items() if uid not in self.ended}
         for other, obj in self.live.items():
             said = annotated_holding(info(obj), self.cards, BEGINNING)
             assert said

@@ -262,6 +262,56 @@ def test_class_and_allocation_are_told_of_at_once() -> None:
     assert RESOURCE_STATUS in told
 
 
+def resized(qos: str | None, before: Raw, after: Raw, by: str = TENANT) -> Response:
+    """A resize of such a Pod."""
+    labels = {} if qos is None else {QOS_LABEL: qos}
+    old, new = ({**plain_pod("p", labels=labels), "spec": spec} for spec in (before, after))
+    return updated(old, new, username=by, subresource="resize")
+
+
+def specs(place: str, **resources: Raw) -> Raw:
+    """A Pod's spec with these resources in one place."""
+    main = container(requests={"memory": "1Gi"})
+    if place == "spec.resources":
+        return {"containers": [main], "resources": resources}
+    asked = {"name": "other", "resources": resources}
+    if place == "spec.containers[1].resources":
+        return {"containers": [main, asked]}
+    return {"initContainers": [{**asked, "restartPolicy": "Always"}], "containers": [main]}
+
+
+PLACES = ["spec.containers[1].resources", "spec.initContainers[0].resources", "spec.resources"]
+
+
+@pytest.mark.parametrize("qos", ["LSE", "LSR"])
+@pytest.mark.parametrize("by", [TENANT, US, SCHEDULER, "system:admin"])
+@pytest.mark.parametrize("place", PLACES)
+def test_nobody_may_resize_cpus_that_a_pod_has_to_itself(qos: str, by: str, place: str) -> None:
+    two, four = {"cpu": "2"}, {"cpu": "4"}
+    told = "its CPUs were chosen as it was bound, and cannot be resized in place; create a new Pod"
+    requests, limits = f"{place}.requests[cpu]: {told}", f"{place}.limits[cpu]: {told}"
+    for before, after, expected in (
+        ({"requests": two, "limits": two}, {"requests": four, "limits": four}, [requests, limits]),
+        ({"requests": two, "limits": two}, {"requests": two, "limits": four}, [limits]),
+        ({"requests": two, "limits": two}, {"requests": two}, [limits]),
+        ({"limits": four}, {"requests": two, "limits": four}, [requests]),
+        ({}, {"limits": two}, [limits]),
+    ):
+        response = resized(qos, specs(place, **before), specs(place, **after), by)
+        assert response.code == 403
+        assert response.message == f"Pod default/p: {'; '.join(expected)}"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_all_else_may_be_resized(place: str) -> None:
+    two, four = specs(place, limits={"cpu": "2"}), specs(place, limits={"cpu": "4"})
+    for qos in (None, "", "LS", "BE", "SYSTEM"):
+        assert resized(qos, two, four).allowed
+    more = specs(place, limits={"cpu": "2", "memory": "2Gi"}, requests={"memory": "1Gi"})
+    assert resized("LSR", two, more).allowed
+    assert resized("LSR", more, two).allowed
+
+
 # --- what authors are told of memory
 
 

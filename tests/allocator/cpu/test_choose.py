@@ -292,6 +292,14 @@ def test_a_pod_that_is_not_aligned_holds_nothing() -> None:
         assert choose_cpus(ls(500), "node-1", node, NO_USE) == CpuShare(QosClass.LS)
 
 
+@pytest.mark.parametrize("numa", [None, frozenset({0})])
+@pytest.mark.parametrize("fields", [{}, {"numa_policy": NumaPolicy.SINGLE_NUMA_NODE}], ids=["leaves it open", "asks"])
+def test_a_best_effort_pod_is_never_aligned(fields: dict[str, Any], numa: frozenset[int] | None) -> None:
+    ask = CpuAsk(QosClass.BE, 0, 99_000, 999 * GIB, **fields)
+    for node in (None, CpuNode(TWO, zones=ZONES)):
+        assert choose_cpus(ask, "node-1", node, NO_USE, numa) == CpuShare(QosClass.BE)
+
+
 def test_an_aligned_pod_stands_in_its_numa_nodes_by_thousandths_and_bytes() -> None:
     node = CpuNode(TWO, zones=ZONES)
     answer = choose_cpus(ls(1500, 3 * GIB), "node-1", node, NO_USE, frozenset({1}))

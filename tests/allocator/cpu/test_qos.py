@@ -150,6 +150,22 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
         ),
         CpuAsk(QosClass.LS, 0, 3000, 0, 3000, preferred=BURST),
     ),
+    # a class alone: the node may want them aligned
+    "LS": (classed("LS", TWO), CpuAsk(QosClass.LS, 0, 2000, 4 * GIB, 2000)),
+    "LS, in fractions, without a limit": (
+        classed("LS", container(requests={"cpu": "1500m", "memory": "1Gi"})),
+        CpuAsk(QosClass.LS, 0, 1500, GIB),
+    ),
+    "BE": (classed("BE", container()), CpuAsk(QosClass.BE, 0, 0, 0)),
+    "BE that requests something": (classed("BE", TWO), CpuAsk(QosClass.BE, 0, 2000, 4 * GIB, 2000)),
+    "a preferred policy on an LS Pod": (
+        classed("LS", TWO, spec={"preferredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"}),
+        CpuAsk(QosClass.LS, 0, 2000, 4 * GIB, 2000),
+    ),
+    "no alignment of its own, said so": (
+        classed("LS", TWO, numa={"numaTopologyPolicy": "None"}),
+        CpuAsk(QosClass.LS, 0, 2000, 4 * GIB, 2000),
+    ),
     # NUMA alignment
     "aligned, no class": (
         classed(None, container(requests={"cpu": "500m"}), numa={"numaTopologyPolicy": "SingleNUMANode"}),
@@ -218,11 +234,10 @@ def test_every_ask_is_read(made: dict[str, Any], expected: CpuAsk) -> None:
 NOTHING: dict[str, dict[str, Any]] = {
     "an ordinary Pod": pod(),
     "a Guaranteed Pod without a class is LS (seed document 4, QoS principle 8)": pod(TWO),
-    "LS": classed("LS", TWO),
-    "BE": classed("BE", container()),
     "SYSTEM": classed("SYSTEM", TWO),
     "an empty class": classed("", TWO),
-    "a preferred policy on an LS Pod": classed("LS", TWO, spec={"preferredCPUBindPolicy": "FullPCPUs"}),
+    "a preferred policy on an ordinary Pod": classed(None, TWO, spec={"preferredCPUBindPolicy": "FullPCPUs"}),
+    "a preferred policy on a SYSTEM Pod": classed("SYSTEM", TWO, spec={"preferredCPUBindPolicy": "FullPCPUs"}),
     "an exclusive policy on an ordinary Pod": classed(None, TWO, spec={"preferredCPUExclusivePolicy": "PCPULevel"}),
     "an empty resource-spec": classed(None, TWO, spec={}),
     "an empty numa-topology-spec": classed(None, TWO, numa={}),
@@ -241,7 +256,8 @@ def test_a_pod_that_needs_no_orchestration_asks_nothing(made: dict[str, Any]) ->
 def test_a_pod_is_in_scope_by_its_class_or_its_annotations() -> None:
     scope = {name: names_cpus(made) for name, made in NOTHING.items()}
     assert {name for name, seen in scope.items() if seen} == {
-        "a preferred policy on an LS Pod",
+        "a preferred policy on an ordinary Pod",
+        "a preferred policy on a SYSTEM Pod",
         "an exclusive policy on an ordinary Pod",
         "an empty resource-spec",
         "an empty numa-topology-spec",
@@ -496,12 +512,13 @@ def test_a_bound_pod_is_refused_exactly_if_its_cpus_are_not_whole_or_not_limited
         assert (told.ask.qos, told.ask.count * 1000, told.ask.milli) == (qos, most, most)
 
 
-@given(containers("init", (None, "Always"), 0), containers("app", (None,), 1))
+@given(containers("init", (None, "Always"), 0), containers("app", (None,), 1), st.sampled_from(["LS", "BE"]))
 def test_an_unbound_pod_asks_what_kubernetes_would_count(
-    init: list[dict[str, Any]], apps: list[dict[str, Any]]
+    init: list[dict[str, Any]], apps: list[dict[str, Any]], qos: str
 ) -> None:
-    told = read_cpu_ask(classed("LS", *apps, init=init, numa={"numaTopologyPolicy": "Restricted"}))
+    told = read_cpu_ask(classed(qos, *apps, init=init))
     assert told.ask is not None
+    assert told.ask.qos == qos
     assert (told.ask.count, told.ask.milli) == (0, busiest_moment(init, apps))
     throughout = [*(one for one in init if "restartPolicy" in one), *apps]
     limited = all(stated(one, "limits") is not None for one in throughout)
