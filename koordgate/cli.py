@@ -11,6 +11,7 @@ _GROUP: Final = "koordgate.commands"
 _SUMMARIES: Final = {
     "demo": "show the whole product on this machine: translate, guard, allocate, and who holds what",
     "devices": "show a cluster's devices and who holds them, and take one out: cordon, uncordon",
+    "reporter": "tell what a node has and how healthy it is, and put cpusets into effect",
     "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
     "webhook": "serve admission, binding and the scheduler extender of a cluster",
 }
@@ -57,7 +58,7 @@ def _overview(names: Sequence[str]) -> argparse.ArgumentParser:
     listed = "\n".join(f"  {name:<{width}}  {_SUMMARIES.get(name, '')}" for name in names)
     parser = argparse.ArgumentParser(
         prog="koordgate",
-        description="Fine-grained GPUs for a stock Kubernetes.",
+        description="Fine-grained devices and pinned CPUs for a stock Kubernetes.",
         usage="koordgate [-h] [--version] COMMAND ...",
         epilog=f"commands:\n{listed}\n\n`koordgate COMMAND --help` tells a command's options, with examples.",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -154,7 +154,6 @@ def decide(
     agreements = tuple(agree.agreements(live, evidence, left_alone))
     told = device.Told(
         held=(*held(host, every, gpus.node), *strangers(host, live, evidence)),
-        shares=tuple(share for pod in live for share in pod.shares),
         agreement=agree.annotation(agreements),
     )
     report = _cards(gpus, host, rules, standing, now)

@@ -38,27 +38,27 @@ def containers(
     found: dict[str, ContainerSeen] = {}
     for pod in pods:
         try:
-            folder = hierarchy.root / layout.pod(pod.qos_class, pod.cgroup)
+            folder = f"{hierarchy.root}/{layout.pod(pod.qos_class, pod.cgroup)}"
         except LayoutError:
             continue
         for name in files.names(folder)[:_MOST_CONTAINERS]:
             match = _CONTAINER.search(name)
             if match is not None and match[1] in pod.containers:
-                found[match[1]] = _container(folder / name, hierarchy.version, proc, environment=environment)
+                found[match[1]] = _container(f"{folder}/{name}", hierarchy.version, proc, environment=environment)
     return found
 
 
-def _container(folder: Path, version: Version, proc: Path, *, environment: bool) -> ContainerSeen:
+def _container(folder: str, version: Version, proc: Path, *, environment: bool) -> ContainerSeen:
     file = "cpuset.cpus.effective" if version is Version.V2 else "cpuset.cpus"
-    pid = (files.text(folder / "cgroup.procs") or "").partition("\n")[0]
+    pid = (files.text(f"{folder}/cgroup.procs") or "").partition("\n")[0]
     visible, minors = None, None
     if environment and pid.isdecimal():
-        visible = _environment(proc / pid / "environ")
-        minors = _cards(proc / pid / "root" / "dev")
-    return ContainerSeen(files.cpu_list(folder / file), visible, minors)
+        visible = _environment(f"{proc}/{pid}/environ")
+        minors = _cards(f"{proc}/{pid}/root/dev")
+    return ContainerSeen(files.cpu_list(f"{folder}/{file}"), visible, minors)
 
 
-def _environment(path: Path) -> str | None:
+def _environment(path: str) -> str | None:
     """Read NVIDIA_VISIBLE_DEVICES; "" where it is not set."""
     data = files.content(path, _MOST_ENVIRONMENT)
     if data is None:
@@ -70,7 +70,7 @@ def _environment(path: Path) -> str | None:
     return "" if data else None  # a process that is just starting, or ending, shows none at all
 
 
-def _cards(folder: Path) -> frozenset[int] | None:
+def _cards(folder: str) -> frozenset[int] | None:
     names = files.names(folder)  # no container is without any device file: then it cannot be looked at
     return frozenset(int(match[1]) for name in names if (match := _CARD.fullmatch(name))) if names else None
 

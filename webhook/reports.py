@@ -55,7 +55,7 @@ class Reporter:
         self._told = {pod.uid for pod in pods if pod.uid in self._told} | {pod.uid for pod in new[:_TOLD_AT_ONCE]}
         for pod in new[:_TOLD_AT_ONCE]:
             message = (
-                f"bound to {pod.node} around koordgate, so it holds and sees no device; "
+                f"bound to {pod.node} around koordgate, so it holds none of the devices or CPUs that it asks for; "
                 "delete it, and let its controller make another that koord-scheduler binds"
             )
             _LOG.warning("a Pod was bound around koordgate", extra={"pod": str(pod), "node": pod.node})

@@ -37,7 +37,7 @@ def write_annotations(shares: Sequence[Share], domain: str, types: DeviceTypes =
 
 
 def _write_share(share: Share, kind: DeviceType | None, domain: str) -> dict[str, Any]:
-    """Write a share of a type; of one that left the settings, which nothing spells any more, by its tails as they are."""
+    """Write a share; of a type that left the settings, of which no spelling is known, by its tails as they are."""
     size = kind.memory[0] if kind and kind.memory else ""
     named = sorted((kind.resource_name(domain, tail) if kind else tail, tail) for tail in share.amounts)
     amounts = {

@@ -11,13 +11,13 @@ _MOST_BYTES: Final = 65536
 _MOST_NAMES: Final = 8192  # entries of one folder: CPUs, devices, virtual functions
 
 
-def text(path: Path, most: int = _MOST_BYTES) -> str | None:
+def text(path: Path | str, most: int = _MOST_BYTES) -> str | None:
     """Read a file without the white space around it; only its first `most` bytes."""
     data = content(path, most)
     return None if data is None else data.decode("ascii", errors="replace").strip()
 
 
-def content(path: Path, most: int) -> bytes | None:
+def content(path: Path | str, most: int) -> bytes | None:
     """Read the first `most` bytes of a file; some hundred of these are read in each round, so without buffers."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -43,7 +43,7 @@ def number(path: Path, base: int = 10) -> int | None:
         return None
 
 
-def cpu_list(path: Path) -> int | None:
+def cpu_list(path: Path | str) -> int | None:
     """Read a Linux list of CPUs, or of NUMA nodes, as a set."""
     listed = text(path)
     try:
@@ -52,7 +52,7 @@ def cpu_list(path: Path) -> int | None:
         return None
 
 
-def names(folder: Path) -> list[str]:
+def names(folder: Path | str) -> list[str]:
     """List a folder in order; empty where it is missing, and never more than a machine has."""
     try:
         return sorted(os.listdir(folder))[:_MOST_NAMES]  # noqa: PTH208 no Path is needed of each name

@@ -25,13 +25,13 @@ class PciMatch:
     Attributes:
         type: as Device objects spell it.
         vendor: PCI vendor id.
-        device: PCI device id.
+        device: PCI device id, where it matters.
         base_class: the upper byte of the class.
         sub_class: the byte below.
     """
 
     type: str
-    vendor: int | None = None
+    vendor: int
     device: int | None = None
     base_class: int | None = None
     sub_class: int | None = None
@@ -147,9 +147,11 @@ def _matched(sysfs: Path, matches: tuple[PciMatch, ...]) -> list[PciDevice]:
 
 
 def _kind(device: Path, matches: tuple[PciMatch, ...]) -> str | None:
-    vendor, number = files.number(device / "vendor", 0), files.number(device / "device", 0)
-    code = files.number(device / "class", 0)
-    if vendor is None or number is None or code is None:
+    vendor = files.number(device / "vendor", 0)
+    if vendor not in {match.vendor for match in matches}:
+        return None  # most devices: no more of them is read
+    number, code = files.number(device / "device", 0), files.number(device / "class", 0)
+    if number is None or code is None:
         return None
     for match in matches:
         asked = (

@@ -1,15 +1,12 @@
 """The Device object (pure): GPUs, RDMA NICs, FPGAs and configured types, and what the kubelet gave away."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.device import Device
 from allocator.devicetype import DeviceType, DeviceTypes, Unit
-from allocator.holdings import Share
-from allocator.index.packed import Packed, PackedError, write_packed
-from allocator.names import CORDONED, DEVICES_CHECKPOINTS, KOORDINATOR_DOMAIN, PACKED
+from allocator.names import CORDONED, DEVICES_CHECKPOINTS, KOORDINATOR_DOMAIN
 from allocator.wire.deviceobject import read_device_object
 from reporter.gpu.inventory import DeviceReport, timestamp
 from reporter.inventory.pci import PciDevice
@@ -45,12 +42,10 @@ class Told:
 
     Attributes:
         held: what the kubelet, or somebody else, gave to Pods that we did not allocate.
-        shares: what we gave away, for the packed amounts that are free.
         agreement: how what is compares with what was decided, as text; left out where empty.
     """
 
     held: Collection[PodDevices] = ()
-    shares: Sequence[Share] = ()
     agreement: str = ""
 
 
@@ -115,44 +110,12 @@ def build(
     read = read_device_object(body, types)
     problems += read.problems
     devices = tuple(_set_aside(device) if device.id in aside else device for device in read.devices)
-    try:
-        classes = packed(devices, told.shares, read.kubelet_held, types)
-        annotations.update({PACKED: write_packed(classes)} if classes else {})
-    except PackedError as error:
-        problems.append(f"packed amounts cannot be told: {error}")
     return DeviceObject(body, devices, tuple(problems))
 
 
 def worth_telling(body: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
     """Whether the object is to be there: a node that never had a device needs none."""
     return live is not None or bool(body["spec"]["devices"]) or bool(body["metadata"]["annotations"])
-
-
-def packed(
-    devices: Iterable[Device], shares: Iterable[Share], kubelet_held: frozenset[str], types: DeviceTypes
-) -> list[Packed]:
-    """Pack what each device has and has free, a class each resource (seed document 2, claims 3 and 5).
-
-    A device that takes nothing new has nothing; one that the kubelet gave away has nothing free.
-    """
-    used: dict[tuple[str, str], int] = defaultdict(int)
-    for share in shares:
-        for tail, amount in share.amounts.items():
-            used[share.id, tail] += amount
-    by_type: dict[str, list[Device]] = defaultdict(list)
-    for device in devices:
-        by_type[device.type].append(device)
-    found = []
-    for kind, listed in sorted(by_type.items()):
-        listed.sort(key=lambda device: device.order)
-        for tail in types.by_name[kind].tails:
-            totals = [device.capacity.get(tail, 0) if device.healthy else 0 for device in listed]
-            frees = [
-                0 if device.id in kubelet_held else max(total - used[device.id, tail], 0)
-                for device, total in zip(listed, totals, strict=True)
-            ]
-            found.append(Packed.of(tail, totals, frees))
-    return found
 
 
 def _set_aside(device: Device) -> Device:

@@ -12,13 +12,14 @@ from allocator.names import RESOURCE_STATUS, visible_devices
 from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from koordgate.localplane import chart
-from koordgate.localplane.admin import JSON_PATCH, AdminClient, ApiError, JsonObject
+from koordgate.localplane.admin import JSON_PATCH, STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
 from koordgate.localplane.binaries import Binaries
 from koordgate.localplane.plane import ControlPlane
 from koordgate.localplane.waiting import until
 
 QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units"}
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/koordgate"
+VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/koordgate"
 CPU = {"cpu": "100m"}
 
 
@@ -166,6 +167,41 @@ async def test_an_update_is_sent_if_it_changes_what_was_decided_on(
                 await admin.patch(path, {"metadata": {"labels": labels, "annotations": annotations}})
     finally:
         await admin.delete(pods_path("down", "kept"), gracePeriodSeconds="0")
+
+
+async def create_around_the_webhooks(admin: AdminClient, made: JsonObject) -> None:
+    """Create a Pod while the API server knows of no webhook."""
+    hooks = {path: (await admin.get(path))["webhooks"] for path in (MUTATING, VALIDATING)}
+    for path in hooks:
+        await admin.patch(path, {"webhooks": None})
+
+    async def let_through() -> bool:
+        return not await refused(admin, made)
+
+    try:
+        await until(let_through, "the API server does without the webhooks")
+        await admin.create(pods_path("down"), made)
+    finally:
+        for path, kept in hooks.items():
+            await admin.patch(path, {"webhooks": kept})
+
+
+@pytest.mark.parametrize("qos", ["LSE", "LSR", "LS"])
+async def test_a_resize_is_sent_if_the_pod_has_cpus_of_its_own(down: None, admin: AdminClient, qos: str) -> None:
+    made = saying({QOS_LABEL: qos})
+    await create_around_the_webhooks(admin, made)
+    status = pods_path("down", "saying", "status")
+
+    async def sent_again() -> bool:
+        forged = admin.patch(status, {"metadata": {"annotations": {DEVICE_ALLOCATED: "{}"}}}, dryRun="All")
+        return bool(await unreached(forged)) and await refused(admin, made)
+
+    await until(sent_again, "the API server knows the webhooks again")
+    more = {"cpu": "200m"}
+    resources = {"spec": {"containers": [{"name": "main", "resources": {"requests": more, "limits": more}}]}}
+    resize = admin.patch(pods_path("down", "saying", "resize"), resources, STRATEGIC_PATCH, dryRun="All")
+    assert await unreached(resize) == ("" if qos == "LS" else "pods.validate.koordgate.io")
+    await admin.delete(pods_path("down", "saying"), gracePeriodSeconds="0")
 
 
 async def test_of_our_schedulers_bindings_only_those_without_an_allocation_are_checked_again(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from world import POLICY, SCHEDULER, TENANT, US, World, admitted, annotation_of, asks, binding, binds, cpu_pod, gpu_pod
 
 from allocator.cpu.cpuset import parse
+from allocator.cpu.node import CpuShare
 from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
 from allocator.cpu.qos import QOS_LABEL
 from allocator.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, RESOURCE_STATUS
@@ -245,6 +246,20 @@ async def test_a_node_that_wants_it_aligns_pods_of_the_shared_pool_that_say_noth
         assert [status_of(cpus, f"p{number}") for number in range(5)] == [{}] * 5
 
 
+@pytest.mark.parametrize("label", [{}, {"node.koordinator.sh/numa-topology-alignment-policy": "None"}])
+@pytest.mark.parametrize("qos", ["LS", "BE"])
+async def test_elsewhere_such_a_pod_is_told_of_no_cpus_and_takes_none(
+    cpus: World, qos: str, label: dict[str, str]
+) -> None:
+    cpus.add_bare_node("n1", labels=label)
+    cpus.see(NODES)
+    first, second = await start(cpus, cpu_pod("p", "99", qos), cpu_pod("all", 16))  # kube-scheduler counts parts
+    assert first.allowed, first.message
+    assert second.allowed, second.message
+    assert status_of(cpus, "p") == {}
+    assert cpus.holdings()["uid-p"].cpus == CpuShare(qos)
+
+
 async def test_cpusets_of_many_pods_are_apart_until_there_are_no_more(cpus: World) -> None:
     names = [f"p{number:02}" for number in range(12)]
     for number, name in enumerate(names):
@@ -414,9 +429,13 @@ async def test_the_schedulers_binding_must_carry_the_cpus_that_the_ledger_holds(
 @pytest.mark.parametrize("qos", ["LSR", "LS", "BE"])
 async def test_a_pod_that_never_came_to_our_scheduler_is_not_ours_to_stop(cpus: World, qos: str) -> None:
     """Older than the installation: it gets no CPUs of its own, and is bound as it always was."""
-    cpus.add_pod(cpu_pod("p", 1, qos, admit=False))
+    cpus.add_pod(cpu_pod("p", 1, qos, admit=False, schedulerName="default-scheduler"))
     cpus.see(PODS)
-    assert (await cpus.validate(binds(binding("p", "n1"), username="system:kube-scheduler"))).allowed
+    for by, old_way in (("system:kube-scheduler", False), (TENANT, False), (TENANT, True)):
+        asked = binds(binding("p", "n1"), username=by, old_way=old_way)
+        assert not (await cpus.mutate(asked)).patch
+        assert (await cpus.validate(asked)).allowed
+    assert cpus.holders() == []
 
 
 # --- given back, adopted, bound around

@@ -11,9 +11,7 @@ from allocator.cpu.cpuset import parse
 from allocator.cpu.topology import Cpu, CpuTopology
 from allocator.device import Device
 from allocator.devicetype import BUILT_IN, Unit, own_type
-from allocator.holdings import Share
-from allocator.index.packed import read_packed
-from allocator.names import CORDONED, DEVICES_CHECKPOINTS, PACKED
+from allocator.names import CORDONED, DEVICES_CHECKPOINTS
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo, NumaZone, read_node_topology
 from allocator.wire.resourcestatus import ResourceStatus
@@ -156,7 +154,7 @@ def test_whatever_stands_in_the_cluster_the_object_is_written(live: dict[str, An
     assert device.build(NODE, NO_CARDS, [nic()], TYPES, live=live) == fresh
 
 
-def test_what_the_kubelet_gave_away_is_told_under_both_names_and_nothing_of_it_is_free() -> None:
+def test_what_the_kubelet_gave_away_is_told_under_both_names() -> None:
     told = device.Told(held=[PodDevices("u", "main", "nvidia.com/gpu", ("GPU-1",), b"answer")])
 
     built = device.build(NODE, report(gpu(0), gpu(1)), [], TYPES, told=told)
@@ -164,27 +162,6 @@ def test_what_the_kubelet_gave_away_is_told_under_both_names_and_nothing_of_it_i
     annotations = built.body["metadata"]["annotations"]
     assert len({annotations[key] for key in DEVICES_CHECKPOINTS}) == 1
     assert read_device_object(built.body).kubelet_held == {"GPU-1"}
-    core = next(one for one in read_packed(annotations[PACKED]) if one.name == "gpu-core")
-    assert (core.totals(), core.frees()) == ([100, 100], [100, 0])
-
-
-@given(
-    cards=st.lists(st.booleans(), min_size=1, max_size=8),
-    given=st.lists(st.tuples(st.integers(0, 7), st.integers(1, 100)), max_size=8),
-)
-def test_packed_amounts_are_what_each_healthy_card_has_less_what_was_given(
-    cards: list[bool], given: list[tuple[int, int]]
-) -> None:
-    shares = [Share("gpu", f"GPU-{minor}", minor, {"gpu-core": core}) for minor, core in given]
-    listed = [gpu(minor, health=healthy) for minor, healthy in enumerate(cards)]
-
-    body = device.build(NODE, report(*listed), [], TYPES, told=device.Told(shares=shares)).body
-
-    core = next(one for one in read_packed(body["metadata"]["annotations"][PACKED]) if one.name == "gpu-core")
-    for minor, healthy in enumerate(cards):
-        total = 100 if healthy else 0
-        used = sum(amount for card, amount in given if card == minor)
-        assert (core.totals()[minor], core.frees()[minor]) == (total, max(total - used, 0))
 
 
 @pytest.mark.parametrize(
