@@ -16,6 +16,7 @@ from koordgate.kube.errors import KubeError
 from koordgate.ledger.ledger import BusyError, Ledger
 from webhook import decision
 from webhook.cluster import ClusterView
+from webhook.extender import unformatted
 from webhook.patch import Operation, add, set_annotations
 from webhook.podinfo import PodInfo
 from webhook.review import Request, Response, allowed, denied, errored, patched
@@ -109,7 +110,7 @@ class BindingWebhooks:
             decided = await self._ledger.change(node, change, deadline)
             self._settled(pod.uid, "" if isinstance(decided.outcome, Refusal) else node)
         if isinstance(decided.outcome, Refusal):
-            return denied(f"Pod {pod} is not bound: {decided.outcome.message}", HTTPStatus.CONFLICT)
+            return denied(f"Pod {pod} is not bound: {unformatted(decided.outcome.message)}", HTTPStatus.CONFLICT)
         annotations = write_allocation(decided.outcome, self._binders.domain, self._binders.types)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):

@@ -68,7 +68,7 @@ class Extender:
         failed: dict[str, str] = {}
         never: dict[str, str] = {}
         for name, permanent, reason in ranked.reasons():
-            (never if permanent else failed)[name] = reason
+            (never if permanent else failed)[name] = unformatted(reason)
         return _fitting(list(ranked.named), whole_nodes, failed, never)
 
     def _assume(self, pod: PodInfo, node: str) -> None:
@@ -81,8 +81,8 @@ class Extender:
     async def filter_patiently(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """As `filter`; a Pod that is tried again and fits nowhere is looked at once more when there is news.
 
-        kube-scheduler tries it because it saw a Pod end, or a Node change, and may have seen it some milliseconds before
-        us; refused, it would sleep for a second and more.
+        kube-scheduler tries it because it saw a Pod end, or a Node change, and may have seen it some milliseconds
+        before us; refused, it would sleep for a second and more.
 
         Raises:
             BadExtenderArgsError: it is no ExtenderArgs.
@@ -175,6 +175,11 @@ class Extender:
             raise BadExtenderArgsError("ExtenderArgs with a node's name that is no text")
         spec = pod.get("spec")
         return self._known(pod), names, nodes, spec if isinstance(spec, dict) else {}
+
+
+def unformatted(text: str) -> str:
+    """Write out per cent signs: kube-scheduler takes what refuses a Pod for the format of its Event."""
+    return text.replace(" %", " percent").replace("%", " percent")
 
 
 def _lower(args: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from allocator.topology.partitions import (
 from allocator.topology.partitions import Policy as PartitionPolicy
 from allocator.topology.wiring import UNWIRED, Wiring
 
+_MIG: Final = "mig"
 _MOST_DEVICES: Final = 1024  # of one node, and virtual functions of one device; bounds the work on an absurd object
 
 
@@ -164,13 +165,15 @@ def _mapping(value: object, path: str, problems: list[str]) -> Mapping[str, Any]
 
 
 def _read_device(entry: Mapping[str, Any], model: str, types: DeviceTypes) -> Device | None:
-    """Read one entry; None for a type that is not in the table."""
+    """Read one entry; None for a slice of a GPU in MIG mode, which is told for people and never given out."""
     name = entry.get("type") or entry.get("deviceType")
     if not isinstance(name, str):
         raise TypeError("no type")
     kind = types.by_name.get(name)
-    if kind is None:
+    if name == _MIG:
         return None
+    if kind is None:
+        raise ValueError(f"type {name[:40]!r} is none of {', '.join(types.by_name)}; settings may add types")
     identity = entry.get("id") or entry.get("uuid")
     minor = entry.get("minor", 0)
     if not isinstance(identity, str) or not identity:

@@ -510,8 +510,16 @@ def test_an_entry_that_makes_no_sense_is_left_out_and_named(entry: Any, problem:
     assert problem in told.problems[0]
 
 
-def test_a_type_that_is_not_allocated_is_no_problem() -> None:
+def test_a_type_that_nobody_configured_is_left_out_and_named() -> None:
     told = read_device_object(device_object(device_entry(0, type="xpu"), device_entry(0)))
+    assert told.devices == (gpu(0),)
+    assert told.problems == (
+        "spec.devices[0]: type 'xpu' is none of gpu, rdma, fpga; settings may add types; left out",
+    )
+
+
+def test_a_slice_of_a_card_in_mig_mode_is_told_for_people_and_no_problem() -> None:
+    told = read_device_object(device_object(device_entry(0, type="mig"), device_entry(0)))
     assert (told.devices, told.problems) == ((gpu(0),), ())
 
 

@@ -331,7 +331,7 @@ async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_
     ("asked", "told"),
     [
         ({"nvidia.com/gpu": "16"}, "Insufficient kubernetes.io/gpu-core"),
-        ({"kubernetes.io/gpu": "60"}, "0 of 8 GPUs can hold it; the most free is gpu 0 with core 50 %"),
+        ({"kubernetes.io/gpu": "60"}, "0 of 8 GPUs can hold it; the most free is gpu 0 with core 50 percent"),
         ({"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory": "81Gi"}, "memory 81Gi); 0 of 8 GPUs can hold it"),
     ],
     ids=["sixteen cards", "more than any card has free", "more memory than any card has"],

@@ -321,7 +321,7 @@ def test_what_runs_already_is_held(tmp_path: Path, capsys: pytest.CaptureFixture
     objects = [*machine(cards=2), gpus("new", 50), held("old", "node-1", (0, 60), (1, 80))]
     new = listed(capsys, "-f", saved(tmp_path, objects))["new"]
     assert new["status"]["reason"] == "Unschedulable"
-    assert "the most free is gpu 0 with core 40 %, memory 40 %" in new["status"]["message"]
+    assert "the most free is gpu 0 with core 40 percent, memory 40 percent" in new["status"]["message"]
     new = listed(capsys, "-f", saved(tmp_path, [*machine(cards=2), gpus("new", 40), objects[-1]]))["new"]
     assert [share["minor"] for share in _shares(new)] == [0]
 

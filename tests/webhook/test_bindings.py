@@ -129,7 +129,7 @@ async def test_a_node_that_is_full_is_refused_with_the_pod_and_what_would_fit(wo
     world.see()
     assert (await world.bind("a")).allowed
     assert (await world.bind("b")).allowed
-    refused(await world.bind("c"), 409, "Pod default/c is not bound", "n1", "core 20 %")
+    refused(await world.bind("c"), 409, "Pod default/c is not bound", "n1", "core 20 percent")
     assert world.holders() == ["a", "b"]
     assert "nodeName" not in world.pod("c")["spec"]
 
