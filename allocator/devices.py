@@ -9,7 +9,7 @@ container without a place, the next choices are tried, up to a bound.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import combinations, islice
+from itertools import combinations
 from operator import le
 from typing import Final, NamedTuple
 
@@ -84,6 +84,11 @@ class Offer:
         self.steps = steps
         self.containers: tuple[str, ...] = ()
         self.function: Function | None = None
+
+    def hold(self, container: str, peak: Amounts) -> None:
+        """One more container gets the device, of which the Pod then holds so much at most."""
+        self.peak = peak
+        self.containers += (container,)
 
     def peak_with(self, amounts: Amounts, steps: Sequence[int]) -> Amounts:
         """The Pod's peak on this device if it took so much more during these steps."""
@@ -281,7 +286,12 @@ class _Search:
         if len(options) < count:
             return False
         sets = self._sets(options, count, self.rule(ask))
-        for chosen in sets if place + 1 < len(self.wishes) else islice(sets, 1):
+        if place + 1 == len(self.wishes):
+            best = next(sets, None) if next(self.trials, None) is not None else None
+            for option in best or ():
+                option.offer.hold(wish.container.name, option.peak)
+            return best is not None
+        for chosen in sets:
             if next(self.trials, None) is None:
                 return False
             undo = [(of, of.peak, of.steps, of.containers) for of in (option.offer for option in chosen)]
@@ -429,9 +439,9 @@ def _size(ask: DeviceAsk) -> list[int]:
 
 
 def _take(wish: _Wish, option: _Option) -> None:
+    """Give a wish its device, in the steps in which it runs, so that later wishes see what is left."""
     offer = option.offer
-    offer.peak = option.peak
-    offer.containers += (wish.container.name,)
+    offer.hold(wish.container.name, option.peak)
     offer.steps = tuple(
         [
             tuple([at + more for at, more in zip(taken, option.amounts, strict=True)]) if step in wish.steps else taken
