@@ -264,4 +264,5 @@ def _read_ids(entry: Mapping[str, Any]) -> list[str]:
     ids = entry.get("deviceIDs") or []
     if not isinstance(ids, list):
         raise TypeError("deviceIDs is not a list")
-    return [str(device) for device in ids]
+    # A plugin that shares a card by time tells replicas of it, as GPU-...::3.
+    return [str(device).partition("::")[0] for device in ids]
