@@ -241,7 +241,7 @@ has(object.metadata.annotations) && (
 
 {{/* CEL: a Pod with CPUs of its own is resized in place. */}}
 {{- define "koordgate.cel.resized" -}}
-request.subResource == 'resize' && {{ include "koordgate.cel.qosClass" "oldObject" }} in ['LSE', 'LSR']
+has(request.subResource) && request.subResource == 'resize' && {{ include "koordgate.cel.qosClass" "oldObject" }} in ['LSE', 'LSR']
 {{- end }}
 
 {{/* CEL: an annotation that may not be changed was added, changed or removed; or a Pod with CPUs of its own became one without, or the
