@@ -11,13 +11,13 @@ _AMOUNTS: Final = ("capacity", "allocatable")
 def holds(live: Any, wanted: Any, key: str = "") -> bool:
     """Tell whether all that is wanted stands in what is there; what others added does not matter.
 
-    Amounts are compared as numbers: the API server may write them in another form. Lists are one field and must be
-    equal, but for owner references, which have many owners.
+    An empty map may be left out: the API server does not keep one. Amounts are compared as numbers: it may write them
+    in another form. Lists are one field and must be equal, but for owner references, which have many owners.
     """
     if isinstance(wanted, Mapping):
         same = _same_amount if key in _AMOUNTS else holds
         return isinstance(live, Mapping) and all(
-            name in live and same(live[name], wanted[name], name) for name in wanted
+            same(live[name], wanted[name], name) if name in live else wanted[name] == {} for name in wanted
         )
     if isinstance(wanted, list):
         if not isinstance(live, list):
