@@ -1,7 +1,7 @@
 """The settings of a koordgate process: one YAML file, read once, checked whole, then frozen."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import yaml
@@ -20,6 +20,8 @@ Days = Annotated[float, Meta(gt=0, le=1_000_000)]
 Name = Annotated[str, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 _NAMESPACE = "koordgate-system"
+_MOST_BYTES = 1024 * 1024
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class SettingsError(ValueError):
@@ -235,6 +237,10 @@ class Settings(_Section, frozen=True):
     devices: Devices = Devices()
     cpus: Cpus = Cpus()
 
+    def __post_init__(self) -> None:
+        """Check what concerns several keys: no device type stands there twice."""
+        device_types(self)
+
 
 def cpu_defaults(settings: Settings) -> CpuDefaults:
     """What holds for CPUs where neither Pod nor Node says anything."""
@@ -268,15 +274,7 @@ def load(path: Path) -> Settings:
     Raises:
         SettingsError: it cannot be read, is no YAML, or holds a wrong or unknown key.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(
-            f"{path}: cannot be read ({error.strerror}); give --config an existing YAML file"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from error
-    return parse(text, str(path))
+    return parse(read_text(path), str(path))
 
 
 def parse(text: str, source: str = "settings") -> Settings:
@@ -285,6 +283,39 @@ def parse(text: str, source: str = "settings") -> Settings:
     Raises:
         SettingsError: as for `load`; `source` is named in it.
     """
+    return decode(text, source, Settings)
+
+
+def read_text(path: Path) -> str:
+    """Read a settings file of whichever command.
+
+    Raises:
+        SettingsError: it cannot be read, or is no UTF-8; more than `decode` takes is not read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES + 1).decode()
+    except OSError as error:
+        raise SettingsError(
+            f"{path}: cannot be read ({error.strerror}); give --config an existing YAML file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from error
+
+
+def decode(text: str, source: str, kind: type[_S]) -> _S:
+    """Read settings of one command from YAML text; an empty one means all defaults.
+
+    Args:
+        text: the YAML.
+        source: named in messages.
+        kind: the settings' structure.
+
+    Raises:
+        SettingsError: it is too long, no YAML, or holds a wrong or unknown key.
+    """
+    if len(text) > _MOST_BYTES:
+        raise SettingsError(f"{source}: longer than {_MOST_BYTES} bytes; no settings are")
     try:
         raw: Any = yaml.safe_load(text)
     except RecursionError as error:
@@ -292,8 +323,6 @@ def parse(text: str, source: str = "settings") -> Settings:
     except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the last three for ill-formed scalars
         raise SettingsError(f"{source}: not YAML: {error}") from error
     try:
-        settings = msgspec.convert(raw if raw is not None else {}, Settings)
-        device_types(settings)
+        return msgspec.convert(raw if raw is not None else {}, kind)
     except (msgspec.ValidationError, DeviceTypeError) as error:
         raise SettingsError(f"{source}: {error}") from error
-    return settings

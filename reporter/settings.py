@@ -1,16 +1,15 @@
 """The settings of `koordgate reporter`: one YAML file, read once, checked whole, then frozen."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
-import yaml
 from msgspec import Meta
 
-from allocator.devicetype import DeviceTypeError, DeviceTypes
+from allocator.devicetype import DeviceTypes
 from allocator.names import TYPE_FPGA, TYPE_GPU, TYPE_RDMA
 from koordgate.settings import Devices as SharedDevices
-from koordgate.settings import Name, OwnType, Port, Seconds, SettingsError
+from koordgate.settings import Name, OwnType, Port, Seconds, decode, read_text
 from koordgate.settings import Settings as SharedSettings
 from koordgate.settings import device_types as shared_types
 from reporter.gpu.health import Policy
@@ -19,7 +18,6 @@ from reporter.kubelet.devicecheckpoint import PATH as DEVICE_CHECKPOINT
 
 _HEX = r"^0x[0-9A-Fa-f]{1,4}$"
 _CLASS = r"^0x[0-9A-Fa-f]{2}([0-9A-Fa-f]{2})?$"
-_MOST_BYTES = 1024 * 1024
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -63,11 +61,13 @@ class Kubelet(_Section, frozen=True):
         configuration: its configuration file; a missing one means its defaults.
         configz: ask the kubelet through the API server instead (needs the right to `nodes/proxy`).
         device_checkpoint: its device manager's file.
+        pod_resources: its PodResources socket, asked before its files where it is there; "" never asks it.
     """
 
     configuration: Name = "/var/lib/kubelet/config.yaml"
     configz: bool = False
     device_checkpoint: Name = DEVICE_CHECKPOINT
+    pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 
 class Gpus(_Section, frozen=True):
@@ -138,10 +138,12 @@ class Cpus(_Section, frozen=True):
     Attributes:
         enforce: whether cgroups' cpusets are written.
         memory: whether cpuset.mems follows the NUMA nodes that were decided.
+        take_over: what to do with the kubelet's CPU manager state: leave it, write our CPUs into it, or undo that.
     """
 
     enforce: bool = True
     memory: bool = False
+    take_over: Literal["leave", "write", "undo"] = "leave"
 
 
 class Proof(_Section, frozen=True):
@@ -206,15 +208,7 @@ def load(path: Path) -> Settings:
     Raises:
         SettingsError: it cannot be read, is no YAML, or holds a wrong or unknown key.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        text = data.decode()
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read ({error.strerror}); give --config an existing file") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from error
-    return parse(text, str(path))
+    return parse(read_text(path), str(path))
 
 
 def parse(text: str, source: str = "settings") -> Settings:
@@ -223,13 +217,4 @@ def parse(text: str, source: str = "settings") -> Settings:
     Raises:
         SettingsError: as for `load`; `source` is named in it.
     """
-    if len(text) > _MOST_BYTES:
-        raise SettingsError(f"{source}: longer than {_MOST_BYTES} characters; no settings are")
-    try:
-        raw: Any = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        raise SettingsError(f"{source}: not YAML that can be read: {error}") from error
-    try:
-        return msgspec.convert(raw if raw is not None else {}, Settings)
-    except (msgspec.ValidationError, DeviceTypeError) as error:
-        raise SettingsError(f"{source}: {error}") from error
+    return decode(text, source, Settings)

@@ -1,6 +1,8 @@
-"""docs/settings.md names every key with its default."""
+"""docs/settings.md and docs/reporter.md name every key of their commands with its default."""
 
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +10,10 @@ import msgspec
 import pytest
 import yaml
 
-from koordgate.settings import CertificateFiles, OwnType, Pool, Settings, parse
+from koordgate import settings as webhook
+from reporter import settings as reporter
 
-TEXT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
-ROWS = {
-    cells[1].strip().strip("`"): cells[2].strip()
-    for cells in (line.split("|") for line in TEXT.splitlines() if line.startswith("| `"))
-}
-EXAMPLES = [part.split("\n```")[0] for part in TEXT.split("```yaml\n")[1:]]
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def keys(made: msgspec.Struct, path: str = "") -> dict[str, Any]:
@@ -27,47 +25,94 @@ def keys(made: msgspec.Struct, path: str = "") -> dict[str, Any]:
     return found
 
 
-DEFAULTS = keys(Settings())
-# Of structures that there are none of by default.
-INNER = {
-    f"{path}.{field.encode_name}": field
-    for path, struct in (
-        ("certificate.files", CertificateFiles),
-        ("devices.types[]", OwnType),
-        ("devices.types[].pools[]", Pool),
-    )
-    for field in msgspec.structs.fields(struct)
-}
+@dataclass(frozen=True)
+class Document:
+    """A document, and the settings that it tells of; `inner` are structures that there are none of by default."""
+
+    name: str
+    defaults: msgspec.Struct
+    parse: Callable[[str], msgspec.Struct]
+    inner: Mapping[str, type[msgspec.Struct]]
+
+    @property
+    def text(self) -> str:
+        return (DOCS / self.name).read_text(encoding="utf-8")
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """Key to the cell of its default, of tables of settings."""
+        found: dict[str, str] = {}
+        inside = False
+        for line in self.text.splitlines():
+            inside = line.startswith("|") and (inside or line.startswith("| key |"))
+            if inside and line.startswith("| `"):
+                cells = line.split("|")
+                found[cells[1].strip().strip("`")] = cells[2].strip()
+        return found
+
+    @property
+    def inner_keys(self) -> dict[str, msgspec.structs.FieldInfo]:
+        fields = ((path, field) for path, struct in self.inner.items() for field in msgspec.structs.fields(struct))
+        return {f"{path}.{field.encode_name}": field for path, field in fields}
+
+    @property
+    def examples(self) -> list[str]:
+        return [part.split("\n```")[0] for part in self.text.split("```yaml\n")[1:]]
 
 
-@pytest.mark.parametrize("key", DEFAULTS)
-def test_each_key_stands_there_with_its_default(key: str) -> None:
-    default = DEFAULTS[key]
-    told = yaml.safe_load(ROWS[key].strip("`"))
-    assert (tuple(told) if isinstance(told, list) else told) == default
+DOCUMENTS = (
+    Document(
+        "settings.md",
+        webhook.Settings(),
+        webhook.parse,
+        {
+            "certificate.files": webhook.CertificateFiles,
+            "devices.types[]": webhook.OwnType,
+            "devices.types[].pools[]": webhook.Pool,
+        },
+    ),
+    Document("reporter.md", reporter.Settings(), reporter.parse, {"devices.pci[]": reporter.PciType}),
+)
+EACH = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: one.name)
 
 
-def test_no_key_stands_there_that_does_not_exist() -> None:
-    assert set(ROWS) == set(DEFAULTS) | set(INNER)
+def of_each(what: Callable[[Document], Any]) -> Any:
+    cases = [(document, one) for document in DOCUMENTS for one in what(document)]
+    ids = [f"{document.name} {str(one)[:40]!r}" for document, one in cases]
+    return pytest.mark.parametrize(("document", "one"), cases, ids=ids)
 
 
-@pytest.mark.parametrize("key", INNER)
-def test_each_inner_key_stands_there_with_its_default(key: str) -> None:
-    field = INNER[key]
+def told(cell: str) -> Any:
+    value = yaml.safe_load(cell.strip("`"))
+    return tuple(value) if isinstance(value, list) else value
+
+
+@of_each(lambda document: keys(document.defaults))
+def test_each_key_stands_there_with_its_default(document: Document, one: str) -> None:
+    assert told(document.rows[one]) == keys(document.defaults)[one]
+
+
+@EACH
+def test_no_key_stands_there_that_does_not_exist(document: Document) -> None:
+    assert set(document.rows) == {*keys(document.defaults), *document.inner_keys}
+
+
+@of_each(lambda document: document.inner_keys)
+def test_each_inner_key_stands_there_with_its_default(document: Document, one: str) -> None:
+    field, cell = document.inner_keys[one], document.rows[one]
     if field.required:
-        assert ROWS[key].startswith("must be given")
+        assert cell.startswith("must be given")
         return
-    told = yaml.safe_load(ROWS[key].strip("`"))
-    default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
-    assert (tuple(told) if isinstance(told, list) else told) == default
+    assert told(cell) == (field.default_factory() if field.default is msgspec.NODEFAULT else field.default)
 
 
-def test_the_whole_example_is_all_defaults() -> None:
-    assert parse(EXAMPLES[0]) == Settings()
-    told = {key for key in DEFAULTS if re.search(rf"^ *{key.rpartition('.')[2]}:", EXAMPLES[0], re.MULTILINE)}
-    assert told == set(DEFAULTS)
+@EACH
+def test_the_whole_example_is_all_defaults(document: Document) -> None:
+    whole, every = document.examples[0], keys(document.defaults)
+    assert document.parse(whole) == document.defaults
+    assert {key for key in every if re.search(rf"^ *{key.rpartition('.')[2]}:", whole, re.MULTILINE)} == set(every)
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_each_example_is_right(example: str) -> None:
-    parse(example)
+@of_each(lambda document: document.examples)
+def test_each_example_is_right(document: Document, one: str) -> None:
+    document.parse(one)

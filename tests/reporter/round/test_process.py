@@ -67,7 +67,7 @@ def test_an_empty_file_means_the_defaults_and_a_missing_one_is_an_error(tmp_path
     file.touch()
 
     assert settings.load(file) == settings.Settings()
-    with pytest.raises(SettingsError, match="existing file"):
+    with pytest.raises(SettingsError, match="existing YAML file"):
         settings.load(tmp_path / "none")
 
 
@@ -110,7 +110,7 @@ def test_one_look_prints_tables_and_yaml_and_changes_nothing(site, tmp_path: Pat
     ("arguments", "status", "said"),
     [
         (["--once"], 2, "go together"),
-        (["--config", "/nowhere/x.yaml"], 2, "existing file"),
+        (["--config", "/nowhere/x.yaml"], 2, "existing YAML file"),
     ],
     ids=["a look that would change something", "no file"],
 )
