@@ -46,7 +46,7 @@ node: setup  ## tests on a real kubelet and containerd (root)
 	$(BIN)/python -m pytest -m node $(ARGS)
 
 bench: setup  ## one benchmark: make bench NAME=mutate_pod ARGS=...; without NAME it lists them
-	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out result filtering packed_cluster,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
+	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result filtering packed_cluster,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
 	$(BIN)/python bench/$(NAME).py $(ARGS)
 
 requirements: setup  ## pin anew what pyproject.toml asks for, with hashes

@@ -4,6 +4,9 @@ Both run on a control plane of their own on this machine. All Pods are there bef
 the time from the first bind until all are bound and the scheduler's Events about them are written. The reference
 schedules the Pods as koordgate translates them (core, ratio and memory against Node capacity), with no webhook and no
 extender.
+
+First come Pods that ask for half a GPU. With --mix others follow, of all kinds (whole, several, fractions, joint with
+RDMA NICs and virtual functions), and these are what is counted; the share of binds that were refused is told too.
 """
 
 import argparse
@@ -19,6 +22,7 @@ from pathlib import Path
 
 import aiohttp
 import yaml
+from loads import FUNCTIONS, Kind, halves, mix
 from result import close
 
 from koordgate.localplane import chart
@@ -30,40 +34,44 @@ from koordgate.localplane.replicas import Replicas
 from koordgate.localplane.waiting import until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from controlplane.gpu_cluster import add_gpu_node, audit, pod, pods_path
+from controlplane.gpu_cluster import add_node, at_home, audit_devices, machine, pods_path, refused_binds
 
-GPUS = 8
+NAMESPACE = "default"
 PATIENCE_S = 300.0
 QUIET_S = 1.0  # without a new Event, the scheduler has written what it will write
 AT_ONCE = 50
 UNTHROTTLED = {"qps": 5000, "burst": 10000}  # for both: what is compared is work, not client-side limits
 VALUES = {"scheduler": {"clientQPS": UNTHROTTLED["qps"], "clientBurst": UNTHROTTLED["burst"]}}
 SCHEDULER = "system:kube-scheduler"  # with the rights that it has in every cluster
-HALF = {"gpu-core": "50", "gpu-memory-ratio": "50", "gpu-memory": "40Gi"}
-TRANSLATED = {f"kubernetes.io/{tail}": amount for tail, amount in HALF.items()}
 
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-async def fill(
-    plane: ControlPlane, admin: AdminClient, nodes: int, pods: int, asks: dict[str, str], scheduler: str
-) -> None:
+async def add_nodes(plane: ControlPlane, admin: AdminClient, count: int) -> None:
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one_node(number: int) -> None:
+    async def one(name: str) -> None:
         async with gate:
-            await add_gpu_node(plane, admin, f"n{number}", GPUS)
+            await add_node(plane, admin, name, NAMESPACE, machine(name, FUNCTIONS))
 
-    async def one_pod(number: int) -> None:
+    await asyncio.gather(*(one(f"n{number}") for number in range(count)))
+    say(f"  {count} nodes")
+
+
+async def create(admin: AdminClient, pods: list[tuple[str, Kind]], *, translated: bool) -> None:
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: str, kind: Kind) -> None:
+        asks = kind.translated if translated else dict(kind.asks)
         async with gate:
-            await admin.create(pods_path("default"), pod(f"p{number}", "default", asks, schedulerName=scheduler))
+            made = at_home(name, NAMESPACE, asks, annotations=kind.annotations, schedulerName="default-scheduler")
+            await admin.create(pods_path(NAMESPACE), made)
 
-    await asyncio.gather(*(one_node(number) for number in range(nodes)))
     began = time.perf_counter()
-    await asyncio.gather(*(one_pod(number) for number in range(pods)))
-    say(f"  {nodes} nodes, {pods} Pods created ({pods / (time.perf_counter() - began):.0f}/s)")
+    await asyncio.gather(*(one(name, kind) for name, kind in pods))
+    say(f"  {len(pods)} Pods created ({len(pods) / (time.perf_counter() - began):.0f}/s)")
 
 
 async def all_done(admin: AdminClient, pods: int) -> float:
@@ -109,13 +117,15 @@ class Counted:
                     self.number, self.last = number, time.time()
 
 
-async def first_bound(admin: AdminClient) -> float:
-    """When the first Pod was bound, by kube-scheduler's own Events (in microseconds).
+async def first_bound(admin: AdminClient, pods: list[tuple[str, Kind]]) -> float:
+    """When the first of these Pods was bound, by kube-scheduler's own Events (in microseconds).
 
     A watch would not do: on a machine this busy it brings the first one late.
     """
+    names = {name for name, _ in pods}
     events = await admin.items("/api/v1/namespaces/default/events", fieldSelector="reason=Scheduled")
-    return min(datetime.fromisoformat(event["eventTime"]).timestamp() for event in events)
+    of_these = (event for event in events if event["involvedObject"]["name"] in names)
+    return min(datetime.fromisoformat(event["eventTime"]).timestamp() for event in of_these)
 
 
 class Cpu:
@@ -149,28 +159,38 @@ async def tell_times(url: str) -> None:
         say(f"  ledger {key}: {float(count):.0f}")
 
 
-async def alone(binaries: Binaries, nodes: int, pods: int) -> float:
+Phases = list[list[tuple[str, Kind]]]
+
+
+async def alone(binaries: Binaries, nodes: int, phases: Phases) -> float:
     say("kube-scheduler alone:")
     objects = [o for o in chart.render(binaries) if o["kind"] == "CustomResourceDefinition"]
     async with ControlPlane(binaries, users={SCHEDULER: ()}) as plane, plane.admin() as admin:
         await chart.install(plane, objects)
-        await fill(plane, admin, nodes, pods, TRANSLATED, "default-scheduler")
+        await add_nodes(plane, admin, nodes)
         config = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": UNTHROTTLED,
         }
-        waiting = asyncio.create_task(all_done(admin, pods))
-        cpu = Cpu({name: plane.process(name).pid for name in ("etcd", "kube-apiserver")})
         kubeconfig = plane.kubeconfig(plane.tokens[SCHEDULER], plane.workdir / "scheduler.kubeconfig")
-        await plane.start_scheduler("alone", yaml.safe_dump(config), kubeconfig)
-        last = await waiting
-        cpu.tell()
-        say(f"  CPU: kube-scheduler {cpu_seconds(plane.process('alone').pid):.1f} s")
-        return pods / (last - await first_bound(admin))
+        rate, there = 0.0, 0
+        for pods in phases:
+            await create(admin, pods, translated=True)
+            there += len(pods)
+            waiting = asyncio.create_task(all_done(admin, there))
+            cpu = Cpu({name: plane.process(name).pid for name in ("etcd", "kube-apiserver")})
+            await plane.start_scheduler("alone", yaml.safe_dump(config), kubeconfig)
+            last = await waiting
+            cpu.tell()
+            say(f"  CPU: kube-scheduler {cpu_seconds(plane.process('alone').pid):.1f} s")
+            await plane.stop_scheduler("alone")
+            rate = len(pods) / (last - await first_bound(admin, pods))
+            say(f"  {rate:.0f} Pods/s")
+        return rate
 
 
-async def with_koordgate(binaries: Binaries, nodes: int, pods: int, replicas: int) -> float:
+async def with_koordgate(binaries: Binaries, nodes: int, phases: Phases, replicas: int) -> float:
     say(f"kube-scheduler with koordgate ({replicas} replica(s)):")
     objects: list[JsonObject] = chart.render(binaries, VALUES)
     async with ControlPlane(binaries) as plane, plane.admin() as admin:
@@ -184,38 +204,47 @@ async def with_koordgate(binaries: Binaries, nodes: int, pods: int, replicas: in
             direct=replicas == 1,
         )
         async with running:
-            await fill(plane, admin, nodes, pods, {"kubernetes.io/gpu": "50"}, "default-scheduler")
-            waiting = asyncio.create_task(all_done(admin, pods))
-            pids = {name: plane.process(name).pid for name in ("etcd", "kube-apiserver")}
-            cpu = Cpu({**pids, "webhook": running.process(0).pid})
-            await start_koord_scheduler(plane, objects, running.extender)
-            last = await waiting
-            await tell_times(running.urls[0])
-            cpu.tell()
-            say(f"  CPU: {NAME} {cpu_seconds(plane.process(NAME).pid):.1f} s")
-            given = await audit(admin)
-            say(f"  audit: {len(given)} GPUs in use, none over 100 %")
-            return pods / (last - await first_bound(admin))
+            await add_nodes(plane, admin, nodes)
+            rate, there = 0.0, 0
+            for pods in phases:
+                await create(admin, pods, translated=False)
+                there += len(pods)
+                waiting = asyncio.create_task(all_done(admin, there))
+                pids = {name: plane.process(name).pid for name in ("etcd", "kube-apiserver")}
+                cpu = Cpu({**pids, "webhook": running.process(0).pid})
+                before = await refused_binds(running)
+                await start_koord_scheduler(plane, objects, running.extender)
+                last = await waiting
+                await tell_times(running.urls[0])
+                cpu.tell()
+                say(f"  CPU: {NAME} {cpu_seconds(plane.process(NAME).pid):.1f} s")
+                await plane.stop_scheduler(NAME)
+                rate = len(pods) / (last - await first_bound(admin, pods))
+                refused = await refused_binds(running) - before
+                say(f"  {rate:.0f} Pods/s, {refused:.0f} binds refused ({100 * refused / (len(pods) + refused):.1f} %)")
+            given = await audit_devices(admin, NAMESPACE)
+            say(f"  audit: {len(given.used)} devices in use, none given twice")
+            return rate
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=500)
-    parser.add_argument("--pods", type=int, default=2000)
+    parser.add_argument("--pods", type=int, default=2000, help="that ask for half a GPU, and as many of the mix")
+    parser.add_argument("--mix", action="store_true", help="a mix of all kinds of Pods follows, and is what is counted")
     parser.add_argument("--rounds", type=int, default=3, help="of both, one after the other; medians are compared")
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--goal", type=float, default=0.6)
     arguments = parser.parse_args()
     binaries = find_or_build((*CONTROL_PLANE, "helm"))
+    phases = [halves(arguments.pods), *([mix(arguments.pods)] if arguments.mix else [])]
     references, values = [], []
     for number in range(arguments.rounds):
         say(f"round {number + 1} of {arguments.rounds}")
-        references.append(asyncio.run(alone(binaries, arguments.nodes, arguments.pods)))
-        say(f"  {references[-1]:.0f} Pods/s")
-        values.append(asyncio.run(with_koordgate(binaries, arguments.nodes, arguments.pods, arguments.replicas)))
-        say(f"  {values[-1]:.0f} Pods/s")
+        references.append(asyncio.run(alone(binaries, arguments.nodes, phases)))
+        values.append(asyncio.run(with_koordgate(binaries, arguments.nodes, phases, arguments.replicas)))
     close(
-        name=f"end_to_end {arguments.nodes} nodes {arguments.pods} pods",
+        name=f"end_to_end {arguments.nodes} nodes {arguments.pods} pods{' mix' if arguments.mix else ''}",
         value=statistics.median(values),
         unit="Pods/s",
         reference=statistics.median(references),
