@@ -37,6 +37,7 @@ ORIGINAL_REQUEST: Final = "koordgate.io/original-request"
 RELEASED: Final = "koordgate.io/released"  # on a Node: when something was last given back while Pods waited
 CORDONED: Final = "koordgate.io/cordoned-devices"  # on a Device object: ids, parted by commas
 DEVICE_ORDER: Final = "koordgate.io/device-order"  # on a Pod, or as a Node's label: a `DeviceOrder`
+DEVICE_ID: Final = "koordgate.io/uuid"  # a label that each device has for selectors: its id
 CLASSES: Final = "koordgate.io/classes"  # on a Node: its software classes
 PACKED: Final = "koordgate.io/packed-resources"  # on a NodeAllocation: totals and free, packed by class
 VISIBLE_DEVICES_PREFIX: Final = "visible-devices.koordgate.io/"

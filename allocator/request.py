@@ -112,11 +112,11 @@ def _hinted(ask: DeviceAsk, hint: TypeHint | None) -> DeviceAsk:
         return ask
     if ask.type.unit is Unit.DEVICES:
         return replace(ask, count=1, every=True) if hint.strategy is Strategy.APPLY_FOR_ALL else ask
-    asked = (ask.amounts[0] or 0) * ask.count
+    asked, percent = (ask.amounts[0] or 0) * ask.count, ask.type.unit is Unit.PERCENT
     if hint.strategy is Strategy.APPLY_FOR_ALL:
-        return replace(ask, count=1, amounts=(min(asked, FULL),), every=True)
-    alone = hint.exclusive is ExclusiveLevel.DEVICE
-    return replace(ask, count=min(asked, MAX_COUNT), amounts=(FULL if alone else 1,))
+        return replace(ask, count=1, amounts=(min(asked, FULL) if percent else asked,), every=True)
+    whole = percent and hint.exclusive is ExclusiveLevel.DEVICE  # of units a device has as many as it tells
+    return replace(ask, count=min(asked, MAX_COUNT), amounts=(FULL if whole else 1,))
 
 
 def names_devices(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> bool:

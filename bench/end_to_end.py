@@ -66,7 +66,7 @@ async def create(admin: AdminClient, pods: list[tuple[str, Kind]], *, translated
     async def one(name: str, kind: Kind) -> None:
         asks = kind.translated if translated else dict(kind.asks)
         async with gate:
-            made = at_home(name, NAMESPACE, asks, annotations=kind.annotations, schedulerName="default-scheduler")
+            made = at_home(name, NAMESPACE, asks, annotations=kind.annotations, nodeSelector={})
             await admin.create(pods_path(NAMESPACE), made)
 
     began = time.perf_counter()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from allocator.names import DEVICE_ID
 from allocator.outcome import Problem
 from allocator.quantity import QuantityError, to_int
 from allocator.topology.sets import Scope
@@ -27,6 +28,7 @@ _MAX_TEXT: Final = 2**16  # bytes of one annotation; a hint of every type and fi
 _MAX_TERMS: Final = 64  # labels, expressions, values of an expression
 _MAX_PROBLEMS: Final = 16
 _SHOWN: Final = 64  # characters of what somebody wrote
+_MAX_ID: Final = 253  # characters of a device's id
 
 # Kubernetes' syntax of label keys and values (apimachinery, util/validation).
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -275,7 +277,8 @@ class _Reader:
             self.tell(where, f"must have at most {_MAX_TERMS} labels")
             labels = {}
         found = [
-            Requirement(self.key(where, key), Operator.IN, (self.value(where, labels[key]),)) for key in sorted(labels)
+            Requirement(self.key(where, key), Operator.IN, (self.value(where, key, labels[key]),))
+            for key in sorted(labels)
         ]
         for index, entry in enumerate(self.items(f"{path}.matchExpressions", raw.get("matchExpressions"))):
             requirement = self.requirement(f"{path}.matchExpressions[{index}]", entry)
@@ -288,7 +291,8 @@ class _Reader:
         raw = self.mapping(path, value)
         self.known(path, raw, ("key", "operator", "values"))
         key = self.key(f"{path}.key", raw.get("key"))
-        values = tuple(self.value(f"{path}.values", one) for one in self.items(f"{path}.values", raw.get("values")))
+        listed = self.items(f"{path}.values", raw.get("values"))
+        values = tuple(self.value(f"{path}.values", key, one) for one in listed)
         told = self.word(f"{path}.operator", raw.get("operator"), Operator)
         if told is None:
             if not raw.get("operator"):
@@ -306,9 +310,9 @@ class _Reader:
         self.tell(path, f"{_show(value)} is no key of a label")
         return ""
 
-    def value(self, path: str, value: object) -> str:
-        """Take a label's value."""
-        if isinstance(value, str) and _VALUE.fullmatch(value):
+    def value(self, path: str, key: str, value: object) -> str:
+        """Take a label's value; a device's id may be what no label is: a PCI address."""
+        if isinstance(value, str) and (_VALUE.fullmatch(value) or (key == DEVICE_ID and 0 < len(value) <= _MAX_ID)):
             return value
         self.tell(path, f"{_show(value)} is no value of a label (a text of at most 63 letters, digits, -, _ and .)")
         return ""

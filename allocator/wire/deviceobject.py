@@ -113,6 +113,7 @@ def _read_devices(
     """Read the entries: id -> device and its socket."""
     devices: dict[str, tuple[Device, int | None]] = {}
     minors: set[tuple[str, int]] = set()
+    functions: set[str] = set()
     for index, entry in enumerate(listed):
         try:
             device = _read_device(entry, model, types)
@@ -124,6 +125,13 @@ def _read_devices(
         if device.id in devices or (device.type, device.minor) in minors:
             problems.append(f"spec.devices[{index}]: id {device.id} or minor {device.minor} stands twice; left out")
             continue
+        twice = sorted(one.bus_id for one in device.functions if one.bus_id in functions)
+        if twice:
+            problems.append(
+                f"spec.devices[{index}]: virtual function {twice[0]} is another device's too; left out here"
+            )
+            device = replace(device, functions=tuple(f for f in device.functions if f.bus_id not in functions))
+        functions.update(one.bus_id for one in device.functions)
         devices[device.id] = (device, _number((entry.get("topology") or {}).get("socketID")))
         minors.add((device.type, device.minor))
     return devices
@@ -217,7 +225,9 @@ def _why_not(conditions: object) -> str:
 def _read_functions(groups: object) -> tuple[VirtualFunction, ...]:
     """Read virtual functions by group: the group's labels are those of its functions."""
     functions: dict[str, VirtualFunction] = {}
-    for group in groups if isinstance(groups, list) else ():
+    if not isinstance(groups, list | None):
+        raise TypeError("vfGroups: not a list")
+    for group in groups or ():
         labels = {str(key): str(value) for key, value in (group.get("labels") or {}).items()}
         for entry in group.get("vfs") or ():
             bus_id, minor = entry.get("busID"), entry.get("minor", 0)
@@ -234,10 +244,14 @@ def _read_capacity(kind: DeviceType, resources: Mapping[str, object], types: Dev
     size = kind.memory[0] if kind.memory else ""
     counted = kind.unit is Unit.UNITS
     capacity = {} if counted else {tail: FULL for tail in kind.tails if tail != size}
+    told: dict[str, int] = {}
     for name, amount in resources.items():
         known = types.resources.get(name)
         if known is not None and known.type == kind and known.tail in kind.tails:
-            capacity[known.tail] = FULL if kind.unit is Unit.DEVICES else to_int(amount)
+            has = FULL if kind.unit is Unit.DEVICES else to_int(amount)
+            if told.setdefault(known.tail, has) != has:
+                raise ValueError(f"{known.tail} stands twice with different amounts, {told[known.tail]} and {has}")
+            capacity[known.tail] = has
     for tail in kind.tails:
         if not capacity.get(tail) and (counted or tail == size):
             raise ValueError(f"no {tail}; a share of it cannot be counted")

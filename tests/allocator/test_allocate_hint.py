@@ -54,6 +54,10 @@ HINTS: dict[str, tuple[str, tuple[tuple[str, TypeHint], ...]]] = {
     "scope PCIe": ('{"gpu":{"requiredTopologyScope":"PCIe"}}', (("gpu", TypeHint(scope=Scope.PCIE)),)),
     "scope NUMANode": ('{"gpu":{"requiredTopologyScope":"NUMANode"}}', (("gpu", TypeHint(scope=Scope.NUMA_NODE)),)),
     "scope Node": ('{"gpu":{"requiredTopologyScope":"Node"}}', (("gpu", TypeHint(scope=Scope.NODE)),)),
+    "a device by its PCI address": (
+        '{"rdma":{"selector":{"matchLabels":{"koordgate.io/uuid":"0000:1f:00.0"}}}}',
+        (("rdma", TypeHint(selector=Selector((is_in("koordgate.io/uuid", "0000:1f:00.0"),)))),),
+    ),
     "alone on the device": (
         '{"rdma":{"exclusivePolicy":"DeviceLevel"}}',
         (("rdma", TypeHint(exclusive=ExclusiveLevel.DEVICE)),),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from builders import app, container, device_object, node, pod_spec, request
+from builders import app, container, device_object, node, pod, pod_spec, request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +28,9 @@ from allocator.holdings import Holding, Share
 from allocator.names import DEVICE_ALLOCATED, DOMAINS
 from allocator.outcome import Refusal
 from allocator.place import Placement, place
+from allocator.podrequest import read_request
 from allocator.request import MAX_COUNT, names_devices, read_pod
+from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_annotations, write_annotations
 from allocator.wire.deviceobject import read_device_object
@@ -227,6 +229,35 @@ def test_devices_of_every_type_are_chosen_written_and_read_back() -> None:
     owner = Holding("uid", "default", "pod", 0, answer.shares)
     assert read_spec({"spec": write_spec([owner])}) == {"uid": owner}
     NODE.with_holding(owner).check_invariants()
+
+
+SPREAD: dict[str, tuple[int, dict[str, str], dict[str, int]]] = {
+    "of one": (250, {}, {"queue-0": 250}),
+    "so much of all": (250, {"allocateStrategy": "ApplyForAll"}, {"queue-0": 250, "queue-1": 250}),
+    "one of each": (2, {"allocateStrategy": "RequestsAsCount"}, {"queue-0": 1, "queue-1": 1}),
+    "all of each": (
+        2,
+        {"allocateStrategy": "RequestsAsCount", "exclusivePolicy": "DeviceLevel"},
+        {"queue-0": 300, "queue-1": 400},
+    ),
+}
+
+
+@pytest.mark.parametrize(("amount", "hint", "expected"), SPREAD.values(), ids=SPREAD)
+def test_units_are_spread_over_devices_as_the_hint_says(
+    amount: int, hint: dict[str, str], expected: dict[str, int]
+) -> None:
+    asks = {"example.com/queue-places": str(amount)}
+    annotations = {DEVICE_ALLOCATE_HINT: json.dumps({"queue": hint})}
+    reading = read_request(pod(container(requests=asks, limits=asks), annotations=annotations), {}, TYPES)
+    has = (300, 400)
+    on = node(*(Device("queue", f"queue-{minor}", minor, True, {"queue": has[minor]}) for minor in (0, 1)))
+
+    answer = place(reading.request, on)
+
+    assert reading.problems == ()
+    assert isinstance(answer, Placement)
+    assert {share.id: share.amounts["queue"] for share in answer.shares} == expected
 
 
 def test_what_is_held_of_a_type_that_left_the_settings_is_written_as_it_is() -> None:

@@ -489,6 +489,14 @@ SKIPPED: dict[str, tuple[Any, str]] = {
         "a minor that is no number",
     ),
     "a virtual function that is text": (nic_entry(1, vfGroups=[{"vfs": ["a"]}]), "'str' object has no attribute"),
+    "groups that are no list": (nic_entry(1, vfGroups={"vfs": []}), "vfGroups: not a list"),
+    "an amount that stands twice and differs": (
+        {
+            **device_entry(1),
+            "resources": {"kubernetes.io/gpu-memory": "8Gi", "koordinator.sh/gpu-memory": "16Gi"},
+        },
+        "gpu-memory stands twice with different amounts",
+    ),
     "groups that are text": (nic_entry(1, vfGroups=["a"]), "'str' object has no attribute 'get'"),
     "an id with a comma": (device_entry(1, id="GPU-1,GPU-2"), "has a comma, which parts ids in annotations"),
     "too many virtual functions": (
@@ -527,6 +535,17 @@ def test_devices_of_two_types_may_have_one_minor_and_never_one_id() -> None:
     told = read_device_object(device_object(nic_entry(0), device_entry(0), nic_entry(1, id="GPU-0")))
     assert told.devices == (gpu(0), nic(0))
     assert told.problems == ("spec.devices[2]: id GPU-0 or minor 1 stands twice; left out",)
+
+
+def test_a_virtual_function_that_two_nics_list_is_that_of_the_first() -> None:
+    groups = [{"vfs": [{"busID": "0000:1f:00.3"}, {"busID": f"0000:{minor}f:00.4"}]} for minor in (0, 1)]
+    told = read_device_object(device_object(*(nic_entry(minor, vfGroups=[groups[minor]]) for minor in (0, 1))))
+    assert [[one.bus_id for one in device.functions] for device in told.devices] == [
+        ["0000:0f:00.4", "0000:1f:00.3"],
+        ["0000:1f:00.4"],
+    ]
+    (problem,) = told.problems
+    assert problem == "spec.devices[1]: virtual function 0000:1f:00.3 is another device's too; left out here"
 
 
 def test_a_cordoned_device_is_there_and_takes_nothing_new() -> None:
