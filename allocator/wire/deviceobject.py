@@ -127,9 +127,7 @@ def _read_devices(
             continue
         twice = sorted(one.bus_id for one in device.functions if one.bus_id in functions)
         if twice:
-            problems.append(
-                f"spec.devices[{index}]: virtual function {twice[0]} is another device's too; left out here"
-            )
+            problems.append(f"spec.devices[{index}]: virtual function {twice[0]} is another device's too; left out")
             device = replace(device, functions=tuple(f for f in device.functions if f.bus_id not in functions))
         functions.update(one.bus_id for one in device.functions)
         devices[device.id] = (device, _number((entry.get("topology") or {}).get("socketID")))

@@ -545,7 +545,7 @@ def test_a_virtual_function_that_two_nics_list_is_that_of_the_first() -> None:
         ["0000:1f:00.4"],
     ]
     (problem,) = told.problems
-    assert problem == "spec.devices[1]: virtual function 0000:1f:00.3 is another device's too; left out here"
+    assert problem == "spec.devices[1]: virtual function 0000:1f:00.3 is another device's too; left out"
 
 
 def test_a_cordoned_device_is_there_and_takes_nothing_new() -> None:
