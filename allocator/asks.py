@@ -68,6 +68,8 @@ class Wishes:
         partition: how GPUs are to be cut out of the node's partition table (gpu-partition-spec); None where not asked.
         order: which of the devices that fit comes first: "", or the name of a `DeviceOrder`.
         gang: which group the Pod belongs to, as namespace/name; "" for none.
+        waiting: how many Pods of the gang are still to be placed beside this one, as far as whoever asks knows. Of
+            Pods that ask alike it lets the first begin where whole devices for all are close together.
     """
 
     hints: tuple[tuple[str, TypeHint], ...] = ()
@@ -75,6 +77,7 @@ class Wishes:
     partition: PartitionSpec | None = None
     order: str = ""
     gang: str = ""
+    waiting: int = 0
 
     def hint(self, kind: str) -> TypeHint | None:
         """The hint for a type."""

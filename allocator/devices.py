@@ -1,32 +1,35 @@
-"""Choosing devices of one type on one node for the containers of one Pod.
+"""Choosing devices on one node for the containers of one Pod: of one type, or of several that belong together.
 
 Every container gets its own distinct devices. A Pod holds on a device the most that its containers use there at any
 one moment of its life (Kubernetes' rule for init containers and sidecars), so an init container uses again what the
 later ones need anyway. The first choice that fits, in one fixed order of preference, wins; where it leaves a later
 container without a place, the next choices are tried, up to a bound.
+
+Of types that belong together (Koordinator's joint allocation) a container's devices of the first are chosen, then
+those of the others beside them, then the next container's: where nothing is left beside one choice, the next is tried.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import StrEnum
-from itertools import combinations
+from itertools import chain, combinations, islice
 from operator import le
 from typing import Final, NamedTuple
 
 from allocator.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.device import Device
-from allocator.devicetype import FULL, DeviceType, Unit
+from allocator.devicetype import FULL, DeviceType
+from allocator.explain import explain, too_few_on_roots, too_few_together, too_wide
 from allocator.holdings import Function, NodeSnapshot, Share
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.outcome import Refusal
 from allocator.phase import Phase
-from allocator.quantity import format_bytes
-from allocator.topology.joint import free_function, secondary_choice
-from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices, why_no_set
+from allocator.topology.joint import choices_beside, free_function, why_none_beside
+from allocator.topology.sets import PLAIN_RULE, Candidate, Scope, SetRule, choices
 from allocator.wire.allocatehint import NO_HINT, ExclusiveLevel, Selector, TypeHint
 
-_SPOKEN: Final = {GPU_CORE: "core", GPU_MEMORY: "memory", GPU_MEMORY_RATIO: "memory"}  # as people read messages
 MAX_TRIALS: Final = 2000  # sets of devices looked at for one Pod; bounds the search for Pods of many containers
+_MAX_PASSED_OVER: Final = 20_000  # sets of the first type, beside which nothing is to be had: more than of 16 devices
 
 Amounts = tuple[int, ...]  # one for each of the type's tails
 
@@ -39,33 +42,7 @@ class DeviceOrder(StrEnum):
     MINOR = "minor"
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Which devices may be chosen, beyond what is free there.
-
-    Attributes:
-        numa: NUMA nodes to stay inside; None for all. A device of which the NUMA node is unknown is inside of all.
-        roots: PCIe roots to stay on; None for all.
-        best_roots: PCIe roots to be on rather than others: where the types that belong to this one have devices free.
-        beside: what was chosen of another type, with which these devices belong together.
-        same_root: whether they must be on the PCIe roots of `beside`, and on each of these.
-    """
-
-    numa: frozenset[int] | None = None
-    roots: frozenset[str] | None = None
-    best_roots: frozenset[str] = frozenset()
-    beside: tuple[Candidate, ...] = ()
-    same_root: bool = False
-
-    def allow(self, device: Device) -> bool:
-        """Tell whether a device is inside."""
-        if self.numa is not None and device.numa_node is not None and device.numa_node not in self.numa:
-            return False
-        return self.roots is None or device.pcie in self.roots
-
-
-UNBOUND: Final = Bounds()
-_BY_RANK: Final = SetRule(rank_first=True)
+BY_RANK: Final = SetRule(rank_first=True)
 
 
 class Offer:
@@ -136,7 +113,7 @@ def _completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
     return tuple([amount or 0 for amount in told])
 
 
-class _Wish(NamedTuple):
+class Wish(NamedTuple):
     """A container still to be served: during which steps of the Pod's life it runs, and its place in the Pod."""
 
     container: ContainerAsk
@@ -144,7 +121,7 @@ class _Wish(NamedTuple):
     place: int
 
 
-class _Option(NamedTuple):
+class Option(NamedTuple):
     """A device that can serve a wish, and what the Pod would hold of it then."""
 
     rank: tuple[object, ...]
@@ -153,28 +130,54 @@ class _Option(NamedTuple):
     peak: Amounts
 
 
-class _Search:
-    """One decision about one type: the devices, the rules by which they are chosen, and what is left to try."""
+class Search:
+    """One type in one decision: its devices, and the rules by which they are chosen.
 
-    def __init__(self, kind: DeviceType, request: PodRequest, node: NodeSnapshot, bounds: Bounds) -> None:
+    Args:
+        kind: the type.
+        request: of the Pod.
+        node: as it stands.
+        numa: NUMA nodes to stay inside; None for all. A device of which the NUMA node is unknown is inside of all.
+        lead: the search for the type beside which this one's devices belong; None where there is none.
+        same_root: whether a container's devices of both must be on the very same PCIe roots.
+    """
+
+    def __init__(
+        self,
+        kind: DeviceType,
+        request: PodRequest,
+        node: NodeSnapshot,
+        numa: frozenset[int] | None = None,
+        *,
+        lead: "Search | None" = None,
+        same_root: bool = False,
+    ) -> None:
         self.kind = kind
         self.node = node
-        self.bounds = bounds
+        self.numa = numa
+        self.lead = lead
+        self.same_root = same_root
+        self.followers: list[Search] = []
+        if lead is not None:
+            lead.followers.append(self)
         wishes = self.pod = request.wishes
         self.order = DeviceOrder(wishes.order or node.order or DeviceOrder.MOST_USED)
         self.hint: TypeHint = (wishes.hint(kind.name) or NO_HINT) if wishes.hints else NO_HINT
         self.alone = self.hint.exclusive is ExclusiveLevel.PCIE
+        self.unshared = self.hint.exclusive is ExclusiveLevel.DEVICE
         self.asks = [container for container in request.containers if container.ask.type == kind]
         self.wishes, steps = _wishes(self.asks)
         self.offers = self._offers(steps)
         self.rules: dict[bool, SetRule] = {}
-        self.trials = iter(range(MAX_TRIALS))
-        self.why = ""  # what the rules said against the last set
+        self.why = ""  # what was said against the first set that the rules did not let pass
+        # Of one container's devices the sets see to the scope.
+        self.scope = (self.hint.scope or Scope.NODE) if len(self.wishes) > 1 else Scope.NODE
+        self.spheres = frozenset() if self.scope is Scope.NODE else self._spheres_for_all()
 
     def _offers(self, steps: int) -> list[Offer]:
         """The devices that could be chosen, of which the Pod holds nothing yet in so many steps of its life."""
         node, kind, used = self.node, self.kind, self.node.used
-        closed, bounded = self._closed_roots(), self.bounds is not UNBOUND
+        closed, numa = self._closed(), self.numa
         tails = kind.tails
         nothing = ((0,) * len(tails),) * steps
         offers = []
@@ -183,7 +186,7 @@ class _Search:
         for device in node.devices:
             if device.type != kind.name or not device.healthy or device.id in node.kubelet_held:
                 continue
-            if (closed and device.pcie in closed) or (bounded and not self.bounds.allow(device)):
+            if device.id in closed or (numa is not None and not (device.numa_node is None or device.numa_node in numa)):
                 continue
             held = used.get(device.id)
             if self.hint is not NO_HINT and not self._hinted(device, held):
@@ -197,21 +200,25 @@ class _Search:
             offers.append(Offer(device, capacity, free, nothing, idle=held is None))
         return offers if self.hint.functions is None else self._with_functions(offers, self.hint.functions)
 
-    def _closed_roots(self) -> frozenset[str | None]:
-        """PCIe roots that somebody holds alone; or, where this Pod wants to be alone, on which anybody holds any."""
+    def _closed(self) -> frozenset[str]:
+        """Devices that somebody holds alone, or beside whom this Pod, which wants to be alone, cannot be.
+
+        With PCIeLevel that is a PCIe root; of a device of which the root is not known, at least the device.
+        """
         node = self.node
         if not (self.alone or node.alone):
-            return frozenset()
+            return node.unshared
         ids = {*node.used, *node.kubelet_held} if self.alone else node.alone
-        return frozenset(device.pcie for device in node.devices if device.id in ids and device.pcie is not None)
+        roots = {device.pcie for device in node.devices if device.id in ids and device.pcie is not None}
+        return node.unshared.union(ids, (device.id for device in node.devices if device.pcie in roots))
 
     def _hinted(self, device: Device, held: Mapping[str, int] | None) -> bool:
-        if self.hint.exclusive is ExclusiveLevel.DEVICE and held is not None:
+        if self.unshared and held is not None:
             return False
         return self.hint.selector is None or self.hint.selector.matches(selectable(device))
 
     def _with_functions(self, offers: Iterable[Offer], wanted: Selector) -> list[Offer]:
-        """Those with a free virtual function that the hint selects."""
+        """Those with a free virtual function that the hint selects; each function once, though two devices list it."""
         taken = {
             function.bus_id
             for holding in self.node.holdings.values()
@@ -223,6 +230,7 @@ class _Search:
             function = free_function(offer.device.functions, wanted, taken)
             if function is not None:
                 offer.function = Function(-1 if function.minor is None else function.minor, function.bus_id)
+                taken.add(function.bus_id)
                 kept.append(offer)
         return kept
 
@@ -239,14 +247,13 @@ class _Search:
         wishes, hint, wiring = self.pod, self.hint, self.node.wiring
         near = self._mates(wishes.gang)
         scope = hint.scope or PLAIN_RULE.scope
-        roots = self.bounds.best_roots
         gpus = self.kind.memory is not None
         required = whole and gpus and (wishes.partition is not None or wiring.honour_partitions)
         if not whole or (self.order is DeviceOrder.MINOR and not required):
-            plain = scope is PLAIN_RULE.scope and not (near or roots)
-            return _BY_RANK if plain else SetRule(scope, rank_first=True, near=near, roots=roots)
+            plain = scope is PLAIN_RULE.scope and not near
+            return BY_RANK if plain else SetRule(scope, rank_first=True, near=near)
         partitions = wiring.partitions if gpus else None
-        if not (near or partitions or required or roots) and scope is PLAIN_RULE.scope:
+        if not (near or partitions or required or wishes.waiting) and scope is PLAIN_RULE.scope:
             return PLAIN_RULE
         spec = wishes.partition
         return SetRule(
@@ -256,7 +263,7 @@ class _Search:
             restricted=spec is not None and spec.restricted,
             ring_bandwidth=spec.ring_bandwidth if spec else None,
             near=near,
-            roots=roots,
+            company=wishes.waiting * sum(one.ask.count for one in self.asks if one.ask.whole),
         )
 
     def _mates(self, gang: str) -> frozenset[str]:
@@ -272,42 +279,15 @@ class _Search:
         )
 
     def amounts(self, capacity: Amounts, ask: DeviceAsk) -> Amounts:
-        """What an ask takes of a device that has so much: all of it where nobody else may hold a part."""
-        return capacity if self.hint.exclusive is ExclusiveLevel.DEVICE else _completed(ask, capacity)
-
-    def serve(self, place: int = 0) -> bool:
-        """Give the next wish its devices and the rest theirs; undo and try the next set where the rest finds none."""
-        if place == len(self.wishes):
-            return True
-        wish = self.wishes[place]
-        options = self.options(wish)
-        ask = wish.container.ask
-        count = self.count(ask)
-        if len(options) < count:
-            return False
-        sets = self._sets(options, count, self.rule(ask))
-        if place + 1 == len(self.wishes):
-            best = next(sets, None) if next(self.trials, None) is not None else None
-            for option in best or ():
-                option.offer.hold(wish.container.name, option.peak)
-            return best is not None
-        for chosen in sets:
-            if next(self.trials, None) is None:
-                return False
-            undo = [(of, of.peak, of.steps, of.containers) for of in (option.offer for option in chosen)]
-            for option in chosen:
-                _take(wish, option)
-            if self.serve(place + 1):
-                return True
-            for offer, peak, steps, containers in undo:
-                offer.peak, offer.steps, offer.containers = peak, steps, containers
-        return False
+        """What an ask takes of a device that has so much: where nobody else may hold a part, and it suffices, all."""
+        amounts = _completed(ask, capacity)
+        return capacity if self.unshared and all(map(le, amounts, capacity)) else amounts
 
     def count(self, ask: DeviceAsk) -> int:
         """How many devices an ask takes here."""
         return max(len(self.offers), ask.count) if ask.every else ask.count
 
-    def options(self, wish: _Wish) -> list[_Option]:
+    def options(self, wish: Wish) -> list[Option]:
         """The devices that can serve a wish, in no order."""
         ask = wish.container.ask
         options = []
@@ -319,31 +299,110 @@ class _Search:
             peak = offer.peak_with(amounts, wish.steps)
             rank = offer.rank(peak, self.kind, self.order)
             if rank is not None:
-                options.append(_Option(rank, offer, amounts, peak))
+                options.append(Option(rank, offer, amounts, peak))
         return options
 
-    def _sets(self, options: list[_Option], count: int, rule: SetRule) -> Iterator[Sequence[_Option]]:
-        """Sets of so many options, the best first."""
-        if self.bounds.beside:
-            return self._beside(options, count)
+    def candidates(self, wish: Wish) -> list[Candidate]:
+        """The options of a wish as sets are made of them."""
+        return list(map(_candidate, self.options(wish)))
+
+    # requiredTopologyScope holds for all containers of the Pod together
+
+    def _sphere(self, offer: Offer) -> tuple[object, ...]:
+        """Where a device is, in the words of the scope; one that does not say where is by itself."""
+        device = offer.device
+        where = device.numa_node if self.scope is Scope.NUMA_NODE else device.pcie
+        return (device.id, "") if self.scope is Scope.DEVICE or where is None else (where,)
+
+    def _spheres_for_all(self) -> frozenset[tuple[object, ...]]:
+        """Where each of the containers, by itself, finds devices enough."""
+        spheres = frozenset(map(self._sphere, self.offers))
+        for wish in self.wishes:
+            there = Counter(self._sphere(option.offer) for option in self.options(wish))
+            spheres &= {sphere for sphere, found in there.items() if found >= self.count(wish.container.ask)}
+        if not spheres:
+            self.why = too_wide(self.scope)
+        return spheres
+
+    def open_to(self, wish: Wish) -> list[Option]:
+        """The devices that can serve a wish where the scope lets the Pod be, after what it has already."""
+        options = self.options(wish)
+        if self.scope is Scope.NODE:
+            return options
+        taken = next((self._sphere(offer) for offer in self.offers if offer.containers), None)
+        inside = self.spheres if taken is None else {taken}
+        return [option for option in options if self._sphere(option.offer) in inside]
+
+    # Sets of devices for one wish
+
+    def sets(self, wish: Wish, options: list[Option], count: int) -> Iterator[Sequence[Option]]:
+        """Sets of so many options, the best first; beside another type's devices it may be more than so many."""
+        rule = self.rule(wish.container.ask)
+        if self.lead is not None:
+            return self.beside(self.lead.held(wish.container.name), options, count, rule)
+        if self.followers:
+            return self._leading(wish, options, count, rule)
+        return self._by_rule(options, count, rule)
+
+    def _by_rule(self, options: list[Option], count: int, rule: SetRule) -> Iterator[Sequence[Option]]:
         alike = self.node.wiring.links.flat  # connections tell no set from another
-        if (rule is _BY_RANK and (count == 1 or alike)) or (rule is PLAIN_RULE and alike):
+        if (rule is BY_RANK and (count == 1 or alike)) or (rule is PLAIN_RULE and alike):
             options.sort()
             return combinations(options, count)
         by_id = {option.offer.device.id: option for option in options}
-        candidates = [_candidate(option) for option in options]
-        found = choices(candidates, count, self.node.wiring.links, rule)
-        return ([by_id[candidate.id] for candidate in chosen] for chosen in found)
+        found = choices(list(map(_candidate, options)), count, self.node.wiring.links, rule)
+        return ([by_id[one.id] for one in chosen] for chosen in found)
 
-    def _beside(self, options: list[_Option], count: int) -> Iterator[Sequence[_Option]]:
-        """The one set that goes with what was chosen of the other type, if there is one."""
+    def held(self, container: str) -> list[Candidate]:
+        """The devices that a container has of this type; where it has none, those of the Pod."""
+        taken = [offer for offer in self.offers if offer.containers]
+        own = [offer for offer in taken if container in offer.containers]
+        return [_spot(offer.device) for offer in own or taken]
+
+    def beside(
+        self, lead: Sequence[Candidate], options: list[Option], count: int, rule: SetRule
+    ) -> Iterator[Sequence[Option]]:
+        """Sets that go with these devices of the other type, the best first."""
         by_id = {option.offer.device.id: option for option in options}
-        candidates = [_candidate(option) for option in options]
-        chosen = secondary_choice(self.bounds.beside, candidates, count, same_pcie=self.bounds.same_root)
-        if isinstance(chosen, str):
-            self.why = chosen
+        candidates = list(map(_candidate, options))
+        found = choices_beside(lead, candidates, count, self.node.wiring.links, rule, same_pcie=self.same_root)
+        first = next(found, None)
+        if first is None:
+            self.why = self.why or why_none_beside(lead, candidates, count, rule, same_pcie=self.same_root)
             return
-        yield [by_id[candidate.id] for candidate in chosen]
+        for chosen in chain((first,), found):
+            yield [by_id[one.id] for one in chosen]
+
+    def _leading(self, wish: Wish, options: list[Option], count: int, rule: SetRule) -> Iterator[Sequence[Option]]:
+        """Sets beside which the container finds what it asks of the other types, or has it nearest."""
+        theirs = [
+            _Follower(
+                search, search.open_to(other), search.count(other.container.ask), search.rule(other.container.ask)
+            )
+            for search in self.followers
+            for other in search.wishes
+            if other.container.name == wish.container.name
+        ]
+        if not theirs:
+            return self._by_rule(options, count, rule)
+        roots = frozenset.intersection(*(_roots(follower.options) for follower in theirs))
+        if not self.same_root:
+            return self._by_rule(options, count, replace(rule, roots=roots) if roots else rule)
+        options = [option for option in options if option.offer.device.pcie in roots]
+        if len(options) < count:
+            self.why = self.why or too_few_on_roots(self.kind, count, len(options), [one.search.kind for one in theirs])
+            return iter(())
+        if not all(follower.reaches(_roots(options), self.kind, count) for follower in theirs):
+            return iter(())
+        known: dict[frozenset[str], bool] = {}
+
+        def leads(chosen: Sequence[Option]) -> bool:
+            at = _roots(chosen)
+            if at not in known:
+                known[at] = all(follower.finds(chosen) for follower in theirs)
+            return known[at]
+
+        return filter(leads, islice(self._by_rule(options, count, rule), _MAX_PASSED_OVER))
 
     def shares(self) -> tuple[Share, ...]:
         """What was taken, one share a device."""
@@ -358,16 +417,81 @@ class _Search:
                 tuple(sorted(offer.containers, key=order.__getitem__)),
                 (offer.function,) if offer.function else (),
                 self.alone,
+                self.unshared,
             )
             for offer in self.offers
             if offer.containers
         )
 
 
-def _candidate(option: _Option) -> Candidate:
+class _Follower(NamedTuple):
+    """What a container asks of a type beside those that are chosen for it of another one."""
+
+    search: Search
+    options: list[Option]
+    wanted: int
+    rule: SetRule
+
+    def reaches(self, roots: frozenset[str], lead: DeviceType, width: int) -> bool:
+        """Tell whether there are devices enough where so many of the first type could be, on these PCIe roots."""
+        there = Counter(pcie for option in self.options if (pcie := option.offer.device.pcie) in roots)
+        most = sum(found for _, found in there.most_common(width))
+        if most < self.wanted and not self.search.why:
+            self.search.why = too_few_together(self.search.kind, self.wanted, most, lead, width)
+        return most >= self.wanted
+
+    def finds(self, chosen: Sequence[Option]) -> bool:
+        """Tell whether there is a set beside these devices."""
+        lead = [_spot(option.offer.device) for option in chosen]
+        return next(self.search.beside(lead, self.options, self.wanted, self.rule), None) is not None
+
+
+class _Turn(NamedTuple):
+    """A wish and the search that serves it."""
+
+    search: Search
+    wish: Wish
+
+
+def _serve(turns: Sequence[_Turn], trials: Iterator[int], at: int = 0) -> bool:
+    """Give the next wish its devices and the rest theirs; undo and try the next set where the rest finds none."""
+    search, wish = turns[at]
+    options = search.options(wish) if search.scope is Scope.NODE else search.open_to(wish)
+    count = search.count(wish.container.ask)
+    if len(options) < count:
+        return False
+    sets = search.sets(wish, options, count)
+    if at + 1 == len(turns):
+        best = next(sets, None) if next(trials, None) is not None else None
+        for option in best or ():
+            option.offer.hold(wish.container.name, option.peak)
+        return best is not None
+    for chosen in sets:
+        if next(trials, None) is None:
+            return False
+        undo = [(of, of.peak, of.steps, of.containers) for of in (option.offer for option in chosen)]
+        for option in chosen:
+            _take(wish, option)
+        if _serve(turns, trials, at + 1):
+            return True
+        for offer, peak, steps, containers in undo:
+            offer.peak, offer.steps, offer.containers = peak, steps, containers
+    return False
+
+
+def _candidate(option: Option) -> Candidate:
     device = option.offer.device
     offer, rank = option.offer, option.rank[:-2]  # minor and id, which end it, are compared after connections
     return Candidate(device.id, device.minor, rank, device.numa_node, device.pcie, offer.idle, not offer.containers)
+
+
+def _spot(device: Device) -> Candidate:
+    """A device beside which others are chosen."""
+    return Candidate(device.id, device.minor, (), device.numa_node, device.pcie, idle=False)
+
+
+def _roots(options: Iterable[Option]) -> frozenset[str]:
+    return frozenset(pcie for option in options if (pcie := option.offer.device.pcie) is not None)
 
 
 def selectable(device: Device) -> Mapping[str, str]:
@@ -381,40 +505,66 @@ def selectable(device: Device) -> Mapping[str, str]:
 
 
 def choose_devices(
-    kind: DeviceType, request: PodRequest, node: NodeSnapshot, bounds: Bounds = UNBOUND
+    kind: DeviceType, request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None = None
 ) -> tuple[Share, ...] | Refusal:
     """Choose devices of one type for each container that asks for some.
+
+    Args:
+        kind: the type.
+        request: of the Pod.
+        node: as it stands.
+        numa: NUMA nodes to stay inside; None for all.
 
     Returns:
         One share a device, in the order of minors, or why the node cannot hold the Pod.
     """
-    search = _Search(kind, request, node, bounds)
-    return search.shares() if search.serve() else _explain(search)
+    search = Search(kind, request, node, numa)
+    turns = [_Turn(search, wish) for wish in search.wishes]
+    return search.shares() if _serve(turns, iter(range(MAX_TRIALS))) else explain([search])
 
 
-def candidates_of(shares: Sequence[Share], node: NodeSnapshot) -> tuple[Candidate, ...]:
-    """The devices of these shares, as what others are chosen beside."""
-    by_id = {device.id: device for device in node.devices}
-    found = [by_id[share.id] for share in shares]
-    return tuple(Candidate(device.id, device.minor, (), device.numa_node, device.pcie, idle=False) for device in found)
+def choose_together(
+    kinds: Sequence[DeviceType],
+    request: PodRequest,
+    node: NodeSnapshot,
+    numa: frozenset[int] | None = None,
+    *,
+    same_root: bool = False,
+) -> tuple[Share, ...] | Refusal:
+    """Choose devices of types that belong together, container by container.
+
+    A container's devices of the first type come first, those of the others beside them. A container that asks for none
+    of the first has the others beside all that the Pod has of it.
+
+    Args:
+        kinds: two or more, each asked for.
+        request: of the Pod.
+        node: as it stands.
+        numa: NUMA nodes to stay inside; None for all.
+        same_root: the devices of a container must be on the very same PCIe roots (requiredScope SamePCIe).
+
+    Returns:
+        As `choose_devices`, by type.
+    """
+    lead = Search(kinds[0], request, node, numa, same_root=same_root)
+    others = [Search(kind, request, node, numa, lead=lead, same_root=same_root) for kind in kinds[1:]]
+    turns = []
+    served = set()
+    for wish in lead.wishes:
+        name = wish.container.name
+        served.add(name)
+        turns.append(_Turn(lead, wish))
+        turns += [_Turn(of, other) for of in others for other in of.wishes if other.container.name == name]
+    turns += [_Turn(of, other) for of in others for other in of.wishes if other.container.name not in served]
+    if not _serve(turns, iter(range(MAX_TRIALS))):
+        return explain([lead, *others])
+    return tuple(chain.from_iterable(search.shares() for search in (lead, *others)))
 
 
-def roots_that_serve(
-    kinds: Sequence[DeviceType], request: PodRequest, node: NodeSnapshot, bounds: Bounds
-) -> frozenset[str]:
-    """PCIe roots on which there is, of each of these types, a device for every container that asks for one."""
-    roots = frozenset(device.pcie for device in node.devices if device.pcie is not None)
-    for kind in kinds:
-        search = _Search(kind, request, node, bounds)
-        for wish in search.wishes:
-            roots &= {option.offer.device.pcie for option in search.options(wish)}
-    return roots
-
-
-def _wishes(containers: Sequence[ContainerAsk]) -> tuple[list[_Wish], int]:
+def _wishes(containers: Sequence[ContainerAsk]) -> tuple[list[Wish], int]:
     """Order the containers, hardest first, and number the steps of the Pod's life: each init container, the rest."""
     if len(containers) == 1:
-        return [_Wish(containers[0], (0,), 0)], 1
+        return [Wish(containers[0], (0,), 0)], 1
     last = sum(container.phase is Phase.INIT for container in containers)
     wishes = []
     step = 0
@@ -426,7 +576,7 @@ def _wishes(containers: Sequence[ContainerAsk]) -> tuple[list[_Wish], int]:
             steps = tuple(range(step, last + 1))
         else:
             steps = (last,)
-        wishes.append(_Wish(container, steps, index))
+        wishes.append(Wish(container, steps, index))
     # Init containers come last: they fit into what the others hold.
     wishes.sort(
         key=lambda w: (w.container.phase is Phase.INIT, -w.container.ask.count, _size(w.container.ask), w.place)
@@ -438,7 +588,7 @@ def _size(ask: DeviceAsk) -> list[int]:
     return [-(amount or 0) for amount in ask.amounts]
 
 
-def _take(wish: _Wish, option: _Option) -> None:
+def _take(wish: Wish, option: Option) -> None:
     """Give a wish its device, in the steps in which it runs, so that later wishes see what is left."""
     offer = option.offer
     offer.hold(wish.container.name, option.peak)
@@ -448,83 +598,3 @@ def _take(wish: _Wish, option: _Option) -> None:
             for step, taken in enumerate(offer.steps)
         ]
     )
-
-
-def _explain(search: _Search) -> Refusal:
-    """Say in a user's words why the node cannot hold the Pod, with the nearest thing that would fit."""
-    node, kind = search.node, search.kind
-    known = [device for device in node.devices if device.type == kind.name]
-    if not known:
-        told = f"no {plural(kind)} known here (no Device object, or none in it)"
-        return Refusal(f"{node.name}: {told}", permanent=True, short=told)
-    less = _away(known, node)
-    for wish in sorted(search.wishes, key=lambda wish: wish.place):
-        ask = wish.container.ask
-        fitting, count = len(search.options(wish)), search.count(ask)
-        if fitting >= count:
-            continue
-        possible = sum(all(map(le, search.amounts(offer.capacity, ask), offer.capacity)) for offer in search.offers)
-        asked = f"{describe(ask)}, of each of {count}" if ask.every else describe(ask)
-        told = f"container {wish.container.name} asks {asked}; {fitting} of {len(known)} {plural(kind)}{less} "
-        told += f"can hold it{_nearest(search)}"
-        free = len(search.offers) == len(known)  # of what may change: health, the kubelet's Pods, others' exclusivity
-        never = possible < count and free and search.hint is NO_HINT and search.bounds == UNBOUND
-        return Refusal(f"{node.name}: {told}", permanent=never, short=f"{fitting} {plural(kind)} fit {describe(ask)}")
-    return _explain_together(search, less)
-
-
-def _away(known: Sequence[Device], node: NodeSnapshot) -> str:
-    """Say which devices are out of the question, in brackets."""
-    away = [f"{gone} unhealthy"] if (gone := sum(not device.healthy for device in known)) else []
-    if taken := sum(device.id in node.kubelet_held for device in known):
-        away.append(f"{taken} held by the kubelet's device plugin")
-    return f" ({', '.join(away)})" if away else ""
-
-
-def _nearest(search: _Search) -> str:
-    """Name the device with the most free, where one is left."""
-    kind = search.kind
-    if not search.offers:
-        return ""
-    best = max(search.offers, key=lambda offer: (offer.free[-1], offer.free, -offer.device.minor))
-    return f"; the most free is {kind.name} {best.device.minor} with {_describe_amounts(kind, best.free)}"
-
-
-def _explain_together(search: _Search, less: str) -> Refusal:
-    """Say why devices that would do one by one do not do together."""
-    node, kind = search.node, search.kind
-    together = ", ".join(f"{container.name} {describe(container.ask)}" for container in search.asks)
-    if search.why:
-        return Refusal(f"{node.name}: {together}: {search.why}{less}", short=search.why)
-    rule = search.rule(search.asks[0].ask)
-    if rule not in {PLAIN_RULE, _BY_RANK} and len(search.asks) == 1:
-        ask = search.asks[0].ask
-        candidates = [_candidate(option) for option in search.options(search.wishes[0])]
-        reason = why_no_set(candidates, search.count(ask), rule)
-        told = f"{node.name}: {together}: {reason}{less}"
-        return Refusal(told, short=f"{plural(kind)}: {reason}")
-    told = f"{node.name}: each container fits alone, not all together ({together}); "
-    told += f"{len(search.offers)} {plural(kind)} usable{less}"
-    return Refusal(told, short=f"{plural(kind)} fit each container, not all together")
-
-
-def plural(kind: DeviceType) -> str:
-    """Name several devices of a type: "GPUs"."""
-    return "GPUs" if kind.name == TYPE_GPU else f"{kind.name} devices"
-
-
-def describe(ask: DeviceAsk) -> str:
-    """Write an ask as a person would: `2 x (core 100 %, memory 100 %)`."""
-    return f"{ask.count} x ({_describe_amounts(ask.type, ask.amounts)})"
-
-
-def _describe_amounts(kind: DeviceType, amounts: Sequence[int | None]) -> str:
-    told: dict[str, list[str]] = {}
-    for tail, amount in zip(kind.tails, amounts, strict=True):
-        if amount is None or (tail == GPU_CORE and not amount):
-            continue
-        in_bytes = kind.memory is not None and tail == kind.memory[0]
-        unit = "" if kind.unit is Unit.UNITS else " %"
-        name = _SPOKEN.get(tail, tail)
-        told.setdefault(name, []).insert(0, format_bytes(amount) if in_bytes else f"{amount}{unit}")
-    return ", ".join(f"{name} {texts[0]}" + "".join(f" ({more})" for more in texts[1:]) for name, texts in told.items())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from allocator.cpu.cpuset import format_cpuset
-from allocator.cpu.node import CpuNode, CpuShare
+from allocator.cpu.node import MILLI, CpuNode, CpuShare
 from allocator.device import Device
 from allocator.topology.wiring import UNWIRED, Wiring
 
@@ -32,7 +32,9 @@ class Share:
         amounts: resource tail -> percent, bytes or units: the Pod's peak on this device.
         containers: the containers that see the device, in the Pod's order.
         functions: virtual functions that come with it.
-        alone: nobody else may hold a device of its PCIe root (Koordinator's exclusive policy PCIeLevel).
+        alone: nobody else may hold a device of its PCIe root (Koordinator's exclusive policy PCIeLevel), nor, where
+            the root is not known, the device.
+        unshared: nobody else may hold anything of the device, however much it has (DeviceLevel).
     """
 
     type: str
@@ -42,6 +44,7 @@ class Share:
     containers: tuple[str, ...] = ()
     functions: tuple[Function, ...] = ()
     alone: bool = False
+    unshared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class NodeSnapshot:
         order: name of the `DeviceOrder` that the node's administrator wants; "" for the Pod's or the default.
         used: device id -> resource tail -> amount, summed over holdings; derived.
         alone: ids of the devices that somebody holds without neighbours on their PCIe root; derived.
+        unshared: ids of the devices that somebody shares with nobody; derived.
     """
 
     name: str
@@ -92,11 +96,13 @@ class NodeSnapshot:
     order: str = ""
     used: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
     alone: frozenset[str] = field(init=False, repr=False, compare=False)
+    unshared: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "used", sum_used(self.holdings.values()))
-        alone = (share.id for holding in self.holdings.values() for share in holding.shares if share.alone)
-        object.__setattr__(self, "alone", frozenset(alone))
+        shares = [share for holding in self.holdings.values() for share in holding.shares]
+        object.__setattr__(self, "alone", frozenset([share.id for share in shares if share.alone]))
+        object.__setattr__(self, "unshared", frozenset([share.id for share in shares if share.unshared]))
 
     def holding_all(self, holdings: Mapping[str, Holding]) -> "NodeSnapshot":
         """Return the node with these holdings and no others."""
@@ -153,6 +159,21 @@ class NodeSnapshot:
                         f"{self.name}: virtual function {function.bus_id} given twice, to Pod {uid} too"
                     )
                 functions.add(function.bus_id)
+        self._check_pools(given)
+
+    def _check_pools(self, given: int) -> None:
+        """Recount that Pods on the shared pool of a NUMA node have the CPUs there that they need; each needs some."""
+        nodes = self.cpu.topology.nodes if self.cpu is not None else {}
+        needed = dict.fromkeys(nodes, 0)
+        for holding in self.holdings.values():
+            for one in holding.cpus.numa if holding.cpus is not None and not holding.cpus.cpus else ():
+                if one.node in needed:
+                    needed[one.node] += max(one.milli, 1)
+        for at, milli in needed.items():
+            left = (nodes[at] & ~given).bit_count()
+            if milli > MILLI * left:
+                told = f"{milli} thousandths of a CPU in the shared pool of NUMA node {at}, which has {left} CPUs left"
+                raise InvariantError(f"{self.name}: Pods were given {told}")
 
 
 def sum_used(holdings: Iterable[Holding]) -> dict[str, dict[str, int]]:

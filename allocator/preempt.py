@@ -4,9 +4,12 @@ kube-scheduler proposes victims by sums over the node, which says nothing of sin
 make no whole one.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 
 from allocator.asks import PodRequest
+from allocator.devicetype import FULL
 from allocator.holdings import Holding, NodeSnapshot
 from allocator.outcome import Refusal
 from allocator.place import place
@@ -17,50 +20,72 @@ def choose_victims(
 ) -> tuple[str, ...] | None:
     """Choose victims on one node.
 
+    Those that the scheduler proposes stay: each is needed for something that it counts, which may be no device. Where
+    they make no room, others are added: of the least priorities that make room; of each priority, the highest first,
+    none if that will do; one if one will do; else so many that none of them could be left out.
+
     Args:
         request: of the Pod that is to come.
         node: as it stands.
-        priorities: of the Pods that hold something there, by UID; one that is not named here is never a victim.
-        priority: of the Pod that is to come: only lower ones give way.
+        priorities: of the Pods that hold something there, by UID; one that is not named here is never added.
+        priority: of the Pod that is to come: only lower ones are added.
         proposed: by the scheduler.
 
     Returns:
-        UIDs: what of the proposal holds nothing of ours (it is there for other resources), and of our Pods the fewest
-        important ones that make room and give back, in every resource, at least as much as the proposed ones would.
-        None where not even all lower Pods together make room.
+        UIDs, the proposed ones first. None where not even all lower Pods together make room, or one that is proposed is
+        not lower.
     """
-    lower = sorted(
-        (uid for uid in node.holdings if priorities.get(uid, priority) < priority),
-        key=lambda uid: (-priorities[uid], node.holdings[uid].since, uid),
-    )
-    others = tuple(uid for uid in proposed if uid not in node.holdings)
-    victims = set(lower)
-    if isinstance(place(request, node.without(victims)), Refusal):
+
+    def fits(gone: set[str]) -> bool:
+        return not isinstance(place(request, node.without(gone)), Refusal)
+
+    victims = set(proposed)
+    if any(priorities[uid] >= priority for uid in victims & priorities.keys()):
         return None
-    needed = _given_back(node, (uid for uid in proposed if uid in victims))
-    for spared in lower:  # the most important and the oldest are spared first
-        rest = victims - {spared}
-        enough = _covers(_given_back(node, rest), needed)
-        if enough and not isinstance(place(request, node.without(rest)), Refusal):
-            victims = rest
-    return (*others, *sorted(victims, key=lambda uid: (priorities[uid], uid)))
+    if fits(victims):
+        return tuple(proposed)
+    lower = {uid for uid in node.holdings.keys() - victims if priorities.get(uid, priority) < priority}
+    if not fits(victims | lower):
+        return None
+    best = _best_victims(node.without(victims))
+    for _, group in groupby(sorted(lower, key=lambda uid: -priorities[uid]), priorities.__getitem__):
+        of = sorted(group, key=best.__getitem__)
+        lower.difference_update(of)
+        victims |= _fewest(of, victims | lower, fits)
+    added = victims.difference(proposed)
+    return (*proposed, *sorted(added, key=lambda uid: (priorities[uid], uid)))
 
 
-def _given_back(node: NodeSnapshot, uids: Iterable[str]) -> dict[tuple[str, str], int]:
-    """Sum up what Pods hold, by type and resource; CPUs of their own as one more resource."""
-    total: dict[tuple[str, str], int] = {}
-    for uid in uids:
-        for key, amount in _amounts(node.holdings[uid]):
-            total[key] = total.get(key, 0) + amount
-    return total
+def _fewest(of: Sequence[str], rest: set[str], fits: Callable[[set[str]], bool]) -> set[str]:
+    """Those of one priority, the best victims first, that must go beside the rest."""
+    if fits(rest):
+        return set()
+    one = next(({uid} for uid in of if fits(rest | {uid})), None)
+    if one is not None:
+        return one
+    needed = set(of)
+    for spared in reversed(of):
+        if fits(rest | needed - {spared}):
+            needed -= {spared}
+    return needed
 
 
-def _amounts(holding: Holding) -> list[tuple[tuple[str, str], int]]:
-    held = [((share.type, tail), amount) for share in holding.shares for tail, amount in share.amounts.items()]
-    if holding.cpus is not None and holding.cpus.cpus:
-        held.append((("cpu", ""), holding.cpus.cpus.bit_count()))
-    return held
+def _best_victims(node: NodeSnapshot) -> dict[str, tuple[int, int, int, str]]:
+    """Order Pods of one priority, who goes first least: few share its devices; it holds little; it came late."""
+    holders = Counter(share.id for holding in node.holdings.values() for share in holding.shares)
+    capacity = {device.id: device.capacity for device in node.devices}
 
+    def held(holding: Holding) -> int:
+        """In percent of devices, all resources of each added up, and of the node's CPUs."""
+        every = node.cpu.topology.all.bit_count() if node.cpu is not None else 0
+        own = holding.cpus.cpus.bit_count() if holding.cpus is not None else 0
+        percent = FULL * own // every if every else 0
+        for share in holding.shares:
+            has = capacity.get(share.id, {})
+            percent += sum(FULL * amount // has[tail] for tail, amount in share.amounts.items() if has.get(tail))
+        return percent
 
-def _covers(has: Mapping[tuple[str, str], int], needed: Mapping[tuple[str, str], int]) -> bool:
-    return all(has.get(key, 0) >= amount for key, amount in needed.items())
+    return {
+        uid: (max((holders[share.id] for share in of.shares), default=0), held(of), -of.since, uid)
+        for uid, of in node.holdings.items()
+    }

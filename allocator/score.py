@@ -16,10 +16,10 @@ from allocator.holdings import NodeSnapshot, Share
 from allocator.place import Placement
 from allocator.preference import Preference
 
-_UNBROKEN: Final = 50
-_IN_USE: Final = 20
-_FULLNESS: Final = 30
-MAX_SCORE: Final = _UNBROKEN + _IN_USE + _FULLNESS
+UNBROKEN: Final = 50  # what packing gives for nothing that is broken, for a node in use, and for how full it is
+IN_USE: Final = 20
+FULLNESS: Final = 30
+MAX_SCORE: Final = UNBROKEN + IN_USE + FULLNESS
 _WHOLE: Final = 1000  # shares are counted in thousandths
 _CPU: Final = "cpu"  # all CPUs of a node that are Pods' own, or may be, as one device
 _BYTES: Final = frozenset((kind.name, kind.memory[0]) for kind in BUILT_IN.types if kind.memory)
@@ -82,8 +82,8 @@ def _packing(placement: Placement, node: NodeSnapshot, classes: Iterable[Filled]
         if (one.type, one.tail) not in _BYTES:
             full.setdefault(one.type, []).append(one)
     in_use = taken or any(device.id in node.used for device in node.devices)
-    fullness = [_FULLNESS * sum(one.used for one in of) // max(sum(one.total for one in of), 1) for of in full.values()]
-    return _UNBROKEN * kept // wanted + _IN_USE * in_use + sum(fullness) // len(fullness)
+    fullness = [FULLNESS * sum(one.used for one in of) // max(sum(one.total for one in of), 1) for of in full.values()]
+    return UNBROKEN * kept // wanted + IN_USE * in_use + sum(fullness) // len(fullness)
 
 
 def _fills(share: Share, capacity: Mapping[str, int]) -> bool:

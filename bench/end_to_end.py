@@ -30,7 +30,7 @@ from koordgate.localplane.admin import AdminClient, JsonObject
 from koordgate.localplane.binaries import Binaries, find_or_build
 from koordgate.localplane.koord import NAME, start_koord_scheduler
 from koordgate.localplane.plane import CONTROL_PLANE, ControlPlane
-from koordgate.localplane.replicas import Replicas
+from koordgate.localplane.replicas import Replicas, Routing
 from koordgate.localplane.waiting import until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -201,7 +201,7 @@ async def with_koordgate(binaries: Binaries, nodes: int, phases: Phases, replica
             workdir=Path(tempfile.mkdtemp(dir=plane.workdir)),
             listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
             count=replicas,
-            direct=replicas == 1,
+            routing=Routing.DIRECT if replicas == 1 else Routing.STICKY,
         )
         async with running:
             await add_nodes(plane, admin, nodes)

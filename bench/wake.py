@@ -18,7 +18,7 @@ from koordgate.localplane.admin import AdminClient
 from koordgate.localplane.binaries import find_or_build
 from koordgate.localplane.koord import start_koord_scheduler
 from koordgate.localplane.plane import CONTROL_PLANE, ControlPlane
-from koordgate.localplane.replicas import Replicas
+from koordgate.localplane.replicas import Replicas, Routing
 from koordgate.localplane.waiting import until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -61,7 +61,7 @@ async def measure(rounds: int) -> list[float]:
             workdir=Path(tempfile.mkdtemp(dir=plane.workdir)),
             listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
             count=1,
-            direct=True,
+            routing=Routing.DIRECT,
         )
         async with running:
             await add_gpu_node(plane, admin, "n0", 1)

@@ -21,7 +21,7 @@ from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
 from koordgate.kube.watch import Handler, Reflector
 from reporter import decide as core
-from reporter import evidence
+from reporter import evidence, takingover
 from reporter.agree import Evidence
 from reporter.cards import Cards
 from reporter.cgroup.enforcer import Findings
@@ -30,6 +30,7 @@ from reporter.gpu.guarded import GuardedNvml
 from reporter.host import Host
 from reporter.kubelet import configuration
 from reporter.kubelet.configuration import ConfigurationError, KubeletConfiguration
+from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.kubelet.watched import Reading
 from reporter.metrics import Metrics
 from reporter.podwatch import NodePods
@@ -40,6 +41,7 @@ from reporter.publish.live import LiveObject
 from reporter.publish.writer import Applied, Target
 from reporter.serving import listen
 from reporter.settings import Settings, device_types
+from reporter.takingover import TakenOver
 
 _LOG: Final = logging.getLogger(__name__)
 _GATHER_S: Final = 0.1  # how long a round waits after a change for others to come with it
@@ -126,6 +128,7 @@ class Agent:
         self._told: dict[str, object] = {}
         self._evidence = Evidence()
         self._configz: tuple[float, Reading[KubeletConfiguration]] | None = None
+        self._pod_resources = PodResourcesSocket(settings.kubelet.pod_resources, pause=settings.round_seconds)
         self._applied = {
             target: Applied(kube, target, live, time.monotonic, self._wrote)
             for target, live in (
@@ -134,6 +137,7 @@ class Agent:
                 (Target(NODES, "status"), self._watches.node),
             )
         }
+        self._taken = TakenOver()
         self._round_at: float | None = None
         self.decided: Decided | None = None
         self.port = 0
@@ -184,6 +188,7 @@ class Agent:
         findings, problem = None, ""
         try:
             host = await self._with_configz(await self._in_thread(self._host.read))
+            host = replace(host, told=await self._pod_resources.read(self._watches.pods.pods))
             decided = core.decide(
                 node or NodeIdentity(self._name, ""),
                 host,
@@ -196,6 +201,8 @@ class Agent:
             )
             if self._settings.cpus.enforce and pods_known:
                 findings, problem = await self._in_thread(partial(_enforce, self._host, decided))
+            if pods_known:
+                self._taken = await self._in_thread(partial(self._host.take_over, self._watches.pods.pods, host))
         finally:
             self._round_at = None
         self.decided = decided
@@ -288,12 +295,16 @@ class Agent:
             self._pending.append(outage)
         elif outage is None:
             self._told.pop("outage", None)
+        taken = takingover.events(node, self._taken)
+        if self._is_new("taken over", taken):
+            self._pending += taken
         mismatches = core.mismatch_events(decided.agreements)
         if self._is_new("mismatches", mismatches):
             self._pending += mismatches
         for problem in host.problems:
             if self._is_new(problem.partition(":")[0], problem):
-                self._pending.append(Occurrence(about_node(node), "KubeletFileUnusable", problem))
+                reason = "PodResourcesUnusable" if problem == host.told.problem else "KubeletFileUnusable"
+                self._pending.append(Occurrence(about_node(node), reason, problem))
 
     def _is_new(self, key: str, value: object) -> bool:
         if self._told.get(key) == value:
@@ -307,7 +318,8 @@ class Agent:
         metrics.nvml_up.set(self.cards.view.outage is None)
         metrics.show_cards(self.cards.view.node)
         metrics.show_agreements(decided.agreements)
-        problems = [*decided.problems, *filter(None, (problem, self.cards.problem))]
+        metrics.take_overs.inc(self._taken.written)
+        problems = [*decided.problems, *self._taken.problems, *filter(None, (problem, self.cards.problem))]
         if findings is not None:
             metrics.cpuset_writes.inc(findings.written)
             metrics.cpuset_reapplied.inc(len(findings.reapplied))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from reporter.decide import GpuView
-from reporter.gpu.facts import GpuProcess
+from reporter.gpu.facts import GpuProcess, LostCard, NodeReading
 from reporter.gpu.guarded import GuardedNvml, NvmlRefusedError, NvmlUnavailableError
 from reporter.gpu.health import NodeRecord, Policy, advance, hear
 
@@ -47,6 +47,7 @@ class Cards:
         self._in_thread = in_thread
         self._changed = changed
         self._saved: tuple[NodeRecord, float] | None = None
+        self._processes: dict[str, tuple[GpuProcess, ...]] = {}
         self.view = GpuView()
         self.problem = ""
 
@@ -59,44 +60,53 @@ class Cards:
         """Read regularly until cancelled, and hear Xid errors in between."""
         if self._nvml is None:
             return
+        hearing = None
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._hear(self._nvml))
             while True:
                 wait = await self.read()
+                if hearing is None and self.view.outage is None:  # before, no card is known that an error could be of
+                    hearing = tasks.create_task(self._hear(self._nvml))
                 await asyncio.sleep(max(wait, every))
 
     async def read(self) -> float:
         """Read once; returns in how many seconds reading again has any use."""
         if self._nvml is None:
             return 0.0
-        before = self.view
         wait = 0.0
         try:
             reading = await self._nvml.read()
         except NvmlUnavailableError as error:
+            before = self.view
             if before.outage is None:
                 _LOG.warning("NVML cannot be read: %s", error)
             self.view = replace(before, outage=error.outage)
             wait = error.retry_seconds
         else:
-            xids = self._nvml.take_xids()
-            node = advance(before.node, reading, xids, time.time(), self._policy)
-            self.view = GpuView(node, reading.driver, None)
+            before = self.view  # not of before the reading: Xid errors may have been heard meanwhile
+            node = advance(before.node, reading, self._nvml.take_xids(), time.time(), self._policy)
+            self.view = GpuView(node, reading.driver, None, _unnamed(reading, node))
         await self._after(before)
         return wait
 
     async def processes(self) -> dict[str, tuple[GpuProcess, ...]]:
-        """List the processes on each card that answers; of one that does not tell, none."""
+        """List the processes on each card; of one that does not tell now, those that it told last.
+
+        A card must not seem unused because NVML is away. That a process has ended meanwhile, procfs tells.
+        """
         found: dict[str, tuple[GpuProcess, ...]] = {}
+        asked = self.view.outage is None
         for uuid, card in self.view.node.cards.items():
-            if self._nvml is None or self.view.outage is not None or not card.health.present:
-                continue
-            try:
-                found[uuid] = await self._nvml.processes(uuid)
-            except NvmlRefusedError:
-                continue
-            except NvmlUnavailableError:
-                break
+            told = self._processes.get(uuid)
+            if self._nvml is not None and asked and card.health.present:
+                try:
+                    told = await self._nvml.processes(uuid)
+                except NvmlRefusedError:
+                    pass
+                except NvmlUnavailableError:
+                    asked = False
+            if told is not None:
+                found[uuid] = told
+        self._processes = found
         return found
 
     async def _hear(self, nvml: GuardedNvml) -> None:
@@ -117,6 +127,14 @@ class Cards:
             self.problem = await self._in_thread(lambda: self._save(self.view.node))
         if node != _timeless(before.node) or self.view.outage != before.outage:
             self._changed()
+
+
+def _unnamed(reading: NodeReading, node: NodeRecord) -> tuple[LostCard, ...]:
+    """Find the cards that do not answer and are none of those that an earlier process knew."""
+    unnamed = tuple(card for card in reading.lost if card.uuid is None)
+    named = {card.uuid for card in reading.lost}
+    away = sum(not card.health.present for uuid, card in node.cards.items() if uuid not in named)
+    return unnamed if len(unnamed) > away else ()
 
 
 def _timeless(node: NodeRecord) -> NodeRecord:

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from reporter.decide import Decided, Standing, decide
 from reporter.gpu.guarded import GuardedNvml, Patience, Roots
 from reporter.gpu.health import NodeRecord
 from reporter.host import Host
+from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.metrics import Metrics
 from reporter.pods import NodePod, read_pod
 from reporter.publish.identity import NodeIdentity, read_node
@@ -104,11 +106,13 @@ async def look(configured: Settings, kube: KubeClient | None) -> tuple[Decided, 
         cards = Cards(nvml, rules.policy, _keep_nothing, asyncio.to_thread)
         cards.start_from(host.load_health()[0])
         await cards.read()
-        reading = host.read()
+        kubelet = PodResourcesSocket(configured.kubelet.pod_resources, patience=0)
+        reading = replace(host.read(), told=await kubelet.read(pods))
         root = reading.configuration.value.cgroup_root if reading.configuration.value else "/"
         uses = evidence.card_uses(await cards.processes(), host.proc)
         numbered = {card.facts.minor: uuid for uuid, card in cards.view.node.cards.items()}
         seen = Evidence(host.containers(pods, root), uses, numbered)
+        problems += host.take_over(pods, reading, dry=True).problems
     finally:
         if nvml is not None:
             await nvml.aclose()

@@ -10,10 +10,13 @@ from reporter import agree
 from reporter.agree import Agreement, Evidence
 from reporter.cgroup import plan
 from reporter.gpu import inventory
-from reporter.gpu.facts import DriverFacts, Outage
+from reporter.gpu.facts import DriverFacts, LostCard, Outage
+from reporter.gpu.faults import STANDING
 from reporter.gpu.health import NOTHING_KNOWN, NodeRecord, Policy, State
 from reporter.inventory.cpus import CpuReading
 from reporter.inventory.pci import PciDevice
+from reporter.kubelet import allocations
+from reporter.kubelet.allocations import Allocations
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.cpustate import CpuState
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
@@ -42,6 +45,7 @@ class HostReading:
         configuration: the kubelet's.
         cpu_state: its CPU manager's.
         checkpoint: its device manager's.
+        told: what it tells itself, over its PodResources socket.
     """
 
     cpus: CpuReading
@@ -51,11 +55,12 @@ class HostReading:
     configuration: Reading[KubeletConfiguration] = field(default_factory=_unread)
     cpu_state: Reading[CpuState] = field(default_factory=_unread)
     checkpoint: Reading[DeviceCheckpoint] = field(default_factory=_unread)
+    told: Reading[Allocations] = field(default_factory=_unread)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What of the kubelet's files cannot be used."""
-        readings = (self.configuration.problem, self.cpu_state.problem, self.checkpoint.problem)
+        """What of the kubelet's files, and of what it tells itself, cannot be used."""
+        readings = (self.configuration.problem, self.cpu_state.problem, self.checkpoint.problem, self.told.problem)
         return tuple(problem for problem in readings if problem)
 
 
@@ -67,11 +72,22 @@ class GpuView:
         node: their record.
         driver: as last read; None where it never was.
         outage: why NVML cannot be read; None where it can.
+        unnamed: cards that do not answer and never did, so that nobody knows which they are.
     """
 
     node: NodeRecord = NOTHING_KNOWN
     driver: DriverFacts | None = None
     outage: Outage | None = None
+    unnamed: tuple[LostCard, ...] = ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is to be said of the cards that have no name."""
+        return tuple(
+            f"the card at place {card.index} of NVML's list has not answered since the driver was loaded "
+            f"({card.message}): {STANDING['GpuNeedsReset' if card.reset else 'GpuLost'].message}"
+            for card in self.unnamed
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +160,7 @@ def decide(
         standing: objects as they are.
         now: seconds since 1970.
     """
+    host = preferring_told(host)
     every = tuple(pods)
     live = tuple(pod for pod in every if not pod.finished)
     kubelet = nodetopology.KubeletState(host.configuration.value, host.cpu_state.value)
@@ -167,7 +184,7 @@ def decide(
         pods=planned,
         cgroup_root=configuration.cgroup_root,
         agreements=agreements,
-        problems=(*host.problems, *devices.problems, *topology.problems, *unread),
+        problems=(*host.problems, *gpus.problems, *devices.problems, *topology.problems, *unread),
     )
 
 
@@ -178,6 +195,15 @@ def _cards(gpus: GpuView, host: HostReading, rules: Rules, standing: Standing, n
     around = inventory.Circumstances(device.cordoned(standing.device), outage if matters else None)
     previous = device.previous_devices(standing.device)
     return inventory.build(gpus.node, gpus.driver, rules.policy, now, around, previous)
+
+
+def preferring_told(host: HostReading) -> HostReading:
+    """Put what the kubelet itself tells that it gave away in the place of what its files say of the same."""
+    return replace(
+        host,
+        cpu_state=allocations.cpus(host.cpu_state, host.told),
+        checkpoint=allocations.devices(host.checkpoint, host.told),
+    )
 
 
 def held(host: HostReading, pods: Iterable[NodePod], cards: NodeRecord) -> tuple[PodDevices, ...]:
@@ -227,8 +253,10 @@ def health_events(node: NodeIdentity, before: NodeRecord, after: NodeRecord) -> 
 
 
 def outage_event(node: NodeIdentity, view: GpuView, host: HostReading) -> Occurrence | None:
-    """Tell that NVML is out of reach, where there is a card of which it should tell."""
-    if view.outage is None or not (view.node.cards or host.nvidia):
+    """Tell that NVML is out of reach, where there is a card of which it should tell, or that a card is."""
+    if view.outage is None:
+        return Occurrence(about_node(node), "GpuLost", "; ".join(view.problems)) if view.unnamed else None
+    if not (view.node.cards or host.nvidia):
         return None
     return Occurrence(about_node(node), view.outage.reason, view.outage.message)
 

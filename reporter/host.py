@@ -26,6 +26,7 @@ from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.watched import FileError, Watched, read_bounded
 from reporter.pods import NodePod
 from reporter.settings import Settings, pci_matches
+from reporter.takingover import TakenOver, TakeOver
 
 _HEALTH: Final = "gpus.json"
 _MOST_HEALTH: Final = 2**20
@@ -67,6 +68,7 @@ class Host:
             most_bytes=MOST_BYTES,
             absent=devicecheckpoint.absent,
         )
+        self._take_over = TakeOver(kubelet / cpustate.FILE, settings.cpus.take_over)
         self._enforcer: tuple[str, Enforcer] | None = None  # the kubelet's cgroup root, and who enforces below it
 
     def read(self) -> HostReading:
@@ -78,7 +80,7 @@ class Host:
             devices=read_devices(self._sysfs, self._matches),
             nvidia=has_nvidia(self._sysfs),
             configuration=self._configuration.read(),
-            cpu_state=self._cpu_state.read(),
+            cpu_state=self._take_over.in_memory(self._cpu_state.read()),
             checkpoint=self._checkpoint.read(),
         )
 
@@ -97,6 +99,10 @@ class Host:
         except (HierarchyError, LayoutError, OSError) as error:
             self._enforcer = None
             return None, str(error)
+
+    def take_over(self, pods: Iterable[NodePod], reading: HostReading, *, dry: bool = False) -> TakenOver:
+        """Do with the kubelet's CPU manager state what the settings ask; `dry` only tells what would be done."""
+        return self._take_over.round(pods, reading, dry=dry)
 
     def containers(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, ContainerSeen]:
         """Look at what containers really have; nothing where there are no cgroups to be found."""

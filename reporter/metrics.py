@@ -46,6 +46,11 @@ class Metrics:
             "Cgroups that somebody else had changed and that were put right.",
             registry=registry,
         )
+        self.take_overs = Counter(
+            "koordgate_reporter_take_overs_total",
+            "Times that our CPUs were written into the kubelet's CPU manager state.",
+            registry=registry,
+        )
         self.agreeing = Gauge(
             "koordgate_reporter_pods_agreeing", "Pods that have exactly what was decided.", registry=registry
         )

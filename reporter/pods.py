@@ -34,8 +34,10 @@ class NodePod:
         shares: what it was given of devices.
         visible: container and type to the ids that the container was told.
         status: what it was given of CPUs; None where nothing was decided.
-        whole_cpus: whether a container of it asks for whole CPUs.
+        asked: each container, init containers among them, to the whole CPUs that it asks for; 0 where it asks for none.
         containers: id of each container, without its runtime, to its name.
+        acknowledged: whether the kubelet has written its status: it knows the Pod, and has admitted it.
+        deleted: whether somebody deleted it: it has ended, or is about to.
         finished: whether it has ended.
         problems: what of it cannot be read.
     """
@@ -49,8 +51,10 @@ class NodePod:
     shares: tuple[Share, ...] = ()
     visible: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     status: ResourceStatus | None = None
-    whole_cpus: bool = False
+    asked: Mapping[str, int] = field(default_factory=dict)
     containers: Mapping[str, str] = field(default_factory=dict)
+    acknowledged: bool = False
+    deleted: bool = False
     finished: bool = False
     problems: tuple[str, ...] = ()
 
@@ -61,6 +65,11 @@ class NodePod:
     def cpus(self) -> int:
         """The CPUs that were decided for it; 0 where it has none of its own."""
         return self.status.cpus if self.status is not None else 0
+
+    @property
+    def whole_cpus(self) -> bool:
+        """Whether a container of it asks for whole CPUs."""
+        return any(self.asked.values())
 
     def planned(self, *, mems: bool) -> plan.Pod:
         """The Pod as the plan of cpusets takes it.
@@ -107,8 +116,10 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
         shares=shares,
         visible=_visible(annotations) if DEVICE_ALLOCATED in annotations else {},
         status=decided,
-        whole_cpus=any(map(_asks_whole, containers)),
+        asked={str(container.get("name")): _whole_cpus(container) for container in containers},
         containers=_container_ids(status),
+        acknowledged=bool(status.get("startTime")),
+        deleted="deletionTimestamp" in metadata,
         finished=status.get("phase") in _FINISHED,
         problems=tuple(problems),
     )
@@ -129,13 +140,13 @@ def _visible(annotations: Mapping[str, str]) -> dict[tuple[str, str], frozenset[
     return found
 
 
-def _asks_whole(container: Mapping[str, Any]) -> bool:
+def _whole_cpus(container: Mapping[str, Any]) -> int:
     amount = ((container.get("resources") or {}).get("requests") or {}).get("cpu")
     try:
         milli = to_milli(amount) if amount is not None else 0
     except QuantityError:
-        return False
-    return milli > 0 and milli % _CPU == 0
+        return 0
+    return milli // _CPU if milli > 0 and milli % _CPU == 0 else 0
 
 
 def _container_ids(status: Mapping[str, Any]) -> dict[str, str]:

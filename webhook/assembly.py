@@ -12,6 +12,7 @@ from koordgate.metrics import Metrics
 from koordgate.settings import Pool, Settings, cpu_defaults, device_types
 from webhook.assumed import Assumed
 from webhook.bindings import Binders, BindingWebhooks, LivePods
+from webhook.classes import pools_of
 from webhook.cluster import ClusterView, Defaults
 from webhook.extender import Extender
 from webhook.pods import PodWebhooks
@@ -79,7 +80,7 @@ def assemble(
     return Parts(
         settings=settings,
         types=types,
-        pools=tuple((own.name, pool) for own in settings.devices.types for pool in own.pools),
+        pools=pools_of(settings),
         metrics=metrics,
         cluster=cluster,
         ledger=ledger,

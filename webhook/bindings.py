@@ -87,27 +87,46 @@ class BindingWebhooks:
             found = await self._find(request, deadline)
             if isinstance(found, Response):
                 return found
-            pod, node = found
-            if not pod.asks:
-                return allowed()
-            wrong = self._unbindable(pod, node)
-            return wrong if wrong is not None else await self._allocate(request, pod, node, deadline)
+            return await self._allocate(request, *found, deadline)
         except (KubeError, BusyError, RecordError, TimeoutError) as error:
             return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
 
-    async def _allocate(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:
+    async def _allocate(
+        self, request: Request, pod: PodInfo, node: str, deadline: float, *, unbound: bool = False
+    ) -> Response:
+        """Give the Pod its devices on the node.
+
+        Args:
+            request: of the Binding.
+            pod: as it is known.
+            node: as well.
+            deadline: in seconds from now.
+            unbound: the Pod was read from the API server after it was given something before.
+        """
+        if not pod.asks:
+            return allowed()
+        wrong = self._unbindable(pod, node)
+        if wrong is not None:
+            return wrong
         change = decision.bind(
             pod,
             lambda holdings: self._cluster.snapshot_on(node, holdings),
             self._clock(),
             self._binders.grace / 2,
             self._sent(pod.uid, node),
+            unbound=unbound,
         )
         if request.dry_run:
             record = await self._ledger.read(node, deadline)
             decided = change(record.holdings)[1]
         else:
             decided = await self._ledger.change(node, change, deadline)
+        if decided.stale:  # the bind before may have succeeded unseen: what a bound Pod holds is never changed
+            live = await self._read(request, pod.uid, deadline)
+            if isinstance(live, Response):
+                return live
+            return await self._allocate(request, live, node, deadline, unbound=True)
+        if not request.dry_run:
             self._settled(pod.uid, "" if isinstance(decided.outcome, Refusal) else node)
         if isinstance(decided.outcome, Refusal):
             return denied(f"Pod {pod} is not bound: {unformatted(decided.outcome.message)}", HTTPStatus.CONFLICT)
@@ -175,12 +194,18 @@ class BindingWebhooks:
             return pod, node
         if uid and self._cluster.is_stranger(request.namespace, name, uid):
             return allowed()
+        live = await self._read(request, uid, deadline)
+        return live if isinstance(live, Response) else (live, node)
+
+    async def _read(self, request: Request, uid: str, deadline: float) -> PodInfo | Response:
+        """Read the Pod from the API server; a Response where there is none of this UID, if any is told, or not ours."""
+        name = _name(request)
         live = await self._live.read(request.namespace, name, deadline)
         if live is None or (uid and live[0] != uid):
             return denied(
                 f"Pod {request.namespace}/{name} of this Binding does not exist any more", HTTPStatus.CONFLICT
             )
-        return allowed() if live[1] is None else (live[1], node)
+        return allowed() if live[1] is None else live[1]
 
     def _unbindable(self, pod: PodInfo, node: str) -> Response | None:
         if pod.problem or pod.annotation_problem:

@@ -5,8 +5,9 @@ snapshot is remembered until something about the node changes.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -22,7 +23,8 @@ from allocator.topology.wiring import UNWIRED
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
 from koordgate.ledger.ledger import Ledger
-from webhook.nodeselection import may_land, selects
+from webhook.classes import beside
+from webhook.nodeselection import PREFER_NO_SCHEDULE, may_land, selects, tolerated
 from webhook.podinfo import PodInfo, annotated_holding
 
 _MOST_ENDED: Final = 4096  # UIDs of ended Pods, before those that the ledger has let go of are forgotten
@@ -37,11 +39,13 @@ class NodeFacts:
         uid: its identity.
         labels: its labels.
         classes: its software classes, as devices.
+        shunning: its taints of effect PreferNoSchedule, as key and value.
     """
 
     uid: str
     labels: Mapping[str, str]
     classes: tuple[Device, ...] = ()
+    shunning: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class ClusterView:
         self._strangers: dict[str, str] = {}  # namespace/name -> UID of Pods that are none of ours
         self._memories: Counter[int] = Counter()
         self._reach: dict[bytes, tuple[int | None, int]] = {}
+        self._shunned: defaultdict[tuple[tuple[str, str], ...], set[str]] = defaultdict(set)  # by their taints
         self.touched: set[str] = set()  # nodes that changed since somebody emptied this
 
     def attach(self, ledger: Ledger) -> None:
@@ -109,6 +114,7 @@ class ClusterView:
         """A Node is there."""
         known = self._nodes.get(name)
         if known != facts:
+            self._shun(name, known.shunning if known else (), facts.shunning)
             self._nodes[name] = facts
             self._reach.clear()
             if facts.classes:
@@ -117,10 +123,28 @@ class ClusterView:
 
     def drop_node(self, name: str) -> None:
         """A Node is gone."""
-        self._nodes.pop(name, None)
+        known = self._nodes.pop(name, None)
+        self._shun(name, known.shunning if known else (), ())
         self._reach.clear()
         self._refit(name)
         self._prune(name)
+
+    def _shun(self, name: str, before: tuple[tuple[str, str], ...], now: tuple[tuple[str, str], ...]) -> None:
+        if before:
+            self._shunned[before].discard(name)
+            if not self._shunned[before]:
+                del self._shunned[before]
+        if now:
+            self._shunned[now].add(name)
+
+    def shunned(self, tolerations: object) -> AbstractSet[str]:
+        """The nodes with a taint PreferNoSchedule that these tolerations of a Pod do not cover."""
+        nodes: AbstractSet[str] = frozenset()
+        for taints, names in self._shunned.items():
+            told = ({"key": key, "value": value, "effect": PREFER_NO_SCHEDULE} for key, value in taints)
+            if not all(tolerated(taint, tolerations) for taint in told):
+                nodes |= names
+        return nodes
 
     def node_uid(self, name: str) -> str | None:
         """A Node's UID, where it is known."""
@@ -374,9 +398,7 @@ class ClusterView:
         labels: Mapping[str, str] = facts.labels if facts else {}
         devices = listed.devices if listed else ()
         if facts is not None and facts.classes:
-            known = {device.id for device in devices}  # the Device object's come first: an id is one device's
-            more = (device for device in facts.classes if device.id not in known)
-            devices = tuple(sorted((*devices, *more), key=lambda device: (device.type, device.order)))
+            devices = beside(devices, facts.classes)
         order = labels.get(DEVICE_ORDER, "")
         return NodeSnapshot(
             node,

@@ -28,16 +28,25 @@ class Decision:
     Attributes:
         outcome: the Pod's holding, or why there is none.
         repeated: the Pod held this before: a bind that is tried again.
+        stale: what it held does not serve it any more, and nothing was changed: ask again with `unbound`, once that is
+            known.
     """
 
     outcome: Holding | Refusal
     repeated: bool = False
+    stale: bool = False
 
 
 def bind(
-    pod: PodInfo, snapshot: Snapshot, now: int, refresh_after: float, sent: Holding | None = None
+    pod: PodInfo,
+    snapshot: Snapshot,
+    now: int,
+    refresh_after: float,
+    sent: Holding | None = None,
+    *,
+    unbound: bool = False,
 ) -> Callable[[Holdings], tuple[Holdings | None, Decision]]:
-    """Give a Pod its share of a node; the same share again if it has one.
+    """Give a Pod its share of a node; the same share again if it has one that serves it still.
 
     Args:
         pod: unbound, with a request.
@@ -46,17 +55,20 @@ def bind(
         refresh_after: seconds after which a repeated bind renews `since`, so that no sweep can take away, as never
             bound, what is being bound at this moment.
         sent: what the Pod was sent to this node for, where that is known.
+        unbound: the API server itself says that the Pod is not bound: it may be given something else than it holds.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, Decision]:
         node = snapshot(holdings)
+        others = node.without([pod.uid])
         held = holdings.get(pod.uid)
-        if held is not None and _still_good(held, node):
+        if held is not None and _serves(held, pod, others):
             if now - held.since <= refresh_after:
                 return None, Decision(held, repeated=True)
             held = replace(held, since=now)
             return node.with_holding(held).holdings, Decision(held, repeated=True)
-        others = node.without([pod.uid])
+        if held is not None and not unbound:
+            return None, Decision(held, repeated=True, stale=True)
         placed = _adopt(pod, others) if pod.holds else _place(pod.request, others, sent)
         if isinstance(placed, Refusal):
             return None, Decision(placed)
@@ -79,11 +91,30 @@ def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Pla
     return place(request, node)
 
 
-def _still_good(held: Holding, node: NodeSnapshot) -> bool:
-    usable = {device.id for device in node.devices if device.healthy and device.id not in node.kubelet_held}
-    own = held.cpus.cpus if held.cpus is not None else 0
-    given = node.cpu.topology.all & ~node.cpu.reserved if node.cpu is not None else 0
-    return all(share.id in usable for share in held.shares) and not own & ~given
+def _serves(held: Holding, pod: PodInfo, node: NodeSnapshot) -> bool:
+    """Tell whether what a Pod was given is there still, free but for itself, and is what it asks for now.
+
+    So it is where the Pod would get it again: on the node as it is or, since others may have come or gone, where
+    nothing else is free. `node` is without the Pod.
+    """
+    if pod.holds:
+        return _alike(_adopt(pod, node), held)
+    return _alike(place(pod.request, node), held) or _alike(place(pod.request, _only_free(held, node)), held)
+
+
+def _alike(placed: Placement | Refusal, held: Holding) -> bool:
+    """Tell whether a placement is what a Pod holds.
+
+    Its containers may have changed places among its devices, and a Pod without CPUs of its own the NUMA nodes.
+    """
+    return not isinstance(placed, Refusal) and _compared(placed) == _compared(held)
+
+
+def _compared(of: Placement | Holding) -> object:
+    shares = {
+        share.id: (share.type, share.minor, dict(share.amounts), share.functions, share.alone) for share in of.shares
+    }
+    return shares, of.cpus and (replace(of.cpus, numa=()), len(of.cpus.numa))
 
 
 def _adopt(pod: PodInfo, node: NodeSnapshot) -> Placement | Refusal:
@@ -98,22 +129,31 @@ def _adopt(pod: PodInfo, node: NodeSnapshot) -> Placement | Refusal:
     wrong = _not_free(said, node)
     outcome = Refusal(wrong) if wrong else place(pod.request, _only_free(said, node))
     if isinstance(outcome, Refusal):
-        return Refusal(f"the Pod's annotations of what it holds cannot be adopted: {outcome.message}")
+        return _not_adopted(outcome.message)
     placed = {(share.type, share.id): share for share in outcome.shares}
     shares = []
     for share in said.shares:
         used = placed.get((share.type, share.id))
+        if used is not None and any(amount > share.amounts.get(tail, 0) for tail, amount in used.amounts.items()):
+            return _not_adopted(f"{node.name}: {share.type} {share.minor} ({share.id}) needs more than they say")
         shares.append(replace(share, containers=used.containers if used else (), alone=used is not None and used.alone))
     return Placement(node.name, tuple(shares), said.cpus or outcome.cpus)
+
+
+def _not_adopted(why: str) -> Refusal:
+    return Refusal(f"the Pod's annotations of what it holds cannot be adopted: {why}")
 
 
 def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
     """The node as if nothing were free but what `said` names and is free.
 
-    What else is free of devices in use, or named, is taken by a holding without a Pod; idle devices are not there, and
-    CPUs are reserved: nobody holds these, which would count where Pods are kept apart from one another.
+    What else is free of devices in use, or named, is taken by a holding without a Pod; idle devices and virtual
+    functions are not there, and CPUs are reserved: nobody holds these, which would count where Pods are kept apart from
+    one another. Nor is the rest held of a device whose PCIe root the Pod must have to itself.
     """
     named = {(share.type, share.id): share.amounts for share in said.shares}
+    functions = {function.bus_id for share in said.shares for function in share.functions}
+    alone = {share.id for share in said.shares if share.alone}
     devices, rest = [], []
     for device in node.devices:
         free = _free(device, node)
@@ -122,8 +162,9 @@ def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
             continue
         if wanted is not None and all(amount <= free.get(tail, 0) for tail, amount in wanted.items()):
             free = {tail: amount - wanted.get(tail, 0) for tail, amount in free.items()}
-        devices.append(device)
-        if any(free.values()):
+        left = tuple(function for function in device.functions if function.bus_id in functions)
+        devices.append(device if left == device.functions else replace(device, functions=left))
+        if any(free.values()) and device.id not in alone:
             rest.append(Share(device.type, device.id, device.minor, free))
     cpu = node.cpu
     if cpu is not None and said.cpus is not None and said.cpus.cpus:

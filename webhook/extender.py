@@ -6,8 +6,8 @@ The wire is kube-scheduler's (k8s.io/kube-scheduler/extender/v1): its keys are r
 
 import asyncio
 import math
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from allocator.devicetype import DeviceTypes
 from allocator.holdings import Holding
@@ -16,13 +16,17 @@ from allocator.preempt import choose_victims
 from allocator.score import MAX_SCORE
 from webhook.cluster import ClusterView
 from webhook.podinfo import PodInfo, read_pod_info
-from webhook.ranking import Ranking
+from webhook.ranking import MOST_TOLD, Ranking
+
+P = TypeVar("P")
 
 MAX_EXTENDER_SCORE: Final = 10
 _SCORE_STEP: Final = MAX_SCORE // MAX_EXTENDER_SCORE
 _PATIENCE_S: Final = 0.04  # kube-scheduler waits meanwhile
 _NEXT_WAIT_S: Final = 0.4
 _MOST_REFUSED: Final = 65_536
+_LONGEST: Final = 200  # characters of why a Pod can land nowhere
+_KINDS: Final[Mapping[type, str]] = {dict: "object", list: "list", str: "text", int: "number"}
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -60,9 +64,11 @@ class Extender:
         if pod is None or not pod.asks:
             return _fitting(names, whole_nodes, {}, {})
         if problem := pod.problem or pod.annotation_problem:  # as the bind
-            return _fitting([], whole_nodes, {}, dict.fromkeys(names, problem))
+            return _fitting([], whole_nodes, {}, _told_of_few(names, problem))
         most = self._most_nodes if self._most_nodes is None or _prefers(spec) else 1
-        ranked = self._ranking.rank(pod, names, most)
+        # kube-scheduler's own scoring, which has nothing to choose from then, would avoid what is tainted so.
+        shunned = self._cluster.shunned(spec.get("tolerations"))
+        ranked = self._ranking.rank(pod, names, most, shunned)
         if most == 1 and ranked.named:
             self._assume(pod, ranked.named[0])
         failed: dict[str, str] = {}
@@ -155,7 +161,11 @@ class Extender:
         uid = pod["metadata"].setdefault("uid", "")
         if not isinstance(uid, str):
             raise BadExtenderArgsError("a Pod with a uid that is no text")
-        return self._cluster.pod_by_uid(uid) or read_pod_info(pod, types=self._types)
+        known = self._cluster.pod_by_uid(uid)
+        if known is not None:
+            return known
+        _check_pod(pod)
+        return read_pod_info(pod, types=self._types)
 
     def _read(
         self, args: Mapping[str, Any]
@@ -182,11 +192,50 @@ def unformatted(text: str) -> str:
     return text.replace(" %", " percent").replace("%", " percent")
 
 
+def _told_of_few(names: Sequence[str], problem: str) -> dict[str, str]:
+    """Say of some nodes why the Pod can land on none; of the others, which may be thousands, that it is the same."""
+    why = unformatted(problem if len(problem) <= _LONGEST else f"{problem[:_LONGEST]} ...")
+    told = dict.fromkeys(names, "the Pod cannot be read, as is told of other nodes")
+    return told | dict.fromkeys(names[:MOST_TOLD], why)
+
+
 def _lower(args: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with their keys in lower case."""
     if not isinstance(args, dict):
         raise BadExtenderArgsError("the body is no object of arguments")
     return {key.lower(): value for key, value in args.items()}
+
+
+def _check_pod(pod: Mapping[str, Any]) -> None:
+    """Refuse what the API server would not have stored: what reads Pods counts on that."""
+    metadata, spec = _part(pod, "metadata", dict), _part(pod, "spec", dict)
+    _part(pod, "status", dict)
+    if not _part(metadata, "name", str):
+        raise BadExtenderArgsError("a Pod without a name")
+    _part(metadata, "namespace", str)
+    for key in ("labels", "annotations"):
+        if not {str}.issuperset(map(type, _part(metadata, key, dict).values())):
+            raise BadExtenderArgsError(f"a Pod with {key} that are no texts")
+    for key, kind in (("nodeName", str), ("schedulerName", str), ("priority", int)):
+        _part(spec, key, kind)
+    of = [container for key in ("initContainers", "containers") for container in _part(spec, key, list)]
+    for container in (spec, *of):
+        if not isinstance(container, dict):
+            raise BadExtenderArgsError("a Pod with a container that is no object")
+        _part(container, "name", str)
+        resources = _part(container, "resources", dict)
+        for key in ("requests", "limits"):
+            _part(resources, key, dict)
+
+
+def _part(of: Mapping[str, Any], key: str, kind: type[P]) -> P:
+    """A member of an object; an empty one where it is left out."""
+    found = of.get(key)
+    if found is None:
+        return kind()
+    if not isinstance(found, kind):
+        raise BadExtenderArgsError(f"a Pod with {key} that is no {_KINDS[kind]}")
+    return found
 
 
 def _proposed(lower: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
@@ -200,7 +249,10 @@ def _proposed(lower: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
             uids = [_lower(pod).get("uid") or pod["metadata"]["uid"] for pod in pods]
             if not {str}.issuperset(map(type, uids)):
                 raise BadExtenderArgsError("ExtenderPreemptionArgs with a victim's uid that is no text")
-            found[node] = (uids, told.get("numpdbviolations") or 0)
+            violations = told.get("numpdbviolations") or 0
+            if type(violations) is not int:
+                raise BadExtenderArgsError("ExtenderPreemptionArgs with a NumPDBViolations that is no number")
+            found[node] = (uids, violations)
     except (AttributeError, KeyError, TypeError) as error:
         raise BadExtenderArgsError("ExtenderPreemptionArgs with victims that cannot be read") from error
     return found

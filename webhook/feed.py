@@ -2,22 +2,20 @@
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from allocator.device import Device
 from allocator.devicetype import DeviceTypes
 from allocator.holdings import Holding
-from allocator.names import CLASSES
-from allocator.wire.classes import class_devices, distinct, read_classes
 from allocator.wire.deviceobject import NodeDevices, read_device_object
 from allocator.wire.nodeallocation import RecordError
 from allocator.wire.nodetopology import read_node_topology
 from koordgate.ledger.ledger import Ledger
 from koordgate.ledger.store import Record, read_record, revision_of
-from koordgate.settings import Pool
+from webhook.classes import Pools, node_classes
 from webhook.cluster import ClusterView, NodeFacts
+from webhook.nodeselection import PREFER_NO_SCHEDULE
 from webhook.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
@@ -109,12 +107,12 @@ Complain = Callable[[str, tuple[str, ...]], None]
 
 
 class NodeFeed(_Listing):
-    """Nodes: UID, labels, and software classes.
+    """Nodes: UID, labels, software classes, and taints that Pods had better avoid.
 
     Args:
         cluster: told of them.
         types: of devices.
-        pools: by type's name, the devices that nodes have by configuration.
+        pools: what nodes have by configuration.
         complain: called with a node's name and what could not be read of its classes; nothing when all could.
     """
 
@@ -122,7 +120,7 @@ class NodeFeed(_Listing):
         self,
         cluster: ClusterView,
         types: DeviceTypes,
-        pools: Sequence[tuple[str, Pool]] = (),
+        pools: Pools = (),
         complain: Complain = lambda _node, _problems: None,
     ) -> None:
         super().__init__()
@@ -135,29 +133,12 @@ class NodeFeed(_Listing):
         """Take in a Node."""
         metadata = obj["metadata"]
         labels = {key: _SHARED.same(value) for key, value in (metadata.get("labels") or {}).items()}
-        classes: tuple[Device, ...] = ()
-        annotations = metadata.get("annotations") or {}
-        problems: tuple[str, ...] = ()
-        if self._pools or CLASSES in annotations:
-            classes, problems = self._classes(labels, annotations)
+        classes, problems = node_classes(metadata, self._types, self._pools)
         self._complain(metadata["name"], problems)
-        self._cluster.put_node(metadata["name"], NodeFacts(metadata["uid"], labels, classes))
-
-    def _classes(
-        self, labels: Mapping[str, str], annotations: Mapping[str, str]
-    ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-        """A node's software classes: by configuration, and where its annotation tells of a type, what that says."""
-        told, problems = read_classes(annotations.get(CLASSES, "{}"), self._types)
-        stated = {device.type for device in told}
-        by_type: dict[str, dict[str, int]] = {}
-        for kind, pool in self._pools:
-            if kind not in stated and pool.node_selector.items() <= labels.items():
-                by_type.setdefault(kind, {}).update(pool.devices)
-        wrong = list(problems)
-        made = [
-            device for kind, of in by_type.items() for device in class_devices(self._types.by_name[kind], of, wrong)
-        ]
-        return distinct((*told, *made), wrong), tuple(wrong)
+        taints = (obj.get("spec") or {}).get("taints") or ()
+        shunning = [(one["key"], one.get("value") or "") for one in taints if one["effect"] == PREFER_NO_SCHEDULE]
+        facts = NodeFacts(metadata["uid"], labels, classes, _SHARED.same(tuple(shunning)))
+        self._cluster.put_node(metadata["name"], facts)
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a Node."""

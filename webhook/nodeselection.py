@@ -1,8 +1,12 @@
-"""Whether a Pod's nodeSelector and required node affinity allow a node (pure; as kube-scheduler's NodeAffinity)."""
+"""Whether a Pod's nodeSelector and required node affinity allow a node, and whether it tolerates a taint.
+
+Pure; as kube-scheduler's NodeAffinity and TaintToleration.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"  # the effect of a taint that keeps Pods off where others will do
 _LONGEST_INT: Final = 20  # an int64 in decimal; Python refuses to read very long ones
 
 
@@ -21,6 +25,28 @@ def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> b
 def selects(spec: Mapping[str, Any]) -> bool:
     """Tell whether a Pod selects nodes at all."""
     return bool(spec.get("nodeSelector") or (spec.get("affinity") or {}).get("nodeAffinity"))
+
+
+def tolerated(taint: Mapping[str, Any], tolerations: object) -> bool:
+    """Tell whether a Pod's tolerations, none where they are no list of objects, cover a taint."""
+    listed = tolerations if isinstance(tolerations, list | tuple) else ()
+    return any(isinstance(toleration, dict) and _tolerates(toleration, taint) for toleration in listed)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """As k8s.io/api/core/v1 Toleration.ToleratesTaint."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return True
+    return (
+        operator == "Equal"
+        and bool(toleration.get("key"))
+        and (toleration.get("value") or "") == (taint.get("value") or "")
+    )
 
 
 def _term(term: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:

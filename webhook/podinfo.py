@@ -13,6 +13,7 @@ from allocator.holdings import Holding, Share
 from allocator.names import DEVICE_ALLOCATED, GPU_MEMORY, GPU_MEMORY_RATIO, RESOURCE_STATUS, TYPE_GPU
 from allocator.podrequest import asks_by_metadata, is_ours
 from allocator.quantity import LARGEST
+from allocator.wire.allocatehint import NO_HINT, ExclusiveLevel
 from allocator.wire.deviceallocated import AnnotationError, read_annotations
 from allocator.wire.podallocated import read_cpu_share
 from webhook.translate import read
@@ -164,18 +165,21 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Ho
 
     Koordinator may leave out ids (found by minor then) and one of ratio and memory, and truncates ratios where we
     round up: what is accounted is the greater. One device may stand there twice, by id and by minor: its entries are
-    added up. No amount is above what an object in the cluster can hold, which is more than any device has.
+    added up. No amount is above what an object in the cluster can hold, which is more than any device has. Whether
+    nobody else may be on its PCIe root stands in the Pod's hint.
     """
     if not pod.holds:
         return None
     by_id = {(device.type, device.id): device for device in devices}
     by_minor = {(device.type, device.minor): device for device in devices}
     shares: dict[str, Share] = {}
+    hints = dict(pod.request.wishes.hints)
     for share in pod.shares:
         device = by_id.get((share.type, share.id)) if share.id else by_minor.get((share.type, share.minor))
         identity = share.id or (device.id if device else f"{share.type}-minor-{share.minor}")
         amounts = _accounted(share, device) if device and share.type == TYPE_GPU else dict(share.amounts)
-        told = replace(share, id=identity, amounts=amounts)
+        alone = hints.get(share.type, NO_HINT).exclusive is ExclusiveLevel.PCIE
+        told = replace(share, id=identity, amounts=amounts, alone=alone)
         shares[identity] = _added(shares.get(identity), told)
     gang = pod.request.wishes.gang
     return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares.values()), pod.cpus, gang)

@@ -8,12 +8,13 @@ at once are not sent to devices that are as good as gone.
 import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
 from allocator.asks import PodRequest
-from allocator.devices import describe, plural
 from allocator.devicetype import DeviceTypes
+from allocator.explain import describe, plural
 from allocator.holdings import NodeSnapshot
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import PackedError
@@ -31,7 +32,7 @@ from webhook.podinfo import PodInfo
 
 _MOST_REQUESTS: Final = 4096  # distinct requests remembered; beyond it the older half is forgotten and learnt again
 _MOST_VERDICTS: Final = 150_000  # likewise of verdicts, some 500 bytes each
-_MOST_TOLD: Final = 16  # nodes of which it is told in full why they do not fit
+MOST_TOLD: Final = 16  # nodes of which it is told in full why they do not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Ranked:
 
     def reasons(self) -> Iterator[tuple[str, bool, str]]:
         """Each refused node, whether for good, and why: in full where they are few, else in words that are alike."""
-        full = len(self.refused) <= _MOST_TOLD
+        full = len(self.refused) <= MOST_TOLD
         for node, refusal in self.refused.items():
             yield node, refusal.permanent, refusal.message if full or not refusal.short else refusal.short
 
@@ -84,13 +85,14 @@ class Ranking:
         self._numbers = itertools.count()
         self._judged = 0  # verdicts remembered, over all nodes
 
-    def rank(self, pod: PodInfo, names: list[str], most: int | None) -> Ranked:
+    def rank(self, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str] = frozenset()) -> Ranked:
         """Find nodes for a Pod.
 
         Args:
             pod: with a readable request.
             names: the candidates.
             most: how many to name, of the best; None for all that fit.
+            shunned: nodes that come after all others.
         """
         before = self.assumed.drop(pod.uid)  # asked again: what was made of it is not to be
         self.catch_up()
@@ -99,7 +101,7 @@ class Ranking:
         search = Search(self._index, query_of(pod.request), names, open_to)
         refused: dict[str, Refusal] = {}
         named: list[str] = []
-        for name in self._best_first(search, pod, before):
+        for name in self._best_first(search, pod, before, shunned):
             outcome = self.verdict(name, pod.request, pod.uid).outcome
             if isinstance(outcome, Refusal):
                 refused[name] = outcome
@@ -109,16 +111,20 @@ class Ranking:
                 break
         return Ranked(tuple(named), refused | self._why_away(search, pod))
 
-    def _best_first(self, search: Search, pod: PodInfo, before: str) -> Iterator[str]:
-        """The nodes that may fit: those with most of the Pod's gang, then by score, then by name."""
+    def _best_first(self, search: Search, pod: PodInfo, before: str, shunned: AbstractSet[str]) -> Iterator[str]:
+        """The nodes that may fit: those with most of the Pod's gang, then by score, then by name; then the shunned."""
         mates, waiting = self._gang(pod)
-        late = False
+        late: list[str] = []
+        again = False
         for name in search.best_first(self._preference, mates, waiting):
             if name == before:
-                late = True
+                again = True
+            elif name in shunned:
+                late.append(name)
             else:
                 yield name
-        if late:  # a node on which it failed before goes last
+        yield from late
+        if again:  # a node on which it failed before goes last
             yield before
 
     def _gang(self, pod: PodInfo) -> tuple[Mapping[str, int], int]:
@@ -137,7 +143,7 @@ class Ranking:
     def _why_away(self, search: Search, pod: PodInfo) -> dict[str, Refusal]:
         """Say of each node that the index turned away why; in full where they are few."""
         away = search.away
-        if len(away) <= _MOST_TOLD:
+        if len(away) <= MOST_TOLD:
             outcomes = {name: self.verdict(name, pod.request, pod.uid).outcome for name in away}
             return {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Refusal)}
         wants = query_of(pod.request).wants

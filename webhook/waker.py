@@ -6,8 +6,10 @@ change of any Node's annotations wakes all Pods that an extender refused.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,8 +19,9 @@ from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import NODES
 
 _LOG: Final = logging.getLogger(__name__)
-# Soon, but when other replicas, which may be asked, have seen the release too; and once more should one have been late.
-_PAUSES_S: Final = (0.1, 1.0)
+_SOON_S: Final = 0.1  # when other replicas, which may be asked, have seen the release too
+_APART_S: Final = 0.3  # between two writes, each of which has kube-scheduler look at all Pods that wait
+_LATE_S: Final = 1.0  # once more, should a replica have been late
 
 
 class Waker:
@@ -28,7 +31,9 @@ class Waker:
         kube: the open client.
         anybody_waits: whether a Pod that asks for devices is not bound.
         now: the time.
-        pauses: seconds after a release, each of the last, at which to wake.
+        soon: seconds after a release at which to wake.
+        apart: seconds between two wakes, at least; so no release is told of later than this or `soon`.
+        late: seconds after the last wake at which to wake once more, if nothing is released until then.
     """
 
     def __init__(
@@ -36,12 +41,16 @@ class Waker:
         kube: KubeClient,
         anybody_waits: Callable[[], bool],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        pauses: Sequence[float] = _PAUSES_S,
+        soon: float = _SOON_S,
+        apart: float = _APART_S,
+        late: float = _LATE_S,
     ) -> None:
         self._kube = kube
         self._anybody_waits = anybody_waits
         self._now = now
-        self._pauses = pauses
+        self._soon = soon
+        self._apart = apart
+        self._late = late
         self._node = ""
         self._released = asyncio.Event()
 
@@ -52,13 +61,24 @@ class Waker:
 
     async def run(self) -> None:
         """Wake those who wait, after each release, until cancelled."""
+        clock = asyncio.get_running_loop().time
+        woken = -math.inf
         while True:
             await self._released.wait()
-            self._released.clear()
-            for pause in self._pauses:
-                await asyncio.sleep(pause)  # what is given back meanwhile is told of together
-                if self._anybody_waits():
-                    await self._touch(self._node)
+            while self._released.is_set():
+                self._released.clear()
+                await asyncio.sleep(max(self._soon, woken + self._apart - clock()))
+                woken = clock()
+                await self._wake()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._late):
+                        await self._released.wait()
+            woken = clock()
+            await self._wake()
+
+    async def _wake(self) -> None:
+        if self._anybody_waits():
+            await self._touch(self._node)
 
     async def _touch(self, node: str) -> None:
         """Write the time on the Node, through its status: that needs no right to its spec."""

@@ -7,7 +7,8 @@ SpreadByPCPUs one thread of every core before the second of any (seed document 4
 
 Four promises of seed document 4 go beyond it: NUMANodeLevel falls back to PCPULevel ("Resource spec"),
 DistributeEvenly distributes ("NUMA allocate strategy"), a required policy is kept or refused ("CPU bind policy"), and
-a core is whole when all its threads are free, whatever the other cores have.
+a core is whole when all its threads are free, whatever the other cores have. Where cores have unequal numbers of
+threads, those are taken that add up.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +30,6 @@ def take(  # noqa: PLR0913 - each is one input of the rule, and all but three ar
     strategy: NumaStrategy,
     held_cores: int,
     held_nodes: int,
-    preferred: int = 0,
     required: bool = False,
 ) -> int | None:
     """Choose CPUs.
@@ -46,7 +46,6 @@ def take(  # noqa: PLR0913 - each is one input of the rule, and all but three ar
             distribute-cpus-across-numa), counted in whole cores for FullPCPUs.
         held_cores: all CPUs of the cores of which a Pod holds some with PCPULevel.
         held_nodes: all CPUs of the NUMA nodes in which a Pod holds some with NUMANodeLevel.
-        preferred: CPUs to use up before any other (those of a reservation), chosen in the same order.
         required: whether `bind` must be kept: FullPCPUs by whole cores, SpreadByPCPUs by one thread of each core.
 
     Returns:
@@ -67,17 +66,49 @@ def take(  # noqa: PLR0913 - each is one input of the rule, and all but three ar
         sign=1 if strategy is NumaStrategy.MOST_ALLOCATED else -1,
     )
     free &= topology.all
-    preferred &= free
-    chosen = _prefer(rule, free, preferred, count)
-    if not required or chosen is None or _kept(rule, chosen):
+    if free.bit_count() < count:
+        return None
+    chosen = _pack(rule, free, count)
+    unequal = rule.full and topology.core_step != topology.threads_per_core
+    if not (required or unequal) or _kept(rule, chosen):
         return chosen
-    if rule.full:
-        free, preferred = topology.whole(free), topology.whole(preferred)
-    else:
-        preferred = topology.leads(preferred)
-        free = preferred | topology.leads(free & ~topology.cores_of(preferred))
-    chosen = _prefer(rule, free, preferred, count)
-    return chosen if chosen is not None and _kept(rule, chosen) else None
+    kept = topology.whole(free) if rule.full else topology.leads(free)
+    if unequal:
+        return _add_up(rule, kept, count) or (None if required else chosen)
+    if kept.bit_count() < count:
+        return None
+    chosen = _pack(rule, kept, count)
+    return chosen if _kept(rule, chosen) else None
+
+
+def wishes_given_up(
+    topology: CpuTopology,
+    free: int,
+    count: int,
+    *,
+    bind: BindPolicy,
+    exclusive: ExclusivePolicy,
+    held_cores: int,
+    held_nodes: int,
+) -> int:
+    """Tell how much of what is only preferred must be given up to choose so many of these CPUs; 0 for nothing.
+
+    The steps are those of `take` within one NUMA node, so that among several the same one comes first whether `take`
+    may choose or somebody else must. Arguments as there.
+    """
+    spread = bind is BindPolicy.SPREAD_BY_PCPUS and topology.threads_per_core > 1
+    fitting = topology.leads if spread else topology.whole
+    steps = [free]
+    if exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
+        steps = [free & ~held_nodes, free & ~held_cores if spread else free]
+    elif exclusive is ExclusivePolicy.PCPU_LEVEL and spread:
+        steps = [free & ~held_cores]
+    if free.bit_count() < count:
+        return len(steps) + 1  # nor can they be chosen at all
+    for given_up, usable in enumerate(steps):
+        if fitting(usable).bit_count() >= count:
+            return given_up
+    return len(steps) + (steps[0].bit_count() < count)
 
 
 class _Rule(NamedTuple):
@@ -105,14 +136,6 @@ class _Rule(NamedTuple):
 def _kept(rule: _Rule, chosen: int) -> bool:
     """Whether the set is of whole cores, or has one thread of each core."""
     return (rule.topology.whole(chosen) if rule.full else rule.topology.leads(chosen)) == chosen
-
-
-def _prefer(rule: _Rule, free: int, preferred: int, count: int) -> int | None:
-    """Choose in two goes, the preferred CPUs first; None where too few are free."""
-    if free.bit_count() < count:
-        return None
-    first = min(count, preferred.bit_count())
-    return _pack(rule, preferred, first) | _pack(rule, free & ~preferred, count - first)
 
 
 def _pack(rule: _Rule, free: int, count: int) -> int:
@@ -208,6 +231,42 @@ def _first_cores(cores: Iterable[int], whole: int, count: int) -> int:
             elif not split:
                 split = core
     return taken | _lowest(split, count)
+
+
+def _add_up(rule: _Rule, whole: int, count: int) -> int:
+    """Take whole cores of unequal sizes that are so many CPUs together; 0 where none are.
+
+    In one NUMA node if that can be, first in that which comes first, else in one socket, else of all.
+    """
+    topology = rule.topology
+    avoided = rule.held_nodes if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL else 0
+
+    def order(cell: Cell) -> tuple[bool, int]:
+        return bool(cell.cpus & avoided), rule.sign * (whole & cell.cpus).bit_count()
+
+    cells = sorted(topology.cells, key=order)
+    for cores in (*(cell.cores for cell in cells), *topology.socket_cores.values(), topology.cores):
+        found = _cores_of_sum([core for core in cores if core & whole], count)
+        if found:
+            return found
+    return 0
+
+
+def _cores_of_sum(cores: Sequence[int], count: int) -> int:
+    """The cores of so many CPUs together, the largest first; 0 where no selection of them has so many."""
+    ordered = sorted(cores, key=lambda core: -core.bit_count())
+    sums = [1]  # after each step: bit n where the last cores can have n CPUs together
+    for core in reversed(ordered):
+        sums.append((sums[-1] | sums[-1] << core.bit_count()) & ((2 << count) - 1))
+    if not sums.pop() >> count & 1:
+        return 0
+    taken = 0
+    for core in ordered:
+        left = count - core.bit_count()
+        if sums.pop() >> max(left, 0) & 1 and left >= 0:
+            taken |= core
+            count = left
+    return taken
 
 
 def _many_sockets(topology: CpuTopology, whole: int, count: int) -> int:

@@ -6,18 +6,22 @@ Pods of class LSE and LSR get CPUs of their own. Others get thousandths of NUMA 
 alignment, or the shared pool of one NUMA node (ConstrainedBurst).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Final, NamedTuple
 
-from allocator.cpu.accumulator import take
-from allocator.cpu.cpuset import format_cpuset
+from allocator.cpu.accumulator import take, wishes_given_up
+from allocator.cpu.cpuset import format_cpuset, highest
+from allocator.cpu.kubelet import refused_by_kubelet
 from allocator.cpu.node import MILLI, CpuNode, CpuShare, CpuUse, NumaShare
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, supported
+from allocator.cpu.policy import ARM, REFUSING, BindPolicy, ExclusivePolicy, NumaStrategy, supported
 from allocator.cpu.qos import CpuAsk, QosClass
+from allocator.cpu.topology import CpuTopology
 from allocator.outcome import Refusal
 from allocator.quantity import format_bytes
 
-_PROMISED: Final = (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE)  # the policies that may refuse a node
+# They run on what nobody else has to itself, and on the CPUs of the system: on no NUMA node's shared pool.
+_ELSEWHERE: Final = (QosClass.BE, QosClass.SYSTEM)
 
 
 def choose_cpus(
@@ -32,19 +36,28 @@ def choose_cpus(
         use: what is held of them.
         numa: NUMA nodes to stay inside; None for all.
     """
-    if ask.qos is QosClass.BE:
-        return CpuShare(ask.qos)  # it runs on what nobody else has to itself
-    if node is None:
-        return _on_unknown(ask, name)
+    if node is None or node.holders_unknown:
+        return _on_unknown(ask, name, node)
+    told = refused_by_kubelet(ask, name, node, use)
+    if told is not None:
+        return told
+    if ask.qos in _ELSEWHERE:
+        return CpuShare(ask.qos)
     if ask.constrained_burst:
         return _burst(ask, name, node, use, numa)
     return _own(ask, name, node, use, numa) if ask.count else _aligned(ask, name, node, use, numa)
 
 
-def _on_unknown(ask: CpuAsk, name: str) -> CpuShare | Refusal:
-    """Nothing can be given, nor promised, where the CPUs are not known."""
-    if not (ask.count or ask.constrained_burst or ask.numa_policy in _PROMISED):
+def _on_unknown(ask: CpuAsk, name: str, node: CpuNode | None) -> CpuShare | Refusal:
+    """Nothing can be given, nor promised, where the CPUs, or who holds them, are not known."""
+    if ask.qos in _ELSEWHERE or not (ask.count or ask.constrained_burst or ask.numa_policy in REFUSING):
         return CpuShare(ask.qos)  # the kubelet sees to it
+    if node is not None:
+        told = (
+            "which of its CPUs are held or reserved cannot be read in its NodeResourceTopology object; koordgate's log "
+            "says what is wrong there"
+        )
+        return Refusal(f"{name}: {told}", permanent=True, short="not known which CPUs are held or reserved")
     told = "its CPUs are not known (no NodeResourceTopology object, or none with a CPU topology)"
     return Refusal(f"{name}: {told}", permanent=True, short="no CPU topology known")
 
@@ -54,62 +67,146 @@ def bind_policy(ask: CpuAsk, node: CpuNode) -> tuple[BindPolicy, bool] | str:
 
     The Pod's required policy and the node's must be one; then the node's; then the Pod's preferred one; then the
     configured default. A Pod that only prefers to spread is kept away from nodes of whole cores all the same (seed
-    document 4, "Resource spec").
+    document 4, "Resource spec"). Where whole cores are all there is (arm64), a node's policy of spreading is theirs.
     """
-    if node.bind is not None:
-        wanted = ask.preferred  # which is the required one where there is one
-        apart = (node.bind, wanted) == (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
-        if apart or ask.required not in {None, node.bind}:
-            return f"the node's CPU bind policy is {node.bind}, the Pod's {wanted}"
-        return node.bind, True
-    return ask.preferred or node.default_bind, ask.required is not None
+    bind, wanted = node.bind, ask.preferred  # which is the required one where there is one
+    if bind is None:
+        return wanted or node.default_bind, ask.required is not None
+    if node.architecture == ARM and ask.required is not BindPolicy.SPREAD_BY_PCPUS:
+        return BindPolicy.FULL_PCPUS, True
+    apart = (bind, wanted) == (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
+    if apart or ask.required not in {None, bind}:
+        return f"the node's CPU bind policy is {bind}, the Pod's {wanted}"
+    return bind, True
 
 
-def _own(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset[int] | None) -> CpuShare | Refusal:
-    """Give CPUs to a Pod for itself."""
+class Own(NamedTuple):
+    """How CPUs of its own are chosen for a Pod on a node.
+
+    Attributes:
+        bind: the policy.
+        exclusive: what is to be avoided, if it can be.
+        required: whether `bind` must be kept.
+        free: the CPUs to choose from.
+        kept: how many more are free, and stay for the Pods that run on the shared pools of their NUMA nodes.
+        held_cores: all CPUs of the cores that are to be avoided.
+        held_nodes: all CPUs of the NUMA nodes that are to be avoided.
+    """
+
+    bind: BindPolicy
+    exclusive: ExclusivePolicy
+    required: bool
+    free: int
+    kept: int
+    held_cores: int
+    held_nodes: int
+
+
+def own_cpus(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Own | Refusal:
+    """Tell by what rules, and among which, CPUs of its own are chosen for a Pod, or that none can be for good."""
     chosen = bind_policy(ask, node)
     if isinstance(chosen, str):
         return Refusal(f"{name}: {chosen}", permanent=True, short="the node's CPU bind policy is not the Pod's")
-    topology = node.topology
-    threads = topology.threads_per_core
     bind, required = chosen
     here = supported(node.architecture, bind, ask.exclusive or node.default_exclusive, required=required)
     if isinstance(here, str):
         return Refusal(f"{name}: {here}", permanent=True, short=here)
-    bind, exclusive = here.bind, here.exclusive
-    if (node.whole_cores or (required and bind is BindPolicy.FULL_PCPUS)) and ask.count % threads:
-        told = f"{ask.count} CPUs are asked, and only whole cores of {threads} CPUs are given here"
-        return Refusal(f"{name}: {told}", permanent=True, short=f"CPUs asked are no multiple of {threads} a core")
+    bind, exclusive = here
+    step = node.topology.core_step
+    if (node.whole_cores or (required and bind is BindPolicy.FULL_PCPUS)) and ask.count % step:
+        told = f"{ask.count} CPUs are asked, and only whole cores of {step} CPUs are given here"
+        return Refusal(f"{name}: {told}", permanent=True, short=f"CPUs asked are no multiple of {step} a core")
+    free = node.topology.all & ~node.reserved & ~use.taken
+    kept = _pools(node, use, free, bind) if use.numa else 0
+    cores = use.lone_cores if exclusive is ExclusivePolicy.NUMA_NODE_LEVEL else use.exclusive_cores
+    offered = free if node.offered is None else free & node.offered
+    return Own(bind, exclusive, required, offered & ~kept, kept.bit_count(), cores, use.exclusive_nodes)
+
+
+def _pools(node: CpuNode, use: CpuUse, free: int, bind: BindPolicy) -> int:
+    """The free CPUs that stay in shared pools: in each NUMA node as many as the Pods need that run on its pool."""
+    topology = node.topology
+    offered = topology.all if node.offered is None else node.offered
+    kept = 0
+    for at, (milli, _) in use.numa.items():
+        there = free & topology.nodes.get(at, 0)
+        left = -(-milli // MILLI)
+        for group in chain((there & ~offered,), _least_loss(topology, there & offered, bind)):
+            part = highest(group, left)
+            kept |= part
+            left -= part.bit_count()
+            if not left:
+                break
+    return kept
+
+
+def _least_loss(topology: CpuTopology, cpus: int, bind: BindPolicy) -> Iterator[int]:
+    """CPUs in the order in which a policy can spare them: threads that it would not choose first, then the others."""
+    if bind is BindPolicy.SPREAD_BY_PCPUS:
+        leads = topology.leads(cpus)
+        yield cpus & ~leads
+        yield leads
+        return
+    whole = topology.whole(cpus)
+    yield cpus & ~whole
+    for core in reversed(topology.cores):
+        if core & whole:
+            yield core
+
+
+def wishes_lost(ask: CpuAsk, own: Own, node: CpuNode, numa: Iterable[int]) -> int:
+    """Tell how much of what a Pod prefers it must give up inside these NUMA nodes; 0 for nothing."""
+    return wishes_given_up(
+        node.topology,
+        own.free & node.cpus_of(numa),
+        ask.count,
+        bind=own.bind,
+        exclusive=own.exclusive,
+        held_cores=own.held_cores,
+        held_nodes=own.held_nodes,
+    )
+
+
+def _own(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset[int] | None) -> CpuShare | Refusal:
+    """Give CPUs to a Pod for itself."""
+    own = own_cpus(ask, name, node, use)
+    if isinstance(own, Refusal):
+        return own
+    topology = node.topology
     inside = topology.all if numa is None else node.cpus_of(numa)
-    free = inside & ~node.reserved & ~use.taken
+    free = own.free & inside
     cpus = take(
         topology,
         free,
         ask.count,
-        bind=bind,
-        exclusive=exclusive,
+        bind=own.bind,
+        exclusive=own.exclusive,
         strategy=node.strategy,
-        held_cores=use.lone_cores if exclusive is ExclusivePolicy.NUMA_NODE_LEVEL else use.exclusive_cores,
-        held_nodes=use.exclusive_nodes,
-        required=required,
+        held_cores=own.held_cores,
+        held_nodes=own.held_nodes,
+        required=own.required,
     )
     if cpus is None:
-        never = (inside & ~node.reserved).bit_count() < ask.count
-        return _short_of_cpus(ask, name, free, permanent=never and numa is None, what=bind if required else "")
+        never = numa is None and (inside & ~node.reserved).bit_count() < ask.count
+        return _short_of_cpus(ask, name, own, free, permanent=never)
     stands: tuple[NumaShare, ...] = ()
     if numa is not None:
         memory = _split(ask.memory, _memory_free(node, use, numa))
         if memory is None:
             return _short_of_memory(ask, name, numa)
-        stands = _stand(node, {at: MILLI * (node.topology.nodes[at] & cpus).bit_count() for at in numa}, memory)
-    return CpuShare(ask.qos, cpus, bind, exclusive, stands)
+        milli = {at: MILLI * (topology.nodes[at] & cpus).bit_count() for at in numa}
+        stands = tuple(one for one in _stand(node, milli, memory) if one.milli or one.memory)
+    return CpuShare(ask.qos, cpus, own.bind, own.exclusive, stands)
 
 
-def _short_of_cpus(ask: CpuAsk, name: str, free: int, *, permanent: bool, what: str) -> Refusal:
-    how = f" ({what} required)" if what else ""
+def _short_of_cpus(ask: CpuAsk, name: str, own: Own, free: int, *, permanent: bool) -> Refusal:
+    how = f" ({own.bind} required)" if own.required else ""
     told = f"{ask.count} CPUs{how} are asked, free are {free.bit_count()}"
-    listed = f": {format_cpuset(free)}" if free else ""
-    return Refusal(f"{name}: {told}{listed}", permanent=permanent, short=f"too few CPUs for {ask.count}{how}")
+    if free:
+        told += f": {format_cpuset(free)}"
+    if own.kept:
+        told += f"; {own.kept} more on the node stay for Pods that run on the shared pools of their NUMA nodes"
+    return Refusal(f"{name}: {told}", permanent=permanent, short=f"too few CPUs for {ask.count}{how}")
 
 
 def _short_of_memory(ask: CpuAsk, name: str, numa: Iterable[int]) -> Refusal:
@@ -118,39 +215,53 @@ def _short_of_memory(ask: CpuAsk, name: str, numa: Iterable[int]) -> Refusal:
     return Refusal(f"{name}: {told}", short="too little memory in the NUMA nodes")
 
 
+def _short_of_milli(ask: CpuAsk, name: str, numa: Iterable[int]) -> Refusal:
+    told = f"{max(ask.milli, 1)} thousandths of a CPU are not free in NUMA nodes {', '.join(map(str, sorted(numa)))}"
+    return Refusal(f"{name}: {told}", short="too little CPU in the NUMA nodes")
+
+
 def _aligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset[int] | None) -> CpuShare | Refusal:
     """Let a Pod without CPUs of its own stand in NUMA nodes, if it is to be aligned."""
     if numa is None:
         return CpuShare(ask.qos)
-    milli = _split(ask.milli, [(at, shared_milli(node, use, at)) for at in numa])
+    free = [(at, shared_milli(node, use, at)) for at in numa]
+    pools = [one for one in free if one[1]]  # nothing runs on an empty one, whatever memory there is beside it
+    milli = _split(ask.milli, pools) if pools else None
     if milli is None:
-        told = f"{ask.milli} thousandths of a CPU are not free in NUMA nodes {', '.join(map(str, sorted(numa)))}"
-        return Refusal(f"{name}: {told}", short="too little CPU in the NUMA nodes")
-    memory = _split(ask.memory, _memory_free(node, use, numa))
+        return _short_of_milli(ask, name, numa)
+    memory = _split(ask.memory, _memory_free(node, use, milli))
     if memory is None:
-        return _short_of_memory(ask, name, numa)
+        return _short_of_memory(ask, name, milli)
     return CpuShare(ask.qos, numa=_stand(node, milli, memory))
 
 
 def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset[int] | None) -> CpuShare | Refusal:
-    """Find the NUMA node whose shared pool is wide enough for a Pod's limit, the fullest first (ConstrainedBurst)."""
+    """Find the NUMA node whose shared pool is wide enough for a Pod's limit, in the node's order (ConstrainedBurst)."""
     here = supported(node.architecture, BindPolicy.CONSTRAINED_BURST, ExclusivePolicy.NONE, required=True)
     if isinstance(here, str):
         return Refusal(f"{name}: {here}", permanent=True, short=here)
-    found = []
-    widest = 0
-    for at in sorted(node.topology.nodes if numa is None else numa):
-        pool = MILLI * (node.topology.nodes[at] & (~node.reserved | node.pooled) & ~use.taken).bit_count()
-        widest = max(widest, pool)
-        left = shared_milli(node, use, at) - ask.milli
-        memory = dict(_memory_free(node, use, [at])).get(at)
-        if pool >= ask.limit_milli and left >= 0 and (memory is None or memory >= ask.memory):
-            found.append((left, at))
-    if not found:
+    nodes = node.topology.nodes
+    pools = {
+        at: MILLI * (nodes[at] & (~node.reserved | node.pooled) & ~use.taken).bit_count()
+        for at in sorted(nodes if numa is None else numa)
+    }
+    wide = [at for at, pool in pools.items() if pool >= ask.limit_milli]
+    if not wide:
         told = f"no NUMA node's shared pool is wide enough for the limit of {ask.limit_milli} thousandths of a CPU"
+        widest = max(pools.values(), default=0)
         return Refusal(f"{name}: {told}; the widest has {widest}", short="no shared pool wide enough for the CPU limit")
-    at = min(found)[1]
-    return CpuShare(ask.qos, bind=BindPolicy.CONSTRAINED_BURST, numa=_stand(node, {at: ask.milli}, {at: ask.memory}))
+    free = {at: shared_milli(node, use, at) for at in wide}
+    roomy = [at for at in wide if free[at] >= max(ask.milli, 1)]
+    if not roomy:
+        return _short_of_milli(ask, name, wide)
+    memory = dict(_memory_free(node, use, roomy))
+    found = [at for at in roomy if memory.get(at, ask.memory) >= ask.memory]
+    if not found:
+        return _short_of_memory(ask, name, roomy)
+    sign = 1 if node.strategy is NumaStrategy.MOST_ALLOCATED else -1
+    at = min(found, key=lambda one: (sign * free[one], one))
+    numa_shares = _stand(node, {at: ask.milli}, {at: ask.memory} if at in memory else {})
+    return CpuShare(ask.qos, bind=BindPolicy.CONSTRAINED_BURST, numa=numa_shares)
 
 
 def shared_milli(node: CpuNode, use: CpuUse, at: int) -> int:
@@ -164,13 +275,11 @@ def shared_milli(node: CpuNode, use: CpuUse, at: int) -> int:
 
 
 def _memory_free(node: CpuNode, use: CpuUse, numa: Iterable[int]) -> list[tuple[int, int]]:
-    """Bytes free in these NUMA nodes; only of those that say what they have."""
-    free = []
-    for at in numa:
-        zone = node.zones.get(at)
-        if zone is not None and zone.memory is not None:
-            free.append((at, max(zone.memory - use.numa.get(at, (0, 0))[1], 0)))
-    return free
+    """Bytes free in these NUMA nodes: none in one that does not say, where others do; empty where none does."""
+    if all(zone.memory is None for zone in node.zones.values()):
+        return []
+    has = {at: zone.memory or 0 for at, zone in node.zones.items()}
+    return [(at, max(has.get(at, 0) - use.numa.get(at, (0, 0))[1], 0)) for at in numa]
 
 
 def _split(amount: int, free: list[tuple[int, int]]) -> Mapping[int, int] | None:
@@ -192,7 +301,5 @@ def _split(amount: int, free: list[tuple[int, int]]) -> Mapping[int, int] | None
 def _stand(node: CpuNode, milli: Mapping[int, int], memory: Mapping[int, int]) -> tuple[NumaShare, ...]:
     socket = node.topology.socket_of_node
     return tuple(
-        NumaShare(at, milli.get(at, 0), memory.get(at, 0), socket.get(at, 0))
-        for at in sorted({*milli, *memory})
-        if milli.get(at) or memory.get(at)
+        NumaShare(at, milli.get(at, 0), memory.get(at, 0), socket.get(at, 0)) for at in sorted({*milli, *memory})
     )

@@ -71,6 +71,16 @@ def format_cpuset(cpus: int) -> str:
     return ",".join(parts)
 
 
+def highest(cpus: int, count: int) -> int:
+    """The so many highest CPUs of a set; all where it has no more."""
+    found = 0
+    for _ in range(min(count, cpus.bit_count())):
+        top = 1 << (cpus.bit_length() - 1)
+        found |= top
+        cpus ^= top
+    return found
+
+
 def members(cpus: int) -> Iterator[int]:
     """The CPUs of a set, ascending.
 

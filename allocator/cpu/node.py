@@ -62,6 +62,11 @@ class CpuNode:
         default_exclusive: likewise.
         zones: NUMA node -> what it has.
         architecture: as the label kubernetes.io/arch spells it; not every policy means something everywhere.
+        kubelet_policy: by which the kubelet refuses Pods to which it gives CPUs, whatever `policy` says: Restricted or
+            SingleNUMANode; None where it refuses none.
+        kubelet_by_container: whether it looks at each container by itself, not at the Pod.
+        offered: of the free CPUs those that may be given now; None for all.
+        holders_unknown: it is not known which CPUs nobody may be given: all are reserved.
     """
 
     topology: CpuTopology
@@ -75,6 +80,10 @@ class CpuNode:
     default_exclusive: ExclusivePolicy = ExclusivePolicy.NONE
     zones: Mapping[int, Zone] = field(default_factory=dict)
     architecture: str = ""
+    kubelet_policy: NumaPolicy = NumaPolicy.NONE
+    kubelet_by_container: bool = False
+    offered: int | None = None
+    holders_unknown: bool = False
 
     def cpus_of(self, nodes: Iterable[int]) -> int:
         """All CPUs of these NUMA nodes."""
@@ -93,7 +102,8 @@ class CpuUse(NamedTuple):
         lone_cores: the cores of those that are held with NUMANodeLevel: where a Pod of that level can have no NUMA node
             to itself, it avoids at least these (seed document 4, "Resource spec").
         exclusive_nodes: all CPUs of the NUMA nodes in which some are held with NUMANodeLevel.
-        numa: NUMA node -> thousandths and bytes held there by Pods on a shared pool.
+        numa: NUMA node -> thousandths held there by Pods on its shared pool, and bytes held there. A Pod that requests
+            no CPU counts one thousandth: it runs there all the same.
     """
 
     taken: int
@@ -119,7 +129,7 @@ def cpu_use(node: CpuNode, shares: Iterable[CpuShare]) -> CpuUse:
             nodes |= share.cpus
         for at, milli, memory, _ in share.numa:
             known = numa.get(at, (0, 0))
-            numa[at] = (known[0] + (0 if share.cpus else milli), known[1] + memory)
+            numa[at] = (known[0] + (0 if share.cpus else max(milli, 1)), known[1] + memory)
     return CpuUse(
         taken,
         topology.cores_of(cores) if cores else 0,

@@ -42,12 +42,15 @@ class NumaPolicy(StrEnum):
     SINGLE_NUMA_NODE = "SingleNUMANode"
 
 
+REFUSING: Final = (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE)
+"""The NUMA policies that may refuse a node."""
+
+
 class Supported(NamedTuple):
-    """The policies that are followed on a node, and how they differ from those asked, in the user's words."""
+    """The policies that are followed on a node."""
 
     bind: BindPolicy
     exclusive: ExclusivePolicy
-    changes: tuple[str, ...] = ()
 
 
 def supported(
@@ -69,10 +72,5 @@ def supported(
         return Supported(bind, exclusive)
     if bind is BindPolicy.CONSTRAINED_BURST or (required and bind is BindPolicy.SPREAD_BY_PCPUS):
         return f"CPU bind policy {bind} is not supported on {ARM}; ask for {BindPolicy.FULL_PCPUS} there"
-    changes = []
-    if bind is not BindPolicy.FULL_PCPUS:
-        changes.append(f"CPU bind policy {bind} is {BindPolicy.FULL_PCPUS} on {ARM}")
-    if exclusive is ExclusivePolicy.PCPU_LEVEL:
-        changes.append(f"CPU exclusive policy {exclusive} has no effect on {ARM}: no core is shared")
-        exclusive = ExclusivePolicy.NONE
-    return Supported(BindPolicy.FULL_PCPUS, exclusive, tuple(changes))
+    none = exclusive is ExclusivePolicy.PCPU_LEVEL
+    return Supported(BindPolicy.FULL_PCPUS, ExclusivePolicy.NONE if none else exclusive)

@@ -18,7 +18,7 @@ class CpuHolder:
     Attributes:
         cpus: the set.
         qos: its class, as `QosClass` spells it.
-        managed_by_kubelet: the kubelet's static policy chose the CPUs: a Guaranteed Pod that nobody else bound.
+        managed_by_kubelet: the kubelet's static policy chose the CPUs, for a Guaranteed Pod.
     """
 
     cpus: int
@@ -58,7 +58,6 @@ def pools(
     topology: CpuTopology,
     holders: Iterable[CpuHolder],
     *,
-    static: bool,
     node_reserved: int = 0,
     system_exclusive: int = 0,
 ) -> Pools:
@@ -66,28 +65,21 @@ def pools(
 
     CPUs that an LSE Pod holds are in neither pool; those of an LSR Pod, and of any other that somebody but the kubelet
     bound, are shared with best-effort Pods only ("QoS CPU orchestration principles" 2 to 5). A Guaranteed Pod's CPUs
-    are in neither pool under the kubelet's static policy ("User stories", story 2), and in both under its none policy,
-    which binds nothing (principle 7): what its checkpoint still says of them is stale. CPUs that the kubelet reserves
-    stay in both pools: seed document 4 has the shared pool include them. What the administrator reserved on the node,
-    and what system Pods have for themselves, is in neither; seed document 4 knows of no such CPUs, and Koordinator has
-    it so.
+    are in neither pool under the kubelet's static policy ("User stories", story 2); under its none policy it holds none
+    (principle 7). CPUs that the kubelet reserves stay in both pools: seed document 4 has the shared pool include them.
+    What the administrator reserved on the node, and what system Pods have for themselves, is in neither; seed
+    document 4 knows of no such CPUs, and Koordinator has it so.
 
     Args:
         topology: the node's CPUs.
         holders: the Pods that have CPUs of their own.
-        static: whether the kubelet's CPU manager policy is static.
         node_reserved: the set that annotation node.koordinator.sh/reservation keeps.
         system_exclusive: the set of annotation node.koordinator.sh/system-qos-resource, where it is exclusive.
     """
     shared = best_effort = topology.all & ~node_reserved & ~system_exclusive
     for holder in holders:
-        if holder.managed_by_kubelet:
-            if static:
-                shared &= ~holder.cpus
-                best_effort &= ~holder.cpus
-            continue
         shared &= ~holder.cpus
-        if holder.qos == QosClass.LSE:
+        if holder.managed_by_kubelet or holder.qos == QosClass.LSE:
             best_effort &= ~holder.cpus
     return Pools(_by_cell(topology, shared), _by_cell(topology, best_effort))
 

@@ -12,7 +12,8 @@ Rules of seed document 4, "Koordinator QoS CPU orchestration principles" and "Re
   without a CPU limit, for Pods of class BE and SYSTEM, which run elsewhere, and for LSE and LSR, which share no pool.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -52,6 +53,8 @@ class QosClass(StrEnum):
 
 
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)
+_UNSTATED: Final = (None, None)
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # a container's, as Kubernetes has it
 _NOT_OURS: Final = ("", "SYSTEM")  # labels that leave a Pod to the kubelet
 
 
@@ -71,6 +74,9 @@ class CpuAsk:
         numa_policy: how it is to be aligned; None where its author leaves that to the node.
         single_numa_exclusive: how strictly a NUMA node is kept for Pods in one NUMA node; Required where a policy is
             stated without it (Koordinator, pkg/scheduler/frameworkext/topologymanager).
+        static: what the kubelet's static policy would give: of the containers of a Guaranteed Pod, in the order they
+            start, those that request whole CPUs, each with how many. Empty where it would give none: of other Pods, and
+            of those that state resources for the Pod as a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
     """
 
     qos: QosClass
@@ -83,6 +89,7 @@ class CpuAsk:
     exclusive: ExclusivePolicy | None = None
     numa_policy: NumaPolicy | None = None
     single_numa_exclusive: NumaExclusive | None = None
+    static: tuple[tuple[Phase, int], ...] = ()
 
     @property
     def constrained_burst(self) -> bool:
@@ -103,7 +110,7 @@ class _Amounts:
     """What one container, or the Pod as a whole, states; None where it does not.
 
     Attributes:
-        path: where its resources stand.
+        path: where its resources stand, a container by its name.
         phase: when it runs.
         cpu: request and limit, in thousandths.
         memory: request and limit, in bytes.
@@ -150,6 +157,17 @@ class _PodAmounts:
         if limit is None:
             limit = _peak((one.phase, one.cpu[1] or 0) for one in self.containers)
         return limit + self.overhead_milli if limit else 0
+
+    @property
+    def static(self) -> tuple[tuple[Phase, int], ...]:
+        """The containers to which the kubelet's static policy would give CPUs, with how many."""
+        if self.pod.cpu != _UNSTATED or self.pod.memory != _UNSTATED:
+            return ()
+        # Kubernetes' QoS class Guaranteed (pkg/apis/core/v1/helper/qos)
+        if not (_fixed([one.cpu for one in self.containers]) and _fixed([one.memory for one in self.containers])):
+            return ()
+        asked = ((one.phase, _default(one.cpu) or 0) for one in self.containers)
+        return tuple((phase, milli // _CPU) for phase, milli in asked if milli and not milli % _CPU)
 
 
 def names_cpus(pod: Mapping[str, Any]) -> bool:
@@ -244,6 +262,7 @@ def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, a
         exclusive=exclusive,
         numa_policy=policy,
         single_numa_exclusive=numa.exclusive or (NumaExclusive.REQUIRED if policy else None),
+        static=amounts.static,
     )
 
 
@@ -272,7 +291,8 @@ def _containers(spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[tu
             problems.append(Problem(f"spec.{key}", "is no list, as it must be in a Pod"))
             continue
         for index, value in enumerate(listed or ()):
-            path = f"spec.{key}[{index}]"
+            name = value.get("name") if isinstance(value, dict) else None
+            path = f"spec.{key}[{name if isinstance(name, str) and _NAME.fullmatch(name) else index}]"
             container = _object(value, path, problems)
             phase = Phase.APP
             if key == "initContainers":
@@ -325,6 +345,12 @@ def _requested(
 
 def _default(amounts: tuple[int | None, int | None]) -> int | None:
     return amounts[1] if amounts[0] is None else amounts[0]
+
+
+def _fixed(containers: Sequence[tuple[int | None, int | None]]) -> bool:
+    """Whether every container has a limit, and all together request what they are limited to."""
+    requested = sum(_default(amounts) or 0 for amounts in containers)
+    return all(limit for _, limit in containers) and requested == sum(limit or 0 for _, limit in containers)
 
 
 def _peak(containers: Iterable[tuple[Phase, int]]) -> int:
@@ -380,12 +406,16 @@ def _check_priority(
 def _check_whole(qos: QosClass | None, amounts: _PodAmounts, problems: list[Problem]) -> None:
     """Find CPU that is not whole, or whose limit is not its request (seed document 4, QoS principle 1).
 
-    A container that states no CPU runs on those of the Pod. Where the Pod states CPU for itself its containers share
-    that in any way, as orchestration knows only the Pod ("Basic CPU orchestration principles" 1).
+    A container that states no CPU runs on those of the Pod. Where the Pod states CPU for itself, that must be right as
+    well; a limit alone is compared with what the API server makes the Pod's request: what its containers ask.
     """
     known = len(problems)
-    for one in (amounts.pod,) if any(cpu is not None for cpu in amounts.pod.cpu) else amounts.containers:
+    for one in amounts.containers:
         _check_pair(one.path, *one.cpu, problems)
+    request, limit = amounts.pod.cpu
+    if request is None and limit is not None and len(problems) == known:
+        request = amounts.milli
+    _check_pair(amounts.pod.path, request, limit, problems)
     if amounts.overhead_milli % _CPU:
         message = (
             f"{amounts.overhead_milli}m is no whole number of CPUs, so the Pod's sum is none; "

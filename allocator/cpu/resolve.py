@@ -1,6 +1,7 @@
 """Which rules of CPU orchestration hold on a node: its labels, then what its kubelet does, then the configuration.
 
-Seed document 4, "Node CPU orchestration API" and "Compatible kubelet CPU management policies".
+Seed document 4, "Node CPU orchestration API" and "Compatible kubelet CPU management policies". What the kubelet would
+refuse is known beside that, as no label can make it take a Pod (`allocator.cpu.kubelet`).
 """
 
 from collections.abc import Mapping
@@ -8,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator.cpu.node import CpuNode, Zone
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.wire.nodetopology import POD_CPU_ALLOCS, KubeletCpus, NodeTopology
+from allocator.cpu.policy import REFUSING, BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.wire.nodetopology import CpuManagerPolicy, NodeTopology, NumaScope
 
 CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"
 NUMA_ALLOCATE_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"
@@ -19,7 +20,14 @@ NUMA_TOPOLOGY_POLICIES: Final = (
     "node.koordinator.sh/numa-topology-policy",
 )
 ARCHITECTURE: Final = "kubernetes.io/arch"
-_BINDS: Final = {"FullPCPUsOnly": BindPolicy.FULL_PCPUS, "SpreadByPCPUs": BindPolicy.SPREAD_BY_PCPUS}
+# "None or empty value does not perform any policy"; PCPUOnly is what "Resource spec" calls FullPCPUsOnly.
+_BINDS: Final = {
+    "": None,
+    "None": None,
+    "FullPCPUsOnly": BindPolicy.FULL_PCPUS,
+    "PCPUOnly": BindPolicy.FULL_PCPUS,
+    "SpreadByPCPUs": BindPolicy.SPREAD_BY_PCPUS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +48,19 @@ class CpuDefaults:
 
 
 def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefaults) -> CpuNode | None:
-    """Put together what a decision needs of a node's CPUs; None where its CPUs, or who holds them, are not known."""
-    if topology.cpu is None or any(POD_CPU_ALLOCS in problem for problem in topology.problems):
+    """Put together what a decision needs of a node's CPUs; None where they are not known."""
+    if topology.cpu is None:
         return None
     kubelet = topology.kubelet
+    pooled = kubelet.reserved & ~replace(topology, kubelet=replace(kubelet, reserved=0)).reserved
+    unknown = topology.holders_unknown
     return CpuNode(
         topology.cpu,
-        topology.reserved,
-        topology.kubelet.reserved & ~replace(topology, kubelet=KubeletCpus()).reserved,
-        bind=_BINDS.get(labels.get(CPU_BIND_POLICY, ""))
-        or (BindPolicy.FULL_PCPUS if kubelet.full_pcpus_only else None),
+        topology.cpu.all if unknown else topology.reserved,
+        0 if unknown else pooled,
+        bind=_BINDS.get(
+            labels.get(CPU_BIND_POLICY, "not labelled"), BindPolicy.FULL_PCPUS if kubelet.full_pcpus_only else None
+        ),
         whole_cores=kubelet.full_pcpus_only,
         strategy=_strategy(topology, labels, defaults),
         policy=_numa_policy(topology, labels, defaults),
@@ -59,6 +70,12 @@ def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefa
             at: Zone(zone.allocatable.get("cpu"), zone.allocatable.get("memory")) for at, zone in topology.zones.items()
         },
         architecture=labels.get(ARCHITECTURE, ""),
+        # Where its CPU manager gives no CPUs, its topology manager has none to align.
+        kubelet_policy=topology.numa_policy
+        if kubelet.policy is CpuManagerPolicy.STATIC and topology.numa_policy in REFUSING
+        else NumaPolicy.NONE,
+        kubelet_by_container=topology.numa_scope is NumaScope.CONTAINER,
+        holders_unknown=unknown,
     )
 
 

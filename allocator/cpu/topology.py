@@ -4,6 +4,7 @@ Every look-up that the choice of CPUs needs is made once, as sets (see `allocato
 the numbers of CPUs: the siblings of a core may be numbered in any way.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Final, NamedTuple
 
 from allocator.cpu.cpuset import MAX_CPU, members
 
+MAX_NODES: Final = 1024  # NUMA nodes; Linux numbers no more (MAX_NUMNODES)
 MAX_ID: Final = 2**31 - 1  # cores, sockets and NUMA nodes are int32 where they are reported (seed document 4, CPUInfo)
 
 
@@ -79,7 +81,7 @@ class CpuTopology:
         socket_cores: socket to the sets of its cores, in the order of core numbers.
         cells: NUMA nodes within sockets, by node and socket.
         threads_per_core: of the core that has most; 0 without CPUs.
-        uniform: whether all cores have as many.
+        core_step: of what number whole cores are always a multiple; `threads_per_core` where all cores have as many.
     """
 
     cpus: tuple[Cpu, ...]
@@ -91,8 +93,7 @@ class CpuTopology:
     socket_cores: Mapping[int, tuple[int, ...]] = field(compare=False, repr=False)
     cells: tuple[Cell, ...] = field(compare=False, repr=False)
     threads_per_core: int = field(compare=False, repr=False)
-    uniform: bool = field(compare=False, repr=False)
-    _core_of: Mapping[int, int] = field(compare=False, repr=False)
+    core_step: int = field(compare=False, repr=False)
     _siblings: tuple[_Siblings, ...] = field(compare=False, repr=False)
     _hash: int = field(compare=False, repr=False)
 
@@ -101,7 +102,8 @@ class CpuTopology:
         """Describe a machine by its CPUs, in any order.
 
         Raises:
-            TopologyError: if a CPU is there twice, a number is negative or too large, or a core is in two NUMA nodes.
+            TopologyError: if a CPU is there twice, a number is negative or too large, a core is in two NUMA nodes, or
+                there are more NUMA nodes than a machine can have.
         """
         ordered = _checked(cpus)
         in_core: dict[tuple[int, int], int] = defaultdict(int)
@@ -126,8 +128,7 @@ class CpuTopology:
             socket_cores={s: _within(cores, in_socket[s]) for s in sorted(in_socket)},
             cells=tuple(Cell(n, s, inside, _within(cores, inside)) for (n, s), inside in sorted(in_cell.items())),
             threads_per_core=max(sizes, default=0),
-            uniform=len(sizes) <= 1,
-            _core_of={cpu.id: in_core[cpu.socket, cpu.core] for cpu in ordered},
+            core_step=math.gcd(*sizes),
             _siblings=_siblings(cores),
             _hash=hash(ordered),
         )
@@ -137,26 +138,8 @@ class CpuTopology:
 
     @property
     def cpus_per_core(self) -> int:
-        """CPUs divided by cores, rounded down (Koordinator, pkg/scheduler/plugins/nodenumaresource)."""
+        """CPUs divided by cores, rounded down, as the kubelet counts them (Kubernetes, pkg/kubelet/cm/cpumanager)."""
         return len(self.cpus) // max(len(self.cores), 1)
-
-    @property
-    def cpus_per_node(self) -> int:
-        """CPUs divided by NUMA nodes, rounded down; a node in two sockets is two, as in Koordinator."""
-        return len(self.cpus) // max(len(self.cells), 1)
-
-    @property
-    def cpus_per_socket(self) -> int:
-        """CPUs divided by sockets, rounded down."""
-        return len(self.cpus) // max(len(self.sockets), 1)
-
-    def core_of(self, cpu: int) -> int:
-        """The set of CPUs of the core that a CPU is a thread of.
-
-        Raises:
-            KeyError: if the machine has no such CPU.
-        """
-        return self._core_of[cpu]
 
     def cores_of(self, cpus: int) -> int:
         """All CPUs of the cores that have any of these."""
@@ -199,10 +182,6 @@ class CpuTopology:
                 left ^= present
         return found
 
-    def count_cores(self, cpus: int) -> int:
-        """How many cores have any of these CPUs."""
-        return self.leads(cpus).bit_count()
-
 
 def _checked(cpus: Iterable[Cpu]) -> tuple[Cpu, ...]:
     """Order CPUs by number, or raise TopologyError; looks at no more than there can be."""
@@ -220,6 +199,9 @@ def _checked(cpus: Iterable[Cpu]) -> tuple[Cpu, ...]:
         node = node_of_core.setdefault((cpu.socket, cpu.core), cpu.node)
         if node != cpu.node:
             raise TopologyError(f"core {cpu.core} of socket {cpu.socket} is in the NUMA nodes {node} and {cpu.node}")
+    nodes = len(set(node_of_core.values()))
+    if nodes > MAX_NODES:
+        raise TopologyError(f"{nodes} NUMA nodes; a machine has at most {MAX_NODES}")
     return tuple(found[number] for number in sorted(found))
 
 

@@ -161,11 +161,17 @@ class ClusterIndex:
             counts[line] = self._count(want)
         return counts
 
-    def most_free(self, kind: str, tail: str) -> Ints:
-        """Find for each row the most that one usable device of the type has free of a class; 0 where there is none."""
-        table = self._tables.get(kind)
-        nodes = len(self._names)
-        return np.zeros(nodes, np.int64) if table is None else table.most_free(tail, slice(nodes))
+    def serve(self, query: Query, rows: Rows, times: int) -> Bools:
+        """Tell of the nodes of these rows whether they could serve each want, by itself, so many times over."""
+        serve = np.ones(len(rows), np.bool_)
+        for want in query.wants:
+            table = self._tables.get(want.type)
+            if table is None:
+                return np.zeros(len(rows), np.bool_)
+            # Each time takes `count` devices, none of them twice: one device helps at most once each time.
+            often = np.minimum(table.often(want, self._fits(table, want, rows), rows), times)
+            serve &= often.sum(axis=0) >= times * want.count
+        return serve
 
     def _count(self, want: Want) -> Ints:
         table = self._tables.get(want.type)

@@ -10,11 +10,9 @@ import numpy as np
 
 from allocator.index.query import FULL
 from allocator.index.table import Bools, Ints
+from allocator.score import FULLNESS, IN_USE, UNBROKEN
 
 WHOLE: Final = 1000  # shares are counted in thousandths
-_UNBROKEN: Final = 50
-_IN_USE: Final = 20
-_FULLNESS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,5 +69,5 @@ def packing(kept: Ints, wanted: int, in_use: Bools, uses: list[list[ClassUse]]) 
     for classes in uses:
         has = sum((use.has for use in classes), np.zeros_like(kept))
         used = sum((use.used for use in classes), np.zeros_like(kept))
-        full += _FULLNESS * used // np.maximum(has, 1)
-    return _UNBROKEN * kept // wanted + _IN_USE * in_use + full // len(uses)
+        full += FULLNESS * used // np.maximum(has, 1)
+    return UNBROKEN * kept // wanted + IN_USE * in_use + full // len(uses)

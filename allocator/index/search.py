@@ -51,22 +51,23 @@ class Search:
         if not len(fitting):
             return
         rows, names = self._rows[fitting], self._names
-        levels: Ints = self._index.scores(way, rows, self._query) // STEP
-        if lifts or room_for > 1:
-            company = np.fromiter((lifts.get(names[at], 0) for at in fitting), np.int64, len(fitting))
-            levels = levels + (2 * company + self._room(rows, room_for)) * _LEVELS
+        levels = self._levels(way, lifts, room_for)
         order = self._index.by_name()[rows]
         for level in np.unique(levels)[::-1]:
             group = np.flatnonzero(levels == level)
             for at in fitting[group[np.argsort(order[group], kind="stable")]].tolist():
                 yield names[at]
 
-    def _room(self, rows: Rows, times: int) -> Ints:
-        """1 for each node whose devices could serve every want so many times over."""
-        room = np.ones(len(rows), np.int64)
-        for want, counts in zip(self._query.wants, self._index.counts(self._query)[:, rows], strict=True):
-            room &= counts >= times * want.count
-        return room
+    def _levels(self, way: Preference, lifts: Mapping[str, int], room_for: int) -> Ints:
+        """Figures by which the candidates that may serve are compared, the greatest first."""
+        fitting, names = self._fitting, self._names
+        rows = self._rows[fitting]
+        levels: Ints = self._index.scores(way, rows, self._query) // STEP
+        if not lifts and room_for <= 1:
+            return levels
+        company = np.fromiter((lifts.get(names[at], 0) for at in fitting), np.int64, len(fitting))
+        room = self._index.serve(self._query, rows, room_for)
+        return levels + (2 * company + room) * _LEVELS
 
     @property
     def away(self) -> Sequence[str]:

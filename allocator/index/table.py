@@ -188,11 +188,6 @@ class TypeTable:
             return self._zeros(at).sum(axis=0), self._zeros(at).sum(axis=0)
         return self._sums[2 * line][at], self._sums[2 * line + 1][at]
 
-    def most_free(self, tail: str, at: At) -> Ints:
-        """The most that one usable device of each node has free of a class; 0 where there is none."""
-        most: Ints = (self.free(tail, at) * self.usable(at)).max(axis=0, initial=0)
-        return most
-
     def tails(self) -> tuple[str, ...]:
         """The classes that are known, first seen first."""
         return tuple(self._classes)
@@ -220,6 +215,26 @@ class TypeTable:
             elif amount:
                 fits &= self.free(tail, at) >= amount
         return fits
+
+    def often(self, want: Want, fits: Bools, at: At) -> Ints:
+        """How often each slot could serve one device of a want, one after another, slots x nodes.
+
+        Args:
+            want: what is asked.
+            fits: as `fits` tells for the same want and nodes.
+            at: which nodes.
+        """
+        often = np.where(fits, np.int64(MAX_AMOUNT), 0)
+        for tail, amount in want.amounts:
+            if isinstance(amount, PartOf):
+                each: Ints | int = self.total(tail, at) * amount.percent // FULL
+            elif isinstance(amount, RatioFrom):
+                each = -(-amount.amount * FULL // np.maximum(self.total(amount.tail, at), 1))
+            else:
+                each = amount
+            # Of what asks nothing there is always enough.
+            often = np.where(np.equal(each, 0), often, np.minimum(often, self.free(tail, at) // np.maximum(each, 1)))
+        return often
 
     def fills(self, want: Want, tails: Sequence[str], at: At) -> Bools:
         """Which slots a want fills, were they idle, slots x nodes: it asks all of one of these classes."""

@@ -5,11 +5,15 @@ be the second one, GPUs too; and what is left when a PCIe root has no device to 
 NUMA node) and not in any order.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import combinations, islice
+from typing import Final, Protocol
 
-from allocator.topology.sets import Candidate
+from allocator.topology.links import Links
+from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices, why_no_set
+
+_MAX_SETS: Final = 20_000  # looked at of each size: more than of sixteen devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,45 +52,102 @@ def free_function(
     return min(free, key=lambda one: one.bus_id, default=None)
 
 
-def secondary_choice(
-    primary: Sequence[Candidate], candidates: Iterable[Candidate], count: int, *, same_pcie: bool = False
-) -> tuple[Candidate, ...] | str:
-    """Choose the devices that go with those of the first type.
+def choices_beside(
+    lead: Sequence[Candidate],
+    candidates: Iterable[Candidate],
+    count: int,
+    links: Links,
+    rule: SetRule = PLAIN_RULE,
+    *,
+    same_pcie: bool = False,
+) -> Iterator[tuple[Candidate, ...]]:
+    """Go through the sets of devices that go with those of the first type, the nearest first.
 
-    At least `count`, and one for each PCIe root of the primary devices where so many can be had. Order: one on each of
-    these roots, then a second on each, and so on; then the rest, those of the primary devices' NUMA nodes first.
+    Of at least `count`, and of one for each PCIe root of the first type's devices where so many can be had; smaller
+    sets come after all larger ones. Order: one on each of these roots, then a second on each, and so on; then the
+    rest, those of the lead's NUMA nodes first.
 
     Args:
-        primary: what was chosen of the first type, 1 or more.
-        candidates: devices of the second type that can each serve the ask.
+        lead: what was chosen of the first type, 1 or more.
+        candidates: devices of the other type that can each serve the ask.
         count: devices asked of it.
+        links: of the node's devices.
+        rule: what a set must be; what it merely prefers is no matter here.
         same_pcie: both types must be on the very same PCIe roots (Koordinator's requiredScope SamePCIe).
-
-    Returns:
-        The devices, or in a user's words why there are none.
     """
-    wanted = [device for device in primary if device.pcie is not None]
-    roots = list(dict.fromkeys(device.pcie for device in sorted(wanted, key=_order)))
-    by_root: dict[str | None, list[Candidate]] = {root: [] for root in roots}
+    roots = _roots_of(lead)
+    if same_pcie and any(device.pcie is None for device in lead):
+        return
+    near = _nearest_first(lead, candidates, same_pcie=same_pcie)
+    most = max(count, len(roots))
+    for size in range(min(most, len(near)), (most if same_pcie else count) - 1, -1):
+        sets: Iterable[tuple[Candidate, ...]] = combinations(near, size)
+        if rule.binding(size):
+            place = {candidate.id: at for at, candidate in enumerate(near)}
+            kept = islice(choices(near, size, links, rule), _MAX_SETS)
+            sets = sorted(kept, key=lambda chosen: _distance(chosen, lead, place))
+        for chosen in islice(sets, _MAX_SETS):
+            if not same_pcie or len({device.pcie for device in chosen}) == len(roots):
+                yield chosen
+
+
+def why_none_beside(
+    lead: Sequence[Candidate],
+    candidates: Iterable[Candidate],
+    count: int,
+    rule: SetRule = PLAIN_RULE,
+    *,
+    same_pcie: bool = False,
+) -> str:
+    """Say in a user's words why `choices_beside` finds nothing."""
+    roots = _roots_of(lead)
+    near = _nearest_first(lead, candidates, same_pcie=same_pcie)
+    size = max(count, len(roots)) if same_pcie else count
+    if len(near) >= size and rule.binding(size):
+        where = "SamePCIe asked; on those roots: " if same_pcie else ""
+        return f"{where}{why_no_set(near, size, rule)}"
+    if not same_pcie:
+        return f"{count} devices asked beside the others, {len(near)} can serve it"
+    if lost := [device.minor for device in lead if device.pcie is None]:
+        told = ", ".join(map(str, lost))
+        return f"SamePCIe asked; the node does not say on which PCIe root the devices {told} of the first type are"
+    if bare := [root for root in roots if all(candidate.pcie != root for candidate in near)]:
+        return f"SamePCIe asked; no device of the second type is left on PCIe root {', '.join(bare)}"
+    return f"SamePCIe asked; {count} devices asked, {len(near)} can serve it on the PCIe roots {', '.join(roots)}"
+
+
+def _roots_of(lead: Sequence[Candidate]) -> list[str]:
+    """The PCIe roots on which devices are, each once."""
+    return list(dict.fromkeys(device.pcie for device in sorted(lead, key=_order) if device.pcie is not None))
+
+
+def _nearest_first(
+    lead: Sequence[Candidate], candidates: Iterable[Candidate], *, same_pcie: bool
+) -> tuple[Candidate, ...]:
+    """Those on the lead's roots, of each in turn; where others may be taken, then those of its NUMA nodes, then all."""
+    by_root: dict[str | None, list[Candidate]] = {root: [] for root in _roots_of(lead)}
     others: list[Candidate] = []
     for candidate in sorted(candidates, key=_order):
         by_root.get(candidate.pcie, others).append(candidate)
     beside = _in_turn(list(by_root.values()))
-    target = max(count, len(roots))
-    if not same_pcie:
-        numa = {device.numa for device in primary if device.numa is not None}
-        others.sort(key=lambda candidate: candidate.numa not in numa)  # stable: the order stays within
-        found = (*beside, *others)[:target]
-        return found if len(found) >= count else f"{count} devices asked beside the others, {len(found)} can serve it"
-    if len(wanted) < len(primary):
-        lost = ", ".join(str(device.minor) for device in primary if device.pcie is None)
-        return f"SamePCIe asked; the node does not say on which PCIe root the devices {lost} of the first type are"
-    if bare := [root for root in roots if not by_root[root]]:
-        return f"SamePCIe asked; no device of the second type is left on PCIe root {', '.join(map(str, bare))}"
-    if len(beside) < target:
-        on = ", ".join(map(str, roots))
-        return f"SamePCIe asked; {count} devices asked, {len(beside)} can serve it on the PCIe roots {on}"
-    return beside[:target]
+    if same_pcie:
+        return beside
+    numa = {device.numa for device in lead if device.numa is not None}
+    others.sort(key=lambda candidate: candidate.numa not in numa)  # stable: the order stays within
+    return (*beside, *others)
+
+
+def _distance(
+    chosen: Sequence[Candidate], lead: Sequence[Candidate], place: Mapping[str, int]
+) -> tuple[int, int, int, list[int]]:
+    """Order among sets that keep a rule: roots covered, devices on them, devices in the NUMA nodes, the nearest."""
+    roots, numa = {device.pcie for device in lead} - {None}, {device.numa for device in lead} - {None}
+    return (
+        -len(roots & {device.pcie for device in chosen}),
+        sum(device.pcie not in roots for device in chosen),
+        sum(device.numa not in numa for device in chosen),
+        sorted(place[device.id] for device in chosen),
+    )
 
 
 def _order(candidate: Candidate) -> tuple[object, ...]:

@@ -282,19 +282,3 @@ def _whole(value: object, what: str, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most <= LARGEST:
         raise ValueError(f"{what} is not a whole number from 0 to 2^31-1")
     return value
-
-
-def write_partitions(table: PartitionTable) -> str:
-    """Write the annotation as Koordinator does: empty fields left out, partitions in the table's order."""
-    raw: dict[str, list[dict[str, Any]]] = {}
-    for size, partitions in table.sizes.items():
-        for partition in partitions:
-            entry: dict[str, Any] = {"minors": list(partition.minors)}
-            if partition.link:
-                entry["gpuLinkType"] = partition.link
-            if partition.bandwidth is not None:
-                entry["ringBusBandwidth"] = format_bytes(partition.bandwidth)
-            if partition.score:
-                entry["allocationScore"] = partition.score
-            raw.setdefault(str(size), []).append(entry)
-    return json.dumps(raw, separators=(",", ":"))

@@ -41,7 +41,7 @@ class Scope(IntEnum):
     DEVICE = 4
 
 
-_WITHIN: Final = {Scope.NUMA_NODE: "NUMA node", Scope.PCIE: "PCIe root"}
+WITHIN: Final = {Scope.NODE: "node", Scope.NUMA_NODE: "NUMA node", Scope.PCIE: "PCIe root", Scope.DEVICE: "device"}
 
 
 class Candidate(NamedTuple):
@@ -81,6 +81,8 @@ class SetRule:
         ring_bandwidth: bytes that a partition must have at least; None where not asked.
         near: ids of devices to be well connected to.
         roots: PCIe roots: sets wholly on these come first (joint allocation: where the other type has a device free).
+        company: whole devices that are to follow these (the gang's other Pods): sets inside the best set of so many
+            more come first, where there is one, so that the first to come begins where there is room for all.
     """
 
     scope: Scope = Scope.NODE
@@ -91,6 +93,11 @@ class SetRule:
     ring_bandwidth: int | None = None
     near: frozenset[str] = frozenset()
     roots: frozenset[str] = frozenset()
+    company: int = 0
+
+    def binding(self, count: int) -> bool:
+        """Whether some sets of so many devices are not allowed."""
+        return (count > 1 and self.scope is not Scope.NODE) or (self.cut and self.partition_required)
 
     @property
     def cut(self) -> bool:
@@ -121,7 +128,7 @@ def choices(
     Returns:
         Each set once, its devices in the caller's order (of a partition too); none where none keeps the rule.
     """
-    if count == 1 and links.flat and not (rule.cut or rule.roots):
+    if count == 1 and links.flat and not (rule.cut or rule.roots):  # nor does company matter: nothing is near
         return zip(sorted(candidates, key=_BY_RANK if rule.rank_first else _BY_STATE), strict=True)
     return _choices(candidates, count, links, rule)
 
@@ -139,7 +146,7 @@ def _choices(candidates: Sequence[Candidate], count: int, links: Links, rule: Se
 
 
 def _stages(pool: "_Pool", count: int, rule: SetRule) -> Iterator[Places]:
-    """Go through the partitions, the sets on the preferred roots, and all sets; some come again."""
+    """Go through the partitions, the sets on preferred roots, those with room beside them, and all; some come again."""
     if rule.cut:
         yield from _partitions(pool, count, rule)
         if rule.partition_required:
@@ -148,6 +155,10 @@ def _stages(pool: "_Pool", count: int, rule: SetRule) -> Iterator[Places]:
     if rule.roots:
         preferred = [place for place in everywhere if pool.order[place].pcie in rule.roots]
         yield from _best_first(pool, _groups(pool.order, preferred, count, rule.scope), count)
+    if rule.company and not rule.rank_first:
+        total = count + rule.company
+        for together in islice(_best_first(pool, _groups(pool.order, everywhere, total, rule.scope), total), 1):
+            yield from _best_first(pool, _groups(pool.order, together, count, rule.scope), count)
     yield from _best_first(pool, _groups(pool.order, everywhere, count, rule.scope), count)
 
 
@@ -158,12 +169,12 @@ def why_no_set(candidates: Sequence[Candidate], count: int, rule: SetRule) -> st
         table, bandwidth = rule.partitions, rule.ring_bandwidth
         if table is None or not fits(table, count, free, bandwidth, restricted=rule.restricted):
             return why_no_partition(table, count, free, bandwidth, restricted=rule.restricted)
-        return f"partitions of {count} GPUs are free, none of them inside one {_WITHIN.get(rule.scope, 'device')}"
+        return f"partitions of {count} GPUs are free, none of them inside one {WITHIN[rule.scope]}"
     if len(candidates) < count:
         return f"{count} devices asked, {len(candidates)} can serve it"
     if rule.scope is Scope.DEVICE:
         return f"requiredTopologyScope Device lets one device be asked, not {count}; ask PCIe, NUMANode or Node"
-    where = _WITHIN[rule.scope]
+    where = WITHIN[rule.scope]
     counted = Counter(candidate.numa if rule.scope is Scope.NUMA_NODE else candidate.pcie for candidate in candidates)
     unknown = counted.pop(None, 0)
     most = max(counted.values(), default=0)

@@ -6,7 +6,7 @@ A Node's annotation `koordgate.io/classes` tells them: `{"queue":{"fast":10,"slo
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from allocator.device import Device
 from allocator.devicetype import FULL, DeviceType, DeviceTypes, Unit
@@ -23,12 +23,9 @@ def read_classes(text: object, types: DeviceTypes) -> tuple[tuple[Device, ...], 
         The devices, by type and id, and what could not be read, a sentence each; the rest counts.
     """
     problems: list[str] = []
-    try:
-        raw = json.loads(text) if isinstance(text, str) else text
-    except (ValueError, RecursionError) as error:
-        return (), (f"annotation {CLASSES}: not JSON ({error}); no class is read",)
-    if not isinstance(raw, dict):
-        return (), (f"annotation {CLASSES}: not an object of types; no class is read",)
+    raw = _load(text)
+    if isinstance(raw, str):
+        return (), (raw,)
     devices: list[Device] = []
     for name in sorted(raw):
         kind = types.by_name.get(name)
@@ -39,6 +36,21 @@ def read_classes(text: object, types: DeviceTypes) -> tuple[tuple[Device, ...], 
         else:
             devices += class_devices(kind, raw[name], problems)
     return tuple(devices), tuple(problems)
+
+
+def named_types(text: object) -> frozenset[str]:
+    """Names of the types of which the annotation says anything, of use or not: its word counts of them."""
+    raw = _load(text)
+    return frozenset() if isinstance(raw, str) else frozenset(raw)
+
+
+def _load(text: object) -> dict[str, Any] | str:
+    """Read the annotation's JSON object; else say why it is none."""
+    try:
+        raw = json.loads(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError) as error:
+        return f"annotation {CLASSES}: not JSON ({error}); no class is read"
+    return raw if isinstance(raw, dict) else f"annotation {CLASSES}: not an object of types; no class is read"
 
 
 def class_devices(kind: DeviceType, amounts: Mapping[str, object], problems: list[str]) -> list[Device]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from allocator.device import Device
 from allocator.devicetype import BUILT_IN, FULL, GPU_TYPE, DeviceType, DeviceTypes, Unit
-from allocator.names import CORDONED, DEVICES_CHECKPOINTS
+from allocator.names import DEVICES_CHECKPOINTS
 from allocator.quantity import QuantityError, to_int
 from allocator.topology.joint import VirtualFunction
 from allocator.topology.links import DEVICE_LINKS, NO_LINKS, Links, Place, link, read_links
@@ -27,6 +27,7 @@ from allocator.topology.partitions import (
 )
 from allocator.topology.partitions import Policy as PartitionPolicy
 from allocator.topology.wiring import UNWIRED, Wiring
+from allocator.wire.cordons import read_cordons, without_cordoned
 
 _MIG: Final = "mig"
 _MOST_DEVICES: Final = 1024  # of one node, and virtual functions of one device; bounds the work on an absurd object
@@ -81,10 +82,10 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
     if len(listed or ()) > _MOST_DEVICES:
         problems.append(f"spec.devices: more than {_MOST_DEVICES}; the rest is left out")
     found = _read_devices((listed or [])[:_MOST_DEVICES], labels.get(GPU_MODEL, ""), types, problems)
-    cordoned = frozenset(_words(annotations.get(CORDONED)))
+    cordoned = read_cordons(annotations)
     devices = tuple(
         sorted(
-            (_cordon(device) if device.id in cordoned else device for device, _ in found.values()),
+            (without_cordoned(device, cordoned) for device, _ in found.values()),
             key=lambda device: (device.type, device.order),
         )
     )
@@ -150,15 +151,6 @@ def _read_wiring(
     if not lanes and all(place[1:] == (None, None, None) for place in places):
         return NO_LINKS
     return link(places, lanes)
-
-
-def _cordon(device: Device) -> Device:
-    return replace(device, healthy=False, why_not="cordoned by an administrator")
-
-
-def _words(text: object) -> list[str]:
-    """The ids in a list with commas; none in what is no text."""
-    return [word.strip() for word in text.split(",") if word.strip()] if isinstance(text, str) else []
 
 
 def _mapping(value: object, path: str, problems: list[str]) -> Mapping[str, Any]:

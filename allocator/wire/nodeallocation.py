@@ -50,6 +50,8 @@ def _write_share(share: Share) -> dict[str, Any]:
         written["functions"] = [{"minor": minor, "busID": bus_id} for minor, bus_id in share.functions]
     if share.alone:
         written["alone"] = True
+    if share.unshared:
+        written["unshared"] = True
     return written
 
 
@@ -121,6 +123,7 @@ def _read_share(share: Mapping[str, Any]) -> Share:
         tuple(str(container) for container in share.get("containers") or ()),
         tuple(map(_read_function, share.get("functions") or ())),
         share.get("alone") is True,
+        share.get("unshared") is True,
     )
 
 

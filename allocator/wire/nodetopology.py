@@ -16,6 +16,7 @@ from allocator.cpu.cpuset import format_cpuset
 from allocator.cpu.policy import NumaPolicy
 from allocator.cpu.pools import Pool
 from allocator.cpu.topology import Cpu, CpuTopology
+from allocator.quantity import to_milli
 from allocator.wire.values import (
     SHOWN,
     UNREADABLE,
@@ -68,13 +69,6 @@ class NumaScope(StrEnum):
     POD = "PodLevel"
 
 
-class ApplyPolicy(StrEnum):
-    """Whether a node's reservation also lowers what the node has to give, or only keeps CPUs."""
-
-    DEFAULT = "Default"
-    RESERVED_CPUS_ONLY = "ReservedCPUsOnly"
-
-
 @dataclass(frozen=True, slots=True)
 class KubeletCpus:
     """The kubelet's CPU manager: its policy, the policy's options as it spells them, and the CPUs it reserves."""
@@ -110,11 +104,13 @@ class PodCpuAlloc:
 
 @dataclass(frozen=True, slots=True)
 class NodeReservation:
-    """What the administrator keeps from all Pods: CPUs, and amounts by resource (cpu in thousandths)."""
+    """What the administrator keeps from all Pods: CPUs by number, or else so many thousandths of a CPU.
+
+    Of an amount the node's reporter makes CPUs (Koordinator, pkg/koordlet/statesinformer): nobody else knows which.
+    """
 
     cpus: int = 0
-    resources: Mapping[str, int] = field(default_factory=dict)
-    apply: ApplyPolicy = ApplyPolicy.DEFAULT
+    milli: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +158,8 @@ class NodeTopology:
         system: the CPUs of system Pods.
         zones: NUMA node to what it has.
         managed_by: who says to manage the object.
+        holders_unknown: whether something could not be read of which CPUs nobody may be given, or of the kubelet's
+            rules: then none may be.
         problems: what could not be read, a sentence each; the rest counts all the same.
     """
 
@@ -178,7 +176,18 @@ class NodeTopology:
     system: SystemCpus = SystemCpus()
     zones: Mapping[int, NumaZone] = field(default_factory=dict)
     managed_by: str = ""
+    holders_unknown: bool = False
     problems: tuple[str, ...] = ()
+
+    @property
+    def by_kubelet(self) -> tuple[PodCpuAlloc, ...]:
+        """The Pods whose CPUs the kubelet chose.
+
+        Under the policy none it binds nothing (seed document 4, QoS principle 7): what it gave before is stale.
+        """
+        if self.kubelet.policy is CpuManagerPolicy.NONE:
+            return ()
+        return tuple(alloc for alloc in self.pod_cpu_allocs if alloc.managed_by_kubelet)
 
     @property
     def reserved(self) -> int:
@@ -186,17 +195,9 @@ class NodeTopology:
         reserved = self.kubelet.reserved | self.reservation.cpus
         if self.system.exclusive:
             reserved |= self.system.cpus
-        for alloc in self.pod_cpu_allocs:
-            if alloc.managed_by_kubelet:
-                reserved |= alloc.cpus
+        for alloc in self.by_kubelet:
+            reserved |= alloc.cpus
         return reserved
-
-    def free_milli(self, node: int) -> int:
-        """Thousandths of a CPU that a NUMA node has besides its reserved CPUs; 0 where it reports none."""
-        zone = self.zones.get(node)
-        inside = self.cpu.nodes.get(node, 0) if self.cpu else 0
-        taken = (self.reserved & inside).bit_count() * 1000
-        return max(zone.allocatable.get("cpu", 0) - taken, 0) if zone else 0
 
 
 # Reading
@@ -219,23 +220,45 @@ def read_node_topology(obj: Mapping[str, Any]) -> NodeTopology:
     def pools(key: str) -> tuple[Pool, ...]:
         return problems.each(f"annotation {key}", read_pool, annotation(key))
 
+    told = len(problems)
+    kubelet = _read_kubelet(annotation(CPU_MANAGER_POLICY), problems)
+    allocs = problems.each(f"annotation {POD_CPU_ALLOCS}", _pod_cpu_alloc, annotation(POD_CPU_ALLOCS))
+    reservation, system = _read_kept(annotations, problems)
+    if reservation.milli and not reservation.cpus:
+        problems.append(f"annotation {NODE_RESERVATION}: an amount of CPUs, but not which; state reservedCPUs")
+    holders_unknown = len(problems) > told
     numa_policy, numa_scope = _read_topology_policies(obj.get("topologyPolicies"), problems)
     return NodeTopology(
         node=problems.read("metadata.name", as_text, metadata.get("name"), ""),
         cpu=_read_cpus(annotation(CPU_TOPOLOGY), problems),
         basic=problems.read(f"annotation {CPU_BASIC_INFO}", _basic_info, annotation(CPU_BASIC_INFO), CpuBasicInfo()),
-        kubelet=_read_kubelet(annotation(CPU_MANAGER_POLICY), problems),
+        kubelet=kubelet,
         numa_policy=numa_policy,
         numa_scope=numa_scope,
-        pod_cpu_allocs=problems.each(f"annotation {POD_CPU_ALLOCS}", _pod_cpu_alloc, annotation(POD_CPU_ALLOCS)),
+        pod_cpu_allocs=allocs,
         shared_pools=pools(CPU_SHARED_POOLS),
         best_effort_pools=pools(BE_CPU_SHARED_POOLS),
-        reservation=_read_reservation(annotation(NODE_RESERVATION), problems),
-        system=_read_system(annotation(SYSTEM_QOS_RESOURCE), problems),
+        reservation=reservation,
+        system=system,
         zones=_read_zones(obj.get("zones"), problems),
         managed_by=problems.read(f"label {MANAGED_BY}", as_text, labels.get(MANAGED_BY), ""),
+        holders_unknown=holders_unknown,
         problems=tuple(problems),
     )
+
+
+def read_kept(annotations: Mapping[str, Any]) -> tuple[NodeReservation, SystemCpus, tuple[str, ...]]:
+    """Read what an administrator keeps on a Node, by annotations of the same names; and what cannot be read of it."""
+    problems = Problems()
+    return *_read_kept(annotations, problems), tuple(problems)
+
+
+def _read_kept(annotations: Mapping[str, Any], problems: Problems) -> tuple[NodeReservation, SystemCpus]:
+    reserved, system = (
+        problems.read(f"annotation {key}", as_json, annotations.get(key), None)
+        for key in (NODE_RESERVATION, SYSTEM_QOS_RESOURCE)
+    )
+    return _read_reservation(reserved, problems), _read_system(system, problems)
 
 
 def read_pool(value: object) -> Pool:
@@ -292,25 +315,30 @@ def _pod_cpu_alloc(value: object) -> PodCpuAlloc:
     cpus = {as_cpus(entry[key]) for key in ("cpuset", "cpu") if key in entry}  # "cpu" in seed document 4's example
     if len(cpus) > 1:
         raise ValueError("cpuset and cpu differ")
+    managed_by_kubelet = as_flag(entry.get("managedByKubelet"))
+    if managed_by_kubelet and not any(cpus):
+        raise ValueError("managed by the kubelet, but without a CPU in cpuset")
     return PodCpuAlloc(
         namespace=as_text(entry.get("namespace")),
         name=as_text(entry.get("name")),
         uid=as_text(entry.get("uid")),
         cpus=cpus.pop() if cpus else 0,
-        managed_by_kubelet=as_flag(entry.get("managedByKubelet")),
+        managed_by_kubelet=managed_by_kubelet,
     )
 
 
 def _read_reservation(raw: object, problems: Problems) -> NodeReservation:
     where = f"annotation {NODE_RESERVATION}"
     entry = problems.object(where, raw)
+    amounts = problems.object(f"{where}: resources", entry.get("resources"))
     return NodeReservation(
         problems.read(f"{where}: reservedCPUs", as_cpus, entry.get("reservedCPUs"), 0),
-        problems.amounts(f"{where}: resources", entry.get("resources")),
-        problems.read(
-            f"{where}: applyPolicy", one_of(ApplyPolicy), entry.get("applyPolicy") or "Default", ApplyPolicy.DEFAULT
-        ),
+        problems.read(f"{where}: resources: cpu", _milli, amounts.get("cpu"), 0),
     )
+
+
+def _milli(value: object) -> int:
+    return 0 if value is None else to_milli(value)
 
 
 def _read_system(raw: object, problems: Problems) -> SystemCpus:
@@ -436,9 +464,8 @@ def _write_annotations(topology: NodeTopology) -> dict[str, str]:
         BE_CPU_SHARED_POOLS: [write_pool(pool) for pool in topology.best_effort_pools],
         POD_CPU_ALLOCS: [_write_alloc(alloc) for alloc in topology.pod_cpu_allocs] or None,
         NODE_RESERVATION: _stated(
-            resources={name: write_amount(name, amount) for name, amount in sorted(kept.resources.items())},
+            resources={"cpu": write_amount("cpu", kept.milli)} if kept.milli else {},
             reservedCPUs=format_cpuset(kept.cpus),
-            applyPolicy="" if kept.apply is ApplyPolicy.DEFAULT else kept.apply.value,
         ),
     }
     if topology.cpu is not None:

@@ -50,16 +50,6 @@ class Problems(list[str]):
                 self.append(f"{where}[{index}]: {error}; left out")
         return tuple(found)
 
-    def amounts(self, where: str, value: Any) -> dict[str, int]:
-        """Read an object of amounts by resource, without those that cannot be read."""
-        found: dict[str, int] = {}
-        for name, quantity in self.object(where, value).items():
-            try:
-                found[as_text(name)] = read_amount(name, quantity)
-            except UNREADABLE as error:
-                self.append(f"{where}[{name[:SHOWN]!r}]: {error}; left out")
-        return found
-
 
 def as_json(text: object) -> Any:
     """Read an annotation's JSON; None where there is no annotation, or an empty one."""

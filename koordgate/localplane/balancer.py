@@ -1,4 +1,4 @@
-"""A round-robin TCP balancer: what a Service and its kube-proxy are in a cluster."""
+"""A TCP balancer, by turns or sticky: what a Service and its kube-proxy are in a cluster."""
 
 import asyncio
 import contextlib
@@ -9,15 +9,16 @@ _CHUNK = 65_536
 
 
 class Balancer:
-    """Forward each connection to the next backend that accepts it.
+    """Forward each connection to the next backend that accepts it, or all to the first one that does.
 
-    TLS goes through untouched. A backend is down when it refuses the connection; the next one is tried then, as in a
-    cluster whose endpoints follow readiness.
+    The latter is what a Service with session affinity does to one client. TLS goes through untouched. A backend is
+    down when it refuses the connection; the next one is tried then, as in a cluster whose endpoints follow readiness.
     """
 
-    def __init__(self, host: str, port: int, backends: Sequence[tuple[str, int]] = ()) -> None:
+    def __init__(self, host: str, port: int, backends: Sequence[tuple[str, int]] = (), *, sticky: bool = False) -> None:
         self.host = host
         self.port = port
+        self._sticky = sticky
         self._backends = tuple(backends)
         self._next = 0
         self._server: asyncio.Server | None = None
@@ -69,7 +70,7 @@ class Balancer:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         backends = self._backends
-        first = self._next
+        first = 0 if self._sticky else self._next
         self._next += 1
         for step in range(len(backends)):
             host, port = backends[(first + step) % len(backends)]

@@ -129,22 +129,31 @@ class ControlPlane:
         }
         return _write_private(path, yaml.safe_dump(config, sort_keys=False))
 
-    async def service_account_token(self, namespace: str, name: str) -> str:
-        """A token of a ServiceAccount, signed by the API server (TokenRequest)."""
+    async def service_account_token(self, namespace: str, name: str, *, node: str = "") -> str:
+        """A token of a ServiceAccount, signed by the API server (TokenRequest).
+
+        Args:
+            namespace: Of the account.
+            name: Of the account.
+            node: Where given, the token is that of a Pod on this Node, as a kubelet mounts it, and names both. The Pod
+                is made if it is not there; it is there for its name only.
+        """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": _TOKEN_S},
-        }
+        spec: dict[str, Any] = {"expirationSeconds": _TOKEN_S}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         async with self.admin() as admin:
+            if node:
+                pod = await admin.apply(_pod_on(node, namespace, name))
+                names = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+                spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", **names}
             token: str = (await admin.create(path, request))["status"]["token"]
         return token
 
-    async def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
-        """A kubeconfig of a ServiceAccount, in the working folder."""
-        token = await self.service_account_token(namespace, name)
-        return self.kubeconfig(token, self.workdir / "kubeconfig" / f"{namespace}.{name}.yaml")
+    async def service_account_kubeconfig(self, namespace: str, name: str, *, node: str = "") -> Path:
+        """A kubeconfig of a ServiceAccount, in the working folder; `node` as for `service_account_token`."""
+        token = await self.service_account_token(namespace, name, node=node)
+        file = ".".join(filter(None, (namespace, name, node, "yaml")))
+        return self.kubeconfig(token, self.workdir / "kubeconfig" / file)
 
     async def ensure_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
         """A namespace in which Pods can be created: with its default ServiceAccount."""
@@ -341,6 +350,21 @@ class ControlPlane:
         process = Process(name, (self._binaries[binary], *argv), self.workdir / "logs" / f"{name}.log")
         self._processes[name] = process
         return process
+
+
+def _pod_on(node: str, namespace: str, account: str) -> dict[str, Any]:
+    """Describe a Pod that is bound to a Node and runs as a ServiceAccount."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{account}-{node}", "namespace": namespace},
+        "spec": {
+            "nodeName": node,
+            "serviceAccountName": account,
+            "containers": [{"name": "main", "image": "none"}],
+            "tolerations": [{"operator": "Exists"}],
+        },
+    }
 
 
 def _write_private(path: Path, text: str) -> Path:

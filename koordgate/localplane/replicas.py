@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,10 +27,17 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def console_script() -> tuple[str, ...]:
+def this_koordgate() -> tuple[str, ...]:
     """How to call `koordgate` of this very Python."""
-    script = Path(sys.executable).with_name("koordgate")
-    return (str(script),) if script.exists() else (sys.executable, "-m", "koordgate.cli")
+    return sys.executable, "-P", "-m", "koordgate"  # -P: whatever lies in the working directory is not imported
+
+
+class Routing(Enum):
+    """How requests reach the replicas."""
+
+    BY_TURNS = "each connection to the next one, which is hardest on them"
+    STICKY = "reviews to one and extender calls to another, as the affinity of the chart's Service may have it"
+    DIRECT = "the one process listens on the addresses itself, without a balancer: for measurements"
 
 
 class Replicas:
@@ -50,7 +58,7 @@ class Replicas:
         listen_extender: tuple[str, int] | None = None,
         count: int = 2,
         overrides: Mapping[str, Any] | None = None,
-        direct: bool = False,
+        routing: Routing = Routing.BY_TURNS,
     ) -> None:
         """Describe them; `async with` starts all of them and waits until each is ready.
 
@@ -62,13 +70,14 @@ class Replicas:
             listen_extender: The extender's address; a free port beside `listen` if not given.
             count: How many processes.
             overrides: Laid over the settings.
-            direct: The one process listens on the addresses itself, without a balancer: for measurements.
+            routing: How requests reach them.
         """
+        direct, sticky = routing is Routing.DIRECT, routing is Routing.STICKY
         if direct and count != 1:
             raise ValueError("only one process can listen on the address itself")
         beside = listen_extender or (listen[0], free_port(listen[0]))
-        self.balancer = Balancer(_HOST, 0) if direct else Balancer(*listen)
-        self.extender_balancer = Balancer(_HOST, 0) if direct else Balancer(*beside)
+        self.balancer = Balancer(_HOST, 0) if direct else Balancer(*listen, sticky=sticky)
+        self.extender_balancer = Balancer(_HOST, 0) if direct else Balancer(*beside, sticky=sticky)
         self._direct = (listen, beside) if direct else None
         self._settings = laid_over(yaml.safe_load(settings) or {}, overrides or {})
         self._kubeconfig = kubeconfig
@@ -133,7 +142,7 @@ class Replicas:
         self._serving = numbers
         places = [self._places[number] for number in sorted(numbers)]
         self.balancer.set_backends([(host, port) for host, port, _ in places])
-        self.extender_balancer.set_backends([(host, port) for host, _, port in places])
+        self.extender_balancer.set_backends([(host, port) for host, _, port in reversed(places)])
 
     def _add(self, number: int) -> None:
         listen, beside = self._direct or ((_HOST, free_port(_HOST)), (_HOST, free_port(_HOST)))
@@ -143,7 +152,7 @@ class Replicas:
         path = self._workdir / f"webhook-{number}.yaml"
         self._workdir.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(laid_over(self._settings, {"serve": serve})))
-        argv = (*console_script(), "webhook", "--config", str(path))
+        argv = (*this_koordgate(), "webhook", "--config", str(path))
         env = {**os.environ, "KUBECONFIG": str(self._kubeconfig)}
         self._places.append((host, port, extender))
         self._processes.append(Process(f"webhook-{number}", argv, path.with_suffix(".log"), env=env))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from allocator.cpu.cpuset import format_cpuset
 from reporter.cgroup.apply import Failure, Hierarchy, Seen, apply, observe
 from reporter.cgroup.layout import Layout, LayoutError, QosClass, Version
-from reporter.cgroup.order import File, writes
+from reporter.cgroup.order import File, plan
 from reporter.cgroup.plan import Kubelet, Pod, Pools, Want, wants
 
 
@@ -83,10 +83,11 @@ class Enforcer:
         """Read all, write what differs; the cgroups that others changed are told."""
         tiers = dict.fromkeys([self._layout.kubepods, *map(self._layout.tier, QosClass)])
         seen = observe(self._hierarchy, tiers, dict.fromkeys(path for path, _ in placed))
-        planned = writes(seen.tree, placed, self._hierarchy.version)
-        final = {(write.path, write.file): write.value for write in planned}  # the last of two steps
+        planned = plan(seen.tree, placed, self._hierarchy.version)
+        final = {(write.path, write.file): write.value for write in planned.writes}  # the last of two steps
         reapplied = {path for (path, file), value in final.items() if self._left_at.get((path, file)) == value}
-        done, failures = apply(self._hierarchy, planned)
+        done, failures = apply(self._hierarchy, planned.writes)
+        self._left_at |= planned.right
         for write in done:
             self._left_at[write.path, write.file] = write.value
         return seen, len(done), (*seen.failures, *failures), tuple(sorted(reapplied))

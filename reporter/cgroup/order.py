@@ -106,15 +106,30 @@ def _spread(
         pending.extend((grandchild, found[child] or limit) for grandchild in below.get(child, ()))
 
 
-def writes(tree: Tree, paths: Iterable[tuple[str, Want]], version: Version) -> tuple[Write, ...]:
-    """Say what is to be written, in order."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done about cpusets.
+
+    Attributes:
+        writes: in order.
+        right: cgroup and file to the set that it has, and is to have.
+    """
+
+    writes: tuple[Write, ...]
+    right: Mapping[tuple[str, File], int]
+
+
+def plan(tree: Tree, paths: Iterable[tuple[str, Want]], version: Version) -> Plan:
+    """Say what is to be written, and what is right already."""
     paths = tuple(paths)
     found: list[Write] = []
+    right: dict[tuple[str, File], int] = {}
     for file in File:
         wanted = targets(tree, paths, version, file)
         has = {path: group.of(file) for path, group in tree.items()}
         found.extend(Write(path, file, value) for path, value in ordered(has, wanted))
-    return tuple(found)
+        right |= {(path, file): value for path, value in wanted.items() if value and has[path] == value}
+    return Plan(tuple(found), right)
 
 
 def ordered(has: Mapping[str, int], wanted: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -109,7 +109,7 @@ def wants(pods: Iterable[Pod], pools: Pools, kubelet: Kubelet) -> tuple[Want, ..
 
 
 def _want(pod: Pod, pools: Pools, kubelet: Kubelet) -> Want:
-    reason = _owned_by_kubelet(pod, kubelet)
+    reason = owned_by_kubelet(pod, kubelet)
     if reason:
         given = reduce(or_, kubelet.given.get(pod.uid, {}).values(), 0)
         return Want(pod, 0, 0, room=given | kubelet.default, note=reason)
@@ -120,7 +120,7 @@ def _want(pod: Pod, pools: Pools, kubelet: Kubelet) -> Want:
     return Want(pod, cpus, mems, room=(cpus | kubelet.default) if cpus and kubelet.static else 0, note=note)
 
 
-def _owned_by_kubelet(pod: Pod, kubelet: Kubelet) -> str:
+def owned_by_kubelet(pod: Pod, kubelet: Kubelet) -> str:
     """Say why a Pod's CPUs are the kubelet's business; empty if they are ours.
 
     They are ours where we decided them and the kubelet has the same (after a take-over). Guaranteed Pods that ask whole

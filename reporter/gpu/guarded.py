@@ -265,7 +265,8 @@ class GuardedNvml:
         child = await self._started()
         seconds = self._patience.answer if child.answered else self._patience.first_answer
         try:
-            said = await asyncio.wait_for(child.ask(uuid), seconds)
+            async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
+                said = await child.ask(uuid)
         except TimeoutError as error:
             message = f"NVML did not answer for {seconds:g} s; if that goes on, the driver hangs: restart the node"
             raise await self._failed("NvmlHangs", message) from error
@@ -314,7 +315,8 @@ class GuardedNvml:
             return
         child.hang_up()
         try:
-            await asyncio.wait_for(child.gone.wait(), self._patience.end)
+            async with asyncio.timeout(self._patience.end):
+                await child.gone.wait()
         except TimeoutError:
             await self._end()
         self._child = None
@@ -326,7 +328,8 @@ class GuardedNvml:
         with suppress(ProcessLookupError):
             self._kill(child.transport)
         try:
-            await asyncio.wait_for(child.gone.wait(), self._patience.end)
+            async with asyncio.timeout(self._patience.end):
+                await child.gone.wait()
         except TimeoutError:  # asleep in the kernel, where no signal arrives
             self._stuck = child
 

@@ -26,6 +26,9 @@ DRIVER_VERSION: Final = "node.koordinator.sh/gpu-driver-version"
 CUDA_VERSION: Final = "koordgate.io/cuda-version"
 COMPUTE_CAPABILITY: Final = "koordgate.io/compute-capability"
 HEALTH_STATE: Final = "koordgate.io/health-state"
+FABRIC: Final = "koordgate.io/nvlink-fabric"
+PCI_BUS: Final = "koordgate.io/pci-bus"
+MIG_MODE: Final = "koordgate.io/mig-mode"
 MIG_PROFILE: Final = "koordgate.io/mig-profile"
 MIG_PARENT: Final = "koordgate.io/mig-parent"
 
@@ -228,6 +231,10 @@ def _gpu_entry(card: CardRecord, minor: int, verdict: Verdict) -> dict[str, Any]
     labels = {GPU_VENDOR: _NVIDIA, GPU_MODEL: model_label(gpu.model), HEALTH_STATE: card.health.state.value}
     if gpu.compute_capability is not None:
         labels[COMPUTE_CAPABILITY] = "{}.{}".format(*gpu.compute_capability)
+    if gpu.fabric is not None and gpu.fabric.state is FabricState.COMPLETED and not gpu.fabric.status:
+        labels[FABRIC] = f"{gpu.fabric.cluster}.{gpu.fabric.clique}"  # as NVIDIA's feature discovery joins the two
+    if gpu.mig:
+        labels[MIG_MODE] = "enabled"
     entry: dict[str, Any] = {
         "type": TYPE_GPU,
         "id": gpu.uuid,
@@ -242,6 +249,8 @@ def _gpu_entry(card: CardRecord, minor: int, verdict: Verdict) -> dict[str, Any]
     # As Koordinator does: no topology where the NUMA node is unknown, and the socket is never told.
     if gpu.numa_node is not None and gpu.pcie_root is not None:
         entry["topology"] = {"socketID": -1, "nodeID": gpu.numa_node, "pcieID": gpu.pcie_root, "busID": gpu.bus}
+    elif gpu.bus is not None:
+        entry["labels"][PCI_BUS] = gpu.bus
     return entry
 
 

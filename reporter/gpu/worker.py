@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +17,9 @@ from reporter.gpu import protocol
 from reporter.gpu.nvml import CardError, LibraryError, Nvml
 
 _XID_WAIT_MS = 250  # the longest that a question waits for the wait for an Xid error to end
+_NEXT_QUESTION_S = 0.02  # questions come in a row, card by card: none but the first waits for that
 _XID_PAUSE_S = 2.0  # before Xid errors are waited for again where NVML could not
+_MOST_AT_ONCE = 256  # Xid errors, of a card that has nothing else any more
 _PR_SET_PDEATHSIG = 1
 
 
@@ -69,11 +72,14 @@ def _serve(nvml: Nvml, output: BinaryIO, *, listening: bool) -> None:
         ready, _, _ = select.select([questions], [], [], pause)
         if ready:
             data = questions.read(65536)
-            if not data:
-                return
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
                 _say(output, _answer(nvml, protocol.read_ask(line)))
+            if pause is not None:
+                _tell_all(nvml, output)
+                pause = _NEXT_QUESTION_S
+            if not data:
+                return
         elif pause is not None:
             pause = _tell(nvml, output)
 
@@ -87,6 +93,16 @@ def _tell(nvml: Nvml, output: BinaryIO) -> float:
     if event is not None:
         _say(output, protocol.Xid(event))
     return 0.0
+
+
+def _tell_all(nvml: Nvml, output: BinaryIO) -> None:
+    """Tell of the Xid errors that have come: however many questions there are, and before the end, they are heard."""
+    with suppress(CardError):
+        for _ in range(_MOST_AT_ONCE):
+            event = nvml.next_xid(0)
+            if event is None:
+                return
+            _say(output, protocol.Xid(event))
 
 
 def _answer(nvml: Nvml, ask: protocol.Ask) -> protocol.Said:

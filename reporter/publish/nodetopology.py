@@ -3,25 +3,30 @@
 Seed document 4, "NodeResourceTopology CRD"; Koordinator, pkg/koordlet/statesinformer.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any, Final
 
+from allocator.cpu.cpuset import format_cpuset
 from allocator.cpu.pools import CpuHolder, Pools, pools
-from allocator.cpu.qos import QosClass
 from allocator.wire.nodetopology import (
+    NODE_RESERVATION,
+    SYSTEM_QOS_RESOURCE,
     CpuManagerPolicy,
     KubeletCpus,
+    NodeReservation,
     NodeTopology,
     NumaZone,
     PodCpuAlloc,
+    read_kept,
     read_node_topology,
     write_node_topology,
 )
 from reporter.cgroup import plan
 from reporter.inventory.cpus import CpuReading
+from reporter.kubelet import reserved
 from reporter.kubelet.configuration import STATIC, KubeletConfiguration, reserved_cpus
 from reporter.kubelet.cpustate import CpuState, Layout, by_pod, kubelet_allocs
 from reporter.pods import NodePod
@@ -30,7 +35,7 @@ from reporter.publish.identity import NodeIdentity
 _MANAGER_LABEL: Final = "koordgate"
 _OURS: Final = ("cpu", "memory")
 _HUGE: Final = "hugepages-"
-_SHARING: Final = (QosClass.LS, QosClass.BE)
+_KEPT: Final = (NODE_RESERVATION, SYSTEM_QOS_RESOURCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +50,25 @@ class KubeletState:
     configuration: KubeletConfiguration | None
     cpus: CpuState | None
 
+    @property
+    def static(self) -> bool:
+        """Whether its static policy is in force: its file may not know of a flag, its state does."""
+        configured = self.configuration is not None and self.configuration.cpu_policy == STATIC
+        return configured or (self.cpus is not None and self.cpus.policy == STATIC)
+
+    @property
+    def gave_known(self) -> bool:
+        """Whether it is known which CPUs it gave away: by its state, or as its configuration is to give none."""
+        return self.cpus is not None or (self.configuration is not None and not self.static)
+
 
 @dataclass(frozen=True, slots=True)
 class TopologyObject:
     """The object to apply, and what enforcement is told from the same facts.
 
     Attributes:
-        body: of the object; None where the CPUs are not known: better an old object than a wrong one.
+        body: of the object; None where the CPUs, or those that the kubelet gave away, are not known: better an old
+            object than a wrong one.
         pools: the shared CPUs, for the plan of cpusets.
         kubelet: what the kubelet does with CPUs, likewise.
         problems: what could not be told.
@@ -85,40 +102,50 @@ def build(
     given, unknown = _given(kubelet.cpus, pods)
     problems = [cpus.problem] if cpus.problem else []
     problems += [f"cpu_manager_state: no Pod is known of container {one[:12]}" for one in unknown]
-    static = _is_static(kubelet)
-    told = plan_kubelet(kubelet, given, static=static)
+    told = plan_kubelet(kubelet, given)
     if cpus.topology is None:
         return TopologyObject(None, plan.Pools(0, 0), told, tuple(problems))
-    kept = read_node_topology({"metadata": {"annotations": node.annotations}})
+    reservation, system, unread = read_kept(node.annotations)
+    # Of an amount CPUs are made in the kubelet's order, as by Koordinator (pkg/koordlet/statesinformer).
+    kept = reservation.cpus or reserved.take(cpus.topology, -(-reservation.milli // 1000))
     configuration = kubelet.configuration or KubeletConfiguration()
-    reserved, unsure = reserved_cpus(configuration, cpus.topology)
-    problems += [*kept.problems, *([unsure] if unsure else [])]
+    of_kubelet, unsure = reserved_cpus(configuration, cpus.topology)
+    allocs = _allocs(pods, given, told)
+    problems += [*unread, *([unsure] if unsure else []), *_given_twice(pods, allocs)]
     shared = pools(
         cpus.topology,
-        _holders(pods, given),
-        static=static,
-        node_reserved=kept.reservation.cpus,
-        system_exclusive=kept.system.cpus if kept.system.exclusive else 0,
+        _holders(pods, allocs),
+        node_reserved=kept,
+        system_exclusive=system.cpus if system.exclusive else 0,
     )
     policies = read_node_topology({"topologyPolicies": list(configuration.topology_policies)})
     topology = NodeTopology(
         node=node.name,
         cpu=cpus.topology,
         basic=cpus.basic,
-        kubelet=_told_policy(kubelet, reserved),
+        kubelet=_told_policy(kubelet, of_kubelet),
         numa_policy=policies.numa_policy,
         numa_scope=policies.numa_scope,
-        pod_cpu_allocs=_allocs(pods, given),
+        pod_cpu_allocs=allocs,
         shared_pools=shared.shared,
         best_effort_pools=shared.best_effort,
-        reservation=kept.reservation,
-        system=kept.system,
+        reservation=NodeReservation(kept),
+        system=system,
         zones=_with_foreign(zones, live),
         managed_by=_MANAGER_LABEL,
     )
+    body = _written(topology, node, readable=not unread) if kubelet.gave_known else None
+    return TopologyObject(body, plan_pools(shared, system.cpus), told, tuple(problems))
+
+
+def _written(topology: NodeTopology, node: NodeIdentity, *, readable: bool) -> dict[str, Any]:
+    """Write the object; what cannot be read on the Node is passed on as it stands, so that nobody takes it for none."""
     body = write_node_topology(topology)
     body["metadata"]["ownerReferences"] = [node.owner]
-    return TopologyObject(body, plan_pools(shared, kept.system.cpus), told, tuple(problems))
+    if not readable:
+        annotations = {key: text for key, text in node.annotations.items() if key in _KEPT}
+        body["metadata"]["annotations"].update(annotations)
+    return body
 
 
 def plan_pools(shared: Pools, system: int) -> plan.Pools:
@@ -133,22 +160,16 @@ def plan_pools(shared: Pools, system: int) -> plan.Pools:
     return plan.Pools(sets[0], sets[1], parts[0], parts[1], system)
 
 
-def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int], *, static: bool) -> plan.Kubelet:
+def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.Kubelet:
     """The kubelet as the plan of cpusets takes it: by container where its state tells that, else by Pod."""
     state, configuration = kubelet.cpus, kubelet.configuration
     by_container = state.entries if state is not None and state.layout is Layout.V2 else {}
     return plan.Kubelet(
-        static=static,
+        static=kubelet.static,
         given={uid: by_container.get(uid) or {"": cpus} for uid, cpus in given.items()},
         default=state.default if state is not None else 0,
         static_memory=configuration is not None and configuration.memory_policy == "Static",
     )
-
-
-def _is_static(kubelet: KubeletState) -> bool:
-    """Whether the kubelet's static policy is in force: its file may not know of a flag, its state does."""
-    configured = kubelet.configuration is not None and kubelet.configuration.cpu_policy == STATIC
-    return configured or (kubelet.cpus is not None and kubelet.cpus.policy == STATIC)
 
 
 def _given(state: CpuState | None, pods: Iterable[NodePod]) -> tuple[dict[str, int], tuple[str, ...]]:
@@ -157,29 +178,47 @@ def _given(state: CpuState | None, pods: Iterable[NodePod]) -> tuple[dict[str, i
     return by_pod(state, {container: pod.cgroup for pod in pods for container in pod.containers})
 
 
-def _holders(pods: Iterable[NodePod], given: Mapping[str, int]) -> list[CpuHolder]:
-    """Who has CPUs of their own: what was decided counts, of the rest what the kubelet gave."""
-    decided = {pod.cgroup: pod for pod in pods if pod.cpus}
+def _holders(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> list[CpuHolder]:
+    """Who has CPUs of their own: of a Pod that the kubelet gave others than were decided, both are held."""
     return [
-        *(CpuHolder(pod.cpus, pod.qos) for pod in decided.values()),
-        *(CpuHolder(cpus, "", managed_by_kubelet=True) for uid, cpus in given.items() if uid not in decided),
+        *(CpuHolder(pod.cpus, pod.qos) for pod in pods if pod.cpus),
+        *(CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in allocs),
     ]
 
 
-def _allocs(pods: Iterable[NodePod], given: Mapping[str, int]) -> tuple[PodCpuAlloc, ...]:
-    """What the kubelet gave; as Koordinator has it, without Pods labelled LS or BE and those that we decided on."""
+def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.Kubelet) -> tuple[PodCpuAlloc, ...]:
+    """What the kubelet gave and owns, so that the Pods stay there; other policies than static give nothing.
+
+    Koordinator leaves out Pods labelled LS or BE, as it moves them to the shared pools; here whatever the kubelet owns
+    is left alone.
+    """
+    if not kubelet.static:
+        return ()
     pods = tuple(pods)
     names = {pod.cgroup: (pod.namespace, pod.name) for pod in pods}
-    leave_out = {pod.cgroup for pod in pods if pod.cpus or pod.qos in _SHARING}
-    allocs = kubelet_allocs(given, names, leave_out)
+    ours = {pod.cgroup for pod in pods if not plan.owned_by_kubelet(pod.planned(mems=False), kubelet)}
+    allocs = kubelet_allocs(given, names, ours)
     return tuple(PodCpuAlloc(one.namespace, one.name, one.uid, one.cpus, one.by_kubelet) for one in allocs)
+
+
+def _given_twice(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> Iterator[str]:
+    """Tell of CPUs that were decided for a Pod, and that the kubelet gave to another one: it knows of no decision."""
+    decided = [pod for pod in pods if pod.cpus]
+    for alloc in allocs:
+        for pod in decided:
+            if pod.cgroup != alloc.uid and (twice := pod.cpus & alloc.cpus):
+                other = f"{alloc.namespace}/{alloc.name}" if alloc.name else f"a Pod with UID {alloc.uid}"
+                yield (
+                    f"{pod}: CPUs {format_cpuset(twice)} were decided for it, but the kubelet's static policy gave "
+                    f"them to {other}; delete one of the two, and set cpuManagerPolicy none"
+                )
 
 
 def _told_policy(kubelet: KubeletState, reserved: int) -> KubeletCpus:
     configuration = kubelet.configuration
     if configuration is None:
-        return KubeletCpus(CpuManagerPolicy.STATIC if _is_static(kubelet) else CpuManagerPolicy.UNKNOWN)
-    policy = CpuManagerPolicy.STATIC if _is_static(kubelet) else CpuManagerPolicy.NONE
+        return KubeletCpus(CpuManagerPolicy.STATIC if kubelet.static else CpuManagerPolicy.UNKNOWN)
+    policy = CpuManagerPolicy.STATIC if kubelet.static else CpuManagerPolicy.NONE
     return KubeletCpus(policy, dict(configuration.cpu_options or {}), reserved)
 
 

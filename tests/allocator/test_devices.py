@@ -8,7 +8,7 @@ from machines import A100_80G, L4, ODD, T4, devices, machine
 
 from allocator.asks import DeviceAsk, PodRequest
 from allocator.device import Device
-from allocator.devices import describe
+from allocator.explain import describe
 from allocator.holdings import NodeSnapshot, Share
 from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.outcome import Refusal

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from allocator.asks import DeviceAsk
 from allocator.device import Device
-from allocator.devices import describe, plural
 from allocator.devicetype import (
     BUILT_IN,
     FPGA_TYPE,
@@ -24,6 +23,7 @@ from allocator.devicetype import (
     Unit,
     own_type,
 )
+from allocator.explain import describe, plural
 from allocator.holdings import Holding, Share
 from allocator.names import DEVICE_ALLOCATED, DOMAINS
 from allocator.outcome import Refusal

@@ -4,16 +4,21 @@ PCIe root k of the named server has the GPUs 2k and 2k+1 and the NIC k; roots 0 
 """
 
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
-from builders import asking, gpu, holding, nic, node, part
-from machines import server, server_devices
+from builders import app, ask, asking, gpu, holding, nic, nics, node, part, request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import server, server_devices, wired
 
-from allocator.asks import PodRequest
-from allocator.holdings import Holding, Share
+from allocator.asks import PodRequest, Wishes
+from allocator.holdings import Holding, NodeSnapshot, Share
 from allocator.outcome import Refusal
 from allocator.place import Placement, place
+from allocator.topology.partitions import built_in
+from allocator.wire.allocatehint import Joint
 
 GPU, NIC, FPGA = "koordinator.sh/gpu", "koordinator.sh/rdma", "koordinator.sh/fpga"
 NEAR = {"deviceTypes": ["gpu", "rdma"]}
@@ -43,8 +48,8 @@ def chosen(answer: Placement | Refusal) -> dict[str, list[int]]:
     return found
 
 
-def both(gpus: int, nics: int = 1, joint: dict[str, Any] | None = None, **fields: Any) -> PodRequest:
-    return asking({GPU: gpus, NIC: nics}, joint=joint, **fields)
+def both(gpus: int, rdma: int = 1, joint: dict[str, Any] | None = None, **fields: Any) -> PodRequest:
+    return asking({GPU: gpus, NIC: rdma}, joint=joint, **fields)
 
 
 # What is asked, what is held; the minors of each type
@@ -115,17 +120,27 @@ REFUSED: dict[str, tuple[PodRequest, list[Holding], str]] = {
     "same: no root has both free": (
         both(100, joint=SAME),
         [*ports(0, 1), *cards(4, 5, 6, 7)],
-        "node-1: container a asks 1 x (core 100 %, memory 100 %); 0 of 8 GPUs can hold it",
+        (
+            "node-1: a 1 x (core 100 %, memory 100 %): "
+            "SamePCIe asked; 1 GPUs asked, 0 that can serve it have rdma devices free on their PCIe root"
+        ),
     ),
-    "same: no NIC at all": (
-        both(100, joint=SAME),
-        ports(0, 1, 2, 3),
-        "node-1: SamePCIe asked; no PCIe root has rdma devices that can serve it",
-    ),
+    "same: no NIC at all": (both(100, joint=SAME), ports(0, 1, 2, 3), "0 of 4 rdma devices can hold it"),
     "same: more NICs than the roots have": (
         both(100, 200, joint=SAME),
         [],
-        "a 2 x (rdma 100 %): SamePCIe asked; 2 devices asked, 1 can serve it on the PCIe roots pci0",
+        (
+            "a 2 x (rdma 100 %): SamePCIe asked; 2 rdma devices asked, "
+            "at most 1 that can serve it are on PCIe roots where 1 GPUs could be"
+        ),
+    ),
+    "same: a NIC for each of two containers, on one root": (
+        asking({GPU: 100, NIC: 100}, {GPU: 100, NIC: 100}, joint=SAME),
+        [*ports(1, 2, 3)],
+        (
+            "all containers together: "
+            "SamePCIe asked; 1 GPUs asked, 0 that can serve it have rdma devices free on their PCIe root"
+        ),
     ),
     "near: no NIC at all": (both(100, joint=NEAR), ports(0, 1, 2, 3), "0 of 4 rdma devices can hold it"),
     "near: no card at all": (both(100, joint=NEAR), cards(*range(8)), "0 of 8 GPUs can hold it"),
@@ -194,3 +209,218 @@ def test_devices_that_belong_together_stand_in_the_pods_numa_node() -> None:
     assert isinstance(answer, Placement)
     assert answer.cpus is not None
     assert [one.node for one in answer.cpus.numa] == [1]
+
+
+# Several containers: what each asks and what is held; the devices of each container
+
+TWICE = ({GPU: 100, NIC: 100}, {GPU: 100, NIC: 100})
+CONTAINERS: dict[str, tuple[PodRequest, list[Holding], dict[str, dict[str, list[int]]]]] = {
+    "near: each NIC beside its own container's card": (
+        asking(*TWICE, joint=NEAR),
+        [],
+        {"a": {"gpu": [0], "rdma": [0]}, "b": {"gpu": [2], "rdma": [1]}},
+    ),
+    "same: each NIC on the root of its own container's card": (
+        asking(*TWICE, joint=SAME),
+        cards(0, 1, 4),
+        {"a": {"gpu": [5], "rdma": [2]}, "b": {"gpu": [2], "rdma": [1]}},
+    ),
+    "half a NIC each, of one where the cards are on one root": (
+        asking({GPU: 100, NIC: 50}, {GPU: 100, NIC: 50}, joint=SAME),
+        [],
+        {"a": {"gpu": [0], "rdma": [0]}, "b": {"gpu": [1], "rdma": [0]}},
+    ),
+    "near: the second gives up a NIC for each root so that both have one": (
+        asking({GPU: 400, NIC: 100}, {GPU: 100, NIC: 100}, joint=NEAR),
+        ports(2, 3),
+        {"a": {"gpu": [0, 1, 2, 3], "rdma": [0]}, "b": {"gpu": [4], "rdma": [1]}},
+    ),
+    "same: the first goes where the second finds its own, too": (
+        asking({GPU: 200, NIC: 100}, {GPU: 100, NIC: 100}, joint=SAME),
+        [*cards(0, 4, 5, 6, 7)],
+        {"a": {"gpu": [2, 3], "rdma": [1]}, "b": {"gpu": [1], "rdma": [0]}},
+    ),
+    "a container without cards has its NIC beside the Pod's": (
+        asking({GPU: 100}, {NIC: 10}, joint=SAME),
+        ports(0),
+        {"a": {"gpu": [2]}, "b": {"rdma": [1]}},
+    ),
+    "a container without a NIC has its card anywhere": (
+        asking({GPU: 100, NIC: 100}, {GPU: 200}, joint=SAME),
+        [*ports(1, 2, 3)],
+        {"a": {"gpu": [0], "rdma": [0]}, "b": {"gpu": [2, 3]}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "held", "expected"), CONTAINERS.values(), ids=CONTAINERS)
+def test_each_container_has_its_devices_together(
+    of: PodRequest, held: list[Holding], expected: dict[str, dict[str, list[int]]]
+) -> None:
+    on = server(held)
+    answer = place(of, on)
+    assert isinstance(answer, Placement), answer
+    found: dict[str, dict[str, list[int]]] = {}
+    for share in answer.shares:
+        for container in share.containers:
+            found.setdefault(container, {}).setdefault(share.type, []).append(share.minor)
+    assert found == expected
+    on.with_holding(holding("uid", *answer.shares)).check_invariants()
+    assert place(of, server(held[::-1])) == answer
+
+
+def test_each_container_is_charged_its_own_nic_alone() -> None:
+    devices = [gpu(0, pcie="a"), gpu(1, pcie="b"), nic(0, pcie="a"), nic(1, pcie="b")]
+    answer = place(asking({GPU: 100, NIC: 50}, {GPU: 100, NIC: 50}, joint=NEAR), node(*devices))
+    assert isinstance(answer, Placement)
+    told = [(share.id, share.amounts["rdma"], share.containers) for share in answer.shares if share.type == "rdma"]
+    assert told == [("NIC-0", 50, ("a",)), ("NIC-1", 50, ("b",))]
+
+
+# The rules of the second type
+
+CARDS_SECOND = {"deviceTypes": ["rdma", "gpu"]}
+RULES: dict[str, tuple[PodRequest, bool, dict[str, list[int]] | str]] = {
+    "Honor: no partition of three": (
+        both(300, 100, CARDS_SECOND),
+        True,
+        "3 GPUs are no partition here; ask a number that the table has: 1, 2, 4, 8",
+    ),
+    "Prefer: three": (both(300, 100, CARDS_SECOND), False, {"rdma": [0], "gpu": [0, 1, 2]}),
+    "a partition that is asked": (
+        both(
+            200,
+            100,
+            CARDS_SECOND,
+            partition={},
+            hint={"rdma": {"selector": {"matchLabels": {"koordgate.io/minor": "1"}}}},
+        ),
+        False,
+        {"rdma": [1], "gpu": [2, 3]},
+    ),
+    "no partition on one root": (
+        both(400, 100, {**CARDS_SECOND, "requiredScope": "SamePCIe"}, partition={}),
+        False,
+        "SamePCIe asked; 4 GPUs asked, at most 2 that can serve it are on PCIe roots where 1 rdma devices could be",
+    ),
+    "a ring that no partition has": (
+        both(200, 100, CARDS_SECOND, partition={"ringBusBandwidth": "400Gi"}),
+        False,
+        "ringBusBandwidth 400Gi asked; partitions of 2 GPUs state none",
+    ),
+    "NICs on one root, beside cards of two": (
+        both(400, 100, NEAR, hint={"rdma": {"requiredTopologyScope": "PCIe"}}),
+        False,
+        {"gpu": [0, 1, 2, 3], "rdma": [0]},
+    ),
+    "NICs in one NUMA node, beside cards of two": (
+        both(800, 200, NEAR, hint={"rdma": {"requiredTopologyScope": "NUMANode"}}),
+        False,
+        {"gpu": list(range(8)), "rdma": [0, 1]},
+    ),
+    "more NICs than a root has": (
+        both(400, 200, NEAR, hint={"rdma": {"requiredTopologyScope": "PCIe"}}),
+        False,
+        "a 2 x (rdma 100 %): 2 devices inside one PCIe root asked, at most 1 that can serve it are",
+    ),
+    "NICs on one root, and on each of two": (
+        both(400, 100, SAME, hint={"rdma": {"requiredTopologyScope": "PCIe"}}),
+        False,
+        "SamePCIe asked; on those roots: 2 devices inside one PCIe root asked, at most 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "honour", "expected"), RULES.values(), ids=RULES)
+def test_a_type_that_comes_second_keeps_its_own_rules(
+    of: PodRequest, expected: dict[str, list[int]] | str, *, honour: bool
+) -> None:
+    wiring = wired(server_devices(), partitions=built_in("nvidia", "H100"), honour_partitions=honour)
+    answer = place(of, server(wiring=wiring))
+    if isinstance(expected, str):
+        assert isinstance(answer, Refusal)
+        assert expected in answer.message
+    else:
+        assert chosen(answer) == expected
+
+
+# SamePCIe beside brute force
+
+
+@st.composite
+def rooted(draw: st.DrawFn) -> NodeSnapshot:
+    roots = st.sampled_from("abcd"[: draw(st.integers(1, 4))])
+    made = [gpu(minor, pcie=draw(roots)) for minor in range(draw(st.integers(1, 6)))]
+    made += [nic(minor, pcie=draw(roots)) for minor in range(draw(st.integers(1, 5)))]
+    taken = [one for one in made if draw(st.integers(0, 4)) == 0]
+    return node(*made, holdings=[holding(one.id, Share(one.type, one.id, one.minor, one.capacity)) for one in taken])
+
+
+def can_be(on: NodeSnapshot, asked: list[dict[str, tuple[int, int]]], first: str) -> bool:
+    """Whether every container can have its devices of both types on the very same roots, by trying all sets.
+
+    Args:
+        on: the node.
+        asked: of each container, by type so many devices and so many percent of each.
+        first: the type that the other one is beside, with at least one device on each root.
+    """
+    free = {device.id: 0 if device.id in on.used else 100 for device in on.devices}
+
+    def serve(turns: list[tuple[int, str]], had: dict[int, set[str | None]]) -> bool:
+        if not turns:
+            return True
+        (at, kind), *rest = turns
+        count, percent = asked[at][kind]
+        roots = had.get(at) or {root for found in had.values() for root in found}
+        open_to = [device for device in on.devices if device.type == kind and free[device.id] >= percent]
+        for chosen in combinations(open_to, count if kind == first else max(count, len(roots))):
+            there = {device.pcie for device in chosen}
+            if kind != first and there != roots:
+                continue
+            for device in chosen:
+                free[device.id] -= percent
+            if serve(rest, {**had, at: there} if kind == first else had):
+                return True
+            for device in chosen:
+                free[device.id] += percent
+        return False
+
+    turns = [(at, kind) for at, one in enumerate(asked) for kind in one]
+    return serve(sorted(turns, key=lambda turn: turn[1] != first), {})
+
+
+@st.composite
+def containers(draw: st.DrawFn) -> list[dict[str, tuple[int, int]]]:
+    cards = st.tuples(st.integers(1, 3), st.just(100)) | st.just((1, 40))
+    ports = st.tuples(st.integers(1, 3), st.sampled_from([30, 50, 100]))
+    both = st.fixed_dictionaries({"gpu": cards, "rdma": ports})
+    some = st.lists(both | st.fixed_dictionaries({"gpu": cards}) | st.fixed_dictionaries({"rdma": ports}), max_size=2)
+    return [draw(both), *draw(some)]
+
+
+@given(rooted(), st.permutations(["gpu", "rdma"]), containers())
+@settings(max_examples=500)
+def test_same_pcie_is_refused_only_where_no_sets_do(
+    on: NodeSnapshot, types: list[str], asked: list[dict[str, tuple[int, int]]]
+) -> None:
+    asks = [
+        app(f"c{at}", ask(count, core=percent, ratio=percent) if kind == "gpu" else nics(percent, count))
+        for at, one in enumerate(asked)
+        for kind, (count, percent) in one.items()
+    ]
+    answer = place(request(*asks, wishes=Wishes(joint=Joint(tuple(types), same_pcie=True))), on)
+    assert isinstance(answer, Placement) == can_be(on, asked, types[0])
+
+
+def test_cards_are_spread_over_the_roots_that_have_the_nics() -> None:
+    cards = [gpu(minor, pcie=root) for minor, root in enumerate("aabab")]
+    others = [nic(minor, pcie=root) for minor, root in enumerate("abba")]
+    answer = place(both(200, 300, SAME), node(*cards, *others, wiring=wired([*cards, *others])))
+    assert chosen(answer) == {"gpu": [0, 2], "rdma": [0, 1, 3]}
+
+
+def test_sixteen_cards_of_which_half_are_asked_beside_nics_of_some_roots_only() -> None:
+    cards = [gpu(minor, numa_node=minor // 8, pcie=f"pci{minor // 4}") for minor in range(16)]
+    others = [nic(minor, numa_node=minor // 2, pcie=f"pci{minor}") for minor in (0, 3)]
+    answer = place(both(800, 100, SAME), node(*cards, *others, wiring=wired([*cards, *others])))
+    assert chosen(answer) == {"gpu": [0, 1, 2, 3, 12, 13, 14, 15], "rdma": [0, 3]}

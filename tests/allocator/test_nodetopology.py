@@ -26,7 +26,6 @@ from allocator.wire.nodetopology import (
     NODE_RESERVATION,
     POD_CPU_ALLOCS,
     SYSTEM_QOS_RESOURCE,
-    ApplyPolicy,
     CpuBasicInfo,
     CpuManagerPolicy,
     KubeletCpus,
@@ -138,7 +137,7 @@ WHOLE = NodeTopology(
     ),
     shared_pools=(Pool(0, 0, 0b0111), Pool(1, 1)),
     best_effort_pools=(Pool(0, 0, 0b1111),),
-    reservation=NodeReservation(0b1, {"memory": GIB, "cpu": 1500}, ApplyPolicy.RESERVED_CPUS_ONLY),
+    reservation=NodeReservation(0b1, 1500),
     system=SystemCpus(0b1000, exclusive=False),
     zones={
         1: NumaZone({"cpu": 500}, {"cpu": 500}),
@@ -172,9 +171,7 @@ def test_an_object_is_written_as_koordlet_writes_it() -> None:
         ),
         CPU_SHARED_POOLS: '[{"socket":0,"node":0,"cpuset":"0-2"},{"socket":1,"node":1}]',
         BE_CPU_SHARED_POOLS: '[{"socket":0,"node":0,"cpuset":"0-3"}]',
-        NODE_RESERVATION: (
-            '{"resources":{"cpu":"1500m","memory":"1Gi"},"reservedCPUs":"0","applyPolicy":"ReservedCPUsOnly"}'
-        ),
+        NODE_RESERVATION: '{"resources":{"cpu":"1500m"},"reservedCPUs":"0"}',
         SYSTEM_QOS_RESOURCE: '{"cpuset":"3","cpusetExclusive":false}',
     }
     assert written == {
@@ -226,26 +223,26 @@ def test_what_was_written_is_read_the_same(whole: NodeTopology) -> None:
 # Reserved CPUs: the figures of Koordinator's own test
 
 KUBELET_POD = {"cpuset": "0-3", "managedByKubelet": True}
-RESERVED: dict[str, tuple[dict[str, Any], str, int]] = {
-    "the kubelet's Pods, its own, the administrator's, the system's": ({}, "0-7", 0),
-    "without the kubelet's Pods": ({POD_CPU_ALLOCS: "null"}, "0-1,4-7", 2000),
-    "a Pod that somebody else bound": ({POD_CPU_ALLOCS: [{**KUBELET_POD, "managedByKubelet": False}]}, "0-1,4-7", 2000),
-    "a Pod of no manager": ({POD_CPU_ALLOCS: [{"cpuset": "0-3"}]}, "0-1,4-7", 2000),
-    "system CPUs that are not exclusive": (
-        {SYSTEM_QOS_RESOURCE: {"cpuset": "6-7", "cpusetExclusive": False}},
-        "0-5",
-        2000,
+RESERVED: dict[str, tuple[dict[str, Any], str]] = {
+    "the kubelet's Pods, its own, the administrator's, the system's": ({}, "0-7"),
+    "without the kubelet's Pods": ({POD_CPU_ALLOCS: "null"}, "0-1,4-7"),
+    "a Pod that somebody else bound": ({POD_CPU_ALLOCS: [{**KUBELET_POD, "managedByKubelet": False}]}, "0-1,4-7"),
+    "a Pod of no manager": ({POD_CPU_ALLOCS: [{"cpuset": "0-3"}]}, "0-1,4-7"),
+    "the kubelet's Pods, of an earlier policy": (
+        {CPU_MANAGER_POLICY: {"policy": "none"}, POD_CPU_ALLOCS: [{**KUBELET_POD, "cpuset": "0-3"}]},
+        "4-7",
     ),
+    "the kubelet's Pods, its policy not told": ({CPU_MANAGER_POLICY: "{}"}, "0-7"),
+    "system CPUs that are not exclusive": ({SYSTEM_QOS_RESOURCE: {"cpuset": "6-7", "cpusetExclusive": False}}, "0-5"),
     "system CPUs that are said to be exclusive": (
         {SYSTEM_QOS_RESOURCE: {"cpuset": "6-7", "cpusetExclusive": True}},
         "0-7",
-        0,
     ),
 }
 
 
-@pytest.mark.parametrize(("changed", "reserved", "free"), RESERVED.values(), ids=RESERVED)
-def test_reserved_cpus_are_those_that_nobody_may_be_given(changed: dict[str, Any], reserved: str, free: int) -> None:
+@pytest.mark.parametrize(("changed", "reserved"), RESERVED.values(), ids=RESERVED)
+def test_reserved_cpus_are_those_that_nobody_may_be_given(changed: dict[str, Any], reserved: str) -> None:
     annotations = {
         CPU_TOPOLOGY: {"detail": [{"id": cpu, "core": cpu, "socket": 0, "node": 0} for cpu in range(8)]},
         POD_CPU_ALLOCS: [KUBELET_POD],
@@ -253,21 +250,59 @@ def test_reserved_cpus_are_those_that_nobody_may_be_given(changed: dict[str, Any
         NODE_RESERVATION: {"reservedCPUs": "4-5"},
         SYSTEM_QOS_RESOURCE: {"cpuset": "6-7"},
     }
-    zones = [{"name": "node-0", "type": "Node", "resources": [{"name": "cpu", "allocatable": "8"}]}]
-    told = read_node_topology(topology_object(annotations={**annotations, **changed}, zones=zones))
+    told = read_node_topology(topology_object(annotations={**annotations, **changed}))
     assert told.problems == ()
     assert told.reserved == parse(reserved)
-    assert (told.free_milli(0), told.free_milli(1)) == (free, 0)
+    assert not told.holders_unknown
 
 
-def test_reserved_cpus_take_nothing_from_other_numa_nodes() -> None:
-    detail = [{"id": cpu, "core": cpu, "socket": 0, "node": cpu // 2} for cpu in range(4)]
-    zones = [
-        {"name": f"node-{n}", "type": "Node", "resources": [{"name": "cpu", "allocatable": "2"}]} for n in range(2)
-    ]
-    annotations = {CPU_TOPOLOGY: {"detail": detail}, NODE_RESERVATION: {"reservedCPUs": "1"}}
-    told = read_node_topology(topology_object(annotations=annotations, zones=zones))
-    assert (told.free_milli(0), told.free_milli(1)) == (1000, 2000)
+# Whatever of it cannot be read, a CPU of somebody's might be given again
+
+UNREAD: dict[str, dict[str, Any]] = {
+    "the kubelet's policy, no JSON": {CPU_MANAGER_POLICY: "{bad"},
+    "the kubelet's policy, an unknown one": {CPU_MANAGER_POLICY: {"policy": "dynamic"}},
+    "an option of the kubelet that is no text": {
+        CPU_MANAGER_POLICY: {"policy": "static", "options": {FULL_PCPUS_ONLY: True}}
+    },
+    "the kubelet's reserved CPUs": {CPU_MANAGER_POLICY: {"policy": "static", "reservedCPUs": "0-x"}},
+    "the list of Pods, no JSON": {POD_CPU_ALLOCS: "["},
+    "a Pod of the kubelet without CPUs": {POD_CPU_ALLOCS: [{"cpus": "4-8", "managedByKubelet": "true"}]},
+    "a Pod of the kubelet with an empty set": {POD_CPU_ALLOCS: [{"cpuset": "", "managedByKubelet": True}]},
+    "a Pod of an unclear manager": {POD_CPU_ALLOCS: [{"cpuset": "4-8", "managedByKubelet": "True"}]},
+    "the administrator's CPUs": {NODE_RESERVATION: {"reservedCPUs": "0-1,"}},
+    "the administrator's amount": {NODE_RESERVATION: {"resources": {"cpu": "-1"}}},
+    "the administrator's amounts, no object": {NODE_RESERVATION: {"resources": "4"}},
+    "the system's CPUs": {SYSTEM_QOS_RESOURCE: {"cpuset": "a"}},
+    "whether the system's CPUs are its own": {SYSTEM_QOS_RESOURCE: {"cpuset": "7", "cpusetExclusive": 0.5}},
+}
+
+
+@pytest.mark.parametrize("annotations", UNREAD.values(), ids=UNREAD)
+def test_where_reserved_cpus_cannot_be_read_the_holders_are_unknown(annotations: dict[str, Any]) -> None:
+    told = read_node_topology(topology_object(annotations=annotations))
+    assert told.holders_unknown
+    assert len(told.problems) == 1
+
+
+def test_an_amount_that_nobody_made_cpus_of_leaves_the_holders_unknown() -> None:
+    amount, both = (
+        read_node_topology(topology_object(annotations={NODE_RESERVATION: {"resources": {"cpu": "2500m"}, **more}}))
+        for more in ({}, {"reservedCPUs": "0-1"})
+    )
+    assert (amount.reservation, amount.holders_unknown) == (NodeReservation(0, 2500), True)
+    assert amount.problems == (f"annotation {NODE_RESERVATION}: an amount of CPUs, but not which; state reservedCPUs",)
+    assert (both.reservation, both.holders_unknown) == (NodeReservation(0b11, 2500), False)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"annotations": {CPU_SHARED_POOLS: "["}}, {"annotations": {CPU_BASIC_INFO: "["}}, {"zones": 5}],
+    ids=["pools", "processors", "zones"],
+)
+def test_what_else_cannot_be_read_leaves_the_holders_known(changed: dict[str, Any]) -> None:
+    told = read_node_topology(topology_object(**changed))
+    assert told.problems
+    assert not told.holders_unknown
 
 
 POLICIES: dict[str, tuple[NumaPolicy, NumaScope]] = {
@@ -397,16 +432,11 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "a reserved amount that is none, CPUs beside": (
         {"annotations": {NODE_RESERVATION: {"reservedCPUs": "0-1", "resources": {"cpu": "much", "memory": "1Gi"}}}},
-        {"reservation": NodeReservation(0b11, {"memory": GIB})},
+        {"reservation": NodeReservation(0b11)},
         (
-            f"annotation {NODE_RESERVATION}: resources['cpu']: 'much' is not a Kubernetes quantity such as 1, 500m or "
+            f"annotation {NODE_RESERVATION}: resources: cpu: 'much' is not a Kubernetes quantity such as 1, 500m or "
             "16Gi; left out"
         ),
-    ),
-    "an unknown apply policy": (
-        {"annotations": {NODE_RESERVATION: {"reservedCPUs": "0", "applyPolicy": "Never"}}},
-        {"reservation": NodeReservation(0b1)},
-        f"annotation {NODE_RESERVATION}: applyPolicy: 'Never' is none of Default, ReservedCPUsOnly; left out",
     ),
     "an unclear exclusivity, which counts as exclusive": (
         {"annotations": {SYSTEM_QOS_RESOURCE: {"cpuset": "7", "cpusetExclusive": 0.5}}},
@@ -511,7 +541,6 @@ OBJECTS = st.fixed_dictionaries(
 def test_any_object_is_read_and_what_was_read_can_be_written(made: dict[str, Any]) -> None:
     told = read_node_topology(made)
     assert told.reserved >= 0
-    assert all(told.free_milli(node) >= 0 for node in told.zones)
     assert orjson.loads(orjson.dumps(told.problems)) == list(told.problems)
     written = write_node_topology(told)
     assert orjson.loads(orjson.dumps(written)) == written
@@ -535,10 +564,15 @@ TOPOLOGIES = st.builds(
     kubelet=st.builds(KubeletCpus, st.sampled_from(CpuManagerPolicy), st.dictionaries(TEXTS, TEXTS, max_size=2), SETS),
     numa_policy=st.sampled_from([policy for policy in NumaPolicy if policy is not NumaPolicy.NONE]),
     numa_scope=st.sampled_from(NumaScope),
-    pod_cpu_allocs=st.lists(st.builds(PodCpuAlloc, TEXTS, TEXTS, TEXTS, SETS, st.booleans()), max_size=3).map(tuple),
+    pod_cpu_allocs=st.lists(
+        st.builds(PodCpuAlloc, TEXTS, TEXTS, TEXTS, SETS)
+        | st.builds(PodCpuAlloc, TEXTS, TEXTS, TEXTS, st.integers(1, 2**12 - 1), st.just(value=True)),
+        max_size=3,
+    ).map(tuple),
     shared_pools=POOLS,
     best_effort_pools=POOLS,
-    reservation=st.builds(NodeReservation, SETS, AMOUNTS, st.sampled_from(ApplyPolicy)),
+    reservation=st.just(NodeReservation())
+    | st.builds(NodeReservation, st.integers(1, 2**12 - 1), st.integers(0, 2**50)),
     system=st.just(SystemCpus()) | st.builds(SystemCpus, st.integers(1, 2**12 - 1), st.booleans()),
     zones=st.dictionaries(
         st.integers(0, 999_999_999),
@@ -546,6 +580,7 @@ TOPOLOGIES = st.builds(
         max_size=3,
     ),
     managed_by=TEXTS,
+    holders_unknown=st.just(value=False),
     problems=st.just(()),
 )
 

@@ -15,8 +15,9 @@ from machines_cpu import build, siblings_near
 from allocator.asks import PodRequest
 from allocator.cpu.cpuset import format_cpuset, parse
 from allocator.cpu.node import CpuNode, CpuShare, NumaShare, Zone
-from allocator.cpu.policy import BindPolicy, NumaPolicy, NumaStrategy
-from allocator.holdings import Holding, NodeSnapshot
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.cpu.topology import MAX_NODES
+from allocator.holdings import Holding, InvariantError, NodeSnapshot
 from allocator.outcome import Refusal
 from allocator.place import Placement, numa_policy, place
 
@@ -64,6 +65,11 @@ def cards(*minors: int) -> list[Holding]:
 def cpus(cpuset: str, uid: str = "cpus") -> Holding:
     """Another Pod with these CPUs of its own."""
     return holding(uid, cpus=CpuShare("LSR", parse(cpuset), BindPolicy.FULL_PCPUS))
+
+
+def exclusive(cpuset: str, policy: ExclusivePolicy) -> Holding:
+    """Another Pod with these CPUs of its own, which it shares with none of the same policy as far as can be."""
+    return holding("exclusive", cpus=CpuShare("LSR", parse(cpuset), BindPolicy.FULL_PCPUS, policy))
 
 
 def memory(*amounts: int) -> Holding:
@@ -170,7 +176,7 @@ REFUSED: dict[str, tuple[PodRequest, list[Holding], str]] = {
     "cards on one side, CPUs on the other": (
         asking(lsr(8, 16, gpu=100), qos="LSR", numa=SINGLE),
         [*cards(0, 1, 2, 3), cpus("16-31")],
-        f"node-1: {ONE}; in the first tried: 8 CPUs are asked, free are 0",
+        f"node-1: {ONE}; in the first tried: container a asks 1 x (core 100 %, memory 100 %); 0 of 8 GPUs can hold it",
     ),
     "memory on neither": (
         asking(lsr(4, 40), qos="LSR", numa=SINGLE),
@@ -246,6 +252,42 @@ def test_the_pods_policy_comes_before_the_nodes(
     assert isinstance(answer, Refusal) == strict
 
 
+# What the kubelet would refuse: the node's policy, the Pod's, the kubelet's; which holds for a Pod that it gives CPUs
+
+FLOORS: dict[str, tuple[NumaPolicy, dict[str, str] | None, NumaPolicy, NumaPolicy]] = {
+    "a Node labelled None": (NumaPolicy.NONE, None, NumaPolicy.SINGLE_NUMA_NODE, NumaPolicy.SINGLE_NUMA_NODE),
+    "a Pod of BestEffort": (NumaPolicy.NONE, BEST, NumaPolicy.SINGLE_NUMA_NODE, NumaPolicy.SINGLE_NUMA_NODE),
+    "a Pod of Restricted": (NumaPolicy.NONE, RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE, NumaPolicy.SINGLE_NUMA_NODE),
+    "a Pod of SingleNUMANode": (NumaPolicy.NONE, SINGLE, NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE),
+    "a Node labelled BestEffort": (NumaPolicy.BEST_EFFORT, None, NumaPolicy.RESTRICTED, NumaPolicy.RESTRICTED),
+    "a kubelet that refuses none": (NumaPolicy.BEST_EFFORT, None, NumaPolicy.NONE, NumaPolicy.BEST_EFFORT),
+}
+
+
+@pytest.mark.parametrize(("nodes", "own", "kubelets", "expected"), FLOORS.values(), ids=FLOORS)
+def test_no_policy_lifts_that_by_which_the_kubelet_would_answer_topology_affinity_error(
+    nodes: NumaPolicy, own: dict[str, str] | None, kubelets: NumaPolicy, expected: NumaPolicy
+) -> None:
+    on = server_cpu(policy=nodes, kubelet_policy=kubelets)
+    said = NumaPolicy(own["numaTopologyPolicy"]) if own else nodes
+    for qos in ("LSE", "LSR", "LS"):
+        assert numa_policy(asking(lsr(4), qos=qos, numa=own), on) is expected
+        assert numa_policy(asking({"cpu": 4}, qos=qos, numa=own), on) is said  # is not Guaranteed
+        by_container = replace(on, kubelet_by_container=True)
+        assert numa_policy(asking(lsr(4), qos=qos, numa=own), by_container) is said
+    wide = place(asking(lsr(20), qos="LSR", numa=own), server(cpu=on))
+    assert isinstance(wide, Refusal) == (expected is NumaPolicy.SINGLE_NUMA_NODE)
+
+
+@pytest.mark.parametrize("fields", [{"reserved": parse("0-11,16-27")}, {}], ids=["the kubelet", "other Pods"])
+def test_restricted_counts_what_the_kubelet_holds_as_it_does_itself(fields: dict[str, Any]) -> None:
+    held = [] if fields else [cpus("0-11"), cpus("16-27", "more")]
+    answer = place(asking(lsr(8), qos="LSR", numa=RESTRICTED), server(held, cpu=server_cpu(**fields)))
+    assert refused(answer) == f"node-1: {FEW}; in the first tried: 8 CPUs are asked, free are 4: 12-15"
+    lenient = place(asking(lsr(8), qos="LSR", numa=BEST), server(held, cpu=server_cpu(**fields)))
+    assert stood(lenient).cpus == (0, 1)
+
+
 def test_a_pod_that_asks_devices_alone_keeps_the_nodes_policy() -> None:
     of = asking({GPU: 200, NIC: 10})
     assert stood(place(of, server(cards(0, 1, 2)))) == Stood((), (1,), (0,))
@@ -308,6 +350,83 @@ def test_of_numa_nodes_that_will_do_the_strategys_comes_first(
     strategy: NumaStrategy, of: PodRequest, held: list[Holding], expected: Stood
 ) -> None:
     assert stood(place(of, server(held, cpu=server_cpu(strategy=strategy)))) == expected
+
+
+# What a Pod prefers of its CPUs, under every NUMA policy: what it asks, what is held; its CPUs
+
+KEEPS: dict[str, tuple[dict[str, str], int, list[Holding], str]] = {
+    "a NUMA node without Pods of NUMANodeLevel": (
+        {"preferredCPUExclusivePolicy": "NUMANodeLevel"},
+        4,
+        [exclusive("0-3", ExclusivePolicy.NUMA_NODE_LEVEL)],
+        "16-19",
+    ),
+    "cores without Pods of PCPULevel": (
+        {"preferredCPUBindPolicy": "SpreadByPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"},
+        6,
+        [exclusive("0,2,4,6", ExclusivePolicy.PCPU_LEVEL)],
+        "16,18,20,22,24,26",
+    ),
+    "cores of which no thread is held": (
+        {"preferredCPUBindPolicy": "FullPCPUs"},
+        4,
+        [cpus("0,2,4,6,8,10,12,14")],
+        "16-19",
+    ),
+    "one thread of each core": ({"preferredCPUBindPolicy": "SpreadByPCPUs"}, 4, [cpus("0-9")], "16,18,20,22"),
+    "the fuller NUMA node where both will do": ({"preferredCPUBindPolicy": "FullPCPUs"}, 4, [cpus("16-17")], "18-21"),
+}
+
+
+@pytest.mark.parametrize("policy", NumaPolicy)
+@pytest.mark.parametrize(("spec", "count", "held", "expected"), KEEPS.values(), ids=KEEPS)
+def test_a_numa_policy_takes_no_wish_away_that_another_numa_node_can_keep(
+    spec: dict[str, str], count: int, held: list[Holding], expected: str, policy: NumaPolicy
+) -> None:
+    answer = place(asking({"cpu": count}, qos="LSR", cpus=spec), server(held, cpu=server_cpu(policy=policy)))
+    assert isinstance(answer, Placement)
+    assert answer.cpus is not None
+    assert format_cpuset(answer.cpus.cpus) == expected
+
+
+def test_a_wish_gives_way_to_the_devices() -> None:
+    of = asking(lsr(4, 1, gpu=400), qos="LSR", cpus={"preferredCPUExclusivePolicy": "NUMANodeLevel"}, numa=SINGLE)
+    held = [*cards(4), exclusive("0-3", ExclusivePolicy.NUMA_NODE_LEVEL)]
+    assert stood(place(of, server(held))) == Stood((0,), (0,), (), (0,))
+
+
+# Pods on shared pools, and Pods with CPUs of their own
+
+
+@pytest.mark.parametrize("policy", NumaPolicy)
+@pytest.mark.parametrize("spec", [None, {"preferredCPUBindPolicy": "ConstrainedBurst"}], ids=["LS", "ConstrainedBurst"])
+def test_a_pod_gets_no_cpus_that_others_need_in_their_shared_pool(
+    spec: dict[str, str] | None, policy: NumaPolicy
+) -> None:
+    on = server(cpu=server_cpu(policy=policy))
+    first = place(asking({"cpu": 16}, qos="LS", cpus=spec, numa=SINGLE), on)
+    assert stood(first).cpus == (0,)
+    assert isinstance(first, Placement)
+    on = on.with_holding(holding("first", cpus=first.cpus))
+    second = place(asking({"cpu": 16}, qos="LSR"), on)
+    assert stood(second).cpus == (1,)
+    assert isinstance(second, Placement)
+    on = on.with_holding(holding("second", cpus=second.cpus))
+    on.check_invariants()
+    told = "1 CPUs are asked, free are 0; 16 more on the node stay for Pods that run on the shared pools"
+    assert told in refused(place(asking({"cpu": 1}, qos="LSR"), on))
+
+
+def test_a_shared_pool_with_fewer_cpus_than_its_pods_were_given_is_found() -> None:
+    standing = holding("ls", cpus=CpuShare("LS", numa=(NumaShare(0, 4001, 0), NumaShare(9, 1, 0))))
+    server([standing, cpus("0-10")]).check_invariants()
+    with pytest.raises(InvariantError) as found:
+        server([standing, cpus("0-11")]).check_invariants()
+    assert str(found.value) == (
+        "node-1: Pods were given 4001 thousandths of a CPU in the shared pool of NUMA node 0, which has 4 CPUs left"
+    )
+    with pytest.raises(InvariantError, match="given 1 thousandths"):
+        server([holding("idle", cpus=CpuShare("LS", numa=(NumaShare(1, 0, 0),))), cpus("16-31")]).check_invariants()
 
 
 # Pods in one NUMA node apart from those in several
@@ -405,6 +524,20 @@ def test_of_more_than_eight_numa_nodes_one_or_a_socket_or_all_are_tried() -> Non
     assert len(nodes_of(8, RESTRICTED)) == 2  # of the first socket
     assert nodes_of(32, RESTRICTED) == set(range(8))
     assert nodes_of(34, RESTRICTED) >= set(range(8))
+
+
+def test_on_the_most_numa_nodes_that_a_machine_has_one_a_socket_and_all_are_tried() -> None:
+    many = CpuNode(build(4, MAX_NODES // 4, 1, 2, siblings_near))
+
+    def wide(cpu: int) -> int:
+        answer = place(asking(lsr(cpu, 0), qos="LSR", numa=BEST), node(cpu=many))
+        assert isinstance(answer, Placement), answer
+        assert answer.cpus is not None
+        return len(answer.cpus.numa)
+
+    assert [wide(2), wide(512), wide(514)] == [1, 256, 257]
+    answer = place(asking(lsr(2 * MAX_NODES + 1, 0), qos="LSR", numa=BEST), node(cpu=many))
+    assert refused(answer).startswith("node-1: 2049 CPUs are asked, free are 2048")
 
 
 # The same question in another order

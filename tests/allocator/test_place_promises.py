@@ -5,7 +5,7 @@ devices, CPUs, hints, joints, partitions and policies.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -94,7 +94,10 @@ def cpu_nodes(draw: st.DrawFn, topology: CpuTopology) -> CpuNode:
         whole_cores=draw(st.booleans()),
         strategy=draw(st.sampled_from(NumaStrategy)),
         policy=draw(st.sampled_from([NumaPolicy.NONE, *NumaPolicy])),
+        default_exclusive=draw(st.sampled_from(EXCLUSIVE)),
         zones=zones if draw(st.booleans()) else {},
+        kubelet_policy=draw(st.sampled_from([NumaPolicy.NONE, NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE])),
+        kubelet_by_container=draw(st.booleans()),
     )
 
 
@@ -164,7 +167,7 @@ def wishes() -> st.SearchStrategy[Wishes]:
         Wishes,
         named.map(lambda of: tuple(of.items())),
         st.none() | joints,
-        st.none() | st.none() | st.builds(PartitionSpec, st.booleans()),
+        st.none() | st.none() | st.builds(PartitionSpec, st.booleans(), st.sampled_from([None, None, 100 * GIB])),
         st.sampled_from(["", "", *DeviceOrder]),
         st.sampled_from(["", "default/train"]),
     )
@@ -177,14 +180,29 @@ def cpu_asks(draw: st.DrawFn) -> CpuAsk:
     memory = draw(st.integers(0, 40))
     if draw(st.booleans()):
         count = draw(st.integers(1, 9))
-        required = draw(st.none() | st.sampled_from([BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS]))
+        binds = st.none() | st.sampled_from([BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS])
+        required = draw(binds)
+        preferred = required or draw(binds)
         exclusive = draw(st.none() | st.sampled_from(EXCLUSIVE))
+        parts = draw(st.sampled_from([(), (count,), (1,) * count]))
+        static = tuple((Phase.APP, part) for part in parts)
         return CpuAsk(
-            QosClass.LSR, count, 1000 * count, memory, 1000 * count, required, required, exclusive, policy, apart
+            QosClass.LSR,
+            count,
+            1000 * count,
+            memory,
+            1000 * count,
+            required,
+            preferred,
+            exclusive,
+            policy,
+            apart,
+            static,
         )
-    milli = draw(st.integers(0, 9000))
+    milli = draw(st.just(0) | st.integers(0, 9000))
     burst = draw(st.none() | st.just(BindPolicy.CONSTRAINED_BURST))
-    return CpuAsk(QosClass.LS, 0, milli, memory, milli + 500, None, burst, None, policy, apart)
+    static = ((Phase.APP, milli // 1000),) if milli and milli % 1000 == 0 else ()
+    return CpuAsk(QosClass.LS, 0, milli, memory, milli + 500, None, burst, None, policy, apart, static)
 
 
 def requests() -> st.SearchStrategy[PodRequest]:
@@ -229,7 +247,9 @@ def peak(of: PodRequest, share: Share, device: Device, hint: TypeHint) -> dict[s
 def check_devices(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
     by_id = {device.id: device for device in on.devices}
     assert len({share.id for share in answer.shares}) == len(answer.shares)
-    closed = {by_id[share.id].pcie for held in on.holdings.values() for share in held.shares if share.alone} - {None}
+    held = [share for held in on.holdings.values() for share in held.shares]
+    lonely = {share.id for share in held if share.alone}
+    closed = {by_id[one].pcie for one in lonely} - {None}
     busy = {by_id[one].pcie for one in [*on.used, *on.kubelet_held]} - {None}
     for share in answer.shares:
         device, hint = by_id[share.id], of.wishes.hint(share.type) or TypeHint()
@@ -237,18 +257,26 @@ def check_devices(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
         assert device.healthy
         assert device.id not in on.kubelet_held
         assert device.pcie not in closed
+        assert device.id not in lonely | {one.id for one in held if one.unshared}
         assert share.alone == (hint.exclusive is ExclusiveLevel.PCIE)
-        assert not (share.alone and device.pcie in busy)
-        assert not (hint.exclusive is ExclusiveLevel.DEVICE and device.id in on.used)
+        assert not (share.alone and (device.pcie in busy or device.id in on.used))
+        assert share.unshared == (hint.exclusive is ExclusiveLevel.DEVICE)
+        assert not (share.unshared and device.id in on.used)
         assert hint.selector is None or device.minor != 0
         assert dict(share.amounts) == peak(of, share, device, hint)
         check_functions(device, share, hint, on)
+    taken = [function.bus_id for share in answer.shares for function in share.functions]
+    assert len(set(taken)) == len(taken)
+    for kind in of.types():
+        check_scope([by_id[share.id] for share in answer.shares if share.type == kind.name], of)
     for c in of.containers:
         mine = [share for share in answer.shares if share.type == c.ask.type.name and c.name in share.containers]
         beside = of.wishes.joint is not None and c.ask.type.name == of.wishes.joint.types[1]
         assert len(mine) == c.ask.count or ((c.ask.every or beside) and len(mine) > c.ask.count)
-        check_scope([by_id[share.id] for share in mine], of, c)
-        check_partition([by_id[share.id] for share in mine], of, on, c)
+        for share in mine:
+            asked = needed(c.ask, by_id[share.id], TypeHint())
+            assert all(share.amounts[tail] >= amount for tail, amount in asked.items())
+        check_partition([by_id[share.id] for share in mine], on, of, c)
 
 
 def check_functions(device: Device, share: Share, hint: TypeHint, on: NodeSnapshot) -> None:
@@ -261,37 +289,49 @@ def check_functions(device: Device, share: Share, hint: TypeHint, on: NodeSnapsh
     assert function.bus_id == min(one.bus_id for one in matching if one.bus_id not in taken)
 
 
-def check_scope(mine: list[Device], of: PodRequest, c: ContainerAsk) -> None:
-    scope = (of.wishes.hint(c.ask.type.name) or TypeHint()).scope
-    joint = of.wishes.joint is not None and c.ask.type.name == of.wishes.joint.types[1]
-    if scope is None or len(mine) < 2 or joint:
+def check_scope(mine: list[Device], of: PodRequest) -> None:
+    """All devices of a type that a Pod has."""
+    scope = (of.wishes.hint(mine[0].type) or TypeHint()).scope
+    if scope is None or len(mine) < 2:
         return
     assert scope is not Scope.DEVICE
     if scope is Scope.PCIE:
         assert len({device.pcie for device in mine}) == 1
+        assert mine[0].pcie is not None
     if scope in {Scope.PCIE, Scope.NUMA_NODE}:
         assert len({device.numa_node for device in mine}) == 1
+        assert mine[0].numa_node is not None
 
 
-def check_partition(mine: list[Device], of: PodRequest, on: NodeSnapshot, c: ContainerAsk) -> None:
+def check_partition(mine: list[Device], on: NodeSnapshot, of: PodRequest, c: ContainerAsk) -> None:
     if c.ask.type.name != "gpu" or not (of.wishes.partition is not None or on.wiring.honour_partitions):
         return
     if (c.ask.amount("gpu-core"), c.ask.amount("gpu-memory-ratio")) != (FULL, FULL):
         return
-    if of.wishes.joint is not None and of.wishes.joint.types[1] == "gpu" and len({k.name for k in of.types()}) > 1:
-        return
     assert on.wiring.partitions is not None
-    assert tuple(sorted(device.minor for device in mine)) in {one.minors for one in on.wiring.partitions.partitions}
+    cut = {one.minors: one for one in on.wiring.partitions.partitions}
+    found = cut[tuple(sorted(device.minor for device in mine))]
+    ring = of.wishes.partition.ring_bandwidth if of.wishes.partition else None
+    assert ring is None or (found.bandwidth is not None and found.bandwidth >= ring)
 
 
 def check_joint(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
+    """Of each container that asks for both types, and of one that asks only for the second: beside the Pod's first."""
     joint = of.wishes.joint
     if joint is None or not joint.same_pcie or not {"gpu", "rdma"} <= {kind.name for kind in of.types()}:
         return
     where = {device.id: device.pcie for device in on.devices}
-    roots = [{where[share.id] for share in answer.shares if share.type == kind} for kind in ("gpu", "rdma")]
-    assert roots[0] == roots[1]
-    assert None not in roots[0]
+
+    def roots(kind: str, *containers: str) -> set[str | None]:
+        return {where[one.id] for one in answer.shares if one.type == kind and {*one.containers} & {*containers}}
+
+    first, second = joint.types
+    leads = {c.name for c in of.containers if c.ask.type.name == first}
+    for c in of.containers:
+        if c.ask.type.name == second:
+            beside = roots(first, c.name) if c.name in leads else roots(first, *leads)
+            assert roots(second, c.name) == beside
+            assert None not in beside
 
 
 def check_cpus(of: PodRequest, on: NodeSnapshot, share: CpuShare | None) -> None:
@@ -313,27 +353,104 @@ def check_cpus(of: PodRequest, on: NodeSnapshot, share: CpuShare | None) -> None
         assert all(core in on.cpu.topology.cores for core in cores)
     elif must is BindPolicy.SPREAD_BY_PCPUS:
         assert all(core.bit_count() == 1 for core in cores)
+    check_kubelet(of.cpu, on.cpu, others, share)
+    check_pools(on, share)
+    check_wishes(of, on, share)
     for one in share.numa:
         inside = on.cpu.topology.nodes[one.node]
         assert one.milli == 1000 * (inside & share.cpus).bit_count() or not share.cpus
         zone = on.cpu.zones.get(one.node)
         stood = [s for held in on.holdings.values() if held.cpus for s in held.cpus.numa if s.node == one.node]
-        if zone is not None and zone.memory is not None:
+        if zone is None or zone.memory is None:
+            assert not one.memory
+        else:
             assert one.memory + sum(s.memory for s in stood) <= zone.memory or not one.memory
     if share.numa and any(on.cpu.zones.get(at) and on.cpu.zones[at].memory is not None for at in on.cpu.topology.nodes):
         assert sum(one.memory for one in share.numa) in {0, of.cpu.memory}
 
 
+def check_kubelet(ask: CpuAsk, cpu: CpuNode, others: int, share: CpuShare) -> None:
+    """No SMTAlignmentError, and no TopologyAffinityError."""
+    if cpu.whole_cores:
+        assert all(count % cpu.topology.threads_per_core == 0 for _, count in ask.static)
+    if cpu.kubelet_policy is not NumaPolicy.SINGLE_NUMA_NODE or not ask.static:
+        return
+    if cpu.kubelet_by_container:
+        largest = max((inside & ~cpu.reserved & ~others).bit_count() for inside in cpu.topology.nodes.values())
+        assert all(count <= largest for _, count in ask.static)
+    elif share.cpus:
+        assert len({at for at, inside in cpu.topology.nodes.items() if inside & share.cpus}) == 1
+
+
+def check_pools(on: NodeSnapshot, share: CpuShare) -> None:
+    """Pods on a shared pool keep, in each NUMA node, so many CPUs as they were given thousandths, and at least one."""
+    assert on.cpu is not None
+    shares = [share, *(held.cpus for held in on.holdings.values() if held.cpus)]
+    for at, inside in on.cpu.topology.nodes.items():
+        left = inside & ~on.cpu.reserved
+        for one in shares:
+            left &= ~one.cpus
+        pooled = [stood for one in shares if not one.cpus for stood in one.numa if stood.node == at]
+        assert sum(stood.milli for stood in pooled) <= 1000 * left.bit_count()
+        assert left or not pooled or not share.cpus & inside
+
+
+def check_wishes(of: PodRequest, on: NodeSnapshot, share: CpuShare) -> None:
+    """A NUMA policy gives up no preference that another single NUMA node would have kept."""
+    ask, cpu = of.cpu, on.cpu
+    assert ask is not None
+    assert cpu is not None
+    stood = [at for at, inside in cpu.topology.nodes.items() if inside & share.cpus]
+    if len(stood) != 1 or of.containers or ask.memory or ask.single_numa_exclusive or not share.numa:
+        return
+    free = cpu.topology.all & ~cpu.reserved
+    for one in on.holdings.values():
+        free &= ~(one.cpus.cpus if one.cpus else 0)
+    held = [one.cpus for one in on.holdings.values() if one.cpus]
+    wished = kept(share, held, cpu)
+    event(f"wishes kept: {wished}")
+    for at, inside in cpu.topology.nodes.items():
+        if any(one.node == at for other in held if not other.cpus for one in other.numa):
+            continue  # some of its CPUs may have to stay in the shared pool
+        here = [core & free & inside for core in cpu.topology.cores]
+        if share.bind is BindPolicy.FULL_PCPUS:
+            could = sum(core.bit_count() for core, of in zip(here, cpu.topology.cores, strict=True) if core == of)
+        else:
+            could = sum(1 for core in here if core)
+        idle = not any(exclusive_with(share, other) and other.cpus & inside for other in held)
+        assert wished or could < ask.count or not idle, (at, share)
+
+
+def exclusive_with(share: CpuShare, other: CpuShare) -> bool:
+    return share.exclusive is other.exclusive is not ExclusivePolicy.NONE
+
+
+def kept(share: CpuShare, held: list[CpuShare], cpu: CpuNode) -> bool:
+    """Whether all is as preferred: whole cores or threads apart, off cores or NUMA nodes held with the same policy."""
+    topology = cpu.topology
+    cores = [core & share.cpus for core in topology.cores if core & share.cpus]
+    full = share.bind is BindPolicy.FULL_PCPUS
+    if full:
+        broken = sum(1 for core in cores if core not in topology.cores)
+        as_bound = broken <= (share.cpus.bit_count() % topology.threads_per_core > 0)
+    else:
+        as_bound = all(core.bit_count() == 1 for core in cores)
+    groups: Iterable[int] = topology.nodes.values()
+    if share.exclusive is ExclusivePolicy.PCPU_LEVEL:
+        groups = () if full else topology.cores
+    return as_bound and not any(
+        group & share.cpus and group & other.cpus for other in held if exclusive_with(share, other) for group in groups
+    )
+
+
 def check_numa(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
     """SingleNUMANode: CPUs, memory and devices that say where they are stand in one NUMA node."""
-    if on.cpu is None:
-        return
-    policy = (of.cpu.numa_policy if of.cpu else None) or on.cpu.policy
+    policy = (of.cpu.numa_policy if of.cpu else None) or (on.cpu.policy if on.cpu else None)
     if policy is not NumaPolicy.SINGLE_NUMA_NODE:
         return
     where = {device.id: device.numa_node for device in on.devices}
     at = {where[share.id] for share in answer.shares} - {None}
-    if answer.cpus is not None:
+    if answer.cpus is not None and on.cpu is not None:
         at |= {one.node for one in answer.cpus.numa}
         at |= {numa for numa, inside in on.cpu.topology.nodes.items() if inside & answer.cpus.cpus}
     assert len(at) <= 1
@@ -356,6 +473,45 @@ def test_a_placement_keeps_every_promise(on: NodeSnapshot, of: PodRequest) -> No
     check_cpus(of, on, answer.cpus)
     check_numa(of, on, answer)
     assert place(of, after.without(["uid"])) == answer
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@given(st.data(), st.sampled_from([topology for topology in TOPOLOGIES if len(topology.nodes) > 1]))
+def test_pods_that_ask_cpus_alone_keep_every_promise_of_theirs_one_after_the_other(
+    data: st.DataObject, topology: CpuTopology
+) -> None:
+    on = node(cpu=data.draw(cpu_nodes(topology)))
+    for index in range(data.draw(st.integers(1, 6))):
+        ask = replace(data.draw(cpu_asks()), single_numa_exclusive=None, memory=data.draw(st.sampled_from([0, 0, 9])))
+        of = PodRequest((), ask)
+        answer = place(of, on)
+        if isinstance(answer, Placement):
+            check_cpus(of, on, answer.cpus)
+            check_numa(of, on, answer)
+            on = on.with_holding(holding(f"uid-{index}", cpus=answer.cpus))
+            on.check_invariants()
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@given(st.data(), st.sampled_from([topology for topology in TOPOLOGIES if len(topology.nodes) > 1]))
+def test_a_numa_policy_gives_up_no_wish_that_another_numa_node_keeps(
+    data: st.DataObject, topology: CpuTopology
+) -> None:
+    held = []
+    left = topology.all
+    for index in range(3):
+        cpus = left & data.draw(st.integers(0, topology.all)) & data.draw(st.integers(0, topology.all))
+        left &= ~cpus
+        held.append(holding(f"other-{index}", cpus=CpuShare("LSR", cpus, None, data.draw(st.sampled_from(EXCLUSIVE)))))
+    policy = data.draw(st.sampled_from([one for one in NumaPolicy if one is not NumaPolicy.NONE]))
+    bind = data.draw(st.sampled_from([BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS]))
+    count = data.draw(st.integers(1, 4))
+    ask = CpuAsk(QosClass.LSR, count, 1000 * count, 0, preferred=bind, exclusive=data.draw(st.sampled_from(EXCLUSIVE)))
+    strategy = data.draw(st.sampled_from(NumaStrategy))
+    on, of = node(holdings=held, cpu=CpuNode(topology, strategy=strategy, policy=policy)), PodRequest((), ask)
+    answer = place(of, on)
+    if isinstance(answer, Placement):
+        check_cpus(of, on, answer.cpus)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)

@@ -55,6 +55,8 @@ CLUSTER_SCOPED = {
     "FlowSchema",
     MUTATING,
     "PriorityLevelConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
     VALIDATING,
 }
 
@@ -122,6 +124,8 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("ServiceAccount", "koord-scheduler"),
         ("ServiceAccount", "koordgate"),
         ("ServiceAccount", "koordgate-reporter"),
+        ("ValidatingAdmissionPolicy", "koordgate-reporter"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-reporter"),
         (VALIDATING, "koordgate"),
     ]
 
@@ -306,7 +310,9 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
     )
     container_ports = pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"]
     assert [port["containerPort"] for port in container_ports] == [8443, 8444]
-    assert [port["targetPort"] for port in find(rendered, "Service", "koordgate")["spec"]["ports"]] == [8443, 8444]
+    service = find(rendered, "Service", "koordgate")["spec"]
+    assert [port["targetPort"] for port in service["ports"]] == [8443, 8444]
+    assert service["sessionAffinity"] == "ClientIP"
 
 
 @pytest.mark.parametrize("changed", [{"logLevel": "debug"}, {"domain": "koordinator.sh"}])

@@ -12,7 +12,10 @@ from reporter import settings
 
 Render = Callable[..., list[JsonObject]]
 NAME = "koordgate-reporter"
-KINDS = ("ClusterRole", "ClusterRoleBinding", "ConfigMap", "DaemonSet", "ServiceAccount")
+KINDS = (
+    *("ClusterRole", "ClusterRoleBinding", "ConfigMap", "DaemonSet", "ServiceAccount"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+)
 
 
 def pod(objects: list[JsonObject]) -> JsonObject:
@@ -58,7 +61,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "kubelet": {"directory": "/data/kubelet", "configuration": "/etc/kubelet.yaml", "configz": True},
             "gpus": {"enabled": False, "quietSeconds": 1, "provingSeconds": 2, "outageSeconds": 3},
             "pci": [match],
-            "cpus": {"enforce": False, "memory": True},
+            "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
             "proof": {"enabled": False, "environment": False},
         },
     }
@@ -70,13 +73,21 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         "roundSeconds": 2.5,
         "roots": {"sysfs": "/host/sys", "proc": "/proc", "cgroup": "/host/cgroup", "kubelet": "/data/kubelet"},
         "serve": {"host": "::", "port": 9999},
-        "kubelet": {"configuration": "/etc/kubelet.yaml", "configz": True},
+        "kubelet": {
+            "configuration": "/etc/kubelet.yaml",
+            "configz": True,
+            "podResources": "/data/kubelet/pod-resources/kubelet.sock",
+        },
         "gpus": {"enabled": False, "quietSeconds": 1, "provingSeconds": 2, "outageSeconds": 3},
         "devices": {"types": [kind], "pci": [match]},
-        "cpus": {"enforce": False, "memory": True},
+        "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
         "proof": {"enabled": False, "environment": False},
     }
     assert made == settings.parse(yaml.safe_dump(text))
+
+
+def test_the_pod_resources_socket_is_asked_unless_that_is_turned_off(render: Render) -> None:
+    assert read(render({"reporter": {"kubelet": {"podResources": False}}})).kubelet.pod_resources == ""
 
 
 def test_no_container_is_privileged_and_two_capabilities_are_named(objects: list[JsonObject]) -> None:
@@ -108,6 +119,16 @@ def test_where_nothing_is_enforced_cgroups_are_read_only(render: Render) -> None
     rendered = render({"reporter": {"cpus": {"enforce": False}}})
 
     assert mounts(rendered)["/sys/fs/cgroup"] == ("/host/cgroup", False)
+
+
+@pytest.mark.parametrize("mode", ["write", "undo"])
+def test_the_kubelets_folder_can_be_written_where_its_state_is_taken_over_or_given_back(
+    render: Render, mode: str
+) -> None:
+    rendered = render({"reporter": {"cpus": {"takeOver": mode}}})
+
+    assert read(rendered).cpus.take_over == mode
+    assert mounts(rendered)["/var/lib/kubelet"] == ("/var/lib/kubelet", True)
 
 
 def test_a_configuration_elsewhere_has_a_mount_of_its_own(render: Render) -> None:
@@ -196,9 +217,34 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
         {"pci": [{"type": "dsp"}]},
         {"pci": [{"type": "dsp", "vendor": "10ee"}]},
         {"cpu": {}},
+        {"cpus": {"takeOver": "now"}},
     ],
-    ids=["port", "round", "no absolute path", "slash at the end", "no vendor", "no hexadecimal number", "misspelt"],
+    ids=[
+        "port",
+        "round",
+        "no absolute path",
+        "slash at the end",
+        "no vendor",
+        "no hexadecimal number",
+        "misspelt",
+        "no mode",
+    ],
 )
 def test_a_wrong_value_is_refused(render: Render, values: dict[str, Any]) -> None:
     with pytest.raises(ChartError, match="reporter"):
         render({"reporter": values})
+
+
+@pytest.mark.parametrize("values", [{}, {"cpus": {"enforce": False}}, {"kubelet": {"directory": "/data/kubelet"}}])
+def test_what_is_mounted_below_a_folder_that_is_only_read_is_only_read(render: Render, values: dict[str, Any]) -> None:
+    read_only = [one for one in container(render({"reporter": values}))["volumeMounts"] if one.get("readOnly")]
+
+    of_the_host = [one for one in read_only if one["name"] != "config"]
+    assert of_the_host
+    assert {one.get("recursiveReadOnly") for one in of_the_host} == {"IfPossible"}
+
+
+def test_the_device_managers_folder_is_there_wherever_the_kubelets_is(render: Render) -> None:
+    rendered = render({"reporter": {"kubelet": {"directory": "/data/kubelet"}}})
+
+    assert mounts(rendered)["/var/lib/kubelet/device-plugins"] == ("/var/lib/kubelet/device-plugins", False)

@@ -250,11 +250,11 @@ def container(requests: str, limits: str) -> JsonObject:
     [
         (
             lambda pod: pod["spec"]["containers"][0]["resources"].update(limits={"cpu": "4", "memory": "1Gi"}),
-            "spec.containers[0].resources.requests[cpu]: request 2 and limit 4 differ",
+            "spec.containers[main].resources.requests[cpu]: request 2 and limit 4 differ",
         ),
         (
             lambda pod: pod["spec"]["containers"].append(container("1500m", "1500m")),
-            "spec.containers[1].resources.requests[cpu]: 1500m is no whole number of CPUs; ask 1 or 2",
+            "spec.containers[second].resources.requests[cpu]: 1500m is no whole number of CPUs; ask 1 or 2",
         ),
         (
             lambda pod: pod["metadata"]["labels"].update({QOS: "LRS"}),

@@ -9,13 +9,19 @@ import pytest_asyncio
 from controlplane.needs import missing
 from node import harness, machine
 
-from koordgate.localplane.admin import AdminClient
+from koordgate.localplane import chart
+from koordgate.localplane.admin import AdminClient, JsonObject
 from koordgate.localplane.binaries import Binaries, BuildError, find_or_build
+from koordgate.localplane.koord import NAME, start_koord_scheduler
 from koordgate.localplane.plane import CONTROL_PLANE, ControlPlane
+from koordgate.localplane.process import free_port
+from koordgate.localplane.replicas import Replicas
 
 _HERE = Path(__file__).parent
 _NAME = "node-1"
 _NUMBERS = itertools.count(1)
+# CPU 0 is reserved: a static policy wants some. What changed in a container's cpuset is put back once a second.
+_STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0", "cpuManagerReconcilePeriod": "1s"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,6 +57,47 @@ async def node(node_plane: ControlPlane, node_binaries: Binaries) -> AsyncIterat
     """A node that runs Pods."""
     async with harness.Node(node_plane, node_binaries, name=_NAME) as started:
         yield started
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def static_node(node: harness.Node) -> AsyncIterator[harness.Node]:
+    """The node with the kubelet's static CPU policy, until the module ends; its tests come last in their module.
+
+    A machine runs one node at a time, so it is the same: Pods end, and the kubelet starts with a state of its own.
+    """
+    async with node.configured(_STATIC):
+        yield node
+
+
+@pytest.fixture(scope="session")
+def node_chart(node_binaries: Binaries, node: harness.Node) -> list[JsonObject]:
+    """What the chart renders for the node: its defaults, but for where its kubelet is, and no cards."""
+    kubelet = {"directory": str(node.root), "configuration": str(node.configuration)}
+    values = {"reporter": {"kubelet": kubelet, "gpus": {"enabled": False}, "port": free_port()}}
+    return chart.render(node_binaries, values)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def node_replicas(
+    node_plane: ControlPlane, node_chart: list[JsonObject], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Replicas]:
+    """koordgate installed from the chart: a webhook replica, and its scheduler.
+
+    At the end it is gone again: nobody would answer for its webhooks.
+    """
+    await chart.install(node_plane, node_chart)
+    running = Replicas(
+        chart.settings_text(node_chart),
+        kubeconfig=await node_plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
+        workdir=tmp_path_factory.mktemp("webhooks"),
+        listen=await node_plane.service_address(chart.NAMESPACE, chart.RELEASE),
+        count=1,
+    )
+    async with running:
+        await start_koord_scheduler(node_plane, node_chart, running.extender)
+        yield running
+        await node_plane.stop_scheduler(NAME)
+    await chart.uninstall(node_plane, node_chart)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

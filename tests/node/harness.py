@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,12 +21,14 @@ from koordgate.localplane.admin import ApiError, JsonObject
 from koordgate.localplane.binaries import Binaries
 from koordgate.localplane.plane import ControlPlane
 from koordgate.localplane.process import Process, free_port
+from koordgate.localplane.replicas import laid_over, this_koordgate
 from koordgate.localplane.waiting import NotInTimeError, until
 
 RUNTIME = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 CGROUP = "koordgate-node"
 _LOCK = Path("/run/koordgate-node.lock")
 _PREFIX = "kg-node-"
+_MANAGER_STATES = ("cpu_manager_state", "memory_manager_state")
 _NUMBERS = itertools.count(1)
 
 
@@ -75,6 +77,11 @@ class Node:
     @property
     def root(self) -> Path:
         return self._folder / "kubelet"
+
+    @property
+    def configuration(self) -> Path:
+        """The kubelet's configuration file: where kubeadm puts it, seen from its folder."""
+        return self.root / "config.yaml"
 
     async def __aenter__(self) -> Self:
         async with self._undo:
@@ -168,11 +175,91 @@ class Node:
         async with self._plane.admin() as admin:
             await admin.patch(f"/api/v1/nodes/{self.name}/status", {"status": status})
 
+    async def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
+        """A kubeconfig of a ServiceAccount whose token names this node, as that of a Pod does."""
+        async with self._plane.admin() as admin:
+            uid = (await admin.get(f"/api/v1/nodes/{self.name}"))["metadata"]["uid"]
+            reference = {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": uid}
+            request = {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"boundObjectRef": reference},
+            }
+            path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+            token = (await admin.create(path, request))["status"]["token"]
+        return self._plane.kubeconfig(token, self._folder / "kubeconfigs" / f"{namespace}.{name}.yaml")
+
+    def processes(self, pod: JsonObject) -> dict[Path, tuple[int, ...]]:
+        """The processes of a Pod.
+
+        Returns:
+            Folder of each cpuset cgroup directly below the Pod's own (a container's, the sandbox's) to the ids on this
+            machine of the processes that are in it.
+        """
+        uid = pod["metadata"]["uid"]
+        return {
+            procs.parent: tuple(map(int, procs.read_text().split()))
+            for procs in (_cpusets() / self.cgroup).glob(f"kubepods/**/pod{uid}/*/cgroup.procs")
+        }
+
     async def restart_kubelet(self) -> None:
         """End and start the kubelet; Pods go on running."""
+        async with self.kubelet_down():
+            pass
+
+    @contextlib.asynccontextmanager
+    async def kubelet_down(self) -> AsyncIterator[None]:
+        """No kubelet meanwhile; Pods go on running."""
         await self._kubelet.stop()
+        try:
+            yield
+        finally:
+            self._kubelet.start()
+            await self._kubelet.ready(self._kubelet_ready)
+
+    async def restart_containerd(self) -> None:
+        """End and start containerd; Pods go on running, each under its shim."""
+        async with self.containerd_down():
+            pass
+
+    @contextlib.asynccontextmanager
+    async def containerd_down(self) -> AsyncIterator[None]:
+        """No containerd meanwhile; Pods go on running, each under its shim."""
+        await self._containerd.stop()
+        try:
+            yield
+        finally:
+            self._containerd.start()
+            await self._containerd.ready(self._containerd_ready)
+            await self._kubelet.ready(self._kubelet_ready)
+
+    @contextlib.asynccontextmanager
+    async def configured(self, kubelet: Mapping[str, Any]) -> AsyncIterator[None]:
+        """Another KubeletConfiguration meanwhile; before and after, Pods end and what the kubelet keeps is forgotten.
+
+        Args:
+            kubelet: Laid over what the node was made with.
+        """
+        before = self._kubelet_overrides
+        await self._begin_anew({**before, **kubelet})
+        try:
+            yield
+        finally:
+            await self._begin_anew(before)
+
+    async def _begin_anew(self, overrides: Mapping[str, Any]) -> None:
+        await self._delete_pods()
+        await self._kubelet.stop()
+        self._kubelet_overrides = dict(overrides)
+        _write(self.configuration, yaml.safe_dump(self._kubelet_configuration()))
+        for name in _MANAGER_STATES:
+            (self.root / name).unlink(missing_ok=True)  # a kubelet refuses to start with that of another policy
         self._kubelet.start()
-        await self._kubelet.ready(self._kubelet_ready)
+
+        async def decided() -> bool:
+            return (self.root / _MANAGER_STATES[0]).exists() and await self._kubelet_ready()
+
+        await self._kubelet.ready(decided)
 
     async def _get_pod(self, namespace: str, pod: str) -> JsonObject:
         async with self._plane.admin() as admin:
@@ -183,10 +270,10 @@ class Node:
         _write(self._folder / "cni" / "10-ptp.conflist", json.dumps(_network(self._folder)))
         shims = self._binaries["containerd-shim-runc-v2"].parent
         env = {**os.environ, "PATH": f"{shims}:{os.environ['PATH']}"}
-        process = self._process("containerd", (self._binaries["containerd"], "--config", config), env)
-        process.start()
-        self._undo.push_async_callback(process.stop)
-        await process.ready(self._containerd_ready)
+        self._containerd = self._process("containerd", (self._binaries["containerd"], "--config", config), env)
+        self._containerd.start()
+        self._undo.push_async_callback(self._containerd.stop)
+        await self._containerd.ready(self._containerd_ready)
         for archive in await asyncio.to_thread(images.make, self._folder / "images"):
             await self._ctr("images", "import", str(archive))
 
@@ -199,7 +286,7 @@ class Node:
         return any(row.split()[:2] == ["io.containerd.grpc.v1", "cri"] for row in plugins.splitlines() if row.strip())
 
     async def _start_kubelet(self) -> None:
-        config = _write(self._folder / "kubelet.yaml", yaml.safe_dump(self._kubelet_configuration()))
+        config = _write(self.configuration, yaml.safe_dump(self._kubelet_configuration()))
         token = self._plane.tokens[f"system:node:{self.name}"]
         argv = (
             self._binaries["kubelet"],
@@ -286,6 +373,81 @@ class Node:
         return Process(name, argv, self._folder / f"{name}.log", env=env)
 
 
+class Reporter:
+    """The node's reporter as a process of this machine; an async context manager.
+
+    Its settings are the chart's, but for where things are; its rights are those of the chart's ServiceAccount.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        settings: str,
+        *,
+        kubeconfig: Path,
+        workdir: Path,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Describe it.
+
+        Args:
+            node: Whose reporter it is.
+            settings: Its settings file's YAML, as the chart's ConfigMap holds it.
+            kubeconfig: Whose rights it has.
+            workdir: For settings, state and log.
+            overrides: Laid over the settings.
+        """
+        port = free_port()
+        self._url = f"http://127.0.0.1:{port}"
+        ours = {
+            "node": node.name,
+            "roots": {
+                "sysfs": "/sys",
+                "proc": "/proc",
+                "cgroup": "/sys/fs/cgroup",
+                "kubelet": str(node.root),
+                "state": str(workdir / "state"),
+            },
+            "serve": {"host": "127.0.0.1", "port": port},
+            "kubelet": {
+                "configuration": str(node.configuration),
+                "deviceCheckpoint": str(node.root / "device-plugins" / "kubelet_internal_checkpoint"),
+                "podResources": str(node.root / "pod-resources" / "kubelet.sock"),
+            },
+        }
+        told = laid_over(laid_over(yaml.safe_load(settings), ours), overrides or {})
+        config = _write(workdir / "reporter.yaml", yaml.safe_dump(told))
+        env = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        argv = (*this_koordgate(), "reporter", "--config", config)
+        self.process = Process("reporter", argv, workdir / "reporter.log", env=env)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.process.stop()
+
+    async def start(self) -> None:
+        """Start it (again), and wait until it serves."""
+        self.process.start()
+        await self.process.ready(self._ready)
+
+    async def metric(self, name: str) -> float:
+        """The value of a metric that has no labels."""
+        async with aiohttp.ClientSession() as session, session.get(f"{self._url}/metrics") as answer:
+            rows = (await answer.text()).splitlines()
+        (value,) = (float(row.split()[1]) for row in rows if row.startswith(f"{name} "))
+        return value
+
+    async def _ready(self) -> bool:
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"{self._url}/healthz") as answer:
+                return answer.status == 200
+        except aiohttp.ClientError:
+            return False
+
+
 @contextlib.contextmanager
 def _only_one() -> Iterator[None]:
     with _LOCK.open("w") as lock:
@@ -303,6 +465,12 @@ def _text_of(line: str) -> str:
     """One line of a container's log file: time, stream, F(ull) or P(artial), text."""
     _, _, tag, text = line.split(" ", 3)
     return text if tag == "P" else f"{text}\n"
+
+
+def _cpusets() -> Path:
+    """Where cpusets are mounted: in v1 a hierarchy of their own, in v2 the only one."""
+    v1 = Path("/sys/fs/cgroup/cpuset")
+    return v1 if v1.is_dir() else v1.parent
 
 
 def _own_address() -> str:

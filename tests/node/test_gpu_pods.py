@@ -1,8 +1,6 @@
 """What a container sees on a real node: the cards that its annotation names, none, or `void`."""
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -10,10 +8,8 @@ from controlplane.gpu_cluster import DEVICE_ALLOCATED, allocated
 from node import images
 from node.harness import Node
 
-from koordgate.localplane import chart
 from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.binaries import Binaries
-from koordgate.localplane.koord import NAME, start_koord_scheduler
+from koordgate.localplane.koord import NAME
 from koordgate.localplane.plane import ControlPlane
 from koordgate.localplane.replicas import Replicas
 
@@ -21,29 +17,14 @@ GPUS = ("GPU-58b7ec2c-9f6b-4dba-9d1d-6a8a3a0f7a01", "GPU-8d7a5d34-51a3-4b12-8f0e
 TELL = 'echo "visible=[$NVIDIA_VISIBLE_DEVICES]"'
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def replicas(
-    node: Node, node_plane: ControlPlane, node_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Replicas]:
-    """koordgate installed from the chart, with its scheduler, and the node's cards written as a reporter would."""
-    objects = chart.render(node_binaries)
-    await chart.install(node_plane, objects)
-    folder: Path = tmp_path_factory.mktemp("webhooks")
-    running = Replicas(
-        chart.settings_text(objects),
-        kubeconfig=await node_plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-        workdir=folder,
-        listen=await node_plane.service_address(chart.NAMESPACE, chart.RELEASE),
-        count=1,
-    )
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def replicas(node: Node, node_plane: ControlPlane, node_replicas: Replicas) -> Replicas:
+    """koordgate as installed, and the node's cards written as a reporter would."""
     async with node_plane.admin() as admin:
         await admin.apply(_device_object(node.name))
     amounts = {"gpu-core": "200", "gpu-memory-ratio": "200", "gpu-memory": "32Gi"}
     await node.set_capacity({f"kubernetes.io/{tail}": amount for tail, amount in amounts.items()})
-    async with running:
-        await start_koord_scheduler(node_plane, objects, running.extender)
-        yield running
-        await node_plane.stop_scheduler(NAME)
+    return node_replicas
 
 
 def _device_object(node: str) -> JsonObject:

@@ -171,6 +171,23 @@ CPUS: dict[str, tuple[Raw, list[Raw], list[tuple[str, str, str]]]] = {
         [],
         [("0", "2-3", "k"), ("0", "0-1,4-7", "shared"), ("0", "0-1,4-7", "best-effort")],
     ),
+    "what the kubelet gave before its policy was none": (
+        topology(
+            nodes=1,
+            kubelet=KubeletCpus(CpuManagerPolicy.NONE),
+            pod_cpu_allocs=(PodCpuAlloc("default", "k", "uid-k", parse("2-3"), managed_by_kubelet=True),),
+        ),
+        [],
+        [("0", "0-7", "shared"), ("0", "0-7", "best-effort")],
+    ),
+    "what the kubelet gave where its policy is not told": (
+        topology(
+            nodes=1,
+            pod_cpu_allocs=(PodCpuAlloc("default", "k", "uid-k", parse("2-3"), managed_by_kubelet=True),),
+        ),
+        [],
+        [("0", "2-3", "k"), ("0", "0-1,4-7", "shared"), ("0", "0-1,4-7", "best-effort")],
+    ),
     "all of it": (
         topology(nodes=1, cores=1),
         [holds("a", qos="LSE", status={"cpuset": "0-1"})],
@@ -227,6 +244,13 @@ OVERGIVEN: dict[str, tuple[list[Raw], list[str]]] = {
     "CPUs that the kubelet gave away": (
         [KUBELET, holds("a", status={"cpuset": "1-2"})],
         ["node-1: CPUs 1 are held by Pod default/a, and the kubelet gave them to default/k"],
+    ),
+    "CPUs that the kubelet gave to the same Pod": (
+        [
+            topology(pod_cpu_allocs=(PodCpuAlloc("default", "a", "uid-a", parse("1-3"), managed_by_kubelet=True),)),
+            holds("a", status={"cpuset": "1-2"}),
+        ],
+        [],
     ),
     "on two nodes": (
         [

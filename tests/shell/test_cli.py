@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from koordgate.cli import Command, main
+from koordgate.localplane.replicas import this_koordgate
 
 COMMANDS = sorted(point.name for point in entry_points(group="koordgate.commands"))
 
@@ -65,6 +66,12 @@ def test_the_overview_imports_no_command(tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_it_runs_as_a_module_from_anywhere(tmp_path: Path) -> None:
+    argv = [*this_koordgate(), "--version"]
+    ran = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, f"koordgate {version('koordgate')}\n")
 
 
 # --- koordgate webhook

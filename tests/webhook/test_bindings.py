@@ -23,8 +23,9 @@ from world import (
 )
 
 from allocator.names import DEVICE_ALLOCATED
+from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from koordgate.kube.client import KubeClient
-from koordgate.kube.resource import NODE_ALLOCATIONS, PODS
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, PODS
 from webhook import patch
 from webhook.review import Response
 
@@ -212,6 +213,116 @@ async def test_a_card_that_fell_sick_before_the_retry_is_left(world: World) -> N
     world.see()
     assert annotation_of((await world.mutate(binds(binding("p", "n1")))).patch) == allocation(1)
     assert [share.minor for share in world.holdings()["uid-p"].shares] == [1]
+
+
+async def test_a_card_that_shrank_before_the_retry_is_given_as_it_is_now(world: World) -> None:
+    world.add_pod(gpu_pod("p", 100))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    world.add_node("n1", device_entry(0, "40Gi"))
+    world.see()
+    response = await world.mutate(binds(binding("p", "n1")))
+    (share,) = world.holdings()["uid-p"].shares
+    assert share.amounts == {"gpu-core": 100, "gpu-memory": 40 * GIB, "gpu-memory-ratio": 100}
+    assert '"kubernetes.io/gpu-memory":"40Gi"' in annotation_of(response.patch)[DEVICE_ALLOCATED]
+    world.audit()
+
+
+def selecting(minor: int) -> dict[str, str]:
+    selector = {"matchLabels": {"koordgate.io/minor": str(minor)}}
+    return {DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {"selector": selector}})}
+
+
+async def test_a_retry_gives_what_the_pods_hint_says_now(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_pod(gpu_pod("p", annotations=selecting(0)))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    world.change_pod("p", metadata={"annotations": {**world.pod("p")["metadata"]["annotations"], **selecting(1)}})
+    world.see(PODS)
+    assert annotation_of((await world.mutate(binds(binding("p", "n1")))).patch) == allocation(1)
+    assert [share.minor for share in world.holdings()["uid-p"].shares] == [1]
+
+
+@pytest.mark.parametrize(
+    ("functions", "given"),
+    [(["01.0", "01.1"], "01.0"), (["01.1"], "01.1")],
+    ids=["there and once more free beside", "gone"],
+)
+async def test_a_retry_keeps_the_virtual_function_while_there_is_one(
+    world: World, functions: list[str], given: str
+) -> None:
+    def nic(*told: str) -> Raw:
+        vfs = [{"minor": at, "busID": f"0000:{name}"} for at, name in enumerate(told)]
+        return {"type": "rdma", "id": "0000:00", "minor": 0, "health": True, "vfGroups": [{"labels": {}, "vfs": vfs}]}
+
+    world.add_node("n1", nic("01.0"))
+    hint = {DEVICE_ALLOCATE_HINT: json.dumps({"rdma": {"vfSelector": {}}})}
+    asked = container(limits={"kubernetes.io/rdma": "10"}, requests={"kubernetes.io/rdma": "10"})
+    world.add_pod(admitted(pod(asked, name="p", uid="uid-p", annotations=hint)))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    world.add_node("n1", nic(*functions))
+    world.see()
+    assert (await world.mutate(binds(binding("p", "n1")))).allowed
+    assert [function.bus_id for function in world.holdings()["uid-p"].shares[0].functions] == [f"0000:{given}"]
+
+
+async def test_a_retry_gives_the_same_though_others_came_and_went_meanwhile(world: World) -> None:
+    """Placed anew, the Pod would go to card 0, which has become free, or beside whoever came to card 2."""
+    world.add_node("n1", *map(device_entry, range(3)))
+    for name, percent, minor in (("left", 100, 0), ("p", 50, 1), ("came", 40, 2)):
+        world.add_pod(gpu_pod(name, percent, annotations=selecting(minor) if name != "p" else None))
+    world.see()
+    assert (await world.bind("left")).allowed
+    first = await world.mutate(binds(binding("p", "n1")))
+    assert annotation_of(first.patch) == allocation(1)
+    assert (await world.bind("came")).allowed
+    world.remove_pod("left")
+    world.see(PODS)
+    await world.parts.reconciler.reconcile()
+    assert await world.mutate(binds(binding("p", "n1"))) == first
+
+
+async def test_containers_that_ask_alike_keep_each_its_card(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1), device_entry(2))
+    half = {"kubernetes.io/gpu": "60"}
+    two = pod(container("a", limits=half, requests=half), container("b", limits=half, requests=half), uid="uid-p")
+    world.add_pod(gpu_pod("before", 40, annotations=selecting(1)))
+    world.add_pod(admitted({**two, "metadata": {**two["metadata"], "name": "p"}}))
+    world.see()
+    assert (await world.bind("before")).allowed
+    first = await world.mutate(binds(binding("p", "n1")))
+    assert annotation_of(first.patch)["visible-devices.koordgate.io/a"] == "GPU-n1-1"
+    world.remove_pod("before")
+    world.see(PODS)
+    await world.parts.reconciler.reconcile()
+    assert await world.mutate(binds(binding("p", "n1"))) == first
+
+
+@pytest.mark.parametrize("changed", ["shrunk", "sick"])
+async def test_what_a_pod_holds_that_was_bound_unseen_is_never_changed(world: World, changed: str) -> None:
+    """The bind was performed, its answer lost; then the card changed, and the scheduler tries the same once more."""
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_pod(gpu_pod("p", 100))
+    world.see()
+    assert (await world.bind("p", see=False)).allowed
+    held = world.holdings()
+    world.add_node("n1", device_entry(0, "40Gi", health=changed == "shrunk"), device_entry(1))
+    world.see(DEVICES)
+    refused(await world.mutate(binds(binding("p", "n1"))), 409, "is bound to n1 already")
+    assert world.holdings() == held
+
+
+async def test_a_pod_that_is_gone_unseen_is_given_nothing_else(world: World) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    world.add_node("n1", device_entry(0, health=False), device_entry(1))
+    world.see(DEVICES)
+    world.remove_pod("p")
+    refused(await world.mutate(binds(binding("p", "n1"))), 409, "does not exist any more")
 
 
 async def test_a_pod_bound_to_another_node_leaves_the_first(world: World) -> None:
@@ -570,6 +681,33 @@ async def test_koordinators_choice_for_a_pod_that_shares_with_nobody_is_taken_ov
     assert (share.minor, share.containers, share.alone) == (0, ("main",), alone)
     if not neighbour:
         assert (await world.bind("other")).allowed is not alone
+
+
+async def test_koordinators_part_of_a_card_whose_pcie_root_nobody_else_may_be_on_is_taken_over(world: World) -> None:
+    world.add_node("n1", *(device_entry(at, topology={"pcieID": "a"}) for at in range(2)))
+    hint = {DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {"exclusivePolicy": "PCIeLevel"}})}
+    for name, entry in (("less", TENTH), ("p", HALF)):
+        world.add_pod(gpu_pod(name, annotations={**hint, **koordinator_annotation((0, entry, ""))}))
+    world.see()
+    refused(await world.bind("less"), 409, "cannot be adopted", "needs more than they say")
+    assert (await world.bind("p")).allowed
+    assert [share.alone for share in world.holdings()["uid-p"].shares] == [True]
+
+
+async def test_who_has_a_pcie_root_to_itself_keeps_it_when_the_ledger_is_lost(world: World) -> None:
+    world.add_node("n1", *(device_entry(at, topology={"pcieID": "a"}) for at in range(2)))
+    hint = {DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {"exclusivePolicy": "PCIeLevel"}})}
+    world.add_pod(gpu_pod("p", annotations=hint))
+    world.add_pod(gpu_pod("neighbour"))
+    world.see()
+    assert (await world.bind("p")).allowed
+    before = world.holdings()["uid-p"].shares
+    world.see(NODE_ALLOCATIONS)
+    world.fake.remove(NODE_ALLOCATIONS.path("n1"))
+    world.see()
+    refused(await world.bind("neighbour"), 409)
+    await world.parts.reconciler.reconcile()
+    assert world.holdings()["uid-p"].shares == before
 
 
 async def test_a_card_that_the_annotations_name_beyond_what_is_needed_must_be_free_too(world: World) -> None:

@@ -12,15 +12,16 @@ from fake_kube import FakeKube, answer, drop, hold
 from hypothesis import given
 from strategies import json_near
 
-from allocator.devicetype import BUILT_IN
+from allocator.devicetype import BUILT_IN, Unit, own_type
 from allocator.holdings import Holding, Share
 from allocator.index.packed import Packed, write_packed
-from allocator.names import CORDONED, PACKED
+from allocator.names import CLASSES, CORDONED, PACKED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
 from koordgate.cli import main
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS
-from webhook.devices_command import devices_list, packed_list, read_node
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES
+from webhook.devicetables import devices_list, packed_list
+from webhook.nodestate import Known, read_node
 
 Raw = dict[str, Any]
 Koordgate = Callable[..., Coroutine[Any, Any, "Said"]]
@@ -145,7 +146,9 @@ async def test_a_named_node_is_read_alone(cluster: FakeKube, devices: Koordgate)
     said = await devices("n2")
     assert "GPU-idle" in said.out
     assert "n1" not in said.out
-    assert all(one.verb == "get" and one.path.endswith("/n2") for one in cluster.requests)
+    assert {(one.verb, one.path) for one in cluster.requests} == {
+        ("get", of.path("n2")) for of in (DEVICES, NODE_ALLOCATIONS, NODES)
+    }
 
 
 async def test_what_is_held_of_a_device_that_is_gone_is_shown(fake: FakeKube, devices: Koordgate) -> None:
@@ -186,7 +189,9 @@ async def test_no_control_character_of_an_object_reaches_the_terminal(fake: Fake
     assert "\x1b" not in said.out + said.err
 
 
-@given(json_near(["metadata", "annotations", "spec", "allocations", "devices", PACKED], [PUBLISHED, "n1", "{}"]))
+@given(
+    json_near(["metadata", "annotations", "spec", "allocations", "devices", "queue", PACKED], [PUBLISHED, "n1", "{}"])
+)
 def test_whatever_stands_in_the_objects_a_node_can_be_read_and_told(value: Any) -> None:
     spec = value if isinstance(value, dict) else {"allocations": value}
     annotations = {PACKED: value}
@@ -194,7 +199,8 @@ def test_whatever_stands_in_the_objects_a_node_can_be_read_and_told(value: Any) 
         "n1",
         {"metadata": {"name": "n1"}, "spec": spec},
         {"metadata": {"name": "n1", "annotations": annotations}, "spec": spec},
-        BUILT_IN,
+        {"metadata": {"name": "n1", "annotations": {CLASSES: value, CORDONED: value}}},
+        Known(BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])),
     )
     assert [node["node"] for node in (*devices_list([state]), *packed_list([state]))] == ["n1", "n1"]
 
@@ -277,7 +283,7 @@ async def test_others_cordons_and_annotations_stay(cluster: FakeKube, devices: K
     await devices("cordon", "n1", "0000:01:00.0")
     assert cordoned(cluster) == "0000:01:00.0,GPU-1,GPU-gone"
     said = await devices("uncordon", "n1", "GPU-gone")
-    assert "GPU-gone (not in the Device object) is not cordoned" in said.out
+    assert "GPU-gone (not in the Device object, nor a class of the Node) is not cordoned" in said.out
     assert cordoned(cluster) == "0000:01:00.0,GPU-1"
     assert cluster.get(DEVICES.path("n1"))["metadata"]["annotations"]["other"] == "stays"
 
@@ -316,6 +322,67 @@ async def test_an_object_that_others_write_again_and_again_is_given_up(cluster: 
     said = await devices("cordon", "n1", "GPU-0")
     assert said.status == 2
     assert "changed by others again and again; try again" in said.err
+
+
+# Software classes
+
+
+@pytest.fixture
+def queues(cluster: FakeKube, tmp_path: Path) -> tuple[str, str]:
+    """Beside the first two: n4 has queues by the settings, n5 by annotation; on n5 a Pod holds three of `fast`."""
+    settings = tmp_path / "queues.yaml"
+    pool = "{nodeSelector: {pool: 'yes'}, devices: {slow: 40}}"
+    own = f"{{name: queue, resource: example.com/queue, unit: units, pools: [{pool}]}}"
+    settings.write_text(f"devices: {{types: [{own}]}}", encoding="utf-8")
+    labels = {"pool": "yes"}
+    cluster.put(NODES.path(), {"metadata": {"name": "n4", "labels": labels}})
+    classes = {CLASSES: '{"queue":{"fast":10,"spare":5,"none":0}}', "other": "stays"}
+    cluster.put(NODES.path(), {"metadata": {"name": "n5", "labels": labels, "annotations": classes}})
+    cluster.put(NODES.path(), {"metadata": {"name": "n6"}})
+    cluster.put(NODE_ALLOCATIONS.path(), record("n5", holding("a", Share("queue", "fast", 0, {"queue": 3}))))
+    return "--config", str(settings)
+
+
+async def test_software_classes_are_shown_as_devices_are(devices: Koordgate, queues: tuple[str, str]) -> None:
+    said = await devices(*queues)
+    assert "Node n5: annotation koordgate.io/classes: queue 'none': holds nothing" in said.err
+    rows = [line for line in said.out.splitlines() if line.startswith(("n4", "n5", "n6"))]
+    assert [row.split() for row in rows] == [
+        ["n4", "queue", "0", "slow", "-", "-", "-", "healthy", "queue", "0/40", "-"],
+        ["n5", "queue", "0", "fast", "-", "-", "-", "healthy", "queue", "3/10", "default/pod-a:", "queue", "3"],
+        ["n5", "queue", "2", "spare", "-", "-", "-", "healthy", "queue", "0/5", "-"],
+    ]
+    assert [row for row in (await devices("n4", *queues)).out.splitlines() if row.startswith("n4")] != []
+    said = await devices("n6", *queues)
+    assert (said.status, "node n6 has no Device object" in said.err) == (2, True)
+
+
+async def test_a_device_of_a_software_class_is_cordoned_on_its_node(
+    fake: FakeKube, devices: Koordgate, queues: tuple[str, str]
+) -> None:
+    said = await devices("cordon", "n5", "fast", *queues)
+    assert said.out.splitlines()[0] == "n5: queue 0 fast is cordoned; nothing new lands on it"
+    assert "default/pod-a" in said.out
+    annotations = fake.get(NODES.path("n5"))["metadata"]["annotations"]
+    assert (annotations[CORDONED], annotations["other"]) == ("fast", "stays")
+    (node,) = yaml.safe_load((await devices("n5", "--output", "yaml", *queues)).out)["nodes"]
+    assert [(one["id"], one["cordoned"], one["healthy"]) for one in node["devices"]] == [
+        ("fast", True, False),
+        ("spare", False, True),
+    ]
+
+    assert "is not cordoned; Pods may land on it" in (await devices("uncordon", "n5", "fast", *queues)).out
+    assert CORDONED not in fake.get(NODES.path("n5"))["metadata"]["annotations"]
+
+
+async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_gone(
+    fake: FakeKube, devices: Koordgate, queues: tuple[str, str]
+) -> None:
+    obj = fake.get(NODES.path("n5"))
+    obj["metadata"]["annotations"][CORDONED] = "gone,fast"
+    fake.put(NODES.path(), obj)
+    assert "gone (not in the Device object, nor" in (await devices("uncordon", "n5", "gone", *queues)).out
+    assert fake.get(NODES.path("n5"))["metadata"]["annotations"][CORDONED] == "fast"
 
 
 # What goes wrong

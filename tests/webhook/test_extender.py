@@ -5,14 +5,17 @@ from collections.abc import Callable
 from typing import Any
 
 import machines_cpu
+import orjson
 import pytest
 from builders import container, device_entry, gpu, holding, part, pod
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import json_values
 from world import SCHEDULER, World, binding, binds, cpu_pod, gpu_pod, koordinator_annotation, plain_pod
 
 from allocator.cpu.node import CpuShare
 from allocator.holdings import Holding
+from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from koordgate.ledger.store import Record
@@ -357,6 +360,73 @@ def test_an_annotation_that_the_bind_would_refuse_fits_nowhere_either(three: Wor
     assert all("format" in why for why in answer["FailedAndUnresolvableNodes"].values())
 
 
+def test_to_thousands_of_nodes_a_pod_that_cannot_be_read_is_told_of_in_few_words(three: World) -> None:
+    hints = {DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {f"{'x' * 60}{number}": 1 for number in range(16)}})}
+    names = [f"node-{number}" for number in range(5000)]
+    answer = everything(three).filter(args(gpu_pod("p", annotations=hints), names))
+    told = answer["FailedAndUnresolvableNodes"]
+    assert list(told) == names
+    assert "unknown key" in told["node-0"]
+    assert sum("unknown key" in why for why in told.values()) == 16
+    assert max(map(len, told.values())) <= 204
+    assert sum(map(len, told.values())) < 5000 * 50
+
+
+def test_why_a_pod_cannot_be_read_is_no_format(three: World) -> None:
+    answer = everything(three).filter(args(pod(container(limits={"kubernetes.io/gpu": "150%d"}))))
+    assert not any("%" in why for why in answer["FailedAndUnresolvableNodes"].values())
+
+
+OPERATOR = {"key": "a", "operator": "Exists"}
+TOLERATING: dict[str, tuple[Any, bool]] = {
+    "nothing": (None, False),
+    "no list": ({"key": "a"}, False),
+    "no objects": (["a"], False),
+    "another key": ([{"key": "b", "operator": "Exists"}], False),
+    "another effect": ([{**OPERATOR, "effect": "NoSchedule"}], False),
+    "another value": ([{"key": "a", "value": "2"}], False),
+    "it": ([{"key": "a", "value": "1", "effect": "PreferNoSchedule"}], True),
+    "its key": ([OPERATOR], True),
+    "everything": ([{"operator": "Exists"}], True),
+}
+
+
+def taint(world: World, name: str, effect: str) -> None:
+    """Put a taint a=1 on a Node, the only one."""
+    obj = world.fake.get(NODES.path(name))
+    obj["spec"] = {"taints": [{"key": "a", "value": "1", "effect": effect}] if effect else []}
+    world.fake.put(NODES.path(), obj)
+    world.see(NODES)
+
+
+@pytest.mark.parametrize(("tolerations", "tolerates"), TOLERATING.values(), ids=TOLERATING)
+def test_a_pod_goes_to_a_node_that_is_better_avoided_where_no_other_is_left(
+    three: World, tolerations: Any, *, tolerates: bool
+) -> None:
+    obj = gpu_pod("p", 50, tolerations=tolerations)
+    asked = naming(three, 1).filter
+    taint(three, "n2", "PreferNoSchedule")
+    assert asked(args(obj))["NodeNames"] == ["n2" if tolerates else "n1"]
+    three.parts.ranking.assumed.drop("uid-p")
+    assert asked(args(obj, ["n2", "n3"]))["NodeNames"] == ["n2"]
+    three.parts.ranking.assumed.drop("uid-p")
+    taint(three, "n2", "")
+    assert asked(args(gpu_pod("q", 50, tolerations=tolerations)))["NodeNames"] == ["n2"]
+
+
+def test_taints_of_other_effects_are_kube_schedulers_business(three: World) -> None:
+    taint(three, "n2", "NoSchedule")
+    assert naming(three, 1).filter(args(gpu_pod("p", 50)))["NodeNames"] == ["n2"]
+
+
+def test_a_node_that_is_gone_is_shunned_no_more(three: World) -> None:
+    taint(three, "n2", "PreferNoSchedule")
+    assert three.parts.cluster.shunned(None) == {"n2"}
+    three.fake.remove(NODES.path("n2"))
+    three.see(NODES)
+    assert three.parts.cluster.shunned(None) == frozenset()
+
+
 def test_a_pod_with_no_uid_is_judged_as_a_new_one(three: World) -> None:
     obj = gpu_pod("p", 50)
     del obj["metadata"]["uid"]
@@ -394,6 +464,79 @@ def test_what_is_no_extender_args_is_said_to_be_none(three: World, wrong: Any) -
     for handler in (three.parts.extender.filter, three.parts.extender.prioritize):
         with pytest.raises(BadExtenderArgsError, match=r"ExtenderArgs|no object of arguments|a uid that is no text"):
             handler(wrong)
+
+
+def with_part(value: Any, *path: str | int) -> Raw:
+    """A Pod of which one part is something else."""
+    obj: Any = json.loads(json.dumps(gpu_pod("p")))
+    at = obj
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return obj
+
+
+MAIN = ("spec", "containers", 0)
+MISSHAPEN = {
+    "no name": with_part({"uid": "x"}, "metadata"),
+    "a name that is a list": with_part(["p"], "metadata", "name"),
+    "a namespace that is a number": with_part(5, "metadata", "namespace"),
+    "annotations that are a list": with_part(["a"], "metadata", "annotations"),
+    "an annotation that is a number": with_part({DEVICE_ALLOCATE_HINT: 5}, "metadata", "annotations"),
+    "labels that are a text": with_part("a", "metadata", "labels"),
+    "a spec that is a list": with_part([1], "spec"),
+    "a spec that is a text": with_part("x", "spec"),
+    "a node that is a number": with_part(5, "spec", "nodeName"),
+    "a priority that is a text": with_part("x", "spec", "priority"),
+    "containers that are a text": with_part("x", "spec", "containers"),
+    "a container that is a number": with_part([1], "spec", "containers"),
+    "an init container that is a text": with_part(["x"], "spec", "initContainers"),
+    "resources that are a list": with_part([1], *MAIN, "resources"),
+    "requests that are a list": with_part(["kubernetes.io/gpu"], *MAIN, "resources", "requests"),
+    "resources of the Pod that are a text": with_part("x", "spec", "resources"),
+    "a status that is a list": with_part([1], "status"),
+}
+
+
+def ask_all(world: World, obj: Raw) -> list[str]:
+    """Send a Pod to all verbs; those that say that it is none."""
+    extender, refused = world.parts.extender, []
+    victims = {"Pod": obj, "NodeNameToMetaVictims": {"n1": {"Pods": []}}}
+    verbs = ((extender.filter, args(obj)), (extender.prioritize, args(obj)), (extender.preempt, victims))
+    for verb, sent in verbs:
+        try:
+            orjson.dumps(verb(json.loads(json.dumps(sent))))
+        except BadExtenderArgsError:
+            refused.append(verb.__name__)
+    return refused
+
+
+@pytest.mark.parametrize("case", MISSHAPEN)
+def test_what_is_no_pod_is_said_to_be_none(three: World, case: str) -> None:
+    assert ask_all(three, MISSHAPEN[case]) == ["filter", "prioritize", "preempt"]
+
+
+PARTS: list[tuple[str | int, ...]] = [
+    ("metadata",),
+    *(("metadata", key) for key in ("name", "namespace", "uid", "annotations", "labels", "deletionTimestamp")),
+    *(("metadata", "annotations", key) for key in (DEVICE_ALLOCATE_HINT, "koordgate.io/original-request")),
+    ("spec",),
+    *(("spec", key) for key in ("containers", "initContainers", "affinity", "priority", "nodeName", "schedulerName")),
+    *(("spec", key) for key in ("resources", "topologySpreadConstraints", "tolerations")),
+    MAIN,
+    *((*MAIN, key) for key in ("name", "resources", "restartPolicy", "env")),
+    *((*MAIN, "resources", key) for key in ("requests", "limits", "claims")),
+    (*MAIN, "resources", "limits", "kubernetes.io/gpu-core"),
+    ("status",),
+]
+
+
+@given(st.sampled_from(PARTS), json_values())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_whatever_stands_in_a_pod_it_is_answered_or_said_to_be_none(
+    world: World, path: tuple[str | int, ...], value: Any
+) -> None:
+    ask_all(world, with_part(value, *path))
 
 
 FILLED = st.lists(

@@ -14,7 +14,7 @@ from strategies import json_values
 from world import SCHEDULER, TENANT, US, World, annotation_of, asks, binding, binds, plain_pod
 
 from allocator.devicetype import BUILT_IN, Unit, own_type
-from allocator.names import CLASSES, DEVICE_ALLOCATED
+from allocator.names import CLASSES, CORDONED, DEVICE_ALLOCATED
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.classes import distinct, read_classes
 from koordgate.kube.client import KubeClient
@@ -328,6 +328,29 @@ def test_what_is_wrong_in_the_annotation_is_complained_of_and_the_rest_counts(
     own.add_bare_node("n2")
     own.see(NODES)
     assert own.complaints["nodes", "n2"] == ()  # mended
+
+
+@pytest.mark.parametrize(
+    "said", ["{}", "5", '{"fast":-1}', '{"a,b":3}', "null"], ids=["nothing", "no object", "below", "a comma", "null"]
+)
+def test_what_an_annotation_names_comes_before_the_pool_though_it_is_of_no_use(own: World, said: str) -> None:
+    own.add_bare_node("n2", labels={"pool": "yes"}, annotations={CLASSES: f'{{"queue":{said}}}'})
+    own.see(NODES)
+    assert [one.type for one in own.parts.cluster.snapshot("n2").devices] == ["floating"]
+    assert bool(own.complaints["nodes", "n2"]) is (said != "{}")
+
+
+@pytest.mark.parametrize("cordoned", ["slow", " slow , everywhere"])
+async def test_on_a_cordoned_device_of_a_software_class_nothing_new_lands(own: World, cordoned: str) -> None:
+    obj = asking(own, "before", queue=35)
+    assert (await start(own, obj))[0].allowed  # on the slow one alone there is room for so many
+    own.add_bare_node("n1", labels={"pool": "yes", "more": "yes"}, annotations={CORDONED: cordoned})
+    own.see(NODES)
+    again = asking(own, "after", queue=5)
+    assert fitting(own, again) == ["n1"]
+    assert [share[1] for share in shares_of(own, "before")] == ["slow"]
+    assert (await start(own, again))[0].allowed
+    assert [share[1] for share in shares_of(own, "after")] == ["fast"]
 
 
 def test_the_complaint_ends_with_the_node(own: World) -> None:

@@ -4,11 +4,11 @@ from typing import Any
 
 import machines_cpu
 import pytest
-from builders import device_entry
+from builders import container, device_entry, pod
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_values
-from world import World, cpu_pod, gpu_pod, plain_pod
+from world import World, admitted, cpu_pod, gpu_pod, plain_pod
 
 from allocator.names import DEVICE_ALLOCATED
 from koordgate.kube.resource import PODS
@@ -57,19 +57,32 @@ def victims(world: World, sent: Raw) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_those_go_who_make_room_on_one_card(full: World, *, whole: bool) -> None:
-    """kube-scheduler sums up: two halves of two cards look like a card to it."""
+    """kube-scheduler sums up: two halves of two cards look like a card to it. What it counts beside may need both."""
     sent = args(gpu_pod("new", 100, priority=7), {"n1": ["uid-low-a", "uid-low-b"]}, whole=whole, violations=3)
     answer = full.parts.extender.preempt(sent)
     told = answer["NodeNameToMetaVictims"]["n1"]
-    assert sorted(one["UID"] for one in told["Pods"]) == ["uid-low-a", "uid-mid"]
+    assert sorted(one["UID"] for one in told["Pods"]) == ["uid-low-a", "uid-low-b", "uid-mid"]
     assert told["NumPDBViolations"] == 3
 
 
-def test_the_least_important_goes_where_one_is_enough(full: World) -> None:
-    assert victims(full, args(gpu_pod("new", 50, priority=7), {"n1": ["uid-mid"]})) in (
+def test_the_least_important_goes_where_one_is_enough_and_none_is_proposed(full: World) -> None:
+    assert victims(full, args(gpu_pod("new", 50, priority=7), {"n1": []})) in (
         {"n1": ["uid-low-a"]},
         {"n1": ["uid-low-b"]},
     )
+
+
+async def test_a_proposal_that_makes_room_stands_for_it_may_be_needed_for_plain_cpu(world: World) -> None:
+    """kube-scheduler proposes A, whose 30 CPUs the new Pod needs; B's card would do as well, and free none."""
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.see()
+    for name, cpu, priority in (("a", "30", 5), ("b", "1", 1)):
+        card = {"kubernetes.io/gpu": "100"}
+        asked = container(requests={"cpu": cpu, **card}, limits=card)
+        world.add_pod(admitted(pod(asked, name=name, uid=f"uid-{name}", priority=priority)))
+        world.see(PODS)
+        assert (await world.bind(name)).allowed
+    assert victims(world, args(gpu_pod("new", 50, priority=9), {"n1": ["uid-a"]})) == {"n1": ["uid-a"]}
 
 
 @pytest.mark.parametrize(("percent", "priority"), [(100, 5), (100, 1), (200, 8), (50, 0), (50, 1), (50, None)])
@@ -171,6 +184,8 @@ async def test_once_the_victims_are_gone_the_new_pod_is_bound(full: World) -> No
         {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": {"n1": {"Pods": [{}]}}},
         {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": ["x"]}]}}},
         {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": {"n1": {"Pods": 7}}},
+        {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": {"n1": {"Pods": [], "NumPDBViolations": "x"}}},
+        {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": {"n1": {"Pods": [], "NumPDBViolations": True}}},
         {"Pod": gpu_pod("p"), "NodeNameToVictims": {"n1": {"Pods": [{"metadata": {}}]}}},
         {"Pod": gpu_pod("p", uid=["x"]), "NodeNameToMetaVictims": {}},
     ],

@@ -25,6 +25,7 @@ from allocator.outcome import Refusal
 from allocator.phase import Phase
 from allocator.place import Placement, place
 from allocator.preference import Preference
+from allocator.request import _hinted
 from allocator.score import score
 from allocator.topology.joint import VirtualFunction
 from allocator.topology.sets import Scope
@@ -35,6 +36,7 @@ from allocator.wire.allocatehint import (
     PartitionSpec,
     Requirement,
     Selector,
+    Strategy,
     TypeHint,
 )
 from allocator.wire.deviceobject import NodeDevices
@@ -229,30 +231,32 @@ def plain_asks() -> st.SearchStrategy[DeviceAsk]:
     )
 
 
-@st.composite
-def wishes(draw: st.DrawFn) -> Wishes:
+def hints(kind: DeviceType) -> st.SearchStrategy[TypeHint]:
+    """Any hint that the type may have."""
     minors = Selector((Requirement("koordgate.io/minor", Operator.IN, ("0", "1", "2")),))
-    gpu_hint = TypeHint(
-        selector=draw(st.sampled_from([None, minors])),
-        scope=draw(st.sampled_from([None, Scope.NUMA_NODE, Scope.PCIE])),
-        exclusive=draw(st.sampled_from([None, *ExclusiveLevel])),
-    )
     net = Selector((Requirement("net", Operator.EXISTS),))
-    rdma_hint = TypeHint(
-        functions=draw(st.sampled_from([None, net])), exclusive=draw(st.sampled_from([None, *ExclusiveLevel]))
+    return st.builds(
+        TypeHint,
+        selector=st.sampled_from([None, None, minors]),
+        functions=st.sampled_from([None, net, Selector()] if kind is RDMA_TYPE else [None]),
+        strategy=st.sampled_from([None, None, *Strategy] if len(kind.tails) == 1 else [None]),
+        scope=st.sampled_from([None, None, *Scope]),
+        exclusive=st.sampled_from([None, *ExclusiveLevel]),
     )
+
+
+@st.composite
+def wishes(draw: st.DrawFn, kinds: list[DeviceType]) -> Wishes:
+    """What a Pod of these types may wish for: any hints, any types together, partitions, an order, a gang."""
+    names = [kind.name for kind in kinds]
+    joint = draw(st.none() | st.builds(Joint, st.permutations(names).map(tuple), st.booleans()))
     return Wishes(
-        hints=tuple(
-            draw(
-                st.lists(
-                    st.sampled_from([("gpu", gpu_hint), ("rdma", rdma_hint)]), max_size=2, unique_by=lambda one: one[0]
-                )
-            )
-        ),
-        joint=draw(st.sampled_from([None, None, Joint(("gpu", "rdma")), Joint(("gpu", "rdma"), same_pcie=True)])),
+        hints=tuple((kind.name, draw(hints(kind))) for kind in kinds if draw(st.integers(0, 3))),
+        joint=joint if len(kinds) > 1 else None,
         partition=draw(st.sampled_from([None, None, None, PartitionSpec()])),
         order=draw(st.sampled_from(["", "", "leastUsed", "minor"])),
         gang=draw(st.sampled_from(["", "", "default/g"])),
+        waiting=draw(st.sampled_from([0, 0, 1, 3])),
     )
 
 
@@ -267,7 +271,22 @@ def requests(draw: st.DrawFn) -> PodRequest:
     ]
     if not containers:
         return PodRequest((), draw(cpu_asks()))
-    return PodRequest(tuple(containers), draw(st.none() | cpu_asks()), draw(st.just(Wishes()) | wishes()))
+    return draw(wished(containers, wishful=draw(st.booleans())))
+
+
+@st.composite
+def wished(draw: st.DrawFn, containers: list[ContainerAsk], *, wishful: bool = True) -> PodRequest:
+    """A Pod of these containers, with or without wishes and CPUs."""
+    kinds = list(PodRequest(tuple(containers)).types())
+    how = draw(wishes(kinds)) if wishful else Wishes()
+    spread = [replace(one, ask=_hinted(one.ask, how.hint(one.ask.type.name))) for one in containers]
+    return PodRequest(tuple(spread), draw(st.none() | cpu_asks()), how)
+
+
+def single_requests() -> st.SearchStrategy[PodRequest]:
+    """Pods of one container that asks for one type: what each wish does by itself."""
+    one = (asks(3) | plain_asks()).map(lambda of: [ContainerAsk("main", Phase.APP, of)])
+    return one.flatmap(wished)
 
 
 NAMES = ("n1", "n2", "n3", "bare")
@@ -393,8 +412,8 @@ def judged(view: ClusterView, of: PodRequest, names: Iterable[str] = CANDIDATES,
     }
 
 
-@given(models(), requests(), st.sampled_from(list(Preference)))
-@settings(max_examples=120)
+@given(models(), requests() | single_requests(), st.sampled_from(list(Preference)))
+@settings(max_examples=300)
 def test_a_node_that_place_takes_is_named_and_one_that_it_refuses_is_not(
     model: Model, of: PodRequest, preference: Preference
 ) -> None:

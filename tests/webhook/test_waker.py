@@ -24,7 +24,7 @@ def annotations(fake: FakeKube) -> dict[str, str]:
 
 
 async def test_a_release_is_told_on_the_node_while_a_pod_waits(fake: FakeKube, kube: KubeClient) -> None:
-    waker = Waker(kube, lambda: True, lambda: NOW, pauses=(0,))
+    waker = Waker(kube, lambda: True, lambda: NOW, soon=0)
     running = asyncio.create_task(waker.run())
 
     waker.released("n1")
@@ -41,7 +41,7 @@ async def test_nothing_is_written_while_nobody_waits(fake: FakeKube, kube: KubeC
         asked.set()
         return False
 
-    waker = Waker(kube, nobody, lambda: NOW, pauses=(0,))
+    waker = Waker(kube, nobody, lambda: NOW, soon=0)
     running = asyncio.create_task(waker.run())
     waker.released("n1")
 
@@ -52,11 +52,44 @@ async def test_nothing_is_written_while_nobody_waits(fake: FakeKube, kube: KubeC
 
 async def test_a_refused_write_does_not_end_it(fake: FakeKube, kube: KubeClient) -> None:
     fake.faults.add("patch", "nodes/status", answer(403))
-    waker = Waker(kube, lambda: True, lambda: NOW, pauses=(0, 0))
+    waker = Waker(kube, lambda: True, lambda: NOW, soon=0, late=0)
     running = asyncio.create_task(waker.run())
 
     waker.released("n1")
 
     await fake.until(lambda: RELEASED in annotations(fake))
     assert not running.done()
+    running.cancel()
+
+
+async def test_a_release_is_told_soon_though_one_before_is_still_to_be_told_once_more(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    fake.put("/api/v1/nodes", {"metadata": {"name": "n2"}})
+    waker = Waker(kube, lambda: True, lambda: NOW, soon=0, apart=0, late=3600)
+    running = asyncio.create_task(waker.run())
+    waker.released("n1")
+    await fake.until(lambda: RELEASED in annotations(fake))
+
+    waker.released("n2")
+
+    await fake.until(lambda: "annotations" in fake.get("/api/v1/nodes/n2")["metadata"])
+    running.cancel()
+
+
+@pytest.mark.parametrize(("apart", "looked"), [(0, 2), (3600, 1)])
+async def test_releases_one_upon_another_are_told_apart(kube: KubeClient, apart: float, looked: int) -> None:
+    looks = []
+
+    def nobody() -> bool:
+        looks.append(1)
+        return False
+
+    waker = Waker(kube, nobody, soon=0, apart=apart, late=3600)
+    running = asyncio.create_task(waker.run())
+    for _ in range(2):
+        waker.released("n1")
+        for _ in range(20):  # turns of the event loop, of which it takes a few
+            await asyncio.sleep(0)
+    assert len(looks) == looked
     running.cancel()

@@ -14,7 +14,7 @@ from allocator.cpu.topology import CpuTopology
 from allocator.device import Device
 from allocator.devicetype import DeviceType, DeviceTypes
 from allocator.holdings import Holding, InvariantError, NodeSnapshot, Share
-from allocator.wire.nodetopology import CpuManagerPolicy, NodeTopology, PodCpuAlloc, read_node_topology
+from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc, read_node_topology
 from koordgate.settings import Pool
 from webhook.cluster import ClusterView
 from webhook.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
@@ -214,20 +214,18 @@ def _cpus_of(node: _Counted) -> NodeCpus | None:
     )
     if known is None or told is None:
         return NodeCpus(snapshot.name, None, 0, held) if held else None
-    kubelet = tuple(alloc for alloc in told.pod_cpu_allocs if alloc.managed_by_kubelet)
     by_kubelet = 0
-    for alloc in kubelet:
+    for alloc in told.by_kubelet:
         by_kubelet |= alloc.cpus
     holders = [CpuHolder(share.cpus, share.qos) for _, share in held]
-    holders += [CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in kubelet]
+    holders += [CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in told.by_kubelet]
     left = pools(
         known.topology,
         holders,
-        static=told.kubelet.policy is CpuManagerPolicy.STATIC,
         node_reserved=told.reservation.cpus,
         system_exclusive=told.system.cpus if told.system.exclusive else 0,
     )
-    return NodeCpus(snapshot.name, known.topology, known.reserved & ~by_kubelet, held, kubelet, left)
+    return NodeCpus(snapshot.name, known.topology, known.reserved & ~by_kubelet, held, told.by_kubelet, left)
 
 
 def _strange_cpus(node: _Counted) -> Iterator[str]:
@@ -239,7 +237,7 @@ def _strange_cpus(node: _Counted) -> Iterator[str]:
         if beyond := share.cpus & ~cpus.topology.all:
             yield f"{cpus.node}: Pod {pod} holds CPUs {format_cpuset(beyond)}, which the node does not have"
         for alloc in cpus.kubelet:
-            if twice := share.cpus & alloc.cpus:
+            if pod != f"{alloc.namespace}/{alloc.name}" and (twice := share.cpus & alloc.cpus):
                 yield (
                     f"{cpus.node}: CPUs {format_cpuset(twice)} are held by Pod {pod}, and the kubelet gave them to "
                     f"{alloc.namespace}/{alloc.name}"

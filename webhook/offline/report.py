@@ -15,7 +15,7 @@ from rich.text import Text
 
 from allocator.cpu.cpuset import format_cpuset
 from allocator.cpu.pools import Pool
-from allocator.devices import plural
+from allocator.explain import plural
 from webhook.offline import words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.cluster import Result, State

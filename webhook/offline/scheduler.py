@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.quantity import format_bytes
-from webhook.nodeselection import may_land
+from webhook.nodeselection import may_land, tolerated
 from webhook.offline.resources import CPU, shortages
 
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -55,10 +55,10 @@ def why_not(spec: Mapping[str, Any], asked: Mapping[str, int], node: Candidate, 
         used: what the node's Pods ask in sum.
     """
     tolerations = spec.get("tolerations") or ()
-    if node.unschedulable and not _tolerated(_CORDON, tolerations):
+    if node.unschedulable and not tolerated(_CORDON, tolerations):
         return "the node is cordoned (spec.unschedulable)"
     for taint in node.taints:
-        if taint.get("effect") in _HARD and not _tolerated(taint, tolerations):
+        if taint.get("effect") in _HARD and not tolerated(taint, tolerations):
             value = f"={taint['value']}" if taint.get("value") else ""
             return f"the Pod does not tolerate the taint {taint['key']}{value}:{taint['effect']}"
     if not may_land(spec, node.name, node.labels):
@@ -70,26 +70,6 @@ def why_not(spec: Mapping[str, Any], asked: Mapping[str, int], node: Candidate, 
         for name, amount, free, total in shortages(asked, node.allocatable, used)
     ]
     return f"not enough {'; '.join(short)}" if short else None
-
-
-def _tolerated(taint: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]]) -> bool:
-    return any(_tolerates(toleration, taint) for toleration in tolerations)
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    """As k8s.io/api/core/v1 Toleration.ToleratesTaint."""
-    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
-        return False
-    if toleration.get("key") and toleration["key"] != taint.get("key"):
-        return False
-    operator = toleration.get("operator") or "Equal"
-    if operator == "Exists":
-        return True
-    return (
-        operator == "Equal"
-        and bool(toleration.get("key"))
-        and (toleration.get("value") or "") == (taint.get("value") or "")
-    )
 
 
 def _told(name: str, amount: int) -> str:

@@ -7,8 +7,8 @@ from typing import Any, Final
 from allocator.cpu.cpuset import format_cpuset
 from allocator.cpu.node import MILLI, CpuShare, NumaShare
 from allocator.cpu.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus
-from allocator.devices import plural
 from allocator.devicetype import FULL, DeviceType, DeviceTypes, Unit
+from allocator.explain import plural
 from allocator.holdings import Holding, Share
 from allocator.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, ORIGINAL_REQUEST
 from allocator.wire.allocatehint import HINT_ANNOTATIONS

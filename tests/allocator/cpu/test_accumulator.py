@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines_cpu import machine
 
-from allocator.cpu.accumulator import take
+from allocator.cpu.accumulator import take, wishes_given_up
 from allocator.cpu.cpuset import format_cpuset, members, parse
 from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaStrategy, Supported, supported
 from allocator.cpu.topology import Cpu, CpuTopology
@@ -38,7 +38,6 @@ class Ask(NamedTuple):
     strategy: NumaStrategy = MOST
     held_cores: int = 0
     held_nodes: int = 0
-    preferred: int = 0
     required: bool = False
 
     @property
@@ -56,7 +55,6 @@ def chosen(ask: Ask) -> int | None:
         strategy=ask.strategy,
         held_cores=ask.held_cores,
         held_nodes=ask.held_nodes,
-        preferred=ask.preferred,
         required=ask.required,
     )
 
@@ -80,7 +78,6 @@ def vectors(*kinds: str) -> dict[str, tuple[Ask, int | None]]:
                 NumaStrategy(v["strategy"]),
                 int(v["held_cores"], 16),
                 int(v["held_nodes"], 16),
-                int(v["preferred"], 16),
             )
             name = f"{number}: {ask.count} of {ask.machine}, {ask.bind}, {ask.exclusive}, {ask.strategy}"
             found[name] = (ask, None if v["chosen"] is None else int(v["chosen"], 16))
@@ -117,7 +114,7 @@ def test_where_koordinator_gives_up_numa_exclusivity_we_avoid_held_cores(ask, th
 
 @pytest.mark.parametrize(("ask", "theirs"), THREADS.values(), ids=THREADS)
 def test_where_koordinator_packs_four_threads_we_spread(ask, theirs) -> None:
-    assert ask.topology.count_cores(chosen(ask)) > ask.topology.count_cores(theirs)
+    assert len(cores_in(ask.topology, chosen(ask))) > len(cores_in(ask.topology, theirs))
 
 
 # Named cases
@@ -146,9 +143,6 @@ CASES: dict[str, tuple[Ask, str | None]] = {
     "a whole socket": (Ask(FOUR, machine(FOUR).all, 16, FULL), "0-7,16-23"),
     "a socket and the rest near the next": (Ask(TWO, parse("0-31"), 18, FULL), "0-17"),
     "a core split over, not one too many": (Ask(SOCKETS, machine(SOCKETS).all, 11, FULL), "0-5,16-20"),
-    "preferred first": (Ask(SMALL, 0xFF, 2, FULL, preferred=parse("2,6")), "2,6"),
-    "preferred, then the rest": (Ask(SMALL, 0xFF, 3, FULL, preferred=parse("6")), "0,4,6"),
-    "preferred that are not free": (Ask(SMALL, parse("0-3"), 2, SPREAD, preferred=parse("4-7")), "0-1"),
     "no core held with the same policy": (Ask(SMALL, parse("1-7"), 2, SPREAD, PCPU, held_cores=parse("0,4")), "1-2"),
     "a held core where there is no other": (
         Ask(SMALL, parse("4-5"), 1, SPREAD, PCPU, held_cores=parse("0-1,4-5")),
@@ -184,19 +178,11 @@ CASES: dict[str, tuple[Ask, str | None]] = {
     "required cores": (Ask(SMALL, 0xFF, 4, FULL, required=True), "0-1,4-5"),
     "required cores, an odd number": (Ask(SMALL, 0xFF, 3, FULL, required=True), None),
     "required cores, too few of them": (Ask(SMALL, parse("0-3,7"), 4, FULL, required=True), None),
-    "required cores before broken preferred ones": (
-        Ask(SMALL, 0xFF, 4, FULL, preferred=parse("2,3,7"), required=True),
-        "0,3-4,7",
-    ),
     "required apart": (Ask(SMALL, 0xFF, 4, SPREAD, required=True), "0-3"),
     "required apart, more than cores": (Ask(SMALL, 0xFF, 5, SPREAD, required=True), None),
     "required apart, more than one node has": (
         Ask(TWO, parse("0-7,16-31"), 12, SPREAD, required=True),
         "0,2,4,6,16,18,20,22,24,26,28,30",
-    ),
-    "required apart with preferred second threads": (
-        Ask(SMALL, 0xFF, 4, SPREAD, preferred=parse("4,5"), required=True),
-        "2-5",
     ),
     "four threads of one core": (Ask(POWER, parse("2-3,8-11"), 4, FULL), "8-11"),
     "threads apart though few are free": (Ask(POWER, parse("0-1,4"), 2, SPREAD), "0,4"),
@@ -238,6 +224,47 @@ def test_odd_machines_keep_the_promises(topology, count, bind, cpus) -> None:
     assert format_cpuset(got) == cpus
 
 
+@st.composite
+def unequal(draw: st.DrawFn) -> tuple[CpuTopology, int, int]:
+    """A machine some of whose threads are offline, what is free of it, and how many are asked."""
+    whole = machine(draw(st.sampled_from((SMALL, TWO, POWER, "shuffled, two sockets, 4 nodes, SMT"))))
+    offline = draw(st.integers(0, whole.all)) & draw(st.integers(0, whole.all))
+    topology = CpuTopology.of(cpu for cpu in whole.cpus if not offline >> cpu.id & 1)
+    free = sum(core for core in topology.cores if draw(st.booleans()))
+    free |= topology.all & draw(st.integers(0, whole.all)) & draw(st.integers(0, whole.all))
+    return topology, free, draw(st.integers(1, 12))
+
+
+@given(unequal(), st.sampled_from((MOST, LEAST, EVEN)), st.sampled_from((FREE_FOR_ALL, PCPU, NUMA)))
+def test_whole_cores_of_unequal_sizes_are_found_wherever_some_add_up(made, strategy, exclusive) -> None:
+    topology, free, count = made
+    sums = {0}
+    for core in topology.cores:
+        if core & free == core:
+            sums |= {more + core.bit_count() for more in sums}
+    held = topology.nodes_of(topology.all & ~free & 0xF)
+    for required in (True, False):
+        got = take(
+            topology,
+            free,
+            count,
+            bind=FULL,
+            exclusive=exclusive,
+            strategy=strategy,
+            held_cores=held,
+            held_nodes=held,
+            required=required,
+        )
+        if got is None:
+            assert count not in sums if required else count > free.bit_count()
+            continue
+        assert got & ~free == 0
+        assert got.bit_count() == count
+        equal = topology.core_step == topology.threads_per_core
+        if required or (count in sums and not equal):
+            assert whole_in(topology, got) == got
+
+
 UNRESOLVED = {
     "a negative count": Ask(SMALL, 0xFF, -1, FULL),
     "the default bind policy": Ask(SMALL, 0xFF, 1, BindPolicy.DEFAULT),
@@ -275,7 +302,6 @@ def asks(draw: st.DrawFn, **fixed: Any) -> Ask:
         draw(st.sampled_from((MOST, LEAST, EVEN))),
         topology.cores_of(taken & draw(st.integers(0, topology.all))),
         topology.nodes_of(taken & draw(st.sampled_from((0, *topology.nodes.values())))),
-        draw(st.just(0) | st.integers(0, topology.all)),
     )
     return ask._replace(**fixed)
 
@@ -303,19 +329,11 @@ def test_the_count_is_exact_and_of_free_cpus(ask, required) -> None:
 @given(asks(), st.integers(min_value=0))
 def test_the_same_is_chosen_again_whatever_else_the_sets_name(ask, others) -> None:
     strange = others << len(ask.topology.cpus)
-    again = ask._replace(free=ask.free | strange, preferred=ask.preferred | strange, held_cores=ask.held_cores)
+    again = ask._replace(free=ask.free | strange)
     assert chosen(again) == chosen(ask)
 
 
-@given(asks())
-def test_preferred_cpus_are_used_up_first(ask) -> None:
-    got = chosen(ask)
-    if got is not None:
-        wanted = ask.preferred & ask.free
-        assert (got & wanted).bit_count() == min(ask.count, wanted.bit_count())
-
-
-@given(asks(bind=FULL, preferred=0))
+@given(asks(bind=FULL))
 def test_full_cores_break_none_while_whole_ones_suffice(ask) -> None:
     got = chosen(ask)
     if got is not None and whole_in(ask.topology, ask.free).bit_count() >= ask.count:
@@ -326,7 +344,7 @@ def test_full_cores_break_none_while_whole_ones_suffice(ask) -> None:
             assert not broken
 
 
-@given(asks(bind=FULL, preferred=0))
+@given(asks(bind=FULL))
 def test_full_cores_use_every_whole_one_before_many_broken_ones(ask) -> None:
     got = chosen(ask)
     whole = whole_in(ask.topology, ask.free)
@@ -334,7 +352,7 @@ def test_full_cores_use_every_whole_one_before_many_broken_ones(ask) -> None:
         assert got & whole == whole
 
 
-@given(asks(preferred=0))
+@given(asks())
 def test_one_numa_node_gives_all_where_one_can(ask) -> None:
     topology = ask.topology
     usable = whole_in(topology, ask.free) if ask.bind is FULL else ask.free
@@ -342,14 +360,14 @@ def test_one_numa_node_gives_all_where_one_can(ask) -> None:
         assert sum(1 for node in topology.nodes.values() if node & chosen(ask)) == 1
 
 
-@given(asks(bind=SPREAD, exclusive=FREE_FOR_ALL, preferred=0))
+@given(asks(bind=SPREAD, exclusive=FREE_FOR_ALL))
 def test_threads_are_apart_where_a_numa_node_has_so_many_cores(ask) -> None:
     topology = ask.topology
     if any(len(cores_in(topology, ask.free & node)) >= ask.count for node in topology.nodes.values()):
         assert len(cores_in(topology, chosen(ask))) == ask.count
 
 
-@given(asks(bind=SPREAD, exclusive=FREE_FOR_ALL, preferred=0))
+@given(asks(bind=SPREAD, exclusive=FREE_FOR_ALL))
 def test_no_core_gives_a_second_thread_while_another_there_gives_none(ask) -> None:
     topology = ask.topology
     got = chosen(ask)
@@ -360,14 +378,14 @@ def test_no_core_gives_a_second_thread_while_another_there_gives_none(ask) -> No
             assert not idle or all(core.bit_count() == 1 for core in cores_in(topology, got))
 
 
-@given(asks(bind=SPREAD, exclusive=PCPU, preferred=0))
+@given(asks(bind=SPREAD, exclusive=PCPU))
 def test_held_cores_are_avoided_where_a_numa_node_can(ask) -> None:
     outside = ask.free & ~ask.held_cores
     if any(len(cores_in(ask.topology, outside & node)) >= ask.count for node in ask.topology.nodes.values()):
         assert chosen(ask) & ask.held_cores == 0
 
 
-@given(asks(exclusive=NUMA, preferred=0))
+@given(asks(exclusive=NUMA))
 def test_held_nodes_are_avoided_where_another_can(ask) -> None:
     topology = ask.topology
     outside = ask.free & ~ask.held_nodes
@@ -381,7 +399,7 @@ def test_held_nodes_are_avoided_where_another_can(ask) -> None:
             assert chosen(ask) & ask.held_nodes == 0
 
 
-@given(asks(bind=SPREAD, exclusive=NUMA, preferred=0))
+@given(asks(bind=SPREAD, exclusive=NUMA))
 def test_without_another_node_held_cores_are_avoided_where_a_numa_node_can(ask) -> None:
     ask = ask._replace(held_nodes=ask.topology.all)
     outside = ask.free & ~ask.held_cores
@@ -400,6 +418,40 @@ def test_a_required_policy_is_kept_wherever_it_can_be(ask) -> None:
         possible = len(cores_in(topology, ask.free)) >= ask.count
         assert got is None or len(cores_in(topology, got)) == ask.count
     assert (got is not None) == possible
+
+
+def kept_wishes(ask: Ask, got: int) -> list[bool]:
+    """What a choice keeps of what is only preferred, the most important first."""
+    topology = ask.topology
+    cores = cores_in(topology, got)
+    whole = len([core for core in cores if core not in topology.cores]) <= (ask.count % topology.threads_per_core > 0)
+    off_nodes = not got & ask.held_nodes
+    if ask.bind is FULL:
+        return [whole and off_nodes, whole, off_nodes] if ask.exclusive is NUMA else [whole]
+    apart = all(core.bit_count() == 1 for core in cores)
+    off_cores = apart and not got & ask.held_cores
+    if ask.exclusive is NUMA:
+        return [apart and off_nodes, off_cores]
+    return [off_cores] if ask.exclusive is PCPU else [apart]
+
+
+@given(asks(strategy=MOST), st.sampled_from(range(8)))
+def test_what_is_given_up_inside_a_numa_node_is_told_before_it_is_chosen(ask, number) -> None:
+    nodes = list(ask.topology.nodes.values())
+    inside = ask._replace(free=ask.free & nodes[number % len(nodes)])
+    got = chosen(inside)
+    given_up = wishes_given_up(
+        ask.topology,
+        inside.free,
+        ask.count,
+        bind=ask.bind,
+        exclusive=ask.exclusive,
+        held_cores=ask.held_cores,
+        held_nodes=ask.held_nodes,
+    )
+    if got:
+        kept = kept_wishes(inside, got)
+        assert all(kept[given_up : given_up + 1])
 
 
 def fewest_even(sizes: list[int], count: int) -> int | None:
@@ -428,13 +480,13 @@ def test_cpus_are_distributed_evenly_over_as_few_numa_nodes_as_can(sizes, count,
 
 # ARM
 
-ON_ARM: dict[str, tuple[BindPolicy, ExclusivePolicy, bool, tuple[BindPolicy, ExclusivePolicy, int] | None]] = {
-    "what is supported": (FULL, NUMA, True, (FULL, NUMA, 0)),
-    "nothing exclusive": (FULL, FREE_FOR_ALL, False, (FULL, FREE_FOR_ALL, 0)),
-    "a wish to spread": (SPREAD, NUMA, False, (FULL, NUMA, 1)),
-    "the default": (BindPolicy.DEFAULT, ExclusivePolicy.DEFAULT, False, (FULL, ExclusivePolicy.DEFAULT, 1)),
-    "exclusive cores": (FULL, PCPU, False, (FULL, FREE_FOR_ALL, 1)),
-    "both": (SPREAD, PCPU, False, (FULL, FREE_FOR_ALL, 2)),
+ON_ARM: dict[str, tuple[BindPolicy, ExclusivePolicy, bool, tuple[BindPolicy, ExclusivePolicy] | None]] = {
+    "what is supported": (FULL, NUMA, True, (FULL, NUMA)),
+    "nothing exclusive": (FULL, FREE_FOR_ALL, False, (FULL, FREE_FOR_ALL)),
+    "a wish to spread": (SPREAD, NUMA, False, (FULL, NUMA)),
+    "the default": (BindPolicy.DEFAULT, ExclusivePolicy.DEFAULT, False, (FULL, ExclusivePolicy.DEFAULT)),
+    "exclusive cores": (FULL, PCPU, False, (FULL, FREE_FOR_ALL)),
+    "both": (SPREAD, PCPU, False, (FULL, FREE_FOR_ALL)),
     "spreading that must be kept": (SPREAD, NUMA, True, None),
     "a shared pool": (BindPolicy.CONSTRAINED_BURST, FREE_FOR_ALL, False, None),
 }
@@ -446,7 +498,7 @@ def test_arm_supports_full_cores_and_exclusive_nodes(bind, exclusive, required, 
     if becomes is None:
         assert got == f"CPU bind policy {bind} is not supported on arm64; ask for FullPCPUs there"
     else:
-        assert (got.bind, got.exclusive, len(got.changes)) == becomes
+        assert got == becomes
     assert supported("amd64", bind, exclusive, required=required) == Supported(bind, exclusive)
 
 

@@ -12,11 +12,14 @@ from machines_cpu import build, siblings_far, siblings_near
 from allocator.cpu.choose import bind_policy, choose_cpus, shared_milli
 from allocator.cpu.cpuset import format_cpuset, parse
 from allocator.cpu.node import NO_USE, CpuNode, CpuShare, CpuUse, NumaShare, Zone, cpu_use
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
+from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.cpu.qos import CpuAsk, QosClass
+from allocator.cpu.topology import CpuTopology
 from allocator.outcome import Refusal
+from allocator.phase import Phase
 
 FULL, SPREAD, BURST = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS, BindPolicy.CONSTRAINED_BURST
+MOST = NumaStrategy.MOST_ALLOCATED
 PCPU, NUMA_LEVEL = ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL
 TWO = build(2, 1, 8, 2, siblings_near)  # NUMA nodes 0-15 and 16-31; a core is two neighbours
 ARM = build(2, 1, 8, 1, siblings_far)  # NUMA nodes 0-7 and 8-15, one thread a core
@@ -151,6 +154,64 @@ def test_what_is_preferred_gives_way_and_what_is_required_does_not() -> None:
     assert isinstance(choose_cpus(lsr(4), "node-1", strict, used(strict, halves)), Refusal)
 
 
+# CPUs that Pods on shared pools need there are left: what is asked, the node, what is held; the CPUs, or what is told
+
+
+def pooled(*milli: int) -> CpuShare:
+    """A Pod that stands in the shared pools of the first NUMA nodes, with so many thousandths in each."""
+    return CpuShare("LS", numa=tuple(NumaShare(at, much, 0, at) for at, much in enumerate(milli)))
+
+
+KEPT: dict[str, tuple[CpuAsk, CpuNode, list[CpuShare], str]] = {
+    "all of a NUMA node": (lsr(16), CpuNode(TWO), [pooled(16_000)], "16-31"),
+    "a part of it": (lsr(8), CpuNode(TWO), [pooled(8000)], "0-7"),
+    "no more than they need": (lsr(24), CpuNode(TWO), [pooled(8000)], "0-7,16-31"),
+    "a thousandth is a CPU": (lsr(31), CpuNode(TWO), [pooled(500), pooled(501)], "refused: 31 CPUs"),
+    "several Pods together": (lsr(31), CpuNode(TWO), [pooled(500), pooled(500)], "0-14,16-31"),
+    "a Pod that requests nothing runs there, too": (lsr(16), CpuNode(TWO), [pooled(0)], "16-31"),
+    "in each of several NUMA nodes": (lsr(16), CpuNode(TWO), [pooled(2000, 2000)], "0-13,16-17"),
+    "those that whole cores can spare": (lsr(15), CpuNode(TWO), [own("4,9"), pooled(2000)], "16-30"),
+    "broken cores before whole ones": (lsr(14, **needs(FULL)), CpuNode(TWO), [own("4"), pooled(1000)], "0-3,6-15"),
+    "second threads before first ones": (lsr(8, **needs(SPREAD)), CpuNode(TWO), [pooled(8000)], "0,2,4,6,8,10,12,14"),
+    "what a Pod has for itself is not counted twice": (
+        lsr(12),
+        CpuNode(TWO),
+        [own("0-3", numa=(NumaShare(0, 4000, 0),))],
+        "4-15",
+    ),
+    "what is not offered stays first": (lsr(4), CpuNode(TWO, offered=parse("0-3")), [pooled(12_000)], "0-3"),
+    "what is offered stays where it must": (lsr(4), CpuNode(TWO, offered=parse("0-3")), [pooled(13_000)], "refused: 4"),
+    "a NUMA node that the machine has not": (
+        lsr(32),
+        CpuNode(TWO),
+        [CpuShare("LS", numa=(NumaShare(7, 1, 0),))],
+        "0-31",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ask", "node", "held", "expected"), KEPT.values(), ids=KEPT)
+def test_cpus_that_pods_on_a_shared_pool_need_there_are_not_given_away(
+    ask: CpuAsk, node: CpuNode, held: list[CpuShare], expected: str
+) -> None:
+    answer = choose_cpus(ask, "node-1", node, used(node, *held))
+    if expected.startswith("refused"):
+        assert isinstance(answer, Refusal)
+        assert answer.message.startswith(f"node-1: {expected.removeprefix('refused: ')}")
+        assert " stay for Pods that run on the shared pools of their NUMA nodes" in answer.message
+        assert not answer.permanent
+    else:
+        assert chosen(answer) == expected
+
+
+def test_the_refusal_says_how_many_cpus_stay_in_shared_pools() -> None:
+    answer = choose_cpus(lsr(20), "node-1", CpuNode(TWO), used(CpuNode(TWO), pooled(15_500)))
+    assert answer == Refusal(
+        "node-1: 20 CPUs are asked, free are 16: 16-31; 16 more on the node stay for Pods that run on the shared pools "
+        "of their NUMA nodes"
+    )
+
+
 # What is refused: what is asked, the node, what is held, NUMA nodes; the message, and whether for good
 
 REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] | None, str, bool]] = {
@@ -238,6 +299,20 @@ def test_what_cannot_be_given_is_refused_with_the_reason(
     assert choose_cpus(ask, "node-1", node, use, numa) == Refusal(f"node-1: {message}", permanent=permanent)
 
 
+UNEQUAL = CpuTopology.of([cpu for cpu in TWO.cpus if cpu.id not in {1, 4, 5, 31}])  # four threads are offline
+
+
+@pytest.mark.parametrize("required", [True, False], ids=["required", "preferred"])
+@pytest.mark.parametrize(("count", "cpus"), {1: "0", 2: "2-3", 3: "0,2-3", 4: "2-3,6-7", 28: "0,2-3,6-30"}.items())
+def test_where_threads_are_offline_those_cores_are_taken_that_add_up(
+    count: int,
+    cpus: str,
+    required: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    ask = lsr(count, **(needs(FULL) if required else {"preferred": FULL}))
+    assert chosen(choose_cpus(ask, "node-1", CpuNode(UNEQUAL), NO_USE)) == cpus
+
+
 def test_an_odd_number_without_whole_cores_breaks_one() -> None:
     assert chosen(choose_cpus(lsr(3), "node-1", CpuNode(TWO), NO_USE)) == "0-2"
 
@@ -248,6 +323,18 @@ def test_on_arm64_a_wish_to_spread_is_the_same_as_whole_cores() -> None:
     assert answer == CpuShare(QosClass.LSR, parse("0-2"), FULL, ExclusivePolicy.NONE)
     apart = choose_cpus(lsr(3, exclusive=NUMA_LEVEL), "node-1", node, used(node, own("0", exclusive=NUMA_LEVEL)))
     assert apart == CpuShare(QosClass.LSR, parse("8-10"), FULL, NUMA_LEVEL)
+
+
+@pytest.mark.parametrize("bind", [FULL, SPREAD])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"preferred": SPREAD}, {"preferred": FULL}, needs(FULL), {"exclusive": PCPU}],
+    ids=["nothing", "spread", "full", "full required", "exclusive cores"],
+)
+def test_on_arm64_any_policy_of_the_node_is_whole_cores(bind: BindPolicy, fields: dict[str, Any]) -> None:
+    node = CpuNode(ARM, bind=bind, architecture="arm64")
+    answer = choose_cpus(lsr(3, **fields), "node-1", node, NO_USE)
+    assert answer == CpuShare(QosClass.LSR, parse("0-2"), FULL, ExclusivePolicy.NONE)
 
 
 # Where a Pod with CPUs of its own stands: its memory is split evenly, least free first
@@ -278,6 +365,30 @@ def test_memory_is_split_over_the_numa_nodes(
     assert [one.milli for one in answer.numa] == [
         1000 * (inside & answer.cpus).bit_count() for inside in TWO.nodes.values()
     ]
+
+
+SILENT = {0: Zone(16_000, 64 * GIB), 1: Zone(16_000, None)}
+TOLD: dict[str, tuple[Mapping[int, Zone], int, int, bool]] = {
+    "in one that tells": (SILENT, 0, 64, True),
+    "more than it tells": (SILENT, 0, 65, False),
+    "in one that is silent beside one that tells": (SILENT, 1, 1, False),
+    "in one without a zone beside one that tells": ({0: Zone(None, 64 * GIB)}, 1, 1, False),
+    "nothing, in one that is silent": (SILENT, 1, 0, True),
+    "where none tells": ({0: Zone(16_000, None)}, 1, 500, True),
+    "where there are no zones": ({}, 1, 500, True),
+}
+
+
+@pytest.mark.parametrize(("zones", "at", "gib", "fits"), TOLD.values(), ids=TOLD)
+def test_a_numa_node_that_tells_no_memory_where_others_do_has_none(
+    zones: Mapping[int, Zone],
+    at: int,
+    gib: int,
+    fits: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    node = CpuNode(TWO, zones=zones)
+    for ask in (lsr(2, memory=gib * GIB), ls(2000, gib * GIB), ls(2000, gib * GIB, limit_milli=2000, preferred=BURST)):
+        assert isinstance(choose_cpus(ask, "node-1", node, NO_USE, frozenset({at})), CpuShare) == fits
 
 
 # Without CPUs of its own
@@ -314,6 +425,36 @@ def test_an_aligned_pod_stands_in_its_numa_nodes_by_thousandths_and_bytes() -> N
     assert choose_cpus(ls(1, 1), "node-1", node, whole, frozenset({1})) == Refusal(
         "node-1: memory 1 is not free in NUMA nodes 1"
     )
+
+
+def test_an_aligned_pod_that_requests_nothing_is_told_its_numa_nodes_all_the_same() -> None:
+    for numa in ({1}, {0, 1}):
+        answer = choose_cpus(ls(0), "node-1", CpuNode(TWO, zones=ZONES), NO_USE, frozenset(numa))
+        assert answer == CpuShare(QosClass.LS, numa=tuple(NumaShare(at, 0, 0, at) for at in sorted(numa)))
+
+
+def test_an_aligned_pod_is_told_no_empty_pool() -> None:
+    node = CpuNode(TWO, zones=ZONES)
+    full = used(node, own("0-15"))
+    for ask in (ls(0), ls(500), ls(500, GIB), ls(0, limit_milli=1, preferred=BURST)):
+        answer = choose_cpus(ask, "node-1", node, full, frozenset({0, 1}))
+        assert isinstance(answer, CpuShare)
+        assert [(one.node, one.milli, one.memory) for one in answer.numa] == [(1, ask.milli, ask.memory)]
+        assert isinstance(choose_cpus(ask, "node-1", node, full, frozenset({0})), Refusal)
+
+
+def test_a_pod_of_the_system_is_told_no_shared_pool() -> None:
+    ask = CpuAsk(QosClass.SYSTEM, 0, 2000, GIB, numa_policy=NumaPolicy.SINGLE_NUMA_NODE)
+    for numa in (None, frozenset({0})):
+        assert choose_cpus(ask, "node-1", CpuNode(TWO, zones=ZONES), NO_USE, numa) == CpuShare(QosClass.SYSTEM)
+
+
+@pytest.mark.parametrize("qos", QosClass)
+def test_no_class_hides_a_pod_that_the_kubelet_would_refuse(qos: QosClass) -> None:
+    ask = CpuAsk(qos, 0, 3000, 0, 3000, static=((Phase.APP, 3),))
+    answer = choose_cpus(ask, "node-1", CpuNode(TWO, whole_cores=True), NO_USE)
+    assert isinstance(answer, Refusal)
+    assert "SMTAlignmentError" in answer.message
 
 
 def test_an_aligned_pod_that_needs_a_policy_is_refused_where_nothing_is_known() -> None:
@@ -390,6 +531,46 @@ def test_a_bursting_pod_runs_in_the_fullest_pool_that_is_wide_enough(
         assert [(one.node, one.milli, one.socket) for one in answer.numa] == [(expected, milli, expected)]
 
 
+@pytest.mark.parametrize(
+    ("strategy", "expected"), {MOST: 0, NumaStrategy.LEAST_ALLOCATED: 1, NumaStrategy.DISTRIBUTE_EVENLY: 1}.items()
+)
+def test_of_pools_that_are_wide_enough_the_nodes_strategy_says_which(strategy: NumaStrategy, expected: int) -> None:
+    node = CpuNode(TWO, strategy=strategy)
+    answer = choose_cpus(ls(1000, limit_milli=2000, preferred=BURST), "node-1", node, used(node, own("0-7")))
+    assert isinstance(answer, CpuShare)
+    assert [one.node for one in answer.numa] == [expected]
+
+
+def test_a_bursting_pod_that_requests_nothing_is_told_its_pool_all_the_same() -> None:
+    answer = choose_cpus(ls(0, limit_milli=2000, preferred=BURST), "node-1", CpuNode(TWO), NO_USE)
+    assert answer == CpuShare(QosClass.LS, bind=BURST, numa=(NumaShare(0, 0, 0, 0),))
+
+
+NO_ROOM: dict[str, tuple[CpuNode, list[CpuShare], int, str]] = {
+    "thousandths, in the one that is wide enough": (
+        CpuNode(TWO),
+        [pooled(15_500), own("16-27")],
+        0,
+        "1000 thousandths of a CPU are not free in NUMA nodes 0",
+    ),
+    "thousandths, where only the kubelet's CPUs are left in the pool": (
+        CpuNode(TWO, parse("0-15"), parse("0-15")),
+        [own("16-31")],
+        0,
+        "1000 thousandths of a CPU are not free in NUMA nodes 0",
+    ),
+    "memory": (CpuNode(TWO, zones=ZONES), [own("16-27")], 65, "memory 65Gi is not free in NUMA nodes 0"),
+}
+
+
+@pytest.mark.parametrize(("node", "held", "gib", "told"), NO_ROOM.values(), ids=NO_ROOM)
+def test_where_a_pool_is_wide_enough_the_refusal_says_what_else_is_missing(
+    node: CpuNode, held: list[CpuShare], gib: int, told: str
+) -> None:
+    ask = ls(1000, gib * GIB, limit_milli=8000, preferred=BURST)
+    assert choose_cpus(ask, "node-1", node, used(node, *held)) == Refusal(f"node-1: {told}")
+
+
 # Properties
 
 COUNTS: Mapping[str, st.SearchStrategy[Any]] = {
@@ -420,6 +601,6 @@ def test_cpus_are_free_inside_and_as_many_as_asked(
         return
     assert answer.cpus & ~free == 0
     assert answer.cpus.bit_count() == count
-    cores = [TWO.core_of(cpu) & answer.cpus for cpu in range(32) if answer.cpus >> cpu & 1]
+    cores = [TWO.cores_of(1 << cpu) & answer.cpus for cpu in range(32) if answer.cpus >> cpu & 1]
     if required:
         assert all(core.bit_count() == (2 if bind is FULL else 1) for core in cores)

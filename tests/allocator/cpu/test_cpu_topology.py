@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from machines_cpu import MACHINES, machine
 
 from allocator.cpu.cpuset import MAX_CPU, members
-from allocator.cpu.topology import MAX_ID, Cpu, CpuTopology, TopologyError
+from allocator.cpu.topology import MAX_ID, MAX_NODES, Cpu, CpuTopology, TopologyError
 
 HYBRID = CpuTopology.of(
     [*(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(8)), *(Cpu(cpu, cpu, 0, 0) for cpu in range(8, 12))]
@@ -37,6 +37,7 @@ REFUSED = {
     "a negative NUMA node": ([Cpu(0, 0, 0, -1)], "NUMA node -1"),
     "a CPU too large": ([Cpu(MAX_CPU + 1, 0, 0, 0)], f"CPU {MAX_CPU + 1}"),
     "a core too large": ([Cpu(0, MAX_ID + 1, 0, 0)], "core"),
+    "more NUMA nodes than Linux has": ([Cpu(at, at, 0, at) for at in range(MAX_NODES + 1)], "1025 NUMA nodes"),
     "a core in two NUMA nodes": ([Cpu(0, 0, 0, 0), Cpu(1, 0, 0, 1)], "core 0 of socket 0 is in the NUMA nodes 0 and 1"),
 }
 
@@ -47,10 +48,7 @@ def test_a_machine_has_its_parts(name) -> None:
     cpus, cores, nodes, sockets, threads = SHAPES[name]
     assert len(topology.cpus) == topology.all.bit_count() == cpus
     assert (len(topology.cores), len(topology.nodes), len(topology.sockets)) == (cores, nodes, sockets)
-    assert (topology.threads_per_core, topology.uniform) == (threads, True)
-    assert topology.cpus_per_core == threads
-    assert topology.cpus_per_node == cpus // nodes
-    assert topology.cpus_per_socket == cpus // sockets
+    assert topology.threads_per_core == topology.core_step == topology.cpus_per_core == threads
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -59,7 +57,7 @@ def test_every_cpu_is_in_one_core_one_node_and_one_socket(name) -> None:
     for cpu in topology.cpus:
         bit = 1 << cpu.id
         same = [other for other in topology.cpus if (other.socket, other.core) == (cpu.socket, cpu.core)]
-        assert topology.core_of(cpu.id) == sum(1 << other.id for other in same)
+        assert topology.cores_of(bit) == sum(1 << other.id for other in same)
         assert [number for number, cpus in topology.nodes.items() if cpus & bit] == [cpu.node]
         assert [number for number, cpus in topology.sockets.items() if cpus & bit] == [cpu.socket]
         assert topology.socket_of_node[cpu.node] == cpu.socket
@@ -87,7 +85,6 @@ def test_threads_are_counted_by_their_cores(name, cpus) -> None:
     assert set(members(topology.whole(cpus))) == {cpu for core in cores if core <= free for cpu in core}
     assert set(members(topology.leads(cpus))) == {min(core & free) for core in cores if core & free}
     assert set(members(topology.cores_of(cpus))) == {cpu for core in cores if core & free for cpu in core}
-    assert topology.count_cores(cpus) == sum(1 for core in cores if core & free)
     assert topology.nodes_of(cpus) == sum(node for node in topology.nodes.values() if node & cpus)
 
 
@@ -102,11 +99,11 @@ def test_topologies_of_the_same_cpus_are_equal_in_any_order() -> None:
 def test_no_cpus_are_a_topology_without_parts() -> None:
     empty = CpuTopology.of([])
     assert (empty.all, empty.cores, empty.threads_per_core, empty.whole(7), empty.leads(7)) == (0, (), 0, 0, 0)
-    assert (empty.cpus_per_core, empty.cpus_per_node, empty.cpus_per_socket) == (0, 0, 0)
+    assert (empty.cpus_per_core, empty.core_step) == (0, 0)
 
 
 def test_cores_of_unequal_size_are_whole_by_their_own_threads() -> None:
-    assert (HYBRID.threads_per_core, HYBRID.uniform, HYBRID.cpus_per_core) == (2, False, 1)
+    assert (HYBRID.threads_per_core, HYBRID.core_step, HYBRID.cpus_per_core) == (2, 1, 1)
     assert HYBRID.whole(0b1111_0000_0110) == 0b1111_0000_0000
     assert HYBRID.leads(0b0001_0000_1110) == 0b0001_0000_0110
 
@@ -114,7 +111,6 @@ def test_cores_of_unequal_size_are_whole_by_their_own_threads() -> None:
 def test_a_numa_node_over_two_sockets_is_a_cell_in_each() -> None:
     assert [(cell.node, cell.socket, len(cell.cores)) for cell in NUMA_OFF.cells] == [(0, 0, 4), (0, 1, 4)]
     assert NUMA_OFF.socket_of_node == {0: 0}
-    assert NUMA_OFF.cpus_per_node == 8
 
 
 def test_core_numbers_may_begin_anew_in_each_socket() -> None:

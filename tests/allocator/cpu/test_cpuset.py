@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cpu.cpuset import MAX_CPU, CpusetError, format_cpuset, members, parse
+from allocator.cpu.cpuset import MAX_CPU, CpusetError, format_cpuset, highest, members, parse
 
 SETS = st.sets(st.integers(0, MAX_CPU), max_size=200)
 
@@ -73,6 +73,11 @@ def test_the_shortest_form_is_written(cpus) -> None:
     ends = [(int(part[0]), int(part[-1])) for part in parts]
     assert all(first < last for (first, last), part in zip(ends, parts, strict=True) if len(part) == 2)
     assert all(last + 1 < first for (_, last), (first, _) in itertools.pairwise(ends))
+
+
+@given(SETS, st.integers(0, 250))
+def test_the_highest_cpus_are_those_above_all_others(cpus, count) -> None:
+    assert set(members(highest(sum(1 << cpu for cpu in cpus), count))) == set(sorted(cpus, reverse=True)[:count])
 
 
 @given(st.text(alphabet="0123456789-, \n:/", max_size=40))

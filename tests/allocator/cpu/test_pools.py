@@ -22,7 +22,6 @@ class Case:
     shared: str
     best_effort: str
     holders: tuple[CpuHolder, ...] = ()
-    static: bool = True
     reserved: dict[str, int] = field(default_factory=dict)
 
 
@@ -36,12 +35,12 @@ CASES: dict[str, Case] = {
     "nobody holds CPUs, those the kubelet reserves included": Case("0-7", "0-7"),
     "an LSE Pod's are in neither": Case("2-7", "2-7", (holder("0-1", LSE),)),
     "an LSR Pod's are for best effort": Case("2-7", "0-7", (holder("0-1", LSR),)),
-    "a Guaranteed Pod's under the static policy are in neither": Case("2-7", "2-7", (holder("0-1", LS, kubelet=True),)),
-    "a Guaranteed Pod's under the none policy are in both": Case(
-        "0-7", "0-7", (holder("0-1", LS, kubelet=True),), static=False
-    ),
+    "given by the kubelet's static policy, in neither": Case("2-7", "2-7", (holder("0-1", LS, kubelet=True),)),
     "bound by somebody else, whatever its class": Case("2-7", "0-7", (holder("0-1", LS),)),
-    "bound under the none policy": Case("4-7", "2-7", (holder("0-1", LSE), holder("2-3", LSR)), static=False),
+    "an LSE and an LSR Pod": Case("4-7", "2-7", (holder("0-1", LSE), holder("2-3", LSR))),
+    "an LSR Pod's of which the kubelet gave some": Case(
+        "3-7", "0,3-7", (holder("0-1", LSR), holder("1-2", LS, kubelet=True))
+    ),
     "kept by the administrator": Case("2-7", "2-7", reserved={"node_reserved": 0b11}),
     "of system Pods": Case("0-5", "0-5", reserved={"system_exclusive": 0b1100_0000}),
     "all at once": Case(
@@ -57,7 +56,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_left_is_told_for_each_numa_node(case: Case) -> None:
-    told = pools(MACHINE, case.holders, static=case.static, **case.reserved)
+    told = pools(MACHINE, case.holders, **case.reserved)
     for pool, expected in ((told.shared, case.shared), (told.best_effort, case.best_effort)):
         assert [(one.socket, one.node) for one in pool] == [(0, 0), (1, 1)]
         assert format_cpuset(pool[0].cpus | pool[1].cpus) == expected
@@ -65,15 +64,15 @@ def test_what_is_left_is_told_for_each_numa_node(case: Case) -> None:
 
 
 def test_an_empty_pool_is_told_as_empty() -> None:
-    assert pools(SMALL, [holder("0-3", LSE)], static=True).shared == (Pool(socket=0, node=0, cpus=0),)
+    assert pools(SMALL, [holder("0-3", LSE)]).shared == (Pool(socket=0, node=0, cpus=0),)
 
 
 def test_a_numa_node_in_two_sockets_has_a_pool_in_each() -> None:
-    assert pools(NO_NUMA, [holder("0", LSR)], static=True).shared == (Pool(0, 0, 0b0010), Pool(1, 0, 0b1100))
+    assert pools(NO_NUMA, [holder("0", LSR)]).shared == (Pool(0, 0, 0b0010), Pool(1, 0, 0b1100))
 
 
 def test_a_machine_without_cpus_has_no_pools() -> None:
-    told = pools(CpuTopology.of([]), [holder("0", LSR)], static=True)
+    told = pools(CpuTopology.of([]), [holder("0", LSR)])
     assert (told.shared, told.best_effort) == ((), ())
 
 
@@ -81,16 +80,16 @@ SETS = st.integers(0, 2**10 - 1)
 HOLDERS = st.lists(st.builds(CpuHolder, SETS, st.sampled_from(QosClass), st.booleans()), max_size=5)
 
 
-@given(holders=HOLDERS, static=st.booleans(), node_reserved=SETS, system=SETS)
+@given(holders=HOLDERS, node_reserved=SETS, system=SETS)
 def test_a_cpu_is_in_a_pool_exactly_if_nobody_keeps_that_pool_out(
-    *, holders: list[CpuHolder], static: bool, node_reserved: int, system: int
+    holders: list[CpuHolder], node_reserved: int, system: int
 ) -> None:
-    told = pools(MACHINE, holders, static=static, node_reserved=node_reserved, system_exclusive=system)
+    told = pools(MACHINE, holders, node_reserved=node_reserved, system_exclusive=system)
     in_shared = {cpu for pool in told.shared for cpu in members(pool.cpus)}
     in_best_effort = {cpu for pool in told.best_effort for cpu in members(pool.cpus)}
     for cpu in range(10):
         kept = any(cpu in members(cpus) for cpus in (node_reserved, system))
-        of = [one for one in holders if cpu in members(one.cpus) and (static or not one.managed_by_kubelet)]
+        of = [one for one in holders if cpu in members(one.cpus)]
         exclusive = any(one.managed_by_kubelet or one.qos is LSE for one in of)
         assert (cpu in in_shared) == (cpu < 8 and not kept and not of)
         assert (cpu in in_best_effort) == (cpu < 8 and not kept and not exclusive)

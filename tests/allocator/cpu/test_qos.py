@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from strategies import json_near, json_values
 
 from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
 from allocator.cpu.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, CpuAsk, QosClass, names_cpus, read_cpu_ask
+from allocator.phase import Phase
 from allocator.quantity import to_milli
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC, NumaExclusive
 
@@ -75,7 +77,7 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
         CpuAsk(QosClass.LSR, 3, 3000, 5 * GIB, 3000),
     ),
     "the Pod's own resources win": (
-        classed("LSR", container(requests={"cpu": "500m", "memory": "1Gi"}), resources=same(4, "8Gi")),
+        classed("LSR", container(**same(1, "1Gi")), container("other"), resources=same(4, "8Gi")),
         CpuAsk(QosClass.LSR, 4, 4000, 8 * GIB, 4000),
     ),
     "the Pod's limit, where no container requests": (
@@ -224,11 +226,57 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
 def test_every_ask_is_read(made: dict[str, Any], expected: CpuAsk) -> None:
     told = read_cpu_ask(made)
     assert told.problems == ()
-    assert told.ask == expected
+    assert told.ask is not None
+    assert replace(told.ask, static=()) == expected
     assert names_cpus(made)
     assert isinstance(hash(told.ask), int)
-    assert told.ask is not None
     assert told.ask.constrained_burst == (expected.preferred is BURST)
+
+
+# What the kubelet's static policy would give containers, whatever the label: their phases, and whole CPUs
+
+APP, INIT, SIDECAR = Phase.APP, Phase.INIT, Phase.SIDECAR
+STATIC: dict[str, tuple[dict[str, Any], list[tuple[Phase, int]]]] = {
+    "of class LSR": (classed("LSR", TWO), [(APP, 2)]),
+    "of class LS": (classed("LS", TWO), [(APP, 2)]),
+    "of class BE": (classed("BE", TWO), [(APP, 2)]),
+    "requests that Kubernetes fills in": (classed("LS", container(limits={"cpu": 3, "memory": "1Gi"})), [(APP, 3)]),
+    "every container, in the order they start": (
+        classed(
+            "LSR",
+            TWO,
+            container("b", **same(4, "1Gi")),
+            init=[container("i", **same(1, "1Gi")), sidecar_container("s", **same(6, "1Gi"))],
+        ),
+        [(INIT, 1), (SIDECAR, 6), (APP, 2), (APP, 4)],
+    ),
+    "not those that ask a fraction": (
+        classed("LS", TWO, container("b", **same("500m", "1Gi")), container("c", **same("1000m", "1Gi"))),
+        [(APP, 2), (APP, 1)],
+    ),
+    "none of a Pod that may use more memory than it requests": (
+        classed("LSR", container(requests={"cpu": 2, "memory": "1Gi"}, limits={"cpu": 2, "memory": "2Gi"})),
+        [],
+    ),
+    "none of a Pod without a limit of memory": (classed("LSR", container(**same(2))), []),
+    "none of a Pod with a container without limits": (classed("LSR", TWO, container("b")), []),
+    "none of a Pod with an init container without limits": (classed("LSR", TWO, init=[container("i")]), []),
+    "none of a Pod that may burst": (
+        classed("LS", container(requests={"cpu": 2, "memory": "1Gi"}, limits={"cpu": 3, "memory": "1Gi"})),
+        [],
+    ),
+    "none of a Pod that states resources for itself": (classed("LSR", TWO, resources=same(4, "8Gi")), []),
+    "none of a Pod that states memory for itself": (classed("LSR", TWO, resources=same(memory="8Gi")), []),
+}
+
+
+@pytest.mark.parametrize(("made", "expected"), STATIC.values(), ids=STATIC)
+def test_what_the_kubelet_itself_would_give_is_known_by_container(
+    made: dict[str, Any], expected: list[tuple[Phase, int]]
+) -> None:
+    told = read_cpu_ask(made)
+    assert told.ask is not None, told.problems
+    assert list(told.ask.static) == expected
 
 
 NOTHING: dict[str, dict[str, Any]] = {
@@ -265,7 +313,7 @@ def test_a_pod_is_in_scope_by_its_class_or_its_annotations() -> None:
     }
 
 
-REQUESTS, LIMITS = "spec.containers[0].resources.requests[cpu]", "spec.containers[0].resources.limits[cpu]"
+REQUESTS, LIMITS = "spec.containers[main].resources.requests[cpu]", "spec.containers[main].resources.limits[cpu]"
 SPEC_PATH = f"metadata.annotations[{RESOURCE_SPEC}]"
 
 WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -284,7 +332,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         classed("LSR", container(limits={"cpu": "1.5"}), container("other", limits={"cpu": "0.5"})),
         [
             f"{LIMITS}: 1500m is no whole number of CPUs; ask 1 or 2",
-            "spec.containers[1].resources.limits[cpu]: 500m is no whole number of CPUs; ask 1",
+            "spec.containers[other].resources.limits[cpu]: 500m is no whole number of CPUs; ask 1",
         ],
     ),
     "a limit above the request": (
@@ -298,18 +346,39 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a sidecar's fraction": (
         classed("LSR", TWO, init=[container("first"), sidecar_container("mesh", **same("100m"))]),
         [
-            "spec.initContainers[1].resources.requests[cpu]: 100m is no whole number of CPUs; ask 1",
-            "spec.initContainers[1].resources.limits[cpu]: 100m is no whole number of CPUs; ask 1",
+            "spec.initContainers[mesh].resources.requests[cpu]: 100m is no whole number of CPUs; ask 1",
+            "spec.initContainers[mesh].resources.limits[cpu]: 100m is no whole number of CPUs; ask 1",
         ],
     ),
     "an init container's request without limit": (
         classed("LSR", TWO, init=[container("first", requests={"cpu": 1})]),
         [
             (
-                "spec.initContainers[0].resources.limits[cpu]: missing; in a Pod of class LSE or LSR "
+                "spec.initContainers[first].resources.limits[cpu]: missing; in a Pod of class LSE or LSR "
                 "it must equal the request: write 1"
             )
         ],
+    ),
+    "a container's fraction beside the Pod's own CPUs": (
+        classed("LSR", container(requests={"cpu": "1500m"}, limits={"cpu": 2}), resources=same(4)),
+        [f"{REQUESTS}: 1500m is no whole number of CPUs; ask 1 or 2"],
+    ),
+    "a container that may use more than it requests of the Pod's own CPUs": (
+        classed("LSR", container(requests={"cpu": 1}, limits={"cpu": 2}), resources={"limits": {"cpu": 4}}),
+        [f"{REQUESTS}: request 1 and limit 2 differ; in a Pod of class LSE or LSR write 1 or 2 in both"],
+    ),
+    "the Pod's limit above what its containers request, which is its request": (
+        classed("LSR", TWO, init=[sidecar_container("mesh", **same(1))], resources={"limits": {"cpu": 4}}),
+        [
+            (
+                "spec.resources.requests[cpu]: request 3 and limit 4 differ; in a Pod of class LSE or LSR write 3 or 4 "
+                "in both"
+            )
+        ],
+    ),
+    "the Pod's own request without limit": (
+        classed("LSR", TWO, resources={"requests": {"cpu": 2}}),
+        ["spec.resources.limits[cpu]: missing; in a Pod of class LSE or LSR it must equal the request: write 2"],
     ),
     "the Pod's own fraction": (
         classed("LSR", TWO, resources={"limits": {"cpu": "2.5"}}),
@@ -341,7 +410,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "negative memory": (
         classed("LSR", container(limits={"cpu": 2, "memory": "-1"})),
-        ["spec.containers[0].resources.limits[memory]: '-1' is negative; ask 0 or more"],
+        ["spec.containers[main].resources.limits[memory]: '-1' is negative; ask 0 or more"],
     ),
     "reclaimed priority, by label": (
         classed("LSR", TWO, labels={PRIORITY_CLASS_LABEL: "koord-mid"}),
@@ -386,8 +455,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         ),
         [
             (
-                "spec.containers[1].resources.limits[cpu]: missing; ConstrainedBurst chooses a pool by the Pod's CPU "
-                "limit: state one"
+                "spec.containers[other].resources.limits[cpu]: missing; ConstrainedBurst chooses a pool by the Pod's "
+                "CPU limit: state one"
             )
         ],
     ),
@@ -446,6 +515,23 @@ def test_everything_wrong_is_told_with_what_would_be_right(made: dict[str, Any],
     assert [str(problem) for problem in told.problems] == expected
     assert told.ask is None
     assert names_cpus(made)
+
+
+NAMELESS: dict[str, tuple[dict[str, Any], str]] = {
+    "no name": ({}, "0"),
+    "a name that is no text": ({"name": 7}, "0"),
+    "a name that nobody can have": ({"name": "a]: all is well; [" * 99}, "0"),
+    "a name with an end of line": ({"name": "main\n"}, "0"),
+    "a name": ({"name": "gpu-0"}, "gpu-0"),
+}
+
+
+@pytest.mark.parametrize(("named", "told"), NAMELESS.values(), ids=NAMELESS)
+def test_a_container_is_told_by_its_name_or_where_that_is_none_by_its_place(named: dict[str, Any], told: str) -> None:
+    made = classed("LSR", {**named, "resources": {"limits": {"cpu": "0.5"}}})
+    assert [problem.path for problem in read_cpu_ask(made).problems] == [
+        f"spec.containers[{told}].resources.limits[cpu]"
+    ]
 
 
 # Recomputed

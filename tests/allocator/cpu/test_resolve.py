@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 from machines_cpu import build, siblings_near
 
+from allocator.cpu.choose import choose_cpus
 from allocator.cpu.cpuset import parse
+from allocator.cpu.node import NO_USE, CpuShare
 from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.cpu.qos import CpuAsk, QosClass
 from allocator.cpu.resolve import (
     ARCHITECTURE,
     CPU_BIND_POLICY,
@@ -15,11 +18,14 @@ from allocator.cpu.resolve import (
     CpuDefaults,
     resolve,
 )
+from allocator.outcome import Refusal
+from allocator.phase import Phase
 from allocator.wire.nodetopology import (
     CpuManagerPolicy,
     KubeletCpus,
     NodeReservation,
     NodeTopology,
+    NumaScope,
     NumaZone,
     PodCpuAlloc,
     SystemCpus,
@@ -65,8 +71,21 @@ BINDS: dict[str, tuple[dict[str, str], KubeletCpus, BindPolicy | None, bool]] = 
         BindPolicy.SPREAD_BY_PCPUS,
         True,
     ),
-    "the label None leaves it to the kubelet, which would refuse": (
+    "the label PCPUOnly, as Resource spec has it": (
+        {CPU_BIND_POLICY: "PCPUOnly"},
+        KubeletCpus(),
+        BindPolicy.FULL_PCPUS,
+        False,
+    ),
+    "the label None before the kubelet's option, which refuses all the same": (
         {CPU_BIND_POLICY: "None"},
+        kubelet(WHOLE),
+        None,
+        True,
+    ),
+    "an empty label is None": ({CPU_BIND_POLICY: ""}, kubelet(WHOLE), None, True),
+    "a label that nobody knows, and the kubelet's option": (
+        {CPU_BIND_POLICY: "Whatever"},
         kubelet(WHOLE),
         BindPolicy.FULL_PCPUS,
         True,
@@ -139,6 +158,31 @@ def test_the_numa_policy_is_the_labels_then_the_kubelets_then_the_configured(
     assert node.policy is policy
 
 
+# What the kubelet's topology manager refuses: its policy, its CPU manager's; the policy by which Pods are refused
+
+REFUSES: dict[str, tuple[NumaPolicy, CpuManagerPolicy, NumaPolicy]] = {
+    "SingleNUMANode": (SINGLE, STATIC, SINGLE),
+    "Restricted": (STRICT, STATIC, STRICT),
+    "BestEffort refuses none": (BEST, STATIC, NONE),
+    "None": (NONE, STATIC, NONE),
+    "a CPU manager that gives none": (SINGLE, CpuManagerPolicy.NONE, NONE),
+    "a CPU manager that is not known": (SINGLE, CpuManagerPolicy.UNKNOWN, NONE),
+}
+
+
+@pytest.mark.parametrize("label", ["None", "BestEffort", None], ids=str)
+@pytest.mark.parametrize("scope", NumaScope)
+@pytest.mark.parametrize(("policy", "manager", "refuses"), REFUSES.values(), ids=REFUSES)
+def test_no_label_hides_by_what_policy_the_kubelet_refuses_pods(
+    policy: NumaPolicy, manager: CpuManagerPolicy, refuses: NumaPolicy, scope: NumaScope, label: str | None
+) -> None:
+    told = topology(numa_policy=policy, numa_scope=scope, kubelet=kubelet(policy=manager))
+    node = resolve(told, {} if label is None else {NEW_POLICY: label}, CpuDefaults())
+    assert node is not None
+    assert node.policy is (policy if label is None else NumaPolicy(label))
+    assert (node.kubelet_policy, node.kubelet_by_container) == (refuses, scope is NumaScope.CONTAINER)
+
+
 @pytest.mark.parametrize(
     "written", ["SingleNUMANode", "SingleNUMANodePodLevel", "SingleNUMANodeContainerLevel"], ids=str
 )
@@ -186,11 +230,38 @@ def test_a_node_whose_cpus_are_not_known_gives_none() -> None:
     assert resolve(NodeTopology("node-1"), {}, CpuDefaults()) is None
 
 
-def test_a_node_of_which_it_cannot_be_read_who_has_cpus_gives_none() -> None:
-    obj = write_node_topology(topology())
-    obj["metadata"]["annotations"]["node.koordinator.sh/pod-cpu-allocs"] = "["
-    told = read_node_topology(obj)
-    assert told.cpu is not None
-    assert resolve(told, {}, CpuDefaults()) is None
-    obj["metadata"]["annotations"]["node.koordinator.sh/pod-cpu-allocs"] = "null"
-    assert resolve(read_node_topology(obj), {}, CpuDefaults()) is not None
+UNREADABLE = {
+    "who has CPUs": ("node.koordinator.sh/pod-cpu-allocs", "["),
+    "which the kubelet reserves": ("kubelet.koordinator.sh/cpu-manager-policy", '{"reservedCPUs":"0-x"}'),
+    "whether the kubelet takes whole cores": (
+        "kubelet.koordinator.sh/cpu-manager-policy",
+        '{"policy":"static","options":{"full-pcpus-only":true}}',
+    ),
+    "which the administrator keeps": ("node.koordinator.sh/reservation", '{"reservedCPUs":"0-1,"}'),
+    "which are the system's": ("node.koordinator.sh/system-qos-resource", '{"cpuset":"a"}'),
+    "which the administrator's amount means": ("node.koordinator.sh/reservation", '{"resources":{"cpu":"4"}}'),
+}
+
+
+@pytest.mark.parametrize(("key", "text"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_node_of_which_it_cannot_be_read_what_is_held_gives_no_cpu_and_says_why(key: str, text: str) -> None:
+    obj = write_node_topology(topology(kubelet=kubelet(reserved="0-1"), numa_policy=SINGLE))
+    obj["metadata"]["annotations"][key] = text
+    node = resolve(read_node_topology(obj), {}, CpuDefaults())
+    assert node is not None
+    assert (node.holders_unknown, node.reserved, node.pooled) == (True, TWO.all, 0)
+    own = choose_cpus(CpuAsk(QosClass.LSR, 2, 2000, 0, 2000, static=((Phase.APP, 2),)), "node-1", node, NO_USE)
+    assert isinstance(own, Refusal)
+    assert own.permanent
+    assert own.message.startswith("node-1: which of its CPUs are held or reserved cannot be read in its NodeResource")
+    for qos in (QosClass.LS, QosClass.BE, QosClass.SYSTEM):
+        assert choose_cpus(CpuAsk(qos, 0, 2000, 0), "node-1", node, NO_USE, frozenset({0})) == CpuShare(qos)
+
+
+def test_stale_cpus_of_a_kubelet_whose_policy_is_none_stay_in_its_pool_and_can_be_given() -> None:
+    stale = (PodCpuAlloc("default", "static", "uid-1", parse("0-5"), managed_by_kubelet=True),)
+    node = resolve(
+        topology(kubelet=kubelet(policy=CpuManagerPolicy.NONE, reserved="0-1"), pod_cpu_allocs=stale), {}, CpuDefaults()
+    )
+    assert node is not None
+    assert (node.reserved, node.pooled) == (parse("0-1"), parse("0-1"))

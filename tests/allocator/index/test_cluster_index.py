@@ -80,6 +80,28 @@ def fits(node: Node, query: Query) -> bool:
     return all(len(fit_for(node, want)) >= want.count for want in query.wants)
 
 
+def often(node: Node, want: Want, times: int) -> bool:
+    """Whether a want could be served so many times over, by taking it again and again, of the fullest devices last."""
+    slots = fit_for(node, want)
+    lefts = []
+    for slot in slots:
+        left, free = 0, dict(slot.free)
+        while left < times and could(Slot(slot.total, free), want):
+            free = {tail: amount - need_of(want, tail, slot.total) for tail, amount in free.items()}
+            left += 1
+        lefts.append(left)
+    for _ in range(times):
+        lefts.sort(reverse=True)
+        if len(lefts) < want.count or not lefts[want.count - 1]:
+            return False
+        lefts = [left - (place < want.count) for place, left in enumerate(lefts)]
+    return True
+
+
+def need_of(want: Want, tail: str, total: Mapping[str, int]) -> int:
+    return sum(need(amount, tail, total) or 0 for name, amount in want.amounts if name == tail)
+
+
 def asked(node: Node, query: Query) -> dict[tuple[str, str], int]:
     """What is taken of each class, on the smallest devices that fit."""
     taken: dict[tuple[str, str], int] = {}
@@ -173,6 +195,9 @@ def agree(index: ClusterIndex, nodes: Mapping[str, Node], query: Query) -> None:
     assert index.fitting(query)[at].tolist() == [*(fits(node, query) for node in nodes.values()), False]
     counts = [[len(fit_for(node, want)) for node in nodes.values()] for want in query.wants]
     assert index.counts(query)[:, at].tolist() == [[*each, 0] for each in counts]
+    for times in (1, 3):
+        served = [all(often(node, want, times) for want in query.wants) for node in nodes.values()]
+        assert index.serve(query, at, times).tolist() == [*served, False]
     for way, reference in REFERENCE.items():
         expected = [reference(node, query) if fits(node, query) else 0 for node in nodes.values()]
         assert index.scores(way, at, query).tolist() == [*expected, 0], way
@@ -458,7 +483,7 @@ def test_a_type_that_no_node_has_fits_nowhere() -> None:
     assert index.fitting(query)[at].tolist() == [False]
     assert index.counts(query)[:, at].tolist() == [[0]]
     assert [index.scores(way, at, query).tolist() for way in Preference] == [[0]] * 3
-    assert index.most_free("fpga", "fpga")[at].tolist() == [0]
+    assert index.serve(query, at, 1).tolist() == [False]
 
 
 def test_a_request_for_nothing_fits_every_node_there_is() -> None:
@@ -470,12 +495,30 @@ def test_a_request_for_nothing_fits_every_node_there_is() -> None:
     assert [index.scores(way, at, Query(())).tolist() for way in Preference] == [[0, 0, 0]] * 3
 
 
-def test_the_most_that_one_device_has_free_is_told() -> None:
-    index = index_of({"a": {GPU: gpus(30, 60, 0, unhealthy=[2])}, "b": {GPU: gpus(100)}, "c": {}})
-    at = index.positions(["a", "b", "c"])
-    assert index.most_free(GPU, CORE)[at].tolist() == [70, 0, 0]
-    assert index.most_free(GPU, MEMORY)[at].tolist() == [56 * GIB, 0, 0]
-    assert index.most_free(GPU, "gpu-encoder")[at].tolist() == [0, 0, 0]
+# Parts in use of a node's cards, one unhealthy; what is asked; how often it can be served, one after another
+
+OFTEN: dict[str, tuple[list[Slot], Query, int]] = {
+    "halves: two a card": (gpus(0, 0), percent(50), 4),
+    "halves: of what is free": (gpus(0, 50, 60), percent(50), 3),
+    "halves: none of an unhealthy card": (gpus(0, 0, unhealthy=[1]), percent(50), 2),
+    "whole cards": (gpus(0, 10, 0), percent(100), 2),
+    "two halves each, of two cards": (gpus(0, 0), percent(50, 2), 2),
+    "two halves each, never both of one card": (gpus(0, 50), percent(50, 2), 1),
+    "two halves each, of one card": (gpus(0), percent(50, 2), 0),
+    "bytes": (gpus(0, memory=80 * GIB), size(16 * GIB), 5),
+    "bytes, by the ratio that is accounted": (gpus(0, memory=300), size(100), 2),  # 34 % each
+    "bytes, and compute that runs out first": (gpus(0), size(GIB, core=40), 2),
+}
+
+
+@pytest.mark.parametrize(("cards", "query", "times"), OFTEN.values(), ids=OFTEN)
+def test_how_often_a_node_could_serve_is_counted_on_each_device(cards: list[Slot], query: Query, times: int) -> None:
+    index = index_of({"node": {GPU: cards}})
+    at = index.positions(["node", "no such node"])
+    assert [index.serve(query, at, more).tolist() for more in (times, times + 1)] == [
+        [True, times == 0],
+        [False, False],
+    ]
 
 
 # Rows

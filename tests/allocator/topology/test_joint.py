@@ -1,13 +1,17 @@
 """Devices of a second type beside those of a first."""
 
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.topology.joint import VirtualFunction, free_function, secondary_choice
-from allocator.topology.sets import Candidate
+from allocator.topology.joint import VirtualFunction, choices_beside, free_function, why_none_beside
+from allocator.topology.links import NO_LINKS
+from allocator.topology.partitions import Partition, PartitionTable
+from allocator.topology.sets import PLAIN_RULE, Candidate, Scope, SetRule
 from allocator.wire.allocatehint import Operator, Requirement, Selector
 
 
@@ -22,6 +26,14 @@ def nic(minor: int, root: str | None, numa: int | None = 0, rank: int = 0) -> Ca
 # Two NUMA nodes, two roots each, a NIC on each root; a fifth NIC on a root without cards.
 FOUR = (card(0, "a"), card(1, "a"), card(2, "b"), card(3, "b"))
 NICS = [nic(0, "a"), nic(1, "b"), nic(2, "c", 1), nic(3, "d", 1), nic(4, "e", 0)]
+
+PAIRS = PartitionTable((Partition((0, 1)), Partition((2, 3))))
+PARTITIONED = SetRule(partitions=PAIRS, partition_required=True)
+
+
+def minors(chosen: Sequence[Candidate]) -> list[int]:
+    return [one.minor for one in chosen]
+
 
 # primary, secondary, count, same PCIe, minors
 
@@ -54,9 +66,55 @@ def test_the_nearest_are_chosen_in_turn(
     primary: tuple[Candidate, ...], offered: list[Candidate], count: int, given: list[int], *, same: bool
 ) -> None:
     for order in (offered, offered[::-1]):
-        chosen = secondary_choice(primary, order, count, same_pcie=same)
-        assert not isinstance(chosen, str)
-        assert [one.minor for one in chosen] == given
+        assert minors(next(choices_beside(primary, order, count, NO_LINKS, same_pcie=same))) == given
+
+
+# primary, secondary, count, the rule, same PCIe; the first sets
+
+RULED: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, SetRule, bool, list[list[int]]]] = {
+    "one NUMA node: rather as many as roots": (
+        FOUR,
+        [nic(0, "a"), nic(1, "b", 1), nic(2, "e", 1)],
+        1,
+        SetRule(Scope.NUMA_NODE),
+        False,
+        [[1, 2], [0], [1], [2]],
+    ),
+    "one PCIe root: of those that the cards have": (
+        FOUR,
+        [nic(0, "e"), nic(1, "e"), nic(2, "b"), nic(3, "b")],
+        2,
+        SetRule(Scope.PCIE),
+        False,
+        [[2, 3], [0, 1]],
+    ),
+    "a partition: on the root": ((nic(1, "b"),), list(FOUR), 2, PARTITIONED, False, [[2, 3], [0, 1]]),
+    "a partition: of more than asked, for the roots": (
+        (nic(0, "a"), nic(1, "b")),
+        [card(0, "a"), card(1, "b")],
+        1,
+        PARTITIONED,
+        False,
+        [[0, 1]],
+    ),
+    "a partition: none of three": ((nic(0, "a"),), list(FOUR), 3, PARTITIONED, False, []),
+    "same PCIe: a partition on the root alone": ((nic(0, "a"),), list(FOUR), 2, PARTITIONED, True, [[0, 1]]),
+    "same PCIe: no partition on the root": ((nic(0, "a"),), [card(0, "a"), card(2, "a")], 2, PARTITIONED, True, []),
+}
+
+
+@pytest.mark.parametrize(("primary", "offered", "count", "rule", "same", "given"), RULED.values(), ids=RULED)
+def test_what_is_beside_keeps_the_rule_of_its_own_type(
+    primary: tuple[Candidate, ...],
+    offered: list[Candidate],
+    count: int,
+    rule: SetRule,
+    given: list[list[int]],
+    *,
+    same: bool,
+) -> None:
+    found = [minors(chosen) for chosen in choices_beside(primary, offered, count, NO_LINKS, rule, same_pcie=same)]
+    assert found == given
 
 
 REFUSED: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, str]] = {
@@ -73,9 +131,15 @@ REFUSED: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, str]
 def test_the_reason_is_told_where_none_can_be_chosen(
     primary: tuple[Candidate, ...], offered: list[Candidate], count: int, reason: str, *, same: bool
 ) -> None:
-    refused = secondary_choice(primary, offered, count, same_pcie=same)
-    assert isinstance(refused, str)
-    assert reason in refused
+    assert list(choices_beside(primary, offered, count, NO_LINKS, same_pcie=same)) == []
+    assert reason in why_none_beside(primary, offered, count, same_pcie=same)
+
+
+def test_the_reason_is_that_of_the_rule_where_that_forbids_every_set() -> None:
+    told = why_none_beside((nic(0, "a"),), list(FOUR), 3, PARTITIONED)
+    assert told == "3 GPUs are no partition here; ask a number that the table has: 2"
+    same = why_none_beside((nic(0, "a"),), [card(0, "a"), card(2, "a")], 2, PARTITIONED, same_pcie=True)
+    assert same.startswith("SamePCIe asked; on those roots: 2 partitions of 2 GPUs would do")
 
 
 ROOTS = st.sampled_from(["a", "b", "c", None])
@@ -87,29 +151,43 @@ def devices(draw: st.DrawFn, least: int) -> list[Candidate]:
     return [card(minor, root, numa) for minor, (root, numa) in enumerate(spots)]
 
 
-@given(primary=devices(1), offered=devices(0), count=st.integers(1, 6), same=st.booleans())
-def test_what_is_chosen_keeps_the_rules(
-    primary: list[Candidate], offered: list[Candidate], count: int, *, same: bool
+def legal(chosen: Sequence[Candidate], primary: Sequence[Candidate], rule: SetRule, *, same: bool) -> bool:
+    """Whether a set keeps the rules, by the plainest means."""
+    roots = {one.pcie for one in primary}
+    if same and (None in roots or {one.pcie for one in chosen} != roots):
+        return False
+    if rule.partition_required and tuple(minors(chosen)) not in {one.minors for one in PAIRS.partitions}:
+        return False
+    where = {one.numa for one in chosen}
+    return rule.scope is Scope.NODE or len(chosen) == 1 or (len(where) == 1 and None not in where)
+
+
+@given(
+    primary=devices(1),
+    offered=devices(0),
+    count=st.integers(1, 6),
+    rule=st.sampled_from([PLAIN_RULE, PARTITIONED, SetRule(Scope.NUMA_NODE)]),
+    same=st.booleans(),
+)
+def test_all_sets_that_keep_the_rules_come_once_and_the_one_on_most_roots_first(
+    primary: list[Candidate], offered: list[Candidate], count: int, rule: SetRule, *, same: bool
 ) -> None:
-    chosen = secondary_choice(primary, offered, count, same_pcie=same)
+    found = list(choices_beside(primary, offered, count, NO_LINKS, rule, same_pcie=same))
     wanted = {one.pcie for one in primary} - {None}
-    beside = [one for one in offered if one.pcie in wanted]
-    if isinstance(chosen, str):
-        impossible = len(offered) < count
-        if same:
-            lost = any(one.pcie is None for one in primary)
-            impossible = lost or len(beside) < count or {one.pcie for one in beside} != wanted
-        assert impossible
-        return
-    assert (
-        len(set(chosen))
-        == len(chosen)
-        == (max(count, len(wanted)) if same else min(max(count, len(wanted)), len(offered)))
-    )
-    assert len(chosen) >= count
-    assert {one.pcie for one in chosen} >= {one.pcie for one in beside}
-    if same:
-        assert {one.pcie for one in chosen} == {one.pcie for one in primary}
+    most = max(count, len(wanted))
+    sizes = [most] if same else range(count, most + 1)
+    expected = {
+        chosen for size in sizes for chosen in combinations(offered, size) if legal(chosen, primary, rule, same=same)
+    }
+    given_ = [tuple(sorted(one, key=lambda device: device.minor)) for one in found]
+    assert len(set(given_)) == len(given_)
+    assert set(given_) == expected
+    if found:
+        assert isinstance(found[0], tuple)
+        covered = [len(wanted & {device.pcie for device in one}) for one in found if len(one) == len(found[0])]
+        assert covered[0] == max(covered)
+    else:
+        assert why_none_beside(primary, offered, count, rule, same_pcie=same)
 
 
 # Virtual functions

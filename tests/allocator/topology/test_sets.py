@@ -102,6 +102,13 @@ CASES: dict[str, tuple[str, list[int], int, SetRule, list[int]]] = {
     "roots: preferred": (PCIE, without(8), 2, SetRule(roots=frozenset({"pci0000:02"})), [4, 5]),
     "roots: too few there": (PCIE, without(8), 3, SetRule(roots=frozenset({"pci0000:02"})), [0, 1, 2]),
     "roots: one": (PCIE, without(8, 4), 1, SetRule(roots=frozenset({"pci0000:02"})), [5]),
+    # The rest of a gang is to follow.
+    "company: the first of four begins where four are": (PCIE, without(8, 0), 1, SetRule(company=3), [4]),
+    "company: a mate draws the second": (PCIE, without(8, 0, 4), 1, SetRule(company=2, near=frozenset({gpu(4)})), [5]),
+    "company: two of four": (CUBE, without(8, 1), 2, SetRule(company=2), [6, 7]),
+    "company: more than there are": (PCIE, without(8, 0), 1, SetRule(company=7), [1]),
+    "company: inside the scope": (PCIE, without(8, 0), 1, SetRule(Scope.NUMA_NODE, company=3), [4]),
+    "company: parts of devices go by order": (PCIE, without(8, 0), 1, SetRule(rank_first=True, company=3), [1]),
     # Partitions.
     "partition: a pair": (H100, without(8, 0), 2, SetRule(partitions=HOPPER, partition_required=True), [2, 3]),
     "partition: none free": (H100, [0, 2, 4, 6], 2, SetRule(partitions=HOPPER, partition_required=True), []),
@@ -301,6 +308,7 @@ def cases(draw: st.DrawFn, most: int = 8) -> Case:
         rank_first=draw(st.booleans()),
         near=frozenset(draw(st.lists(st.sampled_from([one.id for one in where]), max_size=2))),
         roots=frozenset(draw(st.lists(st.sampled_from(["pci0000:00", "pci0000:01", "odd"]), max_size=1))),
+        company=draw(st.sampled_from([0, 0, 1, 3])),
     )
     return Case(offered, draw(st.integers(1, most)), links, rule)
 
@@ -313,7 +321,7 @@ def expected(case: Case) -> list[tuple[str, ...]]:
     free = {one.id for one in offered if one.idle and one.fresh}
 
     def legal(chosen: tuple[Candidate, ...]) -> bool:
-        if count == 1 or rule.scope is Scope.NODE:
+        if len(chosen) == 1 or rule.scope is Scope.NODE:
             return True
         if rule.scope is Scope.DEVICE:
             return False
@@ -321,14 +329,23 @@ def expected(case: Case) -> list[tuple[str, ...]]:
         return len(where) == 1 and None not in where
 
     def key(chosen: tuple[Candidate, ...]) -> tuple[Any, ...]:
+        """Without regard to roots and company, which come before."""
         ids = [one.id for one in chosen]
         towards = sum(links.weight(one, mate) for one in ids for mate in rule.near)
         measure = 0 if links.flat else links.measure(ids) + towards
         loss = 0 if links.flat else sum(links.weight(one, other) for one in ids if one in free for other in free)
-        off = bool(rule.roots) and any(one.pcie not in rule.roots for one in chosen)
-        return (off, [state(one) for one in chosen], -measure, loss, [order.index(one) for one in chosen])
+        return ([state(one) for one in chosen], -measure, loss, [order.index(one) for one in chosen])
 
-    return [tuple(one.id for one in chosen) for chosen in sorted(filter(legal, combinations(order, count)), key=key)]
+    everyone: list[tuple[Candidate, ...]] = []
+    if rule.company and not rule.rank_first:
+        everyone = sorted(filter(legal, combinations(order, count + rule.company)), key=key)[:1]
+
+    def turn(chosen: tuple[Candidate, ...]) -> tuple[bool, bool]:
+        on_roots = bool(rule.roots) and all(one.pcie in rule.roots for one in chosen)
+        return not on_roots, not on_roots and not any(set(chosen) <= set(together) for together in everyone)
+
+    sets = filter(legal, combinations(order, count))
+    return [tuple(one.id for one in chosen) for chosen in sorted(sets, key=lambda chosen: (turn(chosen), key(chosen)))]
 
 
 @settings(max_examples=400)

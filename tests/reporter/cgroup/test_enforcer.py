@@ -69,6 +69,16 @@ def test_what_somebody_changed_is_put_back_and_counted(make_tree) -> None:
     assert cpus(hierarchy, "kubepods/podlsr/main") == "4-5"
 
 
+def test_a_change_of_what_was_right_from_the_start_is_by_somebody_else(make_tree) -> None:
+    hierarchy = make_tree(Version.V1, TREE)
+    enforcer(hierarchy).round(PODS, POOLS, OFF)
+    keeper = enforcer(hierarchy)  # as after a restart
+    assert keeper.round(PODS, POOLS, OFF).written == 0
+    (hierarchy.root / "kubepods/podlsr/main/cpuset.cpus").write_text("4\n")
+    findings = keeper.round(PODS, POOLS, OFF)
+    assert findings.reapplied == ("kubepods/podlsr/main",)
+
+
 def test_a_pool_that_changes_is_no_change_by_somebody_else(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
     keeper = enforcer(hierarchy)

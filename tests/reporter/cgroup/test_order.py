@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reporter.cgroup.layout import QosClass, Version
-from reporter.cgroup.order import File, Group, Write, ordered, writes
+from reporter.cgroup.order import File, Group, Write, ordered, plan
 from reporter.cgroup.plan import Pod, Want
 
 ALL = 0xFF
@@ -69,7 +69,7 @@ def test_the_writes_for_pods_are_never_refused_and_settle(has, data) -> None:
     paths = [(path, Want(POD, data.draw(maybe), data.draw(maybe), room=data.draw(maybe))) for path in pods]
     kernels = {file: KernelV1(has) for file in File}
     tree = {path: Group(value, value) for path, value in has.items()}
-    for write in writes(tree, paths, Version.V1):
+    for write in plan(tree, paths, Version.V1).writes:
         kernels[write.file].write(write.path, write.value)
     for path, want in paths:
         for file, wanted in ((File.CPUS, want.cpus), (File.MEMS, want.mems)):
@@ -84,7 +84,7 @@ def test_the_writes_for_pods_are_never_refused_and_settle(has, data) -> None:
                     assert not now[nested] & ~now[child]
                     assert bool(now[nested]) == bool(has[nested])
     settled = {path: Group(*(kernels[file].has[path] for file in File)) for path in has}
-    assert writes(settled, paths, Version.V1) == ()
+    assert plan(settled, paths, Version.V1).writes == ()
 
 
 @given(trees(), st.data())
@@ -108,7 +108,7 @@ def test_a_container_is_at_no_moment_outside_what_it_had_and_what_it_gets(has, d
         for child in [child for child in now if child.rpartition("/")[0] == path]:
             allowed[child] = effective(child) | want.cpus
     tree = {path: Group(value, 0) for path, value in now.items()}
-    for write in writes(tree, paths, Version.V2):
+    for write in plan(tree, paths, Version.V2).writes:
         now[write.path] = write.value
         for child, limit in allowed.items():
             assert not effective(child) & ~limit
@@ -144,28 +144,28 @@ STEPS = {
 
 @pytest.mark.parametrize(("tree", "wanted", "steps"), STEPS.values(), ids=STEPS)
 def test_named_changes_have_the_expected_steps(tree, wanted, steps) -> None:
-    found = writes(tree, [(B, Want(POD, wanted, 0))], Version.V1)
+    found = plan(tree, [(B, Want(POD, wanted, 0))], Version.V1).writes
     assert found == tuple(Write(path, File.CPUS, value) for path, value in steps)
 
 
 def test_a_pod_that_is_left_alone_is_only_given_room() -> None:
     tree = cpus(0b1111, 0b0011, 0b0011)
-    found = writes(tree, [(B, Want(POD, 0, 0, room=0b0110))], Version.V1)
+    found = plan(tree, [(B, Want(POD, 0, 0, room=0b0110))], Version.V1).writes
     assert found == (Write(B, File.CPUS, 0b0111),)
 
 
 def test_in_v2_a_pods_cgroup_without_a_set_stays_without_where_it_only_needs_room() -> None:
-    found = writes(cpus(0, 0, 0), [(B, Want(POD, 0b0011, 0, room=0b1111))], Version.V2)
+    found = plan(cpus(0, 0, 0), [(B, Want(POD, 0b0011, 0, room=0b1111))], Version.V2).writes
     assert found == (Write(C, File.CPUS, 0b0011),)
 
 
 def test_a_pod_that_has_no_cgroup_is_passed_over() -> None:
-    assert writes(cpus(3, 3, 3), [("kubepods/podgone", Want(POD, 1, 1))], Version.V1) == ()
+    assert plan(cpus(3, 3, 3), [("kubepods/podgone", Want(POD, 1, 1))], Version.V1).writes == ()
 
 
 def test_cpus_and_mems_are_both_written() -> None:
     tree = {A: Group(0b11, 0b11), B: Group(0b11, 0b11), C: Group(0b11, 0b11)}
-    found = writes(tree, [(B, Want(POD, 0b01, 0b10))], Version.V1)
+    found = plan(tree, [(B, Want(POD, 0b01, 0b10))], Version.V1).writes
     assert found == tuple(
         Write(path, file, value) for (file, value), path in itertools.product(((File.CPUS, 1), (File.MEMS, 2)), (C, B))
     )

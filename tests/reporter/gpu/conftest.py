@@ -1,116 +1,24 @@
-"""A stand-in for NVIDIA's library, built from C, that plays recorded nodes to the real pynvml."""
+"""NVIDIA's library played by a stand-in (`nvml_standin`), and waiting for what it leads to."""
 
 import asyncio
-import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import nvml_standin
 import pytest
+from nvml_standin import Played
 
-from reporter.gpu.guarded import GuardedNvml, NvmlUnavailableError, Patience, Roots
+from reporter.gpu.guarded import NvmlUnavailableError
 
-_HERE = Path(__file__).parent
-_NODES = _HERE / "nodes"
 _DEADLINE_S = 60.0
-_QUICK = Patience(answer=30.0, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0, renewal=0.0)
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the stand-in libnvidia-ml.so.1; a C compiler is needed for it."""
-    folder = tmp_path_factory.mktemp("standin")
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    assert compiler, "no C compiler (cc): install gcc, or name one in CC"
-    flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared"]
-    target = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, *flags, "-o", target, _HERE / "standin" / "nvml.c"], check=True)
-    return folder
-
-
-class Played:
-    """One node that is played: what the library says, what happens, and what sysfs says."""
-
-    def __init__(self, library: Path | None, folder: Path, stack: AsyncExitStack) -> None:
-        self.folder = folder
-        self.sysfs = folder / "sys"
-        self.proc = folder / "proc"
-        self.hung = folder / "hung"
-        self._file = folder / "node.nvml"
-        self._events = folder / "events"
-        self._stack = stack
-        self._lines: dict[str, str] = {}
-        self._events.touch()
-        self.env = {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(library or folder),
-            "NVML_STANDIN_NODE": str(self._file),
-            "NVML_STANDIN_EVENTS": str(self._events),
-            "NVML_STANDIN_HUNG": str(self.hung),
-        }
-
-    def play(self, name: str) -> None:
-        """Play a recorded node."""
-        for line in (_NODES / f"{name}.nvml").read_text().splitlines():
-            if line and not line.startswith("#"):
-                key, _, value = line.partition(" = ")
-                self._lines[key] = value
-        self._write()
-
-    def change(self, changes: dict[str, str | None]) -> None:
-        """Change what the library says from now on; None takes a line away."""
-        for key, value in changes.items():
-            if value is None:
-                self._lines.pop(key, None)
-            else:
-                self._lines[key] = value
-        self._write()
-
-    def happen(self, card: int, xid: int, times: int = 1) -> None:
-        """Let a card have an Xid error; card -1 is one that the library does not name."""
-        with self._events.open("a") as file:
-            file.write(f"{card} {xid}\n" * times)
-
-    def pci(self, bus: str, root: str, numa: str, between: str = "") -> None:
-        """Put a device into sysfs, behind a bridge or at the root."""
-        place = self.sysfs / "devices" / root / between / bus
-        place.mkdir(parents=True)
-        (place / "numa_node").write_text(f"{numa}\n")
-        link = self.sysfs / "bus" / "pci" / "devices" / bus
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(os.path.relpath(place, link.parent))
-
-    def numa_nodes(self, online: str) -> None:
-        """Say which NUMA nodes the host has."""
-        folder = self.sysfs / "devices" / "system" / "node"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "online").write_text(f"{online}\n")
-
-    def boot(self, name: str) -> None:
-        """Say which run of the node this is."""
-        folder = self.proc / "sys" / "kernel" / "random"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "boot_id").write_text(f"{name}\n")
-
-    def nvml(self, patience: Patience = _QUICK, **options: Any) -> GuardedNvml:
-        """Guard this node's library; closed at the test's end."""
-        guarded = GuardedNvml(patience, Roots(self.sysfs, self.proc), env=self.env, **options)
-        self._stack.push_async_callback(_close, guarded)
-        return guarded
-
-    def _write(self) -> None:
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text("".join(f"{key} = {value}\n" for key, value in self._lines.items()), errors="surrogateescape")
-        fresh.replace(self._file)
-
-
-async def _close(nvml: GuardedNvml) -> None:
-    await nvml.aclose()
-    if nvml._stuck is not None:  # killed, but not gone within the test's patience
-        await nvml._stuck.gone.wait()
+    """The folder with the stand-in library."""
+    return nvml_standin.build(tmp_path_factory.mktemp("standin"))
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_every_cpu_that_is_online_is_told_once_with_its_siblings(
     assert topology.all == ((1 << total) - 1) & ~offline
     for cpu in members(topology.all):
         siblings = {other for other in members(topology.all) if other % (sockets * cores) == cpu % (sockets * cores)}
-        assert set(members(topology.core_of(cpu))) == siblings
+        assert set(members(topology.cores_of(1 << cpu))) == siblings
 
 
 def test_the_first_processor_tells_what_all_are(machine: Machine) -> None:

@@ -1,6 +1,6 @@
 """Our CPUs in the kubelet's state: what it accepts, nothing else, and back again."""
 
-import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from reporter.kubelet import cpustate
 from reporter.kubelet.cpustate import CpuState, Layout
-from reporter.kubelet.takeover import BACKUP_SUFFIX, TakeOverError, plan, plan_undo, take_over, undo
+from reporter.kubelet.takeover import TakeOverError, Wish, plan, plan_undo, propose
+from reporter.kubelet.takeoverfile import backup_of, parse_backup, take_over, undo, waits
 
 ALL = 0xFFFF
 RESERVED = 0b11
@@ -79,6 +80,39 @@ def test_without_reserved_cpus_something_is_left_for_containers_without_cpus() -
         plan(state({}), {"a": {"main": ALL}}, reserved=0)
 
 
+def test_a_pod_that_is_refused_keeps_no_other_from_its_cpus() -> None:
+    ours = {"a": {"main": 0b11 << 10}, "c": {"main": 0b100000}, "d": {"main": 1 << 12}}
+    made = propose(BEFORE, Wish(ours, {"a", "b", "c", "d"}, RESERVED), {})
+    accepted(made.state)
+    assert made.state.entries == {**BEFORE.entries, "a": ours["a"], "d": ours["d"]}
+    assert made.accepted == {"a": ours["a"], "d": ours["d"]}
+    assert made.refused == {"c": "was given CPUs 5, which the kubelet gave to Pod b; delete one"}
+
+
+def test_two_pods_that_change_places_are_no_obstacle_to_each_other() -> None:
+    ours = {"a": {"main": 0b110000}, "b": {"main": 0b1100, "log": 0b1100}}
+    made = propose(BEFORE, Wish(ours, {"a", "b"}, RESERVED), {})
+    assert (made.state.entries, made.refused) == (ours, {})
+
+
+def test_a_pod_that_is_refused_is_in_the_way_with_what_the_kubelet_gave_it() -> None:
+    ours = {"a": {"main": 0b110000}, "b": {"main": RESERVED}}
+    made = propose(BEFORE, Wish(ours, {"a", "b"}, RESERVED), {})
+    assert made.state == BEFORE
+    assert set(made.refused) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("now", "left"),
+    [({"main": 0b11 << 10, "side": 0b11 << 10}, {}), ({"main": 1 << 10}, {"a": {"main": 1 << 10}})],
+    ids=["as we put it in", "as the kubelet has changed it"],
+)
+def test_what_we_put_in_for_a_pod_that_has_ended_is_taken_out_and_nothing_else(now, left) -> None:
+    made = propose(state({"a": now}), Wish({}, frozenset(), RESERVED), OURS)
+    accepted(made.state)
+    assert made.state.entries == left
+
+
 sets = st.integers(1, ALL & ~RESERVED).map(lambda cpus: cpus & ~RESERVED).filter(bool)
 pods = st.dictionaries(st.sampled_from("abcd"), st.dictionaries(st.sampled_from("xy"), sets, min_size=1), max_size=3)
 
@@ -111,6 +145,22 @@ def test_whatever_is_taken_over_the_kubelet_accepts_and_undoing_leads_back(befor
     assert undone == start
 
 
+@given(pods.filter(disjoint), pods, pods, st.sets(st.sampled_from("abcd")))
+def test_whatever_is_proposed_the_kubelet_accepts_and_it_is_all_that_can_be(before, ours, put_in, live) -> None:
+    wish = Wish({uid: ours[uid] for uid in ours if uid in live}, live, RESERVED)
+    try:
+        made = propose(state(before), wish, put_in)
+    except TakeOverError:
+        return
+    accepted(made.state)
+    assert {*made.accepted, *made.refused} == set(wish.ours)
+    for uid, containers in before.items():
+        gone = uid not in live and put_in.get(uid) == containers
+        assert made.state.entries.get(uid) == made.accepted.get(uid, None if gone else containers)
+    again = propose(made.state, wish, put_in)
+    assert (again.state, again.accepted) == (made.state, made.accepted)
+
+
 @given(pods.filter(disjoint), pods, pods.filter(disjoint))
 def test_undoing_after_the_kubelet_went_on_gives_nobody_a_cpu_twice(before, ours, later) -> None:
     start, now = state(before), state(later)
@@ -135,84 +185,174 @@ def path(tmp_path) -> Path:
     file = tmp_path / "cpu_manager_state"
     file.write_bytes(cpustate.render(BEFORE))
     file.chmod(0o600)
+    kubelet_starts(file)
     return file
 
 
+def kubelet_starts(path: Path) -> None:
+    """Make the kubelet's socket anew; later than anything that was written."""
+    socket = path.parent / "pod-resources" / "kubelet.sock"
+    socket.parent.mkdir(exist_ok=True)
+    socket.write_bytes(b"")
+    latest = max(file.stat().st_mtime_ns for file in path.parent.iterdir())
+    os.utime(socket, ns=(latest + 1, latest + 1))
+
+
+def kubelet_writes(path: Path, entries) -> None:
+    """Write the file from the kubelet's memory; with a time of its own."""
+    before = path.stat().st_mtime_ns
+    path.write_bytes(cpustate.render(state(entries)))
+    os.utime(path, ns=(before + 1, before + 1))
+
+
+def on(ours, *others: str) -> Wish:
+    return Wish(ours, {*ours, *BEFORE.entries, *others}, RESERVED)
+
+
+def in_file(path: Path) -> Any:
+    return cpustate.parse(path.read_bytes()).entries
+
+
 def test_the_file_is_replaced_with_a_right_checksum_and_its_mode_and_a_backup_beside_it(path) -> None:
-    original = path.read_bytes()
-    assert take_over(path, OURS, reserved=RESERVED)
-    assert cpustate.parse(path.read_bytes()).entries["a"] == OURS["a"]
+    assert take_over(path, on(OURS)).accepted == OURS
+    assert in_file(path)["a"] == OURS["a"]
     assert path.stat().st_mode & 0o777 == 0o600
-    backup = path.with_name(path.name + BACKUP_SUFFIX)
-    assert json.loads(backup.read_bytes())["before"].encode() == original
-    assert names(path.parent) == [path.name, backup.name]
+    kept = parse_backup(backup_of(path).read_bytes())
+    assert (kept.before.entries, kept.ours, kept.memory) == ({"a": BEFORE.entries["a"]}, OURS, BEFORE)
+    assert names(path.parent) == [path.name, backup_of(path).name, "pod-resources"]
 
 
-def test_taking_over_twice_changes_nothing_more_and_keeps_the_first_backup(path) -> None:
+def test_taking_over_twice_changes_nothing_more_and_pods_that_come_later_are_undone_with_the_first(path) -> None:
     original = path.read_bytes()
-    take_over(path, OURS, reserved=RESERVED)
-    assert not take_over(path, OURS, reserved=RESERVED)
-    assert take_over(path, {"b": {"main": 1 << 14}}, reserved=RESERVED)
-    assert undo(path)
+    take_over(path, on(OURS))
+    stat = path.stat()
+    take_over(path, on(OURS))
+    assert path.stat() == stat
+    take_over(path, on({**OURS, "b": {"main": 1 << 14}}))
+    assert in_file(path)["b"] == {"main": 1 << 14}
+    assert not undo(path)
     assert path.read_bytes() == original
 
 
-def test_undoing_restores_the_file_byte_by_byte_and_removes_the_backup(path) -> None:
+def test_it_waits_until_the_kubelet_starts(path) -> None:
+    assert not waits(path)
+    take_over(path, on(OURS))
+    assert waits(path)
+    kubelet_starts(path)
+    assert not waits(path)
+
+
+def test_what_a_kubelet_that_did_not_restart_wrote_is_its_own(path) -> None:
+    take_over(path, on(OURS))
+    kubelet_writes(path, BEFORE.entries)
+    assert not waits(path)
+    take_over(path, on(OURS))
+    assert waits(path)
+    assert in_file(path)["a"] == OURS["a"]
+
+
+def test_undoing_what_the_kubelet_has_not_read_restores_the_file_byte_by_byte_at_once(path) -> None:
     original = path.read_bytes()
-    take_over(path, OURS, reserved=RESERVED)
-    assert undo(path)
+    take_over(path, on(OURS))
+    assert not undo(path)
     assert path.read_bytes() == original
-    assert names(path.parent) == [path.name]
+    assert names(path.parent) == [path.name, "pod-resources"]
     assert not undo(path)
 
 
-def test_undoing_after_the_kubelet_went_on_keeps_what_it_did(path) -> None:
-    take_over(path, OURS, reserved=RESERVED)
-    later = cpustate.parse(path.read_bytes())
-    entries = {"a": later.entries["a"], "new": {"main": 0b1100}}  # b ended; new has what a had before
-    path.write_bytes(cpustate.render(state(entries)))
+def test_undoing_what_the_kubelet_has_read_is_done_again_until_it_restarts(path) -> None:
+    original = path.read_bytes()
+    take_over(path, on(OURS))
+    kubelet_starts(path)
     assert undo(path)
-    found = cpustate.parse(path.read_bytes())
-    assert found.entries == {"new": {"main": 0b1100}}
-    accepted(found)
+    assert path.read_bytes() == original
+    kubelet_writes(path, {**BEFORE.entries, **OURS})
+    assert undo(path)
+    assert path.read_bytes() == original
+    assert undo(path)
+    kubelet_starts(path)
+    assert not undo(path)
+    assert (path.read_bytes(), names(path.parent)) == (original, [path.name, "pod-resources"])
+
+
+def test_undoing_gives_a_pod_what_it_had_before_its_own_take_over_not_before_the_first(path) -> None:
+    take_over(path, on(OURS))
+    kubelet_starts(path)
+    kubelet_writes(path, {**BEFORE.entries, **OURS, "new": {"main": 1 << 8}})
+    take_over(path, on({**OURS, "new": {"main": 1 << 14}}))
+    kubelet_starts(path)
+    assert undo(path)
+    assert in_file(path) == {**BEFORE.entries, "new": {"main": 1 << 8}}
+
+
+def test_undoing_after_the_kubelet_went_on_keeps_what_it_did(path) -> None:
+    take_over(path, on(OURS))
+    kubelet_starts(path)
+    kubelet_writes(path, {"a": OURS["a"], "new": {"main": 0b1100}})  # b ended; new has what a had before
+    assert undo(path)
+    assert in_file(path) == {"new": {"main": 0b1100}}
+    accepted(cpustate.parse(path.read_bytes()))
 
 
 def test_undoing_where_the_file_was_removed_only_removes_the_backup(path) -> None:
-    take_over(path, OURS, reserved=RESERVED)
+    take_over(path, on(OURS))
     path.unlink()
-    assert undo(path)
-    assert names(path.parent) == []
+    assert not undo(path)
+    assert names(path.parent) == ["pod-resources"]
+
+
+def test_a_pod_that_ended_is_in_neither_the_file_nor_the_backup(path) -> None:
+    take_over(path, on(OURS))
+    take_over(path, Wish({}, {"b"}, RESERVED))
+    assert in_file(path) == {"b": BEFORE.entries["b"]}
+    assert parse_backup(backup_of(path).read_bytes()).ours == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"policyName":"static","checksum":5}'])
 def test_a_corrupt_state_is_left_as_it_is(path, content) -> None:
     path.write_bytes(content)
     with pytest.raises(TakeOverError, match="drain the node"):
-        take_over(path, OURS, reserved=RESERVED)
+        take_over(path, on(OURS))
     assert path.read_bytes() == content
-    assert names(path.parent) == [path.name]
+    assert names(path.parent) == [path.name, "pod-resources"]
 
 
 def test_a_refused_take_over_writes_nothing(path) -> None:
     original = path.read_bytes()
-    with pytest.raises(TakeOverError):
-        take_over(path, {"a": {"main": RESERVED}}, reserved=RESERVED)
+    assert take_over(path, on({"a": {"main": RESERVED}})).refused
+    with pytest.raises(TakeOverError, match="no CPU would be left"):
+        take_over(path, Wish({"a": {"main": ALL & ~0b1110000}}, {"a", "b"}, 0))
     assert path.read_bytes() == original
-    assert names(path.parent) == [path.name]
+    assert names(path.parent) == [path.name, "pod-resources"]
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b'{"before":1}', b'{"before":"{","ours":{}}', b'{"ours":{"a":{"b":"x"}}}']
+    "content",
+    [b"", b"{", b'{"before":1}', b'{"before":"{","ours":{}}', b'{"ours":{"a":{"b":"x"}}}', b"9" * 2**25],
+    ids=["empty", "cut off", "no text", "no state", "no set", "huge"],
 )
-def test_a_backup_that_cannot_be_used_is_told_and_nothing_is_written(path, content) -> None:
+@pytest.mark.parametrize("act", [undo, lambda path: take_over(path, on(OURS))], ids=["undo", "take over"])
+def test_a_backup_that_cannot_be_used_is_told_and_nothing_is_written(path, content, act) -> None:
     original = path.read_bytes()
-    backup = path.with_name(path.name + BACKUP_SUFFIX)
-    backup.write_bytes(content)
-    with pytest.raises(TakeOverError):
-        undo(path)
-    assert (path.read_bytes(), backup.read_bytes()) == (original, content)
+    backup_of(path).write_bytes(content)
+    with pytest.raises(TakeOverError, match="backup"):
+        act(path)
+    assert path.read_bytes() == original
+    assert backup_of(path).read_bytes() == content
 
 
 def test_a_missing_state_file_is_told(tmp_path) -> None:
     with pytest.raises(TakeOverError, match="does not exist"):
-        take_over(tmp_path / "cpu_manager_state", OURS, reserved=RESERVED)
+        take_over(tmp_path / "cpu_manager_state", on(OURS))
+
+
+@pytest.mark.parametrize("act", [undo, lambda path: take_over(path, on({"b": {"main": 1 << 14}}))])
+def test_a_folder_that_cannot_be_written_is_told(path, act, monkeypatch) -> None:
+    take_over(path, on(OURS))
+
+    def refuse(**_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(TakeOverError, match="mount its folder read-write"):
+        act(path)

@@ -1,20 +1,23 @@
 """The objects that a node is told by: read back by what reads them, and by hand."""
 
 import json
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cpu.cpuset import parse
+from allocator.cpu.cpuset import format_cpuset, parse
 from allocator.cpu.topology import Cpu, CpuTopology
 from allocator.device import Device
 from allocator.devicetype import BUILT_IN, Unit, own_type
 from allocator.names import CORDONED, DEVICES_CHECKPOINTS
 from allocator.wire.deviceobject import read_device_object
-from allocator.wire.nodetopology import CpuBasicInfo, NumaZone, read_node_topology
+from allocator.wire.nodetopology import CpuBasicInfo, NumaZone, PodCpuAlloc, read_node_topology
 from allocator.wire.resourcestatus import ResourceStatus
+from reporter.cgroup import plan
 from reporter.cgroup.layout import QosClass
 from reporter.gpu.inventory import DeviceReport
 from reporter.inventory.cpus import CpuReading
@@ -254,22 +257,134 @@ def test_pools_leave_out_what_lse_and_lsr_pods_hold_as_the_document_says() -> No
     assert not read.problems
 
 
-def test_what_the_static_policy_gave_is_told_but_for_what_we_decided() -> None:
-    state = CpuState(
-        Layout.V2,
-        "static",
-        parse("0,5-7"),
-        {"k": {"main": parse("1-2")}, "r": {"main": parse("3")}, "s": {"main": parse("4")}},
-    )
-    made = built([pod("k"), pod("r", "3", "LSR"), pod("s", "", "LS")], STATIC, state)
+def state(policy: str = "static", **given: str) -> CpuState:
+    entries = {uid: {"main": parse(cpus)} for uid, cpus in given.items()}
+    return CpuState(Layout.V2, policy, 0xFF & ~sum(cpus["main"] for cpus in entries.values()), entries)
+
+
+def test_the_kubelets_policies_and_what_it_gave_are_told() -> None:
+    made = built([pod("k")], STATIC, state(k="1-2"))
 
     assert made.body is not None
     read = read_node_topology(made.body)
-    assert [(one.uid, one.cpus, one.managed_by_kubelet) for one in read.pod_cpu_allocs] == [("k", parse("1-2"), True)]
+    assert read.pod_cpu_allocs == (PodCpuAlloc("ns", "k", "k", parse("1-2"), managed_by_kubelet=True),)
     assert (read.kubelet.policy, read.kubelet.reserved) == ("static", 0b1)
     assert made.body["topologyPolicies"] == ["RestrictedPodLevel"]
     assert made.kubelet.given["k"] == {"main": parse("1-2")}
-    assert made.kubelet.default == parse("0,5-7")
+    assert made.kubelet.default == parse("0,3-7")
+
+
+# A Pod, what the kubelet gave it; what is told of that, what is reserved besides CPU 0, and both pools
+
+GIVEN: dict[str, tuple[NodePod | None, CpuState, str, str, str]] = {
+    "without a class": (pod("p"), state(p="2-3"), "2-3", "0-1,4-7", "0-1,4-7"),
+    "labelled LS": (pod("p", "", "LS"), state(p="2-3"), "2-3", "0-1,4-7", "0-1,4-7"),
+    "labelled BE": (pod("p", "", "BE"), state(p="2-3"), "2-3", "0-1,4-7", "0-1,4-7"),
+    "that nobody knows any more": (None, state(p="2-3"), "2-3", "0-1,4-7", "0-1,4-7"),
+    "decided, and given the same": (pod("p", "2-3", "LSR"), state(p="2-3"), "", "0-1,4-7", "0-7"),
+    "decided, and given others: both are held": (pod("p", "4-5", "LSR"), state(p="2-3"), "2-3", "0-1,6-7", "0-1,4-7"),
+    "decided, and given more": (pod("p", "2-3", "LSR"), state(p="2-4"), "2-4", "0-1,5-7", "0-1,5-7"),
+    "decided, and about to be given some": (
+        pod("p", "2-3", "LSR", asked={"main": 2}),
+        state(),
+        "",
+        "0-1,4-7",
+        "0-7",
+    ),
+    "about to be given some: nobody knows which": (pod("p", asked={"main": 2}), state(), "", "0-7", "0-7"),
+}
+
+
+@pytest.mark.parametrize(("one", "kubelet", "told", "shared", "best_effort"), GIVEN.values(), ids=GIVEN)
+def test_cpus_of_a_pod_that_is_left_on_what_the_kubelet_gave_it_are_given_to_nobody_else(
+    one: NodePod | None, kubelet: CpuState, told: str, shared: str, best_effort: str
+) -> None:
+    made = built([one] if one else [], STATIC, kubelet)
+
+    assert made.body is not None
+    read = read_node_topology(made.body)
+    assert [(alloc.uid, format_cpuset(alloc.cpus)) for alloc in read.by_kubelet] == ([("p", told)] if told else [])
+    assert read.reserved == parse(told) | 0b1
+    assert (format_cpuset(made.pools.shared), format_cpuset(made.pools.best_effort)) == (shared, best_effort)
+    planned = [one.planned(mems=False)] if one else []
+    moved = {want.pod.uid: want.cpus for want in plan.wants(planned, made.pools, made.kubelet) if want.cpus}
+    assert not (told and moved), "a Pod is left alone exactly where what the kubelet gave it is told as the kubelet's"
+
+
+CPUS = st.integers(0, 0xFF)
+STATES = st.dictionaries(
+    st.sampled_from("abcde"), st.dictionaries(st.sampled_from(["main", "side"]), CPUS, max_size=2), max_size=4
+)
+PODS = st.dictionaries(
+    st.sampled_from("abc"),
+    st.tuples(st.sampled_from(["", "LSE", "LSR", "LS", "BE"]), CPUS, st.sampled_from(QosClass), st.integers(0, 2)),
+)
+
+
+@given(STATES, PODS)
+def test_under_the_static_policy_no_cpu_that_the_kubelet_gave_is_free_or_shared_and_no_pod_is_moved_off_its_own(
+    given_: dict[str, dict[str, int]], pods: dict[str, tuple[str, int, QosClass, int]]
+) -> None:
+    every = [
+        NodePod(uid, "ns", uid, uid, kind, qos, status=ResourceStatus(cpus) if cpus else None, asked={"main": whole})
+        for uid, (qos, cpus, kind, whole) in pods.items()
+    ]
+    made = built(every, STATIC, CpuState(Layout.V2, "static", 0xFF, given_))
+
+    assert made.body is not None
+    read = read_node_topology(made.body)
+    assert not read.problems
+    away = reduce(or_, (cpus for containers in given_.values() for cpus in containers.values()), 0)
+    decided = reduce(or_, (one.cpus for one in every), 0)
+    assert not away & 0xFF & ~read.reserved & ~decided
+    assert not away & made.pools.shared
+    reported = {alloc.uid for alloc in read.by_kubelet}
+    for want in plan.wants([one.planned(mems=False) for one in every], made.pools, made.kubelet):
+        own = reduce(or_, given_.get(want.pod.uid, {}).values(), 0)
+        assert not own or (want.pod.uid in reported) == (want.cpus == 0) == (want.cpus != own)
+
+
+def test_what_a_kubelet_without_the_static_policy_gave_before_is_stale() -> None:
+    made = built([pod("k")], KubeletConfiguration(), state("none", k="1-2", gone="3"))
+
+    assert made.body is not None
+    read = read_node_topology(made.body)
+    assert (read.kubelet.policy, read.pod_cpu_allocs, read.reserved) == ("none", (), 0)
+    assert made.pools.shared == 0xFF
+
+
+def test_cpus_that_were_decided_and_that_the_kubelet_gave_to_another_pod_are_told() -> None:
+    made = built([pod("r", "2-3", "LSR"), pod("k"), pod("t", "6", "LSR")], STATIC, state(k="3-4", gone="2", t="6"))
+
+    assert made.problems == (
+        (
+            "ns/r: CPUs 2 were decided for it, but the kubelet's static policy gave them to a Pod with UID gone; "
+            "delete one of the two, and set cpuManagerPolicy none"
+        ),
+        (
+            "ns/r: CPUs 3 were decided for it, but the kubelet's static policy gave them to ns/k; delete one of the "
+            "two, and set cpuManagerPolicy none"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "written"),
+    [
+        (nodetopology.KubeletState(STATIC, None), False),
+        (nodetopology.KubeletState(None, None), False),
+        (nodetopology.KubeletState(KubeletConfiguration(), None), True),
+        (nodetopology.KubeletState(None, state()), True),
+    ],
+    ids=["static, its state unread", "nothing read", "not static, its state unread", "its configuration unread"],
+)
+def test_no_object_is_written_while_it_is_not_known_what_the_kubelet_gave_away(
+    kubelet: nodetopology.KubeletState, *, written: bool
+) -> None:
+    made = nodetopology.build(NODE, topology(), {}, kubelet, [])
+
+    assert (made.body is not None) is written
+    assert made.pools.shared == 0xFF
 
 
 @pytest.mark.parametrize(
@@ -306,6 +421,48 @@ def test_what_the_administrator_keeps_on_the_node_is_in_no_pool() -> None:
     assert made.pools.system == parse("7")
     assert made.body is not None
     assert read_node_topology(made.body).reservation.cpus == parse("0-1")
+
+
+@pytest.mark.parametrize(
+    ("reservation", "cpus"),
+    [
+        ('{"resources":{"cpu":"2"}}', "0-1"),
+        ('{"resources":{"cpu":"1500m","memory":"1Gi"}}', "0-1"),
+        ('{"resources":{"cpu":"3"}}', "0-2"),
+        ('{"resources":{"cpu":"5"}}', "0-4"),
+        ('{"resources":{"cpu":"99"}}', "0-7"),
+        ('{"resources":{"cpu":"0","memory":"1Gi"}}', ""),
+        ('{"resources":{"cpu":"2"},"reservedCPUs":"5"}', "5"),
+    ],
+    ids=["whole cores", "rounded up", "and a thread", "and another NUMA node", "too many", "none", "by number first"],
+)
+def test_an_amount_that_the_administrator_keeps_becomes_cpus_in_the_kubelets_order(reservation: str, cpus: str) -> None:
+    made = built([], annotations={"node.koordinator.sh/reservation": reservation})
+
+    assert made.body is not None
+    read = read_node_topology(made.body)
+    assert format_cpuset(read.reserved) == cpus
+    assert not read.holders_unknown
+    assert made.pools.shared == 0xFF & ~parse(cpus)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("node.koordinator.sh/reservation", '{"reservedCPUs":"0-x"}'),
+        ("node.koordinator.sh/reservation", '{"resources":{"cpu":"-1"}}'),
+        ("node.koordinator.sh/system-qos-resource", '{"cpuset":"7"'),
+    ],
+    ids=["CPUs", "an amount", "no JSON"],
+)
+def test_what_of_the_node_cannot_be_read_is_passed_on_so_that_no_cpu_is_given(key: str, text: str) -> None:
+    made = built([], annotations={key: text, "unrelated": "x"})
+
+    assert made.body is not None
+    assert made.body["metadata"]["annotations"][key] == text
+    assert "unrelated" not in made.body["metadata"]["annotations"]
+    assert read_node_topology(made.body).holders_unknown
+    assert len(made.problems) == 1
 
 
 def test_what_others_tell_of_a_zone_stays_and_zones_that_are_gone_go() -> None:

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import nvml_standin
 import pytest
 from fake_kube import FakeKube
+from nvml_standin import Played
 from sysfs_tree import Machine
 
 from koordgate.kube.client import KubeClient
@@ -32,6 +34,7 @@ class Site:
         self.fake = fake
         self.metrics = Metrics()
         self.agent: Agent | None = None
+        self.end: Callable[[], Awaitable[None]] | None = None  # of the agent
         self.machine.cpus(sockets=1, nodes=2, cores=4, threads=2)
         for node in (0, 1):
             self.machine.memory(node, kib=2**20)
@@ -58,13 +61,23 @@ serve: {{port: 0}}
 kubelet:
   configuration: {kubelet}/config.yaml
   deviceCheckpoint: {self.checkpoint}
-gpus: {{outageSeconds: 0.001, enabled: {str(over.get("gpus", False)).lower()}}}
+  podResources: {self.pod_resources}
+cpus: {{takeOver: {over.get("take_over", "leave")}}}
+gpus:
+  enabled: {str(over.get("gpus", False)).lower()}
+  quietSeconds: {over.get("quiet", 300)}
+  provingSeconds: {over.get("proving", 600)}
+  outageSeconds: {over.get("outage", 0.001)}
 """
         )
 
     @property
     def checkpoint(self) -> Path:
         return self.folder / "kubelet" / "device-plugins" / "kubelet_internal_checkpoint"
+
+    @property
+    def pod_resources(self) -> Path:
+        return self.folder / "kubelet" / "kubelet.sock"
 
     def cgroup(self, path: str, cpus: str = "0-7") -> Path:
         """A cgroup of v1's cpuset hierarchy."""
@@ -134,6 +147,19 @@ async def until(condition: Callable[[], Any], within: float = 20.0) -> None:
 Start = Callable[..., Awaitable[Agent]]
 
 
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the stand-in for NVIDIA's library."""
+    return nvml_standin.build(tmp_path_factory.mktemp("standin"))
+
+
+@pytest.fixture
+async def played(library: Path, tmp_path: Path) -> AsyncIterator[Played]:
+    """The cards of the same machine."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield Played(library, tmp_path, stack)
+
+
 @pytest.fixture
 def site(tmp_path: Path, fake: FakeKube) -> Site:
     return Site(tmp_path, fake)
@@ -146,11 +172,12 @@ async def start(site: Site, kube: KubeClient) -> AsyncIterator[Start]:
 
         async def begin(**over: Any) -> Agent:
             configured = site.settings(**over)
-            nvml = None
-            if configured.gpus.enabled:
+            nvml = over.get("nvml")
+            if configured.gpus.enabled and nvml is None:
                 empty = {**os.environ, "LD_LIBRARY_PATH": str(site.folder)}
                 patience = Patience(first_pause=0.01, longest_pause=0.05)
                 nvml = GuardedNvml(patience, Roots(site.machine.sysfs, site.machine.proc), env=empty)
+            if nvml is not None:
                 stack.push_async_callback(nvml.aclose)
             agent = Agent(configured, "n1", kube, nvml, site.metrics)
             ended = asyncio.Event()
@@ -161,7 +188,7 @@ async def start(site: Site, kube: KubeClient) -> AsyncIterator[Start]:
                 await task
 
             stack.push_async_callback(end)
-            site.agent = agent
+            site.agent, site.end = agent, end
             return agent
 
         yield begin

@@ -1,7 +1,8 @@
 /* A stand-in for libnvidia-ml.so.1: plays a recorded node, so that pynvml's ctypes layer runs as it does on a node.
  *
  * NVML_STANDIN_NODE    the node: lines `key = value`, read anew at each call, so that a test may change it.
- * NVML_STANDIN_EVENTS  Xid errors to come: lines `card xid`, added by a test; card -1 is an unknown one.
+ * NVML_STANDIN_EVENTS  Xid errors: lines `card xid`, added by a test; card -1 is an unknown one. A process hears those
+ *                      that were added since it began to listen.
  * NVML_STANDIN_HUNG    a file that is made as a call begins to hang.
  *
  * A key of card 3 is `gpu.3.NAME`, or `gpu.*.NAME` for all cards. A key that is not there is "not supported".
@@ -328,7 +329,18 @@ nvmlReturn_t nvmlDeviceGetSupportedEventTypes(handle_t *h, u64 *out) {
     *out = strtoull(value, NULL, 10);
     return SUCCESS;
 }
-nvmlReturn_t nvmlEventSetCreate(events_t **out) { ENTER(NULL); *out = &events; return SUCCESS; }
+nvmlReturn_t nvmlEventSetCreate(events_t **out) {
+    ENTER(NULL);
+    const char *path = getenv("NVML_STANDIN_EVENTS");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    if (file) { /* what was before, nobody is told of */
+        fseek(file, 0, SEEK_END);
+        events_read = ftell(file);
+        fclose(file);
+    }
+    *out = &events;
+    return SUCCESS;
+}
 nvmlReturn_t nvmlEventSetFree(events_t *set) { (void)set; return SUCCESS; }
 nvmlReturn_t nvmlDeviceRegisterEvents(handle_t *h, u64 types, events_t *set) {
     (void)types, (void)set;

@@ -1,0 +1,89 @@
+"""What a kubelet would refuse after the bind, and which is therefore refused before it.
+
+Its CPU manager's static policy gives CPUs to each container of a Guaranteed Pod that requests whole ones, whatever
+class its label says. With the option full-pcpus-only it refuses a Pod (SMTAlignmentError) if a container's number is no
+multiple of the threads of a core (seed document 4, "Resource spec"; Kubernetes, pkg/kubelet/cm/cpumanager). Its
+topology manager refuses a Pod (TopologyAffinityError) by the policies Restricted and SingleNUMANode: where the scope is
+the Pod, `allocator.place` keeps to them; where it is the container, what each container will be given is followed here
+(Kubernetes, pkg/kubelet/cm/topologymanager).
+"""
+
+from itertools import combinations
+from typing import Final
+
+from allocator.cpu.node import CpuNode, CpuUse
+from allocator.cpu.policy import NumaPolicy
+from allocator.cpu.qos import CpuAsk
+from allocator.outcome import Refusal
+from allocator.phase import Phase
+
+_MOST_NODES: Final = 8  # NUMA nodes with which the topology manager starts
+
+
+def refused_by_kubelet(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Refusal | None:
+    """Tell why a node's kubelet would refuse a Pod whatever CPUs it was bound to; None where it would not.
+
+    Args:
+        ask: what the Pod asks.
+        name: of the node, for messages.
+        node: its CPUs.
+        use: what is held of them.
+    """
+    if not ask.static:
+        return None
+    return _broken_core(ask, name, node) or _unaligned(ask, name, node, use)
+
+
+def _broken_core(ask: CpuAsk, name: str, node: CpuNode) -> Refusal | None:
+    threads = node.topology.cpus_per_core
+    count = next((count for _, count in ask.static if node.whole_cores and count % threads), 0)
+    if not count:
+        return None
+    told = (
+        f"a container asks {count} CPUs, and the kubelet takes only multiples of {threads}, whole cores "
+        "(SMTAlignmentError)"
+    )
+    short = f"a container's CPUs are no multiple of {threads} a core (SMTAlignmentError)"
+    return Refusal(f"{name}: {told}", permanent=True, short=short)
+
+
+def _unaligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Refusal | None:
+    """Follow the kubelet as it gives CPUs to one container after the other.
+
+    An init container's CPUs are given again to those after it.
+    """
+    nodes = node.topology.nodes
+    if node.kubelet_policy is NumaPolicy.NONE or not node.kubelet_by_container or len(nodes) > _MOST_NODES:
+        return None
+    sizes = [cpus.bit_count() for cpus in nodes.values()]
+    free = [(cpus & ~node.reserved & ~use.taken).bit_count() for cpus in nodes.values()]
+    for phase, count in ask.static:
+        widest = 1 if node.kubelet_policy is NumaPolicy.SINGLE_NUMA_NODE else _fewest(sizes, count)
+        rest = _given(free, count, widest)
+        if rest is None:
+            where = "one NUMA node" if widest == 1 else f"{widest} NUMA nodes"
+            told = f"a container's {count} CPUs are not free in {where}, as the kubelet gives them to each container"
+            rule = f"topology manager policy {node.kubelet_policy}: TopologyAffinityError"
+            return Refusal(f"{name}: {told} ({rule})", short=f"too few CPUs in {where} for a container ({rule})")
+        if phase is not Phase.INIT:
+            free = rest
+    return None
+
+
+def _fewest(sizes: list[int], count: int) -> int:
+    """How many NUMA nodes it takes to have so many CPUs, free or not; all where not even these have."""
+    ordered = sorted(sizes, reverse=True)
+    return next((width for width in range(1, len(sizes) + 1) if sum(ordered[:width]) >= count), len(sizes))
+
+
+def _given(free: list[int], count: int, width: int) -> list[int] | None:
+    """What is left once so many CPUs are given in so many NUMA nodes, the lowest that have them; None where none do."""
+    # Of equally narrow sets the topology manager takes the one whose highest NUMA node is the lowest.
+    for some in sorted(combinations(range(len(free)), width), key=lambda one: one[::-1]):
+        if sum(free[at] for at in some) >= count:
+            rest = list(free)
+            for at in some:
+                rest[at] -= min(count, free[at])
+                count -= free[at] - rest[at]
+            return rest
+    return None

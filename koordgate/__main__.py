@@ -1,0 +1,7 @@
+"""`python -m koordgate`."""
+
+import sys
+
+from koordgate.cli import main
+
+sys.exit(main())

@@ -1,0 +1,191 @@
+"""One gRPC call with one answer over a unix socket, in bounds of size and time.
+
+gRPC's own definition (grpc/grpc, doc/PROTOCOL-HTTP2.md): the request is one POST, a message is a byte 0, its length in
+four bytes and itself, and how it went is in the trailers. That is all of gRPC that is needed here; a client library
+would read a message of whatever length is announced, or bring threads of its own.
+"""
+
+import asyncio
+import struct
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    ResponseReceived,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+)
+from h2.exceptions import H2Error
+
+_PREFIX: Final = struct.Struct(">BI")  # whether it is compressed, and how long it is
+_CHUNK: Final = 65536
+_MOST_TEXT: Final = 200
+_CLOSED: Final = "the connection was closed before the answer's end"
+_UNIMPLEMENTED: Final = "12"
+_PASSING: Final = {"4": "deadline exceeded", "8": "resource exhausted", "14": "unavailable"}
+
+
+class CallError(Exception):
+    """An answer that cannot be used; the message says why."""
+
+
+class NotServedError(CallError):
+    """Nobody answers, or not now: what a server that is being restarted looks like."""
+
+
+async def call(path: str, method: str, request: bytes, *, most_bytes: int, seconds: float) -> bytes:
+    """Ask once, by a connection of its own.
+
+    Args:
+        path: of the socket.
+        method: as `/v1.PodResourcesLister/List`.
+        request: the serialised message.
+        most_bytes: a longer answer is not read.
+        seconds: for everything together.
+
+    Returns:
+        The answer, a serialised message.
+
+    Raises:
+        NotServedError: nobody listens, or the answer did not come in time or not to its end.
+        CallError: there is an answer, but none that can be used; or the socket cannot be opened.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await _connect(path)
+            try:
+                return await _exchange(reader, writer, _head(method, seconds), request, most_bytes)
+            finally:
+                writer.transport.abort()
+    except TimeoutError as error:
+        raise NotServedError(f"no answer within {seconds:g} s") from error
+    except ConnectionError as error:
+        raise NotServedError(_CLOSED) from error
+    except OSError as error:
+        raise CallError(
+            f"cannot be opened ({error.strerror or error}); the reporter must be root, and see it"
+        ) from error
+    except H2Error as error:
+        raise CallError(f"not HTTP/2 that can be read ({type(error).__name__})") from error
+
+
+async def _connect(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        return await asyncio.open_unix_connection(path, limit=_CHUNK)
+    except (FileNotFoundError, ConnectionError) as error:
+        raise NotServedError(f"nobody answers ({error.strerror})") from error
+
+
+def _head(method: str, seconds: float) -> list[tuple[str, str]]:
+    return [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", method),
+        (":authority", "localhost"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        ("grpc-timeout", f"{max(round(seconds * 1000), 1)}m"),
+    ]
+
+
+async def _exchange(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    head: Iterable[tuple[str, str]],
+    request: bytes,
+    most_bytes: int,
+) -> bytes:
+    connection = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+    connection.initiate_connection()
+    stream = connection.get_next_available_stream_id()
+    connection.send_headers(stream, head)
+    connection.send_data(stream, _PREFIX.pack(0, len(request)) + request, end_stream=True)
+    answer = _Answer(most_bytes)
+    room = 2 * most_bytes + _CHUNK  # for all frames; h2 itself would wait for one of 16 MiB
+    while not answer.ended:
+        writer.write(connection.data_to_send())
+        await writer.drain()
+        data = await reader.read(_CHUNK)
+        if not data:
+            raise NotServedError(_CLOSED)
+        room -= len(data)
+        if room < 0:
+            raise _too_long(most_bytes)
+        for event in connection.receive_data(data):
+            answer.take(event)
+            if isinstance(event, DataReceived):
+                connection.acknowledge_received_data(event.flow_controlled_length, stream)
+    return answer.message()
+
+
+class _Answer:
+    """What came so far."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._body = bytearray()
+        self._fields: dict[bytes, bytes] = {}
+        self.ended = False
+
+    def take(self, event: Event) -> None:
+        """Take one event of the connection."""
+        if isinstance(event, DataReceived):
+            self._body += event.data
+            if len(self._body) > _PREFIX.size + self._most_bytes or self._announced() > self._most_bytes:
+                raise _too_long(self._most_bytes)
+        elif isinstance(event, ResponseReceived | TrailersReceived):
+            self._fields |= {bytes(name): bytes(value) for name, value in event.headers}
+            if self._fields.get(b":status") != b"200":
+                raise CallError(f"not a gRPC server: it says HTTP status {_text(self._fields.get(b':status', b''))}")
+        elif isinstance(event, StreamReset):
+            raise NotServedError(f"the answer was broken off (HTTP/2 error {int(event.error_code)})")
+        elif isinstance(event, ConnectionTerminated):
+            raise NotServedError(f"it ends its connections (HTTP/2 error {int(event.error_code or 0)})")
+        self.ended = self.ended or isinstance(event, StreamEnded)
+
+    def message(self) -> bytes:
+        """The message that is the answer, once it has ended.
+
+        Raises:
+            CallError: the server says that it failed, or there is not exactly one plain message.
+        """
+        self._check_status()
+        if len(self._body) < _PREFIX.size:
+            raise CallError("its answer has no message")
+        if self._body[0]:
+            raise CallError("its answer is compressed, which nobody asked for")
+        if len(self._body) != _PREFIX.size + self._announced():
+            came = len(self._body) - _PREFIX.size
+            raise CallError(f"its answer is said to have {self._announced()} bytes, and has {came}")
+        return bytes(self._body[_PREFIX.size :])
+
+    def _announced(self) -> int:
+        return int(_PREFIX.unpack_from(self._body)[1]) if len(self._body) >= _PREFIX.size else 0
+
+    def _check_status(self) -> None:
+        status = _text(self._fields.get(b"grpc-status", b""))
+        if not status:
+            raise CallError("not a gRPC server: it does not say how it went (grpc-status)")
+        if status in _PASSING:
+            raise NotServedError(f"it says {_PASSING[status]}")
+        if status == _UNIMPLEMENTED:
+            raise CallError("its server does not have this service")
+        if status != "0":
+            said = _text(unquote_to_bytes(self._fields.get(b"grpc-message", b"")))
+            raise CallError(f"it says gRPC status {status}: {said or 'no reason'}")
+
+
+def _too_long(most_bytes: int) -> CallError:
+    return CallError(f"its answer is longer than {most_bytes} bytes; it is not read")
+
+
+def _text(data: bytes) -> str:
+    """What somebody else wrote, short and in one line."""
+    return "".join(char if char.isprintable() else "?" for char in data.decode(errors="replace")[:_MOST_TEXT])

@@ -1,0 +1,117 @@
+"""Which Pods must go from a node: what is proposed, and the fewest and least important beside that make room."""
+
+from itertools import combinations
+
+import pytest
+from builders import app, gpu, gpus, holding, node, part, request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.asks import PodRequest
+from allocator.holdings import NodeSnapshot
+from allocator.place import Placement, place
+from allocator.preempt import choose_victims
+
+ABOVE = 9
+
+
+def asking(percent: int) -> PodRequest:
+    return request(app("main", gpus(percent)))
+
+
+def standing(*cards: list[int]) -> NodeSnapshot:
+    """On each card Pods that hold so much: a0, a1, ... on the first one, b0, ... on the second."""
+    on = [
+        (f"{'abcd'[at]}{number}", part(gpu(at), held)) for at, of in enumerate(cards) for number, held in enumerate(of)
+    ]
+    return node(*(gpu(at) for at in range(len(cards))), holdings=[holding(uid, share) for uid, share in on])
+
+
+@pytest.mark.parametrize(
+    ("cards", "percent", "expected"),
+    [
+        (([25, 25, 25, 25], [100]), 100, ("b0",)),
+        (([25, 25, 25, 25], [60, 40]), 100, ("b0", "b1")),
+        (([10, 90], [30, 30, 40]), 100, ("a0", "a1")),
+        (([25, 25, 25, 25], [60, 40]), 30, ("b1",)),
+        (([20, 80], [50, 50]), 20, ("a0",)),
+        (([100], [100], [40]), 200, ("a0", "c0")),
+    ],
+    ids=[
+        "one instead of four",
+        "two instead of four",
+        "two instead of three",
+        "the smaller of two that do",
+        "the smallest that does",
+        "one of two beside the smallest",
+    ],
+)
+def test_of_one_priority_few_go(cards: tuple[list[int], ...], percent: int, expected: tuple[str, ...]) -> None:
+    on = standing(*cards)
+    assert choose_victims(asking(percent), on, dict.fromkeys(on.holdings, 1), ABOVE, ()) == expected
+
+
+def test_four_of_a_low_priority_go_before_one_of_a_higher() -> None:
+    on = standing([25, 25, 25, 25], [100])
+    priorities = {uid: 2 if uid == "b0" else 1 for uid in on.holdings}
+    assert choose_victims(asking(100), on, priorities, ABOVE, ()) == ("a0", "a1", "a2", "a3")
+
+
+def test_what_is_proposed_stands_where_it_makes_room() -> None:
+    on = standing([50, 50], [100])
+    assert choose_victims(asking(50), on, {"a0": 1, "a1": 1, "b0": 5}, ABOVE, ["b0", "plain"]) == ("b0", "plain")
+
+
+def test_to_what_is_proposed_is_added_what_is_missing() -> None:
+    on = standing([50, 50], [50, 50])
+    priorities = {"a0": 2, "a1": 1, "b0": 3, "b1": 2}
+    assert choose_victims(asking(100), on, priorities, ABOVE, ["b0", "plain"]) == ("b0", "plain", "b1")
+
+
+def test_a_proposed_pod_of_which_no_priority_is_known_goes() -> None:
+    assert choose_victims(asking(100), standing([100]), {}, ABOVE, ["a0"]) == ("a0",)
+
+
+@pytest.mark.parametrize("priority", [ABOVE, ABOVE + 1])
+def test_a_proposed_pod_that_is_not_lower_is_no_victim(priority: int) -> None:
+    assert choose_victims(asking(100), standing([100]), {"a0": priority}, ABOVE, ["a0"]) is None
+
+
+held = st.lists(st.integers(1, 10).map(lambda tenths: 10 * tenths), max_size=3).filter(lambda card: sum(card) <= 100)
+
+
+@given(st.data())
+def test_no_more_and_no_more_important_ones_go_than_need_to(data: st.DataObject) -> None:
+    on = standing(*data.draw(st.lists(held, min_size=1, max_size=3)))
+    priorities = {uid: data.draw(st.integers(7, 10)) for uid in on.holdings}
+    lower = {uid for uid, priority in priorities.items() if priority < ABOVE}
+    proposed = [uid for uid in sorted(lower) if data.draw(st.booleans())]
+    of = asking(data.draw(st.sampled_from([10, 40, 100, 200])))
+
+    def fits(*gone: str) -> bool:
+        return isinstance(place(of, on.without({*proposed, *gone})), Placement)
+
+    chosen = choose_victims(of, on, priorities, ABOVE, proposed)
+
+    if chosen is None:
+        assert not fits(*lower)
+        return
+    assert list(chosen[: len(proposed)]) == proposed
+    added = chosen[len(proposed) :]
+    assert {*added} <= lower - {*proposed}
+    assert fits(*added)
+    assert not any(fits(*(uid for uid in added if uid != spared)) for spared in added)
+    highest = max((priorities[uid] for uid in added), default=0)
+    assert not added or not fits(*(uid for uid in lower if priorities[uid] < highest))
+    if sum(priorities[uid] == highest for uid in added) > 1:
+        below = [uid for uid in lower if priorities[uid] < highest]
+        assert not any(fits(*below, uid) for uid in lower if priorities[uid] == highest)
+
+
+def test_the_fewest_go_wherever_two_cards_are_held_by_up_to_three_pods_each() -> None:
+    sizes = [[100], [50, 50], [40, 60], [30, 30, 40], [10, 90], [20, 20, 60]]
+    for one, other in combinations(sizes, 2):
+        on = standing(one, other)
+        chosen = choose_victims(asking(100), on, dict.fromkeys(on.holdings, 1), ABOVE, ())
+        assert chosen is not None
+        assert len(chosen) == min(len(one), len(other)), (one, other)

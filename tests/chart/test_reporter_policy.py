@@ -1,0 +1,126 @@
+"""What the Helm chart renders to keep each node's reporter to its own node; the policy at work: tests/controlplane."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from allocator.device import Device
+from allocator.devicetype import BUILT_IN, Unit, own_type
+from allocator.topology.partitions import GPU_MODEL, GPU_VENDOR
+from koordgate.localplane.admin import JsonObject
+from koordgate.localplane.chart import ChartError, find
+from reporter.gpu.inventory import DRIVER_VERSION
+from reporter.publish import nodestatus
+
+Render = Callable[..., list[JsonObject]]
+NAME = "koordgate-reporter"
+POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units"}
+TYPES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
+
+
+def kinds(objects: list[JsonObject]) -> set[str]:
+    return {one["kind"] for one in objects}
+
+
+def spec(objects: list[JsonObject]) -> JsonObject:
+    found: JsonObject = find(objects, POLICY, NAME)["spec"]
+    return found
+
+
+def named(objects: list[JsonObject], variable: str) -> set[str]:
+    """The names that a variable of an expression is compared with."""
+    texts = [one["expression"] for one in spec(objects)["validations"]]
+    lists = [found for text in texts for found in re.findall(rf"\b{variable} in \[(.*?)\]", text)]
+    return {name for found in lists for name in re.findall("'(.*?)'", found)}
+
+
+def matched(objects: list[JsonObject]) -> set[tuple[str, str]]:
+    return {
+        (operation, f"{group}/{resource}")
+        for rule in spec(objects)["matchConstraints"]["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for operation in rule["operations"]
+    }
+
+
+def test_the_policy_refuses_and_is_bound_everywhere(objects: list[JsonObject]) -> None:
+    assert find(objects, BINDING, NAME)["spec"] == {"policyName": NAME, "validationActions": ["Deny"]}
+    assert spec(objects)["failurePolicy"] == "Fail"
+
+
+@pytest.mark.parametrize("namespace", ["koordgate-system", "team-gate"])
+def test_it_concerns_exactly_the_releases_reporter(render: Render, namespace: str) -> None:
+    (condition,) = spec(render(namespace=namespace))["matchConditions"]
+
+    user = f"system:serviceaccount:{namespace}:{NAME}"
+    assert condition["expression"] == f"request.userInfo.username == '{user}'"
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "proxied"), [({}, set()), ({"configz": True}, {"/nodes/proxy"})], ids=["file", "configz"]
+)
+def test_all_that_the_role_lets_the_reporter_write_but_events_is_looked_at(
+    render: Render, kubelet: dict[str, Any], proxied: set[str]
+) -> None:
+    rendered = render({"reporter": {"kubelet": kubelet}})
+    operations = {"create": "CREATE", "patch": "UPDATE"}
+    written = {
+        ("CONNECT" if resource == "nodes/proxy" else operations[verb], f"{group}/{resource}")
+        for rule in find(rendered, "ClusterRole", NAME)["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if (verb in operations and resource != "events") or resource == "nodes/proxy"
+    }
+
+    assert written <= matched(rendered)
+    assert {resource for operation, resource in matched(rendered) if operation == "CONNECT"} == proxied
+
+
+def test_every_verb_of_the_role_reads_or_is_looked_at(objects: list[JsonObject]) -> None:
+    verbs = {verb for rule in find(objects, "ClusterRole", NAME)["rules"] for verb in rule["verbs"]}
+
+    assert verbs == {"get", "list", "watch", "create", "patch"}
+
+
+def test_the_labels_are_those_that_are_published(objects: list[JsonObject]) -> None:
+    ours = {GPU_VENDOR, GPU_MODEL, DRIVER_VERSION, nodestatus.MEMORY_LABEL}
+
+    assert named(objects, "key") == ours | {"labels", "managedFields", "resourceVersion", "capacity", "allocatable"}
+
+
+def test_the_resources_are_those_that_are_published_and_never_the_kubelets(render: Render) -> None:
+    devices = [
+        Device(kind.name, kind.name, 0, healthy=True, capacity=dict.fromkeys(kind.tails, 100)) for kind in TYPES.types
+    ]
+    allowed = named(render({"devices": {"types": [QUEUE]}}), "name")
+
+    assert nodestatus.amounts(devices, TYPES).keys() <= allowed
+    assert allowed == TYPES.resources.keys() - {"nvidia.com/gpu"}
+
+
+@pytest.mark.parametrize(
+    "reporter", [{"ownNodeOnly": False}, {"enabled": False}], ids=["not wanted", "without a reporter"]
+)
+def test_it_can_be_left_out(render: Render, objects: list[JsonObject], reporter: dict[str, Any]) -> None:
+    assert {POLICY, BINDING} <= kinds(objects)
+
+    assert not {POLICY, BINDING} & kinds(render({"reporter": reporter}))
+
+
+def test_leaving_it_out_changes_nothing_else(render: Render, objects: list[JsonObject]) -> None:
+    rest = [one for one in objects if one["kind"] not in {POLICY, BINDING}]
+
+    def ordered(rendered: list[JsonObject]) -> list[JsonObject]:
+        return sorted(rendered, key=lambda one: (one["kind"], one["metadata"]["name"]))
+
+    assert ordered(render({"reporter": {"ownNodeOnly": False}})) == ordered(rest)
+
+
+def test_a_wrong_value_is_refused(render: Render) -> None:
+    with pytest.raises(ChartError, match="ownNodeOnly"):
+        render({"reporter": {"ownNodeOnly": "yes"}})

@@ -1,0 +1,624 @@
+"""The CPUs that containers really have, on a real node under the whole product: decided, enforced, followed, kept.
+
+What is right is worked out here from the annotations of Pods alone; what is, is what the kernel says of every process
+of a Pod, its sandbox's among them (`Cpus_allowed_list`).
+"""
+
+import contextlib
+import copy
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from controlplane.gpu_cluster import binding, device_object, gpu, pods_path, uuid_of, waits
+from node import images
+from node.harness import Node, Reporter
+
+import koordgate
+from koordgate.localplane import chart
+from koordgate.localplane.admin import AdminClient, ApiError, JsonObject
+from koordgate.localplane.balancer import Balancer
+from koordgate.localplane.koord import NAME
+from koordgate.localplane.plane import ControlPlane
+from koordgate.localplane.replicas import Replicas, this_koordgate
+from koordgate.localplane.waiting import NotInTimeError, until
+
+ACCOUNT = "koordgate-reporter"
+QOS = "koordinator.sh/qosClass"
+STATUS = "scheduling.koordinator.sh/resource-status"
+TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
+DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+ALLOCS = "node.koordinator.sh/pod-cpu-allocs"
+ROUNDS = "koordgate_reporter_rounds_total"
+AGREEMENT = "koordgate.io/pod-agreement"
+CAPABILITIES = {"DAC_READ_SEARCH": 2, "SYS_PTRACE": 19}  # Linux, include/uapi/linux/capability.h
+PROC = Path("/proc")
+SLEEP = "trap exit TERM; while :; do sleep 1 & wait; done"
+SOON_S = 8.0  # less than a round of the reporter: only what it watches can have told it so soon
+ROUND_S = 30.0  # a few rounds: what nobody tells the reporter it finds by itself
+_LOG = logging.getLogger(__name__)
+
+
+def members(text: str) -> frozenset[int]:
+    """The CPUs of a list such as 0-2,5; none for an empty one."""
+    found: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+ALL = members(Path("/sys/devices/system/cpu/online").read_text())
+RESERVED = frozenset({0})  # on the static node
+SOME: dict[str, str] = {"memory": "8Mi"}
+ONE: dict[str, str] = {"cpu": "1", "memory": "16Mi"}
+
+
+def pod(name: str, qos: str | None, asks: Mapping[str, str], **container: Any) -> JsonObject:
+    """A Pod for koordgate's scheduler. One that asks CPUs is Guaranteed, one that asks memory Burstable."""
+    amounts = {"requests": dict(asks), **({"limits": dict(asks)} if "cpu" in asks else {})}
+    main = {
+        "name": "main",
+        "image": images.BUSYBOX,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", SLEEP],
+        "resources": amounts,
+        **container,
+    }
+    labels = {QOS: qos} if qos else {}
+    spec = {"schedulerName": NAME, "terminationGracePeriodSeconds": 1, "containers": [main]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def lists_of(node: Node, found: JsonObject) -> list[frozenset[int]]:
+    """The CPUs of every process of a Pod; empty while its sandbox or a container has none."""
+    cgroups = node.processes(found)
+    if len([pids for pids in cgroups.values() if pids]) < len(found["spec"]["containers"]) + 1:
+        return []
+    return [cpus for pids in cgroups.values() for pid in pids if (cpus := allowed(pid)) is not None]
+
+
+def allowed(pid: int) -> frozenset[int] | None:
+    """What the kernel lets a process run on; None where it has ended."""
+    try:
+        status = (PROC / str(pid) / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return next(members(line.split()[1]) for line in status.splitlines() if line.startswith("Cpus_allowed_list:"))
+
+
+def decided(found: JsonObject) -> frozenset[int]:
+    """The CPUs that a Pod's annotation names; none where it has none of its own."""
+    annotations = found["metadata"].get("annotations") or {}
+    return members(json.loads(annotations.get(STATUS, "{}")).get("cpuset", ""))
+
+
+def expected(pods: Iterable[JsonObject]) -> dict[str, frozenset[int]]:
+    """What each Pod of a node is to run on, without the kubelet's static policy.
+
+    Seed document 4, "QoS CPU orchestration principles".
+    """
+    pods = list(pods)
+    classes = {one["metadata"]["name"]: one["metadata"].get("labels", {}).get(QOS) for one in pods}
+    own = {one["metadata"]["name"]: decided(one) for one in pods}
+    shared = ALL.difference(*own.values())
+    best_effort = ALL.difference(*(cpus for name, cpus in own.items() if classes[name] == "LSE"))
+    return {
+        name: own[name]
+        or (best_effort if classes[name] == "BE" or one["status"]["qosClass"] == "BestEffort" else shared)
+        for one in pods
+        if (name := one["metadata"]["name"])
+    }
+
+
+class Bench:
+    """One test's Pods on the node.
+
+    Attributes:
+        node: where they run.
+        namespace: theirs.
+    """
+
+    def __init__(self, node: Node, admin: AdminClient, namespace: str) -> None:
+        self.node = node
+        self.namespace = namespace
+        self._admin = admin
+        self._made: dict[str, JsonObject] = {}
+
+    async def start(self, *pods: JsonObject) -> list[JsonObject]:
+        """Create Pods, and wait until they run."""
+        for one in pods:
+            await self._admin.create(pods_path(self.namespace), one)
+        names = [one["metadata"]["name"] for one in pods]
+        found = [await self.node.phase(self.namespace, name, "Running") for name in names]
+        self._made |= dict(zip(names, found, strict=True))
+        return found
+
+    async def end(self, name: str) -> None:
+        """Delete a Pod, and wait until it is gone."""
+        del self._made[name]
+        await self._admin.delete(pods_path(self.namespace, name))
+
+        async def gone() -> bool:
+            return await self._admin.find(pods_path(self.namespace, name)) is None
+
+        await until(gone, f"{name} is gone")
+
+    @property
+    def lists(self) -> dict[str, list[frozenset[int]]]:
+        """The CPUs of all processes of each Pod."""
+        return {name: lists_of(self.node, found) for name, found in self._made.items()}
+
+    @property
+    def as_decided(self) -> dict[str, frozenset[int]]:
+        """What each Pod is to have (see `expected`)."""
+        return expected(self._made.values())
+
+    def has(self, wanted: Mapping[str, frozenset[int]]) -> bool:
+        """Whether every process of each Pod has what is wanted for the Pod."""
+        lists = self.lists
+        return all(lists[name] and set(lists[name]) == {cpus} for name, cpus in wanted.items())
+
+    async def settled(self, deadline_s: float = SOON_S) -> dict[str, frozenset[int]]:
+        """Wait until every process of every Pod has what was decided; returns that."""
+        await self.reach(wanted := self.as_decided, deadline_s)
+        return wanted
+
+    async def reach(self, wanted: Mapping[str, frozenset[int]], deadline_s: float = SOON_S) -> None:
+        """Wait until every process of each Pod has what is wanted for the Pod."""
+
+        async def right() -> bool:
+            return self.has(wanted)
+
+        began = time.monotonic()
+        try:
+            await until(right, "all Pods have their CPUs", deadline_s=deadline_s, poll_s=0.02)
+        except NotInTimeError as error:
+            seen = {name: list(map(sorted, lists)) for name, lists in self.lists.items()}
+            due = {name: sorted(cpus) for name, cpus in wanted.items()}
+            raise NotInTimeError(f"{error}: {seen}, wanted {due}") from error
+        _LOG.info("CPUs are right after %.2f s", time.monotonic() - began)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def reporter(
+    node: Node,
+    node_plane: ControlPlane,
+    node_chart: list[JsonObject],
+    node_replicas: Replicas,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Reporter]:
+    """The node's reporter; what it told is deleted at the end."""
+    settings = chart.find(node_chart, "ConfigMap", ACCOUNT)["data"][chart.CONFIG_KEY]
+    kubeconfig = await node.service_account_kubeconfig(chart.NAMESPACE, ACCOUNT)
+    running = Reporter(node, settings, kubeconfig=kubeconfig, workdir=tmp_path_factory.mktemp("reporter"))
+    async with running, node_plane.admin() as admin:
+        await told(admin, node, lambda _: True)
+        yield running
+        await running.process.stop()
+        for path in (f"{TOPOLOGY}/{node.name}", f"{DEVICES}/{node.name}"):
+            if await admin.find(path) is not None:
+                await admin.delete(path)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def bench(reporter: Reporter, node: Node, node_admin: AdminClient, node_namespace: str) -> AsyncIterator[Bench]:
+    """This test's Pods; at the end they go, for there are few CPUs."""
+    made = Bench(node, node_admin, node_namespace)
+    yield made
+    await node_admin.delete(pods_path(node_namespace))
+
+    async def gone() -> bool:
+        return not await node_admin.items(pods_path(node_namespace))
+
+    await until(gone, "all Pods are gone", deadline_s=60)
+
+
+async def told(
+    admin: AdminClient, node: Node, condition: Callable[[JsonObject], object], deadline_s: float = SOON_S
+) -> JsonObject:
+    """Wait until the NodeResourceTopology's annotations fulfil a condition; returns them, read as JSON."""
+    said: JsonObject = {}
+
+    async def fulfilled() -> bool:
+        found = await admin.find(f"{TOPOLOGY}/{node.name}")
+        if found is None:
+            return False
+        said.update({key: json.loads(text) for key, text in found["metadata"]["annotations"].items()})
+        return bool(condition(said))
+
+    await until(fulfilled, f"it is told of {node.name}", deadline_s=deadline_s)
+    return said
+
+
+def pool_of(annotations: JsonObject, name: str) -> frozenset[int]:
+    """A shared pool as published, all NUMA nodes together."""
+    parts = annotations[f"node.koordinator.sh/{name}"]
+    return frozenset().union(*(members(part.get("cpuset", "")) for part in parts))
+
+
+def shared_pods() -> tuple[JsonObject, ...]:
+    """Those that own no CPU, with and without a class."""
+    return (pod("ls", "LS", SOME), pod("be", "BE", {}), pod("burstable", None, SOME), pod("best-effort", None, {}))
+
+
+async def test_each_class_runs_on_what_was_decided_and_follows_as_others_come_and_go(
+    bench: Bench, node_admin: AdminClient
+) -> None:
+    await bench.start(*shared_pods())
+    assert set((await bench.settled()).values()) == {ALL}
+
+    (lse,) = await bench.start(pod("lse", "LSE", ONE))
+    wanted = await bench.settled()
+
+    assert len(wanted["lse"]) == 1
+    assert wanted["ls"] == wanted["be"] == wanted["burstable"] == wanted["best-effort"] == ALL - decided(lse)
+    published = await told(node_admin, bench.node, lambda said: pool_of(said, "cpu-shared-pools") == wanted["ls"])
+    assert pool_of(published, "be-cpu-shared-pools") == wanted["be"]
+
+    await bench.end("lse")
+    assert set((await bench.settled()).values()) == {ALL}
+
+    (lsr,) = await bench.start(pod("lsr", "LSR", ONE))
+    wanted = await bench.settled()
+
+    assert wanted["lsr"] == decided(lsr)
+    assert wanted["ls"] == wanted["burstable"] == ALL - decided(lsr)
+    assert wanted["be"] == wanted["best-effort"] == ALL
+    published = await told(node_admin, bench.node, lambda said: pool_of(said, "cpu-shared-pools") == wanted["ls"])
+    assert pool_of(published, "be-cpu-shared-pools") == ALL
+
+
+async def test_every_container_of_a_pod_has_all_its_cpus_and_so_has_one_that_starts_again(bench: Bench) -> None:
+    two = pod("two", "LSR", {"cpu": str(len(ALL) - 1), "memory": "16Mi"})
+    (main,) = two["spec"]["containers"]
+    small = {"cpu": "0", "memory": "16Mi"}
+    two["spec"]["containers"].append({**main, "name": "side", "resources": {"requests": small, "limits": small}})
+    (started,) = await bench.start(two)
+    await bench.settled()
+    assert len(bench.node.processes(started)) == 3, "both containers' cgroups, and the sandbox's"
+
+    os.kill(await bench.node.container_pid(bench.namespace, "two", "side"), signal.SIGKILL)
+
+    async def again() -> bool:
+        found = await bench.node.phase(bench.namespace, "two", "Running")
+        (side,) = (one for one in found["status"]["containerStatuses"] if one["name"] == "side")
+        return bool(side["restartCount"] == 1 and side["started"])
+
+    await until(again, "the container runs again")
+    await bench.settled()
+
+
+async def test_what_somebody_writes_into_cpusets_by_hand_is_put_back(bench: Bench) -> None:
+    lsr, be = await bench.start(pod("lsr", "LSR", ONE), pod("be", "BE", {}))
+    wanted = await bench.settled()
+
+    widened, narrowed = sorted(bench.node.processes(lsr)), sorted(bench.node.processes(be))
+    for folder in (widened[0].parent, *widened):  # what is above first
+        write(folder, ALL)
+    for folder in narrowed:
+        write(folder, wanted["lsr"])
+
+    assert not bench.has(wanted)
+    await bench.settled(ROUND_S)
+
+
+def write(cgroup: Path, cpus: Iterable[int]) -> None:
+    (cgroup / "cpuset.cpus").write_text(",".join(map(str, sorted(cpus))))
+
+
+Restart = Callable[[Node, Reporter], contextlib.AbstractAsyncContextManager[None]]
+
+
+@contextlib.asynccontextmanager
+async def reporter_down(_: Node, reporter: Reporter) -> AsyncIterator[None]:
+    await reporter.process.stop()
+    try:
+        yield
+    finally:
+        await reporter.start()
+
+
+@contextlib.asynccontextmanager
+async def reporter_killed(_: Node, reporter: Reporter) -> AsyncIterator[None]:
+    reporter.process.kill()
+    try:
+        yield
+    finally:
+        await reporter.start()
+
+
+RESTARTS: dict[str, Restart] = {
+    "kubelet": lambda node, _: node.kubelet_down(),
+    "containerd": lambda node, _: node.containerd_down(),
+    "reporter": reporter_down,
+    "reporter, killed": reporter_killed,
+}
+restarts = pytest.mark.parametrize("down", RESTARTS.values(), ids=RESTARTS)
+
+
+@restarts
+async def test_cpus_stay_over_a_restart_and_changes_are_followed_afterwards(
+    bench: Bench, reporter: Reporter, down: Restart
+) -> None:
+    await bench.start(pod("ls", "LS", SOME), pod("be", "BE", {}), pod("lsr", "LSR", ONE))
+    wanted = await bench.settled()
+
+    async with down(bench.node, reporter):
+        assert bench.has(wanted)
+    assert bench.has(wanted)
+
+    await bench.end("lsr")
+    assert set((await bench.settled()).values()) == {ALL}
+    (lse,) = await bench.start(pod("lse", "LSE", ONE))
+    assert (await bench.settled())["be"] == ALL - decided(lse)
+
+
+async def test_what_changed_while_the_reporter_was_away_is_made_right_at_its_start(
+    bench: Bench, reporter: Reporter
+) -> None:
+    await bench.start(pod("ls", "LS", SOME), pod("be", "BE", {}), pod("lse", "LSE", ONE))
+    before = await bench.settled()
+
+    async with reporter_down(bench.node, reporter):
+        await bench.end("lse")
+        assert bench.has({name: before[name] for name in ("ls", "be")})
+
+    assert set((await bench.settled()).values()) == {ALL}
+
+
+# The chart's own Pod, run by the real kubelet
+
+
+def python_folders() -> list[Path]:
+    """The folders of this machine that this Python runs from, none within another."""
+    home = Path(koordgate.__file__).resolve().parents[1]
+    every = [Path("/usr"), Path(sys.prefix), Path(sys.base_prefix), home, *(Path("/lib"), Path("/lib64"))]
+    there = sorted({folder for folder in every if folder.is_dir()})
+    return [folder for folder in there if not any(folder.is_relative_to(other) for other in there if other != folder)]
+
+
+def reporter_pod(objects: list[JsonObject], state: Path) -> JsonObject:
+    """The DaemonSet's Pod, word for word but for what stands here.
+
+    There is no image: this machine's Python is mounted into busybox's. The API server listens on loopback only. The
+    state is not this machine's own.
+    """
+    spec = copy.deepcopy(chart.find(objects, "DaemonSet", ACCOUNT)["spec"]["template"]["spec"])
+    (container,) = spec["containers"]
+    assert container["args"][:2] == ["koordgate", "reporter"]
+    container.update(
+        image=images.BUSYBOX,
+        imagePullPolicy="Never",
+        command=list(this_koordgate()),
+        args=container["args"][1:],
+    )
+    for number, folder in enumerate(python_folders()):
+        spec["volumes"].append({"name": f"python-{number}", "hostPath": {"path": str(folder)}})
+        container["volumeMounts"].append({"name": f"python-{number}", "mountPath": str(folder), "readOnly": True})
+    (kept,) = (volume for volume in spec["volumes"] if volume["name"] == "state")
+    kept["hostPath"]["path"] = str(state)
+    spec["hostNetwork"] = True
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reporter-by-hand"}, "spec": spec}
+
+
+StartPod = Callable[[], Awaitable[JsonObject]]
+
+
+@contextlib.asynccontextmanager
+async def api_server_by_its_service(plane: ControlPlane) -> AsyncIterator[None]:
+    """What kube-proxy does for the Service `kubernetes`."""
+    address = await plane.service_address("default", "kubernetes")
+    host, _, port = plane.admin_url.removeprefix("https://").rpartition(":")
+    async with Balancer(*address, backends=[(host, int(port))]):
+        yield
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def reporter_as_pod(
+    bench: Bench,
+    reporter: Reporter,
+    node_plane: ControlPlane,
+    node_admin: AdminClient,
+    node_chart: list[JsonObject],
+    tmp_path: Path,
+) -> AsyncIterator[StartPod]:
+    """Start the chart's reporter Pod on the node, in the place of the process; the process is back afterwards."""
+    path = pods_path(chart.NAMESPACE)
+    await reporter.process.stop()
+
+    async def start() -> JsonObject:
+        made = await node_admin.create(path, reporter_pod(node_chart, tmp_path / "state"))
+        await bench.node.bind(made)
+        return await bench.node.phase(chart.NAMESPACE, made["metadata"]["name"], "Running")
+
+    async with api_server_by_its_service(node_plane):
+        yield start
+        await node_admin.delete(f"{path}/reporter-by-hand", gracePeriodSeconds="1")
+
+        async def gone() -> bool:
+            return await node_admin.find(f"{path}/reporter-by-hand") is None
+
+        await until(gone, "the reporter's Pod is gone")
+    await reporter.start()
+
+
+async def test_the_charts_pod_enforces_with_the_capabilities_and_mounts_that_the_chart_gives_it(
+    bench: Bench, reporter_as_pod: StartPod
+) -> None:
+    running = await reporter_as_pod()
+    await bench.start(pod("ls", "LS", SOME), pod("be", "BE", {}), pod("lse", "LSE", ONE))
+
+    await bench.settled()
+
+    about = {key: value for key, _, value in (row.partition(":") for row in await in_reporter(bench.node, "status"))}
+    (container,) = running["spec"]["containers"]
+    granted = sum(1 << CAPABILITIES[name] for name in container["securityContext"]["capabilities"]["add"])
+    assert {int(about[f"Cap{which}"], 16) for which in ("Prm", "Eff", "Bnd")} == {granted}
+    assert int(about["NoNewPrivs"]) == 1
+    assert int(about["Seccomp"]) == 2, "a filter"
+    mounted = {row.split()[4]: row.split()[5].split(",")[0] for row in await in_reporter(bench.node, "mountinfo")}
+    assert mounted["/"] == "ro"
+    for mount in container["volumeMounts"]:
+        assert mounted[mount["mountPath"]] == ("ro" if mount.get("readOnly") else "rw")
+
+
+async def in_reporter(node: Node, file: str) -> list[str]:
+    pid = await node.container_pid(chart.NAMESPACE, "reporter-by-hand", "reporter")
+    return (PROC / str(pid) / file).read_text().splitlines()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def card(node: Node, node_admin: AdminClient) -> AsyncIterator[str]:
+    """The UUID of a card of the node's, as far as the cluster knows; the reporter as a process must be away."""
+    await node_admin.apply(device_object(node.name, [gpu(node.name, 0)]))
+    amounts = {"gpu-core": "100", "gpu-memory-ratio": "100", "gpu-memory": "80Gi"}
+    await node.set_capacity({f"kubernetes.io/{tail}": amount for tail, amount in amounts.items()})
+    yield uuid_of(node.name, 0)
+    await node.set_capacity({f"kubernetes.io/{tail}": None for tail in amounts})
+
+
+async def test_the_charts_pod_reads_what_a_process_that_is_not_root_was_told_of_cards(
+    bench: Bench, reporter_as_pod: StartPod, card: str, node_admin: AdminClient
+) -> None:
+    half = {"kubernetes.io/gpu": "50"}
+    nobody = {"securityContext": {"runAsUser": 65534, "runAsGroup": 65534}}
+    other = f"export NVIDIA_VISIBLE_DEVICES=another; exec sh -c '{SLEEP}'"
+    honest, liar = pod("honest", None, {}, **nobody), pod("liar", None, {}, **nobody, command=["/bin/sh", "-c", other])
+    for one in (honest, liar):
+        one["spec"]["containers"][0]["resources"] = {"limits": half}
+    ids = [found["metadata"]["uid"] for found in await bench.start(honest, liar)]
+
+    await reporter_as_pod()
+
+    async def compared() -> list[JsonObject]:
+        annotations = (await node_admin.get(f"{DEVICES}/{bench.node.name}"))["metadata"].get("annotations") or {}
+        said = json.loads(annotations.get(AGREEMENT, "{}"))
+        known = [said.get(uid, {}) for uid in ids]
+        return known if any("mismatches" in one for one in known) else []
+
+    first, second = await until(compared, "the Pods are compared", deadline_s=ROUND_S)
+    assert first["agrees"]
+    assert second["mismatches"] == [f"container main was told of another; {card} was decided"]
+
+
+# The kubelet's static policy; the node keeps it to the end of this module
+
+
+def given(node: Node, found: JsonObject) -> frozenset[int]:
+    """The CPUs that the kubelet says it gave to a Pod."""
+    entries = json.loads((node.root / "cpu_manager_state").read_text())["entries"]
+    return frozenset().union(*map(members, entries.get(found["metadata"]["uid"], {}).values()))
+
+
+async def container_pid(node: Node, found: JsonObject) -> int:
+    """The first process of a Pod's container `main`. The kubelet does nothing about sandboxes."""
+    return await node.container_pid(found["metadata"]["namespace"], found["metadata"]["name"], "main")
+
+
+async def container_has(node: Node, found: JsonObject) -> frozenset[int] | None:
+    """What that process may run on."""
+    return allowed(await container_pid(node, found))
+
+
+@pytest.fixture
+def rest(static_node: Node) -> JsonObject:
+    """A Pod that asks all CPUs that are not reserved, so that koordgate and the kubelet choose the same."""
+    return pod("rest", "LSR", {"cpu": str(len(ALL - RESERVED)), "memory": "16Mi"})
+
+
+async def test_what_the_static_policy_gives_is_left_alone_published_and_said(
+    bench: Bench, static_node: Node, reporter: Reporter, node_admin: AdminClient
+) -> None:
+    whole, _, _ = await bench.start(pod("whole", None, ONE), pod("ls", "LS", SOME), pod("be", "BE", {}))
+    its = given(static_node, whole)
+    assert len(its - RESERVED) == 1
+
+    await bench.reach({"ls": ALL - its, "be": ALL - its}, ROUND_S)
+    assert await container_has(static_node, whole) == its
+
+    said = await told(node_admin, static_node, lambda said: said[ALLOCS], ROUND_S)
+    (alloc,) = said[ALLOCS]
+    assert alloc["managedByKubelet"]
+    assert (alloc["name"], alloc["uid"], members(alloc["cpuset"])) == ("whole", whole["metadata"]["uid"], its)
+    assert said["kubelet.koordinator.sh/cpu-manager-policy"] == {"policy": "static", "reservedCPUs": "0"}
+    assert pool_of(said, "cpu-shared-pools") == pool_of(said, "be-cpu-shared-pools") == ALL - its
+    (cpu,) = its
+    note = f"{bench.namespace}/whole: the kubelet's static policy gave it {cpu}; left alone"
+
+    async def noted() -> bool:
+        return note in reporter.process.log.read_text()
+
+    await until(noted, note)
+
+
+async def test_what_somebody_writes_into_a_cpuset_of_the_kubelets_the_reporter_does_not_change(
+    bench: Bench, static_node: Node, reporter: Reporter
+) -> None:
+    whole, _ = await bench.start(pod("whole", None, ONE), pod("be", "BE", {}))
+    its = given(static_node, whole)
+    await bench.reach({"be": ALL - its}, ROUND_S)
+    pid = await container_pid(static_node, whole)
+    (cgroup,) = (folder for folder, pids in static_node.processes(whole).items() if pid in pids)
+    write(cgroup, ALL)
+    rounds = await reporter.metric(ROUNDS)
+
+    await bench.start(pod("more", "BE", {}))
+
+    async def looked() -> bool:
+        return await reporter.metric(ROUNDS) >= rounds + 2
+
+    await until(looked, "two more rounds", deadline_s=ROUND_S)
+    await bench.reach({"be": ALL - its, "more": ALL - its}, ROUND_S)
+    assert await container_has(static_node, whole) == ALL
+
+
+async def test_koordgate_never_gives_what_the_kubelet_gave(
+    bench: Bench, static_node: Node, node_plane: ControlPlane, node_admin: AdminClient
+) -> None:
+    (whole,) = await bench.start(pod("whole", None, ONE))
+    its = given(static_node, whole)
+    await told(node_admin, static_node, lambda said: said[ALLOCS], ROUND_S)
+    others = ALL - RESERVED - its
+    if others:
+        (lsr,) = await bench.start(pod("others", "LSR", {"cpu": str(len(others)), "memory": "16Mi"}))
+        assert decided(lsr) == others
+    await node_admin.create(pods_path(bench.namespace), pod("refused", "LSR", ONE))
+    await waits(node_admin, bench.namespace, "refused")
+
+    token = await node_plane.service_account_token(chart.NAMESPACE, NAME)
+    async with node_plane.admin(token) as scheduler:
+        with pytest.raises(ApiError, match="1 CPUs are asked, free are 0"):
+            await scheduler.create(
+                pods_path(bench.namespace, "refused", "binding"), binding(bench.namespace, "refused", static_node.name)
+            )
+
+    await bench.end("whole")
+    found = await bench.node.phase(bench.namespace, "refused", "Running")
+    assert decided(found) == given(static_node, found) == its
+
+
+@restarts
+async def test_cpus_stay_over_a_restart_with_the_static_policy_as_well(
+    bench: Bench, reporter: Reporter, rest: JsonObject, down: Restart
+) -> None:
+    (found, _, _) = await bench.start(rest, pod("ls", "LS", SOME), pod("be", "BE", {}))
+    assert given(bench.node, found) == decided(found)
+    await bench.settled(ROUND_S)
+    wanted = {"rest": decided(found), "ls": RESERVED}  # a kubelet that starts puts BE on its own pool once
+
+    async with down(bench.node, reporter):
+        assert bench.has(wanted)
+    assert bench.has(wanted)
+
+    await bench.settled(ROUND_S)
+    await bench.end("rest")
+    assert set((await bench.settled(ROUND_S)).values()) == {ALL}

@@ -1,0 +1,614 @@
+"""The kubelet's PodResources socket: its word before its files, and nothing believed that makes no sense.
+
+`podresources.bin` was serialised by k8s.io/kubelet v0.36.3 itself, with fields that are not read here.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc_kubelet import LIST, Kubelet, container, part, pod, varint
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reporter.cgroup.layout import QosClass
+from reporter.kubelet import allocations, podlist, unary
+from reporter.kubelet.allocations import Allocations, ContainerResources, PodResources
+from reporter.kubelet.cpustate import CpuState, Layout
+from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
+from reporter.kubelet.podlist import PodListError
+from reporter.kubelet.podresources import MOST_BYTES, PodResourcesSocket
+from reporter.kubelet.watched import Reading
+from reporter.pods import NodePod
+
+WRITTEN_BY_KUBELET = (Path(__file__).parent / "podresources.bin").read_bytes()
+GOOD = pod("p", container("main", "nvidia.com/gpu", "GPU-1"))
+
+
+def node_pod(name: str = "p", uid: str = "u1", **over: Any) -> NodePod:
+    plain = NodePod(uid, "ns", name, uid, QosClass.GUARANTEED, acknowledged=True)
+    return replace(plain, **over)
+
+
+# servers
+
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def listening(path, talk: Talk) -> AsyncIterator[None]:
+    """Anything that listens on a socket; it is stopped at the end whatever it does."""
+    talks: set[asyncio.Task[None]] = set()
+
+    async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(asyncio.current_task())  # type: ignore[arg-type] # it runs as one
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            await talk(reader, writer)
+        writer.transport.abort()
+
+    path.unlink(missing_ok=True)
+    server = await asyncio.start_unix_server(run, str(path))
+    yield
+    for one in talks:
+        one.cancel()
+    await asyncio.gather(*talks)
+    server.close()
+    await server.wait_closed()
+
+
+def saying(data: bytes, *, stay: bool = False) -> Talk:
+    """Say something, whatever was asked."""
+
+    async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        await writer.drain()
+        if stay:
+            await asyncio.Event().wait()
+        writer.close()
+        await writer.wait_closed()
+
+    return talk
+
+
+HEAD = [(":status", "200"), ("content-type", "application/grpc")]
+OK = [("grpc-status", "0")]
+
+
+def framed(message: bytes, length: int | None = None, flag: int = 0) -> bytes:
+    return bytes([flag]) + (len(message) if length is None else length).to_bytes(4, "big") + message
+
+
+def http2(script: Callable[[H2Connection, int], None], *, stay: bool = True) -> Talk:
+    """Answer in HTTP/2 as the script has it, then say nothing more, or close."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = H2Connection(H2Configuration(client_side=False))
+        connection.initiate_connection()
+        writer.write(connection.data_to_send())
+        stream = None
+        while stream is None:
+            events = connection.receive_data(await reader.read(65536))
+            stream = next((event.stream_id for event in events if isinstance(event, RequestReceived)), None)
+        script(connection, stream)
+        writer.write(connection.data_to_send())
+        await writer.drain()
+        if stay:
+            await asyncio.Event().wait()
+        writer.close()
+        await writer.wait_closed()
+
+    return talk
+
+
+def answering(body: bytes, head: Any = HEAD, trailers: Any = OK) -> Callable[[H2Connection, int], None]:
+    def script(connection: H2Connection, stream: int) -> None:
+        connection.send_headers(stream, head, end_stream=not body and not trailers)
+        for at in range(0, len(body), 16384):
+            last = at + 16384 >= len(body)
+            connection.send_data(stream, body[at : at + 16384], end_stream=last and not trailers)
+        if trailers:
+            connection.send_headers(stream, trailers, end_stream=True)
+
+    return script
+
+
+def half(connection: H2Connection, stream: int) -> None:
+    connection.send_headers(stream, HEAD)
+    connection.send_data(stream, framed(GOOD, length=1000))
+
+
+def announcing_much(connection: H2Connection, stream: int) -> None:
+    connection.send_headers(stream, HEAD)
+    connection.send_data(stream, framed(b"x", length=2**32 - 1))
+
+
+async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pings without end."""
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    writer.write(connection.data_to_send())
+    connection.receive_data(await reader.read(65536))
+    while True:
+        connection.ping(b"12345678")
+        writer.write(connection.data_to_send())
+        await writer.drain()
+
+
+async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """An answer without end that keeps to flow control."""
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    stream = None
+    while data := await reader.read(65536):
+        for event in connection.receive_data(data):
+            if isinstance(event, RequestReceived):
+                stream = event.stream_id
+                connection.send_headers(stream, HEAD)
+                connection.send_data(stream, framed(b"", length=MOST_BYTES))
+        while stream is not None and (room := min(connection.local_flow_control_window(stream), 16384)):
+            connection.send_data(stream, bytes(room))
+        writer.write(connection.data_to_send())
+        await writer.drain()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "kubelet.sock"
+
+
+# what is told
+
+
+def test_what_the_kubelets_own_package_writes_is_read() -> None:
+    devices = {"nvidia.com/gpu": frozenset({"GPU-a", "GPU-b"}), "rdma/hca": frozenset({"é::1", "mlx5_0"})}
+    assert podlist.parse(WRITTEN_BY_KUBELET) == (
+        PodResources(
+            "ml",
+            "train",
+            {"main": ContainerResources(devices, 1 << 2 | 1 << 4 | 1 << 300), "log": ContainerResources()},
+        ),
+        PodResources("default", "web-0", {"web": ContainerResources()}),
+        PodResources("default", "empty", {}),
+    )
+    assert podlist.parse(b"") == ()
+
+
+def test_cpus_are_read_one_by_one_as_well_as_together() -> None:
+    apart = part(3, part(1, "main") + b"\x18\x02\x18\x04")
+    assert podlist.parse(pod("p", apart)) == podlist.parse(pod("p", container("main", cpus=b"\x04\x02")))
+
+
+async def test_a_server_is_asked_and_its_words_are_by_uid(path: Path) -> None:
+    async with Kubelet(path, GOOD) as kubelet:
+        socket = PodResourcesSocket(str(path))
+        first = await socket.read([node_pod()])
+        kubelet.answer = pod("p", container("main", cpus=b"\x02\x03"))
+        second = await socket.read([node_pod()])
+
+    gpu = ContainerResources({"nvidia.com/gpu": frozenset({"GPU-1"})})
+    assert first == Reading(Allocations({"u1": {"main": gpu}}), None)
+    assert second == Reading(Allocations({"u1": {"main": ContainerResources({}, 0b1100)}}), None)
+
+
+async def test_an_answer_of_many_frames_is_read_whole(path: Path) -> None:
+    async with Kubelet(path, GOOD) as kubelet:
+        ids = [f"device-{number:05}" for number in range(50_000)]
+        kubelet.answer = pod("p", container("main", "example.com/card", *ids))
+        reading = await PodResourcesSocket(str(path)).read([node_pod()])
+
+    assert reading.value is not None
+    assert reading.value.pods["u1"]["main"].devices["example.com/card"] == frozenset(ids)
+
+
+async def test_without_a_socket_nothing_is_told_and_nothing_is_wrong(path) -> None:
+    socket = PodResourcesSocket(str(path), patience=0)
+
+    assert await socket.read([node_pod()]) == Reading(None, None)
+    path.symlink_to(path.parent / "nowhere")
+    assert await socket.read([node_pod()]) == Reading(None, None)
+    assert await PodResourcesSocket(str(path.parent / "nowhere" / "kubelet.sock"), patience=0).read([]) == (
+        Reading(None, None)
+    )
+
+
+async def test_a_socket_that_is_not_to_be_asked_is_not(path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(path.parent)
+    async with Kubelet(path, GOOD) as kubelet:
+        assert await PodResourcesSocket("").read([node_pod()]) == Reading(None, None)
+
+    assert kubelet.asked == 0
+
+
+# what cannot be used
+
+
+def _many(count: int) -> bytes:
+    return b"".join(pod(f"p{number}") for number in range(count))
+
+
+MALFORMED = {
+    "cut off": (GOOD[:-1], "truncated or malformed"),
+    "no protobuf": (b"\xff" * 20, "truncated or malformed"),
+    "a text that is not UTF-8": (part(1, part(1, b"\xff") + part(2, "ns")), "truncated or malformed"),
+    "a text for containers": (part(1, part(1, "p") + part(2, "ns") + part(3, "\x07")), "truncated or malformed"),
+    "a Pod without a name": (part(1, part(2, "ns")), "a Pod without a name"),
+    "a Pod without a namespace": (part(1, part(1, "p")), "a namespace without a name"),
+    "a container without a name": (pod("p", container("")), "a container without a name"),
+    "a resource without a name": (pod("p", container("main", "", "x")), "a resource without a name"),
+    "a device without a name": (pod("p", container("main", "a/b", "")), "a device without a name"),
+    "a container twice": (pod("p", container("main"), container("main")), "twice of container 'main'"),
+    "a negative CPU": (pod("p", container("main", cpus=b"\xff" * 9 + b"\x01")), "CPU -1"),
+    "a CPU that no machine has": (pod("p", container("main", cpus=varint(4096))), "CPU 4096"),
+    "too many Pods": (_many(4097), "4097 Pods"),
+    "too many CPUs": (pod("p", container("main", cpus=b"\x01" * 65537)), "more than 65536 parts"),
+    "too many containers": (pod("p", *[b"\x1a\x00"] * 65537), "more than 65536 parts"),
+}
+
+
+@pytest.mark.parametrize(("data", "said"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_answer_is_refused_whole(data: bytes, said: str) -> None:
+    with pytest.raises(PodListError, match=said):
+        podlist.parse(data)
+
+
+@given(st.data())
+def test_an_answer_with_changed_bytes_raises_nothing_else(data) -> None:
+    whole = bytearray(WRITTEN_BY_KUBELET)
+    for at in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=4)):
+        whole[at] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(PodListError):
+        podlist.parse(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
+
+
+@pytest.mark.parametrize("nested", [0, 1, 2, 3], ids=["Pods", "containers", "devices", "ids"])
+def test_a_hostile_answer_does_not_fill_the_memory(nested: int) -> None:
+    code = f"""
+import re, sys
+from reporter.kubelet import podlist
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
+
+podlist.parse(b"")
+before = peak()
+try:
+    podlist.parse(sys.stdin.buffer.read({MOST_BYTES}))
+except podlist.PodListError:
+    print(peak() - before)
+"""
+    tags = b"\x0a\x1a\x12\x12"
+    data = bytes([tags[nested], 0]) * (MOST_BYTES // 2 - 16)
+    for tag in reversed(tags[:nested]):
+        data = bytes([tag]) + varint(len(data)) + data
+    done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
+
+    assert int(done.stdout) < 96 * 1024
+
+
+# Each: what listens, what is said of it, and whether it may be a kubelet that is restarting.
+HOSTILE: dict[str, tuple[Talk, str, bool]] = {
+    "closes at once": (saying(b""), "closed", True),
+    "closes mid-way": (http2(half, stay=False), "closed before the answer's end", True),
+    "hangs": (saying(b"", stay=True), "no answer within 0.2 s", True),
+    "hangs mid-way": (http2(half), "no answer within 0.2 s", True),
+    "pings without end": (endless, "no answer within 0.2 s", True),
+    "breaks off": (http2(lambda connection, stream: connection.reset_stream(stream, 2)), "broken off", True),
+    "ends its connections": (http2(lambda connection, _: connection.close_connection()), "ends its connections", True),
+    "unavailable": (http2(answering(b"", trailers=[("grpc-status", "14")])), "says unavailable", True),
+    "HTTP/1": (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9, stay=True), "no answer within 0.2 s", True),
+    "no protocol": (saying(b"\0\0\4\7\0\0\0\0\1" * 9, stay=True), "not HTTP/2", False),
+    "no gRPC": (http2(answering(b"<html>", [(":status", "404")], ())), "HTTP status 404", False),
+    "no status": (http2(answering(framed(GOOD), trailers=())), "does not say how it went", False),
+    "one frame of 16 MiB": (saying(b"\xff\xff\xff\0\0\0\0\0\1" + bytes(5 * 2**20)), "longer than", False),
+    "announces much": (http2(announcing_much), f"longer than {MOST_BYTES} bytes", False),
+    "goes on for ever": (flood, f"longer than {MOST_BYTES} bytes", False),
+    "cut off": (http2(answering(framed(GOOD, length=len(GOOD) + 1))), "said to have", False),
+    "two messages": (http2(answering(framed(GOOD) + framed(GOOD))), "said to have", False),
+    "no message": (http2(answering(b"")), "has no message", False),
+    "compressed": (http2(answering(framed(GOOD, flag=1))), "compressed", False),
+    "no protobuf": (http2(answering(framed(b"\xff" * 9))), "truncated or malformed", False),
+    "fails": (
+        http2(answering(b"", trailers=[("grpc-status", "2"), ("grpc-message", "no%0A%E2%80%8Broom" + "x" * 999)])),
+        "gRPC status 2: no??room",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("talk", "said", "passing"), HOSTILE.values(), ids=HOSTILE)
+async def test_what_cannot_be_used_is_told_and_the_last_good_answer_kept(path, talk: Talk, said: str, passing) -> None:
+    now = [0.0]
+    socket = PodResourcesSocket(str(path), deadline=0.2, patience=60.0, clock=lambda: now[0])
+    async with Kubelet(path, GOOD):
+        good = await socket.read([node_pod()])
+    assert good.value is not None
+    async with listening(path, talk):
+        first = await socket.read([node_pod()])
+        now[0] = 60.0
+        second = await socket.read([node_pod()])
+    async with Kubelet(path, GOOD):
+        again = await socket.read([node_pod()])
+
+    assert first.value == second.value == replace(good.value, current=False)
+    assert (first.problem is None) is passing
+    assert said in (second.problem or "")
+    assert len(second.problem or "") < 500
+    assert again == good
+
+
+async def test_a_server_without_the_service_is_told_of(path: Path) -> None:
+    async with Kubelet(path, GOOD, "/v1alpha1.PodResourcesLister/List"):
+        reading = await PodResourcesSocket(str(path)).read([])
+
+    assert reading == Reading(None, f"{path}: its server does not have this service; the kubelet's files count instead")
+
+
+async def test_a_server_that_limits_its_callers_is_asked_again_later(path: Path) -> None:
+    async with Kubelet(path, GOOD) as kubelet:
+        kubelet.answer = GRPCError(Status.RESOURCE_EXHAUSTED, "too many requests")
+        assert await PodResourcesSocket(str(path)).read([]) == Reading(None, None)
+
+
+async def test_a_file_in_the_sockets_place_is_not_asked(path) -> None:
+    path.touch()
+    reading = await PodResourcesSocket(str(path), patience=0).read([])
+
+    assert "nobody answers" in (reading.problem or "")
+
+
+async def test_a_kubelet_that_is_restarted_is_no_problem_until_it_stays_away(path) -> None:
+    now = [0.0]
+    socket = PodResourcesSocket(str(path), patience=60.0, clock=lambda: now[0])
+    async with Kubelet(path, GOOD):
+        await socket.read([node_pod()])
+    assert path.is_socket()
+    problems = []
+    for now[0] in (10.0, 69.0, 70.0):
+        problems.append((await socket.read([node_pod()])).problem)
+    path.unlink()
+    async with Kubelet(path, GOOD):
+        back = await socket.read([node_pod()])
+    now[0] = 200.0
+    away_again = await socket.read([node_pod()])
+
+    assert problems[:2] == [None, None]
+    assert "the kubelet does not serve it: nobody answers (Connection refused)" in (problems[2] or "")
+    assert (back.problem, away_again.problem) == (None, None)
+
+
+async def test_a_server_that_fails_is_left_alone_for_the_pause(path: Path) -> None:
+    now = [0.0]
+    socket = PodResourcesSocket(str(path), pause=10.0, clock=lambda: now[0])
+    async with Kubelet(path, GOOD) as kubelet:
+        kubelet.answer = b"\xff"
+        failed = await socket.read([])
+        now[0] = 9.0
+        kept = await socket.read([])
+        asked = kubelet.asked
+        kubelet.answer = GOOD
+        now[0] = 10.0
+        good = await socket.read([])
+        await socket.read([])
+
+    assert (kept, asked) == (failed, 1)
+    assert good.problem is None
+    assert kubelet.asked == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_whatever_is_said_in_the_place_of_http2_is_an_error_of_the_call(tmp_path_factory, data) -> None:
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    asking = H2Connection(H2Configuration())
+    asking.initiate_connection()
+    asking.send_headers(1, [(":method", "POST"), (":scheme", "http"), (":path", LIST), (":authority", "x")])
+    connection.receive_data(asking.data_to_send())
+    answering(framed(GOOD))(connection, 1)
+    said = bytearray(connection.data_to_send())
+    for at in data.draw(st.lists(st.integers(0, len(said) - 1), max_size=3)):
+        said[at] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("s") / "s"
+
+    async def ask() -> None:
+        async with listening(path, saying(bytes(said))):
+            with contextlib.suppress(unary.CallError):
+                await unary.call(str(path), LIST, b"", most_bytes=MOST_BYTES, seconds=5)
+
+    asyncio.run(ask())
+
+
+# whom it is about
+
+
+@pytest.mark.parametrize(
+    ("pods", "uids"),
+    [
+        ([node_pod()], {"u1"}),
+        ([node_pod(cgroup="f" * 32)], {"f" * 32}),
+        ([node_pod(finished=True)], set()),
+        ([node_pod(acknowledged=False)], set()),
+        ([node_pod("q")], set()),
+        ([node_pod(namespace="other")], set()),
+        ([node_pod(uid="u1", finished=True), node_pod(uid="u2")], {"u2"}),
+        ([node_pod(uid="u1", finished=True), node_pod(uid="u2", acknowledged=False)], set()),
+        ([], set()),
+    ],
+    ids=[
+        "its own",
+        "a static Pod's",
+        "one that has ended",
+        "one that the kubelet may not know yet",
+        "another name",
+        "another namespace",
+        "a later Pod of the name, once the kubelet knows it",
+        "a later Pod of the name, before the kubelet knows it",
+        "nobody",
+    ],
+)
+def test_words_are_about_the_pod_that_the_kubelet_means_by_the_name(pods: list[NodePod], uids: set[str]) -> None:
+    found = allocations.by_uid(podlist.parse(GOOD), allocations.names(pods))
+
+    assert set(found) == uids
+
+
+def test_a_name_that_is_told_of_twice_tells_nothing() -> None:
+    listed = podlist.parse(GOOD + pod("p", container("main")) + pod("q"))
+
+    assert allocations.by_uid(listed, {("ns", "p"): "u1", ("ns", "q"): "u2"}) == {"u2": {}}
+
+
+async def test_a_pod_made_anew_does_not_inherit_what_was_told_last(path: Path) -> None:
+    socket = PodResourcesSocket(str(path))
+    async with Kubelet(path, GOOD):
+        await socket.read([node_pod(uid="u1")])
+    kept = await socket.read([node_pod(uid="u2")])
+
+    assert kept.value is not None
+    assert set(kept.value.pods) == {"u1"}
+
+
+# what counts
+
+GPU = "nvidia.com/gpu"
+
+
+def told(pods: Mapping[str, Mapping[str, ContainerResources]], *, current: bool = True) -> Reading[Allocations]:
+    return Reading(Allocations(pods, current), None)
+
+
+def has(*ids: str, cpus: int = 0) -> ContainerResources:
+    return ContainerResources({GPU: frozenset(ids)} if ids else {}, cpus)
+
+
+FILE = (PodDevices("u1", "main", GPU, ("GPU-z", "GPU-a"), b"answer"), PodDevices("u2", "main", GPU, ("GPU-2",)))
+BROKEN = "file: corrupt"
+
+
+@pytest.mark.parametrize(
+    ("problem", "answer", "expected"),
+    [
+        (None, Reading(None, None), FILE),
+        (None, told({}), FILE),
+        (None, told({"u1": {"main": has("GPU-a", "GPU-z")}}), (FILE[1], FILE[0])),
+        (
+            None,
+            told({"u1": {"main": has("GPU-b", "GPU-a")}}),
+            (FILE[1], PodDevices("u1", "main", GPU, ("GPU-a", "GPU-b"))),
+        ),
+        (None, told({"u1": {"main": has()}}), (FILE[1],)),
+        (None, told({"u1": {"side": has()}}), FILE),
+        (None, told({"u1": {}}), FILE),
+        (None, told({"u3": {"main": has("M::1")}}), (*FILE, PodDevices("u3", "main", GPU, ("M::1",)))),
+        (None, told({"u1": {"main": has()}}, current=False), FILE),
+        (BROKEN, told({"u1": {"main": has()}}, current=False), (FILE[1],)),
+    ],
+    ids=[
+        "no socket",
+        "nothing told",
+        "the same: the file's entry stays",
+        "others",
+        "none any more",
+        "an init container that is not told of",
+        "no container told of",
+        "a Pod that the file lacks",
+        "an older answer, and a file that is read",
+        "an older answer, and a file that is not",
+    ],
+)
+def test_the_kubelets_word_on_devices_counts_before_its_file(
+    problem: str | None, answer: Reading[Allocations], expected: tuple[PodDevices, ...]
+) -> None:
+    found = allocations.devices(Reading(DeviceCheckpoint(FILE, {GPU: ("GPU-a",)}), problem), answer)
+
+    assert found == Reading(DeviceCheckpoint(expected, {GPU: ("GPU-a",)}), problem)
+
+
+def test_devices_are_known_without_a_file_that_was_ever_readable() -> None:
+    found = allocations.devices(Reading(None, BROKEN), told({"u1": {"main": has("GPU-1")}}))
+
+    assert found == Reading(DeviceCheckpoint((PodDevices("u1", "main", GPU, ("GPU-1",)),), {}), BROKEN)
+
+
+STATE = CpuState(Layout.V2, "static", 0b11110001, {"u1": {"main": 0b0010, "init": 0b1100}})
+
+
+@pytest.mark.parametrize(
+    ("answer", "entries", "default"),
+    [
+        (Reading(None, None), STATE.entries, 0b11110001),
+        (told({"u1": {"main": has(cpus=0b0010)}}), STATE.entries, 0b11110001),
+        (told({"u2": {"main": has()}}), STATE.entries, 0b11110001),
+        (told({"u1": {"main": has()}}), {"u1": {"init": 0b1100}}, 0b11110011),
+        (told({"u1": {"main": has(), "init": has()}}), {}, 0b11111111),
+        (
+            told({"u2": {"main": has(cpus=0b110000)}}),
+            {**STATE.entries, "u2": {"main": 0b110000}},
+            0b11000001,
+        ),
+        (told({"u1": {"main": has()}}, current=False), STATE.entries, 0b11110001),
+    ],
+    ids=[
+        "no socket",
+        "the same",
+        "a Pod without CPUs of its own",
+        "given back",
+        "all given back",
+        "given since the file was written",
+        "an older answer",
+    ],
+)
+def test_the_kubelets_word_on_cpus_counts_before_its_file(
+    answer: Reading[Allocations], entries: Mapping[str, Mapping[str, int]], default: int
+) -> None:
+    found = allocations.cpus(Reading(STATE, None), answer)
+
+    assert found == Reading(replace(STATE, entries=entries, default=default), None)
+
+
+def test_sets_of_whole_pods_are_the_files() -> None:
+    state = CpuState(Layout.V3, "static", 0b0001, pods={"u1": 0b1110})
+    found = allocations.cpus(Reading(state, None), told({"u1": {"main": has(cpus=0b0010)}}))
+
+    assert found.value == replace(state, entries={"u1": {"main": 0b0010}})
+
+
+def test_who_has_cpus_without_a_readable_file_has_them_by_the_static_policy() -> None:
+    given_ = allocations.cpus(Reading(None, BROKEN), told({"u1": {"main": has(cpus=0b10)}}))
+    none = allocations.cpus(Reading(None, BROKEN), told({"u1": {"main": has()}}))
+
+    assert given_ == Reading(CpuState(Layout.V2, "static", 0, {"u1": {"main": 0b10}}), BROKEN)
+    assert none == Reading(None, BROKEN)
+
+
+CPUS = st.dictionaries(
+    st.sampled_from(["u1", "u2", "u3"]), st.dictionaries(st.sampled_from("abc"), st.integers(0, 255), max_size=3)
+)
+
+
+@given(CPUS, CPUS, st.booleans())
+def test_no_cpu_is_lost_and_none_is_both_given_and_left(file, answer, current) -> None:
+    state = CpuState(Layout.V2, "static", 0, file)
+    state = replace(state, default=0xFF & ~state.given)
+    words = {uid: {name: has(cpus=cpus) for name, cpus in one.items()} for uid, one in answer.items()}
+
+    found = allocations.cpus(Reading(state, None), told(words, current=current)).value
+
+    assert found is not None
+    assert found.default | found.given == 0xFF
+    assert not found.default & found.given
+    for uid, containers in answer.items() if current else ():
+        for name, cpus in containers.items():
+            assert found.entries.get(uid, {}).get(name, 0) == cpus

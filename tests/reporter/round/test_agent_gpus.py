@@ -1,0 +1,563 @@
+"""The whole reporter with NVIDIA's library played: what is told of cards, how they fall and return, NVML away."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_kube import FakeKube
+from nvml_standin import Played, recorded
+
+from allocator.names import CORDONED
+from allocator.wire.deviceobject import read_device_object
+from reporter.gpu.guarded import Patience
+
+Raw = dict[str, Any]
+
+DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
+NODE = "/api/v1/nodes/n1"
+A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
+UID = "11111111-2222-3333-4444-555555555555"
+BOX = "a" * 64
+GIB = 2**30
+NVIDIA = 0x10DE
+DISPLAY = 0x030200
+SOON = 30.0
+
+
+def device(site) -> Raw:
+    found: Raw = site.fake.get(f"{DEVICES}/n1")
+    return found
+
+
+def cards(site) -> list[Raw]:
+    """The entries of GPUs that are told; none where there is no object yet."""
+    obj = site.find(f"{DEVICES}/n1") or {"spec": {"devices": []}}
+    return [entry for entry in obj["spec"]["devices"] if entry["type"] == "gpu"]
+
+
+def conditions(site) -> list[str]:
+    return [entry["conditions"][0]["reason"] for entry in cards(site)]
+
+
+def states(site) -> list[str]:
+    return [entry["labels"]["koordgate.io/health-state"] for entry in cards(site)]
+
+
+def amounts(site, name: str = "kubernetes.io/gpu-core") -> tuple[str | None, str | None]:
+    """What the Node's status has of a resource: capacity and allocatable."""
+    status = site.fake.get(NODE)["status"]
+    return status["capacity"].get(name), status.get("allocatable", {}).get(name)
+
+
+def events(fake: FakeKube) -> dict[str, Raw]:
+    """The Events by what they say first: the card, where they are about one, and the reason."""
+    found = {}
+    for one in fake.objects("/api/v1/events"):
+        words = one["message"].split()
+        card = f"{words[1][-1]} " if words[0] == "card" else ""
+        found[f"{card}{one['reason']}"] = one
+    return found
+
+
+def metric(site, name: str, **labels: str) -> float | None:
+    found: float | None = site.metrics._registry.get_sample_value(f"koordgate_reporter_{name}", labels)
+    return found
+
+
+async def until(condition: Callable[[], Any], within: float = SOON) -> None:
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110 files and counters tell nobody that they changed
+            await asyncio.sleep(0.005)
+
+
+async def told(site, start, played: Played, name: str, patience: Patience | None = None, **over: Any) -> Any:
+    """Run the reporter on a recorded node, whose cards are in sysfs too, until it is told of; its NVML."""
+    played.play(name)
+    for number, card in enumerate(recorded_cards(name)):
+        played.change({f"gpu.{number}.bus": card["bus"]})
+        bus = card["bus"][4:].lower()
+        site.machine.pci(bus, NVIDIA, 0x20B0, DISPLAY, root=f"pci0000:{number // 2:02x}", numa=number % 2)
+    site.add_node()
+    nvml = played.nvml(*([patience] if patience else []))
+    await start(nvml=nvml, **over)
+    await until(lambda: cards(site) and amounts(site)[1] is not None)
+    await site.settled()
+    return nvml
+
+
+# What is told, recomputed from what was recorded
+
+
+def recorded_cards(name: str) -> list[dict[str, str]]:
+    """What the library says of each card, what it says of all cards among it."""
+    lines = recorded(name)
+    common = {key.removeprefix("gpu.*."): value for key, value in lines.items() if key.startswith("gpu.*.")}
+    found = []
+    for number in range(int(lines["count"])):
+        own = f"gpu.{number}."
+        card = common | {key.removeprefix(own): value for key, value in lines.items() if key.startswith(own)}
+        found.append(card | {"bus": card["bus"].replace("3B", "3C")})  # at 3b is the machine's NIC
+    return found
+
+
+def expected_entry(number: int, card: Mapping[str, str]) -> Raw:
+    """An entry as it must be, but for its health: by hand, from the recording and from where `told` put the card."""
+    near = int(card.get("memory_affinity", "0"), 16)
+    labels = {
+        "node.koordinator.sh/gpu-vendor": "nvidia",
+        "node.koordinator.sh/gpu-model": card["name"].removeprefix("NVIDIA ").replace(" ", "-"),
+        "koordgate.io/compute-capability": card["capability"],
+    }
+    if card.get("mig_mode") == "1":
+        labels["koordgate.io/mig-mode"] = "enabled"
+    if card.get("fabric", "0").startswith("3 0 "):
+        labels["koordgate.io/nvlink-fabric"] = f"{'ab' * 16}.{card['fabric'].split()[2]}"
+    return {
+        "type": "gpu",
+        "id": card["uuid"],
+        "minor": int(card["minor"]),
+        **({"moduleID": int(card["module"])} if "module" in card else {}),
+        "labels": labels,
+        "resources": {
+            "koordinator.sh/gpu-core": "100",
+            "koordinator.sh/gpu-memory": card["memory"],
+            "koordinator.sh/gpu-memory-ratio": "100",
+        },
+        "topology": {
+            "socketID": -1,
+            "nodeID": near.bit_length() - 1 if near else number % 2,
+            "pcieID": f"pci0000:{number // 2:02x}",
+            "busID": card["bus"][4:].lower(),
+        },
+    }
+
+
+# Recorded node -> allocatable percent of compute, what the Node's labels say, reasons of cards not in service.
+NODES: dict[str, tuple[int, dict[str, str], dict[int, str]]] = {
+    "a100x8": (800, {"gpu-model": "A100-SXM4-80GB", "gpu-driver-version": "535.161.08", "memory": "81920"}, {}),
+    "h200": (100, {"gpu-model": "H200", "gpu-driver-version": "580.159.04", "memory": "143771"}, {}),
+    "mig": (
+        100,
+        {"gpu-model": "A100-PCIE-80GB", "gpu-driver-version": "550.90.07", "memory": "81920"},
+        {0: "MIGEnabled"},
+    ),
+    "mixed": (800, {"gpu-driver-version": "550.90.07"}, {}),
+    "dying": (
+        100,
+        {"gpu-model": "H100-80GB-HBM3", "gpu-driver-version": "570.124.06", "memory": "81559"},
+        {1: "RecoveryReset", 2: "RowRemapFailed"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+async def test_each_recorded_node_is_told_whole(site, played, start, fake: FakeKube, name) -> None:
+    allocatable, node_labels, sick = NODES[name]
+    await told(site, start, played, name)
+    there = {number: card for number, card in enumerate(recorded_cards(name)) if card.get("lost") != "1"}
+
+    entries = [
+        {
+            **{key: value for key, value in entry.items() if key not in {"health", "conditions"}},
+            "labels": {key: value for key, value in entry["labels"].items() if "health-state" not in key},
+        }
+        for entry in cards(site)
+    ]
+    assert entries == [expected_entry(number, card) for number, card in there.items()]
+    assert [entry["health"] for entry in cards(site)] == [number not in sick for number in there]
+    assert conditions(site) == [sick.get(number, "Healthy") for number in there]
+    total = sum(int(card["memory"]) for card in there.values())
+    assert amounts(site) == (str(100 * len(there)), str(allocatable))
+    assert amounts(site, "koordinator.sh/gpu-memory")[0] == str(total)
+    shown = {
+        "node.koordinator.sh/gpu-vendor": "nvidia",
+        **{
+            "koordgate.io/gpu-memory-mib" if key == "memory" else f"node.koordinator.sh/{key}": value
+            for key, value in node_labels.items()
+        },
+    }
+    assert fake.get(NODE)["metadata"]["labels"] == shown
+    lines = recorded(name)
+    cuda = int(lines["cuda"])
+    labels = device(site)["metadata"]["labels"]
+    assert labels["koordgate.io/cuda-version"] == f"{cuda // 1000}.{cuda % 1000 // 10}"
+    assert labels["node.koordinator.sh/gpu-driver-version"] == lines["driver"]
+    assert metric(site, "nvml_up") == 1
+    assert metric(site, "gpus", state="healthy") == len(there) - len(sick.keys() - {0})
+
+
+LINKS: dict[str, dict[tuple[int, int], int]] = {
+    "a100x8": {(one, other): 12 for one in range(8) for other in range(8) if one != other},
+    "mixed": {(2, 3): 4, (3, 2): 4, (6, 7): 12, (7, 6): 12},
+    "dying": {(one, other): 18 for one in range(3) for other in range(3) if one != other},
+}
+
+
+@pytest.mark.parametrize("name", LINKS)
+async def test_nvlink_lanes_are_told_and_the_webhook_reads_them(site, played, start, name) -> None:
+    await told(site, start, played, name)
+    uuids = [card["uuid"] for card in recorded_cards(name)]
+
+    obj = device(site)
+    links = json.loads(obj["metadata"]["annotations"]["koordgate.io/device-links"])
+    assert {
+        (uuids.index(one), uuids.index(other)): lanes for one, row in links.items() for other, lanes in row.items()
+    } == LINKS[name]
+    assert not read_device_object(obj).problems
+
+
+async def test_a_mig_card_is_told_as_what_it_is_and_neither_it_nor_its_slices_are_given_away(
+    site, played, start, fake: FakeKube
+) -> None:
+    await told(site, start, played, "mig")
+
+    slices = [entry for entry in device(site)["spec"]["devices"] if entry["type"] == "mig"]
+    assert [(one["id"][:8], one["labels"]["koordgate.io/mig-profile"], one["health"]) for one in slices] == [
+        ("MIG-aaaa", "3g.40gb", True),
+        ("MIG-bbbb", "1g.10gb", True),
+        ("MIG-cccc", "1g.10gb", True),
+    ]
+    assert {one["labels"]["koordgate.io/mig-parent"] for one in slices} == {cards(site)[0]["id"]}
+    assert not any("resources" in one for one in slices)
+    usable = [one.id for one in read_device_object(device(site)).devices if one.healthy and one.type != "rdma"]
+    assert usable == [cards(site)[1]["id"]]
+    assert amounts(site) == ("200", "100")
+    assert not [name for name in fake.get(NODE)["status"]["capacity"] if "mig" in name]
+    assert not events(fake)
+
+
+async def test_cards_that_are_sick_from_the_start_are_events_and_metrics_and_one_without_a_name_is_told_too(
+    site, played, start, fake: FakeKube
+) -> None:
+    await told(site, start, played, "dying")
+
+    found = events(fake)
+    assert {key: one["count"] for key, one in found.items()} == {
+        "1 RecoveryReset": 1,
+        "2 RowRemapFailed": 1,
+        "GpuLost": 1,
+    }
+    assert found["GpuLost"]["message"].startswith("the card at place 3 of NVML's list has not answered")
+    assert metric(site, "gpus", state="unhealthy") == 2
+    assert metric(site, "gpu_errors", uuid=cards(site)[2]["id"], reason="RowRemapFailed") == 1
+    assert metric(site, "problems") == 1
+
+
+# Cards that fall while the reporter runs
+
+# Card -> what the library says from then on, the reason that is told, the state, whether a reset or more is wanted.
+FAULTS: dict[int, tuple[dict[str, str], str, str]] = {
+    1: ({}, "Xid79", "unhealthy"),
+    2: ({}, "Xid94", "suspect"),
+    3: ({"gpu.3.lost": "1"}, "GpuLost", "unhealthy"),
+    4: ({"gpu.4.error.nvmlDeviceGetHandleByIndex_v2": "16"}, "GpuNeedsReset", "unhealthy"),
+    5: ({"gpu.5.remapped": "0 1 0 1"}, "RowRemapFailed", "unhealthy"),
+    6: ({"gpu.6.uncorrected": "2"}, "UncorrectedErrors", "suspect"),
+    7: ({"gpu.7.retired_pending": "1"}, "PageRetirementPending", "suspect"),
+}
+
+
+def strike(played: Played) -> None:
+    """Let each card but the first have a fault of its own; the first has only errors of applications."""
+    for xid in (13, 31, 43, 45, 68, 109):
+        played.happen(0, xid)
+    played.happen(1, 79, times=3)
+    played.happen(2, 94)
+    played.change({key: value for changes, _, _ in FAULTS.values() for key, value in changes.items()})
+
+
+async def test_each_card_falls_by_its_own_fault_and_no_other_card_with_it(site, played, start, fake: FakeKube) -> None:
+    await told(site, start, played, "a100x8")
+
+    strike(played)
+    await until(lambda: [entry["health"] for entry in cards(site)] == [True] + [False] * 7)
+    await site.settled()
+
+    assert conditions(site) == ["Healthy", *(reason for _, reason, _ in FAULTS.values())]
+    assert states(site) == ["healthy", *(state for _, _, state in FAULTS.values())]
+    (xid,) = cards(site)[1]["conditions"]
+    assert xid["message"].startswith("unhealthy (3 errors): Xid 79: GPU has fallen off the bus; restart the node")
+    assert amounts(site) == ("800", "100")
+    assert amounts(site, "koordinator.sh/gpu-memory") == (str(8 * 80 * GIB), str(80 * GIB))
+    found = events(fake)
+    wanted = {f"{card} {reason}": 1 for card, (_, reason, _) in FAULTS.items()} | {"1 Xid79": 3}
+    assert {key: one["count"] for key, one in found.items()} == wanted
+    assert all(one["type"] == "Warning" and one["involvedObject"]["uid"] == "node-uid" for one in found.values())
+    for card, (_, reason, _) in FAULTS.items():
+        assert metric(site, "gpu_errors", uuid=A100.format(card), reason=reason) == (3 if card == 1 else 1)
+    counted = {state: metric(site, "gpus", state=state) for state in ("healthy", "suspect", "unhealthy", "recovering")}
+    assert counted == {"healthy": 1, "suspect": 3, "unhealthy": 4, "recovering": 0}
+    assert not json.loads(device(site)["metadata"]["annotations"]["koordgate.io/device-links"]).get(A100.format(3))
+
+
+async def test_each_card_returns_when_it_has_proved_itself_and_its_remedy_was_seen(
+    site, played, start, fake: FakeKube
+) -> None:
+    played.boot("one")
+    await told(site, start, played, "a100x8", quiet=0.5, proving=0.5)
+    strike(played)
+    fallen = {f"{card} {reason}" for card, (_, reason, _) in FAULTS.items()}
+    await until(lambda: fallen <= events(fake).keys())
+
+    played.change({key: None for number in (3, 4) for key in FAULTS[number][0]} | {"gpu.7.retired_pending": "0"})
+    await until(lambda: states(site) == ["unhealthy" if card in {1, 5} else "healthy" for card in range(8)])
+    await site.settled()
+
+    assert amounts(site) == ("800", "600")
+    returned = {f"{card} {reason}" for card in (2, 3, 4, 6, 7) for reason in ("GpuRecovering", "GpuHealthy")}
+    assert {key for key in events(fake) if key.endswith(("GpuRecovering", "GpuHealthy"))} == returned
+    assert all(events(fake)[key]["type"] == "Normal" for key in returned)
+
+    played.boot("two")
+    await until(lambda: amounts(site)[1] == "700")
+    await site.settled()
+    assert conditions(site) == ["Healthy"] * 5 + ["RowRemapFailed"] + ["Healthy"] * 2
+
+
+async def test_a_fatal_error_is_neither_forgotten_nor_told_again_when_the_reporter_is_restarted(
+    site, played, start, fake: FakeKube
+) -> None:
+    await told(site, start, played, "h200")
+    played.happen(0, 79)
+    await until(lambda: amounts(site)[1] == "0")
+    await site.settled()
+    before = device(site)
+
+    await site.end()
+    await start(nvml=played.nvml())
+    await until(lambda: site.agent.cards.view.driver)
+    await site.more_rounds(5)
+
+    assert conditions(site) == ["Xid79"]
+    assert device(site)["spec"] == before["spec"]
+    assert {key: one["count"] for key, one in events(fake).items()} == {"6 Xid79": 1}
+
+
+async def test_an_error_that_is_heard_while_cards_are_read_counts(site, played, start) -> None:
+    await told(site, start, played, "a100x8")
+
+    for card in range(8):
+        reading = asyncio.create_task(site.agent.cards.read())
+        await asyncio.sleep(0)  # the question is on its way, and waits for the wait for an error to end
+        played.happen(card, 79)
+        await reading
+        await until(lambda card=card: states(site)[card] == "unhealthy")
+    await site.settled()
+
+    assert amounts(site) == ("800", "0")
+
+
+async def test_one_card_can_be_set_aside_and_taken_back(site, played, start, fake: FakeKube) -> None:
+    await told(site, start, played, "a100x8")
+    aside = device(site)
+    aside["metadata"]["annotations"][CORDONED] = A100.format(5)
+
+    fake.put(DEVICES, aside)
+    await until(lambda: amounts(site) == ("800", "700"))
+    await site.settled()
+    assert conditions(site) == ["Healthy"] * 5 + ["Cordoned"] + ["Healthy"] * 2
+    assert device(site)["metadata"]["annotations"][CORDONED] == A100.format(5)
+
+    back = device(site)
+    del back["metadata"]["annotations"][CORDONED]
+    fake.put(DEVICES, back)
+    await until(lambda: amounts(site) == ("800", "800"))
+    assert conditions(site) == ["Healthy"] * 8
+
+
+# NVML away
+
+
+def pinned(site) -> tuple[Path, ...]:
+    """A running Pod with CPUs of its own, and the files of its cpusets."""
+    site.add_pod("pinned", UID, qos="LSR", resource_status='{"cpuset":"2-3"}')
+    path = f"kubepods/burstable/pod{UID}"
+    return tuple(site.cgroup(one) / "cpuset.cpus" for one in (path, f"{path}/{BOX}"))
+
+
+def read(files: Iterable[Path]) -> set[str]:
+    return {file.read_text() for file in files}
+
+
+async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_told(
+    site, played, start, fake: FakeKube, monkeypatch
+) -> None:
+    monkeypatch.setattr("reporter.agent._PROOF_S", 0.01)
+    files = pinned(site)
+    nvml = await told(site, start, played, "a100x8", Patience(first_answer=600.0, answer=600.0, end=0.05))
+    assert read(files) == {"2-3\n"}
+    asking = nvml.pid
+
+    played.change({"hang": "nvmlDeviceGetMemoryInfo"})
+    await until(played.hung.exists)
+    for number in (1, 2):
+        files[1].write_text("0-7\n")
+        site.machine.rdma(f"mlx5_{number}", f"0000:7{number}:00.0")
+        await until(lambda count=number + 1: len(device(site)["spec"]["devices"]) == 8 + count)
+        assert read(files) == {"2-3\n"}
+    await site.settled()
+
+    assert nvml.pid == asking  # it hangs all the time
+    assert site.agent.cards.view.outage is None
+    assert site.amount() == "300"
+    assert conditions(site) == ["Healthy"] * 8
+    assert site.agent.unhealthy() == []
+
+
+async def test_nvml_that_hangs_is_told_once_and_again_when_it_hangs_again(site, played, start, fake: FakeKube) -> None:
+    patience = Patience(answer=0.3, first_answer=10.0, first_pause=0.7, end=30.0)
+    await told(site, start, played, "a100x8", patience)
+
+    for times in (1, 2):
+        played.change({"hang": "nvmlDeviceGetMemoryInfo"})
+        await until(lambda: conditions(site) == ["NvmlHangs"] * 8)
+        await until(lambda: amounts(site) == ("800", "0"))
+        assert {key: one["count"] for key, one in events(fake).items()} == {"NvmlHangs": times}
+        outage = json.loads(device(site)["metadata"]["annotations"]["koordgate.io/device-outages"])["gpu"]
+        assert (outage["reason"], outage["message"][:20]) == ("NvmlHangs", "NVML did not answer ")
+        assert metric(site, "nvml_up") == 0
+
+        played.change({"hang": None})
+        await until(lambda: conditions(site) == ["Healthy"] * 8)
+        await until(lambda: amounts(site) == ("800", "800"))
+        assert metric(site, "nvml_up") == 1
+        await site.settled()
+
+
+async def test_nvml_that_crashes_again_and_again_is_told_once_and_tried_ever_more_rarely(
+    site, played, start, fake: FakeKube
+) -> None:
+    ends: list[float] = []
+    loop = asyncio.get_running_loop()
+    played.play("h200")
+    site.add_node()
+    nvml = played.nvml(Patience(first_pause=0.1, end=30.0), kill=lambda _process: ends.append(loop.time()))
+    await start(nvml=nvml)
+    await until(lambda: amounts(site)[1] == "100")
+
+    played.change({"crash": "nvmlDeviceGetPciInfo_v3"})
+    await until(lambda: len(ends) == 4)
+    assert [
+        after - before >= pause for (before, after), pause in zip(pairwise(ends), (0.1, 0.2, 0.4), strict=True)
+    ] == [True] * 3
+    played.change({"crash": None})
+    await until(lambda: amounts(site)[1] == "100")
+
+    assert {key: one["count"] for key, one in events(fake).items()} == {"NvmlCrashed": 1}
+    assert site.rounds() > 2 * len(ends)
+
+
+async def test_a_short_absence_of_nvml_is_an_event_and_leaves_the_cards_in_service(
+    site, played, start, fake: FakeKube
+) -> None:
+    nvml = await told(site, start, played, "a100x8", Patience(first_pause=0.5, end=30.0), outage=60)
+    before = device(site)
+
+    for times in (1, 2):
+        pid = nvml.pid
+        os.kill(pid, signal.SIGKILL)
+        await until(
+            lambda times=times: {key: one["count"] for key, one in events(fake).items()} == {"NvmlCrashed": times}
+        )
+        await until(lambda pid=pid: metric(site, "nvml_up") == 1 and nvml.pid not in {None, pid})
+        await site.more_rounds(3)
+
+    assert device(site) == before
+    assert amounts(site) == ("800", "800")
+
+
+async def test_a_driver_that_is_installed_while_the_reporter_runs_is_found(
+    site, played, start, library: Path, fake: FakeKube
+) -> None:
+    folder = site.folder / "driver"
+    folder.mkdir()
+    played.env["LD_LIBRARY_PATH"] = str(folder)
+    played.play("h200")
+    site.machine.pci("0000:00:06.0", NVIDIA, 0x2335, DISPLAY)
+    site.add_node()
+    await start(nvml=played.nvml())
+    await until(lambda: events(fake) and site.find(f"{DEVICES}/n1"))
+    await site.settled()
+    assert list(events(fake)) == ["NvmlNotFound"]
+    assert "koordgate.io/device-outages" in device(site)["metadata"]["annotations"]
+
+    shutil.copy(library / "libnvidia-ml.so.1", folder / "new")
+    (folder / "new").replace(folder / "libnvidia-ml.so.1")
+    await until(lambda: conditions(site) == ["Healthy"])
+    await site.settled()
+
+    assert amounts(site) == ("100", "100")
+    assert list(events(fake)) == ["NvmlNotFound"]
+
+
+async def test_a_reading_that_is_called_off_as_its_answer_comes_is_not_begun_again(played) -> None:
+    played.play("h200")
+    nvml = played.nvml()
+
+    async def go_on() -> None:
+        while True:
+            await nvml.read()
+
+    task = asyncio.create_task(go_on())
+    await until(lambda: nvml._child is not None and nvml._child._waiting)
+    (answer,) = nvml._child._waiting.values()
+    answer.add_done_callback(lambda _: asyncio.get_running_loop().call_soon(task.cancel))
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, SOON)
+
+
+# What processes on cards show
+
+
+async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_away(
+    site, played, start, fake: FakeKube, monkeypatch
+) -> None:
+    monkeypatch.setattr("reporter.agent._PROOF_S", 0.01)
+    site.add_pod("stranger", UID)
+    site.machine.file("77/cgroup", f"0::/kubepods/burstable/pod{UID}/{BOX}", site.machine.proc)
+    await told(site, start, played, "a100x8", Patience(first_pause=0.2, end=30.0), outage=600)
+
+    def taken() -> frozenset[str]:
+        return read_device_object(device(site)).kubelet_held
+
+    played.change({"gpu.3.processes": "77:1048576"})
+    await until(lambda: taken() == {A100.format(3)})
+    played.change({"error.nvmlInitWithFlags": "9", "error.nvmlDeviceGetCount_v2": "9"})
+    await until(lambda: metric(site, "nvml_up") == 0)
+    before = device(site)
+    for _ in range(2):
+        seen = site.agent._evidence
+        await until(lambda seen=seen: site.agent._evidence is not seen)
+    await site.more_rounds(3)
+    assert device(site) == before
+
+    (site.machine.proc / "77" / "cgroup").unlink()
+    await until(lambda: not read_device_object(site.agent.decided.device.body).kubelet_held)
+
+
+async def test_a_pod_that_uses_another_card_than_its_own_is_told(
+    site, played, start, fake: FakeKube, monkeypatch
+) -> None:
+    monkeypatch.setattr("reporter.agent._PROOF_S", 0.01)
+    share = {"minor": 0, "id": A100.format(0), "resources": {"koordinator.sh/gpu-core": "50"}}
+    site.add_pod("shares", UID, container=BOX, device_allocated=json.dumps({"gpu": [share]}))
+    site.machine.file("77/cgroup", f"0::/kubepods/burstable/pod{UID}/{BOX}", site.machine.proc)
+    await told(site, start, played, "a100x8")
+    assert not events(fake)
+
+    played.change({"gpu.6.processes": "77:1048576"})
+    await until(lambda: "AllocationMismatch" in events(fake))
+    await site.settled()
+
+    event = events(fake)["AllocationMismatch"]
+    assert A100.format(6) in event["message"]
+    assert event["involvedObject"]["uid"] == UID
+    assert metric(site, "mismatches", kind="process") == 1
