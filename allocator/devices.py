@@ -17,21 +17,20 @@ from itertools import chain, combinations, islice
 from operator import le
 from typing import Final, NamedTuple
 
-from allocator.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.asks import DeviceAsk, PodRequest
 from allocator.device import Device
-from allocator.devicetype import FULL, DeviceType
+from allocator.devicetype import DeviceType
 from allocator.explain import explain, too_few_on_roots, too_few_together, too_wide
 from allocator.holdings import Function, NodeSnapshot, Share
+from allocator.offer import Amounts, Offer, Wish, completed, wishes_of
 from allocator.outcome import Refusal
-from allocator.phase import Phase
 from allocator.topology.joint import choices_beside, free_function, why_none_beside
 from allocator.topology.sets import PLAIN_RULE, Candidate, Scope, SetRule, choices
 from allocator.wire.allocatehint import NO_HINT, ExclusiveLevel, Selector, TypeHint
 
 MAX_TRIALS: Final = 2000  # sets of devices looked at for one Pod; bounds the search for Pods of many containers
+_BY_RANK: Final = SetRule(rank_first=True)
 _MAX_PASSED_OVER: Final = 20_000  # sets of the first type, beside which nothing is to be had: more than of 16 devices
-
-Amounts = tuple[int, ...]  # one for each of the type's tails
 
 
 class DeviceOrder(StrEnum):
@@ -40,85 +39,6 @@ class DeviceOrder(StrEnum):
     MOST_USED = "mostUsed"
     LEAST_USED = "leastUsed"
     MINOR = "minor"
-
-
-BY_RANK: Final = SetRule(rank_first=True)
-
-
-class Offer:
-    """A usable device during one decision: what is free for this Pod, and what the Pod has taken of it so far."""
-
-    __slots__ = ("capacity", "containers", "device", "free", "function", "idle", "peak", "steps")
-
-    def __init__(
-        self, device: Device, capacity: Amounts, free: Amounts, steps: tuple[Amounts, ...], *, idle: bool
-    ) -> None:
-        self.device = device
-        self.capacity = capacity
-        self.free = free
-        self.idle = idle
-        self.peak = steps[0]  # nothing
-        self.steps = steps
-        self.containers: tuple[str, ...] = ()
-        self.function: Function | None = None
-
-    def hold(self, container: str, peak: Amounts) -> None:
-        """One more container gets the device, of which the Pod then holds so much at most."""
-        self.peak = peak
-        self.containers += (container,)
-
-    def peak_with(self, amounts: Amounts, steps: Sequence[int]) -> Amounts:
-        """The Pod's peak on this device if it took so much more during these steps."""
-        if not self.containers:
-            return amounts
-        peak = self.peak
-        for step in steps:
-            now = (at + more for at, more in zip(self.steps[step], amounts, strict=True))
-            peak = tuple([max(known, new) for known, new in zip(peak, now, strict=True)])
-        return peak
-
-    def rank(self, peak: Amounts, kind: DeviceType, order: DeviceOrder) -> tuple[object, ...] | None:
-        """Order among devices that hold this peak, least first; None where it does not fit.
-
-        What the Pod holds anyway comes first. Then, most used: devices in use, and what leaves the least over, so
-        that whole devices stay whole; least used: the reverse. Minor and id make it total.
-        """
-        free = self.free
-        if not all(map(le, peak, free)):
-            return None
-        known, device = peak != self.peak, self.device
-        if order is DeviceOrder.MINOR:  # twice: once to rank by, before connections, and once as in every order
-            return (known, device.minor, device.minor, device.id)
-        sign = 1 if order is DeviceOrder.MOST_USED else -1
-        untouched = self.idle and not self.containers
-        left = [sign * (free[index] - peak[index]) for index in kind.fit]
-        return (known, untouched is (sign > 0), *left, device.minor, device.id)
-
-
-def _completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
-    """What an ask takes of a device; the one of the two memory amounts that was not asked follows from the other.
-
-    Percent to bytes rounds down, what is handed out; bytes to percent rounds up, what is accounted.
-    """
-    kind = ask.type
-    if None not in ask.amounts:
-        return ask.amounts  # type: ignore[return-value] # none of them is None
-    told = list(ask.amounts)
-    if kind.memory is not None:
-        size, ratio = (kind.tails.index(tail) for tail in kind.memory)
-        if told[size] is None:
-            told[size] = capacity[size] * (told[ratio] or 0) // FULL
-        elif told[ratio] is None:
-            told[ratio] = -(-(told[size] or 0) * FULL // capacity[size])
-    return tuple([amount or 0 for amount in told])
-
-
-class Wish(NamedTuple):
-    """A container still to be served: during which steps of the Pod's life it runs, and its place in the Pod."""
-
-    container: ContainerAsk
-    steps: tuple[int, ...]
-    place: int
 
 
 class Option(NamedTuple):
@@ -166,7 +86,7 @@ class Search:
         self.alone = self.hint.exclusive is ExclusiveLevel.PCIE
         self.unshared = self.hint.exclusive is ExclusiveLevel.DEVICE
         self.asks = [container for container in request.containers if container.ask.type == kind]
-        self.wishes, steps = _wishes(self.asks)
+        self.wishes, steps = wishes_of(self.asks)
         self.offers = self._offers(steps)
         self.rules: dict[bool, SetRule] = {}
         self.why = ""  # what was said against the first set that the rules did not let pass
@@ -229,7 +149,7 @@ class Search:
         for offer in offers:
             function = free_function(offer.device.functions, wanted, taken)
             if function is not None:
-                offer.function = Function(-1 if function.minor is None else function.minor, function.bus_id)
+                offer.comes_with(Function(-1 if function.minor is None else function.minor, function.bus_id))
                 taken.add(function.bus_id)
                 kept.append(offer)
         return kept
@@ -251,7 +171,7 @@ class Search:
         required = whole and gpus and (wishes.partition is not None or wiring.honour_partitions)
         if not whole or (self.order is DeviceOrder.MINOR and not required):
             plain = scope is PLAIN_RULE.scope and not near
-            return BY_RANK if plain else SetRule(scope, rank_first=True, near=near)
+            return _BY_RANK if plain else SetRule(scope, rank_first=True, near=near)
         partitions = wiring.partitions if gpus else None
         if not (near or partitions or required or wishes.waiting) and scope is PLAIN_RULE.scope:
             return PLAIN_RULE
@@ -280,7 +200,7 @@ class Search:
 
     def amounts(self, capacity: Amounts, ask: DeviceAsk) -> Amounts:
         """What an ask takes of a device that has so much: where nobody else may hold a part, and it suffices, all."""
-        amounts = _completed(ask, capacity)
+        amounts = completed(ask, capacity)
         return capacity if self.unshared and all(map(le, amounts, capacity)) else amounts
 
     def count(self, ask: DeviceAsk) -> int:
@@ -297,7 +217,7 @@ class Search:
             if amounts is None:
                 amounts = alike[offer.capacity] = self.amounts(offer.capacity, ask)
             peak = offer.peak_with(amounts, wish.steps)
-            rank = offer.rank(peak, self.kind, self.order)
+            rank = _rank(offer, peak, self.kind, self.order)
             if rank is not None:
                 options.append(Option(rank, offer, amounts, peak))
         return options
@@ -346,7 +266,7 @@ class Search:
 
     def _by_rule(self, options: list[Option], count: int, rule: SetRule) -> Iterator[Sequence[Option]]:
         alike = self.node.wiring.links.flat  # connections tell no set from another
-        if (rule is BY_RANK and (count == 1 or alike)) or (rule is PLAIN_RULE and alike):
+        if (rule is _BY_RANK and (count == 1 or alike)) or (rule is PLAIN_RULE and alike):
             options.sort()
             return combinations(options, count)
         by_id = {option.offer.device.id: option for option in options}
@@ -471,12 +391,30 @@ def _serve(turns: Sequence[_Turn], trials: Iterator[int], at: int = 0) -> bool:
             return False
         undo = [(of, of.peak, of.steps, of.containers) for of in (option.offer for option in chosen)]
         for option in chosen:
-            _take(wish, option)
+            option.offer.serve(wish.container.name, option.amounts, option.peak, wish.steps)
         if _serve(turns, trials, at + 1):
             return True
         for offer, peak, steps, containers in undo:
             offer.peak, offer.steps, offer.containers = peak, steps, containers
     return False
+
+
+def _rank(offer: Offer, peak: Amounts, kind: DeviceType, order: DeviceOrder) -> tuple[object, ...] | None:
+    """Order among devices that hold this peak, least first; None where it does not fit.
+
+    What the Pod holds anyway comes first. Then, most used: devices in use, and what leaves the least over, so
+    that whole devices stay whole; least used: the reverse. Minor and id make it total.
+    """
+    free = offer.free
+    if not all(map(le, peak, free)):
+        return None
+    known, device = peak != offer.peak, offer.device
+    if order is DeviceOrder.MINOR:  # twice: once to rank by, before connections, and once as in every order
+        return (known, device.minor, device.minor, device.id)
+    sign = 1 if order is DeviceOrder.MOST_USED else -1
+    untouched = offer.idle and not offer.containers
+    left = [sign * (free[index] - peak[index]) for index in kind.fit]
+    return (known, untouched is (sign > 0), *left, device.minor, device.id)
 
 
 def _candidate(option: Option) -> Candidate:
@@ -559,42 +497,3 @@ def choose_together(
     if not _serve(turns, iter(range(MAX_TRIALS))):
         return explain([lead, *others])
     return tuple(chain.from_iterable(search.shares() for search in (lead, *others)))
-
-
-def _wishes(containers: Sequence[ContainerAsk]) -> tuple[list[Wish], int]:
-    """Order the containers, hardest first, and number the steps of the Pod's life: each init container, the rest."""
-    if len(containers) == 1:
-        return [Wish(containers[0], (0,), 0)], 1
-    last = sum(container.phase is Phase.INIT for container in containers)
-    wishes = []
-    step = 0
-    for index, container in enumerate(containers):
-        if container.phase is Phase.INIT:
-            steps: tuple[int, ...] = (step,)
-            step += 1
-        elif container.phase is Phase.SIDECAR:
-            steps = tuple(range(step, last + 1))
-        else:
-            steps = (last,)
-        wishes.append(Wish(container, steps, index))
-    # Init containers come last: they fit into what the others hold.
-    wishes.sort(
-        key=lambda w: (w.container.phase is Phase.INIT, -w.container.ask.count, _size(w.container.ask), w.place)
-    )
-    return wishes, last + 1
-
-
-def _size(ask: DeviceAsk) -> list[int]:
-    return [-(amount or 0) for amount in ask.amounts]
-
-
-def _take(wish: Wish, option: Option) -> None:
-    """Give a wish its device, in the steps in which it runs, so that later wishes see what is left."""
-    offer = option.offer
-    offer.hold(wish.container.name, option.peak)
-    offer.steps = tuple(
-        [
-            tuple([at + more for at, more in zip(taken, option.amounts, strict=True)]) if step in wish.steps else taken
-            for step, taken in enumerate(offer.steps)
-        ]
-    )

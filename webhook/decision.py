@@ -148,8 +148,8 @@ def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
     """The node as if nothing were free but what `said` names and is free.
 
     What else is free of devices in use, or named, is taken by a holding without a Pod; idle devices and virtual
-    functions are not there, and CPUs are reserved: nobody holds these, which would count where Pods are kept apart from
-    one another. Nor is the rest held of a device whose PCIe root the Pod must have to itself.
+    functions are not there, and other CPUs are not offered: nobody holds these, which would count where Pods are kept
+    apart from one another. Nor is the rest held of a device whose PCIe root the Pod must have to itself.
     """
     named = {(share.type, share.id): share.amounts for share in said.shares}
     functions = {function.bus_id for share in said.shares for function in share.functions}
@@ -168,7 +168,7 @@ def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
             rest.append(Share(device.type, device.id, device.minor, free))
     cpu = node.cpu
     if cpu is not None and said.cpus is not None and said.cpus.cpus:
-        cpu = replace(cpu, reserved=cpu.reserved | (cpu.topology.all & ~said.cpus.cpus))
+        cpu = replace(cpu, offered=said.cpus.cpus)
     holdings = {**node.holdings, "": Holding("", "", "", 0, tuple(rest))} if rest else node.holdings
     return replace(node, devices=tuple(devices), holdings=holdings, cpu=cpu)
 
