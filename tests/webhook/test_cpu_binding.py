@@ -529,6 +529,16 @@ async def test_koordinators_choice_for_an_aligned_pod_is_taken_over(cpus: World)
     assert [share.id for share in cpus.holdings()["uid-p"].shares] == ["GPU-n1-1"]
 
 
+async def test_koordinators_choice_is_taken_over_beside_pods_that_run_on_the_same_pool(cpus: World) -> None:
+    shares = cpu_pod("shares", 2, "LS", annotations=numa("SingleNUMANode"))
+    obj = cpu_pod("p", 2)
+    obj["metadata"]["annotations"] = {RESOURCE_STATUS: '{"cpuset":"0-1"}'}
+    responses = await start(cpus, shares, obj)
+    assert [response.allowed for response in responses] == [True, True], responses[-1].message
+    assert status_of(cpus, "shares")["cpuSharedPools"] == [{"socket": 0, "node": 0}]
+    assert cpuset_of(cpus, "p") == 0b11
+
+
 async def test_a_pod_is_bound_to_what_it_was_sent_for_where_that_is_still_free(cpus: World) -> None:
     pods = [cpu_pod(name, 4, annotations=numa("SingleNUMANode")) for name in "ab"]
     for obj in pods:
