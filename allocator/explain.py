@@ -129,7 +129,7 @@ def _asked(searches: "Sequence[Search]") -> str:
 def too_wide(scope: Scope) -> str:
     """Of a Pod of several containers: nowhere, in the words of its scope, is there enough for each of them."""
     where = WITHIN[scope]
-    return f"all containers' devices inside one {where} asked (requiredTopologyScope), and none has enough for each"
+    return f"devices inside one {where} asked (requiredTopologyScope), and none has enough for each container"
 
 
 def too_few_on_roots(kind: DeviceType, asked: int, found: int, others: Sequence[DeviceType]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import app, asking, gpu, holding, nic, node, part, request
+from builders import GIB, app, asking, gpu, holding, nic, node, part, request
 from machines import server
 
 from allocator.asks import DeviceAsk, PodRequest, Wishes
@@ -184,6 +184,16 @@ def test_the_scope_holds_for_all_containers_of_a_pod_together(
         assert expected in refused(answer)
     else:
         assert given(answer) == expected
+
+
+def test_where_each_container_could_stand_but_nowhere_all_it_is_said_so() -> None:
+    small = (gpu(1, 40 * GIB, numa_node=1), gpu(2, 40 * GIB, numa_node=1))
+    hint = {"gpu": {"requiredTopologyScope": "NUMANode"}}
+    answer = place(asking({GPU: 200}, {f"{GPU}-memory": "60Gi"}, hint=hint), node(gpu(0, numa_node=0), *small))
+    assert refused(answer).endswith(
+        "all containers together: devices inside one NUMA node asked (requiredTopologyScope), "
+        "and none has enough for each container"
+    )
 
 
 def test_every_device_that_is_selected_is_not_only_every_one_in_one_numa_node() -> None:
