@@ -153,6 +153,7 @@ def shares(draw: st.DrawFn, kind: str, identity: str, minor: int) -> Share:
         tuple(draw(st.lists(NAMES, max_size=3, unique=True))),
         tuple(draw(st.lists(functions, max_size=2, unique_by=lambda one: one.bus_id))),
         draw(st.booleans()),
+        draw(st.booleans()),
     )
 
 

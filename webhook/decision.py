@@ -112,7 +112,8 @@ def _alike(placed: Placement | Refusal, held: Holding) -> bool:
 
 def _compared(of: Placement | Holding) -> object:
     shares = {
-        share.id: (share.type, share.minor, dict(share.amounts), share.functions, share.alone) for share in of.shares
+        share.id: (share.type, share.minor, dict(share.amounts), share.functions, share.alone, share.unshared)
+        for share in of.shares
     }
     return shares, of.cpus and (replace(of.cpus, numa=()), len(of.cpus.numa))
 
@@ -136,7 +137,10 @@ def _adopt(pod: PodInfo, node: NodeSnapshot) -> Placement | Refusal:
         used = placed.get((share.type, share.id))
         if used is not None and any(amount > share.amounts.get(tail, 0) for tail, amount in used.amounts.items()):
             return _not_adopted(f"{node.name}: {share.type} {share.minor} ({share.id}) needs more than they say")
-        shares.append(replace(share, containers=used.containers if used else (), alone=used is not None and used.alone))
+        if used is None:
+            shares.append(replace(share, containers=(), alone=False, unshared=False))
+        else:
+            shares.append(replace(share, containers=used.containers, alone=used.alone, unshared=used.unshared))
     return Placement(node.name, tuple(shares), said.cpus or outcome.cpus)
 
 
@@ -149,11 +153,11 @@ def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
 
     What else is free of devices in use, or named, is taken by a holding without a Pod; idle devices and virtual
     functions are not there, and other CPUs are not offered: nobody holds these, which would count where Pods are kept
-    apart from one another. Nor is the rest held of a device whose PCIe root the Pod must have to itself.
+    apart from one another. Nor is the rest held of a device that the Pod shares with nobody, or whose PCIe root.
     """
     named = {(share.type, share.id): share.amounts for share in said.shares}
     functions = {function.bus_id for share in said.shares for function in share.functions}
-    alone = {share.id for share in said.shares if share.alone}
+    apart = {share.id for share in said.shares if share.alone or share.unshared}
     devices, rest = [], []
     for device in node.devices:
         free = _free(device, node)
@@ -164,7 +168,7 @@ def _only_free(said: Holding, node: NodeSnapshot) -> NodeSnapshot:
             free = {tail: amount - wanted.get(tail, 0) for tail, amount in free.items()}
         left = tuple(function for function in device.functions if function.bus_id in functions)
         devices.append(device if left == device.functions else replace(device, functions=left))
-        if any(free.values()) and device.id not in alone:
+        if any(free.values()) and device.id not in apart:
             rest.append(Share(device.type, device.id, device.minor, free))
     cpu = node.cpu
     if cpu is not None and said.cpus is not None and said.cpus.cpus:

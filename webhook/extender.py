@@ -78,7 +78,7 @@ class Extender:
         return _fitting(list(ranked.named), whole_nodes, failed, never)
 
     def _assume(self, pod: PodInfo, node: str) -> None:
-        outcome = self._ranking.verdict(node, pod.request, pod.uid).outcome
+        outcome = self._ranking.verdict(node, self._ranking.wanted(pod), pod.uid).outcome
         if not isinstance(outcome, Refusal) and pod.uid:
             gang = pod.request.wishes.gang
             holding = Holding(pod.uid, pod.namespace, pod.name, 0, outcome.shares, outcome.cpus, gang)
@@ -127,7 +127,7 @@ class Extender:
         pod, names, _, _ = self._read(args)
         if pod is None or not pod.request:
             return [{"Host": name, "Score": 0} for name in names]
-        request, uid, verdict = pod.request, pod.uid, self._ranking.verdict
+        request, uid, verdict = self._ranking.wanted(pod), pod.uid, self._ranking.verdict
         return [{"Host": name, "Score": verdict(name, request, uid).score // _SCORE_STEP} for name in names]
 
     def preempt(self, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -178,8 +178,9 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Ho
         device = by_id.get((share.type, share.id)) if share.id else by_minor.get((share.type, share.minor))
         identity = share.id or (device.id if device else f"{share.type}-minor-{share.minor}")
         amounts = _accounted(share, device) if device and share.type == TYPE_GPU else dict(share.amounts)
-        alone = hints.get(share.type, NO_HINT).exclusive is ExclusiveLevel.PCIE
-        told = replace(share, id=identity, amounts=amounts, alone=alone)
+        exclusive = hints.get(share.type, NO_HINT).exclusive
+        alone, unshared = exclusive is ExclusiveLevel.PCIE, exclusive is ExclusiveLevel.DEVICE
+        told = replace(share, id=identity, amounts=amounts, alone=alone, unshared=unshared)
         shares[identity] = _added(shares.get(identity), told)
     gang = pod.request.wishes.gang
     return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares.values()), pod.cpus, gang)

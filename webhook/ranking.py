@@ -9,7 +9,7 @@ import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator.asks import PodRequest
@@ -99,10 +99,11 @@ class Ranking:
         # Of these the index cannot know that they do not fit.
         open_to = self._unindexed.union(self._cluster.nodes_holding(pod.uid))
         search = Search(self._index, query_of(pod.request), names, open_to)
+        request = self.wanted(pod)
         refused: dict[str, Refusal] = {}
         named: list[str] = []
         for name in self._best_first(search, pod, before, shunned):
-            outcome = self.verdict(name, pod.request, pod.uid).outcome
+            outcome = self.verdict(name, request, pod.uid).outcome
             if isinstance(outcome, Refusal):
                 refused[name] = outcome
                 continue
@@ -126,6 +127,12 @@ class Ranking:
         yield from late
         if again:  # a node on which it failed before goes last
             yield before
+
+    def wanted(self, pod: PodInfo) -> PodRequest:
+        """What a Pod asks for now: one of a gang is to leave room beside itself for those that still wait."""
+        _, waiting = self._gang(pod)
+        request = pod.request
+        return replace(request, wishes=replace(request.wishes, waiting=waiting - 1)) if waiting > 1 else request
 
     def _gang(self, pod: PodInfo) -> tuple[Mapping[str, int], int]:
         """Where others of the Pod's gang are, or were sent; and how many still wait, the Pod included."""

@@ -194,6 +194,7 @@ class GuardedNvml:
         self._kill = kill
         self._turn = asyncio.Lock()
         self._child: _Child | None = None
+        self._starting: asyncio.Task[_Child] | None = None
         self._stuck: _Child | None = None
         self._failures = 0
         self._retry_at = 0.0
@@ -277,26 +278,43 @@ class GuardedNvml:
         return said
 
     async def _started(self) -> _Child:
-        """Find the NVML process, or start one."""
+        """Find the NVML process, or start one.
+
+        A start goes on where whoever waits for it is called off: half of one leaves pipes behind that nobody closes.
+        """
         if self._child is not None:
             return self._child
-        if self._stuck is not None and not self._stuck.gone.is_set():
+        if self._starting is None:
+            await self._may_start()
+            self._starting = asyncio.create_task(self._start())
+        try:
+            self._child = await asyncio.shield(self._starting)
+        except OSError as error:
+            self._starting = None
+            raise await self._failed("NvmlNotStarted", f"the NVML process cannot be started: {error}") from error
+        self._starting = None
+        return self._child
+
+    async def _may_start(self) -> None:
+        """Refuse a start for as long as one has no use.
+
+        Raises:
+            NvmlUnavailableError: the last process does not end, or NVML is given time.
+        """
+        if self._stuck is not None and not await self._ended(self._stuck):
             pid = self._stuck.transport.get_pid()
             message = f"process {pid} hangs in the NVIDIA driver and cannot be killed; restart the node"
             raise await self._failed("NvmlStuck", message)
         wait = self._retry_at - self._clock()
         if self._outage is not None and wait > 0:
             raise NvmlUnavailableError(self._outage, wait)
+
+    async def _start(self) -> _Child:
         roots = ("--sysfs", str(self._roots.sysfs), "--proc", str(self._roots.proc))
         command = (sys.executable, "-P", "-m", "reporter.gpu.worker", *roots)
         loop = asyncio.get_running_loop()
-        try:
-            _, self._child = await loop.subprocess_exec(
-                lambda: _Child(self._hear_xid), *command, stderr=None, env=self._env
-            )
-        except OSError as error:
-            raise await self._failed("NvmlNotStarted", f"the NVML process cannot be started: {error}") from error
-        return self._child
+        _, child = await loop.subprocess_exec(lambda: _Child(self._hear_xid), *command, stderr=None, env=self._env)
+        return child
 
     async def _failed(self, reason: str, message: str) -> NvmlUnavailableError:
         """End the process, and say why and until when nothing will be tried."""
@@ -310,14 +328,17 @@ class GuardedNvml:
 
     async def _close(self) -> None:
         """Let the process end by itself, and end it where it does not."""
+        if self._starting is not None:
+            with suppress(OSError):
+                self._child = await self._starting
+            self._starting = None
+        if self._stuck is not None:
+            await self._ended(self._stuck)
         child = self._child
         if child is None:
             return
         child.hang_up()
-        try:
-            async with asyncio.timeout(self._patience.end):
-                await child.gone.wait()
-        except TimeoutError:
+        if not await self._ended(child):
             await self._end()
         self._child = None
 
@@ -327,11 +348,19 @@ class GuardedNvml:
             return
         with suppress(ProcessLookupError):
             self._kill(child.transport)
+        self._stuck = child  # until it is gone: asleep in the kernel no signal arrives, or this here is called off
+        await self._ended(child)
+
+    async def _ended(self, child: _Child) -> bool:
+        """Wait for a process to end; tells whether it did."""
         try:
             async with asyncio.timeout(self._patience.end):
                 await child.gone.wait()
-        except TimeoutError:  # asleep in the kernel, where no signal arrives
-            self._stuck = child
+        except TimeoutError:
+            return False
+        if self._stuck is child:
+            self._stuck = None
+        return True
 
     def _hear_xid(self, event: XidEvent) -> None:
         key = (event.uuid, event.xid)

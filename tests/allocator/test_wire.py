@@ -875,7 +875,7 @@ def test_a_node_allocation_tells_cpus_functions_exclusivity_and_gang() -> None:
         "default",
         "pod",
         1_700_000_000,
-        (Share("rdma", "nic", 0, {"rdma": 1}, ("a",), (Function(-1, "vf"),), alone=True),),
+        (Share("rdma", "nic", 0, {"rdma": 1}, ("a",), (Function(-1, "vf"),), alone=True, unshared=True),),
         CpuShare("LSR", 0b1011, BindPolicy.FULL_PCPUS, ExclusivePolicy.PCPU_LEVEL, (NumaShare(1, 3000, GIB, 1),)),
         "default/train",
     )
@@ -894,6 +894,7 @@ def test_a_node_allocation_tells_cpus_functions_exclusivity_and_gang() -> None:
                 "containers": ["a"],
                 "functions": [{"minor": -1, "busID": "vf"}],
                 "alone": True,
+                "unshared": True,
             }
         ],
         "cpus": {
@@ -922,7 +923,7 @@ def test_whatever_can_be_held_reads_back_from_its_annotations(owner: Holding, do
     annotations = write_allocation(owner, domain)
     told = sorted(owner.shares, key=lambda one: (one.type, one.minor, one.id))
     assert list(read_annotations(annotations)) == [
-        replace(one, containers=tuple(sorted(one.containers)), alone=False) for one in told
+        replace(one, containers=tuple(sorted(one.containers)), alone=False, unshared=False) for one in told
     ]
     read = read_cpu_share(annotations, None)
     if owner.cpus is None:
@@ -957,6 +958,7 @@ RECORD_KEYS = [
     "cpuset",
     "numaNodes",
     "alone",
+    "unshared",
     "allocations",
     "uid",
     "namespace",

@@ -28,6 +28,7 @@ from allocator.preference import Preference
 from allocator.request import _hinted
 from allocator.score import score
 from allocator.topology.joint import VirtualFunction
+from allocator.topology.links import Place, link
 from allocator.topology.sets import Scope
 from allocator.wire.allocatehint import (
     ExclusiveLevel,
@@ -129,7 +130,7 @@ class Model:
         assert ledger
         record = ledger.record(name)
         if dict(record.holdings) != self.held.get(name, {}):
-            ledger.observe(Record(name, (record.revision or 0) + 1, self.held.get(name, {})))
+            ledger.observe(Record(name, (record.revision or 0) + 1, dict(self.held.get(name, {}))))
 
     def give(self, name: str, of: PodRequest, uid: str) -> None:
         """Let a Pod hold what `place()` gives it, if anything."""
@@ -591,7 +592,7 @@ def test_too_few_cpus_are_told_of_as_such_among_many() -> None:
 
 
 def assume(ranking: Ranking, pod: PodInfo, node: str) -> None:
-    placed = ranking.verdict(node, pod.request, pod.uid).outcome
+    placed = ranking.verdict(node, ranking.wanted(pod), pod.uid).outcome
     assert isinstance(placed, Placement)
     held = Holding(pod.uid, pod.namespace, pod.name, 0, placed.shares, placed.cpus, pod.request.wishes.gang)
     ranking.assumed.put(node, held)
@@ -731,6 +732,19 @@ def test_members_go_where_most_of_their_mates_are_bound_or_sent() -> None:
     names = list(model.devices)
     assert ranking.rank(pods["d"], names, None).named == ("n02", "n01", "n00")
     assert [send(ranking, pods[uid], names) for uid in "de"] == ["n02", "n02"]
+
+
+def test_a_gang_begins_in_the_nvlink_group_that_holds_all_that_wait() -> None:
+    cards = [gpu(at, numa_node=at // 4) for at in range(8)]
+    lanes = {(a.id, b.id): 4 for a in cards for b in cards if a.id < b.id and a.numa_node == b.numa_node}
+    model = Model()
+    links = link([Place(card.id, card.numa_node) for card in cards], lanes)
+    model.devices["n1"] = replace(of_node("n1", cards), links=links)
+    model.held["n1"] = {"other": holding("other", part(cards[0], 100))}
+    view, pods = gang_view(model, dict.fromkeys("abcd", ""))
+    ranking = ranking_of(view)
+    assert [send(ranking, pods[uid], ["n1"]) for uid in "abcd"] == ["n1"] * 4
+    assert [held.shares[0].minor for held in ranking.assumed.on("n1").values()] == [4, 5, 6, 7]
 
 
 def test_a_gang_that_fits_nowhere_as_a_whole_still_begins() -> None:

@@ -514,6 +514,36 @@ async def test_a_reading_that_is_called_off_as_its_answer_comes_is_not_begun_aga
         await asyncio.wait_for(task, SOON)
 
 
+async def test_a_reading_that_is_called_off_as_its_process_starts_or_is_killed_leaves_none_behind(played) -> None:
+    played.play("h200")
+    calls: list[asyncio.Task[Any]] = []
+
+    def kill(process: asyncio.SubprocessTransport) -> None:
+        process.kill()
+        calls[-1].cancel()
+
+    nvml = played.nvml(Patience(answer=0.05, first_answer=30.0, end=30.0), kill=kill)
+    calls.append(asyncio.create_task(nvml.read()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the start has begun
+    starting = nvml._starting
+    assert not starting.done()
+    calls[-1].cancel()
+    await asyncio.wait(calls)
+    await nvml.aclose()
+    assert (await starting).gone.is_set()
+
+    await nvml.read()
+    child = nvml._child
+    played.change({"hang": "nvmlDeviceGetName"})
+    calls.append(asyncio.create_task(nvml.read()))
+    await asyncio.wait(calls)
+    await nvml.aclose()
+
+    assert [call.cancelled() for call in calls] == [True, True]
+    assert child.gone.is_set()
+
+
 # What processes on cards show
 
 
