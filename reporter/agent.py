@@ -123,9 +123,9 @@ class Agent:
         ]
         self.cards = Cards(nvml, settings.gpus.policy, self._host.save_health, self._in_thread, self._stir)
         self._events = EventWriter(kube, time.time)
-        self._pending: list[Occurrence] = []
         self._told_health = self.cards.view.node
         self._told: dict[str, object] = {}
+        self._unusable: frozenset[str] = frozenset()  # what was said to be wrong with the kubelet's files
         self._evidence = Evidence()
         self._configz: tuple[float, Reading[KubeletConfiguration]] | None = None
         self._pod_resources = PodResourcesSocket(settings.kubelet.pod_resources, pause=settings.round_seconds)
@@ -262,9 +262,7 @@ class Agent:
     async def publish(self) -> None:
         """Tell the cluster what the last round decided, as far as it is not told already."""
         decided = self.decided
-        pending, self._pending = self._pending, []
-        for one in pending:
-            await self._events.write(one)
+        await self._events.write()
         if decided is None or self._identity() is None or not self._for_this_node(decided):
             return
         worth = worth_telling(decided.device.body, self._watches.device.obj)
@@ -288,23 +286,24 @@ class Agent:
     def _occurrences(self, node: NodeIdentity, host: HostReading, decided: Decided) -> None:
         """Note what is to be told as Events: each change once."""
         view = self.cards.view
-        self._pending += core.health_events(node, self._told_health, view.node)
+        self._events.note(core.health_events(node, self._told_health, view.node))
         self._told_health = view.node
         outage = core.outage_event(node, view, host)
         if outage is not None and self._is_new("outage", outage.reason):
-            self._pending.append(outage)
+            self._events.note([outage])
         elif outage is None:
             self._told.pop("outage", None)
         taken = takingover.events(node, self._taken)
         if self._is_new("taken over", taken):
-            self._pending += taken
+            self._events.note(taken)
         mismatches = core.mismatch_events(decided.agreements)
         if self._is_new("mismatches", mismatches):
-            self._pending += mismatches
+            self._events.note(mismatches)
         for problem in host.problems:
-            if self._is_new(problem.partition(":")[0], problem):
+            if problem not in self._unusable:
                 reason = "PodResourcesUnusable" if problem == host.told.problem else "KubeletFileUnusable"
-                self._pending.append(Occurrence(about_node(node), reason, problem))
+                self._events.note([Occurrence(about_node(node), reason, problem)])
+        self._unusable = frozenset(host.problems)
 
     def _is_new(self, key: str, value: object) -> bool:
         if self._told.get(key) == value:

@@ -1,12 +1,13 @@
 """Events about a Node and its Pods: one an occurrence, counted up where the same occurs again."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError, NotFound
+from koordgate.kube.errors import KubeError, NotFound, TooManyRequests, Unreachable
 from koordgate.kube.resource import EVENTS
 from reporter.gpu.inventory import timestamp
 from reporter.pods import NodePod
@@ -49,7 +50,7 @@ def about_pod(pod: NodePod) -> dict[str, str]:
 
 
 class EventWriter:
-    """Writes Events; a failure is logged and stops nothing.
+    """Writes Events, in order; what cannot be told now is kept, so much of it, and told later.
 
     Args:
         kube: the open client.
@@ -61,19 +62,37 @@ class EventWriter:
         self._clock = clock
         self._written: dict[tuple[str, str, str], tuple[str, int]] = {}  # what occurred -> name of the Event and count
 
-    async def write(self, one: Occurrence) -> None:
+        self._waiting: deque[Occurrence] = deque(maxlen=_REMEMBERED)  # the oldest go first, where there are too many
+
+    def note(self, occurrences: Iterable[Occurrence]) -> None:
+        """Take what is to be told."""
+        self._waiting.extend(occurrences)
+
+    async def write(self) -> None:
+        """Tell what waits; what the API server refuses for good is logged, and the rest waits while it is away."""
+        while self._waiting:
+            one = self._waiting[0]
+            try:
+                await self._write(one)
+            except (Unreachable, TooManyRequests) as error:
+                _LOG.warning("Events wait: %s", error)
+                return
+            except KubeError as error:
+                _LOG.warning("an Event could not be written: %s", error, extra={"event": one.reason})
+            if self._waiting and self._waiting[0] is one:  # more may have been noted meanwhile, and pushed it out
+                self._waiting.popleft()
+
+    async def _write(self, one: Occurrence) -> None:
         """Write an Event, or count one up."""
         key = (one.about["uid"], one.reason, one.message)
         space = one.about.get("namespace") or _OF_NODES
-        try:
-            known = self._written.pop(key, None)
-            if known is not None and await self._again(space, *known, one, key):
-                return
-            self._written[key] = (await self._create(space, one), one.count)
-            while len(self._written) > _REMEMBERED:
-                del self._written[next(iter(self._written))]
-        except KubeError as error:
-            _LOG.warning("an Event could not be written: %s", error, extra={"event": one.reason})
+        known = self._written.get(key)
+        if known is not None and await self._again(space, *known, one, key):
+            return
+        self._written.pop(key, None)
+        self._written[key] = (await self._create(space, one), one.count)
+        while len(self._written) > _REMEMBERED:
+            del self._written[next(iter(self._written))]
 
     async def _again(self, space: str, name: str, count: int, one: Occurrence, key: tuple[str, str, str]) -> bool:
         count += one.count

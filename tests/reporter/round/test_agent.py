@@ -215,6 +215,16 @@ async def test_a_corrupt_checkpoint_is_an_event_and_the_last_good_one_is_kept(si
     assert "kubelet_internal_checkpoint" in event["message"]
 
 
+async def test_a_file_that_is_corrupt_a_second_time_is_told_a_second_time(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    await start()
+    for count in (1, 2):
+        site.checkpoint.write_text("{")
+        await fake.until(lambda count=count: sum(one["count"] for one in events(fake)) == count, within=15)
+        site.checkpoint.unlink()
+        await site.more_rounds(2)
+
+
 async def test_nvml_that_is_missing_on_a_machine_with_a_card_is_told_and_stops_nothing(
     site, start, fake: FakeKube
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fake_kube import FakeKube
+from fake_kube import FakeKube, answer
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
@@ -156,25 +156,43 @@ async def test_what_occurs_again_is_counted_up_and_what_has_expired_is_written_a
     writer = EventWriter(kube, lambda: now[0])
     worn = Occurrence(ABOUT, "Xid79", "fell off the bus", count=2)
 
-    await writer.write(worn)
+    writer.note([worn])
+    await writer.write()
     now[0] = 60.0
-    await writer.write(worn)
-    await writer.write(Occurrence(ABOUT, "Xid79", "another card"))
+    writer.note([worn, Occurrence(ABOUT, "Xid79", "another card")])
+    await writer.write()
 
     counted, other = sorted(fake.objects("/api/v1/events"), key=lambda one: one["message"], reverse=True)
     assert (counted["count"], counted["lastTimestamp"]) == (4, "1970-01-01T00:01:00Z")
     assert (other["count"], counted["metadata"]["namespace"]) == (1, "default")
     fake.remove(f"/api/v1/namespaces/default/events/{counted['metadata']['name']}")
-    await writer.write(worn)
+    writer.note([worn])
+    await writer.write()
     assert len(fake.objects("/api/v1/events")) == 2
 
 
-async def test_an_event_that_cannot_be_written_stops_nothing(fake: FakeKube, kube: KubeClient) -> None:
-    await fake.stop()
-
-    await EventWriter(kube, lambda: 0.0).write(Occurrence(ABOUT, "Xid79", "x"))
-
+async def test_what_occurs_while_the_api_server_is_away_is_told_when_it_is_back(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    writer = EventWriter(kube, lambda: 0.0)
+    writer.note(Occurrence(ABOUT, "Xid79", str(number)) for number in range(3))
+    fake.faults.add("create", "events", answer(500))
+    await writer.write()
     assert not fake.objects("/api/v1/events")
+
+    await writer.write()
+
+    assert sorted(one["message"] for one in fake.objects("/api/v1/events")) == ["0", "1", "2"]
+
+
+async def test_an_event_that_is_refused_for_good_stops_no_other(fake: FakeKube, kube: KubeClient) -> None:
+    writer = EventWriter(kube, lambda: 0.0)
+    writer.note(Occurrence(ABOUT, "Xid79", str(number)) for number in range(2))
+    fake.faults.add("create", "events", answer(403))
+
+    await writer.write()
+
+    assert [one["message"] for one in fake.objects("/api/v1/events")] == ["1"]
 
 
 # What stands in the cluster
