@@ -6,8 +6,10 @@ make no whole one.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 
+from allocator.amounts import PODS, Amounts
 from allocator.asks import PodRequest
 from allocator.devicetype import FULL
 from allocator.holdings import Holding, NodeSnapshot
@@ -15,45 +17,72 @@ from allocator.outcome import Refusal
 from allocator.place import place
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A Pod on the node.
+
+    Attributes:
+        priority: of its spec.
+        requests: what the scheduler counts for it, by resource, as `pod_amounts` sums it up.
+    """
+
+    priority: int
+    requests: Amounts = field(default_factory=dict)
+
+
 def choose_victims(
-    request: PodRequest, node: NodeSnapshot, priorities: Mapping[str, int], priority: int, proposed: Collection[str]
+    request: PodRequest, node: NodeSnapshot, standing: Mapping[str, Standing], priority: int, proposed: Collection[str]
 ) -> tuple[str, ...] | None:
     """Choose victims on one node.
 
-    Those that the scheduler proposes stay: each is needed for something that it counts, which may be no device. Where
-    they make no room, others are added: of the least priorities that make room; of each priority, the highest first,
-    none if that will do; one if one will do; else so many that none of them could be left out.
+    Where those that the scheduler proposes make room, they stand. Else others are added: of the least priorities that
+    make room; of each priority, the highest first, none if that will do; one if one will do; else so many that none of
+    them could be left out. What is proposed is needed for something that the scheduler counts, which may be no device:
+    so of those, the highest first, each is spared without which the others still make room, and give back of every
+    resource as much as all that are proposed.
 
     Args:
         request: of the Pod that is to come.
         node: as it stands.
-        priorities: of the Pods that hold something there, by UID; one that is not named here is never added.
+        standing: the Pods that hold something there, by UID; one that is not named here is never added, nor spared.
         priority: of the Pod that is to come: only lower ones are added.
         proposed: by the scheduler.
 
     Returns:
-        UIDs, the proposed ones first. None where not even all lower Pods together make room, or one that is proposed is
-        not lower.
+        UIDs, the least important first; before them those of the proposal of which nothing is known here. None where
+        not even all lower Pods together make room, or one that is proposed is not lower.
     """
 
     def fits(gone: set[str]) -> bool:
         return not isinstance(place(request, node.without(gone)), Refusal)
 
+    def freed(gone: set[str]) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for uid in gone & standing.keys():
+            total.update(standing[uid].requests)
+        del total[PODS]  # a node takes so many that its devices run out first
+        return total
+
     victims = set(proposed)
-    if any(priorities[uid] >= priority for uid in victims & priorities.keys()):
+    if any(standing[uid].priority >= priority for uid in victims & standing.keys()):
         return None
     if fits(victims):
         return tuple(proposed)
-    lower = {uid for uid in node.holdings.keys() - victims if priorities.get(uid, priority) < priority}
+    lower = {uid for uid in node.holdings.keys() - victims if uid in standing and standing[uid].priority < priority}
     if not fits(victims | lower):
         return None
     best = _best_victims(node.without(victims))
-    for _, group in groupby(sorted(lower, key=lambda uid: -priorities[uid]), priorities.__getitem__):
+    for _, group in groupby(sorted(lower, key=lambda uid: -standing[uid].priority), lambda uid: standing[uid].priority):
         of = sorted(group, key=best.__getitem__)
         lower.difference_update(of)
         victims |= _fewest(of, victims | lower, fits)
-    added = victims.difference(proposed)
-    return (*proposed, *sorted(added, key=lambda uid: (priorities[uid], uid)))
+    needed = freed(set(proposed))
+    for uid in sorted(standing.keys() & set(proposed), key=lambda uid: (-standing[uid].priority, uid)):
+        rest = victims - {uid}
+        if freed(rest) >= needed and fits(rest):
+            victims = rest
+    unknown = [uid for uid in proposed if uid not in standing]
+    return (*unknown, *sorted(victims & standing.keys(), key=lambda uid: (standing[uid].priority, uid)))
 
 
 def _fewest(of: Sequence[str], rest: set[str], fits: Callable[[set[str]], bool]) -> set[str]:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from allocator.devicetype import DeviceTypes
 from allocator.holdings import Holding
 from allocator.outcome import Refusal
-from allocator.preempt import choose_victims
+from allocator.preempt import Standing, choose_victims
 from allocator.score import MAX_SCORE
 from webhook.cluster import ClusterView
 from webhook.podinfo import PodInfo, read_pod_info
@@ -151,8 +151,12 @@ class Extender:
             snapshot = self._ranking.snapshot(node).without([pod.uid])
             # kube-scheduler knows of no Pods on the node but those bound there, and refuses another as a victim.
             there = (self._cluster.pod_by_uid(uid) for uid in snapshot.holdings)
-            priorities = {known.uid: known.priority for known in there if known is not None and known.node == node}
-            victims = choose_victims(pod.request, snapshot, priorities, pod.priority, uids)
+            standing = {
+                known.uid: Standing(known.priority, dict(known.requests))
+                for known in there
+                if known is not None and known.node == node
+            }
+            victims = choose_victims(pod.request, snapshot, standing, pod.priority, uids)
             if victims is not None:
                 chosen[node] = (list(victims), violations)
         return _victims(chosen)

@@ -327,4 +327,5 @@ def _lean_pod(pod: PodInfo) -> PodInfo:
         node=same(pod.node),
         scheduler_name=same(pod.scheduler_name),
         request=same(pod.request),
+        requests=same(pod.requests),
     )

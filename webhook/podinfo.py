@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.asks import NO_WISHES, PodRequest
 from allocator.cpu.node import CpuShare
 from allocator.cpu.qos import CpuAsk
@@ -41,6 +42,7 @@ class PodInfo:
         annotation_problem: why an annotation cannot be read, "" where all can.
         cpus: what its resource-status annotation says it holds; None where it says nothing.
         priority: of its spec, 0 where that says nothing.
+        requests: what kube-scheduler counts for it on a node, by resource; empty where that cannot be read.
     """
 
     uid: str
@@ -57,6 +59,7 @@ class PodInfo:
     annotation_problem: str = ""
     cpus: CpuShare | None = None
     priority: int = 0
+    requests: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -102,8 +105,10 @@ def read_pod_info(
     annotations = metadata.get("annotations") or {}
     if known is not None and known.uid == metadata["uid"] and not _may_differ(known, obj):
         asked = (known.canonical, known.request, known.problem)
+        requests = known.requests
     elif is_ours(obj, types) or DEVICE_ALLOCATED in annotations or RESOURCE_STATUS in annotations:
         asked = _read_asks(obj, types)
+        requests = _read_requests(spec)
     else:
         return None
     shares: tuple[Share, ...] = ()
@@ -130,6 +135,7 @@ def read_pod_info(
         annotation_problem=annotation_problem,
         cpus=cpus,
         priority=spec.get("priority") or 0,
+        requests=requests,
     )
 
 
@@ -158,6 +164,13 @@ def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodReq
     canonical = any(meaning.dialect not in meaning.type.native for meaning in meanings)
     request = PodRequest(()) if reading.problems else reading.request
     return canonical, request, "; ".join(str(problem) for problem in reading.problems)
+
+
+def _read_requests(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    try:
+        return tuple(sorted(pod_amounts(spec).items()))
+    except BadQuantityError:  # which the API server would not have stored
+        return ()
 
 
 def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Holding | None:

@@ -1,5 +1,6 @@
 """Which Pods must go from a node: what is proposed, and the fewest and least important beside that make room."""
 
+from collections.abc import Collection
 from itertools import combinations
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from allocator.asks import PodRequest
 from allocator.holdings import NodeSnapshot
 from allocator.place import Placement, place
-from allocator.preempt import choose_victims
+from allocator.preempt import Standing, choose_victims
 
 ABOVE = 9
 
@@ -25,6 +26,11 @@ def standing(*cards: list[int]) -> NodeSnapshot:
         (f"{'abcd'[at]}{number}", part(gpu(at), held)) for at, of in enumerate(cards) for number, held in enumerate(of)
     ]
     return node(*(gpu(at) for at in range(len(cards))), holdings=[holding(uid, share) for uid, share in on])
+
+
+def alike(priorities: dict[str, int], **requests: dict[str, int]) -> dict[str, Standing]:
+    """Pods of which the scheduler counts nothing but what is told here."""
+    return {uid: Standing(priority, requests.get(uid, {})) for uid, priority in priorities.items()}
 
 
 @pytest.mark.parametrize(
@@ -48,24 +54,54 @@ def standing(*cards: list[int]) -> NodeSnapshot:
 )
 def test_of_one_priority_few_go(cards: tuple[list[int], ...], percent: int, expected: tuple[str, ...]) -> None:
     on = standing(*cards)
-    assert choose_victims(asking(percent), on, dict.fromkeys(on.holdings, 1), ABOVE, ()) == expected
+    assert choose_victims(asking(percent), on, alike(dict.fromkeys(on.holdings, 1)), ABOVE, ()) == expected
 
 
 def test_four_of_a_low_priority_go_before_one_of_a_higher() -> None:
     on = standing([25, 25, 25, 25], [100])
     priorities = {uid: 2 if uid == "b0" else 1 for uid in on.holdings}
-    assert choose_victims(asking(100), on, priorities, ABOVE, ()) == ("a0", "a1", "a2", "a3")
+    assert choose_victims(asking(100), on, alike(priorities), ABOVE, ()) == ("a0", "a1", "a2", "a3")
 
 
 def test_what_is_proposed_stands_where_it_makes_room() -> None:
     on = standing([50, 50], [100])
-    assert choose_victims(asking(50), on, {"a0": 1, "a1": 1, "b0": 5}, ABOVE, ["b0", "plain"]) == ("b0", "plain")
+    assert choose_victims(asking(50), on, alike({"a0": 1, "a1": 1, "b0": 5}), ABOVE, ["b0", "plain"]) == ("b0", "plain")
 
 
 def test_to_what_is_proposed_is_added_what_is_missing() -> None:
     on = standing([50, 50], [50, 50])
     priorities = {"a0": 2, "a1": 1, "b0": 3, "b1": 2}
-    assert choose_victims(asking(100), on, priorities, ABOVE, ["b0", "plain"]) == ("b0", "plain", "b1")
+    assert choose_victims(asking(100), on, alike(priorities), ABOVE, ["b0", "plain"]) == ("plain", "b1", "b0")
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        ({}, ("a0", "a1")),
+        ({"b0": {"cpu": 1000}, "a1": {"cpu": 1000}, "a0": {"cpu": 1}}, ("a0", "a1")),
+        ({"b0": {"cpu": 1000}, "a1": {"cpu": 999}}, ("a0", "b0", "a1")),
+        ({"b0": {"cpu": 1000, "pods": 1}, "a1": {"cpu": 1000}}, ("a0", "a1")),
+        ({"b0": {"memory": 1}, "a1": {"cpu": 1000}}, ("a0", "b0", "a1")),
+    ],
+    ids=["nothing", "made up for", "too few CPUs", "but not of Pods", "no memory"],
+)
+def test_a_proposed_pod_is_spared_whose_requests_the_others_make_up_for(
+    requests: dict[str, dict[str, int]], expected: tuple[str, ...]
+) -> None:
+    """Two halves of two cards are proposed, which make no room; the third one does, beside either."""
+    on = standing([50, 50], [50, 50])
+    pods = alike({"a0": 1, "b0": 1, "a1": 2, "b1": ABOVE}, **requests)
+    assert choose_victims(asking(100), on, pods, ABOVE, ["a0", "b0"]) == expected
+
+
+def test_of_two_that_could_be_spared_the_more_important_one_is() -> None:
+    on = standing([50], [50], [100])
+    pods = alike({"a0": 1, "b0": 2, "c0": 1}, a0={"cpu": 4}, b0={"cpu": 4}, c0={"cpu": 4})
+    assert choose_victims(asking(300), on, pods, ABOVE, ["a0", "b0"]) == ("a0", "c0", "b0")
+    on = standing([50, 50], [50, 50], [100])
+    priorities = {"a0": 1, "a1": ABOVE, "b0": 2, "b1": ABOVE, "c0": 3}
+    pods = alike(priorities, a0={"cpu": 4}, b0={"cpu": 4}, c0={"cpu": 4})
+    assert choose_victims(asking(100), on, pods, ABOVE, ["a0", "b0"]) == ("a0", "c0")
 
 
 def test_a_proposed_pod_of_which_no_priority_is_known_goes() -> None:
@@ -74,7 +110,7 @@ def test_a_proposed_pod_of_which_no_priority_is_known_goes() -> None:
 
 @pytest.mark.parametrize("priority", [ABOVE, ABOVE + 1])
 def test_a_proposed_pod_that_is_not_lower_is_no_victim(priority: int) -> None:
-    assert choose_victims(asking(100), standing([100]), {"a0": priority}, ABOVE, ["a0"]) is None
+    assert choose_victims(asking(100), standing([100]), alike({"a0": priority}), ABOVE, ["a0"]) is None
 
 
 held = st.lists(st.integers(1, 10).map(lambda tenths: 10 * tenths), max_size=3).filter(lambda card: sum(card) <= 100)
@@ -84,34 +120,44 @@ held = st.lists(st.integers(1, 10).map(lambda tenths: 10 * tenths), max_size=3).
 def test_no_more_and_no_more_important_ones_go_than_need_to(data: st.DataObject) -> None:
     on = standing(*data.draw(st.lists(held, min_size=1, max_size=3)))
     priorities = {uid: data.draw(st.integers(7, 10)) for uid in on.holdings}
+    cpus = {uid: {"cpu": data.draw(st.integers(0, 3))} for uid in on.holdings}
     lower = {uid for uid, priority in priorities.items() if priority < ABOVE}
     proposed = [uid for uid in sorted(lower) if data.draw(st.booleans())]
     of = asking(data.draw(st.sampled_from([10, 40, 100, 200])))
 
     def fits(*gone: str) -> bool:
-        return isinstance(place(of, on.without({*proposed, *gone})), Placement)
+        return isinstance(place(of, on.without(set(gone))), Placement)
 
-    chosen = choose_victims(of, on, priorities, ABOVE, proposed)
+    def freed(gone: Collection[str]) -> int:
+        return sum(cpus[uid]["cpu"] for uid in gone)
+
+    chosen = choose_victims(of, on, alike(priorities, **cpus), ABOVE, proposed)
 
     if chosen is None:
         assert not fits(*lower)
         return
-    assert list(chosen[: len(proposed)]) == proposed
-    added = chosen[len(proposed) :]
-    assert {*added} <= lower - {*proposed}
-    assert fits(*added)
-    assert not any(fits(*(uid for uid in added if uid != spared)) for spared in added)
-    highest = max((priorities[uid] for uid in added), default=0)
-    assert not added or not fits(*(uid for uid in lower if priorities[uid] < highest))
+    assert {*chosen} <= lower
+    assert fits(*chosen)
+    if fits(*proposed):
+        assert list(chosen) == proposed
+        return
+    assert freed(chosen) >= freed(proposed)
+    added = {*chosen} - {*proposed}
+    assert not any(fits(*proposed, *(added - {spared})) for spared in added)
+    highest = max(priorities[uid] for uid in added)
+    below = [uid for uid in lower if priorities[uid] < highest]
+    assert not fits(*proposed, *below)
     if sum(priorities[uid] == highest for uid in added) > 1:
-        below = [uid for uid in lower if priorities[uid] < highest]
-        assert not any(fits(*below, uid) for uid in lower if priorities[uid] == highest)
+        assert not any(fits(*proposed, *below, uid) for uid in lower if priorities[uid] == highest)
+    for uid in {*chosen} & {*proposed}:
+        rest = {*chosen} - {uid}
+        assert not (fits(*rest) and freed(rest) >= freed(proposed)), f"{uid} could have been spared"
 
 
 def test_the_fewest_go_wherever_two_cards_are_held_by_up_to_three_pods_each() -> None:
     sizes = [[100], [50, 50], [40, 60], [30, 30, 40], [10, 90], [20, 20, 60]]
     for one, other in combinations(sizes, 2):
         on = standing(one, other)
-        chosen = choose_victims(asking(100), on, dict.fromkeys(on.holdings, 1), ABOVE, ())
+        chosen = choose_victims(asking(100), on, alike(dict.fromkeys(on.holdings, 1)), ABOVE, ())
         assert chosen is not None
         assert len(chosen) == min(len(one), len(other)), (one, other)

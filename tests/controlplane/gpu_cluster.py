@@ -17,7 +17,7 @@ from koordgate.localplane.admin import AdminClient, JsonObject
 from koordgate.localplane.koord import NAME, start_koord_scheduler
 from koordgate.localplane.plane import ControlPlane
 from koordgate.localplane.replicas import Replicas
-from koordgate.localplane.waiting import until
+from koordgate.localplane.waiting import NotInTimeError, until
 
 GIB = 2**30
 HOME = "koordgate.test/home"  # label of a test's nodes, which its Pods select
@@ -248,13 +248,19 @@ async def create(admin: AdminClient, pods: Iterable[JsonObject], at_once: int = 
 
 
 async def bound(admin: AdminClient, namespace: str, name: str) -> JsonObject:
-    """Wait until a Pod is bound; returns it."""
+    """Wait until a Pod is bound; returns it. Where it is not, the error tells what its conditions and Events say."""
 
     async def is_bound() -> JsonObject | None:
         found = await admin.get(pods_path(namespace, name))
         return found if found["spec"].get("nodeName") else None
 
-    return await until(is_bound, f"Pod {namespace}/{name} is bound")
+    try:
+        return await until(is_bound, f"Pod {namespace}/{name} is bound")
+    except NotInTimeError as error:
+        found = await admin.get(pods_path(namespace, name))
+        events = await admin.items(f"/api/v1/namespaces/{namespace}/events")
+        told = [f"{event['reason']} ({event.get('count')}): {event['message']}" for event in events]
+        raise AssertionError("\n".join([str(error), json.dumps(found["status"]), *told])) from error
 
 
 def why_waiting(found: JsonObject) -> str:

@@ -57,11 +57,11 @@ def victims(world: World, sent: Raw) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_those_go_who_make_room_on_one_card(full: World, *, whole: bool) -> None:
-    """kube-scheduler sums up: two halves of two cards look like a card to it. What it counts beside may need both."""
+    """kube-scheduler sums up: two halves of two cards look like a card to it. The one that does not help is spared."""
     sent = args(gpu_pod("new", 100, priority=7), {"n1": ["uid-low-a", "uid-low-b"]}, whole=whole, violations=3)
     answer = full.parts.extender.preempt(sent)
     told = answer["NodeNameToMetaVictims"]["n1"]
-    assert sorted(one["UID"] for one in told["Pods"]) == ["uid-low-a", "uid-low-b", "uid-mid"]
+    assert sorted(one["UID"] for one in told["Pods"]) == ["uid-low-a", "uid-mid"]
     assert told["NumPDBViolations"] == 3
 
 
@@ -83,6 +83,20 @@ async def test_a_proposal_that_makes_room_stands_for_it_may_be_needed_for_plain_
         world.see(PODS)
         assert (await world.bind(name)).allowed
     assert victims(world, args(gpu_pod("new", 50, priority=9), {"n1": ["uid-a"]})) == {"n1": ["uid-a"]}
+
+
+@pytest.mark.parametrize(("cpu", "expected"), [("1", ["uid-a", "uid-c"]), ("30", ["uid-a", "uid-b", "uid-c"])])
+async def test_a_proposed_pod_that_frees_plain_cpu_goes_as_well(world: World, cpu: str, expected: list[str]) -> None:
+    """A and B are proposed, C shares A's card. B's CPUs may be what is needed where C gives back fewer."""
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.see()
+    for name, asked_cpu, priority in (("a", "1", 1), ("c", "1", 5), ("b", cpu, 1), ("high", "1", 9)):
+        card = {"kubernetes.io/gpu": "50"}
+        asked = container(requests={"cpu": asked_cpu, **card}, limits=card)
+        world.add_pod(admitted(pod(asked, name=name, uid=f"uid-{name}", priority=priority)))
+        world.see(PODS)
+        assert (await world.bind(name)).allowed
+    assert victims(world, args(gpu_pod("new", 100, priority=9), {"n1": ["uid-a", "uid-b"]})) == {"n1": expected}
 
 
 @pytest.mark.parametrize(("percent", "priority"), [(100, 5), (100, 1), (200, 8), (50, 0), (50, 1), (50, None)])

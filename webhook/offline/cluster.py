@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.devicetype import DeviceTypes
 from allocator.names import is_allocation_annotation
 from allocator.podrequest import is_ours
@@ -20,7 +21,7 @@ from webhook.feed import Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.offline import api, apiserver
 from webhook.offline.account import Account, Standing
 from webhook.offline.objects import InputError
-from webhook.offline.resources import BadQuantityError, managed, pod_amounts
+from webhook.offline.resources import managed
 from webhook.offline.scheduling import KubeScheduler, finished
 from webhook.podinfo import PodInfo, read_pod_info
 

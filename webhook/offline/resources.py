@@ -1,81 +1,12 @@
-"""What a Pod asks of a node in sum, and what a node has: Kubernetes' own arithmetic, in exact integers (pure).
-
-CPU counts in thousandths, everything else in its own unit.
-"""
+"""What a node has for Pods, and what of it is missing (pure)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
+from allocator.amounts import Amounts, amounts
 from allocator.device import Device
 from allocator.devicetype import BUILT_IN, FULL, DeviceTypes
-from allocator.quantity import QuantityError, parse, to_milli
-
-CPU: Final = "cpu"
-PODS: Final = "pods"
-_POD_LEVEL: Final = (CPU, "memory")  # with hugepages, what a Pod as a whole may state
-
-Amounts = Mapping[str, int]
-
-
-class BadQuantityError(ValueError):
-    """An amount that is no quantity; the message says which and where."""
-
-
-def amounts(quantities: Mapping[str, Any] | None, where: str) -> dict[str, int]:
-    """Read a map of quantities.
-
-    Raises:
-        BadQuantityError: one is no quantity.
-    """
-    read = {}
-    for name, quantity in (quantities or {}).items():
-        try:
-            if name == CPU:
-                read[name] = to_milli(quantity)
-            else:
-                value = parse(quantity)
-                read[name] = -(-value.numerator // value.denominator)  # Kubernetes rounds up
-        except QuantityError as error:
-            raise BadQuantityError(f"{where}[{name}]: {error}") from error
-    return read
-
-
-def pod_amounts(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Sum up what a Pod asks, as k8s.io/component-helpers' PodRequests does; the Pod itself counts as one of `pods`.
-
-    Raises:
-        BadQuantityError: a request is no quantity.
-    """
-    steady: Counter[str] = Counter()
-    for index, container in enumerate(spec.get("containers") or ()):
-        steady.update(_requests(container, f"spec.containers[{index}].resources.requests"))
-    sidecars: Counter[str] = Counter()
-    peak: dict[str, int] = {}
-    for index, container in enumerate(spec.get("initContainers") or ()):
-        own = _requests(container, f"spec.initContainers[{index}].resources.requests")
-        if container.get("restartPolicy") == "Always":
-            steady.update(own)
-            sidecars.update(own)
-            now = sidecars
-        else:
-            now = sidecars + Counter(own)
-        peak = _greatest(peak, now)
-    total = Counter(_greatest(peak, steady))
-    for name, amount in _requests(spec, "spec.resources.requests").items():
-        if name in _POD_LEVEL or name.startswith("hugepages-"):
-            total[name] = amount
-    total.update(amounts(spec.get("overhead"), "spec.overhead"))
-    total[PODS] = 1
-    return dict(total)
-
-
-def _requests(holder: Mapping[str, Any], where: str) -> dict[str, int]:
-    return amounts((holder.get("resources") or {}).get("requests"), where)
-
-
-def _greatest(one: Amounts, other: Amounts) -> dict[str, int]:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}
 
 
 def allocatable(node: Mapping[str, Any], devices: Iterable[Device]) -> dict[str, int]:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from allocator.amounts import CPU
 from allocator.quantity import format_bytes
 from webhook.nodeselection import may_land, tolerated
-from webhook.offline.resources import CPU, shortages
+from webhook.offline.resources import shortages
 
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
 _CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

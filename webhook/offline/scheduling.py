@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from allocator.amounts import pod_amounts
 from allocator.device import Device
 from webhook.offline import api
-from webhook.offline.resources import allocatable, pod_amounts
+from webhook.offline.resources import allocatable
 from webhook.offline.scheduler import Candidate, best, candidate, grouped, why_not
 
 _FINISHED: Final = ("Succeeded", "Failed")
