@@ -193,8 +193,7 @@ def _cards(gpus: GpuView, host: HostReading, rules: Rules, standing: Standing, n
     outage = gpus.outage
     matters = outage is not None and (gpus.node.cards or host.nvidia) and now - outage.since >= rules.outage_seconds
     around = inventory.Circumstances(device.cordoned(standing.device), outage if matters else None)
-    previous = device.previous_devices(standing.device)
-    return inventory.build(gpus.node, gpus.driver, rules.policy, now, around, previous)
+    return inventory.build(gpus.node, gpus.driver, rules.policy, around)
 
 
 def preferring_told(host: HostReading) -> HostReading:

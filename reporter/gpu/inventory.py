@@ -87,9 +87,7 @@ def build(
     node: NodeRecord,
     driver: DriverFacts | None,
     policy: Policy,
-    now: float,
     circumstances: Circumstances = Circumstances(),
-    previous: object = None,
 ) -> DeviceReport:
     """Write what the Device object is to say.
 
@@ -97,10 +95,7 @@ def build(
         node: what is known of the cards.
         driver: the driver as last read; None where it never was.
         policy: how long cards prove themselves.
-        now: seconds since 1970.
         circumstances: what else decides.
-        previous: `spec.devices` as it stands in the cluster, whatever that is: conditions keep the time of their
-            last transition.
     """
     cards = _in_order(node)
     problems = [f"card {card.facts.uuid}: {problem}" for card, _ in cards for problem in card.facts.problems]
@@ -111,7 +106,6 @@ def build(
         for mig in card.facts.mig_devices if card.facts.mig else ():
             slices.append(_mig_entry(mig, len(slices), card.facts, _judge_slice(card, policy, circumstances)))
     devices += slices
-    _date(devices, previous, timestamp(now))
     lanes = device_lanes(card.facts for card, _ in cards if card.health.present)
     annotations = {DEVICE_LINKS: write_links(lanes)} if lanes else {}
     outage = circumstances.outage
@@ -278,21 +272,6 @@ def _condition(verdict: Verdict) -> dict[str, str]:
         "reason": verdict.reason,
         "message": verdict.message[:_LONGEST_MESSAGE],
     }
-
-
-def _date(devices: Iterable[dict[str, Any]], previous: object, now: str) -> None:
-    """Date each condition: as it stands in the cluster, where its status is still that."""
-    before: dict[tuple[object, object], str] = {}
-    for entry in previous if isinstance(previous, list) else ():
-        conditions = entry.get("conditions") if isinstance(entry, dict) else None
-        for condition in conditions if isinstance(conditions, list) else ():
-            if isinstance(condition, dict) and condition.get("type") == "Healthy":
-                key, time = (entry.get("id"), condition.get("status")), condition.get("lastTransitionTime")
-                if all(isinstance(part, str) for part in (*key, time)):
-                    before[key] = str(time)
-    for entry in devices:
-        for condition in entry["conditions"]:
-            condition["lastTransitionTime"] = before.get((entry["id"], condition["status"]), now)
 
 
 def _object_labels(node: NodeRecord, driver: DriverFacts | None) -> dict[str, str]:

@@ -55,13 +55,6 @@ def cordoned(live: Mapping[str, Any] | None) -> frozenset[str]:
     return frozenset(word.strip() for word in text.split(",") if word.strip()) if isinstance(text, str) else frozenset()
 
 
-def previous_devices(live: Mapping[str, Any] | None) -> list[Any]:
-    """The `spec.devices` that stands in the cluster; empty where there is none."""
-    spec = (live or {}).get("spec")
-    devices = spec.get("devices") if isinstance(spec, dict) else None
-    return devices if isinstance(devices, list) else []
-
-
 def build(
     node: NodeIdentity,
     gpus: DeviceReport,
@@ -85,8 +78,7 @@ def build(
     """
     problems = list(gpus.problems)
     aside = cordoned(live)
-    entries = [*gpus.devices, *(_entry(one, types, aside) for one in others)]
-    _date(entries[len(gpus.devices) :], previous_devices(live), timestamp(now))
+    entries = _dated([*gpus.devices, *(_entry(one, types, aside) for one in others)], live, timestamp(now))
     annotations = dict(gpus.annotations)
     if told.held:
         try:
@@ -153,18 +145,32 @@ def _whole(kind: DeviceType) -> str:
     return "1" if kind.unit is not Unit.PERCENT else "100"
 
 
-def _date(entries: Iterable[dict[str, Any]], before: Iterable[Any], now: str) -> None:
+def _standing(live: Mapping[str, Any] | None) -> list[Any]:
+    """The `spec.devices` that stands in the cluster; empty where there is none."""
+    spec = (live or {}).get("spec")
+    devices = spec.get("devices") if isinstance(spec, dict) else None
+    return devices if isinstance(devices, list) else []
+
+
+def _dated(entries: Iterable[Mapping[str, Any]], live: Mapping[str, Any] | None, now: str) -> list[dict[str, Any]]:
     """Date each condition: as it stands in the cluster, where its status is still that."""
-    dated: dict[tuple[object, object], str] = {}
-    for entry in before:
+    since: dict[tuple[object, object], str] = {}
+    for entry in _standing(live):
         listed = entry.get("conditions") if isinstance(entry, dict) else None
         for condition in listed if isinstance(listed, list) else ():
             time = condition.get("lastTransitionTime") if isinstance(condition, dict) else None
             if isinstance(time, str) and isinstance(entry.get("id"), str):
-                dated[entry["id"], str(condition.get("status"))] = time
-    for entry in entries:
-        for condition in entry["conditions"]:
-            condition["lastTransitionTime"] = dated.get((entry["id"], condition["status"]), now)
+                since[entry["id"], str(condition.get("status"))] = time
+    return [
+        {
+            **entry,
+            "conditions": [
+                {**one, "lastTransitionTime": since.get((entry["id"], one["status"]), now)}
+                for one in entry["conditions"]
+            ],
+        }
+        for entry in entries
+    ]
 
 
 def _annotations(live: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -53,11 +53,12 @@ async def admin(plane: ControlPlane) -> AsyncIterator[AdminClient]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def namespace(plane: ControlPlane) -> str:
-    """A namespace of this test's own."""
+async def namespace(plane: ControlPlane, admin: AdminClient) -> AsyncIterator[str]:
+    """A namespace of this test's own; its Pods end with it, for one left waiting would land on a later test's node."""
     name = f"test-{next(_NUMBERS)}"
     await plane.ensure_namespace(name)
-    return name
+    yield name
+    await admin.delete(f"/api/v1/namespaces/{name}/pods", {"gracePeriodSeconds": 0})
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

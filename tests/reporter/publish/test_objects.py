@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import json_near
 
 from allocator.cpu.cpuset import format_cpuset, parse
 from allocator.cpu.topology import Cpu, CpuTopology
@@ -130,6 +131,26 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     (condition,) = down["spec"]["devices"][0]["conditions"]
     assert (condition["reason"], condition["message"]) == ("LinkDown", "port 1 is DOWN")
     assert condition["lastTransitionTime"] == "1970-01-01T00:05:00Z"
+
+
+def test_cards_are_dated_alike() -> None:
+    first = device.build(NODE, report(gpu(0), gpu(1)), [nic()], TYPES, now=100)
+    after = device.build(NODE, report(gpu(0, health=False), gpu(1)), [nic()], TYPES, live=first.body, now=160)
+
+    times = [entry["conditions"][0]["lastTransitionTime"] for entry in after.body["spec"]["devices"]]
+    assert times == ["1970-01-01T00:02:40Z", "1970-01-01T00:01:40Z", "1970-01-01T00:01:40Z"]
+
+
+KEYS = ["id", "conditions", "type", "status", "lastTransitionTime", "health"]
+
+
+@given(json_near(KEYS, ["GPU-0", "Healthy", "True", "1970-01-01T00:00:00Z", None, 1]))
+def test_whatever_stands_in_the_cluster_is_replaced_by_what_is_so(standing: Any) -> None:
+    for live in (standing, {"spec": standing}, {"spec": {"devices": standing}}):
+        built = device.build(NODE, report(gpu(0)), [], TYPES, live=live if isinstance(live, dict) else None)
+        (only,) = built.body["spec"]["devices"][0]["conditions"]
+        assert (only["status"], only["reason"]) == ("True", "x")
+        assert isinstance(only["lastTransitionTime"], str)
 
 
 def test_a_device_that_an_administrator_set_aside_takes_nothing_and_the_annotation_is_not_ours() -> None:
