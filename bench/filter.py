@@ -27,12 +27,12 @@ def main() -> None:
     changed: dict[Preference, list[float]] = {way: [] for way in Preference}
     for number in range(arguments.rounds):
         for place, way in enumerate(Preference):
-            query, names = cluster.query(number * len(Preference) + place), cluster.names()
+            query, body = cluster.query(number * len(Preference) + place), cluster.body()
             cluster.rewrite()
-            cold[way].append(cluster.answer_ms(names, query, way))
-            warm[way].append(cluster.answer_ms(names, query, way))
+            cold[way].append(cluster.answer_ms(body, query, way))
+            warm[way].append(cluster.answer_ms(body, query, way))
             cluster.rewrite_one(number)
-            changed[way].append(cluster.answer_ms(names, query, way))
+            changed[way].append(cluster.answer_ms(body, query, way))
     for way in Preference:
         told = [f"{statistics.median(each[way]):.3f} ms" for each in (cold, warm, changed)]
         print(f"{way}: cold {told[0]}, warm {told[1]}, one node changed {told[2]}", file=sys.stderr)

@@ -27,12 +27,12 @@ def measure(nodes: int, rounds: int) -> dict[str, float]:
     cluster = Cluster(nodes)
     taken: Figures = {series: [] for series in SERIES}
     for number in range(rounds):
-        query, names = cluster.query(number), cluster.names()
+        query, body = cluster.query(number), cluster.body()
         cluster.rewrite()
-        taken["cold"].append(cluster.answer_ms(names, query, Preference.PACKING))
-        taken["warm"].append(cluster.answer_ms(names, query, Preference.PACKING))
+        taken["cold"].append(cluster.answer_ms(body, query, Preference.PACKING))
+        taken["warm"].append(cluster.answer_ms(body, query, Preference.PACKING))
         cluster.rewrite_one(number)
-        taken["one node changed"].append(cluster.answer_ms(names, query, Preference.PACKING))
+        taken["one node changed"].append(cluster.answer_ms(body, query, Preference.PACKING))
     return {series: statistics.median(each) for series, each in taken.items()}
 
 

@@ -9,27 +9,25 @@ It is a quick look ahead of `place()`: it turns away no node that `place()` woul
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from typing import Final
 
 import numpy as np
 
 from allocator.index import preference
 from allocator.index.memo import Memo
+from allocator.index.noderows import NodeRows
 from allocator.index.preference import ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
 from allocator.preference import Preference
 
 MOST_KEPT: Final = 64  # figures over all nodes that are kept for the next Pod that asks the same
-_NONE_FOUND: Final[tuple[list[str], Rows]] = ([], np.zeros(0, np.intp))
 
 
 class ClusterIndex:
     """What the devices of all nodes have and what is free of them.
 
-    A node keeps its row while it is there; a row that was given up goes to the next node that comes. Row 0 is no
-    node's: it stands for nodes that are not known, and nothing fits there.
+    Each node has a row, as `NodeRows` tells; nothing fits on row 0.
 
     Args:
         fullness: device type -> the classes that tell how full a device is (of GPUs compute and the ratio of memory,
@@ -38,32 +36,24 @@ class ClusterIndex:
 
     def __init__(self, fullness: Mapping[str, Sequence[str]]) -> None:
         self._fullness = {kind: tuple(tails) for kind, tails in fullness.items()}
-        self._names: list[str] = [""]
-        self._rows: dict[str, int] = {}
-        self._given_up: list[int] = []
+        self._nodes = NodeRows()
         self._types: list[tuple[str, ...]] = [()]
         self._there: Bools = np.zeros(1, np.bool_)
         self._in_use: Bools = np.zeros(1, np.bool_)
         self._tables: dict[str, TypeTable] = {}
         self._memo = Memo(MOST_KEPT)
-        self._found = _NONE_FOUND
-        self._alphabet: Rows | None = None
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._nodes)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Nodes by row, "" where there is none."""
-        return tuple(self._names)
+        return self._nodes.names
 
     def by_name(self) -> Rows:
         """By row: its node's place in the order of names."""
-        if self._alphabet is None:
-            order = sorted(range(len(self._names)), key=self._names.__getitem__)
-            self._alphabet = np.empty(len(order), np.intp)
-            self._alphabet[order] = np.arange(len(order))
-        return self._alphabet
+        return self._nodes.by_name()
 
     # Nodes come, change and go
 
@@ -79,7 +69,7 @@ class ClusterIndex:
         kinds = tuple([row.type for row in types])
         if not node or len(set(kinds)) != len(kinds):
             raise RowError(f"node {node!r}: must have a name, and each device type once; has {', '.join(kinds)}")
-        row = self._rows.get(node)
+        row = self._nodes.get(node)
         if row is None:
             row = self._new_row(node)
         for kind in self._types[row]:
@@ -97,33 +87,22 @@ class ClusterIndex:
 
     def drop(self, node: str) -> None:
         """A node is gone, if it was there."""
-        row = self._rows.pop(node, None)
+        row = self._nodes.drop(node)
         if row is None:
             return
         for kind in self._types[row]:
             self._tables[kind].clear(row)
         self._types[row] = ()
-        self._names[row] = ""
         self._there[row] = False
-        self._given_up.append(row)
-        self._found = _NONE_FOUND
-        self._alphabet = None
         self._memo.changed(row)
 
     def _new_row(self, node: str) -> int:
-        if self._given_up:
-            row = self._given_up.pop()
-            self._names[row] = node
-        else:
-            row = len(self._names)
-            self._names.append(node)
+        row = self._nodes.add(node)
+        if row == len(self._types):
             self._types.append(())
             if row >= len(self._there):
                 self._grow(2 * len(self._there))
-        self._rows[node] = row
         self._there[row] = True
-        self._found = _NONE_FOUND
-        self._alphabet = None
         return row
 
     def _grow(self, capacity: int) -> None:
@@ -136,27 +115,22 @@ class ClusterIndex:
     # Which nodes
 
     def positions(self, names: list[str]) -> Rows:
-        """Find the rows of nodes, 0 for one that is not known; the same names in the same order again are quicker.
+        """Find the rows of nodes, 0 for one that is not known.
 
         They hold until a node comes or goes.
         """
-        known, rows = self._found
-        if names != known:
-            rows = np.fromiter(map(self._rows.get, names, repeat(0)), np.intp, len(names))
-            rows.flags.writeable = False
-            self._found = (list(names), rows)
-        return rows
+        return self._nodes.find(names)
 
     def fitting(self, query: Query) -> Bools:
         """Tell for each row whether its node can serve every want, each looked at by itself."""
-        fitting = self._there[: len(self._names)].copy()
+        fitting = self._there[: self._nodes.end].copy()
         for want in query.wants:
             fitting &= self._count(want) >= want.count
         return fitting
 
     def counts(self, query: Query) -> Ints:
         """Count the devices that could serve each want, wants x rows."""
-        counts = np.zeros((len(query.wants), len(self._names)), np.int64)
+        counts = np.zeros((len(query.wants), self._nodes.end), np.int64)
         for line, want in enumerate(query.wants):
             counts[line] = self._count(want)
         return counts
@@ -176,11 +150,11 @@ class ClusterIndex:
     def _count(self, want: Want) -> Ints:
         table = self._tables.get(want.type)
         if table is None:
-            return np.zeros(len(self._names), np.int64)
-        return self._memo.get(("count", want), len(self._names), lambda at: count_slots(self._fits(table, want, at)))
+            return np.zeros(self._nodes.end, np.int64)
+        return self._memo.get(("count", want), self._nodes.end, lambda at: count_slots(self._fits(table, want, at)))
 
     def _fits(self, table: TypeTable, want: Want, at: At) -> Bools:
-        return self._memo.get(want, len(self._names), lambda rows: table.fits(want, rows))[:, at]
+        return self._memo.get(want, self._nodes.end, lambda rows: table.fits(want, rows))[:, at]
 
     # Which node first
 
@@ -221,7 +195,7 @@ class ClusterIndex:
             served = np.logical_and.reduce([self._count(want)[at] >= want.count for want in query.wants])
             return np.where(served, self._score(way, query, at), 0)
 
-        return self._memo.get((way, query), len(self._names), compute)[rows]
+        return self._memo.get((way, query), self._nodes.end, compute)[rows]
 
     def _score(self, way: Preference, query: Query, at: At) -> Ints:
         asked = self._asked(query, at)

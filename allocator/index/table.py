@@ -22,6 +22,7 @@ At = slice | Rows  # which nodes: the first so many, or these
 
 MAX_SLOTS: Final = MAX_WANTED
 MAX_TAILS: Final = 16  # classes of one type on one node
+UNLIKE: Final = -1
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -55,6 +56,7 @@ class Slots:
         count: of devices.
         amounts: of each class two lists, what the devices have and what is free.
         sums: the same over usable devices: what they have, and what of it is used.
+        each: of each class what every usable device has; `UNLIKE` where they differ.
         flags: usable and in use, 0 or 1 for each device.
     """
 
@@ -62,6 +64,7 @@ class Slots:
     count: int
     amounts: list[list[int]]
     sums: list[int]
+    each: list[int]
     flags: list[list[int]]
 
 
@@ -78,6 +81,7 @@ def unpack(row: TypeRow) -> Slots:
     flags = [decode(mask, 1, count) for mask in (usable, row.in_use)] if count else [[], []]
     amounts: list[list[int]] = []
     sums: list[int] = []
+    each: list[int] = []
     for one in classes:
         total, free = one.totals(), one.frees()
         if sum(total) >= MAX_AMOUNT:
@@ -89,7 +93,9 @@ def unpack(row: TypeRow) -> Slots:
             total, free = list(compress(total, flags[0])), list(compress(free, flags[0]))
         there = sum(total)
         sums += (there, there - sum(free))
-    return Slots(row, count, amounts, sums, flags)
+        first = total[0] if total else 0
+        each.append(first if total.count(first) == len(total) else UNLIKE)
+    return Slots(row, count, amounts, sums, each, flags)
 
 
 def _check_shape(row: TypeRow, count: int) -> None:
@@ -112,9 +118,11 @@ class TypeTable:
     def __init__(self, capacity: int) -> None:
         self._classes: dict[str, int] = {}
         self._order: tuple[str, ...] = ()  # the classes that the last node had: mostly those of the next
-        self._where: list[int] = []
+        self._lines: list[int] = []  # theirs
+        self._where: list[int] = []  # theirs where each class has two
         self._amounts: Ints = np.zeros((0, 0, capacity), np.int64)  # two of a class (has, free) x slots x nodes
         self._sums: Ints = np.zeros((0, capacity), np.int64)  # two of a class (has, used), over usable slots
+        self._each: Ints = np.zeros((0, capacity), np.int64)  # of a class, what every usable slot has, or `UNLIKE`
         self._flags: Bools = np.zeros((2, 0, capacity), np.bool_)
 
     def write(self, node: int, slots: Slots) -> bool:
@@ -135,6 +143,7 @@ class TypeTable:
             where = self._where
             self._amounts[where, : slots.count, node] = slots.amounts
             self._sums[where, node] = slots.sums
+            self._each[self._lines, node] = slots.each
             self._flags[:, : slots.count, node] = slots.flags
         return more
 
@@ -142,13 +151,15 @@ class TypeTable:
         """Take one node's devices away."""
         self._amounts[:, :, node] = 0
         self._sums[:, node] = 0
+        self._each[:, node] = 0
         self._flags[:, :, node] = False
 
     def _learn(self, names: Sequence[str]) -> None:
         for name in names:
             self._classes.setdefault(name, len(self._classes))
         self._order = tuple(names)
-        self._where = [line for name in names for line in (2 * self._classes[name], 2 * self._classes[name] + 1)]
+        self._lines = [self._classes[name] for name in names]
+        self._where = [half for line in self._lines for half in (2 * line, 2 * line + 1)]
 
     def grow(self, capacity: int, slots: int = 0) -> None:
         """Make room for so many nodes, so many slots, and every class that is known."""
@@ -157,14 +168,18 @@ class TypeTable:
         lines = 2 * len(self._classes)
         self._amounts = _grown(self._amounts, (lines, slots, capacity))
         self._sums = _grown(self._sums, (lines, capacity))
+        self._each = _grown(self._each, (len(self._classes), capacity))
         self._flags = _grown(self._flags, (2, slots, capacity))
 
     # What is asked of the devices
 
     def total(self, tail: str, at: At) -> Ints:
-        """What each slot has of a class, slots x nodes."""
+        """What each usable slot has of a class, slots x nodes; 1 x nodes where that is the same on every node."""
         line = self._classes.get(tail)
-        return self._zeros(at) if line is None else self._amounts[2 * line][:, at]
+        if line is None:
+            return self._zeros(at)[:1]
+        each: Ints = self._each[line][at]
+        return self._amounts[2 * line][:, at] if (each == UNLIKE).any() else each[None]
 
     def free(self, tail: str, at: At) -> Ints:
         """What each slot has free of a class, slots x nodes."""
@@ -196,22 +211,14 @@ class TypeTable:
         return np.zeros(self.usable(at).shape, np.int64)
 
     def fits(self, want: Want, at: At) -> Bools:
-        """Which slots can each serve one device of a want, slots x nodes.
-
-        The figures that follow from others are not divided out: with whole numbers, floor(a / b) <= f says
-        a < (f + 1) * b, and ceil(a / b) <= f says a <= f * b.
-        """
+        """Which slots can each serve one device of a want, slots x nodes."""
         fits = np.array(self.usable(at))
         for tail, amount in want.amounts:
             if isinstance(amount, PartOf):
-                if amount.percent == FULL:
-                    fits &= self.total(tail, at) <= self.free(tail, at)
-                else:
-                    fits &= self.total(tail, at) * amount.percent < (self.free(tail, at) + 1) * FULL
+                fits &= self.total(tail, at) * amount.percent // FULL <= self.free(tail, at)
             elif isinstance(amount, RatioFrom):
-                percent = np.minimum(self.free(tail, at), FULL)
-                percent *= self.total(amount.tail, at)
-                fits &= percent >= amount.amount * FULL
+                total = self.total(amount.tail, at)
+                fits &= (_ratio(amount, total) <= self.free(tail, at)) & (total >= amount.amount)
             elif amount:
                 fits &= self.free(tail, at) >= amount
         return fits
@@ -229,7 +236,7 @@ class TypeTable:
             if isinstance(amount, PartOf):
                 each: Ints | int = self.total(tail, at) * amount.percent // FULL
             elif isinstance(amount, RatioFrom):
-                each = -(-amount.amount * FULL // np.maximum(self.total(amount.tail, at), 1))
+                each = _ratio(amount, self.total(amount.tail, at))
             else:
                 each = amount
             # Of what asks nothing there is always enough.
@@ -253,7 +260,8 @@ class TypeTable:
     def asked(self, want: Want, fits: Bools, at: At) -> dict[str, Ints]:
         """What a want takes of each node in all, by class.
 
-        Where figures follow from what a device has, they are those of the node's smallest device that fits.
+        Where figures follow from what a device has, they are those of the node's smallest device that fits; of a node
+        where none fits they mean nothing.
 
         Args:
             want: what is asked.
@@ -264,8 +272,11 @@ class TypeTable:
 
         def smallest(tail: str) -> Ints:
             if tail not in least:
-                # Adding what no device has is quicker than choosing by a mask.
-                least[tail] = (self.total(tail, at) + ~fits * np.int64(MAX_AMOUNT)).min(axis=0, initial=2 * MAX_AMOUNT)
+                total = self.total(tail, at)
+                if len(total) > 1:
+                    # Adding what no device has is quicker than choosing by a mask.
+                    total = total + ~fits * np.int64(MAX_AMOUNT)
+                least[tail] = total.min(axis=0, initial=2 * MAX_AMOUNT)
             return least[tail]
 
         return {tail: want.count * _each(amount, tail, smallest, fits.shape[1]) for tail, amount in want.amounts}
@@ -275,8 +286,14 @@ def _each(amount: Amount, tail: str, smallest: Callable[[str], Ints], nodes: int
     if isinstance(amount, PartOf):
         return smallest(tail) * amount.percent // FULL
     if isinstance(amount, RatioFrom):
-        return -(-amount.amount * FULL // np.maximum(smallest(amount.tail), 1))
+        return np.minimum(_ratio(amount, smallest(amount.tail)), FULL)
     return np.full(nodes, amount, np.int64)
+
+
+def _ratio(amount: RatioFrom, total: Ints) -> Ints:
+    """The percent that an amount is of these, rounded up; of nothing as of 1."""
+    ratio: Ints = -(-amount.amount * FULL // np.maximum(total, 1))
+    return ratio
 
 
 def count_slots(slots: Bools) -> Ints:

@@ -534,26 +534,6 @@ def test_a_node_keeps_its_row_while_others_come_and_go() -> None:
     assert index.fitting(percent(100)).tolist() == [False, True, False, True, True]
 
 
-def test_names_changed_in_place_are_looked_up_again() -> None:
-    index = index_of({name: {} for name in "abc"})
-    names = ["a", "b"]
-    assert index.positions(names).tolist() == [1, 2]
-    names[1] = "c"
-    assert index.positions(names).tolist() == [1, 3]
-    assert index.positions(list(names)).tolist() == [1, 3]
-    index.drop("c")
-    assert index.positions(names).tolist() == [1, 0]
-    index.put("c", [])
-    assert index.positions(names).tolist() == [1, 3]
-    assert index.positions([]).tolist() == []
-
-
-def test_positions_cannot_be_changed_under_those_who_ask_again() -> None:
-    index = index_of({"a": {}})
-    with pytest.raises(ValueError, match="read-only"):
-        index.positions(["a"])[0] = 5
-
-
 def test_figures_given_out_do_not_change_afterwards() -> None:
     index = index_of({f"node-{number}": {GPU: gpus(0)} for number in range(40)})
     at = index.positions([f"node-{number}" for number in range(40)])

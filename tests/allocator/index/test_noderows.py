@@ -1,0 +1,63 @@
+"""Rows by node name: as a dict finds them, for thousands of names at once."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator.index.noderows import NodeRows
+
+
+def test_names_are_looked_up_anew_each_time() -> None:
+    nodes = NodeRows()
+    assert [nodes.add(name) for name in "abc"] == [1, 2, 3]
+    names = ["a", "b"]
+    assert nodes.find(names).tolist() == [1, 2]
+    names[1] = "c"
+    assert nodes.find(names).tolist() == [1, 3]
+    assert nodes.drop("c") == 3
+    assert nodes.find(names).tolist() == [1, 0]
+    assert nodes.add("d") == 3
+    assert nodes.find([*names, "d", "", "d"]).tolist() == [1, 0, 3, 0, 3]
+    assert nodes.find([]).tolist() == []
+    assert nodes.drop("c") is None
+
+
+def test_rows_found_are_the_callers_own() -> None:
+    nodes = NodeRows()
+    nodes.add("a")
+    nodes.find(["a"])[0] = 5
+    assert nodes.find(["a"]).tolist() == [1]
+
+
+def test_thousands_of_names_are_found_whichever_share_a_slot() -> None:
+    """Of 3,000 names in 32,768 slots some hundred fall on one that is taken; some come into slots that are given up."""
+    nodes, known, chance = NodeRows(), dict[str, int](), random.Random(5)
+    for step in range(6000):
+        name = f"node-{chance.randrange(4000)}"
+        if name in known and step % 3 == 0:
+            assert nodes.drop(name) == known.pop(name)
+        elif name not in known:
+            known[name] = nodes.add(name)
+    asked = [f"node-{number}" for number in range(4500)]
+    chance.shuffle(asked)
+    assert nodes.find(asked).tolist() == [known.get(name, 0) for name in asked]
+    assert len(known) > 1500
+    assert len(nodes) == len(known) == len(set(known.values()))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdefgh")), max_size=40))
+def test_a_node_has_one_row_of_its_own_while_it_is_there(steps: list[tuple[bool, str]]) -> None:
+    nodes = NodeRows()
+    there: dict[str, int] = {}
+    for comes, name in steps:
+        if comes and name not in there:
+            there[name] = nodes.add(name)
+            assert 0 < there[name] < nodes.end
+        elif not comes:
+            assert nodes.drop(name) == there.pop(name, None)
+    assert nodes.find([*"abcdefgh"]).tolist() == [there.get(name, 0) for name in "abcdefgh"]
+    assert [nodes.names[row] for row in there.values()] == [*there]
+    assert [*filter(None, nodes.names)] == sorted(there, key=there.__getitem__)
+    by_name = nodes.by_name()
+    assert sorted(there) == sorted(there, key=lambda name: by_name[there[name]])
