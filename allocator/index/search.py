@@ -53,10 +53,12 @@ class Search:
         rows, names = self._rows[fitting], self._names
         levels = self._levels(way, lifts, room_for)
         order = self._index.by_name()[rows]
-        for level in np.unique(levels)[::-1]:
-            group = np.flatnonzero(levels == level)
-            for at in fitting[group[np.argsort(order[group], kind="stable")]].tolist():
-                yield names[at]
+        top = np.flatnonzero(levels == levels.max())
+        best = top[order[top].argmin()]
+        yield names[fitting[best]]  # mostly nobody asks for more
+        for at in np.lexsort((order, -levels)).tolist():
+            if at != best:
+                yield names[fitting[at]]
 
     def _levels(self, way: Preference, lifts: Mapping[str, int], room_for: int) -> Ints:
         """Figures by which the candidates that may serve are compared, the greatest first."""
