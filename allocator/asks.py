@@ -37,10 +37,10 @@ class DeviceAsk:
         if kind.unit is Unit.UNITS:
             return False
         size = kind.memory[0] if kind.memory else ""
-        return all(
-            amount == FULL or (amount is None and tail == size)
-            for tail, amount in zip(kind.tails, self.amounts, strict=True)
-        )
+        for tail, amount in zip(kind.tails, self.amounts, strict=True):
+            if amount != FULL and (amount is not None or tail != size):
+                return False
+        return True
 
 
 def gpu_ask(count: int, core: int, *, ratio: int | None, memory: int | None) -> DeviceAsk:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from itertools import chain, combinations, islice
-from operator import le
+from operator import le, sub
 from typing import Final, NamedTuple
 
 from allocator.asks import DeviceAsk, PodRequest
@@ -41,10 +41,20 @@ class DeviceOrder(StrEnum):
     MINOR = "minor"
 
 
-class Option(NamedTuple):
-    """A device that can serve a wish, and what the Pod would hold of it then."""
+class Fit(NamedTuple):
+    """How well a device serves a wish, least first, and what the Pod would take and hold of it then."""
 
     rank: tuple[object, ...]
+    amounts: Amounts
+    peak: Amounts
+
+
+class Option(NamedTuple):
+    """A device that can serve a wish. In order as tuples are: by rank, of those that rank alike by minor and id."""
+
+    rank: tuple[object, ...]
+    minor: int
+    id: str
     offer: Offer
     amounts: Amounts
     peak: Amounts
@@ -81,7 +91,8 @@ class Search:
         if lead is not None:
             lead.followers.append(self)
         wishes = self.pod = request.wishes
-        self.order = DeviceOrder(wishes.order or node.order or DeviceOrder.MOST_USED)
+        order = wishes.order or node.order
+        self.order = DeviceOrder(order) if order else DeviceOrder.MOST_USED
         self.hint: TypeHint = (wishes.hint(kind.name) or NO_HINT) if wishes.hints else NO_HINT
         self.alone = self.hint.exclusive is ExclusiveLevel.PCIE
         self.unshared = self.hint.exclusive is ExclusiveLevel.DEVICE
@@ -96,28 +107,32 @@ class Search:
 
     def _offers(self, steps: int) -> list[Offer]:
         """The devices that could be chosen, of which the Pod holds nothing yet in so many steps of its life."""
-        node, kind, used = self.node, self.kind, self.node.used
-        closed, numa = self._closed(), self.numa
-        tails = kind.tails
-        nothing = ((0,) * len(tails),) * steps
+        node, numa, used = self.node, self.numa, self.node.used
+        name, tails = self.kind.name, self.kind.tails
+        closed = self._closed() | node.kubelet_held
+        hinted = self.hint is not NO_HINT
+        zeros = (0,) * len(tails)
+        nothing = (zeros,) * steps
         offers = []
         capacity: Amounts = ()
         whose: Mapping[str, int] | None = None  # devices of one node mostly share what they have
         for device in node.devices:
-            if device.type != kind.name or not device.healthy or device.id in node.kubelet_held:
+            if device.type != name or not device.healthy or device.id in closed:
                 continue
-            if device.id in closed or (numa is not None and not (device.numa_node is None or device.numa_node in numa)):
+            if numa is not None and not (device.numa_node is None or device.numa_node in numa):
                 continue
             held = used.get(device.id)
-            if self.hint is not NO_HINT and not self._hinted(device, held):
+            if hinted and not self._hinted(device, held):
                 continue
             if device.capacity is not whose:
                 whose = device.capacity
                 capacity = tuple([whose[tail] for tail in tails])
             free = capacity
             if held is not None:
-                free = tuple([max(has - held.get(tail, 0), 0) for has, tail in zip(capacity, tails, strict=True)])
-            offers.append(Offer(device, capacity, free, nothing, idle=held is None))
+                free = tuple(map(sub, capacity, map(held.get, tails, zeros)))
+                if min(free) < 0:  # more is held than there is, now
+                    free = tuple([max(left, 0) for left in free])
+            offers.append(Offer(device, held, capacity, free, nothing))
         return offers if self.hint.functions is None else self._with_functions(offers, self.hint.functions)
 
     def _closed(self) -> frozenset[str]:
@@ -211,20 +226,60 @@ class Search:
         """The devices that can serve a wish, in no order."""
         ask = wish.container.ask
         options = []
-        alike: dict[Amounts, Amounts] = {}  # devices of one node mostly are
+        # Devices of one node mostly are alike, as long as the Pod has nothing of them.
+        amounts_of: dict[Amounts, Amounts] = {}
+        fits: dict[tuple[Amounts, Amounts, bool], Fit | None] = {}
         for offer in self.offers:
-            amounts = alike.get(offer.capacity)
-            if amounts is None:
-                amounts = alike[offer.capacity] = self.amounts(offer.capacity, ask)
-            peak = offer.peak_with(amounts, wish.steps)
-            rank = _rank(offer, peak, self.kind, self.order)
-            if rank is not None:
-                options.append(Option(rank, offer, amounts, peak))
+            alike = (offer.capacity, offer.free, offer.idle)
+            if offer.containers or alike not in fits:
+                amounts = amounts_of.get(offer.capacity)
+                if amounts is None:
+                    amounts = amounts_of[offer.capacity] = self.amounts(offer.capacity, ask)
+                fit = self._fit(offer, amounts, wish.steps)
+                if not offer.containers:
+                    fits[alike] = fit
+            else:
+                fit = fits[alike]
+            if fit is not None:
+                device = offer.device
+                options.append(Option(fit.rank, device.minor, device.id, offer, fit.amounts, fit.peak))
         return options
+
+    def _fit(self, offer: Offer, amounts: Amounts, steps: Sequence[int]) -> Fit | None:
+        """Tell how well a device serves who takes so much during these steps; None where it does not fit.
+
+        What the Pod holds anyway comes first. Then, most used: devices in use, and what leaves the least over, so
+        that whole devices stay whole; least used: the reverse.
+        """
+        peak, free = offer.peak_with(amounts, steps), offer.free
+        if not all(map(le, peak, free)):
+            return None
+        known = peak != offer.peak
+        if self.order is DeviceOrder.MINOR:
+            return Fit((known,), amounts, peak)
+        sign = 1 if self.order is DeviceOrder.MOST_USED else -1
+        untouched = offer.idle and not offer.containers
+        left = [sign * (free[index] - peak[index]) for index in self.kind.fit]
+        return Fit((known, untouched is (sign > 0), *left), amounts, peak)
 
     def candidates(self, wish: Wish) -> list[Candidate]:
         """The options of a wish as sets are made of them."""
-        return list(map(_candidate, self.options(wish)))
+        return self._candidates(self.options(wish))
+
+    def _candidates(self, options: Iterable[Option]) -> list[Candidate]:
+        by_minor = self.order is DeviceOrder.MINOR  # which then come before connections
+        return [
+            Candidate(
+                option.id,
+                option.minor,
+                (*option.rank, option.minor) if by_minor else option.rank,
+                option.offer.device.numa_node,
+                option.offer.device.pcie,
+                option.offer.idle,
+                not option.offer.containers,
+            )
+            for option in options
+        ]
 
     # requiredTopologyScope holds for all containers of the Pod together
 
@@ -265,12 +320,12 @@ class Search:
         return self._by_rule(options, count, rule)
 
     def _by_rule(self, options: list[Option], count: int, rule: SetRule) -> Iterator[Sequence[Option]]:
-        alike = self.node.wiring.links.flat  # connections tell no set from another
+        alike = self.node.wiring.links.flat or count == len(options)  # connections tell no set from another
         if (rule is _BY_RANK and (count == 1 or alike)) or (rule is PLAIN_RULE and alike):
             options.sort()
             return combinations(options, count)
-        by_id = {option.offer.device.id: option for option in options}
-        found = choices(list(map(_candidate, options)), count, self.node.wiring.links, rule)
+        by_id = {option.id: option for option in options}
+        found = choices(self._candidates(options), count, self.node.wiring.links, rule)
         return ([by_id[one.id] for one in chosen] for chosen in found)
 
     def held(self, container: str) -> list[Candidate]:
@@ -283,8 +338,8 @@ class Search:
         self, lead: Sequence[Candidate], options: list[Option], count: int, rule: SetRule
     ) -> Iterator[Sequence[Option]]:
         """Sets that go with these devices of the other type, the best first."""
-        by_id = {option.offer.device.id: option for option in options}
-        candidates = list(map(_candidate, options))
+        by_id = {option.id: option for option in options}
+        candidates = self._candidates(options)
         found = choices_beside(lead, candidates, count, self.node.wiring.links, rule, same_pcie=self.same_root)
         first = next(found, None)
         if first is None:
@@ -326,22 +381,30 @@ class Search:
 
     def shares(self) -> tuple[Share, ...]:
         """What was taken, one share a device."""
-        order = {container.name: index for index, container in enumerate(self.asks)}
         tails, name = self.kind.tails, self.kind.name
         return tuple(
-            Share(
-                name,
-                offer.device.id,
-                offer.device.minor,
-                dict(zip(tails, offer.peak, strict=True)),
-                tuple(sorted(offer.containers, key=order.__getitem__)),
-                (offer.function,) if offer.function else (),
-                self.alone,
-                self.unshared,
-            )
-            for offer in self.offers
-            if offer.containers
+            [
+                Share(
+                    name,
+                    offer.device.id,
+                    offer.device.minor,
+                    dict(zip(tails, offer.peak, strict=True)),
+                    self._in_order(offer.containers),
+                    (offer.function,) if offer.function else (),
+                    self.alone,
+                    self.unshared,
+                )
+                for offer in self.offers
+                if offer.containers
+            ]
         )
+
+    def _in_order(self, containers: tuple[str, ...]) -> tuple[str, ...]:
+        """Containers in the Pod's order."""
+        if len(containers) == 1:
+            return containers
+        order = {container.name: index for index, container in enumerate(self.asks)}
+        return tuple(sorted(containers, key=order.__getitem__))
 
 
 class _Follower(NamedTuple):
@@ -397,30 +460,6 @@ def _serve(turns: Sequence[_Turn], trials: Iterator[int], at: int = 0) -> bool:
         for offer, peak, steps, containers in undo:
             offer.peak, offer.steps, offer.containers = peak, steps, containers
     return False
-
-
-def _rank(offer: Offer, peak: Amounts, kind: DeviceType, order: DeviceOrder) -> tuple[object, ...] | None:
-    """Order among devices that hold this peak, least first; None where it does not fit.
-
-    What the Pod holds anyway comes first. Then, most used: devices in use, and what leaves the least over, so
-    that whole devices stay whole; least used: the reverse. Minor and id make it total.
-    """
-    free = offer.free
-    if not all(map(le, peak, free)):
-        return None
-    known, device = peak != offer.peak, offer.device
-    if order is DeviceOrder.MINOR:  # twice: once to rank by, before connections, and once as in every order
-        return (known, device.minor, device.minor, device.id)
-    sign = 1 if order is DeviceOrder.MOST_USED else -1
-    untouched = offer.idle and not offer.containers
-    left = [sign * (free[index] - peak[index]) for index in kind.fit]
-    return (known, untouched is (sign > 0), *left, device.minor, device.id)
-
-
-def _candidate(option: Option) -> Candidate:
-    device = option.offer.device
-    offer, rank = option.offer, option.rank[:-2]  # minor and id, which end it, are compared after connections
-    return Candidate(device.id, device.minor, rank, device.numa_node, device.pcie, offer.idle, not offer.containers)
 
 
 def _spot(device: Device) -> Candidate:

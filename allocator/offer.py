@@ -1,6 +1,6 @@
 """A device during one decision: what is free of it for a Pod, and what the Pod's containers take of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from allocator.asks import ContainerAsk, DeviceAsk
@@ -21,17 +21,30 @@ class Wish(NamedTuple):
 
 
 class Offer:
-    """A usable device during one decision: what is free for this Pod, and what the Pod has taken of it so far."""
+    """A usable device during one decision: what is free for this Pod, and what the Pod has taken of it so far.
+
+    Args:
+        device: which.
+        held: what others hold of it; None where that is nothing.
+        capacity: all that it has.
+        free: what others leave of that.
+        steps: what the Pod has of it in each step of its life: nothing yet.
+    """
 
     __slots__ = ("capacity", "containers", "device", "free", "function", "idle", "peak", "steps")
 
     def __init__(
-        self, device: Device, capacity: Amounts, free: Amounts, steps: tuple[Amounts, ...], *, idle: bool
+        self,
+        device: Device,
+        held: Mapping[str, int] | None,
+        capacity: Amounts,
+        free: Amounts,
+        steps: tuple[Amounts, ...],
     ) -> None:
         self.device = device
         self.capacity = capacity
         self.free = free
-        self.idle = idle
+        self.idle = held is None
         self.peak = steps[0]  # nothing
         self.steps = steps
         self.containers: tuple[str, ...] = ()

@@ -274,38 +274,39 @@ def _groups(order: Sequence[Candidate], places: Sequence[int], count: int, scope
 
 def _best_first(pool: _Pool, groups: Sequence[Sequence[int]], count: int) -> Iterator[Places]:
     """Go through all sets inside the groups, the best first."""
-    sets = [combinations(group, count) for group in groups]
+    if not groups:
+        return
     if _alike(pool, groups):
-        yield from merge(*sets)
+        yield from _all_in_turn(groups, count)
         return
     if count == 1:
         tiers, _, gains, losses = pool[1:]
-        keys = sorted((tiers[place], -gains[place], losses[place], place) for (place,) in merge(*sets))
-        yield from ((key[-1],) for key in keys)
+        keys = [(tiers[place], -gains[place], losses[place], place) for group in groups for place in group]
+        yield from ((key[-1],) for key in sorted(keys))
         return
-    if sum(comb(len(group), count) for group in groups) <= _FEW:
-        yield from sorted(merge(*sets), key=pool.key)
-        return
-    first = min((_best_of(pool, group, count) for group in groups), key=pool.key)
+    best = [_best_of(pool, group, count) for group in groups]
+    first = min(best, key=pool.key) if len(best) > 1 else best[0]
     yield first
     if sum(comb(len(group), count) for group in groups) <= _MAX_SORTED:
-        yield from islice(sorted(merge(*sets), key=pool.key), 1, None)
+        yield from islice(sorted(_all_in_turn(groups, count), key=pool.key), 1, None)
         return
-    for places in merge(*sets):
+    for places in _all_in_turn(groups, count):
         if places != first:
             yield places
 
 
-_FEW: Final = 8  # sets: sooner all put in order than searched
+def _all_in_turn(groups: Sequence[Sequence[int]], count: int) -> Iterator[Places]:
+    """Go through all sets inside the groups in the caller's order."""
+    sets = [combinations(group, count) for group in groups]
+    return merge(*sets) if len(sets) > 1 else sets[0]
 
 
 def _alike(pool: _Pool, groups: Sequence[Sequence[int]]) -> bool:
     """Tell whether nothing but the caller's order tells sets apart."""
+    if any(map(any, pool.rows)) or any(pool.gains):
+        return False
     places = [place for group in groups for place in group]
-    if not places:
-        return True
-    first = pool.tiers[min(places)]
-    return not any(map(any, pool.rows)) and not any(pool.gains) and pool.tiers[max(places)] == first
+    return bool(pool.tiers[max(places)] == pool.tiers[min(places)])
 
 
 def _best_of(pool: _Pool, group: Sequence[int], count: int) -> Places:
