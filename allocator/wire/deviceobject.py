@@ -40,7 +40,7 @@ class NodeDevices:
     Attributes:
         node: the node's name, which is the object's.
         devices: what could be read, by type and in the order of minors.
-        kubelet_held: ids of devices that the kubelet's own device manager gave away.
+        kubelet_held: ids of devices that the kubelet's own device manager gave away; all where that cannot be read.
         problems: what could not be read, a sentence each; the rest counts all the same.
         links: how strongly any two of them are connected.
         partitions: the table that the object states; None where it states none.
@@ -93,7 +93,7 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
     if GPU_PARTITIONS in annotations:
         partitions, wrong = read_partitions(annotations[GPU_PARTITIONS])
         problems.extend(wrong)
-    held = _read_checkpoints(annotations, problems)
+    held = _read_checkpoints(annotations, devices, problems)
     sockets = {identity: socket for identity, (_, socket) in found.items()}
     links = _read_wiring(devices, sockets, annotations, problems)
     return NodeDevices(
@@ -250,8 +250,11 @@ def _read_capacity(kind: DeviceType, resources: Mapping[str, object], types: Dev
     return {tail: capacity[tail] for tail in kind.tails}
 
 
-def _read_checkpoints(annotations: Mapping[str, str], problems: list[str]) -> frozenset[str]:
-    """Read which devices the kubelet gave away (seed document 1, "Compatible"); both annotation names are in use."""
+def _read_checkpoints(annotations: Mapping[str, str], devices: Iterable[Device], problems: list[str]) -> frozenset[str]:
+    """Read which devices the kubelet gave away (seed document 1, "Compatible"); both annotation names are in use.
+
+    Of a node where that cannot be read any device may be in use: all count as given away.
+    """
     held: set[str] = set()
     for key in DEVICES_CHECKPOINTS:
         if key not in annotations:
@@ -260,7 +263,11 @@ def _read_checkpoints(annotations: Mapping[str, str], problems: list[str]) -> fr
             for entry in json.loads(annotations[key]) or ():
                 held.update(_read_ids(entry))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            problems.append(f"annotation {key}: not the expected JSON ({error})")
+            problems.append(
+                f"annotation {key}: not the expected JSON ({error}); until it is mended or removed, nothing new lands "
+                "on this node's devices, for the kubelet may have given away any"
+            )
+            held.update(device.id for device in devices)
     return frozenset(held)
 
 

@@ -657,16 +657,28 @@ CHECKPOINTS: dict[str, tuple[dict[str, str], set[str], int]] = {
     "none": ({"node.koordinator.sh/devices-checkpoints": "[]"}, set(), 0),
     "null": ({"node.koordinator.sh/devices-checkpoints": "null"}, set(), 0),
     "null ids": ({"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":null},{}]'}, set(), 0),
-    "empty": ({"node.koordinator.sh/devices-checkpoints": ""}, set(), 1),
-    "no JSON": ({"node.koordinator.sh/devices-checkpoints": "["}, set(), 1),
-    "nested without end": ({"node.koordinator.sh/devices-checkpoints": DEEP}, set(), 1),
-    "a number": ({"node.koordinator.sh/devices-checkpoints": "5"}, set(), 1),
-    "an object": ({"node.koordinator.sh/devices-checkpoints": '{"a":1}'}, set(), 1),
-    "ids that are text": ({"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":"GPU-0"}]'}, set(), 1),
-    "ids by NUMA node": ({"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":{"0":["GPU-0"]}}]'}, set(), 1),
-    "what comes before the mistake counts": (
-        {"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":["GPU-0"]},7]'},
+    "empty": ({"node.koordinator.sh/devices-checkpoints": ""}, {"GPU-0"}, 1),
+    "no JSON": ({"node.koordinator.sh/devices-checkpoints": "["}, {"GPU-0"}, 1),
+    "nested without end": ({"node.koordinator.sh/devices-checkpoints": DEEP}, {"GPU-0"}, 1),
+    "a number": ({"node.koordinator.sh/devices-checkpoints": "5"}, {"GPU-0"}, 1),
+    "an object": ({"node.koordinator.sh/devices-checkpoints": '{"a":1}'}, {"GPU-0"}, 1),
+    "ids that are text": ({"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":"GPU-1"}]'}, {"GPU-0"}, 1),
+    "ids by NUMA node": (
+        {"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":{"0":["GPU-1"]}}]'},
         {"GPU-0"},
+        1,
+    ),
+    "what comes before the mistake counts as well": (
+        {"node.koordinator.sh/devices-checkpoints": '[{"deviceIDs":["GPU-9"]},7]'},
+        {"GPU-0", "GPU-9"},
+        1,
+    ),
+    "one of two that can be read": (
+        {
+            "node.koordinator.sh/devices-checkpoints": "[",
+            "node.koordinator.sh/gpu-checkpoints": '[{"deviceIDs":["GPU-1"]}]',
+        },
+        {"GPU-0", "GPU-1"},
         1,
     ),
 }
