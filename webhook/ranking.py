@@ -49,7 +49,7 @@ class Ranked:
 
     Attributes:
         named: nodes that can hold it, the best first; not more than were asked for.
-        refused: of the others those that cannot, and why; not those that were not needed.
+        refused: where none can, why each cannot. kube-scheduler tells that only of a Pod that fits nowhere.
     """
 
     named: tuple[str, ...]
@@ -110,7 +110,7 @@ class Ranking:
             named.append(name)
             if most is not None and len(named) >= most:
                 break
-        return Ranked(tuple(named), refused | self._why_away(search, pod))
+        return Ranked(tuple(named), {} if named else refused | self._why_away(search, pod))
 
     def _best_first(self, search: Search, pod: PodInfo, before: str, shunned: AbstractSet[str]) -> Iterator[str]:
         """The nodes that may fit: those with most of the Pod's gang, then by score, then by name; then the shunned."""

@@ -68,7 +68,13 @@ def test_keys_are_read_in_any_case(three: World, case: str) -> None:
 
 def test_names_are_answered_with_names(three: World) -> None:
     answer = everything(three).filter(args(gpu_pod("p", 50)))
-    assert set(answer) == {"NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"}
+    nothing: Raw = {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""}
+    assert answer == {"NodeNames": ["n2", "n1"], **nothing}
+
+
+def test_why_no_node_fits_is_told_of_each_where_none_does(three: World) -> None:
+    answer = everything(three).filter(args(gpu_pod("p", 50), ["n3", "n4"]))
+    assert answer["NodeNames"] == []
     assert list(answer["FailedNodes"]) == ["n3"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["n4"]
     assert "most free" in answer["FailedNodes"]["n3"]
@@ -259,6 +265,7 @@ async def test_a_node_of_which_no_cpus_are_known_is_refused_for_pods_with_cpus_o
     await cpu_nodes(world)
     answer = everything(world).filter(args(cpu_pod("p", 2), CPU_NAMES))
     assert answer["NodeNames"] == ["small", "wide"]
+    answer = everything(world).filter(args(cpu_pod("p", 2), ["plain"]))
     assert list(answer["FailedAndUnresolvableNodes"]) == ["plain"]
     assert "no NodeResourceTopology object" in answer["FailedAndUnresolvableNodes"]["plain"]
 
@@ -267,8 +274,8 @@ async def test_cpus_are_counted_by_themselves_and_beside_devices(world: World) -
     await cpu_nodes(world)
     assert everything(world).filter(args(cpu_pod("p", 5), CPU_NAMES))["NodeNames"] == ["wide"]
     both = cpu_pod("p", 2, more={"kubernetes.io/gpu": "50"})
-    answer = everything(world).filter(args(both, CPU_NAMES))
-    assert answer["NodeNames"] == ["wide"]
+    assert everything(world).filter(args(both, CPU_NAMES))["NodeNames"] == ["wide"]
+    answer = everything(world).filter(args(both, ["small"]))
     assert "no GPUs known" in answer["FailedAndUnresolvableNodes"]["small"]
     too_many = everything(world).filter(args(cpu_pod("p", 9), CPU_NAMES))
     assert "9 CPUs are asked, free are 8: 0-7" in too_many["FailedAndUnresolvableNodes"]["wide"]
@@ -333,8 +340,8 @@ async def test_a_node_whose_record_cannot_be_read_starves_no_pod(three: World) -
     three.add_pod(gpu_pod("p", 50))
     three.see(PODS)
     assert (await three.bind("p", "n2")).code == 503
-    answer = best.filter(args(gpu_pod("p", 50)))
-    assert answer["NodeNames"] == ["n1"]
+    assert best.filter(args(gpu_pod("p", 50)))["NodeNames"] == ["n1"]
+    answer = best.filter(args(gpu_pod("p", 50), ["n2"]))
     assert "NodeAllocation n2" in answer["FailedAndUnresolvableNodes"]["n2"]
     assert "administrator" in answer["FailedAndUnresolvableNodes"]["n2"]
     scores = {one["Host"]: one["Score"] for one in three.parts.extender.prioritize(args(gpu_pod("p", 50)))}
