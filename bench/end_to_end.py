@@ -3,7 +3,7 @@
 Both run on a control plane of their own on this machine. All Pods are there before the scheduler starts; counted is
 the time from the first bind until all are bound and the scheduler's Events about them are written. The reference
 schedules the Pods as koordgate translates them (core, ratio and memory against Node capacity), with no webhook and no
-extender.
+extender, and packs nodes as koordgate does.
 
 First come Pods that ask for half a GPU. With --mix others follow, of all kinds (whole, several, fractions, joint with
 RDMA NICs and virtual functions), and these are what is counted; the share of binds that were refused is told too.
@@ -42,6 +42,8 @@ QUIET_S = 1.0  # without a new Event, the scheduler has written what it will wri
 AT_ONCE = 50
 UNTHROTTLED = {"qps": 5000, "burst": 10000}  # for both: what is compared is work, not client-side limits
 VALUES = {"scheduler": {"clientQPS": UNTHROTTLED["qps"], "clientBurst": UNTHROTTLED["burst"]}}
+# Both pack, as clusters of GPUs do; spread over all nodes, halves would leave no whole node to who asks eight GPUs.
+PACKING = {"type": "MostAllocated", "resources": [{"name": "kubernetes.io/gpu-core", "weight": 1}]}
 SCHEDULER = "system:kube-scheduler"  # with the rights that it has in every cluster
 
 
@@ -172,6 +174,7 @@ async def alone(binaries: Binaries, nodes: int, phases: Phases) -> float:
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": UNTHROTTLED,
+            "profiles": [{"pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": PACKING}}]}],
         }
         kubeconfig = plane.kubeconfig(plane.tokens[SCHEDULER], plane.workdir / "scheduler.kubeconfig")
         rate, there = 0.0, 0
