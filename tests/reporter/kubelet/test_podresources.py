@@ -68,16 +68,21 @@ async def listening(path, talk: Talk) -> AsyncIterator[None]:
     await server.wait_closed()
 
 
+async def end(writer: asyncio.StreamWriter, *, stay: bool) -> None:
+    """Send what was written, and say nothing more, or close."""
+    await writer.drain()
+    if stay:
+        await asyncio.Event().wait()
+    writer.close()
+    await writer.wait_closed()
+
+
 def saying(data: bytes, *, stay: bool = False) -> Talk:
     """Say something, whatever was asked."""
 
     async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(data)
-        await writer.drain()
-        if stay:
-            await asyncio.Event().wait()
-        writer.close()
-        await writer.wait_closed()
+        await end(writer, stay=stay)
 
     return talk
 
@@ -103,11 +108,7 @@ def http2(script: Callable[[H2Connection, int], None], *, stay: bool = True) -> 
             stream = next((event.stream_id for event in events if isinstance(event, RequestReceived)), None)
         script(connection, stream)
         writer.write(connection.data_to_send())
-        await writer.drain()
-        if stay:
-            await asyncio.Event().wait()
-        writer.close()
-        await writer.wait_closed()
+        await end(writer, stay=stay)
 
     return talk
 
