@@ -33,9 +33,7 @@ async def settle(agent: Agent, fake: FakeKube) -> None:
     quiet = 0
     while quiet < 5:
         before = writes(fake)
-        await agent.cards.read()
-        await agent.round()
-        await agent.publish()
+        await full_round(agent)
         await asyncio.sleep(0.05)
         told = bool(fake.objects("/apis/scheduling.koordinator.sh/v1alpha1/devices"))
         quiet = quiet + 1 if told and writes(fake) == before else 0

@@ -8,11 +8,11 @@ an API server that is away never keeps a cpuset from being right.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -46,6 +46,7 @@ from reporter.takingover import TakenOver
 _LOG: Final = logging.getLogger(__name__)
 _GATHER_S: Final = 0.1  # how long a round waits after a change for others to come with it
 _PROOF_S: Final = 60.0
+_PROOFS_APART_S: Final = 5.0  # at least: a proof looks at every process of every container
 _CONFIGZ_S: Final = 60.0
 _STUCK_S: Final = 300.0  # a round that takes longer will never end: the kubelet restarts us
 _T = TypeVar("_T")
@@ -113,6 +114,8 @@ class Agent:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._stirred = asyncio.Event()
         self._fresh = asyncio.Event()  # there is something to tell
+        self._unproved = asyncio.Event()  # something may have changed that a proof would see
+        self._proved = False  # whether it is known what Pods hold that nobody allocated
         node_live, device, topology = (LiveObject(node, self._stir) for _ in range(3))
         self._watches = _Watches(node_live, device, topology, NodePods(self._rules.types, self._stir))
         self._reflectors = [
@@ -121,9 +124,18 @@ class Agent:
             self._reflector(TOPOLOGIES, self._watches.topology, "metadata.name"),
             self._reflector(PODS, self._watches.pods, "spec.nodeName"),
         ]
-        self.cards = Cards(nvml, settings.gpus.policy, self._host.save_health, self._in_thread, self._stir)
+        self.cards = Cards(
+            nvml,
+            settings.gpus.policy,
+            self._host.save_health,
+            self._in_thread,
+            self._stir,
+            heard=metrics.heard_xid,
+            outage_seconds=settings.gpus.outage_seconds,
+        )
         self._events = EventWriter(kube, time.time)
         self._told_health = self.cards.view.node
+        self._told_device: Mapping[str, Any] | None = None  # as last told; None until it is known what stands
         self._told: dict[str, object] = {}
         self._unusable: frozenset[str] = frozenset()  # what was said to be wrong with the kubelet's files
         self._evidence = Evidence()
@@ -137,9 +149,12 @@ class Agent:
                 (Target(NODES, "status"), self._watches.node),
             )
         }
+        self._nvidia = True  # whether there is NVIDIA's hardware, as far as is known
         self._taken = TakenOver()
         self._round_at: float | None = None
         self.decided: Decided | None = None
+        self._telling: Decided | None = None  # of these the last that knew what stands in the cluster, and the Pods
+        self._with_cards = False  # and whether it knew the cards, and who has them
         self.port = 0
 
     async def run(self, until: asyncio.Event) -> None:
@@ -184,11 +199,14 @@ class Agent:
     async def round(self) -> None:
         """Read, decide, enforce; what is to be told is left for the publisher."""
         node, pods_known = self._identity(), self._reflectors[3].synced.is_set()
+        all_known = all(reflector.synced.is_set() for reflector in self._reflectors)
         self._round_at = time.monotonic()
         findings, problem = None, ""
         try:
             host = await self._with_configz(await self._in_thread(self._host.read))
+            self._nvidia = host.nvidia
             host = replace(host, told=await self._pod_resources.read(self._watches.pods.pods))
+            with_cards = self._cards_settled() and (self._proved or not self._settings.proof.enabled)
             decided = core.decide(
                 node or NodeIdentity(self._name, ""),
                 host,
@@ -206,18 +224,34 @@ class Agent:
         finally:
             self._round_at = None
         self.decided = decided
+        if all_known and self._told_device is None:
+            self._told_device = self._watches.device.obj or {}
         self._account(decided, findings, problem)
         if node is not None:
             self._occurrences(node, host, decided)
-        self._fresh.set()
+        if all_known:  # else it would take from the objects what it did not see there
+            self._telling, self._with_cards = decided, with_cards
+            self._fresh.set()
 
     async def _proofs(self) -> None:
+        """Prove once cards and Pods are known, when other cards or containers are there, and every minute."""
         while self._settings.proof.enabled:
-            if self.decided is not None and self._reflectors[3].synced.is_set():
-                await self._guarded("proof", self.prove(self.decided))
-                await asyncio.sleep(_PROOF_S)
-            else:
+            if self.decided is None or not self._reflectors[3].synced.is_set() or not self._cards_settled():
                 await asyncio.sleep(_GATHER_S)
+                continue
+            seen = self._to_prove()
+            await self._guarded("proof", self.prove(self.decided))
+            self._stir()
+            await asyncio.sleep(_PROOFS_APART_S)
+            until = time.monotonic() + _PROOF_S - _PROOFS_APART_S
+            while self._to_prove() == seen and (left := until - time.monotonic()) > 0:
+                self._unproved.clear()
+                await _set_within(self._unproved, left)
+
+    def _to_prove(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The cards and containers that there are."""
+        containers = (identity for pod in self._watches.pods.pods if not pod.finished for identity in pod.containers)
+        return frozenset(self.cards.view.node.cards), frozenset(containers)
 
     async def prove(self, decided: Decided) -> None:
         """Gather what containers and cards really have; the next round compares.
@@ -225,11 +259,14 @@ class Agent:
         NVML may take its time for each card, so no round waits for this.
         """
         pods = [pod for pod in self._watches.pods.pods if not pod.finished]
-        seen = await self._in_thread(partial(self._host.containers, pods, decided.cgroup_root))
-        processes = await self.cards.processes()
-        uses = await self._in_thread(partial(evidence.card_uses, processes, self._host.proc))
-        cards = {card.facts.minor: uuid for uuid, card in self.cards.view.node.cards.items()}
-        self._evidence = Evidence(seen, uses, cards)
+        try:
+            seen = await self._in_thread(partial(self._host.containers, pods, decided.cgroup_root))
+            processes = await self.cards.processes()
+            uses = await self._in_thread(partial(evidence.card_uses, processes, self._host.proc))
+            there = self.cards.view.node
+            self._evidence = Evidence(seen, uses, core.by_minor(there), core.by_index(there))
+        finally:
+            self._proved = True  # or as far as it goes: a bug in it must not keep the cards' health from being told
 
     async def _with_configz(self, host: HostReading) -> HostReading:
         """Put the kubelet's own answer in the place of its file, where that is asked for."""
@@ -261,7 +298,7 @@ class Agent:
 
     async def publish(self) -> None:
         """Tell the cluster what the last round decided, as far as it is not told already."""
-        decided = self.decided
+        decided = self._telling
         await self._events.write()
         if decided is None or self._identity() is None or not self._for_this_node(decided):
             return
@@ -271,9 +308,16 @@ class Agent:
             Target(TOPOLOGIES): decided.topology.body,
             Target(NODES, "status"): decided.status,
         }
+        if not self._with_cards:
+            # Cards would be missing, or one in use that nobody allocated be told as free.
+            del bodies[Target(DEVICES)], bodies[Target(NODES, "status")]
         for target, body in bodies.items():
             if body is not None:
                 await self._applied[target].keep(body)
+
+    def _cards_settled(self) -> bool:
+        """Whether it is known which cards there are; without NVIDIA's hardware, that there are none."""
+        return not self._nvidia or self.cards.settled
 
     def _for_this_node(self, decided: Decided) -> bool:
         """Whether the last round knew the Node that stands now: one deleted and made anew has another UID."""
@@ -286,8 +330,11 @@ class Agent:
     def _occurrences(self, node: NodeIdentity, host: HostReading, decided: Decided) -> None:
         """Note what is to be told as Events: each change once."""
         view = self.cards.view
-        self._events.note(core.health_events(node, self._told_health, view.node))
+        now = decided.device.body
+        self._events.note(core.health_events(node, self._told_health, view.node, self._told_device, now))
         self._told_health = view.node
+        if self._told_device is not None:
+            self._told_device = now
         outage = core.outage_event(node, view, host)
         if outage is not None and self._is_new("outage", outage.reason):
             self._events.note([outage])
@@ -316,6 +363,7 @@ class Agent:
         metrics.rounds.inc()
         metrics.nvml_up.set(self.cards.view.outage is None)
         metrics.show_cards(self.cards.view.node)
+        metrics.show_devices(decided.device.body)
         metrics.show_agreements(decided.agreements)
         metrics.take_overs.inc(self._taken.written)
         problems = [*decided.problems, *self._taken.problems, *filter(None, (problem, self.cards.problem))]
@@ -336,6 +384,7 @@ class Agent:
 
     def _stir(self) -> None:
         self._stirred.set()
+        self._unproved.set()
 
     def _reflector(self, resource: Resource, handler: Handler, field: str) -> Reflector:
         counter = self._metrics.watch

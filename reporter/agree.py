@@ -1,13 +1,16 @@
 """Proof: what was decided, compared with what is (pure).
 
 Decided is what a Pod's annotations say; what is are the cpusets of its containers, the environment of their first
-processes, and the processes that NVML sees on the cards. A Pod agrees where none contradicts.
+processes, and the processes that NVML sees on the cards. A Pod agrees where something of it was seen and nothing
+contradicts.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from allocator.cpu.cpuset import format_cpuset
@@ -18,6 +21,8 @@ from reporter.pods import NodePod
 _LONGEST: Final = 64 * 1024  # bytes of the annotation; all of an object together may have 256 KiB
 _NOTHING: Final = ("", "void", "none", "no")
 _MIB: Final = 2**20
+_REPLICA: Final = "::"  # the NVIDIA device plugin's mark of time slices: GPU-...::3
+_NVIDIA: Final = NVIDIA_GPU.partition("/")[0] + "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +64,15 @@ class Evidence:
     Attributes:
         containers: container id to what was seen of it.
         uses: processes on cards.
-        cards: minor to UUID.
+        cards: minor to UUID, of cards that are present: the minor of one that is gone is given again.
+        indices: NVML's index to UUID, likewise; NVIDIA's runtime counts so, and NVML by PCI address, not by minor.
+            Empty where it is not known: then a number that a container was told is taken for a minor.
     """
 
     containers: Mapping[str, ContainerSeen] = field(default_factory=dict)
     uses: Sequence[CardUse] = ()
     cards: Mapping[int, str] = field(default_factory=dict)
+    indices: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,9 @@ class Mismatch:
 
     kind: str
     message: str
+
+
+_UNSEEN: Final = ContainerSeen()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ class Agreement:
 def agreements(
     pods: Iterable[NodePod], evidence: Evidence, left_alone: frozenset[str] = frozenset()
 ) -> list[Agreement]:
-    """Compare the Pods for which something was decided, and those that use a card that nobody gave them.
+    """Compare the Pods for which something was decided, as far as something was seen of them.
 
     Args:
         pods: of the node.
@@ -104,31 +115,44 @@ def agreements(
         left_alone: cgroup UIDs of Pods whose CPUs are the kubelet's business.
 
     Returns:
-        By namespace and name.
+        By namespace and name; without Pods of which nothing was seen: nothing was compared.
     """
     uses = defaultdict(list)
     for use in evidence.uses:
         uses[use.pod].append(use)
     found = []
     for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)):
-        mismatches = [
-            *(_cpusets(pod, evidence) if pod.cgroup not in left_alone else ()),
+        its = uses.get(pod.cgroup, ())
+        if not (pod.shares or pod.cpus) or not (its or _is_seen(pod, evidence)):
+            continue
+        mismatches = (
+            *_cpusets(pod, evidence, kubelets=pod.cgroup in left_alone),
             *_environment(pod, evidence),
-            *(_processes(pod, uses.get(pod.cgroup, ())) if pod.shares else ()),  # else it is told as held: `strangers`
-        ]
-        if pod.shares or pod.cpus:
-            found.append(Agreement(pod, tuple(mismatches)))
+            *(_processes(pod, its) if pod.shares else ()),  # else it is told as held: `strangers`
+        )
+        found.append(Agreement(pod, mismatches))
     return found
 
 
-def _cpusets(pod: NodePod, evidence: Evidence) -> list[Mismatch]:
-    found = []
-    for identity, name in pod.containers.items():
-        seen = evidence.containers.get(identity)
-        if pod.cpus and seen is not None and seen.cpus is not None and seen.cpus != pod.cpus:
-            has, given = format_cpuset(seen.cpus), format_cpuset(pod.cpus)
-            found.append(Mismatch("cpuset", f"container {name} has CPUs {has}; {given} were decided"))
-    return found
+def _is_seen(pod: NodePod, evidence: Evidence) -> bool:
+    return any(evidence.containers.get(identity, _UNSEEN) != _UNSEEN for identity in pod.containers)
+
+
+def _cpusets(pod: NodePod, evidence: Evidence, *, kubelets: bool) -> list[Mismatch]:
+    there = {name: evidence.containers.get(identity, _UNSEEN).cpus for identity, name in pod.containers.items()}
+    seen = {name: cpus for name, cpus in there.items() if cpus is not None}
+    if not pod.cpus:
+        return []
+    given = format_cpuset(pod.cpus)
+    if kubelets:  # it divides them among the containers that ask for whole ones; the others run in its pool
+        has = reduce(or_, (cpus for name, cpus in seen.items() if pod.asked.get(name)), 0)
+        why = f"the kubelet's static policy gave its containers CPUs {format_cpuset(has)}; {given} were decided"
+        return [Mismatch("cpuset", why)] if has & ~pod.cpus else []
+    return [
+        Mismatch("cpuset", f"container {name} has CPUs {format_cpuset(cpus)}; {given} were decided")
+        for name, cpus in seen.items()
+        if cpus != pod.cpus
+    ]
 
 
 def _environment(pod: NodePod, evidence: Evidence) -> list[Mismatch]:
@@ -166,6 +190,28 @@ def _processes(pod: NodePod, uses: Iterable[CardUse]) -> list[Mismatch]:
     return found
 
 
+def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset[str]:
+    """Find the Pods that the kubelet's checkpoint says have cards: `known` of `strangers`.
+
+    By ids, as resources can be named anything: UUIDs, and slices of a card. A number is one where NVIDIA's plugin gave
+    it: others count their devices from 0 as well (fuse, RDMA).
+
+    Args:
+        entries: of the checkpoint.
+        evidence: of it, which cards there are.
+
+    Returns:
+        UIDs as the kubelet has them.
+    """
+    uuids, minors = frozenset(evidence.cards.values()), frozenset(map(str, evidence.cards))
+    return frozenset(
+        entry.pod_uid
+        for entry in entries
+        for plain in (identity.partition(_REPLICA)[0] for identity in entry.device_ids)
+        if plain in uuids or (plain in minors and entry.resource.startswith(_NVIDIA))
+    )
+
+
 def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]) -> tuple[PodDevices, ...]:
     """Find Pods that have cards without our annotation ("hot update"), so that these are never given out.
 
@@ -175,7 +221,8 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
     Args:
         pods: of the node.
         evidence: what was seen.
-        known: UIDs of Pods of which the kubelet's checkpoint tells.
+        known: UIDs of Pods of which the kubelet's checkpoint tells that they have cards (`card_holders`); one that has
+            other devices only may have a card all the same.
 
     Returns:
         As the kubelet's checkpoint would tell it.
@@ -186,28 +233,34 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
             by_pod[use.pod].append(use)
     found = []
     for pod in pods:
-        if pod.shares or pod.finished or pod.cgroup in known:
+        if pod.finished or pod.cgroup in known or any(share.type == TYPE_GPU for share in pod.shares):
             continue
         used = {use.card for use in by_pod.get(pod.cgroup, ())}
         if used:
             found.append(PodDevices(pod.uid, "", NVIDIA_GPU, tuple(sorted(used))))
         for identity, name in pod.containers.items():
-            told = _told_cards(evidence.containers.get(identity), evidence.cards) - used
+            told = _told_cards(evidence.containers.get(identity, _UNSEEN), evidence) - used
             if told:
                 found.append(PodDevices(pod.uid, name, NVIDIA_GPU, tuple(sorted(told))))
     return tuple(found)
 
 
-def _told_cards(seen: ContainerSeen | None, cards: Mapping[int, str]) -> set[str]:
-    """The cards that a container's environment names, and whose device files it has as far as that is known."""
-    if seen is None or seen.visible is None or seen.visible in _NOTHING:
+def _told_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
+    """The cards that a container's environment names, and whose device files it has as far as that is known.
+
+    Of one that was told numbers, the device files say which cards these are: a number is a place in a list that may
+    have changed since.
+    """
+    if seen.visible is None or seen.visible in _NOTHING:
         return set()
     words = set(seen.visible.split(","))
-    return {
-        uuid
-        for minor, uuid in cards.items()
-        if (uuid in words or str(minor) in words) and (seen.minors is None or minor in seen.minors)
-    }
+    numbered = evidence.indices or evidence.cards
+    by_number = {uuid for number, uuid in numbered.items() if str(number) in words}
+    named = by_number | words.intersection(evidence.cards.values())
+    if seen.minors is None:
+        return named
+    has = {uuid for minor, uuid in evidence.cards.items() if minor in seen.minors}
+    return has if any(word.isdecimal() for word in words) else named & has
 
 
 def annotation(found: Iterable[Agreement]) -> str:

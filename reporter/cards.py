@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from reporter.decide import GpuView
-from reporter.gpu.facts import GpuProcess, LostCard, NodeReading
+from reporter.gpu.facts import GpuProcess, LostCard, NodeReading, XidEvent
 from reporter.gpu.guarded import GuardedNvml, NvmlRefusedError, NvmlUnavailableError
 from reporter.gpu.health import NodeRecord, Policy, advance, hear
+from reporter.gpu.xid import Xids, kind_of
 
 _LOG: Final = logging.getLogger(__name__)
 _SAVE_S: Final = 300.0  # how old the kept record may grow while nothing but times changes
@@ -27,10 +28,11 @@ class Cards:
         save: keeps a record, blocking; answers why it could not, "" where it could.
         in_thread: runs what blocks.
         changed: called when anything but times changed.
+        heard: called with each Xid error, and whether it is of a card that is known.
+        outage_seconds: how long NVML must be out of reach before that is an answer too (`settled`).
 
     Attributes:
         view: what is known.
-        problem: why their health cannot be kept; "" where it can.
     """
 
     def __init__(
@@ -40,20 +42,49 @@ class Cards:
         save: Callable[[NodeRecord], str],
         in_thread: InThread[str],
         changed: Callable[[], None] = lambda: None,
+        heard: Callable[[XidEvent, bool], None] = lambda _xid, _known: None,
+        *,
+        outage_seconds: float = 0.0,
     ) -> None:
         self._nvml = nvml
         self._policy = policy
         self._save = save
         self._in_thread = in_thread
         self._changed = changed
+        self._heard = heard
+        self._outage_seconds = outage_seconds
+        self._strays: dict[int, tuple[int, float]] = {}  # grave Xid errors of no known card: how many, when the last
         self._saved: tuple[NodeRecord, float] | None = None
         self._processes: dict[str, tuple[GpuProcess, ...]] = {}
+        self._unkept = ""
         self.view = GpuView()
-        self.problem = ""
+
+    @property
+    def problem(self) -> str:
+        """Why their health cannot be kept, and what errors of late are of no known card; "" where there is neither."""
+        late = time.monotonic() - self._policy.quiet
+        strays = (
+            f"Xid {xid} ({kind_of(xid).name}), {count} times, of no card that NVML names or that is known: no card is "
+            "taken out of service for it; the kernel's log (NVRM: Xid) may name it"
+            for xid, (count, last) in sorted(self._strays.items())
+            if last > late
+        )
+        return "; ".join(filter(None, (self._unkept, *strays)))
+
+    @property
+    def settled(self) -> bool:
+        """Whether the view may be relied on, so that a card that is not in it is not there.
+
+        Not between a start without a kept record and NVML's first answer: what the cluster was told before is better
+        than no card. An outage that has lasted is an answer too.
+        """
+        outage = self.view.outage
+        lasted = outage is not None and time.time() - outage.since >= self._outage_seconds
+        return self._nvml is None or self.view.node.known or lasted
 
     def start_from(self, node: NodeRecord) -> None:
         """Take what an earlier process kept."""
-        self.view = replace(self.view, node=node)
+        self.view = replace(self.view, node=node, driver=node.driver)
         self._saved = (_timeless(node), time.monotonic())
 
     async def run(self, every: float) -> None:
@@ -74,7 +105,7 @@ class Cards:
             return 0.0
         wait = 0.0
         try:
-            reading = await self._nvml.read()
+            reading = await self._nvml.read(self.view.node.cards.keys())
         except NvmlUnavailableError as error:
             before = self.view
             if before.outage is None:
@@ -83,8 +114,10 @@ class Cards:
             wait = error.retry_seconds
         else:
             before = self.view  # not of before the reading: Xid errors may have been heard meanwhile
-            node = advance(before.node, reading, self._nvml.take_xids(), time.time(), self._policy)
+            xids = self._nvml.take_xids()
+            node = advance(before.node, reading, xids, time.time(), self._policy)
             self.view = GpuView(node, reading.driver, None, _unnamed(reading, node))
+            self._note(xids)
         await self._after(before)
         return wait
 
@@ -114,9 +147,22 @@ class Cards:
             xids = await nvml.xids()
             before = self.view
             self.view = replace(before, node=hear(before.node, xids, time.time(), self._policy))
-            for xid in xids:
-                _LOG.warning("Xid %d on card %s", xid.xid, xid.uuid)
+            self._note(xids)
             await self._after(before)
+
+    def _note(self, xids: Iterable[XidEvent]) -> None:
+        """Log and count Xid errors; of a grave one that no card is blamed for, say so for a while."""
+        now = time.monotonic()
+        for xid in xids:
+            known = xid.uuid in self.view.node.cards
+            self._heard(xid, known)
+            if known:
+                _LOG.warning("Xid %d on card %s", xid.xid, xid.uuid)
+            elif (kind := kind_of(xid.xid)).says >= Xids.SUSPECT:
+                _LOG.warning("Xid %d (%s) on no known card (%s)", xid.xid, kind.name, xid.uuid or "NVML names none")
+                count, last = self._strays.get(xid.xid, (0, now))
+                again = count if now - last < self._policy.quiet else 0
+                self._strays[xid.xid] = (again + xid.count, now)
 
     async def _after(self, before: GpuView) -> None:
         """Keep the record, where it changed or is old, and tell of changes."""
@@ -124,7 +170,7 @@ class Cards:
         saved = self._saved
         if saved is None or node != saved[0] or time.monotonic() - saved[1] > _SAVE_S:
             self._saved = (node, time.monotonic())
-            self.problem = await self._in_thread(lambda: self._save(self.view.node))
+            self._unkept = await self._in_thread(lambda: self._save(self.view.node))
         if node != _timeless(before.node) or self.view.outage != before.outage:
             self._changed()
 
@@ -142,4 +188,4 @@ def _timeless(node: NodeRecord) -> NodeRecord:
     cards = {
         uuid: replace(card, read=0.0, health=replace(card.health, last_error=0.0)) for uuid, card in node.cards.items()
     }
-    return NodeRecord(node.boot, cards)
+    return replace(node, cards=cards)

@@ -27,7 +27,7 @@ from reporter.agent import Agent, rules_of
 from reporter.agree import Evidence
 from reporter.cards import Cards
 from reporter.cgroup import plan
-from reporter.decide import Decided, Standing, decide
+from reporter.decide import Decided, Standing, by_index, by_minor, decide
 from reporter.gpu.guarded import GuardedNvml, Patience, Roots
 from reporter.gpu.health import NodeRecord
 from reporter.host import Host
@@ -110,8 +110,7 @@ async def look(configured: Settings, kube: KubeClient | None) -> tuple[Decided, 
         reading = replace(host.read(), told=await kubelet.read(pods))
         root = reading.configuration.value.cgroup_root if reading.configuration.value else "/"
         uses = evidence.card_uses(await cards.processes(), host.proc)
-        numbered = {card.facts.minor: uuid for uuid, card in cards.view.node.cards.items()}
-        seen = Evidence(host.containers(pods, root), uses, numbered)
+        seen = Evidence(host.containers(pods, root), uses, by_minor(cards.view.node), by_index(cards.view.node))
         problems += host.take_over(pods, reading, dry=True).problems
     finally:
         if nvml is not None:

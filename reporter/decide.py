@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from allocator.devicetype import DeviceTypes
+from allocator.names import TYPE_GPU
 from allocator.wire.nodetopology import NumaZone
 from reporter import agree
 from reporter.agree import Agreement, Evidence
@@ -211,27 +212,54 @@ def held(host: HostReading, pods: Iterable[NodePod], cards: NodeRecord) -> tuple
     Its file keeps entries of Pods that have ended until something new is asked of it: they hold nothing.
     """
     by_kubelet = {pod.cgroup: pod for pod in pods}
-    minors = {str(card.facts.minor): uuid for uuid, card in cards.cards.items()}
+    minors = {str(minor): uuid for minor, uuid in by_minor(cards).items()}
     found = []
     for entry in host.checkpoint.value.entries if host.checkpoint.value is not None else ():
         pod = by_kubelet.get(entry.pod_uid)
-        if pod is not None and not pod.finished and not pod.shares:
+        if pod is not None and not pod.finished and not any(share.type == TYPE_GPU for share in pod.shares):
             plain = dict.fromkeys(identity.partition(_REPLICA)[0] for identity in entry.device_ids)
             ids = tuple(minors.get(identity, identity) for identity in plain)
             found.append(replace(entry, device_ids=ids))
     return tuple(found)
 
 
+def by_minor(cards: NodeRecord) -> dict[int, str]:
+    """Tell which card has which minor, of those that are there: that of a card that is gone the driver gives again."""
+    return {card.facts.minor: uuid for uuid, card in cards.cards.items() if card.health.present}
+
+
+def by_index(cards: NodeRecord) -> dict[int, str]:
+    """Tell which card has which place in NVML's list, in the order of PCI addresses; empty where one tells none."""
+    there = [card.facts for card in cards.cards.values() if card.health.present]
+    buses = {facts.bus: facts.uuid for facts in there if facts.bus is not None}
+    return dict(enumerate(uuid for _, uuid in sorted(buses.items()))) if len(buses) == len(there) else {}
+
+
 def strangers(host: HostReading, pods: Iterable[NodePod], evidence: Evidence) -> tuple[PodDevices, ...]:
     """Find Pods that have cards, of which neither we nor the kubelet's checkpoint know."""
     checkpoint = host.checkpoint.value
-    known = frozenset(entry.pod_uid for entry in checkpoint.entries) if checkpoint is not None else frozenset()
+    known = agree.card_holders(checkpoint.entries, evidence) if checkpoint is not None else frozenset()
     return agree.strangers(pods, evidence, known)
 
 
-def health_events(node: NodeIdentity, before: NodeRecord, after: NodeRecord) -> list[Occurrence]:
-    """Tell of cards whose state changed, or that had further errors."""
-    found = []
+def health_events(
+    node: NodeIdentity,
+    before: NodeRecord,
+    after: NodeRecord,
+    told: Mapping[str, Any] | None = None,
+    now: Mapping[str, Any] | None = None,
+) -> list[Occurrence]:
+    """Tell of cards whose state changed, or that had further errors; and of other devices whose health changed.
+
+    Args:
+        node: whose.
+        before: the cards as last told.
+        after: the cards.
+        told: the Device object as last told: at the start, the one that stands in the cluster; {} where there is none.
+            None where that is not known yet: then nothing is told of other devices, so that a restart repeats nothing.
+        now: the Device object as decided.
+    """
+    found = [] if told is None or now is None else _device_events(node, told, now)
     for uuid, card in sorted(after.cards.items()):
         health = card.health
         known = before.cards.get(uuid)
@@ -248,6 +276,29 @@ def health_events(node: NodeIdentity, before: NodeRecord, after: NodeRecord) -> 
         else:
             message = f"card {uuid} is {health.state.value}: {cause.message}"
             found.append(Occurrence(about_node(node), cause.reason, message, count=max(further, 1)))
+    return found
+
+
+def _device_events(node: NodeIdentity, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Occurrence]:
+    """Tell of devices that are no cards: unusable now or for another reason, usable again, or gone.
+
+    That an administrator set one aside is no Event, as with cards; it may have gone wrong or well meanwhile, so how it
+    comes back is told.
+    """
+    found = []
+    before, after = device.others(was), device.others(now)
+    for identity, one in sorted(after.items()):
+        known = before.get(identity)
+        about = f"device {identity} ({one.type}) is"
+        if one.healthy:
+            if was and (known is None or not known.healthy):  # one that was not there may have been gone
+                found.append(Occurrence(about_node(node), "DeviceHealthy", f"{about} healthy", "Normal"))
+        elif one.reason != device.SET_ASIDE and (known is None or known.healthy or known.reason != one.reason):
+            found.append(Occurrence(about_node(node), one.reason, f"{about} unusable: {one.message}"))
+    for identity, one in sorted(before.items()):
+        if identity not in after:
+            message = f"device {identity} ({one.type}) is gone"
+            found.append(Occurrence(about_node(node), "DeviceGone", message))
     return found
 
 

@@ -1,7 +1,9 @@
 """What containers really have, read from their cgroups and from procfs; what cannot be read is unknown."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +19,7 @@ _CONTAINER: Final = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$", re.ASCII)
 _POD: Final = re.compile(r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)")
 _CARD: Final = re.compile(r"nvidia([0-9]{1,4})", re.ASCII)
 _MOST_CONTAINERS: Final = 64  # of one Pod
+_MOST_BELOW: Final = 64  # cgroups of one container
 _MOST_ENVIRONMENT: Final = 256 * 1024
 
 
@@ -50,12 +53,34 @@ def containers(
 
 def _container(folder: str, version: Version, proc: Path, *, environment: bool) -> ContainerSeen:
     file = "cpuset.cpus.effective" if version is Version.V2 else "cpuset.cpus"
-    pid = (files.text(f"{folder}/cgroup.procs") or "").partition("\n")[0]
     visible, minors = None, None
-    if environment and pid.isdecimal():
+    if environment and (pid := _first_process(folder)):
         visible = _environment(f"{proc}/{pid}/environ")
         minors = _cards(f"{proc}/{pid}/root/dev")
     return ContainerSeen(files.cpu_list(f"{folder}/{file}"), visible, minors)
+
+
+def _first_process(folder: str) -> str:
+    """The first process of a container; "" where it has none.
+
+    With cgroup v2 they may all be one level down: crun makes a cgroup `container`, an init of its own several.
+    """
+    own = _first_of(folder)
+    return own or next(filter(None, map(_first_of, _cgroups_below(folder))), "")
+
+
+def _first_of(folder: str) -> str:
+    pid = (files.text(f"{folder}/cgroup.procs") or "").partition("\n")[0]
+    return pid if pid.isdecimal() else ""
+
+
+def _cgroups_below(folder: str) -> list[str]:
+    """In order: `init.scope` comes before `system.slice`."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), _MOST_BELOW))
+    except OSError:
+        return []
 
 
 def _environment(path: str) -> str | None:

@@ -146,7 +146,8 @@ class Host:
 
     def _cgroups(self, cgroup_root: str) -> tuple[Hierarchy, Layout]:
         hierarchy = find_hierarchy(Path(self._settings.roots.cgroup))
-        return hierarchy, find_layout(hierarchy, cgroup_root)
+        stated = self._configuration.last.value
+        return hierarchy, find_layout(hierarchy, cgroup_root, stated.cgroup_driver if stated is not None else "")
 
 
 def has_nvidia(sysfs: Path) -> bool:

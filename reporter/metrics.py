@@ -1,12 +1,16 @@
 """The metrics of the reporter, each declared once (Prometheus text exposition)."""
 
 from collections import Counter as Count
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from reporter.agree import Agreement
+from reporter.gpu.facts import XidEvent
 from reporter.gpu.health import NodeRecord, State
+from reporter.gpu.xid import kind_of
+from reporter.publish.device import others
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -36,6 +40,42 @@ class Metrics:
             "koordgate_reporter_gpu_errors",
             "Errors of a card since it was last healthy, and what condemned it.",
             ["uuid", "reason"],
+            registry=registry,
+        )
+        self.devices_unusable = Gauge(
+            "koordgate_reporter_devices_unusable",
+            "1 for each NIC, FPGA and other device that is there and cannot be used, and why.",
+            ["type", "id", "reason"],
+            registry=registry,
+        )
+        self.gpu_ecc_errors = Gauge(
+            "koordgate_reporter_gpu_ecc_errors",
+            "Errors in a card's memory since its driver was loaded or it was reset, as last read.",
+            ["uuid", "kind"],
+            registry=registry,
+        )
+        self.gpu_remapped_rows = Gauge(
+            "koordgate_reporter_gpu_remapped_rows",
+            "Rows of a card's memory that spare ones replace, as last read.",
+            ["uuid"],
+            registry=registry,
+        )
+        self.gpu_retired_pages = Gauge(
+            "koordgate_reporter_gpu_retired_pages",
+            "Pages of a card's memory that are retired for good, as last read.",
+            ["uuid"],
+            registry=registry,
+        )
+        self.gpu_last_error = Gauge(
+            "koordgate_reporter_gpu_last_error_timestamp_seconds",
+            "When a card last had an error that counts, or a fault was last seen on it; none where it never had one.",
+            ["uuid"],
+            registry=registry,
+        )
+        self.xids = Counter(
+            "koordgate_reporter_xids_total",
+            "Xid errors, by what they say of a card; known is false where NVML named no card that is known.",
+            ["class", "known"],
             registry=registry,
         )
         self.cpuset_writes = Counter(
@@ -72,10 +112,33 @@ class Metrics:
         states = Count(card.health.state for card in node.cards.values())
         for state in State:
             self.gpus.labels(state.value).set(states[state])
-        self.gpu_errors.clear()
+        wears = (self.gpu_ecc_errors, self.gpu_remapped_rows, self.gpu_retired_pages, self.gpu_last_error)
+        for gauge in (self.gpu_errors, *wears):
+            gauge.clear()
         for uuid, card in node.cards.items():
+            wear = card.facts.wear
+            for gauge, labels, value in (
+                (self.gpu_ecc_errors, (uuid, "corrected"), wear.corrected),
+                (self.gpu_ecc_errors, (uuid, "uncorrected"), wear.uncorrected),
+                (self.gpu_remapped_rows, (uuid,), wear.remapped_rows),
+                (self.gpu_retired_pages, (uuid,), wear.retired_pages),
+                (self.gpu_last_error, (uuid,), card.health.last_error or None),
+            ):
+                if value is not None:
+                    gauge.labels(*labels).set(value)
             if card.health.cause is not None and not card.health.usable:
                 self.gpu_errors.labels(uuid, card.health.cause.reason).set(card.health.count)
+
+    def show_devices(self, body: Mapping[str, Any]) -> None:
+        """Set what the Device object tells of devices that are no cards."""
+        self.devices_unusable.clear()
+        for identity, one in others(body).items():
+            if not one.healthy:
+                self.devices_unusable.labels(one.type, identity, one.reason).set(1)
+
+    def heard_xid(self, xid: XidEvent, known: bool) -> None:  # noqa: FBT001 a callback's
+        """Count an Xid error."""
+        self.xids.labels(kind_of(xid.xid).says.name.lower(), str(known).lower()).inc(xid.count)
 
     def show_agreements(self, found: tuple[Agreement, ...]) -> None:
         """Set what is told of Pods."""

@@ -109,17 +109,24 @@ def find_hierarchy(mount: Path) -> Hierarchy:
     raise HierarchyError(f"{mount}: no cpuset hierarchy of cgroup v1 or v2; mount the host's /sys/fs/cgroup here")
 
 
-def find_layout(hierarchy: Hierarchy, cgroup_root: str) -> Layout:
+def find_layout(hierarchy: Hierarchy, cgroup_root: str, stated: str = "") -> Layout:
     """Find out by which driver the kubelet named its cgroups; its configuration may not say, if it asked the runtime.
 
+    Args:
+        hierarchy: where.
+        cgroup_root: the kubelet's.
+        stated: the driver in the kubelet's configuration, empty where it has none: it counts where there is a
+            `kubepods` of either driver, one of them left over from before a change.
+
     Raises:
-        HierarchyError: there is no `kubepods`, or one of either driver.
+        HierarchyError: there is no `kubepods`, or one of either driver and none is stated.
         LayoutError: `cgroup_root` is no path of cgroups.
     """
     layouts = [Layout(driver, cgroup_root) for driver in Driver]
     found = [layout for layout in layouts if (hierarchy.root / layout.kubepods).is_dir()]
-    if len(found) == 1:
-        return found[0]
+    meant = found if len(found) == 1 else [layout for layout in found if layout.driver == stated]
+    if meant:
+        return meant[0]
     looked = " and ".join(layout.kubepods for layout in layouts)
     what = "both of" if found else "neither of"
     raise HierarchyError(f"{hierarchy.root}: {what} {looked}; start the kubelet, state its cgroupRoot and cgroupDriver")

@@ -7,7 +7,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -28,7 +28,7 @@ class Patience:
         first_pause: between a failure and the next start; doubled with each further failure.
         longest_pause: what it doubles up to.
         end: for a process to end, asked or killed.
-        renewal: between two new starts that are made only because a lost card might be back.
+        renewal: between two new starts that are made only because a card that is away might be back.
     """
 
     answer: float = 10.0
@@ -213,8 +213,11 @@ class GuardedNvml:
         """Why NVML cannot be read; None once a question was answered."""
         return self._outage
 
-    async def read(self) -> NodeReading:
+    async def read(self, expected: Collection[str] = ()) -> NodeReading:
         """Read the whole node.
+
+        Args:
+            expected: UUIDs of the cards that are known; one that is not listed is looked for by a new process.
 
         Raises:
             NvmlUnavailableError: NVML is not there, hangs, crashed, or is given time after that.
@@ -225,7 +228,9 @@ class GuardedNvml:
                 raise await self._failed(
                     "NvmlFailed", f"the NVML process answered a {type(said).__name__} for a reading"
                 )
-            if said.node.lost and self._clock() >= self._renew_at:
+            answering = {gpu.uuid for gpu in said.node.gpus}
+            away = bool(said.node.lost) or not answering.issuperset(expected)
+            if away and self._clock() >= self._renew_at:
                 self._renew_at = self._clock() + self._patience.renewal
                 await self._close()  # NVML lists cards only as it starts
             return said.node

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from reporter.gpu.facts import GpuFacts, LostCard, NodeReading, XidEvent
+from reporter.gpu.facts import DriverFacts, GpuFacts, LostCard, NodeReading, XidEvent
 from reporter.gpu.faults import STANDING, Fault, standing
 from reporter.gpu.xid import Remedy, Xids, kind_of
 
@@ -92,14 +92,12 @@ class Seen:
         lost: what NVML said instead.
         xids: the Xid errors it had.
         rebooted: whether the node was restarted since it was last seen.
-        cleared: whether an administrator says that it was repaired.
     """
 
     gpu: GpuFacts | None
     lost: LostCard | None = None
     xids: tuple[XidEvent, ...] = ()
     rebooted: bool = False
-    cleared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +122,17 @@ class NodeRecord:
     Attributes:
         boot: the node's run in which it was last read.
         cards: by UUID.
+        driver: as last read; None where it never was.
     """
 
     boot: str
     cards: Mapping[str, CardRecord]
+    driver: DriverFacts | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the node was ever read: only then no card in here means that there is none."""
+        return bool(self.boot or self.cards or self.driver)
 
 
 NOTHING_KNOWN: Final = NodeRecord("", {})
@@ -174,7 +179,6 @@ def advance(
     xids: Iterable[XidEvent],
     now: float,
     policy: Policy,
-    cleared: frozenset[str] = frozenset(),
 ) -> NodeRecord:
     """Take in a reading of the node and the Xid errors since the last.
 
@@ -184,24 +188,22 @@ def advance(
         xids: errors since; those of no known card change nothing.
         now: seconds since 1970.
         policy: how long cards prove themselves.
-        cleared: UUIDs of cards that an administrator says were repaired; one that is away is forgotten.
     """
     rebooted = bool(node.boot and reading.boot and node.boot != reading.boot)
     events = _by_card(xids)
     cards: dict[str, CardRecord] = {}
     for gpu in reading.gpus:
         known = node.cards.get(gpu.uuid)
-        seen = Seen(gpu, None, events.get(gpu.uuid, ()), rebooted, gpu.uuid in cleared)
+        seen = Seen(gpu, None, events.get(gpu.uuid, ()), rebooted)
         cards[gpu.uuid] = CardRecord(gpu, step(known.health if known else None, seen, now, policy), now)
     lost = {card.uuid: card for card in reading.lost if card.uuid is not None}
     places = {gpu.bus for gpu in reading.gpus if gpu.bus is not None}
     for uuid, card in node.cards.items():
-        replaced = card.facts.bus in places or uuid in cleared
-        if uuid in cards or replaced or now - card.read > policy.forget:
+        if uuid in cards or card.facts.bus in places or now - card.read > policy.forget:
             continue
         seen = Seen(None, lost.get(uuid), events.get(uuid, ()), rebooted)
         cards[uuid] = replace(card, health=step(card.health, seen, now, policy), read=min(card.read, now))
-    return NodeRecord(reading.boot or node.boot, cards)
+    return NodeRecord(reading.boot or node.boot, cards, reading.driver)
 
 
 def hear(node: NodeRecord, xids: Iterable[XidEvent], now: float, policy: Policy) -> NodeRecord:
@@ -212,7 +214,7 @@ def hear(node: NodeRecord, xids: Iterable[XidEvent], now: float, policy: Policy)
         if card is not None:
             seen = Seen(card.facts if card.health.present else None, None, events)
             cards[card.facts.uuid] = replace(card, health=step(card.health, seen, now, policy))
-    return NodeRecord(node.boot, cards)
+    return replace(node, cards=cards)
 
 
 def waits(health: GpuHealth, policy: Policy) -> float:
@@ -257,9 +259,7 @@ def _still_owed(before: GpuHealth, seen: Seen, stands: frozenset[str]) -> Remedy
     gone = frozenset(before.standing) - stands
     told = None if seen.gpu is None else seen.gpu.wear.uncorrected
     done = Remedy.TIME
-    if seen.cleared:
-        done = Remedy.REPLACEMENT
-    elif seen.rebooted or "GpuLost" in gone:
+    if seen.rebooted or "GpuLost" in gone:
         done = Remedy.REBOOT
     elif gone & (_RECOVERY | {"GpuNeedsReset"}) or (told is not None and told < (before.uncorrected or 0)):
         done = Remedy.RESET  # the driver wants that no more, or counts begin anew

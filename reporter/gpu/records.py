@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
+from reporter.gpu.facts import DriverFacts
 from reporter.gpu.health import NOTHING_KNOWN, CardRecord, NodeRecord
 
 _LARGEST: Final = 1 << 20  # bytes; a node of 16 cards needs about 50 kB
@@ -14,18 +15,19 @@ class _Record(msgspec.Struct, frozen=True):
 
     boot: str
     cards: dict[str, Any]
+    driver: Any = None  # files of before it was kept lack it
 
 
 def encode(node: NodeRecord) -> bytes:
     """Write a record."""
-    return msgspec.json.encode({"boot": node.boot, "cards": dict(node.cards)})
+    return msgspec.json.encode({"boot": node.boot, "cards": dict(node.cards), "driver": node.driver})
 
 
 def decode(data: bytes) -> tuple[NodeRecord, tuple[str, ...]]:
     """Read a record.
 
     Returns:
-        What it holds, and a sentence for each card that makes no sense, which is left out.
+        What it holds, and a sentence for each card, and for the driver, that makes no sense and is left out.
     """
     if len(data) > _LARGEST:
         return NOTHING_KNOWN, (f"{len(data)} bytes are no record of a node's cards; begun anew",)
@@ -40,7 +42,12 @@ def decode(data: bytes) -> tuple[NodeRecord, tuple[str, ...]]:
             cards[uuid] = _read_card(uuid, raw)
         except ValueError as error:
             problems.append(f"card {uuid}: {error}; forgotten")
-    return NodeRecord(record.boot, cards), tuple(problems)
+    driver = None
+    try:
+        driver = msgspec.convert(record.driver, DriverFacts | None)
+    except ValueError as error:
+        problems.append(f"the driver: {error}; forgotten")
+    return NodeRecord(record.boot, cards, driver), tuple(problems)
 
 
 def _read_card(uuid: str, raw: Any) -> CardRecord:

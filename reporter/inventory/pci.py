@@ -4,10 +4,10 @@ Nothing raises: what cannot be read is unknown, and a device whose state is unkn
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.names import TYPE_FPGA, TYPE_RDMA
 from reporter.gpu import sysfs as place
@@ -16,6 +16,12 @@ from reporter.inventory import files
 _MLX: Final = re.compile(r"mlx[0-9]{1,4}_([0-9]{1,6})", re.ASCII)
 _ACTIVE: Final = "ACTIVE"
 _ACCELERATOR: Final = 0x12  # PCI base class "processing accelerators"
+_UNKNOWN: Final = "unknown"
+
+LINK_DOWN: Final = "LinkDown"
+LINK_UNKNOWN: Final = "LinkUnknown"
+NO_PORT: Final = "NoPort"
+FALLEN_OFF_BUS: Final = "FallenOffBus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class PciDevice:
         pcie_root: as `pci0000:3a`, likewise.
         problem: why it cannot be used; "" where it can.
         functions: PCI addresses of its virtual functions, ascending.
+        reason: of the problem, one word; "" where there is none.
     """
 
     type: str
@@ -68,6 +75,14 @@ class PciDevice:
     pcie_root: str | None = None
     problem: str = ""
     functions: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class _Problem(NamedTuple):
+    """Why a device cannot be used: a word and a sentence; both "" where it can."""
+
+    reason: str = ""
+    message: str = ""
 
 
 def read_devices(sysfs: Path, matches: Iterable[PciMatch] = FPGAS) -> tuple[PciDevice, ...]:
@@ -113,19 +128,26 @@ def _rdma_minors(named: list[tuple[str, str]]) -> dict[str, int]:
     return minors
 
 
-def _ports(folder: Path) -> str:
+def _ports(folder: Path) -> _Problem:
     """Say which ports keep a NIC from being used: as Koordinator has it, all must be ACTIVE."""
     ports = files.names(folder)
     if not ports:
-        return "it has no port that can be read"
+        return _Problem(NO_PORT, "it has no port that can be read")
     states = {port: _port_state(folder / port) for port in ports}
-    down = [f"port {port} is {state}" for port, state in states.items() if state != _ACTIVE]
-    return "; ".join(down[:8])
+    return _not_up("port", {port: state for port, state in states.items() if state != _ACTIVE})
+
+
+def _not_up(what: str, states: Mapping[str, str]) -> _Problem:
+    """Tell of links that are not up by their states; where none of the states can be read, nobody knows of a cut."""
+    if not states:
+        return _Problem()
+    reason = LINK_UNKNOWN if set(states.values()) == {_UNKNOWN} else LINK_DOWN
+    return _Problem(reason, "; ".join(f"{what} {name} is {state}" for name, state in list(states.items())[:8]))
 
 
 def _port_state(port: Path) -> str:
     """A port's state: `4: ACTIVE` is ACTIVE."""
-    return (files.text(port / "state", 64) or "unknown").rpartition(":")[2].strip()
+    return (files.text(port / "state", 64) or _UNKNOWN).rpartition(":")[2].strip()
 
 
 def _matched(sysfs: Path, matches: tuple[PciMatch, ...]) -> list[PciDevice]:
@@ -165,15 +187,15 @@ def _kind(device: Path, matches: tuple[PciMatch, ...]) -> str | None:
     return None
 
 
-def _interfaces(folder: Path) -> str:
+def _interfaces(folder: Path) -> _Problem:
     """Say whether a device with network interfaces has none that is up; one without any says nothing."""
-    states = {name: files.text(folder / name / "operstate", 64) or "unknown" for name in files.names(folder)}
-    if not states or "up" in states.values():
-        return ""
-    return "; ".join(f"interface {name} is {state}" for name, state in list(states.items())[:8])
+    states = {name: files.text(folder / name / "operstate", 64) or _UNKNOWN for name in files.names(folder)}
+    return _not_up("interface", {} if "up" in states.values() else states)
 
 
-def _make(sysfs: Path, kind: str, bus: str, minor: int, *, name: str = "", problem: str = "") -> PciDevice:
+def _make(sysfs: Path, kind: str, bus: str, minor: int, *, problem: _Problem, name: str = "") -> PciDevice:
+    silence = _silence(_device(sysfs, bus))
+    told = silence if silence.reason else problem  # one that is silent has no link either: its silence is why
     return PciDevice(
         type=kind,
         bus=bus,
@@ -181,15 +203,16 @@ def _make(sysfs: Path, kind: str, bus: str, minor: int, *, name: str = "", probl
         name=name,
         numa_node=place.numa_node(sysfs, bus),
         pcie_root=place.pcie_root(sysfs, bus),
-        problem=problem or _silence(_device(sysfs, bus)),
+        problem=told.message,
         functions=_functions(_device(sysfs, bus)),
+        reason=told.reason,
     )
 
 
-def _silence(device: Path) -> str:
+def _silence(device: Path) -> _Problem:
     """Say whether a device does not answer: its configuration space then reads as ones."""
     gone = files.content(device / "config", 4) == b"\xff\xff\xff\xff"
-    return "it does not answer any more (fallen off the bus)" if gone else ""
+    return _Problem(FALLEN_OFF_BUS, "it does not answer any more (fallen off the bus)") if gone else _Problem()
 
 
 def _functions(device: Path) -> tuple[str, ...]:

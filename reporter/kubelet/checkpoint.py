@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 MOST_BYTES: Final = 2 * 2**20  # a node of 250 Pods writes a few hundred kilobytes
 NIL: Final = "<nil>"
+HALF_CHARACTER: Final = "holds half a character (a lone surrogate)"
 _FNV_OFFSET: Final = 0x811C9DC5
 _FNV_PRIME: Final = 0x01000193
 _LARGEST_CHECKSUM: Final = 2**64 - 1
@@ -29,7 +30,8 @@ def decode(data: bytes, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     """Decode the JSON object that a checkpoint file is.
 
     Raises:
-        CheckpointError: it is larger than that, no UTF-8, no JSON (truncated, say), or no object.
+        CheckpointError: it is larger than that, no UTF-8, no JSON (truncated, say), or no object, or it has half a
+            character.
     """
     if len(data) > most_bytes:
         raise CheckpointError(f"{len(data)} bytes; no more than {most_bytes} are read")
@@ -41,7 +43,24 @@ def decode(data: bytes, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
         raise CheckpointError(f"not JSON: {error}") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"not a JSON object but {_kind(value)}")
+    if has_half_character(value):
+        raise CheckpointError(HALF_CHARACTER)
     return value
+
+
+def has_half_character(value: object) -> bool:
+    """Tell whether a decoded text, a key among them, has a lone surrogate: what tells of it cannot be written."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            if not one.isascii() and any("\ud800" <= character <= "\udfff" for character in one):
+                return True
+        elif isinstance(one, dict):
+            waiting += [*one, *one.values()]
+        elif isinstance(one, (list, tuple, set, frozenset)):  # YAML makes all of these
+            waiting += one
+    return False
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -57,7 +76,7 @@ def checksum(text: str) -> int:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise CheckpointError("holds half a character (a lone surrogate)") from error
+        raise CheckpointError(HALF_CHARACTER) from error
     state = _FNV_OFFSET
     for byte in data:
         state = ((state ^ byte) * _FNV_PRIME) & 0xFFFFFFFF

@@ -16,6 +16,7 @@ from allocator.cpu.cpuset import parse as parse_cpuset
 from allocator.cpu.topology import CpuTopology
 from allocator.quantity import QuantityError, to_milli
 from reporter.kubelet import reserved
+from reporter.kubelet.checkpoint import HALF_CHARACTER, has_half_character
 
 MOST_BYTES: Final = 256 * 1024
 STATIC: Final = "static"
@@ -49,7 +50,8 @@ class KubeletConfiguration:
         topology_policy: `none`, `best-effort`, `restricted` or `single-numa-node`.
         topology_scope: `container` or `pod`.
         memory_policy: `None`, `Static` or `BestEffort`.
-        cgroup_driver: `cgroupfs` or `systemd`; a kubelet may have asked its runtime instead and use the other.
+        cgroup_driver: `cgroupfs` or `systemd`, empty where none is stated; a kubelet may have asked its runtime instead
+            and use the other.
         cgroup_root: the cgroup that `kubepods` is below; `/` or a path.
     """
 
@@ -60,7 +62,7 @@ class KubeletConfiguration:
     topology_policy: str = "none"
     topology_scope: str = "container"
     memory_policy: str = "None"
-    cgroup_driver: str = "cgroupfs"
+    cgroup_driver: str = ""
     cgroup_root: str = "/"
 
     def option(self, name: str) -> bool:
@@ -95,7 +97,7 @@ def parse(data: bytes) -> KubeletConfiguration:
         topology_policy=_choice(fields, "topologyManagerPolicy", ("none", *_TOPOLOGY)),
         topology_scope=_choice(fields, "topologyManagerScope", tuple(_SCOPES)),
         memory_policy=_choice(fields, "memoryManagerPolicy", ("None", "Static", "BestEffort")),
-        cgroup_driver=_choice(fields, "cgroupDriver", ("cgroupfs", "systemd")),
+        cgroup_driver=_choice(fields, "cgroupDriver", ("cgroupfs", "systemd"), default=""),
         cgroup_root=_text(fields, "cgroupRoot") or "/",
     )
 
@@ -121,6 +123,8 @@ def _decode(data: bytes) -> dict[str, Any]:
         raise ConfigurationError(f"neither YAML nor JSON: {str(error)[:200]}") from error
     if not isinstance(value, dict):
         raise ConfigurationError("not an object")
+    if has_half_character(value):
+        raise ConfigurationError(HALF_CHARACTER)
     return value
 
 
@@ -147,9 +151,11 @@ def _texts(fields: Mapping[str, Any], key: str) -> dict[str, str]:
     return {name: _text(value, name) for name in sorted(value)}
 
 
-def _choice(fields: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
-    """One of some words; the first is the default."""
-    word = _text(fields, key) or choices[0]
+def _choice(fields: Mapping[str, Any], key: str, choices: tuple[str, ...], default: str | None = None) -> str:
+    """One of some words; the first is the default, unless another is named."""
+    word = _text(fields, key)
+    if not word:
+        return choices[0] if default is None else default
     if word not in choices:
         raise ConfigurationError(f"{key} is {word[:40]!r}; known are {', '.join(choices)}")
     return word

@@ -30,7 +30,10 @@ from reporter.kubelet.checkpoint import (
 
 # The kubelet's own constant: its --root-dir does not move it (k8s.io/kubelet, pkg/apis/deviceplugin).
 PATH: Final = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
-ANNOTATION_BYTES: Final = 128 * 1024  # all annotations of an object together may have 256 KiB
+# All annotations of an object together may have 256 KiB: the text is written under two names, beside others.
+ANNOTATION_BYTES: Final = 64 * 1024
+# No JSON, so that whoever reads the annotation must take all devices for given away.
+UNTOLD: Final = "too many devices were given away to be named here"
 _NUMA_KEY: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)  # -1: a device that names no NUMA node
 
 _Ids = list[str] | dict[int, list[str] | None] | None
@@ -192,14 +195,18 @@ def annotation(entries: Collection[PodDevices], limit: int = ANNOTATION_BYTES) -
     Args:
         entries: what to write.
         limit: bytes; where the text would be longer, the plugins' answers are left out, which nobody needs in order
-            to know who holds what.
+            to know who holds what, and then all but the ids.
 
     Raises:
-        CheckpointError: it is longer even so.
+        CheckpointError: it is longer even so; `UNTOLD` is to be written.
     """
     ordered = sorted(entries, key=lambda entry: (entry.pod_uid, entry.container, entry.resource, entry.device_ids))
-    for responses in (True, False):
-        rows = [_row(entry, response=responses) for entry in ordered]
+    for rows in (
+        [_row(entry, response=True) for entry in ordered],
+        [_row(entry, response=False) for entry in ordered],
+        # Replicas of a card that is shared by time (GPU-...::3) count as the card, for readers as well.
+        [{"deviceIDs": sorted({device.partition("::")[0] for entry in ordered for device in entry.device_ids})}],
+    ):
         text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
         if len(text.encode()) <= limit:
             return text

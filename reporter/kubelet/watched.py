@@ -44,7 +44,8 @@ class Watched(Generic[_T]):
             path: of the file; a link is followed, anything but a plain file refused.
             parse: decodes the content; raises a ValueError for content that makes no sense.
             most_bytes: a larger file is not read.
-            absent: what a missing file means; without it, a missing file is a problem.
+            absent: what a file means that was missing from the start; without it, that is a problem. Once it was good,
+                it may go only where this gives None: else somebody removed what still counts, and it is a problem too.
         """
         self._path = path
         self._parse = parse
@@ -52,6 +53,12 @@ class Watched(Generic[_T]):
         self._absent = absent
         self._seen: bytes | None = None  # the content that `_reading` is about
         self._reading: Reading[_T] = Reading(None, f"{path}: not read yet")
+        self._was_good = False
+
+    @property
+    def last(self) -> Reading[_T]:
+        """What `read` gave last."""
+        return self._reading
 
     def read(self) -> Reading[_T]:
         """Read the file; never raises for what is in it, or for a file that is missing or cannot be read."""
@@ -71,17 +78,26 @@ class Watched(Generic[_T]):
 
     def _missing(self) -> Reading[_T]:
         if self._absent is not None:
-            return Reading(self._absent(), None)
+            meant = self._absent()
+            if meant is None or not self._was_good:
+                return Reading(meant, None)
+            return Reading(
+                self._reading.value,
+                f"{self._path}: was there and is gone; what it said before is kept until it is there again. The kubelet"
+                " writes its own files anew when it is restarted; where this file is to be gone, restart the reporter",
+            )
         return Reading(
             self._reading.value, f"{self._path}: does not exist; mount the kubelet's folder, or correct the path"
         )
 
     def _decode(self, data: bytes) -> Reading[_T]:
         try:
-            return Reading(self._parse(data), None)
+            value = self._parse(data)
         except ValueError as error:
             kept = "none was good before" if self._reading.value is None else "what it said before is kept"
             return Reading(self._reading.value, f"{self._path}: {error}; {kept}")
+        self._was_good = True
+        return Reading(value, None)
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:

@@ -6,18 +6,20 @@ from typing import Any, Final
 
 from allocator.device import Device
 from allocator.devicetype import DeviceType, DeviceTypes, Unit
-from allocator.names import CORDONED, DEVICES_CHECKPOINTS, KOORDINATOR_DOMAIN
+from allocator.names import CORDONED, DEVICES_CHECKPOINTS, KOORDINATOR_DOMAIN, TYPE_GPU
 from allocator.wire.deviceobject import read_device_object
-from reporter.gpu.inventory import DeviceReport, timestamp
+from reporter.gpu.inventory import TYPE_MIG, DeviceReport, timestamp
 from reporter.inventory.pci import PciDevice
 from reporter.kubelet.checkpoint import CheckpointError
-from reporter.kubelet.devicecheckpoint import PodDevices
+from reporter.kubelet.devicecheckpoint import UNTOLD, PodDevices
 from reporter.kubelet.devicecheckpoint import annotation as checkpoints_annotation
 from reporter.publish.identity import NodeIdentity
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 KIND: Final = "Device"
 AGREEMENT: Final = "koordgate.io/pod-agreement"
+SET_ASIDE: Final = "Cordoned"  # the reason of a device that an administrator set aside
+_CARDS: Final = (TYPE_GPU, TYPE_MIG)
 _MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "koordgate"}
 
 
@@ -47,6 +49,41 @@ class Told:
 
     held: Collection[PodDevices] = ()
     agreement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What an object says of the health of one device.
+
+    Attributes:
+        type: of the device.
+        healthy: whether it can be used.
+        reason: of its state, one word; "" where the object has none.
+        message: what is wrong with it; "" where nothing is, or the object does not say.
+    """
+
+    type: str
+    healthy: bool
+    reason: str = ""
+    message: str = ""
+
+
+def others(body: Mapping[str, Any] | None) -> dict[str, Stated]:
+    """Read what an object, whoever wrote it, says of the health of devices that are neither cards nor parts of one."""
+    found = {}
+    for entry in _standing(body):
+        kind, identity = (entry.get("type"), entry.get("id")) if isinstance(entry, dict) else (None, None)
+        if isinstance(kind, str) and isinstance(identity, str) and kind not in _CARDS:
+            listed = entry.get("conditions")
+            first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
+            reason, message = (first.get(key) for key in ("reason", "message"))
+            found[identity] = Stated(
+                kind,
+                healthy=entry.get("health") is True,
+                reason=reason if isinstance(reason, str) else "",
+                message=message if isinstance(message, str) else "",
+            )
+    return found
 
 
 def cordoned(live: Mapping[str, Any] | None) -> frozenset[str]:
@@ -83,9 +120,10 @@ def build(
     if told.held:
         try:
             text = checkpoints_annotation(told.held)
-            annotations.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
         except CheckpointError as error:
-            problems.append(f"what the kubelet gave away cannot be told: {error}")
+            text = UNTOLD  # left out, it would mean that nothing was given away
+            problems.append(f"what the kubelet gave away cannot be told: {error}; all devices count as given away")
+        annotations.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
     if told.agreement:
         annotations[AGREEMENT] = told.agreement
     body: dict[str, Any] = {
@@ -118,7 +156,7 @@ def _entry(one: PciDevice, types: DeviceTypes, aside: frozenset[str]) -> dict[st
     """Write a device as Koordinator writes an RDMA NIC (pkg/koordlet/statesinformer, the device reporter)."""
     kind = types.by_name[one.type]
     problem = "an administrator set the device aside" if one.bus in aside else one.problem
-    reason = "Cordoned" if one.bus in aside else "LinkDown" if one.problem else "Healthy"
+    reason = SET_ASIDE if one.bus in aside else one.reason if one.problem else "Healthy"
     entry: dict[str, Any] = {
         "type": one.type,
         "id": one.bus,
@@ -146,7 +184,7 @@ def _whole(kind: DeviceType) -> str:
 
 
 def _standing(live: Mapping[str, Any] | None) -> list[Any]:
-    """The `spec.devices` that stands in the cluster; empty where there is none."""
+    """The `spec.devices` of an object; empty where there is none."""
     spec = (live or {}).get("spec")
     devices = spec.get("devices") if isinstance(spec, dict) else None
     return devices if isinstance(devices, list) else []

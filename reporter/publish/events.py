@@ -69,7 +69,10 @@ class EventWriter:
         self._waiting.extend(occurrences)
 
     async def write(self) -> None:
-        """Tell what waits; what the API server refuses for good is logged, and the rest waits while it is away."""
+        """Tell what waits; the rest waits while the API server is away.
+
+        What it refuses for good, or what cannot be written as JSON, is logged and dropped: it would block all others.
+        """
         while self._waiting:
             one = self._waiting[0]
             try:
@@ -79,6 +82,8 @@ class EventWriter:
                 return
             except KubeError as error:
                 _LOG.warning("an Event could not be written: %s", error, extra={"event": one.reason})
+            except TypeError as error:  # so orjson refuses a value
+                _LOG.warning("an Event is no JSON, and dropped: %s", error, extra={"event": one.reason})
             if self._waiting and self._waiting[0] is one:  # more may have been noted meanwhile, and pushed it out
                 self._waiting.popleft()
 
@@ -113,7 +118,8 @@ class EventWriter:
             "involvedObject": dict(one.about),
             "type": one.type,
             "reason": one.reason,
-            "message": one.message[:_LONGEST_MESSAGE],
+            # Half a character (a lone surrogate), as of a hostile file, could not be written.
+            "message": one.message.encode(errors="backslashreplace").decode()[:_LONGEST_MESSAGE],
             "source": {"component": _COMPONENT},
             "reportingComponent": _COMPONENT,
             "firstTimestamp": now,

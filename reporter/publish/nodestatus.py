@@ -26,7 +26,7 @@ def build(
 
     Args:
         node: whose.
-        devices: all of the node; what is not healthy is capacity, but not allocatable.
+        devices: all of the node; what is not healthy counts for nothing.
         labels: of the Device object; vendor, model and driver are copied.
         types: of devices.
     """
@@ -35,30 +35,29 @@ def build(
     sizes = {device.capacity.get(GPU_MEMORY, 0) for device in devices if device.type == TYPE_GPU}
     if len(sizes) == 1:
         copied[MEMORY_LABEL] = str(sizes.pop() // _MIB)
+    # Each status sync of the kubelet sets allocatable to capacity, for each name (pkg/kubelet/nodestatus/setters.go of
+    # Kubernetes): with the totals as capacity, it and we would overwrite one another. Those stand on the Device object.
+    usable = amounts(devices, types)
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": node.name, "labels": copied},
-        "status": {
-            "capacity": amounts(devices, types),
-            "allocatable": amounts(devices, types, healthy_only=True),
-        },
+        "status": {"capacity": usable, "allocatable": dict(usable)},
     }
 
 
-def amounts(devices: Iterable[Device], types: DeviceTypes, *, healthy_only: bool = False) -> dict[str, str]:
-    """Sum up devices by full resource name; a type of which nothing is left has 0, one that never was has no name."""
+def amounts(devices: Iterable[Device], types: DeviceTypes) -> dict[str, str]:
+    """Sum up healthy devices by full resource name; a type of which none is healthy has 0, one without any no name."""
     sums: dict[str, int] = defaultdict(int)
     for device in devices:
         kind = types.by_name[device.type]
-        counts = device.healthy or not healthy_only
         for tail in kind.tails:
             amount = device.capacity.get(tail, 0)
             whole = amount // FULL if kind.unit is Unit.DEVICES else amount
             for name in _spellings(kind.domains, kind.resource, tail):
-                sums[name] += whole if counts else 0
+                sums[name] += whole if device.healthy else 0
         if device.type == TYPE_GPU:  # the one that Koordinator sums as well; it stands for compute
-            sums[f"{KOORDINATOR_DOMAIN}/{GPU}"] += device.capacity.get(GPU_CORE, 0) if counts else 0
+            sums[f"{KOORDINATOR_DOMAIN}/{GPU}"] += device.capacity.get(GPU_CORE, 0) if device.healthy else 0
     return {name: str(sums[name]) for name in sorted(sums)}
 
 

@@ -101,7 +101,7 @@ def build(
     pods = tuple(pods)
     given, unknown = _given(kubelet.cpus, pods)
     problems = [cpus.problem] if cpus.problem else []
-    problems += [f"cpu_manager_state: no Pod is known of container {one[:12]}" for one in unknown]
+    problems += [f"cpu_manager_state: no Pod is known of container {one[:12]}; its CPUs are held" for one in unknown]
     told = plan_kubelet(kubelet, given)
     if cpus.topology is None:
         return TopologyObject(None, plan.Pools(0, 0), told, tuple(problems))
@@ -163,19 +163,28 @@ def plan_pools(shared: Pools, system: int) -> plan.Pools:
 def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.Kubelet:
     """The kubelet as the plan of cpusets takes it: by container where its state tells that, else by Pod."""
     state, configuration = kubelet.cpus, kubelet.configuration
-    by_container = state.entries if state is not None and state.layout is Layout.V2 else {}
     return plan.Kubelet(
         static=kubelet.static,
-        given={uid: by_container.get(uid) or {"": cpus} for uid, cpus in given.items()},
+        given={uid: _by_container(state, uid, cpus) for uid, cpus in given.items()},
         default=state.default if state is not None else 0,
         static_memory=configuration is not None and configuration.memory_policy == "Static",
     )
 
 
+def _by_container(state: CpuState | None, uid: str, cpus: int) -> dict[str, int]:
+    """What each container of a Pod has; under no name CPUs that only the Pod as a whole has."""
+    containers = dict(state.entries.get(uid, {})) if state is not None and state.layout is not Layout.V1 else {}
+    left = cpus & ~reduce(or_, containers.values(), 0)
+    return {**containers, "": left} if left else containers
+
+
 def _given(state: CpuState | None, pods: Iterable[NodePod]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """What each Pod has; under its own id a container (v1) whose Pod is not known: its CPUs are nobody else's."""
     if state is None:
         return {}, ()
-    return by_pod(state, {container: pod.cgroup for pod in pods for container in pod.containers})
+    found, unknown = by_pod(state, {container: pod.cgroup for pod in pods for container in pod.containers})
+    held = {container: cpus for container in unknown if (cpus := state.containers[container])}
+    return {**found, **held}, unknown
 
 
 def _holders(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> list[CpuHolder]:

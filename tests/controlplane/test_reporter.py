@@ -352,8 +352,8 @@ async def test_a_steady_hour_with_eight_cards_and_pods_that_have_some_writes_not
     after = await told(admin, node)
     assert [*map(revision, after)] == [*map(revision, before)]
     assert await events(admin, node) == events_before == {}
-    agreement = json.loads(after[0]["metadata"]["annotations"]["koordgate.io/pod-agreement"])
-    assert agreement.keys() == {one["metadata"]["uid"] for one in pods.values()}
+    # No container of theirs runs here, and nothing is said of what was not compared.
+    assert "koordgate.io/pod-agreement" not in after[0]["metadata"]["annotations"]
 
 
 def timeless(device: JsonObject) -> JsonObject:
@@ -399,7 +399,7 @@ async def test_a_card_that_falls_is_told_with_its_reason_and_its_amounts_go_but_
     (sick,) = [one for one in device["spec"]["devices"] if one["type"] == "gpu" and not one["health"]]
     assert (sick["id"], sick["conditions"][0]["reason"]) == (A100.format(5), "Xid79")
     about = await admin.get(f"/api/v1/nodes/{node}")
-    assert about["status"]["capacity"][GPU_CORE] == "800"
+    assert about["status"]["capacity"][GPU_CORE] == "700"
     ((said, event),) = (await events(admin, node)).items()
     assert said.startswith(f"Xid79: card {A100.format(5)} is unhealthy: Xid 79: GPU has fallen off the bus")
     assert (event["type"], event["involvedObject"]["uid"]) == ("Warning", about["metadata"]["uid"])

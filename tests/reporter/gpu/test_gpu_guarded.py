@@ -305,6 +305,45 @@ async def test_a_card_that_stays_lost_makes_no_process_start_at_each_reading(pla
     assert nvml.pid == pid is not None
 
 
+async def test_a_card_that_is_not_listed_any_more_is_found_when_it_is_listed_again(played) -> None:
+    played.play("a100x8")
+    nvml = played.nvml()
+    known = frozenset(gpu.uuid for gpu in (await nvml.read()).gpus)
+    played.change({"count": "7"})
+    assert len((await nvml.read(known)).gpus) == 8  # NVML counts cards only as it starts
+    played.change({"gpu.7.lost": "1"})
+    await nvml.read(known)  # lost: the next process sees one fewer
+
+    away = await nvml.read(known)
+    assert (len(away.gpus), away.lost) == (7, ())
+    assert nvml.pid is None
+
+    played.change({"count": "8", "gpu.7.lost": None})
+    assert len((await nvml.read(known)).gpus) == 8
+    pid = nvml.pid
+    await nvml.read(known)
+    assert nvml.pid == pid is not None  # nothing is away any more
+
+
+async def test_a_card_that_stays_unlisted_makes_no_process_start_at_each_reading_nor_does_a_forgotten_one(
+    played,
+) -> None:
+    played.play("a100x8")
+    nvml = played.nvml(Patience(first_answer=30.0, answer=30.0, end=30.0, renewal=1e9))
+    known = {gpu.uuid for gpu in (await nvml.read()).gpus}
+    pid = nvml.pid
+    await nvml.read(known - {A100.format(7)})
+    assert nvml.pid == pid
+    await nvml.read({*known, "GPU-away"})
+    assert nvml.pid is None
+    await nvml.read({*known, "GPU-away"})
+    pid = nvml.pid
+
+    await nvml.read({*known, "GPU-away"})
+
+    assert nvml.pid == pid is not None
+
+
 async def test_what_the_library_prints_does_not_come_between(played) -> None:
     played.play("h200")
     played.change({"print": '{"type": "failed", "reason": "Forged", "message": ""}'})

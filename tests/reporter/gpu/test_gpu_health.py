@@ -233,7 +233,6 @@ def test_after_long_service_a_fall_is_the_first_again() -> None:
 BACK: dict[str, tuple[list[Seen], Seen, bool]] = {
     "48: time": ([seen(CARD, 48)], seen(), False),
     "48: the node was restarted": ([seen(CARD, 48)], seen(rebooted=True), True),
-    "48: an administrator says so": ([seen(CARD, 48)], seen(cleared=True), True),
     "48: error counts begin anew": ([seen(worn(uncorrected=3), 48)], seen(), True),
     "48: error counts go on": ([seen(worn(uncorrected=3), 48)], seen(worn(uncorrected=3)), False),
     "48: the driver wanted a reset and wants none any more": (
@@ -263,11 +262,6 @@ BACK: dict[str, tuple[list[Seen], Seen, bool]] = {
     "a failed remap stays failed over restarts": (
         [seen(worn(remap_failed=True))],
         seen(worn(remap_failed=True), rebooted=True),
-        False,
-    ),
-    "a failed remap stays failed, whatever is said": (
-        [seen(worn(remap_failed=True))],
-        seen(worn(remap_failed=True), cleared=True),
         False,
     ),
 }
@@ -343,6 +337,12 @@ def test_an_error_of_no_known_card_condemns_none(uuid) -> None:
     assert hear(node("a"), events, 1001.0, POLICY) == node("a")
 
 
+def test_only_a_node_that_was_read_is_known_to_have_no_other_cards() -> None:
+    assert not NOTHING_KNOWN.known
+    assert advance(NOTHING_KNOWN, reading(boot=""), (), 1.0, POLICY).known
+    assert NodeRecord("", node("a").cards).known
+
+
 def test_an_error_counts_at_once_and_once() -> None:
     heard = hear(node("a", "b"), [XidEvent("GPU-a", 94, 1.0, count=3)], 1001.0, POLICY)
     after = advance(heard, reading(card("a"), card("b")), (), 1002.0, POLICY)
@@ -370,16 +370,15 @@ def test_a_card_that_waits_for_a_reset_is_told_from_one_off_the_bus() -> None:
     assert [record.cards["GPU-a"].health.standing for record in (away, unnamed)] == [("GpuNeedsReset",)] * 2
 
 
-GONE: dict[str, tuple[NodeReading, float, frozenset[str]]] = {
-    "another card has its place": (reading(card("b"), card("c", bus=card("a").bus)), 1001.0, frozenset()),
-    "it was away for long": (reading(card("b")), 1000.0 + POLICY.forget + 1, frozenset()),
-    "an administrator says that it is out": (reading(card("b")), 1001.0, frozenset({"GPU-a"})),
+GONE: dict[str, tuple[NodeReading, float]] = {
+    "another card has its place": (reading(card("b"), card("c", bus=card("a").bus)), 1001.0),
+    "it was away for long": (reading(card("b")), 1000.0 + POLICY.forget + 1),
 }
 
 
-@pytest.mark.parametrize(("then", "now", "cleared"), GONE.values(), ids=GONE)
-def test_a_card_that_was_taken_out_is_forgotten(then, now, cleared) -> None:
-    assert "GPU-a" not in advance(node("a", "b"), then, (), now, POLICY, cleared).cards
+@pytest.mark.parametrize(("then", "now"), GONE.values(), ids=GONE)
+def test_a_card_that_was_taken_out_is_forgotten(then, now) -> None:
+    assert "GPU-a" not in advance(node("a", "b"), then, (), now, POLICY).cards
 
 
 @pytest.mark.parametrize(
@@ -419,7 +418,7 @@ def sights(draw: st.DrawFn) -> Seen:
         recovery=draw(st.sampled_from([None, *[RecoveryAction.NONE] * 5, *RecoveryAction])),
     )
     xids = draw(st.lists(st.sampled_from([13, 31, 63, 94, 48, 79, 9999]), max_size=2))
-    return seen(gpu, *xids, rebooted=draw(st.integers(0, 5)) == 0, cleared=draw(st.integers(0, 9)) == 0)
+    return seen(gpu, *xids, rebooted=draw(st.integers(0, 5)) == 0)
 
 
 def lives() -> st.SearchStrategy[list[tuple[float, Seen]]]:
@@ -446,7 +445,7 @@ def test_no_life_makes_a_card_healthy_while_something_is_wrong_with_it(life) -> 
         if counts or wrong:
             assert not health.usable
         # What must be done is remembered until something shows that it was.
-        evidence = what.rebooted or what.cleared or (before is not None and before.standing != health.standing)
+        evidence = what.rebooted or (before is not None and before.standing != health.standing)
         evidence |= before is not None and (before.uncorrected or 0) > (health.uncorrected or 0)
         owed = max([Remedy.TIME if evidence else owed, *fatal])
         if owed is not Remedy.TIME:
@@ -463,7 +462,7 @@ def test_no_life_makes_a_card_healthy_while_something_is_wrong_with_it(life) -> 
 
 
 @given(lives())
-def test_a_life_that_turns_quiet_after_a_repair_always_ends_in_service(life) -> None:
+def test_a_life_that_turns_quiet_after_a_restart_always_ends_in_service(life) -> None:
     health: GpuHealth | None = None
     now = 1e6
     for after, what in life:
@@ -471,7 +470,7 @@ def test_a_life_that_turns_quiet_after_a_repair_always_ends_in_service(life) -> 
         health = step(health, what, now, POLICY)
     for _ in range(4):
         now += POLICY.longest
-        health = step(health, seen(cleared=True), now, POLICY)
+        health = step(health, seen(rebooted=True), now, POLICY)
 
     assert health.state is State.HEALTHY
 

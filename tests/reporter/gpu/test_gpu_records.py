@@ -71,6 +71,24 @@ def test_what_is_no_record_begins_anew_and_says_so(data) -> None:
     assert "begun anew" in problems[0]
 
 
+def test_the_driver_outlives_the_reporter_and_an_older_record_without_it_is_read() -> None:
+    raw = json.loads(encode(lived()))
+    assert decode(json.dumps(raw).encode())[0].driver == READING.driver
+
+    del raw["driver"]
+    assert decode(json.dumps(raw).encode()) == (replace(lived(), driver=None), ())
+
+
+def test_a_driver_that_makes_no_sense_is_forgotten_and_the_cards_count() -> None:
+    raw = json.loads(encode(lived())) | {"driver": {"version": 580}}
+
+    record, problems = decode(json.dumps(raw).encode())
+
+    assert record == replace(lived(), driver=None)
+    assert len(problems) == 1
+    assert problems[0].startswith("the driver: ")
+
+
 WRONG: dict[str, tuple[list[str], object]] = {
     "a state that there is not": (["health", "state"], "fine"),
     "a count below zero": (["health", "count"], -1),
@@ -108,7 +126,24 @@ def test_a_fault_that_this_version_does_not_know_is_dropped() -> None:
     assert [after.cards[f"GPU-{minor}"].health.standing for minor in (0, 1)] == [("GpuLost",), ()]
 
 
-KEYS = ["boot", "cards", "GPU-1", "facts", "health", "uuid", "minor", "state", "since", "falls", "read", "standing"]
+KEYS = [
+    "boot",
+    "cards",
+    "driver",
+    "version",
+    "cuda",
+    "nvml",
+    "GPU-1",
+    "facts",
+    "health",
+    "uuid",
+    "minor",
+    "state",
+    "since",
+    "falls",
+    "read",
+    "standing",
+]
 
 
 @given(json_values() | json_near(KEYS, ["GPU-1", "healthy", 0, 1.5, -1, None, [], {}]))

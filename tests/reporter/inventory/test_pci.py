@@ -28,24 +28,26 @@ def test_a_nic_behind_switches_hangs_on_the_root_of_all_of_them(machine: Machine
 
 
 @pytest.mark.parametrize(
-    ("states", "problem"),
+    ("states", "reason", "problem"),
     [
-        (("4: ACTIVE",), ""),
-        (("4: ACTIVE", "4: ACTIVE"), ""),
-        (("4: ACTIVE", "1: DOWN"), "port 2 is DOWN"),
-        (("2: INIT",), "port 1 is INIT"),
-        (("",), "port 1 is unknown"),
-        (("INACTIVE",), "port 1 is INACTIVE"),
-        ((), "it has no port that can be read"),
+        (("4: ACTIVE",), "", ""),
+        (("4: ACTIVE", "4: ACTIVE"), "", ""),
+        (("4: ACTIVE", "1: DOWN"), "LinkDown", "port 2 is DOWN"),
+        (("", "1: DOWN"), "LinkDown", "port 1 is unknown; port 2 is DOWN"),
+        (("2: INIT",), "LinkDown", "port 1 is INIT"),
+        (("",), "LinkUnknown", "port 1 is unknown"),
+        (("INACTIVE",), "LinkDown", "port 1 is INACTIVE"),
+        ((), "NoPort", "it has no port that can be read"),
     ],
-    ids=["active", "both active", "one down", "initialising", "empty", "a word that ends alike", "no port"],
+    ids=["active", "both", "one down", "empty and down", "initialising", "empty", "a word that ends alike", "no port"],
 )
 def test_a_nic_can_be_used_only_with_all_its_ports_active(
-    machine: Machine, states: tuple[str, ...], problem: str
+    machine: Machine, states: tuple[str, ...], reason: str, problem: str
 ) -> None:
     machine.rdma("mlx5_0", CX7, states)
 
-    assert one(machine).problem == problem
+    found = one(machine)
+    assert (found.reason, found.problem) == (reason, problem)
 
 
 def test_virtual_functions_come_with_their_nic_by_bus_id_and_are_no_nics_themselves(machine: Machine) -> None:
@@ -117,21 +119,36 @@ def test_a_type_of_ones_own_comes_before_what_is_built_in(machine: Machine) -> N
 
 
 @pytest.mark.parametrize(
-    ("states", "problem"),
-    [(("up",), ""), (("down", "up"), ""), (("down",), "interface eth0 is down"), ((), "")],
-    ids=["up", "one of two", "down", "no network device"],
+    ("states", "reason", "problem"),
+    [
+        (("up",), "", ""),
+        (("down", "up"), "", ""),
+        (("down",), "LinkDown", "interface eth0 is down"),
+        (("unknown",), "LinkUnknown", "interface eth0 is unknown"),
+        ((), "", ""),
+    ],
+    ids=["up", "one of two", "down", "unknown", "no network device"],
 )
-def test_a_device_with_interfaces_needs_one_that_is_up(machine: Machine, states: tuple[str, ...], problem: str) -> None:
+def test_a_device_with_interfaces_needs_one_that_is_up(
+    machine: Machine, states: tuple[str, ...], reason: str, problem: str
+) -> None:
     place = machine.pci("0000:17:00.0", 0x1D0F, 0xEFA1, 0x020000)
     for number, state in enumerate(states):
         machine.interface(place, f"eth{number}", state)
 
-    assert one(machine, PciMatch("efa", vendor=0x1D0F, device=0xEFA1)).problem == problem
+    found = one(machine, PciMatch("efa", vendor=0x1D0F, device=0xEFA1))
+    assert (found.reason, found.problem) == (reason, problem)
 
 
-def test_a_card_that_fell_off_the_bus_says_nothing_but_ones(machine: Machine) -> None:
-    machine.pci("0000:17:00.0", 0x10EE, 0x5004, 0x120000, config=b"\xff" * 64)
+@pytest.mark.parametrize("states", [(), ("down",)], ids=["no network device", "a link that is down"])
+def test_a_card_that_fell_off_the_bus_says_nothing_but_ones_and_that_is_why_its_link_is_down(
+    machine: Machine, states: tuple[str, ...]
+) -> None:
+    place = machine.pci("0000:17:00.0", 0x10EE, 0x5004, 0x120000, config=b"\xff" * 64)
+    for state in states:
+        machine.interface(place, "eth0", state)
 
+    assert one(machine).reason == "FallenOffBus"
     assert "fallen off the bus" in one(machine).problem
 
 

@@ -89,8 +89,13 @@ def test_an_annotation_that_would_be_too_long_leaves_out_the_plugins_answers() -
     text = devicecheckpoint.annotation(entries, limit=2000)
     assert len(text) <= 2000
     assert all("allocResp" not in row for row in json.loads(text))
+
+
+def test_an_annotation_that_would_be_too_long_even_so_has_the_ids_alone() -> None:
+    entries = [PodDevices("u", f"c{number}", "nvidia.com/gpu", (f"GPU-{number % 2}::{number}",)) for number in range(9)]
+    assert json.loads(devicecheckpoint.annotation(entries, limit=40)) == [{"deviceIDs": ["GPU-0", "GPU-1"]}]
     with pytest.raises(CheckpointError, match="do not fit"):
-        devicecheckpoint.annotation(entries, limit=100)
+        devicecheckpoint.annotation(entries, limit=30)
 
 
 # CPUs
@@ -235,15 +240,23 @@ HOSTILE = {
     "a NUMA node that is none": b'{"checksum":1,"Data":{"PodDeviceEntries":[{"DeviceIDs":{"x":[]}}]}}',
     "no base64": b'{"checksum":1,"Data":{"PodDeviceEntries":[{"AllocResp":"?"}]}}',
     "half a character": b'{"policyName":"\\ud800","checksum":1,"Data":{"PodDeviceEntries":[{"PodUID":"\\ud800"}]}}',
+    "half a character as a name": b'{"policyName":"static","defaultCpuSet":"0","entries":{"\\ud800":5},'
+    b'"Data":{"RegisteredDevices":{"\\ud800":5}},"Checksum":0}',
+    "half a character where nobody looks": b'{"policyName":"static","defaultCpuSet":"0","x":[[{"y":"\\udfff"}]]}',
     "too large": b'{"policyName":"' + b"x" * MOST_BYTES + b'"}',
 }
 
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("parse", PARSERS.values(), ids=PARSERS)
-def test_a_hostile_file_is_refused_by_both_readers(parse, data) -> None:
-    with pytest.raises(CheckpointError):
+def test_a_hostile_file_is_refused_by_both_readers_with_a_message_that_can_be_written(parse, data) -> None:
+    with pytest.raises(CheckpointError) as caught:
         parse(data)
+    assert str(caught.value).encode()
+
+
+def test_a_whole_character_of_two_halves_is_taken() -> None:
+    assert cpustate.parse(b'{"policyName":"\\ud83d\\ude00","defaultCpuSet":"0"}').policy == "\U0001f600"
 
 
 KEYS = (
@@ -300,6 +313,45 @@ def test_a_missing_file_is_a_problem_unless_it_has_a_meaning(tmp_path) -> None:
     assert (meant.value, meant.problem) == (absent(), None)
     reading = Watched(tmp_path / "gone", parse, most_bytes=MOST_BYTES).read()
     assert "does not exist" in reading.problem
+
+
+def test_a_file_that_vanishes_keeps_what_it_said_until_it_is_there_again(tmp_path) -> None:
+    path = tmp_path / "cpu_manager_state"
+    path.write_bytes(content("cpu-v2-static.json"))
+    watched = Watched(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
+    good = watched.read().value
+    path.unlink()
+    for _ in range(2):
+        gone = watched.read()
+        assert gone.value == good
+        assert "is gone" in gone.problem
+    assert watched.last == gone
+    path.write_bytes(content("cpu-v2-none.json"))
+    assert (watched.read().value, watched.read().problem) == (STATES["cpu-v2-none.json"], None)
+    path.write_bytes(b"{")
+    watched.read()
+    path.unlink()
+    assert watched.read().value == STATES["cpu-v2-none.json"]
+
+
+def test_a_file_that_was_never_good_may_go(tmp_path) -> None:
+    path = tmp_path / "cpu_manager_state"
+    path.write_bytes(b"{")
+    watched = Watched(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
+    watched.read()
+    path.unlink()
+    reading = watched.read()
+    assert (reading.value, reading.problem) == (cpustate.absent(), None)
+
+
+def test_a_file_whose_absence_means_nothing_may_come_and_go(tmp_path) -> None:
+    path = tmp_path / "backup"
+    path.write_bytes(b"x")
+    watched: Watched[bytes | None] = Watched(path, bytes, most_bytes=MOST_BYTES, absent=lambda: None)
+    assert watched.read().value == b"x"
+    path.unlink()
+    reading = watched.read()
+    assert (reading.value, reading.problem) == (None, None)
 
 
 def _folder(path: Path) -> None:

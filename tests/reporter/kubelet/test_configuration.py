@@ -122,6 +122,10 @@ BROKEN = {
     "a negative reservation": b"systemReserved: {cpu: -1}",
     "a reservation that is no quantity": b"kubeReserved: {cpu: lots}",
     "configz without a configuration": b'{"kubeletconfig": []}',
+    "half a character as JSON": b'{"cpuManagerPolicyOptions":{"\\ud800":"x"}}',
+    "half a character as YAML": b'cpuManagerPolicyOptions: {"\\ud800": "x"}',
+    "half a character in a set": b'cpuManagerPolicyOptions: {}\nx: !!set {"\\ud800"}',
+    "a driver that is unknown": b"cgroupDriver: runc",
     "a date that is none": b"cgroupRoot: 2024-99-99",
     "too large": b"#" * (MOST_BYTES + 1),
 }
@@ -129,8 +133,13 @@ BROKEN = {
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
 def test_a_configuration_that_makes_no_sense_is_refused(data) -> None:
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError) as caught:
         parse(data)
+    assert str(caught.value).encode()
+
+
+def test_a_driver_that_is_not_stated_is_not_made_up() -> None:
+    assert parse(b"cgroupRoot: /").cgroup_driver == ""  # it may be asked of the runtime
 
 
 KEYS = (

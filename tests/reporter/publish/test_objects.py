@@ -58,9 +58,12 @@ def report(*cards: dict[str, Any]) -> DeviceReport:
     return DeviceReport(tuple(cards), {"node.koordinator.sh/gpu-model": "H100"}, {}, ())
 
 
-def nic(minor: int = 0, problem: str = "") -> PciDevice:
+def nic(minor: int = 0, problem: str = "", reason: str = "LinkDown") -> PciDevice:
     functions = (f"0000:1{minor}:00.2", f"0000:1{minor}:00.3")
-    return PciDevice("rdma", f"0000:1{minor}:00.0", minor, f"mlx5_{minor}", 0, "pci0000:10", problem, functions)
+    told = {"problem": problem, "reason": reason if problem else ""}
+    return PciDevice(
+        "rdma", f"0000:1{minor}:00.0", minor, f"mlx5_{minor}", 0, "pci0000:10", functions=functions, **told
+    )
 
 
 def topology(cpus: int = 8) -> CpuReading:
@@ -108,7 +111,7 @@ def test_the_object_goes_with_its_node() -> None:
 
 
 def test_the_webhook_reads_back_every_device_of_every_type() -> None:
-    others = [nic(), PciDevice("dsp", "0000:20:00.0", 0), PciDevice("fpga", "0000:21:00.0", 0, problem="dark")]
+    others = [nic(), PciDevice("dsp", "0000:20:00.0", 0), PciDevice("fpga", "0000:21:00.0", 0, problem="x", reason="Y")]
 
     read = read_device_object(device.build(NODE, report(gpu(0), gpu(1)), others, TYPES).body, TYPES)
 
@@ -131,6 +134,31 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     (condition,) = down["spec"]["devices"][0]["conditions"]
     assert (condition["reason"], condition["message"]) == ("LinkDown", "port 1 is DOWN")
     assert condition["lastTransitionTime"] == "1970-01-01T00:05:00Z"
+
+
+@pytest.mark.parametrize("reason", ["LinkDown", "LinkUnknown", "NoPort", "FallenOffBus"])
+def test_what_keeps_a_device_from_being_used_is_told_by_its_own_reason(reason: str) -> None:
+    body = device.build(NODE, report(gpu(0, health=False)), [nic(0, "why", reason), nic(1)], TYPES).body
+
+    assert device.others(body) == {
+        "0000:10:00.0": device.Stated("rdma", healthy=False, reason=reason, message="why"),
+        "0000:11:00.0": device.Stated("rdma", healthy=True, reason="Healthy"),
+    }
+
+
+def test_parts_of_cards_are_no_other_devices() -> None:
+    part = {"type": "mig", "id": "MIG-0", "health": False, "conditions": []}
+
+    assert device.others({"spec": {"devices": [part, gpu(0)]}}) == {}
+
+
+@given(json_near(["id", "type", "health", "conditions", "reason", "message"], ["0000:10:00.0", "rdma", True, None, 1]))
+def test_whatever_stands_there_its_health_is_read_as_unusable_unless_it_says_otherwise(entry: Any) -> None:
+    for identity, stated in device.others({"spec": {"devices": [entry]}}).items():
+        assert (stated.type, identity) == (entry["type"], entry["id"])
+        assert stated.healthy is (entry.get("health") is True)
+        assert isinstance(stated.reason, str)
+        assert isinstance(stated.message, str)
 
 
 def test_cards_are_dated_alike() -> None:
@@ -211,7 +239,8 @@ def test_the_nodes_status_has_sums_in_both_domains_and_leaves_native_names_alone
 
     both = {f"{domain}/{tail}" for domain in ("kubernetes.io", "koordinator.sh") for tail in ("gpu-core", "rdma")}
     assert both < body["status"]["capacity"].keys()
-    assert body["status"]["allocatable"] == {
+    assert body["status"]["allocatable"] == body["status"]["capacity"]
+    assert body["status"]["capacity"] == {
         "koordinator.sh/gpu": "100",
         "koordinator.sh/gpu-core": "100",
         "koordinator.sh/gpu-memory": str(80 * GIB),
@@ -222,11 +251,29 @@ def test_the_nodes_status_has_sums_in_both_domains_and_leaves_native_names_alone
         "kubernetes.io/gpu-memory-ratio": "100",
         "kubernetes.io/rdma": "100",
     }
-    assert body["status"]["capacity"]["kubernetes.io/gpu-core"] == "200"
     assert body["metadata"] == {
         "name": "n1",
         "labels": {"node.koordinator.sh/gpu-model": "H100", "koordgate.io/gpu-memory-mib": "81920"},
     }
+
+
+def kubelet_syncs(node: dict[str, Any]) -> dict[str, Any]:
+    """What the kubelet makes of a Node's amounts (setters.go): of what is capacity, all is allocatable."""
+    capacity = {"cpu": "8"} | node["status"]["capacity"]
+    return {**node, "status": {"capacity": capacity, "allocatable": dict(capacity)}}
+
+
+@pytest.mark.parametrize("healthy", [True, False])
+def test_a_sync_of_the_kubelet_leaves_nothing_to_write_again(healthy: bool) -> None:  # noqa: FBT001 a parameter
+    problem = "" if healthy else "port 1 is DOWN"
+    devices = device.build(NODE, report(gpu(0), gpu(1, health=healthy)), [nic(0, problem)], TYPES).devices
+    body = nodestatus.build(NODE, devices, {}, TYPES)
+    wanted = {key: body[key] for key in ("metadata", "status")}
+    totals = wanted["status"] | {"capacity": wanted["status"]["capacity"] | {"kubernetes.io/gpu-core": "200"}}
+
+    assert holds(kubelet_syncs(wanted), wanted)
+    assert holds(kubelet_syncs({**wanted, "status": totals}), wanted) is healthy, "totals as capacity are fought over"
+    assert wanted["status"]["capacity"]["kubernetes.io/rdma"] == ("100" if healthy else "0")
 
 
 def test_cards_of_unlike_memory_have_no_label_of_it() -> None:
@@ -411,7 +458,7 @@ def test_no_object_is_written_while_it_is_not_known_what_the_kubelet_gave_away(
 @pytest.mark.parametrize(
     ("state", "given"),
     [
-        (CpuState(Layout.V3, "static", 0, {"k": {"main": 1}}, pods={"k": 0b110}), {"k": {"": 0b111}}),
+        (CpuState(Layout.V3, "static", 0, {"k": {"main": 1}}, pods={"k": 0b110}), {"k": {"main": 1, "": 0b110}}),
         (CpuState(Layout.V1, "static", 0, containers={"abc": 0b11}), {"k": {"": 0b11}}),
     ],
     ids=["whole Pods", "container ids"],

@@ -166,6 +166,30 @@ async def test_cpusets_are_kept_while_the_api_server_is_away_and_all_is_told_whe
     await fake.until(lambda: len((site.find(DEVICE) or {})["spec"]["devices"]) == 2, within=15)
 
 
+async def test_a_nic_whose_link_goes_is_told_once_and_again_when_it_is_back(site, start, fake: FakeKube) -> None:
+    state = site.machine.sysfs / "class/infiniband/mlx5_0/ports/1/state"
+    site.add_node()
+    await start()
+    await site.settled()
+    assert events(fake) == []
+
+    state.write_text("1: DOWN\n")
+    await fake.until(lambda: events(fake))
+    await site.more_rounds(5)
+    await site.end()
+    await start()
+    await site.settled()
+
+    (down,) = events(fake)
+    assert (down["type"], down["reason"], down.get("count", 1)) == ("Warning", "LinkDown", 1)
+    assert "0000:3b:00.0" in down["message"]
+    unusable = site.metrics.devices_unusable.labels("rdma", "0000:3b:00.0", "LinkDown")
+    assert unusable._value.get() == 1
+    state.write_text("4: ACTIVE\n")
+    await fake.until(lambda: len(events(fake)) == 2)
+    assert events(fake)[1]["reason"] == "DeviceHealthy"
+
+
 async def test_the_pools_follow_pods_that_come_and_go(site, start, fake: FakeKube) -> None:
     site.add_node()
     site.add_pod("sharing", OTHER)

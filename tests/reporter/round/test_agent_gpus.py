@@ -139,7 +139,7 @@ def expected_entry(number: int, card: Mapping[str, str]) -> Raw:
     }
 
 
-# Recorded node -> allocatable percent of compute, what the Node's labels say, reasons of cards not in service.
+# Recorded node -> healthy percent of compute, what the Node's labels say, reasons of cards not in service.
 NODES: dict[str, tuple[int, dict[str, str], dict[int, str]]] = {
     "a100x8": (800, {"gpu-model": "A100-SXM4-80GB", "gpu-driver-version": "535.161.08", "memory": "81920"}, {}),
     "h200": (100, {"gpu-model": "H200", "gpu-driver-version": "580.159.04", "memory": "143771"}, {}),
@@ -159,7 +159,7 @@ NODES: dict[str, tuple[int, dict[str, str], dict[int, str]]] = {
 
 @pytest.mark.parametrize("name", NODES)
 async def test_each_recorded_node_is_told_whole(site, played, start, fake: FakeKube, name) -> None:
-    allocatable, node_labels, sick = NODES[name]
+    healthy, node_labels, sick = NODES[name]
     await told(site, start, played, name)
     there = {number: card for number, card in enumerate(recorded_cards(name)) if card.get("lost") != "1"}
 
@@ -173,8 +173,8 @@ async def test_each_recorded_node_is_told_whole(site, played, start, fake: FakeK
     assert entries == [expected_entry(number, card) for number, card in there.items()]
     assert [entry["health"] for entry in cards(site)] == [number not in sick for number in there]
     assert conditions(site) == [sick.get(number, "Healthy") for number in there]
-    total = sum(int(card["memory"]) for card in there.values())
-    assert amounts(site) == (str(100 * len(there)), str(allocatable))
+    total = sum(int(card["memory"]) for number, card in there.items() if number not in sick)
+    assert amounts(site) == (str(healthy), str(healthy))
     assert amounts(site, "koordinator.sh/gpu-memory")[0] == str(total)
     shown = {
         "node.koordinator.sh/gpu-vendor": "nvidia",
@@ -228,7 +228,7 @@ async def test_a_mig_card_is_told_as_what_it_is_and_neither_it_nor_its_slices_ar
     assert not any("resources" in one for one in slices)
     usable = [one.id for one in read_device_object(device(site)).devices if one.healthy and one.type != "rdma"]
     assert usable == [cards(site)[1]["id"]]
-    assert amounts(site) == ("200", "100")
+    assert amounts(site) == ("100", "100")
     assert not [name for name in fake.get(NODE)["status"]["capacity"] if "mig" in name]
     assert not events(fake)
 
@@ -284,8 +284,8 @@ async def test_each_card_falls_by_its_own_fault_and_no_other_card_with_it(site, 
     assert states(site) == ["healthy", *(state for _, _, state in FAULTS.values())]
     (xid,) = cards(site)[1]["conditions"]
     assert xid["message"].startswith("unhealthy (3 errors): Xid 79: GPU has fallen off the bus; restart the node")
-    assert amounts(site) == ("800", "100")
-    assert amounts(site, "koordinator.sh/gpu-memory") == (str(8 * 80 * GIB), str(80 * GIB))
+    assert amounts(site) == ("100", "100")
+    assert amounts(site, "koordinator.sh/gpu-memory") == (str(80 * GIB), str(80 * GIB))
     found = events(fake)
     wanted = {f"{card} {reason}": 1 for card, (_, reason, _) in FAULTS.items()} | {"1 Xid79": 3}
     assert {key: one["count"] for key, one in found.items()} == wanted
@@ -310,7 +310,7 @@ async def test_each_card_returns_when_it_has_proved_itself_and_its_remedy_was_se
     await until(lambda: states(site) == ["unhealthy" if card in {1, 5} else "healthy" for card in range(8)])
     await site.settled()
 
-    assert amounts(site) == ("800", "600")
+    assert amounts(site) == ("600", "600")
     returned = {f"{card} {reason}" for card in (2, 3, 4, 6, 7) for reason in ("GpuRecovering", "GpuHealthy")}
     assert {key for key in events(fake) if key.endswith(("GpuRecovering", "GpuHealthy"))} == returned
     assert all(events(fake)[key]["type"] == "Normal" for key in returned)
@@ -331,13 +331,36 @@ async def test_a_fatal_error_is_neither_forgotten_nor_told_again_when_the_report
     before = device(site)
 
     await site.end()
-    await start(nvml=played.nvml())
-    await until(lambda: site.agent.cards.view.driver)
+    nvml = played.nvml()
+    await start(nvml=nvml)
+    await until(lambda: nvml._child is not None and nvml._child.answered)
     await site.more_rounds(5)
 
     assert conditions(site) == ["Xid79"]
     assert device(site)["spec"] == before["spec"]
     assert {key: one["count"] for key, one in events(fake).items()} == {"6 Xid79": 1}
+
+
+async def test_a_restarted_reporter_goes_on_telling_the_driver_before_nvml_answers(
+    site, played, start, fake: FakeKube
+) -> None:
+    nvml = await told(site, start, played, "h200")
+    before = device(site)["metadata"]["labels"], fake.get(NODE)["metadata"]["labels"]
+    assert "koordgate.io/cuda-version" in before[0]
+    await site.end()
+    await nvml.aclose()
+    played.change({"hang": "nvmlDeviceGetCount_v2"})
+
+    await start(nvml=played.nvml(Patience(first_answer=600.0, end=0.05)))
+    await until(played.hung.exists)
+    await site.more_rounds(5)
+
+    assert (device(site)["metadata"]["labels"], fake.get(NODE)["metadata"]["labels"]) == before
+    decided = site.agent.decided
+    assert decided.device.body["metadata"]["labels"].items() <= before[0].items()
+    for body in (decided.device.body, decided.status):
+        assert body["metadata"]["labels"]["node.koordinator.sh/gpu-driver-version"] == recorded("h200")["driver"]
+    assert decided.device.body["metadata"]["labels"]["koordgate.io/cuda-version"] == "13.0"
 
 
 async def test_an_error_that_is_heard_while_cards_are_read_counts(site, played, start) -> None:
@@ -351,7 +374,7 @@ async def test_an_error_that_is_heard_while_cards_are_read_counts(site, played, 
         await until(lambda card=card: states(site)[card] == "unhealthy")
     await site.settled()
 
-    assert amounts(site) == ("800", "0")
+    assert amounts(site) == ("0", "0")
 
 
 async def test_one_card_can_be_set_aside_and_taken_back(site, played, start, fake: FakeKube) -> None:
@@ -360,7 +383,7 @@ async def test_one_card_can_be_set_aside_and_taken_back(site, played, start, fak
     aside["metadata"]["annotations"][CORDONED] = A100.format(5)
 
     fake.put(DEVICES, aside)
-    await until(lambda: amounts(site) == ("800", "700"))
+    await until(lambda: amounts(site) == ("700", "700"))
     await site.settled()
     assert conditions(site) == ["Healthy"] * 5 + ["Cordoned"] + ["Healthy"] * 2
     assert device(site)["metadata"]["annotations"][CORDONED] == A100.format(5)
@@ -418,7 +441,7 @@ async def test_nvml_that_hangs_is_told_once_and_again_when_it_hangs_again(site, 
     for times in (1, 2):
         played.change({"hang": "nvmlDeviceGetMemoryInfo"})
         await until(lambda: conditions(site) == ["NvmlHangs"] * 8)
-        await until(lambda: amounts(site) == ("800", "0"))
+        await until(lambda: amounts(site) == ("0", "0"))
         assert {key: one["count"] for key, one in events(fake).items()} == {"NvmlHangs": times}
         outage = json.loads(device(site)["metadata"]["annotations"]["koordgate.io/device-outages"])["gpu"]
         assert (outage["reason"], outage["message"][:20]) == ("NvmlHangs", "NVML did not answer ")

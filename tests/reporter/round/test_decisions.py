@@ -10,6 +10,7 @@ import pytest
 from allocator.cpu.cpuset import parse
 from allocator.devicetype import BUILT_IN
 from allocator.holdings import Share
+from allocator.names import CORDONED
 from allocator.wire.nodetopology import CpuBasicInfo
 from allocator.wire.resourcestatus import ResourceStatus
 from reporter import agree, evidence
@@ -21,8 +22,10 @@ from reporter.gpu.facts import GpuFacts, GpuProcess, Outage
 from reporter.gpu.faults import STANDING
 from reporter.gpu.health import CardRecord, GpuHealth, NodeRecord, State
 from reporter.inventory.cpus import CpuReading
+from reporter.inventory.pci import PciDevice
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
 from reporter.kubelet.watched import Reading
+from reporter.metrics import Metrics
 from reporter.pods import NodePod, read_pod
 from reporter.publish.identity import NodeIdentity
 
@@ -64,11 +67,11 @@ def record(state: State = State.HEALTHY, count: int = 0, reason: str = "") -> No
     [
         (pod(status=ResourceStatus(0b11)), ContainerSeen(cpus=0b11), (), []),
         (pod(status=ResourceStatus(0b11)), ContainerSeen(cpus=0b111), (), ["cpuset"]),
-        (pod(status=ResourceStatus(0b11)), ContainerSeen(), (), []),
+        (pod(status=ResourceStatus(0b11)), ContainerSeen(visible=""), (), []),
         (sharing(), ContainerSeen(visible="GPU-0"), (), []),
         (sharing(), ContainerSeen(visible="all"), (), ["environment"]),
         (sharing(), ContainerSeen(visible=""), (), ["environment"]),
-        (sharing(), ContainerSeen(visible=None), (), []),
+        (sharing(), ContainerSeen(cpus=0b11, visible=None), (), []),
         (sharing(), ContainerSeen(), (CardUse("GPU-0", UID, 1, 100 * MIB),), []),
         (
             sharing(),
@@ -77,7 +80,7 @@ def record(state: State = State.HEALTHY, count: int = 0, reason: str = "") -> No
             ["memory"],
         ),
         (sharing(), ContainerSeen(), (CardUse("GPU-1", UID, 1, None),), ["process"]),
-        (sharing(), ContainerSeen(), (CardUse("GPU-1", "another", 1, None),), []),
+        (sharing(), ContainerSeen(cpus=1), (CardUse("GPU-1", "another", 1, None),), []),
     ],
     ids=[
         "its CPUs",
@@ -101,12 +104,46 @@ def test_what_is_contradicts_what_was_decided(
     assert [mismatch.kind for mismatch in found.mismatches] == kinds
 
 
-def test_cpus_that_are_the_kubelets_business_are_not_compared() -> None:
-    seen = Evidence({BOX: ContainerSeen(cpus=0b1000)})
-    one = pod(status=ResourceStatus(0b11))
+@pytest.mark.parametrize(
+    ("cpus", "left_alone", "told"),
+    [
+        (0b1000, frozenset(), ["container main has CPUs 3; 0-1 were decided"]),
+        (
+            0b1000,
+            frozenset({UID}),
+            ["the kubelet's static policy gave its containers CPUs 3; 0-1 were decided"],
+        ),
+        (0b11, frozenset({UID}), []),
+        (0b10, frozenset({UID}), []),
+    ],
+    ids=["ours", "the kubelet's", "the kubelet's, and the same", "the kubelet's, one container's part"],
+)
+def test_other_cpus_than_were_decided_are_told_whoever_owns_them(
+    cpus: int, left_alone: frozenset[str], told: list[str]
+) -> None:
+    seen = Evidence({BOX: ContainerSeen(cpus=cpus)})
 
-    assert agree.agreements([one], seen)[0].mismatches
-    assert not agree.agreements([one], seen, frozenset({UID}))[0].mismatches
+    (found,) = agree.agreements([pod(status=ResourceStatus(0b11), asked={"main": 2})], seen, left_alone)
+
+    assert [mismatch.message for mismatch in found.mismatches] == told
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        (Evidence(), False),
+        (Evidence({"b" * 64: ContainerSeen(cpus=1)}, (CardUse("GPU-0", "another", 1, None),), CARDS), False),
+        (Evidence({BOX: ContainerSeen()}), False),
+        (Evidence({BOX: ContainerSeen(cpus=1)}), True),
+        (Evidence({BOX: ContainerSeen(visible="GPU-0")}), True),
+        (Evidence({}, (CardUse("GPU-0", UID, 1, 5),), CARDS), True),
+    ],
+    ids=["nothing yet", "others", "unreadable", "its cgroup", "its environment", "a process"],
+)
+def test_a_pod_of_which_nothing_was_seen_is_not_said_to_agree(seen: Evidence, told: Any) -> None:
+    text = agree.annotation(agree.agreements([sharing()], seen))
+
+    assert (json.loads(text) if text else {}) == ({UID: {"pod": "ns/p", "agrees": True}} if told else {})
 
 
 def test_a_pod_for_which_nothing_was_decided_is_not_told() -> None:
@@ -140,8 +177,19 @@ def test_an_annotation_that_is_too_long_tells_of_those_that_do_not_agree() -> No
         (ContainerSeen(visible="all"), (CardUse("GPU-1", UID, 7, 5),), {"GPU-1"}),
         (ContainerSeen(visible="void"), (), set()),
         (ContainerSeen(), (CardUse("GPU-0", None, 7, 5),), set()),
+        (ContainerSeen(visible="GPU-1", minors=frozenset({0, 1})), (), {"GPU-1"}),
     ],
-    ids=["by UUID", "by number", "those it has", "none it has", "a monitor", "a process", "void", "no Pod's process"],
+    ids=[
+        "by UUID",
+        "by number",
+        "those it has",
+        "none it has",
+        "a monitor",
+        "a process",
+        "void",
+        "no Pod's process",
+        "by UUID of several",
+    ],
 )
 def test_pods_with_cards_without_our_annotation_are_found(
     seen: ContainerSeen, uses: tuple[CardUse, ...], cards: set[str]
@@ -151,6 +199,79 @@ def test_pods_with_cards_without_our_annotation_are_found(
     assert {card for one in found for card in one.device_ids} == cards
     assert agree.strangers([sharing()], Evidence({BOX: seen}, uses, CARDS), frozenset()) == ()
     assert agree.strangers([pod()], Evidence({BOX: seen}, uses, CARDS), frozenset({UID})) == ()
+
+
+@pytest.mark.parametrize(
+    ("seen", "indices", "cards"),
+    [
+        (ContainerSeen(visible="0"), {0: "GPU-1", 1: "GPU-0"}, {"GPU-1"}),
+        (ContainerSeen(visible="0"), {}, {"GPU-0"}),
+        (ContainerSeen(visible="0", minors=frozenset({1})), {}, {"GPU-1"}),
+        (ContainerSeen(visible="0", minors=frozenset({1})), {0: "GPU-0", 1: "GPU-1"}, {"GPU-1"}),
+        (ContainerSeen(visible="7", minors=frozenset({1, 9})), {}, {"GPU-1"}),
+        (ContainerSeen(visible="7"), {}, set()),
+        (ContainerSeen(visible="0,GPU-0"), {0: "GPU-1", 1: "GPU-0"}, {"GPU-0", "GPU-1"}),
+    ],
+    ids=[
+        "NVML's index",
+        "index unknown",
+        "device files, index unknown",
+        "device files against the index",
+        "device files of an unknown number",
+        "an unknown number",
+        "number and UUID",
+    ],
+)
+def test_a_number_is_nvmls_index_and_device_files_are_proof(
+    seen: ContainerSeen, indices: dict[int, str], cards: set[str]
+) -> None:
+    found = agree.strangers([pod()], Evidence({BOX: seen}, (), CARDS, indices), frozenset())
+
+    assert {card for one in found for card in one.device_ids} == cards
+
+
+@pytest.mark.parametrize(
+    ("resource", "ids", "known"),
+    [
+        ("nvidia.com/gpu", ("GPU-1",), True),
+        ("nvidia.com/gpu.shared", ("GPU-1::3",), True),
+        ("example.com/cards", ("GPU-1",), True),
+        ("nvidia.com/gpu", ("1",), True),
+        ("nvidia.com/gpu", ("7",), False),
+        ("example.com/fuse", ("fuse-1",), False),
+        ("example.com/fuse", ("1",), False),
+        ("example.com/rdma", ("0000:1f:00.0",), False),
+        ("nvidia.com/gpu", (), False),
+    ],
+    ids=[
+        "a card",
+        "a slice",
+        "renamed",
+        "a number",
+        "no card's number",
+        "fuse",
+        "a number of fuse",
+        "RDMA",
+        "nothing",
+    ],
+)
+def test_the_checkpoint_knows_a_pods_card_by_its_id_only(resource: str, ids: tuple[str, ...], known: Any) -> None:
+    seen = Evidence({BOX: ContainerSeen(visible="GPU-1")}, (), CARDS)
+    entries = [PodDevices(UID, "main", resource, ids)]
+
+    holders = agree.card_holders(entries, seen)
+
+    assert (UID in holders) is known
+    assert bool(agree.strangers([pod()], seen, holders)) is not known
+
+
+def test_a_pod_that_we_gave_other_devices_only_may_have_a_card_all_the_same() -> None:
+    share = Share("rdma", "0000:1f:00.0", 0, {"rdma": 1}, ("main",))
+    seen = Evidence({BOX: ContainerSeen(visible="GPU-1", minors=frozenset({1}))}, (), CARDS)
+
+    (found,) = agree.strangers([pod(shares=(share,))], seen, frozenset())
+
+    assert found == PodDevices(UID, "main", "nvidia.com/gpu", ("GPU-1",))
 
 
 @pytest.mark.parametrize(
@@ -190,6 +311,97 @@ def test_each_change_of_a_card_is_told_once_with_its_count() -> None:
     assert [one.count for one in more] == [2, 2]
     assert [(one.reason, one.type) for one in well] == [("GpuHealthy", "Normal")] * 2
     assert health_events(NODE, NodeRecord("", {}), record()) == []
+
+
+NIC = "0000:3b:00.0"
+UP, DOWN, SILENT = ("", ""), ("LinkDown", "port 1 is DOWN"), ("FallenOffBus", "it does not answer")
+
+
+def told_of(*nics: tuple[str, str], live: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The Device object of a node with NICs, by their reasons and problems; written over one that stands."""
+    found = tuple(
+        PciDevice("rdma", f"0000:{0x3B + n:02x}:00.0", n, problem=problem, reason=reason)
+        for n, (reason, problem) in enumerate(nics)
+    )
+    standing = Standing(device=live)
+    return decide(NODE, host(devices=found), GpuView(), [], Evidence(), Rules(BUILT_IN), standing, 0.0).device.body
+
+
+def device_events(was: dict[str, Any] | None, now: dict[str, Any]) -> list[tuple[str, str, str]]:
+    found = health_events(NODE, NodeRecord("", {}), NodeRecord("", {}), was, now)
+    return [(one.type, one.reason, one.message) for one in found]
+
+
+WENT_DOWN = ("Warning", "LinkDown", f"device {NIC} (rdma) is unusable: port 1 is DOWN")
+WENT_SILENT = ("Warning", "FallenOffBus", f"device {NIC} (rdma) is unusable: it does not answer")
+WELL = ("Normal", "DeviceHealthy", f"device {NIC} (rdma) is healthy")
+GONE = ("Warning", "DeviceGone", f"device {NIC} (rdma) is gone")
+ASIDE = {"metadata": {"annotations": {CORDONED: NIC}}}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        (told_of(UP), told_of(DOWN), [WENT_DOWN]),
+        (told_of(DOWN), told_of(("LinkDown", "port 1 is INIT")), []),
+        (told_of(DOWN), told_of(SILENT), [WENT_SILENT]),
+        (told_of(DOWN), told_of(UP), [WELL]),
+        (told_of(UP), told_of(), [GONE]),
+        (told_of(DOWN), told_of(), [GONE]),
+        (told_of(), told_of(UP), [WELL]),
+        (told_of(), told_of(DOWN), [WENT_DOWN]),
+        ({}, told_of(UP), []),
+        ({}, told_of(DOWN), [WENT_DOWN]),
+        (None, told_of(DOWN), []),
+        (told_of(UP), told_of(UP, live=ASIDE), []),
+        (told_of(UP, live=ASIDE), told_of(UP), [WELL]),
+        (told_of(UP, live=ASIDE), told_of(DOWN), [WENT_DOWN]),
+        (told_of(UP, live=ASIDE), told_of(), [GONE]),
+        (told_of(UP, DOWN), told_of(DOWN, DOWN), [WENT_DOWN]),
+        ({"spec": {"devices": [{"type": "rdma", "id": NIC, "health": False}]}}, told_of(DOWN), [WENT_DOWN]),
+    ],
+    ids=[
+        "turned unusable",
+        "in other words",
+        "for another reason",
+        "usable again",
+        "vanished",
+        "vanished while unusable",
+        "back",
+        "back, unusable",
+        "the first object",
+        "the first object, unusable",
+        "the cluster is not known yet",
+        "set aside",
+        "put back",
+        "put back, unusable",
+        "vanished while set aside",
+        "one of two",
+        "an object without reasons",
+    ],
+)
+def test_each_change_of_a_device_that_is_no_card_is_told_once(
+    was: dict[str, Any] | None, now: dict[str, Any], told: list[tuple[str, str, str]]
+) -> None:
+    assert device_events(was, now) == told
+    assert device_events(now, now) == [], "nor is it told again by a reporter that starts where this stands"
+
+
+def test_devices_that_cannot_be_used_are_counted_by_reason_until_they_are_well_or_gone() -> None:
+    metrics = Metrics()
+
+    def series(body: dict[str, Any]) -> list[bytes]:
+        metrics.show_devices(body)
+        return [line for line in metrics.exposition().splitlines() if line.startswith(b"koordgate_reporter_devices_un")]
+
+    def row(minor: int, reason: str) -> bytes:
+        labels = f'id="0000:{0x3B + minor:02x}:00.0",reason="{reason}",type="rdma"'
+        return f"koordgate_reporter_devices_unusable{{{labels}}} 1.0".encode()
+
+    assert series(told_of(DOWN, SILENT, UP)) == [row(0, "LinkDown"), row(1, "FallenOffBus")]
+    assert series(told_of(UP, DOWN)) == [row(1, "LinkDown")]
+    assert series(told_of(UP, live=ASIDE)) == [row(0, "Cordoned")]
+    assert series(told_of()) == []
 
 
 @pytest.mark.parametrize(
@@ -276,6 +488,40 @@ def test_containers_are_looked_at_where_the_kubelet_puts_them(tmp_path: Path, ve
 
     assert found == {BOX: ContainerSeen(0b110, "GPU-1", frozenset({1}))}
     assert without == {BOX: ContainerSeen(0b110)}
+
+
+@pytest.mark.parametrize(
+    ("own", "below", "read"),
+    [
+        ("", {"container": "41\n"}, "GPU-1"),
+        ("", {"a.slice": "", "init.scope": "41\n", "system.slice": "42\n"}, "GPU-1"),
+        ("42\n", {"container": "41\n"}, "GPU-2"),
+        ("", {"container": ""}, None),
+        ("", {}, None),
+    ],
+    ids=["crun", "an init", "its own first", "none at all", "nothing below"],
+)
+def test_processes_one_level_below_the_containers_cgroup_are_seen(
+    tmp_path: Path, own: str, below: dict[str, str], read: str | None
+) -> None:
+    layout = Layout(Driver.SYSTEMD)
+    folder = tmp_path / layout.pod(QosClass.BURSTABLE, UID) / f"crio-{BOX}.scope"
+    folder.mkdir(parents=True)
+    (folder / "cgroup.procs").write_text(own)
+    (folder / "cpuset.cpus.effective").write_text("1-2\n")
+    for name, pids in below.items():
+        (folder / name).mkdir()
+        (folder / name / "cgroup.procs").write_text(pids)
+    for pid, card in (("41", 1), ("42", 2)):
+        (tmp_path / "proc" / pid / "root" / "dev").mkdir(parents=True)
+        (tmp_path / "proc" / pid / "root" / "dev" / f"nvidia{card}").touch()
+        (tmp_path / "proc" / pid / "environ").write_bytes(f"NVIDIA_VISIBLE_DEVICES=GPU-{card}\0".encode())
+
+    found = evidence.containers(Hierarchy(tmp_path, Version.V2), layout, [pod()], tmp_path / "proc", environment=True)
+
+    assert found[BOX].cpus == 0b110
+    assert found[BOX].visible == read
+    assert found[BOX].minors == (None if read is None else frozenset({int(read[-1])}))
 
 
 @pytest.mark.parametrize(

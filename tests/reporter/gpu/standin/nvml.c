@@ -6,6 +6,7 @@
  * NVML_STANDIN_HUNG    a file that is made as a call begins to hang.
  *
  * A key of card 3 is `gpu.3.NAME`, or `gpu.*.NAME` for all cards. A key that is not there is "not supported".
+ * `count` is read by nvmlInit alone: a process lists the cards that were there as it began, as the real library does.
  * `error.FUNCTION = CODE` (of the node, a card, or all cards) makes a function fail; `hang` and `crash` name one that
  * never returns, or ends the process; `print` is printed at each call. `gpu.3.lost = 1` is a card off the bus.
  */
@@ -45,6 +46,7 @@ static events_t events;
 static int registered[MAX_CARDS];
 static long events_read;
 static int initialised;
+static unsigned int listed; /* how many cards there were as the process began */
 
 static void load(void) {
     const char *path = getenv("NVML_STANDIN_NODE");
@@ -144,6 +146,8 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
         for (int j = 0; j < MAX_MIGS; j++) migs[i][j].card = i, migs[i][j].mig = j;
     }
     ENTER(NULL);
+    const char *value = find("count");
+    listed = value ? (unsigned int)atoi(value) : 0;
     return SUCCESS;
 }
 nvmlReturn_t nvmlShutdown(void) { initialised = 0; return SUCCESS; }
@@ -163,15 +167,14 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *out) {
 }
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *out) {
     ENTER(NULL);
-    const char *value = find("count");
-    *out = value ? (unsigned int)atoi(value) : 0;
+    *out = listed;
     return SUCCESS;
 }
 
 /* Cards */
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, handle_t **out) {
-    if (index >= MAX_CARDS) return INVALID;
+    if (index >= MAX_CARDS || index >= listed) return INVALID;
     ENTER(&cards[index]);
     *out = &cards[index];
     return SUCCESS;

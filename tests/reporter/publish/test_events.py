@@ -1,0 +1,30 @@
+"""Events that cannot be written as they are."""
+
+from fake_kube import FakeKube
+
+from koordgate.kube.client import KubeClient
+from reporter.publish.events import EventWriter, Occurrence
+
+ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"}
+
+
+def messages(fake: FakeKube) -> list[str]:
+    return [one["message"] for one in fake.objects("/api/v1/events")]
+
+
+async def test_half_a_character_is_told_as_its_escape(fake: FakeKube, kube: KubeClient) -> None:
+    writer = EventWriter(kube, lambda: 0.0)
+    writer.note([Occurrence(ABOUT, "KubeletFileUnusable", "entries[\ud800]")])
+
+    await writer.write()
+
+    assert messages(fake) == ["entries[\\ud800]"]
+
+
+async def test_an_occurrence_that_is_no_json_is_dropped_and_stops_no_other(fake: FakeKube, kube: KubeClient) -> None:
+    writer = EventWriter(kube, lambda: 0.0)
+    writer.note([Occurrence({**ABOUT, "name": "\ud800"}, "Xid79", "0"), Occurrence(ABOUT, "Xid79", "1")])
+
+    await writer.write()
+
+    assert messages(fake) == ["1"]
