@@ -14,10 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-import orjson
-
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
 from koordgate.kube.watch import Handler, Reflector
 from reporter import decide as core
@@ -28,10 +25,8 @@ from reporter.cgroup.enforcer import Findings
 from reporter.decide import Decided, HostReading, Rules, Standing
 from reporter.gpu.guarded import GuardedNvml
 from reporter.host import Host
-from reporter.kubelet import configuration
-from reporter.kubelet.configuration import ConfigurationError, KubeletConfiguration
+from reporter.kubelet import configz
 from reporter.kubelet.podresources import PodResourcesSocket
-from reporter.kubelet.watched import Reading
 from reporter.metrics import Metrics
 from reporter.podwatch import NodePods
 from reporter.publish.device import worth_telling
@@ -139,7 +134,7 @@ class Agent:
         self._told: dict[str, object] = {}
         self._unusable: frozenset[str] = frozenset()  # what was said to be wrong with the kubelet's files
         self._evidence = Evidence()
-        self._configz: tuple[float, Reading[KubeletConfiguration]] | None = None
+        self._configz: configz.Answer | None = None  # what the kubelet itself answered last
         self._pod_resources = PodResourcesSocket(settings.kubelet.pod_resources, pause=settings.round_seconds)
         self._applied = {
             target: Applied(kube, target, live, time.monotonic, self._wrote)
@@ -165,7 +160,13 @@ class Agent:
         self.cards.start_from(node)
         self._told_health = node
         every = self._settings.round_seconds
-        parts = (self._follow_cards(every), self._rounds(every), self._publish(every), self._proofs())
+        parts = (
+            self._follow_cards(every),
+            self._rounds(every),
+            self._publish(every),
+            self._proofs(),
+            self._ask_configz(),
+        )
         async with (
             listen(self._settings.serve, self._metrics, self.unhealthy) as self.port,
             asyncio.TaskGroup() as tasks,
@@ -203,7 +204,10 @@ class Agent:
         self._round_at = time.monotonic()
         findings, problem = None, ""
         try:
-            host = await self._with_configz(await self._in_thread(self._host.read))
+            host = await self._in_thread(self._host.read)
+            configured = not self._settings.kubelet.configz
+            if self._configz is not None:
+                host, configured = replace(host, configuration=self._configz), True
             self._nvidia = host.nvidia
             host = replace(host, told=await self._pod_resources.read(self._watches.pods.pods))
             with_cards = self._cards_settled() and (self._proved or not self._settings.proof.enabled)
@@ -217,9 +221,9 @@ class Agent:
                 Standing(self._watches.device.obj, self._watches.topology.obj),
                 time.time(),
             )
-            if self._settings.cpus.enforce and pods_known:
+            if self._settings.cpus.enforce and pods_known and configured:
                 findings, problem = await self._in_thread(partial(_enforce, self._host, decided))
-            if pods_known:
+            if pods_known and configured:
                 self._taken = await self._in_thread(partial(self._host.take_over, self._watches.pods.pods, host))
         finally:
             self._round_at = None
@@ -227,9 +231,9 @@ class Agent:
         if all_known and self._told_device is None:
             self._told_device = self._watches.device.obj or {}
         self._account(decided, findings, problem)
-        if node is not None:
+        if node is not None and configured:
             self._occurrences(node, host, decided)
-        if all_known:  # else it would take from the objects what it did not see there
+        if all_known and configured:  # else it would take from the objects what it did not see there
             self._telling, self._with_cards = decided, with_cards
             self._fresh.set()
 
@@ -268,24 +272,17 @@ class Agent:
         finally:
             self._proved = True  # or as far as it goes: a bug in it must not keep the cards' health from being told
 
-    async def _with_configz(self, host: HostReading) -> HostReading:
-        """Put the kubelet's own answer in the place of its file, where that is asked for."""
-        if not self._settings.kubelet.configz:
-            return host
-        known = self._configz
-        if known is None or time.monotonic() - known[0] >= _CONFIGZ_S:
-            self._configz = known = (
-                time.monotonic(),
-                await self._ask_configz(known[1] if known else Reading(None, None)),
-            )
-        return replace(host, configuration=known[1])
+    async def _ask_configz(self) -> None:
+        """Ask the kubelet itself, where that is wanted: beside the rounds, which its silence must not keep waiting."""
+        while self._settings.kubelet.configz:
+            await self._guarded("configz", self._ask_configz_once())
+            await asyncio.sleep(_CONFIGZ_S)
 
-    async def _ask_configz(self, before: Reading[KubeletConfiguration]) -> Reading[KubeletConfiguration]:
-        try:
-            answer = await self._kube.get(NODES.path(self._name, subresource="proxy") + "/configz")
-            return Reading(configuration.parse(orjson.dumps(answer)), None)
-        except (KubeError, ConfigurationError) as error:
-            return Reading(before.value, f"the kubelet's /configz: {error}; what it said before is kept")
+    async def _ask_configz_once(self) -> None:
+        known = self._configz
+        self._configz = await configz.ask(self._kube, self._name, known.value if known else None)
+        if self._configz != known:
+            self._stir()
 
     async def _publish(self, every: float) -> None:
         for reflector in self._reflectors:

@@ -31,6 +31,7 @@ from reporter.decide import Decided, Standing, by_index, by_minor, decide
 from reporter.gpu.guarded import GuardedNvml, Patience, Roots
 from reporter.gpu.health import NodeRecord
 from reporter.host import Host
+from reporter.kubelet import configz
 from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.metrics import Metrics
 from reporter.pods import NodePod, read_pod
@@ -108,6 +109,8 @@ async def look(configured: Settings, kube: KubeClient | None) -> tuple[Decided, 
         await cards.read()
         kubelet = PodResourcesSocket(configured.kubelet.pod_resources, patience=0)
         reading = replace(host.read(), told=await kubelet.read(pods))
+        if kube is not None and configured.kubelet.configz:
+            reading = replace(reading, configuration=await configz.ask(kube, name))
         root = reading.configuration.value.cgroup_root if reading.configuration.value else "/"
         uses = evidence.card_uses(await cards.processes(), host.proc)
         seen = Evidence(host.containers(pods, root), uses, by_minor(cards.view.node), by_index(cards.view.node))

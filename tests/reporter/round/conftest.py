@@ -62,6 +62,7 @@ kubelet:
   configuration: {kubelet}/config.yaml
   deviceCheckpoint: {self.checkpoint}
   podResources: {self.pod_resources}
+  configz: {str(over.get("configz", False)).lower()}
 cpus: {{takeOver: {over.get("take_over", "leave")}}}
 gpus:
   enabled: {str(over.get("gpus", False)).lower()}

@@ -8,6 +8,9 @@ from fake_kube import FakeKube, hold
 from nvml_standin import Played
 
 from allocator.names import CORDONED, DEVICES_CHECKPOINTS
+from reporter.kubelet import configz
+from reporter.kubelet.configuration import KubeletConfiguration
+from reporter.kubelet.watched import Reading
 
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1"
@@ -135,3 +138,35 @@ async def test_a_stranger_that_comes_later_is_found_as_its_container_is_told(
     a_stranger(site)
 
     await fake.until(lambda: CARD in told_of_cards(fake)[-1])
+
+
+async def test_a_kubelet_that_does_not_answer_keeps_no_cpuset_from_being_right(
+    site, start, fake: FakeKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is anything told or written before it has said once how it is configured."""
+    answered, asked = asyncio.Event(), []
+
+    async def ask(_kube: object, _node: str, before: KubeletConfiguration | None = None) -> configz.Answer:
+        asked.append(before)
+        if len(asked) > 1:
+            await asyncio.Event().wait()
+        await answered.wait()
+        return Reading(KubeletConfiguration(), None)
+
+    monkeypatch.setattr("reporter.agent._CONFIGZ_S", 0.01)
+    monkeypatch.setattr(configz, "ask", ask)
+    site.add_node()
+    site.add_pod("own", POD, container=BOX, qos="LSR", resource_status='{"cpuset": "2-3"}')
+    site.cgroup(f"kubepods/burstable/pod{POD}")
+    main = site.cgroup(f"kubepods/burstable/pod{POD}/{BOX}")
+    await start(configz=True)
+    await site.more_rounds(10)
+    assert (site.writes(), (main / "cpuset.cpus").read_text()) == (0, "0-7\n")
+
+    answered.set()
+    await site.settled()
+    assert (main / "cpuset.cpus").read_text() == "2-3\n"
+    assert len(asked) == 2  # and this time it never answers
+    (main / "cpuset.cpus").write_text("0-7\n")
+    await site.more_rounds(5)
+    assert (main / "cpuset.cpus").read_text() == "2-3\n"

@@ -1,0 +1,27 @@
+"""The kubelet's own answer of how it is configured, by way of the API server."""
+
+import orjson
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.kube.resource import NODES
+from reporter.kubelet import configuration
+from reporter.kubelet.configuration import ConfigurationError, KubeletConfiguration
+from reporter.kubelet.watched import Reading
+
+Answer = Reading[KubeletConfiguration]
+
+
+async def ask(kube: KubeClient, node: str, before: KubeletConfiguration | None = None) -> Answer:
+    """Ask a kubelet's /configz.
+
+    Args:
+        kube: the open client, with the right to the Node's `proxy`.
+        node: the kubelet's.
+        before: what it said before, which stands where it does not answer.
+    """
+    try:
+        answer = await kube.get(NODES.path(node, subresource="proxy") + "/configz")
+        return Reading(configuration.parse(orjson.dumps(answer)), None)
+    except (KubeError, ConfigurationError) as error:
+        return Reading(before, f"the kubelet's /configz: {error}; what it said before is kept")
