@@ -15,13 +15,13 @@ from typing import Final
 
 from allocator.cpu.cpuset import format_cpuset
 from allocator.names import GPU_MEMORY, NVIDIA_GPU, TYPE_GPU
+from allocator.wire.deviceobject import device_of
 from reporter.kubelet.devicecheckpoint import PodDevices
 from reporter.pods import NodePod
 
 _LONGEST: Final = 64 * 1024  # bytes of the annotation; all of an object together may have 256 KiB
 _NOTHING: Final = ("", "void", "none", "no")
 _MIB: Final = 2**20
-_REPLICA: Final = "::"  # the NVIDIA device plugin's mark of time slices: GPU-...::3
 _NVIDIA: Final = NVIDIA_GPU.partition("/")[0] + "/"
 
 
@@ -207,7 +207,7 @@ def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset
     return frozenset(
         entry.pod_uid
         for entry in entries
-        for plain in (identity.partition(_REPLICA)[0] for identity in entry.device_ids)
+        for plain in map(device_of, entry.device_ids)
         if plain in uuids or (plain in minors and entry.resource.startswith(_NVIDIA))
     )
 
@@ -233,7 +233,7 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
             by_pod[use.pod].append(use)
     found = []
     for pod in pods:
-        if pod.finished or pod.cgroup in known or any(share.type == TYPE_GPU for share in pod.shares):
+        if pod.finished or pod.cgroup in known or pod.has_gpu:
             continue
         used = {use.card for use in by_pod.get(pod.cgroup, ())}
         if used:

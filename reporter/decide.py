@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from allocator.devicetype import DeviceTypes
-from allocator.names import TYPE_GPU
+from allocator.wire.deviceobject import device_of
 from allocator.wire.nodetopology import NumaZone
 from reporter import agree
 from reporter.agree import Agreement, Evidence
@@ -26,8 +26,6 @@ from reporter.pods import NodePod
 from reporter.publish import device, nodestatus, nodetopology
 from reporter.publish.events import Occurrence, about_node, about_pod
 from reporter.publish.identity import NodeIdentity
-
-_REPLICA: Final = "::"  # the NVIDIA device plugin's mark of time slices: GPU-...::3
 
 
 def _unread() -> Reading[Any]:
@@ -216,8 +214,8 @@ def held(host: HostReading, pods: Iterable[NodePod], cards: NodeRecord) -> tuple
     found = []
     for entry in host.checkpoint.value.entries if host.checkpoint.value is not None else ():
         pod = by_kubelet.get(entry.pod_uid)
-        if pod is not None and not pod.finished and not any(share.type == TYPE_GPU for share in pod.shares):
-            plain = dict.fromkeys(identity.partition(_REPLICA)[0] for identity in entry.device_ids)
+        if pod is not None and not pod.finished and not pod.has_gpu:
+            plain = dict.fromkeys(map(device_of, entry.device_ids))
             ids = tuple(minors.get(identity, identity) for identity in plain)
             found.append(replace(entry, device_ids=ids))
     return tuple(found)

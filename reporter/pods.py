@@ -9,7 +9,7 @@ from typing import Any, Final
 from allocator.cpu.qos import QOS_LABEL
 from allocator.devicetype import BUILT_IN, DeviceTypes
 from allocator.holdings import Share
-from allocator.names import DEVICE_ALLOCATED, shown_by
+from allocator.names import DEVICE_ALLOCATED, TYPE_GPU, shown_by
 from allocator.quantity import QuantityError, to_milli
 from allocator.wire.deviceallocated import AnnotationError, read_annotations
 from allocator.wire.resourcestatus import ResourceStatus, read_resource_status
@@ -65,6 +65,11 @@ class NodePod:
     def cpus(self) -> int:
         """The CPUs that were decided for it; 0 where it has none of its own."""
         return self.status.cpus if self.status is not None else 0
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether it was given any of a GPU."""
+        return any(share.type == TYPE_GPU for share in self.shares)
 
     @property
     def whole_cpus(self) -> bool:

@@ -275,5 +275,9 @@ def _read_ids(entry: Mapping[str, Any]) -> list[str]:
     ids = entry.get("deviceIDs") or []
     if not isinstance(ids, list):
         raise TypeError("deviceIDs is not a list")
-    # A plugin that shares a card by time tells replicas of it, as GPU-...::3.
-    return [str(device).partition("::")[0] for device in ids]
+    return [device_of(str(device)) for device in ids]
+
+
+def device_of(identity: str) -> str:
+    """Which device a kubelet's id is of: a plugin that shares a card by time tells replicas of it, as GPU-...::3."""
+    return identity.partition("::")[0]

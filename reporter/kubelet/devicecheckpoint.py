@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from allocator.wire.deviceobject import device_of
 from reporter.kubelet.checkpoint import (
     NIL,
     CheckpointError,
@@ -205,7 +206,7 @@ def annotation(entries: Collection[PodDevices], limit: int = ANNOTATION_BYTES) -
         [_row(entry, response=True) for entry in ordered],
         [_row(entry, response=False) for entry in ordered],
         # Replicas of a card that is shared by time (GPU-...::3) count as the card, for readers as well.
-        [{"deviceIDs": sorted({device.partition("::")[0] for entry in ordered for device in entry.device_ids})}],
+        [{"deviceIDs": sorted({device_of(device) for entry in ordered for device in entry.device_ids})}],
     ):
         text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
         if len(text.encode()) <= limit:
