@@ -25,7 +25,7 @@ demo: setup  ## the whole product on this machine: translate, guard, allocate, w
 	$(BIN)/koordgate demo $(ARGS)
 
 test: setup check  ## everything: lint, types, contracts, unit, property, API, control-plane and node tests
-	$(BIN)/python -m koordgate.localplane build
+	$(BIN)/python -m webhook.localplane build
 	$(BIN)/python -m pytest $(ARGS)
 
 check: setup  ## lint, types and import contracts only
@@ -38,11 +38,11 @@ unit: setup  ## tests that need only Python
 	$(BIN)/python -m pytest -m "not controlplane and not node" $(ARGS)
 
 controlplane: setup  ## tests on a real etcd, kube-apiserver and kube-scheduler
-	$(BIN)/python -m koordgate.localplane build
+	$(BIN)/python -m webhook.localplane build
 	$(BIN)/python -m pytest -m controlplane $(ARGS)
 
 node: setup  ## tests on a real kubelet and containerd (root)
-	$(BIN)/python -m koordgate.localplane build
+	$(BIN)/python -m webhook.localplane build
 	$(BIN)/python -m pytest -m node $(ARGS)
 
 bench: setup  ## one benchmark: make bench NAME=mutate_pod ARGS=...; without NAME it lists them

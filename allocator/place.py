@@ -2,7 +2,7 @@
 
 Filter, score, bind, dry run and simulation all call it, so they can never disagree. Devices and CPUs are one plan:
 where a NUMA policy holds, a set of NUMA nodes is found in which everything that the Pod asks fits, and each is chosen
-inside it (seed document 4, "NUMA topology alignment policy").
+inside it (CPU proposal, "NUMA topology alignment policy").
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
-from allocator.asks import PodRequest
 from allocator.cpu.choose import Own, choose_cpus, own_cpus, shared_milli, wishes_lost
-from allocator.cpu.node import NO_USE, CpuNode, CpuShare, CpuUse, cpu_use
-from allocator.cpu.policy import NumaPolicy, NumaStrategy
-from allocator.cpu.topology import CpuTopology
-from allocator.devices import choose_devices, choose_together
-from allocator.holdings import NodeSnapshot, Share
-from allocator.outcome import Refusal
-from allocator.wire.resourcespec import NumaExclusive
+from allocator.devices.choose import choose_devices, choose_together
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, CpuUse, cpu_use
+from allocator.vocabulary.cpupolicy import NumaExclusive, NumaPolicy, NumaStrategy
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.outcome import Refusal
 
 _STRICTNESS: Final = tuple(NumaPolicy)
 _MOST_COMBINED: Final = 8  # NUMA nodes of which every set is tried

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from allocator.amounts import PODS, Amounts
-from allocator.asks import PodRequest
-from allocator.devicetype import FULL
-from allocator.holdings import Holding, NodeSnapshot
-from allocator.outcome import Refusal
 from allocator.place import place
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.devicetype import FULL
+from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.outcome import Refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PodStanding:
     """A Pod on the node.
 
     Attributes:
@@ -31,7 +31,11 @@ class Standing:
 
 
 def choose_victims(
-    request: PodRequest, node: NodeSnapshot, standing: Mapping[str, Standing], priority: int, proposed: Collection[str]
+    request: PodRequest,
+    node: NodeSnapshot,
+    standing: Mapping[str, PodStanding],
+    priority: int,
+    proposed: Collection[str],
 ) -> tuple[str, ...] | None:
     """Choose victims on one node.
 

@@ -1,7 +1,7 @@
 """How good a node is for a Pod that it can hold.
 
 Three preferences, of which the configuration chooses one: packing (whole devices and whole nodes stay free), and the
-two of seed document 2, claim 7: the least mean request, and the least variance of requests (the most balanced node).
+two of the patent, claim 7: the least mean request, and the least variance of requests (the most balanced node).
 
 The formulas are those of `allocator.index.preference`, which counts ahead over all nodes at once what is counted here
 of one placement: both say the same of a Pod of one container and one type on a node of devices that are alike.
@@ -10,11 +10,11 @@ of one placement: both say the same of a Pod of one container and one type on a 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from allocator.cpu.node import CpuNode, cpu_use
-from allocator.devicetype import BUILT_IN, FULL
-from allocator.holdings import NodeSnapshot, Share
 from allocator.place import Placement
-from allocator.preference import Preference
+from allocator.vocabulary.cpunode import CpuNode, cpu_use
+from allocator.vocabulary.devicetype import BUILT_IN, FULL
+from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.preference import Preference
 
 UNBROKEN: Final = 50  # what packing gives for nothing that is broken, for a node in use, and for how full it is
 IN_USE: Final = 20

@@ -18,9 +18,9 @@ from pathlib import Path
 from result import close
 
 from allocator.cpu.accumulator import take
-from allocator.cpu.cpuset import format_cpuset
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaStrategy
-from allocator.cpu.topology import Cpu, CpuTopology
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy
+from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
 
 CORES = 64
 COUNTS = (2, 4, 8, 16, 32, 64)

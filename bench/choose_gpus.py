@@ -13,16 +13,16 @@ import time
 
 from result import close
 
-from allocator.asks import ContainerAsk, PodRequest, gpu_ask
-from allocator.device import Device
-from allocator.devices import choose_devices
-from allocator.devicetype import GPU_TYPE
-from allocator.holdings import Holding, NodeSnapshot, Share
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
-from allocator.outcome import Refusal
-from allocator.phase import Phase
-from allocator.topology.links import Place, link
-from allocator.topology.wiring import UNWIRED, Wiring
+from allocator.devices.choose import choose_devices
+from allocator.vocabulary.asks import ContainerAsk, PodRequest, gpu_ask
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import GPU_TYPE
+from allocator.vocabulary.holdings import Holding, NodeSnapshot, Share
+from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.wiring import UNWIRED, Wiring
 
 GPUS = 8
 GIB = 2**30

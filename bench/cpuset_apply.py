@@ -20,8 +20,8 @@ from result import close
 
 from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy
 from reporter.cgroup.enforcer import Enforcer
-from reporter.cgroup.layout import Driver, Layout, QosClass, Version
-from reporter.cgroup.plan import Kubelet, Pod, Pools
+from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
+from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus
 
 PODS = 110
 CONTAINERS = ("sandbox", "main", "side")
@@ -36,18 +36,18 @@ def pods(pinned: int) -> list[Pod]:
         uid = f"{number:08d}-0000-4000-8000-000000000000"
         name = f"bench/pod-{number}"
         if number % 4 == 0:
-            found.append(Pod(uid, name, QosClass.GUARANTEED, qos="LSR", cpus=pinned))
+            found.append(Pod(uid, name, KubernetesQos.GUARANTEED, qos="LSR", cpus=pinned))
         elif number % 4 == 1:
-            found.append(Pod(uid, name, QosClass.BEST_EFFORT, qos="BE"))
+            found.append(Pod(uid, name, KubernetesQos.BEST_EFFORT, qos="BE"))
         else:
-            found.append(Pod(uid, name, QosClass.BURSTABLE, qos="LS"))
+            found.append(Pod(uid, name, KubernetesQos.BURSTABLE, qos="LS"))
     return found
 
 
 @contextmanager
-def cgroups(*, real: bool) -> Iterator[tuple[Hierarchy, Layout]]:
+def cgroups(*, real: bool) -> Iterator[tuple[Hierarchy, CgroupLayout]]:
     """The cgroups of the Pods, real or not; removed at the end."""
-    layout = Layout(Driver.CGROUPFS, f"/koordgate-bench-{os.getpid()}")
+    layout = CgroupLayout(Driver.CGROUPFS, f"/koordgate-bench-{os.getpid()}")
     if not real:
         shared_memory = Path("/dev/shm")  # a cgroup is no disk either
         with tempfile.TemporaryDirectory(dir=shared_memory if shared_memory.is_dir() else None) as folder:
@@ -70,10 +70,10 @@ def cgroups(*, real: bool) -> Iterator[tuple[Hierarchy, Layout]]:
             group.rmdir()
 
 
-def groups(layout: Layout) -> Iterator[str]:
+def groups(layout: CgroupLayout) -> Iterator[str]:
     """The paths of all cgroups, what is above first."""
     yield layout.kubepods.partition("/")[0]
-    yield from dict.fromkeys(map(layout.tier, QosClass))
+    yield from dict.fromkeys(map(layout.tier, KubernetesQos))
     for pod in pods(1):
         path = layout.pod(pod.qos_class, pod.uid)
         yield path
@@ -106,10 +106,10 @@ def main() -> None:
         enforcer = Enforcer(hierarchy, layout)
         for number in range(arguments.rounds + 1):
             pinned = sides[number % 2]
-            node, pools = pods(pinned), Pools(shared=0b11 & ~pinned, best_effort=0b11)
+            node, pools = pods(pinned), SharedCpus(shared=0b11 & ~pinned, best_effort=0b11)
             for times in (changed, unchanged):
                 began = time.perf_counter()
-                findings = enforcer.round(node, pools, Kubelet())
+                findings = enforcer.round(node, pools, KubeletCpus())
                 times.append(time.perf_counter() - began)
                 if findings.failures:
                     raise SystemExit("\n".join(failure.message for failure in findings.failures[:5]))

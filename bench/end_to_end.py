@@ -25,13 +25,13 @@ import yaml
 from loads import FUNCTIONS, Kind, halves, mix
 from result import close
 
-from koordgate.localplane import chart
-from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.binaries import Binaries, find_or_build
-from koordgate.localplane.koord import NAME, start_koord_scheduler
-from koordgate.localplane.plane import CONTROL_PLANE, ControlPlane
-from koordgate.localplane.replicas import Replicas, Routing
-from koordgate.localplane.waiting import until
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.binaries import Binaries, find_or_build
+from webhook.localplane.koord import NAME, start_koord_scheduler
+from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
+from webhook.localplane.replicas import Replicas, Routing
+from webhook.localplane.waiting import until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from controlplane.gpu_cluster import add_node, at_home, audit_devices, machine, pods_path, refused_binds

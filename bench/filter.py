@@ -11,7 +11,7 @@ import sys
 from packed_cluster import Cluster
 from result import close
 
-from allocator.preference import Preference
+from allocator.vocabulary.preference import Preference
 
 LIMIT_MS = 1.0
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import uvloop
 
-from allocator.cpu.node import CpuShare
-from allocator.cpu.topology import Cpu, CpuTopology
-from allocator.device import Device
-from allocator.holdings import Holding, Share
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
+from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
-from koordgate.ledger.store import MemoryStore, Record
-from koordgate.settings import Settings, without_gathering
 from webhook.assembly import Parts, assemble
-from webhook.cluster import NodeFacts
+from webhook.ledger.store import MemoryStore, Record
 from webhook.offline import api
-from webhook.podinfo import PodInfo
+from webhook.settings import WebhookSettings, without_gathering
+from webhook.view.cluster import NodeFacts
+from webhook.view.podinfo import PodInfo
 
 GPUS, CPUS = 8, 128
 GIB = 2**30
@@ -44,7 +44,7 @@ class NoPods:
 
 
 def cluster(nodes: int, *, cpus: bool) -> Parts:
-    parts = assemble(without_gathering(Settings()), lambda _view: MemoryStore(), NoPods())
+    parts = assemble(without_gathering(WebhookSettings()), lambda _view: MemoryStore(), NoPods())
     chance = random.Random(SEED)
     devices = tuple(Device(TYPE_GPU, f"GPU-{m}", m, healthy=True, capacity=CAPACITY) for m in range(GPUS))
     topology = CpuTopology.of(Cpu(cpu, cpu % 64 % 32, cpu % 64 // 32, cpu % 64 // 32) for cpu in range(CPUS))

@@ -25,9 +25,9 @@ import yaml
 from aiohttp import web
 from result import close
 
-from allocator.devicetype import FULL
-from allocator.holdings import Holding, Share
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KOORD_SCHEDULER, TYPE_GPU
+from allocator.vocabulary.devicetype import FULL
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KOORD_SCHEDULER, TYPE_GPU
 from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.nodeallocation import write_spec
 from koordgate.kube.resource import (
@@ -39,7 +39,7 @@ from koordgate.kube.resource import (
     VALIDATING_WEBHOOKS,
     Resource,
 )
-from webhook.translate import Policy, translate
+from webhook.admission.translate import TranslationPolicy, translate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fake_kube import FakeKube, Raw, Where
@@ -50,7 +50,7 @@ GPU_BYTES = 80 * 2**30
 DEVICE_PODS_A_NODE = 4
 SINCE = 1_760_000_000
 MODELS = ("NVIDIA-H100-80GB-HBM3", "NVIDIA-A100-SXM4-80GB")
-POLICY = Policy("kubernetes.io", KOORD_SCHEDULER)
+POLICY = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER)
 READY_WITHIN_S = 300.0
 ENDED_WITHIN_S = 20.0
 QUIET_S = 3.0

@@ -22,14 +22,14 @@ import uvloop
 from aiohttp import web
 from result import close
 
-from allocator.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
-from koordgate.ledger.store import MemoryStore
-from koordgate.settings import Certificate, Serve, Settings
+from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from webhook.admission.translate import TranslationPolicy, translate
 from webhook.app import make_app
 from webhook.assembly import assemble
-from webhook.certs import MemorySource
 from webhook.command import listen
-from webhook.translate import Policy, translate
+from webhook.ledger.store import MemoryStore
+from webhook.settings import Certificate, ServeSettings, WebhookSettings
+from webhook.tls.certs import MemorySource
 
 SERVERS = ("ours", "translate", "empty")
 CONNECTIONS = 8
@@ -81,7 +81,7 @@ def review() -> bytes:
 
 def bare(*, translates: bool) -> web.Application:
     """A handler with nothing around it."""
-    policy = Policy(KUBERNETES_DOMAIN, KOORD_SCHEDULER)
+    policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER)
 
     async def handle(request: web.Request) -> web.Response:
         body = await request.read()
@@ -109,10 +109,10 @@ async def serve(which: str) -> None:
     source = MemorySource(Certificate(dns_names=("localhost",)))
     await source.start()
     if which == "ours":
-        app = make_app(assemble(Settings(), lambda _: MemoryStore(), NoPods()), list)
+        app = make_app(assemble(WebhookSettings(), lambda _: MemoryStore(), NoPods()), list)
     else:
         app = bare(translates=which == "translate")
-    async with listen(app, Serve(host="127.0.0.1", port=0), source.context) as port:
+    async with listen(app, ServeSettings(host="127.0.0.1", port=0), source.context) as port:
         print(port, flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until the parent is done
 

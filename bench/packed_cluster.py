@@ -11,7 +11,7 @@ from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import Packed
 from allocator.index.query import PartOf, Query, RatioFrom, Want
 from allocator.index.table import TypeRow
-from allocator.preference import Preference
+from allocator.vocabulary.preference import Preference
 
 GPUS: Final = 8
 MEMORY: Final = 80 * 2**30

@@ -18,14 +18,14 @@ from result import close
 
 from koordgate.kube.client import KubeClient
 from reporter.agent import Agent
-from reporter.metrics import Metrics
+from reporter.metrics import ReporterMetrics
 
 GOAL_MB = 80.0
 ROUNDS = 30.0
 WITHIN_S = 120.0
 
 
-def rounds(metrics: Metrics) -> float:
+def rounds(metrics: ReporterMetrics) -> float:
     """How many rounds were done, by the exposition."""
     lines = metrics.exposition().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("koordgate_reporter_rounds_total "))
@@ -36,7 +36,7 @@ async def report(url: str, folder: Path, environment: dict[str, str]) -> None:
     importlib.import_module("reporter.command")  # with all that it brings into the process
     nvml = site.open_nvml(folder, environment)
     async with KubeClient(url) as kube:
-        metrics = Metrics()
+        metrics = ReporterMetrics()
         agent = Agent(site.settings(folder, every=0.1), site.NODE, kube, nvml, metrics)
         running = asyncio.create_task(agent.run(asyncio.Event()))
         while rounds(metrics) < ROUNDS or agent.cards.view.driver is None:  # noqa: ASYNC110 counters tell nobody

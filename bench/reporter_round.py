@@ -19,7 +19,7 @@ from result import close
 
 from koordgate.kube.client import KubeClient
 from reporter.agent import Agent
-from reporter.metrics import Metrics
+from reporter.metrics import ReporterMetrics
 
 GOAL_MS = 50.0
 READS = ("get", "list", "watch")
@@ -62,7 +62,7 @@ async def measure(rounds: int) -> tuple[float, float]:
         nvml = site.open_nvml(folder, site.build_nvml(folder))
         async with FakeKube() as fake, KubeClient(fake.url) as kube:
             site.fill(fake)
-            agent = Agent(site.settings(folder, every=3600), site.NODE, kube, nvml, Metrics())
+            agent = Agent(site.settings(folder, every=3600), site.NODE, kube, nvml, ReporterMetrics())
             ended = asyncio.Event()
             running = asyncio.create_task(agent.run(ended))
             try:

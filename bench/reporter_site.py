@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from reporter.gpu.guarded import GuardedNvml, Patience, Roots
-from reporter.settings import Settings, parse
+from reporter.gpu.guarded import DriverRoots, GuardedNvml, Patience
+from reporter.settings import ReporterSettings, parse
 
 _TESTS = Path(__file__).parents[1] / "tests"
 sys.path.insert(0, str(_TESTS))
@@ -81,7 +81,7 @@ def fill(fake: FakeKube) -> None:
         fake.put("/api/v1/namespaces/bench/pods", pod)
 
 
-def settings(folder: Path, *, every: float) -> Settings:
+def settings(folder: Path, *, every: float) -> ReporterSettings:
     """Settings of a reporter on this machine."""
     return parse(
         f"""
@@ -124,7 +124,7 @@ def build_nvml(folder: Path) -> dict[str, str]:
 
 def open_nvml(folder: Path, environment: dict[str, str]) -> GuardedNvml:
     """NVML behind its guard, on this machine."""
-    return GuardedNvml(Patience(), Roots(folder / "sys", folder / "proc"), env=environment)
+    return GuardedNvml(Patience(), DriverRoots(folder / "sys", folder / "proc"), env=environment)
 
 
 def resident_mb(pid: int) -> float:

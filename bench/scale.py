@@ -11,7 +11,7 @@ from pathlib import Path
 from packed_cluster import Cluster
 from result import close
 
-from allocator.preference import Preference
+from allocator.vocabulary.preference import Preference
 
 NODES = (1000, 2000, 5000, 10000, 15000, 20000)
 SERIES = {"cold": "#c0392b", "one node changed": "#2c6fbb", "warm": "#27804a"}

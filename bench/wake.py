@@ -13,13 +13,13 @@ from pathlib import Path
 
 from result import close
 
-from koordgate.localplane import chart
-from koordgate.localplane.admin import AdminClient
-from koordgate.localplane.binaries import find_or_build
-from koordgate.localplane.koord import start_koord_scheduler
-from koordgate.localplane.plane import CONTROL_PLANE, ControlPlane
-from koordgate.localplane.replicas import Replicas, Routing
-from koordgate.localplane.waiting import until
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient
+from webhook.localplane.binaries import find_or_build
+from webhook.localplane.koord import start_koord_scheduler
+from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
+from webhook.localplane.replicas import Replicas, Routing
+from webhook.localplane.waiting import until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from controlplane.gpu_cluster import add_gpu_node, pod, pods_path

@@ -17,26 +17,28 @@ from typing import Any, Final, TypeVar
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
 from koordgate.kube.watch import Handler, Reflector
+from koordgate.settings import device_types
 from reporter import decide as core
-from reporter import evidence, takingover
-from reporter.agree import Evidence
 from reporter.cards import Cards
 from reporter.cgroup.enforcer import Findings
-from reporter.decide import Decided, HostReading, Rules, Standing
+from reporter.decide import Decided, HostReading, Rules, StandingObjects
 from reporter.gpu.guarded import GuardedNvml
 from reporter.host import Host
 from reporter.kubelet import configz
 from reporter.kubelet.podresources import PodResourcesSocket
-from reporter.metrics import Metrics
+from reporter.metrics import ReporterMetrics
 from reporter.podwatch import NodePods
+from reporter.proof import evidence
+from reporter.proof.agree import Evidence
 from reporter.publish.device import worth_telling
 from reporter.publish.events import EventWriter, Occurrence, about_node
 from reporter.publish.identity import NodeIdentity, read_node
 from reporter.publish.live import LiveObject
 from reporter.publish.writer import Applied, Target
 from reporter.serving import listen
-from reporter.settings import Settings, device_types
-from reporter.takingover import TakenOver
+from reporter.settings import ReporterSettings
+from reporter.takeover import rounds as takingover
+from reporter.takeover.rounds import TakenOver
 
 _LOG: Final = logging.getLogger(__name__)
 _GATHER_S: Final = 0.1  # how long a round waits after a change for others to come with it
@@ -62,10 +64,10 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def rules_of(settings: Settings) -> Rules:
+def rules_of(settings: ReporterSettings) -> Rules:
     """What of the settings decides."""
     return Rules(
-        types=device_types(settings),
+        types=device_types(settings.devices.types),
         policy=settings.gpus.policy,
         outage_seconds=settings.gpus.outage_seconds,
         mems=settings.cpus.memory,
@@ -98,7 +100,12 @@ class Agent:
     """
 
     def __init__(
-        self, settings: Settings, node: str, kube: KubeClient, nvml: GuardedNvml | None, metrics: Metrics
+        self,
+        settings: ReporterSettings,
+        node: str,
+        kube: KubeClient,
+        nvml: GuardedNvml | None,
+        metrics: ReporterMetrics,
     ) -> None:
         self._settings = settings
         self._name = node
@@ -218,7 +225,7 @@ class Agent:
                 self._watches.pods.pods,
                 self._evidence,
                 self._rules,
-                Standing(self._watches.device.obj, self._watches.topology.obj),
+                StandingObjects(self._watches.device.obj, self._watches.topology.obj),
                 time.time(),
             )
             if self._settings.cpus.enforce and pods_known and configured:

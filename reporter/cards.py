@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from reporter.decide import GpuView
 from reporter.gpu.facts import GpuProcess, LostCard, NodeReading, XidEvent
 from reporter.gpu.guarded import GuardedNvml, NvmlRefusedError, NvmlUnavailableError
-from reporter.gpu.health import NodeRecord, Policy, advance, hear
+from reporter.gpu.health import HealthPolicy, NodeRecord, advance, hear
 from reporter.gpu.xid import Xids, kind_of
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Cards:
     def __init__(
         self,
         nvml: GuardedNvml | None,
-        policy: Policy,
+        policy: HealthPolicy,
         save: Callable[[NodeRecord], str],
         in_thread: InThread[str],
         changed: Callable[[], None] = lambda: None,

@@ -20,30 +20,31 @@ from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, NotFound
 from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
+from koordgate.kube.serviceaccount import ServiceAccountAccess, inside_a_pod
 from koordgate.settings import SettingsError
-from reporter import evidence, settings
-from reporter.access import ServiceAccountAccess, inside_a_pod
+from reporter import settings
 from reporter.agent import Agent, rules_of
-from reporter.agree import Evidence
 from reporter.cards import Cards
 from reporter.cgroup import plan
-from reporter.decide import Decided, Standing, by_index, by_minor, decide
-from reporter.gpu.guarded import GuardedNvml, Patience, Roots
+from reporter.decide import Decided, StandingObjects, by_index, by_minor, decide
+from reporter.gpu.guarded import DriverRoots, GuardedNvml, Patience
 from reporter.gpu.health import NodeRecord
 from reporter.host import Host
 from reporter.kubelet import configz
 from reporter.kubelet.podresources import PodResourcesSocket
-from reporter.metrics import Metrics
+from reporter.metrics import ReporterMetrics
 from reporter.pods import NodePod, read_pod
+from reporter.proof import evidence
+from reporter.proof.agree import Evidence
 from reporter.publish.identity import NodeIdentity, read_node
-from reporter.settings import Settings
+from reporter.settings import ReporterSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 8  # four watches, and what is written
 _GARBAGE: Final = 20_000
 
 
-def node_name(configured: Settings) -> str:
+def node_name(configured: ReporterSettings) -> str:
     """The Node that this is: by settings, by $NODE_NAME, or by the machine's name, as the kubelet does."""
     return configured.node or os.environ.get("NODE_NAME", "") or socket.gethostname().lower()
 
@@ -55,20 +56,20 @@ def client() -> KubeClient:
     return KubeClient.autodetect(limit=_CONNECTIONS)
 
 
-def open_nvml(configured: Settings) -> GuardedNvml | None:
+def open_nvml(configured: ReporterSettings) -> GuardedNvml | None:
     """The guarded NVML; None where GPUs are switched off."""
     if not configured.gpus.enabled:
         return None
     roots = configured.roots
-    return GuardedNvml(Patience(), Roots(Path(roots.sysfs), Path(roots.proc)))
+    return GuardedNvml(Patience(), DriverRoots(Path(roots.sysfs), Path(roots.proc)))
 
 
-async def serve(configured: Settings, until: asyncio.Event) -> None:
+async def serve(configured: ReporterSettings, until: asyncio.Event) -> None:
     """Report until the event is set."""
     nvml = open_nvml(configured)
     try:
         async with client() as kube:
-            agent = Agent(configured, node_name(configured), kube, nvml, Metrics())
+            agent = Agent(configured, node_name(configured), kube, nvml, ReporterMetrics())
             gc.collect()
             gc.freeze()
             gc.set_threshold(_GARBAGE)
@@ -78,7 +79,7 @@ async def serve(configured: Settings, until: asyncio.Event) -> None:
             await nvml.aclose()
 
 
-async def look(configured: Settings, kube: KubeClient | None) -> tuple[Decided, tuple[str, ...]]:
+async def look(configured: ReporterSettings, kube: KubeClient | None) -> tuple[Decided, tuple[str, ...]]:
     """Look once, and change nothing.
 
     Args:
@@ -94,11 +95,11 @@ async def look(configured: Settings, kube: KubeClient | None) -> tuple[Decided, 
     host = Host(configured)
     node: dict[str, Any] | None = None
     pods: tuple[NodePod, ...] = ()
-    standing = Standing()
+    standing = StandingObjects()
     if kube is not None:
         try:
             node = await _object(kube, NODES, name)
-            standing = Standing(await _object(kube, DEVICES, name), await _object(kube, TOPOLOGIES, name))
+            standing = StandingObjects(await _object(kube, DEVICES, name), await _object(kube, TOPOLOGIES, name))
             pods = await _pods(kube, name, rules.types)
         except KubeError as error:
             problems.append(f"the API server: {error}")
@@ -155,7 +156,7 @@ def show(decided: Decided, problems: tuple[str, ...]) -> str:
     )
 
 
-async def _look_and_show(configured: Settings, *, offline: bool) -> str:
+async def _look_and_show(configured: ReporterSettings, *, offline: bool) -> str:
     if offline:
         return show(*await look(configured, None))
     try:
@@ -166,7 +167,7 @@ async def _look_and_show(configured: Settings, *, offline: bool) -> str:
         return show(decided, (f"the API server: {error}", *problems))
 
 
-async def _main(configured: Settings) -> None:
+async def _main(configured: ReporterSettings) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -176,7 +177,7 @@ async def _main(configured: Settings) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        configured = settings.load(arguments.config) if arguments.config else Settings()
+        configured = settings.load(arguments.config) if arguments.config else ReporterSettings()
     except SettingsError as error:
         sys.stderr.write(f"koordgate reporter: {error}\n")
         return 2

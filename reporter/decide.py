@@ -4,32 +4,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from allocator.devicetype import DeviceTypes
+from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.wire.deviceobject import device_of
 from allocator.wire.nodetopology import NumaZone
-from reporter import agree
-from reporter.agree import Agreement, Evidence
 from reporter.cgroup import plan
 from reporter.gpu import inventory
 from reporter.gpu.facts import DriverFacts, LostCard, Outage
 from reporter.gpu.faults import STANDING
-from reporter.gpu.health import NOTHING_KNOWN, NodeRecord, Policy, State
-from reporter.inventory.cpus import CpuReading
+from reporter.gpu.health import NOTHING_KNOWN, CardState, HealthPolicy, NodeRecord
+from reporter.inventory.cpus import CpuInventory
 from reporter.inventory.pci import PciDevice
 from reporter.kubelet import allocations
 from reporter.kubelet.allocations import Allocations
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.cpustate import CpuState
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
-from reporter.kubelet.watched import Reading
+from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod
+from reporter.proof import agree
+from reporter.proof.agree import Agreement, Evidence
 from reporter.publish import device, nodestatus, nodetopology
 from reporter.publish.events import Occurrence, about_node, about_pod
 from reporter.publish.identity import NodeIdentity
 
 
-def _unread() -> Reading[Any]:
-    return Reading(None, None)
+def _unread() -> FileReading[Any]:
+    return FileReading(None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class HostReading:
         told: what it tells itself, over its PodResources socket.
     """
 
-    cpus: CpuReading
+    cpus: CpuInventory
     zones: Mapping[int, NumaZone] = field(default_factory=dict)
     devices: tuple[PciDevice, ...] = ()
     nvidia: bool = False
-    configuration: Reading[KubeletConfiguration] = field(default_factory=_unread)
-    cpu_state: Reading[CpuState] = field(default_factory=_unread)
-    checkpoint: Reading[DeviceCheckpoint] = field(default_factory=_unread)
-    told: Reading[Allocations] = field(default_factory=_unread)
+    configuration: FileReading[KubeletConfiguration] = field(default_factory=_unread)
+    cpu_state: FileReading[CpuState] = field(default_factory=_unread)
+    checkpoint: FileReading[DeviceCheckpoint] = field(default_factory=_unread)
+    told: FileReading[Allocations] = field(default_factory=_unread)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -101,13 +101,13 @@ class Rules:
     """
 
     types: DeviceTypes
-    policy: Policy = field(default_factory=Policy)
+    policy: HealthPolicy = field(default_factory=HealthPolicy)
     outage_seconds: float = 60.0
     mems: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StandingObjects:
     """Objects as they stand in the cluster; None where they do not exist."""
 
     device: Mapping[str, Any] | None = None
@@ -144,7 +144,7 @@ def decide(
     pods: Iterable[NodePod],
     evidence: Evidence,
     rules: Rules,
-    standing: Standing,
+    standing: StandingObjects,
     now: float,
 ) -> Decided:
     """Decide.
@@ -187,7 +187,9 @@ def decide(
     )
 
 
-def _cards(gpus: GpuView, host: HostReading, rules: Rules, standing: Standing, now: float) -> inventory.DeviceReport:
+def _cards(
+    gpus: GpuView, host: HostReading, rules: Rules, standing: StandingObjects, now: float
+) -> inventory.DeviceReport:
     """Tell of the cards; an outage counts where there is a card, and once it has lasted."""
     outage = gpus.outage
     matters = outage is not None and (gpus.node.cards or host.nvidia) and now - outage.since >= rules.outage_seconds
@@ -205,7 +207,7 @@ def preferring_told(host: HostReading) -> HostReading:
 
 
 def held(host: HostReading, pods: Iterable[NodePod], cards: NodeRecord) -> tuple[PodDevices, ...]:
-    """Say what the kubelet's device manager gave to Pods that we did not allocate (seed document 1, "Compatible").
+    """Say what the kubelet's device manager gave to Pods that we did not allocate (device proposal, "Compatible").
 
     Its file keeps entries of Pods that have ended until something new is asked of it: they hold nothing.
     """
@@ -262,13 +264,13 @@ def health_events(
         health = card.health
         known = before.cards.get(uuid)
         was = known.health if known is not None else None
-        if was is None and health.state is State.HEALTHY:
+        if was is None and health.state is CardState.HEALTHY:
             continue
         further = health.count - (was.count if was is not None else 0)
         if was is not None and was.state is health.state and further <= 0:
             continue
         cause = health.cause
-        if health.state in {State.HEALTHY, State.RECOVERING} or cause is None:
+        if health.state in {CardState.HEALTHY, CardState.RECOVERING} or cause is None:
             message = f"card {uuid} is {health.state.value}"
             found.append(Occurrence(about_node(node), f"Gpu{health.state.value.capitalize()}", message, "Normal"))
         else:

@@ -7,12 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from reporter import evidence
-from reporter.agree import ContainerSeen
 from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy, find_layout
 from reporter.cgroup.enforcer import Enforcer, Findings
-from reporter.cgroup.layout import Layout, LayoutError
-from reporter.cgroup.plan import Kubelet, Pod, Pools
+from reporter.cgroup.layout import CgroupLayout, LayoutError
+from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus
 from reporter.decide import HostReading
 from reporter.gpu import records
 from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
@@ -25,8 +23,10 @@ from reporter.kubelet.checkpoint import MOST_BYTES
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.watched import FileError, Watched, read_bounded
 from reporter.pods import NodePod
-from reporter.settings import Settings, pci_matches
-from reporter.takingover import TakenOver, TakeOver
+from reporter.proof import evidence
+from reporter.proof.agree import ContainerSeen
+from reporter.settings import ReporterSettings, pci_matches
+from reporter.takeover.rounds import TakenOver, TakeOver
 
 _HEALTH: Final = "gpus.json"
 _MOST_HEALTH: Final = 2**20
@@ -45,7 +45,7 @@ class Host:
         proc: procfs of the host's PID namespace.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ReporterSettings) -> None:
         roots = settings.roots
         self._settings = settings
         self._sysfs = Path(roots.sysfs)
@@ -85,7 +85,7 @@ class Host:
         )
 
     def enforce(
-        self, pods: Iterable[Pod], pools: Pools, kubelet: Kubelet, cgroup_root: str
+        self, pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletCpus, cgroup_root: str
     ) -> tuple[Findings | None, str]:
         """Make cpusets what they should be.
 
@@ -144,7 +144,7 @@ class Host:
             return f"{folder}: the cards' health cannot be kept ({error.strerror}); mount it read-write"
         return ""
 
-    def _cgroups(self, cgroup_root: str) -> tuple[Hierarchy, Layout]:
+    def _cgroups(self, cgroup_root: str) -> tuple[Hierarchy, CgroupLayout]:
         hierarchy = find_hierarchy(Path(self._settings.roots.cgroup))
         stated = self._configuration.last.value
         return hierarchy, find_layout(hierarchy, cgroup_root, stated.cgroup_driver if stated is not None else "")

@@ -6,16 +6,16 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from reporter.agree import Agreement
 from reporter.gpu.facts import XidEvent
-from reporter.gpu.health import NodeRecord, State
+from reporter.gpu.health import CardState, NodeRecord
 from reporter.gpu.xid import kind_of
+from reporter.proof.agree import Agreement
 from reporter.publish.device import others
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Metrics:
+class ReporterMetrics:
     """All metrics of one process, on a registry of its own."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Metrics:
     def show_cards(self, node: NodeRecord) -> None:
         """Set what is told of cards."""
         states = Count(card.health.state for card in node.cards.values())
-        for state in State:
+        for state in CardState:
             self.gpus.labels(state.value).set(states[state])
         wears = (self.gpu_ecc_errors, self.gpu_remapped_rows, self.gpu_retired_pages, self.gpu_last_error)
         for gauge in (self.gpu_errors, *wears):

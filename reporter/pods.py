@@ -6,15 +6,15 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-from allocator.cpu.qos import QOS_LABEL
-from allocator.devicetype import BUILT_IN, DeviceTypes
-from allocator.holdings import Share
-from allocator.names import DEVICE_ALLOCATED, TYPE_GPU, shown_by
 from allocator.quantity import QuantityError, to_milli
+from allocator.request.cpus import QOS_LABEL
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.names import DEVICE_ALLOCATED, TYPE_GPU, shown_by
 from allocator.wire.deviceallocated import AnnotationError, read_annotations
 from allocator.wire.resourcestatus import ResourceStatus, read_resource_status
 from reporter.cgroup import plan
-from reporter.cgroup.layout import QosClass, cgroup_uid
+from reporter.cgroup.layout import KubernetesQos, cgroup_uid
 
 _FINISHED: Final = ("Succeeded", "Failed")
 _CPU: Final = 1000
@@ -46,7 +46,7 @@ class NodePod:
     namespace: str
     name: str
     cgroup: str
-    qos_class: QosClass
+    qos_class: KubernetesQos
     qos: str = ""
     shares: tuple[Share, ...] = ()
     visible: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
@@ -130,9 +130,9 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
     )
 
 
-def _qos_class(value: object) -> QosClass:
+def _qos_class(value: object) -> KubernetesQos:
     """The class; a Pod's that has none yet is taken for the one that shares."""
-    return next((one for one in QosClass if one.value == value), QosClass.BURSTABLE)
+    return next((one for one in KubernetesQos if one.value == value), KubernetesQos.BURSTABLE)
 
 
 def _visible(annotations: Mapping[str, str]) -> dict[tuple[str, str], frozenset[str]]:

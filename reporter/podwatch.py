@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from allocator.devicetype import DeviceTypes
+from allocator.vocabulary.devicetype import DeviceTypes
 from reporter.pods import NodePod, read_pod
 
 Raw = dict[str, Any]

@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
 
-from reporter.metrics import CONTENT_TYPE, Metrics
-from reporter.settings import Serve
+from reporter.metrics import CONTENT_TYPE, ReporterMetrics
+from reporter.settings import ReporterServeSettings
 
 
 @contextlib.asynccontextmanager
-async def listen(serve: Serve, metrics: Metrics, unhealthy: Callable[[], list[str]]) -> AsyncIterator[int]:
+async def listen(
+    serve: ReporterServeSettings, metrics: ReporterMetrics, unhealthy: Callable[[], list[str]]
+) -> AsyncIterator[int]:
     """Serve /healthz and /metrics; yields the port.
 
     Args:

@@ -6,13 +6,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from allocator.devicetype import DeviceTypes
-from allocator.names import TYPE_FPGA, TYPE_GPU, TYPE_RDMA
-from koordgate.settings import Devices as SharedDevices
-from koordgate.settings import Name, OwnType, Port, Seconds, decode, read_text
-from koordgate.settings import Settings as SharedSettings
-from koordgate.settings import device_types as shared_types
-from reporter.gpu.health import Policy
+from allocator.vocabulary.names import TYPE_FPGA, TYPE_GPU, TYPE_RDMA
+from koordgate.settings import Name, OwnType, Port, Seconds, Section, decode, device_types, read_text
+from reporter.gpu.health import HealthPolicy
 from reporter.inventory.pci import FPGAS, PciMatch
 from reporter.kubelet.devicecheckpoint import PATH as DEVICE_CHECKPOINT
 
@@ -20,11 +16,7 @@ _HEX = r"^0x[0-9A-Fa-f]{1,4}$"
 _CLASS = r"^0x[0-9A-Fa-f]{2}([0-9A-Fa-f]{2})?$"
 
 
-class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A part of the file: camelCase keys, unknown ones refused."""
-
-
-class Roots(_Section, frozen=True):
+class HostRoots(Section, frozen=True):
     """Where the host's folders are mounted.
 
     Attributes:
@@ -42,7 +34,7 @@ class Roots(_Section, frozen=True):
     state: Name = "/var/lib/koordgate"
 
 
-class Serve(_Section, frozen=True):
+class ReporterServeSettings(Section, frozen=True):
     """Where health and metrics are told.
 
     Attributes:
@@ -54,7 +46,7 @@ class Serve(_Section, frozen=True):
     port: Port = 9446
 
 
-class Kubelet(_Section, frozen=True):
+class KubeletSettings(Section, frozen=True):
     """The kubelet.
 
     Attributes:
@@ -70,7 +62,7 @@ class Kubelet(_Section, frozen=True):
     pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 
-class Gpus(_Section, frozen=True):
+class Gpus(Section, frozen=True):
     """GPUs.
 
     Attributes:
@@ -86,12 +78,12 @@ class Gpus(_Section, frozen=True):
     outage_seconds: Seconds = 60.0
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> HealthPolicy:
         """The same as the health state machine takes it."""
-        return Policy(quiet=self.quiet_seconds, proving=self.proving_seconds)
+        return HealthPolicy(quiet=self.quiet_seconds, proving=self.proving_seconds)
 
 
-class PciType(_Section, frozen=True):
+class PciType(Section, frozen=True):
     """Which PCI devices are of a type.
 
     Attributes:
@@ -120,7 +112,7 @@ class PciType(_Section, frozen=True):
         )
 
 
-class Devices(_Section, frozen=True):
+class ReporterDeviceSettings(Section, frozen=True):
     """Devices beyond GPUs.
 
     Attributes:
@@ -132,7 +124,7 @@ class Devices(_Section, frozen=True):
     pci: tuple[PciType, ...] = ()
 
 
-class Cpus(_Section, frozen=True):
+class ReporterCpuSettings(Section, frozen=True):
     """CPUs.
 
     Attributes:
@@ -146,7 +138,7 @@ class Cpus(_Section, frozen=True):
     take_over: Literal["leave", "write", "undo"] = "leave"
 
 
-class Proof(_Section, frozen=True):
+class Proof(Section, frozen=True):
     """Comparing what was decided with what is.
 
     Attributes:
@@ -158,7 +150,7 @@ class Proof(_Section, frozen=True):
     environment: bool = True
 
 
-class Settings(_Section, frozen=True):
+class ReporterSettings(Section, frozen=True):
     """All settings of `koordgate reporter`.
 
     Attributes:
@@ -170,17 +162,17 @@ class Settings(_Section, frozen=True):
     node: str = ""
     round_seconds: Seconds = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    roots: Roots = Roots()
-    serve: Serve = Serve()
-    kubelet: Kubelet = Kubelet()
+    roots: HostRoots = HostRoots()
+    serve: ReporterServeSettings = ReporterServeSettings()
+    kubelet: KubeletSettings = KubeletSettings()
     gpus: Gpus = Gpus()
-    devices: Devices = Devices()
-    cpus: Cpus = Cpus()
+    devices: ReporterDeviceSettings = ReporterDeviceSettings()
+    cpus: ReporterCpuSettings = ReporterCpuSettings()
     proof: Proof = Proof()
 
     def __post_init__(self) -> None:
         """Check what concerns several keys."""
-        types = device_types(self)
+        types = device_types(self.devices.types)
         for one in self.devices.pci:
             if one.type not in types.by_name or one.type in {TYPE_GPU, TYPE_RDMA}:
                 raise ValueError(
@@ -188,21 +180,12 @@ class Settings(_Section, frozen=True):
                 )
 
 
-def device_types(settings: Settings) -> DeviceTypes:
-    """The table of device types: the built-in ones and those of the settings.
-
-    Raises:
-        DeviceTypeError: a name or a resource stands there twice.
-    """
-    return shared_types(SharedSettings(devices=SharedDevices(types=settings.devices.types)))
-
-
-def pci_matches(settings: Settings) -> tuple[PciMatch, ...]:
+def pci_matches(settings: ReporterSettings) -> tuple[PciMatch, ...]:
     """Which PCI devices are reported; what the administrator says comes before what is built in."""
     return (*(one.match for one in settings.devices.pci), *FPGAS)
 
 
-def load(path: Path) -> Settings:
+def load(path: Path) -> ReporterSettings:
     """Read a settings file.
 
     Raises:
@@ -211,10 +194,10 @@ def load(path: Path) -> Settings:
     return parse(read_text(path), str(path))
 
 
-def parse(text: str, source: str = "settings") -> Settings:
+def parse(text: str, source: str = "settings") -> ReporterSettings:
     """Read settings from YAML text.
 
     Raises:
         SettingsError: as for `load`; `source` is named in it.
     """
-    return decode(text, source, Settings)
+    return decode(text, source, ReporterSettings)

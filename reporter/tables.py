@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-from allocator.cpu.cpuset import format_cpuset
-from reporter.cgroup.plan import Want
+from allocator.vocabulary.cpuset import format_cpuset
+from reporter.cgroup.plan import WantedCpusets
 from reporter.decide import Decided
 
 _WIDTH = 160
 
 
-def draw(decided: Decided, wants: Iterable[Want], problems: Iterable[str]) -> str:
+def draw(decided: Decided, wants: Iterable[WantedCpusets], problems: Iterable[str]) -> str:
     """Draw devices, CPUs, Pods and problems."""
     target = io.StringIO()
     console = Console(file=target, width=_WIDTH, highlight=False, markup=False)
@@ -62,7 +62,7 @@ def _pools(decided: Decided) -> Table:
     return table
 
 
-def _pods(decided: Decided, wants: Iterable[Want]) -> Table:
+def _pods(decided: Decided, wants: Iterable[WantedCpusets]) -> Table:
     table = _table("Pods", "Pod", "class", "CPUs to have", "agrees", "note")
     found = {one.pod.cgroup: one for one in decided.agreements}
     for want in wants:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 
-from allocator.topology.links import Links, Place, link, read_links, write_links
 from allocator.topology.sets import Candidate
+from allocator.vocabulary.links import Links, Place, link
+from allocator.wire.devicelinks import read_links, write_links
 
 # `nvidia-smi topo -m` of a DGX-1 with V100: six lanes a card in a hybrid cube mesh.
 CUBE_MESH = {

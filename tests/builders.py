@@ -4,16 +4,16 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allocator.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes, gpu_ask
-from allocator.cpu.node import CpuShare
-from allocator.cpu.qos import QOS_LABEL, CpuAsk
-from allocator.device import Device
-from allocator.devicetype import FULL, RDMA_TYPE
-from allocator.holdings import Holding, NodeSnapshot, Share
-from allocator.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA, TYPE_GPU, TYPE_RDMA
-from allocator.phase import Phase
-from allocator.podrequest import GANG_LABELS, read_request
-from allocator.topology.joint import VirtualFunction
+from allocator.request.cpus import QOS_LABEL
+from allocator.request.pod import GANG_LABELS, read_request
+from allocator.vocabulary.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes, gpu_ask
+from allocator.vocabulary.cpuask import CpuAsk
+from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.devicetype import FULL, RDMA_TYPE
+from allocator.vocabulary.holdings import Holding, NodeSnapshot, Share
+from allocator.vocabulary.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA, TYPE_GPU, TYPE_RDMA
+from allocator.vocabulary.phase import Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 

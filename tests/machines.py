@@ -6,17 +6,16 @@ from typing import Any
 from builders import GIB, MIB, gpu, nic, node
 from machines_cpu import build, siblings_near
 
-from allocator.cpu.node import CpuNode, Zone
-from allocator.device import Device
-from allocator.holdings import Holding, NodeSnapshot
-from allocator.topology.joint import VirtualFunction
-from allocator.topology.links import Place, link
-from allocator.topology.wiring import Wiring
+from allocator.vocabulary.cpunode import CpuNode, Zone
+from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.wiring import Wiring
 
 A100_80G = 81920 * MIB
 A100_40G = 40960 * MIB
 L4 = 23034 * MIB
-T4 = 15472384 * 1024  # seed document 1's example: 15472384Ki
+T4 = 15472384 * 1024  # the device proposal's example: 15472384Ki
 ODD = 8_589_934_591  # a prime-like count of bytes: no percentage of it is whole
 
 MACHINES: dict[str, tuple[int, ...]] = {

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from functools import cache
 
-from allocator.cpu.topology import Cpu, CpuTopology
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
 
 Numbering = Callable[[int, int, int], int]
 """From core, thread and number of cores to the CPU's number."""

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from reporter.gpu.guarded import GuardedNvml, Patience, Roots
+from reporter.gpu.guarded import DriverRoots, GuardedNvml, Patience
 
 _GPU = Path(__file__).parent / "reporter" / "gpu"
 QUICK = Patience(answer=30.0, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0, renewal=0.0)
@@ -92,7 +92,7 @@ class Played:
 
     def nvml(self, patience: Patience = QUICK, **options: Any) -> GuardedNvml:
         """Guard this node's library; closed at the test's end."""
-        guarded = GuardedNvml(patience, Roots(self.sysfs, self.proc), env=self.env, **options)
+        guarded = GuardedNvml(patience, DriverRoots(self.sysfs, self.proc), env=self.env, **options)
         self._stack.push_async_callback(_close, guarded)
         return guarded
 

@@ -5,13 +5,13 @@ from typing import Any
 from builders import ask, gpu, request
 from hypothesis import strategies as st
 
-from allocator.asks import ContainerAsk, DeviceAsk, PodRequest
-from allocator.cpu.node import CpuShare, NumaShare
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy
-from allocator.cpu.qos import QosClass
-from allocator.devicetype import BUILT_IN
-from allocator.holdings import Function, Holding, Share
-from allocator.phase import Phase
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.cpunode import CpuShare, NumaShare
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import Function, Holding, Share
+from allocator.vocabulary.phase import Phase
 
 INT64 = 2**63 - 1
 

@@ -8,31 +8,32 @@ import orjson
 from builders import GIB, container, device_entry, device_object, pod
 from fake_kube import FakeKube
 
-from allocator.cpu.qos import QOS_LABEL
-from allocator.cpu.topology import CpuTopology
-from allocator.holdings import Holding
-from allocator.names import DEVICE_ALLOCATED
+from allocator.request.cpus import QOS_LABEL
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.wire.nodeallocation import read_spec
 from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
-from koordgate.ledger.store import KubeStore
-from koordgate.settings import Settings, device_types
+from koordgate.settings import device_types
 from webhook import patch
+from webhook.admission.translate import TranslationPolicy, translate
 from webhook.assembly import assemble
-from webhook.cluster import ClusterView
-from webhook.feed import AllocationFeed, Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
-from webhook.livepods import KubeLivePods
-from webhook.podinfo import PodInfo
+from webhook.ledger.store import KubeStore
 from webhook.review import Request, Response
-from webhook.translate import Policy, translate
+from webhook.settings import WebhookSettings
+from webhook.view.cluster import ClusterView
+from webhook.view.feed import AllocationFeed, Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.livepods import KubeLivePods
+from webhook.view.podinfo import PodInfo
 
 Raw = dict[str, Any]
-SETTINGS: Final = Settings()
+SETTINGS: Final = WebhookSettings()
 SCHEDULER: Final = SETTINGS.scheduler.username
 US: Final = SETTINGS.identity.username
 TENANT: Final = "alice"
-POLICY: Final = Policy(SETTINGS.domain, SETTINGS.scheduler.name)
+POLICY: Final = TranslationPolicy(SETTINGS.domain, SETTINGS.scheduler.name)
 BEGINNING: Final = 1_800_000_000
 
 
@@ -49,7 +50,7 @@ class Clock:
 # Objects
 
 
-def admitted(obj: Raw, memory: int | None = None, policy: Policy = POLICY) -> Raw:
+def admitted(obj: Raw, memory: int | None = None, policy: TranslationPolicy = POLICY) -> Raw:
     """The Pod as it is stored after `/mutate-pod`."""
     return patch.apply(obj, translate(obj, policy, memory).operations)
 
@@ -206,7 +207,7 @@ class World:
         complaints: about objects that cannot be read: resource, name -> problems.
     """
 
-    def __init__(self, fake: FakeKube, kube: KubeClient, settings: Settings = SETTINGS) -> None:
+    def __init__(self, fake: FakeKube, kube: KubeClient, settings: WebhookSettings = SETTINGS) -> None:
         self.fake = fake
         self.kube = kube
         self.clock = Clock()
@@ -214,7 +215,7 @@ class World:
         self.parts = assemble(
             settings,
             lambda cluster: KubeStore(kube, cluster.node_uid),
-            KubeLivePods(kube, device_types(settings)),
+            KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             clock=self.clock,
         )

@@ -10,11 +10,11 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from koordgate.metrics import Metrics
-from koordgate.settings import Serve
 from webhook import review
 from webhook.assembly import Parts
-from webhook.extender import BadExtenderArgsError
+from webhook.metrics import WebhookMetrics
+from webhook.scheduling.extender import BadExtenderArgsError
+from webhook.settings import ServeSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _MARGIN_S: Final = 0.25  # an answer must be under way before the API server stops waiting
@@ -57,7 +57,7 @@ class Edge:
         draining: set once the process is to end.
     """
 
-    def __init__(self, serve: Serve, metrics: Metrics, draining: Draining) -> None:
+    def __init__(self, serve: ServeSettings, metrics: WebhookMetrics, draining: Draining) -> None:
         self._deadline = serve.deadline_seconds
         self._metrics = metrics
         self._draining = draining

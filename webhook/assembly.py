@@ -4,23 +4,25 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from allocator.devicetype import DeviceTypes
+from allocator.vocabulary.devicetype import DeviceTypes
 from koordgate.kube.client import KubeClient
-from koordgate.ledger.ledger import Counters, Ledger
-from koordgate.ledger.store import Store
-from koordgate.metrics import Metrics
-from koordgate.settings import Pool, Settings, cpu_defaults, device_types
-from webhook.assumed import Assumed
-from webhook.bindings import Binders, BindingWebhooks, LivePods
-from webhook.classes import pools_of
-from webhook.cluster import ClusterView, Defaults
-from webhook.extender import Extender
-from webhook.pods import PodWebhooks
-from webhook.ranking import Ranking
-from webhook.reconcile import Reconciler
-from webhook.reports import Reporter
-from webhook.translate import Policy
-from webhook.validate import Writers
+from koordgate.settings import DevicePool, device_types
+from webhook.admission.pods import PodWebhooks
+from webhook.admission.translate import TranslationPolicy
+from webhook.admission.validate import Writers
+from webhook.ledger.ledger import Counters, Ledger
+from webhook.ledger.store import Store
+from webhook.metrics import WebhookMetrics
+from webhook.scheduling.assumed import Assumed
+from webhook.scheduling.bindings import Binders, BindingWebhooks
+from webhook.scheduling.extender import Extender
+from webhook.scheduling.ranking import Ranking
+from webhook.settings import WebhookSettings, cpu_defaults
+from webhook.upkeep.reconcile import Reconciler
+from webhook.upkeep.reports import EventReports
+from webhook.view.classes import pools_of
+from webhook.view.cluster import ClusterView, Defaults
+from webhook.view.livepods import LivePods
 
 
 def wall_clock() -> int:
@@ -32,10 +34,10 @@ def wall_clock() -> int:
 class Parts:
     """One replica, put together; nothing runs yet."""
 
-    settings: Settings
+    settings: WebhookSettings
     types: DeviceTypes
-    pools: tuple[tuple[str, Pool], ...]
-    metrics: Metrics
+    pools: tuple[tuple[str, DevicePool], ...]
+    metrics: WebhookMetrics
     cluster: ClusterView
     ledger: Ledger
     pods: PodWebhooks
@@ -43,11 +45,11 @@ class Parts:
     ranking: Ranking
     extender: Extender
     reconciler: Reconciler
-    reporter: Reporter
+    reporter: EventReports
 
 
 def assemble(
-    settings: Settings,
+    settings: WebhookSettings,
     store: Callable[[ClusterView], Store],
     live: LivePods,
     *,
@@ -65,13 +67,13 @@ def assemble(
         clock: seconds since the epoch.
         released: called with a node on which something was given back, or that changed: who waits may fit there now.
     """
-    metrics = Metrics()
-    types = device_types(settings)
+    metrics = WebhookMetrics()
+    types = device_types(settings.devices.types)
     cluster = ClusterView(clock, Defaults(settings.devices.order, cpu_defaults(settings)), refitted=released)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     ledger = Ledger(store(cluster), counters, watched=cluster.touch, gather=settings.ledger.gather_seconds)
     cluster.attach(ledger)
-    reporter = Reporter(metrics, kube, clock)
+    reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
     binders = Binders(scheduler.name, scheduler.username, settings.domain, grace, types)
@@ -85,7 +87,7 @@ def assemble(
         cluster=cluster,
         ledger=ledger,
         pods=PodWebhooks(
-            Policy(settings.domain, scheduler.name, types),
+            TranslationPolicy(settings.domain, scheduler.name, types),
             Writers(frozenset({settings.identity.username, scheduler.username})),
             cluster.memory_in_reach if settings.state_memory else lambda _pod: (None, 0),
         ),
@@ -106,7 +108,7 @@ def assemble(
     )
 
 
-def _written(metrics: Metrics) -> Callable[[int], None]:
+def _written(metrics: WebhookMetrics) -> Callable[[int], None]:
     def written(changes: int) -> None:
         metrics.ledger_writes.inc()
         metrics.ledger_changes.inc(changes)

@@ -17,25 +17,27 @@ from typing import Final
 import uvloop
 from aiohttp import web
 
-from koordgate import log, settings
+from koordgate import log
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES, Resource
 from koordgate.kube.watch import Handler, Reflector
-from koordgate.ledger.store import KubeStore
-from koordgate.settings import Serve, Settings, device_types
+from koordgate.settings import SettingsError, device_types
+from webhook import settings
 from webhook.app import Draining, make_app, make_extender
 from webhook.assembly import Parts, assemble
-from webhook.callers import Refusals, stranger
-from webhook.certs import REAL, FileSource, SecretSource, Source, utc_now
-from webhook.clientsecret import ClientSecret
-from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
-from webhook.livepods import KubeLivePods
-from webhook.podinfo import PodInfo
-from webhook.publish import Publisher, packed_annotations
-from webhook.register import Registration
-from webhook.waker import Waker
+from webhook.ledger.store import KubeStore
+from webhook.settings import ServeSettings, WebhookSettings
+from webhook.tls.callers import Refusals, stranger
+from webhook.tls.certs import REAL, FileSource, SecretSource, Source, utc_now
+from webhook.tls.clientsecret import ClientSecret
+from webhook.tls.register import Registration
+from webhook.upkeep.publish import Publisher, packed_annotations
+from webhook.upkeep.waker import Waker
+from webhook.view.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.livepods import KubeLivePods
+from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side
@@ -53,7 +55,7 @@ class Replica:
         kube: the open client.
     """
 
-    def __init__(self, settings: Settings, kube: KubeClient) -> None:
+    def __init__(self, settings: WebhookSettings, kube: KubeClient) -> None:
         self._settings = settings
         self._waker = Waker(kube, lambda: self.parts.cluster.anybody_waits())  # noqa: PLW0108 there are no parts yet
         self.parts: Parts = assemble(
@@ -63,7 +65,7 @@ class Replica:
                 cluster.node_uid,
                 partial(packed_annotations, cluster),
             ),
-            KubeLivePods(kube, device_types(settings)),
+            KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             released=self._waker.released,
         )
@@ -229,7 +231,7 @@ class Replica:
 
 @contextlib.asynccontextmanager
 async def listen(
-    app: web.Application, serve: Serve, context: ssl.SSLContext, *, port: int | None = None
+    app: web.Application, serve: ServeSettings, context: ssl.SSLContext, *, port: int | None = None
 ) -> AsyncIterator[int]:
     """Serve an application over TLS; yields the port, and at the end answers what is in flight.
 
@@ -252,7 +254,7 @@ async def listen(
         await runner.cleanup()
 
 
-async def _main(configured: Settings) -> None:
+async def _main(configured: WebhookSettings) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -264,7 +266,7 @@ async def _main(configured: Settings) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         configured = settings.load(arguments.config)
-    except settings.SettingsError as error:
+    except SettingsError as error:
         sys.stderr.write(f"koordgate webhook: {error}\n")
         return 2
     if arguments.check:

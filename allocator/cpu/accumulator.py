@@ -3,9 +3,9 @@
 The order of preference is Koordinator's (pkg/scheduler/plugins/nodenumaresource, the CPU accumulator), so that both
 give a Pod the same CPUs, ties included: one NUMA node if one will do, else one socket, else whatever is left, the
 strategy saying which NUMA node or socket comes first. Within that, FullPCPUs takes whole free cores, and
-SpreadByPCPUs one thread of every core before the second of any (seed document 4, "Resource spec").
+SpreadByPCPUs one thread of every core before the second of any (CPU proposal, "Resource spec").
 
-Four promises of seed document 4 go beyond it: NUMANodeLevel falls back to PCPULevel ("Resource spec"),
+Four promises of the CPU proposal go beyond it: NUMANodeLevel falls back to PCPULevel ("Resource spec"),
 DistributeEvenly distributes ("NUMA allocate strategy"), a required policy is kept or refused ("CPU bind policy"), and
 a core is whole when all its threads are free, whatever the other cores have. Where cores have unequal numbers of
 threads, those are taken that add up.
@@ -14,8 +14,8 @@ threads, those are taken that add up.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaStrategy
-from allocator.cpu.topology import Cell, CpuTopology
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy
+from allocator.vocabulary.cputopology import Cell, CpuTopology
 
 _BINDS: Final = (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
 
@@ -319,7 +319,7 @@ _Passes = tuple[tuple[int, bool], ...]
 def _passes(rule: _Rule, free: int) -> tuple[_Passes, _Passes]:
     """What is tried in turn within one NUMA node, and within one socket: these CPUs, one of each core or all.
 
-    Where no NUMA node outside of those held will do, NUMANodeLevel goes on as PCPULevel (seed document 4, "Resource
+    Where no NUMA node outside of those held will do, NUMANodeLevel goes on as PCPULevel (CPU proposal, "Resource
     spec"); Koordinator goes on without avoiding anything, which is the same where no free CPU is on a held core.
     """
     everything = (free, False)

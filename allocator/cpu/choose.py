@@ -1,6 +1,6 @@
 """Choosing a Pod's CPUs and NUMA nodes on one node.
 
-Seed document 4; Koordinator, pkg/scheduler/plugins/nodenumaresource.
+CPU proposal; Koordinator, pkg/scheduler/plugins/nodenumaresource.
 
 Pods of class LSE and LSR get CPUs of their own. Others get thousandths of NUMA nodes, where they or the node ask for
 alignment, or the shared pool of one NUMA node (ConstrainedBurst).
@@ -11,14 +11,14 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from allocator.cpu.accumulator import take, wishes_given_up
-from allocator.cpu.cpuset import format_cpuset, highest
 from allocator.cpu.kubelet import refused_by_kubelet
-from allocator.cpu.node import MILLI, CpuNode, CpuShare, CpuUse, NumaShare
-from allocator.cpu.policy import ARM, REFUSING, BindPolicy, ExclusivePolicy, NumaStrategy, supported
-from allocator.cpu.qos import CpuAsk, QosClass
-from allocator.cpu.topology import CpuTopology
-from allocator.outcome import Refusal
 from allocator.quantity import format_bytes
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuShare, CpuUse, NumaShare
+from allocator.vocabulary.cpupolicy import ARM, REFUSING, BindPolicy, ExclusivePolicy, NumaStrategy, supported
+from allocator.vocabulary.cpuset import format_cpuset, highest
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.outcome import Refusal
 
 # They run on what nobody else has to itself, and on the CPUs of the system: on no NUMA node's shared pool.
 _ELSEWHERE: Final = (QosClass.BE, QosClass.SYSTEM)

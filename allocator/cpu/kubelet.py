@@ -2,7 +2,7 @@
 
 Its CPU manager's static policy gives CPUs to each container of a Guaranteed Pod that requests whole ones, whatever
 class its label says. With the option full-pcpus-only it refuses a Pod (SMTAlignmentError) if a container's number is no
-multiple of the threads of a core (seed document 4, "Resource spec"; Kubernetes, pkg/kubelet/cm/cpumanager). Its
+multiple of the threads of a core (CPU proposal, "Resource spec"; Kubernetes, pkg/kubelet/cm/cpumanager). Its
 topology manager refuses a Pod (TopologyAffinityError) by the policies Restricted and SingleNUMANode: where the scope is
 the Pod, `allocator.place` keeps to them; where it is the container, what each container will be given is followed here
 (Kubernetes, pkg/kubelet/cm/topologymanager).
@@ -11,11 +11,11 @@ the Pod, `allocator.place` keeps to them; where it is the container, what each c
 from itertools import combinations
 from typing import Final
 
-from allocator.cpu.node import CpuNode, CpuUse
-from allocator.cpu.policy import NumaPolicy
-from allocator.cpu.qos import CpuAsk
-from allocator.outcome import Refusal
-from allocator.phase import Phase
+from allocator.vocabulary.cpuask import CpuAsk
+from allocator.vocabulary.cpunode import CpuNode, CpuUse
+from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.phase import Phase
 
 _MOST_NODES: Final = 8  # NUMA nodes with which the topology manager starts
 

@@ -1,14 +1,15 @@
 """Which CPUs are left for Pods that hold none of their own: the shared pool, and the pool of best-effort Pods.
 
-Sources: seed document 4, "Basic CPU orchestration principles" and "Koordinator QoS CPU orchestration principles";
+Sources: the CPU proposal, "Basic CPU orchestration principles" and "Koordinator QoS CPU orchestration principles";
 Koordinator, pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go. Both pools are told by NUMA node.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from allocator.cpu.qos import QosClass
-from allocator.cpu.topology import CpuTopology
+from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.cpunode import PoolCpus
+from allocator.vocabulary.cputopology import CpuTopology
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +28,7 @@ class CpuHolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """The CPUs of a pool in one NUMA node, as the annotations list them (seed document 4, CPUSharedPool).
-
-    Attributes:
-        socket: the NUMA node's socket.
-        node: the NUMA node.
-        cpus: the set; it may be empty.
-    """
-
-    socket: int
-    node: int
-    cpus: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Pools:
+class CpuPools:
     """Both pools of a node, one entry a NUMA node (and socket, where a NUMA node covers several), in their order.
 
     Attributes:
@@ -50,8 +36,8 @@ class Pools:
         best_effort: for BestEffort and BE Pods.
     """
 
-    shared: tuple[Pool, ...]
-    best_effort: tuple[Pool, ...]
+    shared: tuple[PoolCpus, ...]
+    best_effort: tuple[PoolCpus, ...]
 
 
 def pools(
@@ -60,13 +46,13 @@ def pools(
     *,
     node_reserved: int = 0,
     system_exclusive: int = 0,
-) -> Pools:
+) -> CpuPools:
     """Derive both pools of a node.
 
     CPUs that an LSE Pod holds are in neither pool; those of an LSR Pod, and of any other that somebody but the kubelet
     bound, are shared with best-effort Pods only ("QoS CPU orchestration principles" 2 to 5). A Guaranteed Pod's CPUs
     are in neither pool under the kubelet's static policy ("User stories", story 2); under its none policy it holds none
-    (principle 7). CPUs that the kubelet reserves stay in both pools: seed document 4 has the shared pool include them.
+    (principle 7). CPUs that the kubelet reserves stay in both pools: the CPU proposal has the shared pool include them.
     What the administrator reserved on the node, and what system Pods have for themselves, is in neither; seed
     document 4 knows of no such CPUs, and Koordinator has it so.
 
@@ -81,8 +67,8 @@ def pools(
         shared &= ~holder.cpus
         if holder.managed_by_kubelet or holder.qos == QosClass.LSE:
             best_effort &= ~holder.cpus
-    return Pools(_by_cell(topology, shared), _by_cell(topology, best_effort))
+    return CpuPools(_by_cell(topology, shared), _by_cell(topology, best_effort))
 
 
-def _by_cell(topology: CpuTopology, cpus: int) -> tuple[Pool, ...]:
-    return tuple(Pool(cell.socket, cell.node, cell.cpus & cpus) for cell in topology.cells)
+def _by_cell(topology: CpuTopology, cpus: int) -> tuple[PoolCpus, ...]:
+    return tuple(PoolCpus(cell.socket, cell.node, cell.cpus & cpus) for cell in topology.cells)

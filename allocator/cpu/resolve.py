@@ -1,6 +1,6 @@
 """Which rules of CPU orchestration hold on a node: its labels, then what its kubelet does, then the configuration.
 
-Seed document 4, "Node CPU orchestration API" and "Compatible kubelet CPU management policies". What the kubelet would
+CPU proposal, "Node CPU orchestration API" and "Compatible kubelet CPU management policies". What the kubelet would
 refuse is known beside that, as no label can make it take a Pod (`allocator.cpu.kubelet`).
 """
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator.cpu.node import CpuNode, Zone
-from allocator.cpu.policy import REFUSING, BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.vocabulary.cpunode import CpuNode, Zone
+from allocator.vocabulary.cpupolicy import REFUSING, BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.wire.nodetopology import CpuManagerPolicy, NodeTopology, NumaScope
 
 CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"
 NUMA_ALLOCATE_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"
-# Seed document 4's name, then today's.
+# CPU proposal's name, then today's.
 NUMA_TOPOLOGY_POLICIES: Final = (
     "node.koordinator.sh/numa-topology-alignment-policy",
     "node.koordinator.sh/numa-topology-policy",

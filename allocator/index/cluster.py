@@ -1,6 +1,6 @@
 """The index: every device of every node, filtered and scored for one Pod at once.
 
-Filter (seed document 2, paragraphs 85 and 106): a node may serve a request if what is free suffices in every resource
+Filter (patent, paragraphs 85 and 106): a node may serve a request if what is free suffices in every resource
 class; a class that is told packed is unpacked, and enough single devices must suffice. Preference (claims 7 and 8): the
 node whose classes are used least in the mean, or the one whose classes are used most alike; or, as whole devices are
 what runs out, the one that packs tightest. Which of them is the administrator's choice.
@@ -19,7 +19,7 @@ from allocator.index.noderows import NodeRows
 from allocator.index.preference import ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
-from allocator.preference import Preference
+from allocator.vocabulary.preference import Preference
 
 MOST_KEPT: Final = 64  # figures over all nodes that are kept for the next Pod that asks the same
 

@@ -1,6 +1,6 @@
 """Packed amounts: what every device of a node has of one resource class, as one number.
 
-The rule is that of seed document 2 (claims 3 and 5): for the amounts Ns1 .. NsNf of Nf devices and b bits that hold
+The rule is that of the patent (claims 3 and 5): for the amounts Ns1 .. NsNf of Nf devices and b bits that hold
 the greatest of them, the number is Ns1<<(0*b) | Ns2<<(1*b) | .. | NsNf<<((Nf-1)*b), and the amount of device i, counted
 from 1, is (K>>((i-1)*b)) & (2^b-1). b is chosen for each class of each node, from the greatest total.
 
@@ -43,7 +43,7 @@ def bits_for(largest: int) -> int:
 
 
 def encode(values: Sequence[int], bits: int) -> int:
-    """Pack amounts, the first in the lowest bits (seed document 2, claim 3).
+    """Pack amounts, the first in the lowest bits (patent, claim 3).
 
     Raises:
         PackedError: an amount is negative or needs more bits, or bits or the number of amounts is out of bounds.
@@ -59,7 +59,7 @@ def encode(values: Sequence[int], bits: int) -> int:
 
 
 def decode(packed: int, bits: int, count: int) -> list[int]:
-    """Unpack amounts (seed document 2, claim 5).
+    """Unpack amounts (patent, claim 5).
 
     Raises:
         PackedError: the number is negative or holds more than `count` amounts, or bits or count is out of bounds.

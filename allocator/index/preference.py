@@ -33,7 +33,7 @@ class ClassUse:
 
 
 def least_requested(uses: list[ClassUse]) -> Ints:
-    """Score by the least mean request (seed document 2, claim 7, first way).
+    """Score by the least mean request (patent, claim 7, first way).
 
     share = used * 1000 // has of each class; score = (1000 - sum(shares) // classes) // 10.
     """
@@ -43,7 +43,7 @@ def least_requested(uses: list[ClassUse]) -> Ints:
 
 
 def most_balanced(uses: list[ClassUse]) -> Ints:
-    """Score by the least variance of the classes' requests about their mean (seed document 2, claim 7, second way).
+    """Score by the least variance of the classes' requests about their mean (patent, claim 7, second way).
 
     With shares as in `least_requested` and k classes the variance is (k * sum(share^2) - sum(share)^2) / k^2. The
     greatest there can be (half of the classes idle, half full: 500^2) scores 0: score = 100 - 100 * variance // 500^2.

@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from allocator.asks import DeviceAsk, PodRequest
-from allocator.cpu.node import CpuNode, cpu_use
-from allocator.cpu.policy import BindPolicy, NumaPolicy
-from allocator.device import Device
-from allocator.devicetype import DeviceType
-from allocator.holdings import NodeSnapshot
 from allocator.index.packed import Packed
 from allocator.index.query import MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, Want
 from allocator.index.table import TypeRow
+from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.cpunode import CpuNode, cpu_use
+from allocator.vocabulary.cpupolicy import BindPolicy, NumaPolicy
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.holdings import NodeSnapshot
 
 CPU_ROW: Final = "(CPUs)"  # in the index, all CPUs of a node as one device; no device type is named so
 NUMA_ROW: Final = "(NUMA)"  # likewise the CPUs of each NUMA node as a device
@@ -76,7 +76,7 @@ def _devices_row(kind: str, devices: list[Device], node: NodeSnapshot) -> TypeRo
 
 
 def packed_classes(devices: list[Device], used: Mapping[str, Mapping[str, int]]) -> tuple[Packed, ...]:
-    """Pack what devices of one type have, and have free, by class (seed document 2)."""
+    """Pack what devices of one type have, and have free, by class (patent)."""
     classes = []
     for tail in devices[0].capacity:
         totals = [device.capacity[tail] for device in devices]

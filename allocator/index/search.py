@@ -8,13 +8,13 @@ import numpy as np
 from allocator.index.cluster import ClusterIndex
 from allocator.index.query import Query
 from allocator.index.table import Ints, Rows
-from allocator.preference import Preference
+from allocator.vocabulary.preference import Preference
 
 STEP: Final = 10  # nodes whose scores differ by less are equally good
 _LEVELS: Final = 100 // STEP + 1
 
 
-class Search:
+class NodeSearch:
     """A look at the index; it holds until a node comes, goes or changes.
 
     Args:

@@ -6,29 +6,14 @@ NUMA node) and not in any order.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import Final, Protocol
 
-from allocator.topology.links import Links
 from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices, why_no_set
+from allocator.vocabulary.device import VirtualFunction
+from allocator.vocabulary.links import Links
 
 _MAX_SETS: Final = 20_000  # looked at of each size: more than of sixteen devices
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualFunction:
-    """A virtual function of a device (SR-IOV).
-
-    Attributes:
-        minor: its number, None where the node does not say.
-        bus_id: its PCI address, its identity on the node.
-        labels: of its group on the Device object, for selectors.
-    """
-
-    minor: int | None
-    bus_id: str
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 class Matcher(Protocol):

@@ -4,7 +4,7 @@ Whole devices (the default). Sets compare by, first difference decides:
 
 1. how many of them the Pod does not hold anyway, and how many are unbroken: fewest first;
 2. how well they are connected among themselves and to `near`, the devices of the Pod's gang on this node: "the GPU
-   instances with the maximum data transfer speed combined relationship" (seed document 1, "Motivation");
+   instances with the maximum data transfer speed combined relationship" (device proposal, "Motivation");
 3. how strongly they are connected to the wholly free devices, each other included: least first. Of sets that are equal
    so far this leaves the best connected remainder: the largest free groups stay whole;
 4. the caller's order, device by device: rank, minor, id.
@@ -17,28 +17,20 @@ The best set is exact up to `EXACT_UP_TO` devices. A node of more gets the best 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from heapq import merge
 from itertools import combinations, islice
 from math import comb
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from allocator.topology.links import Links
-from allocator.topology.partitions import PartitionTable, fits
+from allocator.topology.partitions import fits
 from allocator.topology.partitions import why_none as why_no_partition
 from allocator.topology.search import EXACT_UP_TO, Places, best_places
+from allocator.vocabulary.hints import Scope
+from allocator.vocabulary.links import Links
+from allocator.vocabulary.partition import PartitionTable
 
 _MAX_SORTED: Final = comb(EXACT_UP_TO, EXACT_UP_TO // 2)  # sets put in order at once; more come in the caller's order
-
-
-class Scope(IntEnum):
-    """How close together the devices of one ask must be (Koordinator's requiredTopologyScope and its levels)."""
-
-    NODE = 1
-    NUMA_NODE = 2
-    PCIE = 3
-    DEVICE = 4
 
 
 WITHIN: Final = {Scope.NODE: "node", Scope.NUMA_NODE: "NUMA node", Scope.PCIE: "PCIe root", Scope.DEVICE: "device"}

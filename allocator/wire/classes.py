@@ -1,4 +1,4 @@
-"""Software classes of a node: queues, IP pools and the like, counted as devices are (seed document 2, paragraph 67).
+"""Software classes of a node: queues, IP pools and the like, counted as devices are (patent, paragraph 67).
 
 A Node's annotation `koordgate.io/classes` tells them: `{"queue":{"fast":10,"slow":40}}` has, of the configured type
 `queue`, a device `fast` that holds 10 units and a device `slow` that holds 40.
@@ -8,10 +8,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from allocator.device import Device
-from allocator.devicetype import FULL, DeviceType, DeviceTypes, Unit
-from allocator.names import CLASSES
 from allocator.quantity import QuantityError, to_int
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.names import CLASSES
 
 _MOST: Final = 128  # devices of one type on one node
 

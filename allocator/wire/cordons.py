@@ -6,8 +6,8 @@ It stands on the Device object for what is listed there, and on the Node for its
 from collections.abc import Mapping
 from dataclasses import replace
 
-from allocator.device import Device
-from allocator.names import CORDONED
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.names import CORDONED
 
 
 def read_cordons(annotations: Mapping[str, object]) -> frozenset[str]:

@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from allocator.devicetype import BUILT_IN, DeviceType, DeviceTypes
-from allocator.holdings import Function, Share
-from allocator.names import DEVICE_ALLOCATED, shown_by, visible_devices
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
+from allocator.vocabulary.holdings import Function, Share
+from allocator.vocabulary.names import DEVICE_ALLOCATED, shown_by, visible_devices
 
 _LARGEST_MINOR: Final = 2**31 - 1  # an int32 in Koordinator
 

@@ -1,6 +1,6 @@
 """Koordinator's Device object (scheduling.koordinator.sh/v1alpha1): what one node has.
 
-Understood are today's fields and those of seed document 1's first draft (`id`/`uuid`, `type`/`deviceType`,
+Understood are today's fields and those of the device proposal's first draft (`id`/`uuid`, `type`/`deviceType`,
 `resources`/`resource`), resource names in both domains, the kubelet's checkpoint annotations, the partition table, and
 two annotations of our own: how devices are linked, and which are cordoned.
 """
@@ -10,24 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from allocator.device import Device
-from allocator.devicetype import BUILT_IN, FULL, GPU_TYPE, DeviceType, DeviceTypes, Unit
-from allocator.names import DEVICES_CHECKPOINTS
 from allocator.quantity import QuantityError, to_int
-from allocator.topology.joint import VirtualFunction
-from allocator.topology.links import DEVICE_LINKS, NO_LINKS, Links, Place, link, read_links
-from allocator.topology.partitions import (
-    GPU_MODEL,
-    GPU_PARTITIONS,
-    GPU_VENDOR,
-    PartitionTable,
-    built_in,
-    policy_of,
-    read_partitions,
-)
-from allocator.topology.partitions import Policy as PartitionPolicy
-from allocator.topology.wiring import UNWIRED, Wiring
+from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, GPU_TYPE, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.links import NO_LINKS, Links, Place, link
+from allocator.vocabulary.names import DEVICES_CHECKPOINTS
+from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
+from allocator.vocabulary.wiring import UNWIRED, Wiring
 from allocator.wire.cordons import read_cordons, without_cordoned
+from allocator.wire.devicelinks import DEVICE_LINKS, read_links
+from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in, policy_of, read_partitions
 
 _MIG: Final = "mig"
 _MOST_DEVICES: Final = 1024  # of one node, and virtual functions of one device; bounds the work on an absurd object
@@ -251,7 +243,7 @@ def _read_capacity(kind: DeviceType, resources: Mapping[str, object], types: Dev
 
 
 def _read_checkpoints(annotations: Mapping[str, str], devices: Iterable[Device], problems: list[str]) -> frozenset[str]:
-    """Read which devices the kubelet gave away (seed document 1, "Compatible"); both annotation names are in use.
+    """Read which devices the kubelet gave away (device proposal, "Compatible"); both annotation names are in use.
 
     Of a node where that cannot be read any device may be in use: all count as given away.
     """

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from allocator.cpu.cpuset import format_cpuset, parse
-from allocator.cpu.node import CpuShare, NumaShare
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy
-from allocator.holdings import Function, Holding, Share
+from allocator.vocabulary.cpunode import CpuShare, NumaShare
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
+from allocator.vocabulary.cpuset import format_cpuset, parse
+from allocator.vocabulary.holdings import Function, Holding, Share
 
 API_VERSION: Final = "koordgate.io/v1alpha1"
 KIND: Final = "NodeAllocation"

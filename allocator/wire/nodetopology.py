@@ -1,6 +1,6 @@
 """The NodeResourceTopology object (topology.node.k8s.io/v1alpha1): CPUs and NUMA nodes of one node, and who has them.
 
-Koordinator's annotations on it (seed document 4, "NodeResourceTopology CRD"; Koordinator, apis/extension and
+Koordinator's annotations on it (CPU proposal, "NodeResourceTopology CRD"; Koordinator, apis/extension and
 pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go) are read in both spellings that are in use, and
 written as koordlet writes them.
 """
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from allocator.cpu.cpuset import format_cpuset
-from allocator.cpu.policy import NumaPolicy
-from allocator.cpu.pools import Pool
-from allocator.cpu.topology import Cpu, CpuTopology
 from allocator.quantity import to_milli
+from allocator.vocabulary.cpunode import PoolCpus
+from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.wire.values import (
     SHOWN,
     UNREADABLE,
@@ -170,8 +170,8 @@ class NodeTopology:
     numa_policy: NumaPolicy = NumaPolicy.NONE
     numa_scope: NumaScope = NumaScope.CONTAINER
     pod_cpu_allocs: tuple[PodCpuAlloc, ...] = ()
-    shared_pools: tuple[Pool, ...] = ()
-    best_effort_pools: tuple[Pool, ...] = ()
+    shared_pools: tuple[PoolCpus, ...] = ()
+    best_effort_pools: tuple[PoolCpus, ...] = ()
     reservation: NodeReservation = NodeReservation()
     system: SystemCpus = SystemCpus()
     zones: Mapping[int, NumaZone] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class NodeTopology:
     def by_kubelet(self) -> tuple[PodCpuAlloc, ...]:
         """The Pods whose CPUs the kubelet chose.
 
-        Under the policy none it binds nothing (seed document 4, QoS principle 7): what it gave before is stale.
+        Under the policy none it binds nothing (CPU proposal, QoS principle 7): what it gave before is stale.
         """
         if self.kubelet.policy is CpuManagerPolicy.NONE:
             return ()
@@ -217,7 +217,7 @@ def read_node_topology(obj: Mapping[str, Any]) -> NodeTopology:
     def annotation(key: str) -> Any:
         return problems.read(f"annotation {key}", as_json, annotations.get(key), None)
 
-    def pools(key: str) -> tuple[Pool, ...]:
+    def pools(key: str) -> tuple[PoolCpus, ...]:
         return problems.each(f"annotation {key}", read_pool, annotation(key))
 
     told = len(problems)
@@ -261,14 +261,14 @@ def _read_kept(annotations: Mapping[str, Any], problems: Problems) -> tuple[Node
     return _read_reservation(reserved, problems), _read_system(system, problems)
 
 
-def read_pool(value: object) -> Pool:
-    """Read one entry of a list of pools (seed document 4, CPUSharedPool).
+def read_pool(value: object) -> PoolCpus:
+    """Read one entry of a list of pools (CPU proposal, CPUSharedPool).
 
     Raises:
         ValueError, TypeError: it is none.
     """
     entry = as_object(value)
-    return Pool(as_id(entry, "socket"), as_id(entry, "node"), as_cpus(entry.get("cpuset")))
+    return PoolCpus(as_id(entry, "socket"), as_id(entry, "node"), as_cpus(entry.get("cpuset")))
 
 
 def _read_cpus(raw: object, problems: Problems) -> CpuTopology | None:
@@ -312,7 +312,7 @@ def _options(value: object) -> dict[str, str]:
 
 def _pod_cpu_alloc(value: object) -> PodCpuAlloc:
     entry = as_object(value)
-    cpus = {as_cpus(entry[key]) for key in ("cpuset", "cpu") if key in entry}  # "cpu" in seed document 4's example
+    cpus = {as_cpus(entry[key]) for key in ("cpuset", "cpu") if key in entry}  # "cpu" in the CPU proposal's example
     if len(cpus) > 1:
         raise ValueError("cpuset and cpu differ")
     managed_by_kubelet = as_flag(entry.get("managedByKubelet"))
@@ -360,7 +360,7 @@ def _read_topology_policies(value: object, problems: Problems) -> tuple[NumaPoli
 
 
 def _topology_policy(value: object) -> tuple[NumaPolicy, NumaScope]:
-    """Read one policy with its scope; both single-NUMA levels are SingleNUMANode (seed document 4)."""
+    """Read one policy with its scope; both single-NUMA levels are SingleNUMANode (CPU proposal)."""
     text = as_text(value)
     for policy in NumaPolicy:
         if text == policy.value:  # the API has policies without a scope, too: of the kubelet's default, the container
@@ -491,7 +491,7 @@ def _write_alloc(alloc: PodCpuAlloc) -> dict[str, Any]:
     )
 
 
-def write_pool(pool: Pool) -> dict[str, Any]:
+def write_pool(pool: PoolCpus) -> dict[str, Any]:
     """Write one entry of a list of pools; an empty set is left out."""
     return {"socket": pool.socket, "node": pool.node, **_stated(cpuset=format_cpuset(pool.cpus))}
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-from allocator.cpu.node import CpuShare, NumaShare
-from allocator.cpu.pools import Pool
-from allocator.cpu.qos import CpuAsk, QosClass
-from allocator.devicetype import BUILT_IN, DeviceTypes
-from allocator.holdings import Holding
-from allocator.names import RESOURCE_STATUS
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import CpuShare, NumaShare, PoolCpus
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.names import RESOURCE_STATUS
 from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.resourcestatus import NumaResources, ResourceStatus, read_resource_status, write_resource_status
 
@@ -28,8 +27,8 @@ def _status(share: CpuShare) -> ResourceStatus:
         )
         for one in share.numa
     )
-    # Seed document 4, "Resource status": Pods without CPUs of their own are told the pools to run in.
-    pools = () if share.cpus else tuple(Pool(one.socket, one.node) for one in share.numa)
+    # CPU proposal, "Resource status": Pods without CPUs of their own are told the pools to run in.
+    pools = () if share.cpus else tuple(PoolCpus(one.socket, one.node) for one in share.numa)
     return ResourceStatus(share.cpus, numa, pools)
 
 

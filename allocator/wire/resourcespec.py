@@ -1,6 +1,6 @@
 """What a Pod's author wishes of its CPUs: the resource-spec and numa-topology-spec annotations.
 
-`{"preferredCPUBindPolicy":"SpreadByPCPUs","preferredCPUExclusivePolicy":"PCPULevel"}` (seed document 4, "Resource
+`{"preferredCPUBindPolicy":"SpreadByPCPUs","preferredCPUExclusivePolicy":"PCPULevel"}` (CPU proposal, "Resource
 spec"; `requiredCPUBindPolicy` is Koordinator's, apis/extension/numa_aware.go) and
 `{"numaTopologyPolicy":"Restricted","singleNUMANodeExclusive":"Preferred"}` (Koordinator, same file). Unlike
 Koordinator, which takes a misspelt key for no wish, every key and value that is not of the format is a problem.
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
-from allocator.outcome import Problem
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
+from allocator.vocabulary.outcome import Problem
 
 RESOURCE_SPEC: Final = "scheduling.koordinator.sh/resource-spec"
 NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"
@@ -21,13 +21,6 @@ NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"
 _SHOWN: Final = 40  # characters of a wrong value that are quoted
 _TOLD: Final = 8  # unknown keys that are named; there may be thousands
 _Choice = TypeVar("_Choice", bound=StrEnum)
-
-
-class NumaExclusive(StrEnum):
-    """Whether a NUMA node is kept for Pods in one NUMA node, or for Pods over several (Koordinator, numa_aware.go)."""
-
-    PREFERRED = "Preferred"
-    REQUIRED = "Required"
 
 
 @dataclass(frozen=True, slots=True)

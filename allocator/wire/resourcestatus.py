@@ -1,7 +1,7 @@
 """The resource-status annotation: which CPUs, NUMA nodes and shared pools a Pod was given.
 
 `{"cpuset":"0-3","numaNodeResources":[{"node":0,"resources":{"cpu":"4"}}],"cpuSharedPools":[{"socket":0,"node":0}]}`;
-`cpuSharedPools` is of seed document 4 ("Resource status"), `numaNodeResources` of today's Koordinator
+`cpuSharedPools` is of the CPU proposal ("Resource status"), `numaNodeResources` of today's Koordinator
 (apis/extension/numa_aware.go), and each is left out where it is empty.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from allocator.cpu.cpuset import format_cpuset
-from allocator.cpu.pools import Pool
-from allocator.names import RESOURCE_STATUS
+from allocator.vocabulary.cpunode import PoolCpus
+from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.names import RESOURCE_STATUS
 from allocator.wire.deviceallocated import AnnotationError
 from allocator.wire.nodetopology import read_pool, write_pool
 from allocator.wire.values import (
@@ -48,7 +48,7 @@ class ResourceStatus:
 
     cpus: int = 0
     numa: tuple[NumaResources, ...] = ()
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[PoolCpus, ...] = ()
 
 
 def write_resource_status(status: ResourceStatus) -> str:
@@ -60,7 +60,7 @@ def write_resource_status(status: ResourceStatus) -> str:
         value["numaNodeResources"] = [_write_numa(one) for one in sorted(status.numa, key=lambda one: one.node)]
     if status.pools:
         ordered = sorted(status.pools, key=lambda pool: (pool.socket, pool.node))
-        value["cpuSharedPools"] = [write_pool(Pool(pool.socket, pool.node)) for pool in ordered]
+        value["cpuSharedPools"] = [write_pool(PoolCpus(pool.socket, pool.node)) for pool in ordered]
     return json.dumps(value, separators=(",", ":"))
 
 

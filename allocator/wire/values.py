@@ -8,9 +8,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from allocator.cpu.cpuset import parse
-from allocator.cpu.topology import MAX_ID
 from allocator.quantity import format_bytes, to_int, to_milli
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import MAX_ID
 
 UNREADABLE: Final = (ValueError, TypeError, RecursionError)  # what the functions here raise
 SHOWN: Final = 40  # characters of a wrong value that are quoted
@@ -94,7 +94,7 @@ def as_text(value: object) -> str:
 
 
 def as_flag(value: object) -> bool:
-    """Read a boolean, or the text of one, as in the example of seed document 4."""
+    """Read a boolean, or the text of one, as in the example of the CPU proposal."""
     if value is None or value is False or value == "false":
         return False
     if value is True or value == "true":

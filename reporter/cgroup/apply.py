@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from allocator.cpu.cpuset import CpusetError, format_cpuset
-from allocator.cpu.cpuset import parse as parse_cpuset
-from reporter.cgroup.layout import Driver, Layout, Version
+from allocator.vocabulary.cpuset import CpusetError, format_cpuset
+from allocator.vocabulary.cpuset import parse as parse_cpuset
+from reporter.cgroup.layout import CgroupLayout, Driver, Version
 from reporter.cgroup.order import File, Group, Write
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -79,7 +79,7 @@ class Hierarchy:
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenCgroup:
     """What was read.
 
     Attributes:
@@ -109,7 +109,7 @@ def find_hierarchy(mount: Path) -> Hierarchy:
     raise HierarchyError(f"{mount}: no cpuset hierarchy of cgroup v1 or v2; mount the host's /sys/fs/cgroup here")
 
 
-def find_layout(hierarchy: Hierarchy, cgroup_root: str, stated: str = "") -> Layout:
+def find_layout(hierarchy: Hierarchy, cgroup_root: str, stated: str = "") -> CgroupLayout:
     """Find out by which driver the kubelet named its cgroups; its configuration may not say, if it asked the runtime.
 
     Args:
@@ -122,7 +122,7 @@ def find_layout(hierarchy: Hierarchy, cgroup_root: str, stated: str = "") -> Lay
         HierarchyError: there is no `kubepods`, or one of either driver and none is stated.
         LayoutError: `cgroup_root` is no path of cgroups.
     """
-    layouts = [Layout(driver, cgroup_root) for driver in Driver]
+    layouts = [CgroupLayout(driver, cgroup_root) for driver in Driver]
     found = [layout for layout in layouts if (hierarchy.root / layout.kubepods).is_dir()]
     meant = found if len(found) == 1 else [layout for layout in found if layout.driver == stated]
     if meant:
@@ -132,7 +132,7 @@ def find_layout(hierarchy: Hierarchy, cgroup_root: str, stated: str = "") -> Lay
     raise HierarchyError(f"{hierarchy.root}: {what} {looked}; start the kubelet, state its cgroupRoot and cgroupDriver")
 
 
-def observe(hierarchy: Hierarchy, above: Iterable[str], pods: Iterable[str]) -> Seen:
+def observe(hierarchy: Hierarchy, above: Iterable[str], pods: Iterable[str]) -> SeenCgroup:
     """Read cgroups.
 
     Args:
@@ -140,7 +140,7 @@ def observe(hierarchy: Hierarchy, above: Iterable[str], pods: Iterable[str]) -> 
         above: paths of which only the cgroup itself is read.
         pods: paths that are read with what is below: in v1 all of it, in v2 one step (what is deeper never matters).
     """
-    seen = Seen()
+    seen = SeenCgroup()
     with _root(hierarchy) as root:
         for path in above:
             with _reading(seen, path), _opened(root, path) as folder:
@@ -156,7 +156,7 @@ def observe(hierarchy: Hierarchy, above: Iterable[str], pods: Iterable[str]) -> 
 
 
 @contextlib.contextmanager
-def _reading(seen: Seen, path: str) -> Iterator[None]:
+def _reading(seen: SeenCgroup, path: str) -> Iterator[None]:
     """Note what goes wrong while a cgroup is read; one that is gone is absent."""
     try:
         yield
@@ -175,7 +175,7 @@ class _NoControllerError(FileNotFoundError):
     """A cgroup that is there, but has no cpuset."""
 
 
-def _observe_below(seen: Seen, folder: int, path: str, depth: int, budget: list[int]) -> None:
+def _observe_below(seen: SeenCgroup, folder: int, path: str, depth: int, budget: list[int]) -> None:
     if not depth:
         return
     for name in _names(folder):

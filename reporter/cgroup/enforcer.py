@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from allocator.cpu.cpuset import format_cpuset
-from reporter.cgroup.apply import Failure, Hierarchy, Seen, apply, observe
-from reporter.cgroup.layout import Layout, LayoutError, QosClass, Version
+from allocator.vocabulary.cpuset import format_cpuset
+from reporter.cgroup.apply import Failure, Hierarchy, SeenCgroup, apply, observe
+from reporter.cgroup.layout import CgroupLayout, KubernetesQos, LayoutError, Version
 from reporter.cgroup.order import File, plan
-from reporter.cgroup.plan import Kubelet, Pod, Pools, Want, wants
+from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus, WantedCpusets, wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Enforcer:
     It does not wait and has no clock: call `round` from one place at a time.
     """
 
-    def __init__(self, hierarchy: Hierarchy, layout: Layout) -> None:
+    def __init__(self, hierarchy: Hierarchy, layout: CgroupLayout) -> None:
         """Enforce below `hierarchy`, with the kubelet's names."""
         self._hierarchy = hierarchy
         self._layout = layout
         self._left_at: dict[tuple[str, File], int] = {}
 
-    def round(self, pods: Iterable[Pod], pools: Pools, kubelet: Kubelet) -> Findings:
+    def round(self, pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletCpus) -> Findings:
         """Make the cpusets of all Pods what they should be.
 
         A Pod that ended meanwhile is no failure. What fails because containers came between reading and writing is
@@ -69,8 +69,8 @@ class Enforcer:
             failures=(*misnamed, *self._lost(seen), *failures, *self._cut(placed, seen)),
         )
 
-    def _place(self, decided: tuple[Want, ...]) -> tuple[list[tuple[str, Want]], list[Failure]]:
-        placed: list[tuple[str, Want]] = []
+    def _place(self, decided: tuple[WantedCpusets, ...]) -> tuple[list[tuple[str, WantedCpusets]], list[Failure]]:
+        placed: list[tuple[str, WantedCpusets]] = []
         misnamed: list[Failure] = []
         for want in decided:
             try:
@@ -79,9 +79,11 @@ class Enforcer:
                 misnamed.append(Failure("", "", 0, f"{want.pod.name[:300]}: {error}; it is left out"))
         return placed, misnamed
 
-    def _pass(self, placed: list[tuple[str, Want]]) -> tuple[Seen, int, tuple[Failure, ...], tuple[str, ...]]:
+    def _pass(
+        self, placed: list[tuple[str, WantedCpusets]]
+    ) -> tuple[SeenCgroup, int, tuple[Failure, ...], tuple[str, ...]]:
         """Read all, write what differs; the cgroups that others changed are told."""
-        tiers = dict.fromkeys([self._layout.kubepods, *map(self._layout.tier, QosClass)])
+        tiers = dict.fromkeys([self._layout.kubepods, *map(self._layout.tier, KubernetesQos)])
         seen = observe(self._hierarchy, tiers, dict.fromkeys(path for path, _ in placed))
         planned = plan(seen.tree, placed, self._hierarchy.version)
         final = {(write.path, write.file): write.value for write in planned.writes}  # the last of two steps
@@ -92,14 +94,14 @@ class Enforcer:
             self._left_at[write.path, write.file] = write.value
         return seen, len(done), (*seen.failures, *failures), tuple(sorted(reapplied))
 
-    def _lost(self, seen: Seen) -> list[Failure]:
+    def _lost(self, seen: SeenCgroup) -> list[Failure]:
         path = self._layout.kubepods
         if path not in seen.absent:
             return []
         message = f"{path}: not below {self._hierarchy.root}; correct cgroupRoot or cgroupDriver, or start the kubelet"
         return [Failure(path, "", 0, message)]
 
-    def _cut(self, placed: list[tuple[str, Want]], seen: Seen) -> list[Failure]:
+    def _cut(self, placed: list[tuple[str, WantedCpusets]], seen: SeenCgroup) -> list[Failure]:
         """In v2 nothing is refused, but a cgroup only gets what those above it have: compare what it really has."""
         if self._hierarchy.version is Version.V1:
             return []

@@ -36,7 +36,7 @@ class Driver(StrEnum):
     SYSTEMD = "systemd"
 
 
-class QosClass(StrEnum):
+class KubernetesQos(StrEnum):
     """A Pod's QoS class as Kubernetes has it (`status.qosClass`), which decides the cgroup that it is in."""
 
     GUARANTEED = "Guaranteed"
@@ -53,7 +53,7 @@ _RUNTIMES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CgroupLayout:
     """The paths of one node.
 
     Attributes:
@@ -78,11 +78,11 @@ class Layout:
         """The cgroup that all Pods are below."""
         return self._path(_KUBEPODS)
 
-    def tier(self, qos: QosClass) -> str:
+    def tier(self, qos: KubernetesQos) -> str:
         """The cgroup that the Pods of a QoS class are in; Guaranteed ones are in `kubepods` itself."""
         return self._path(_KUBEPODS, *_tier(qos))
 
-    def pod(self, qos: QosClass, uid: str) -> str:
+    def pod(self, qos: KubernetesQos, uid: str) -> str:
         """A Pod's own cgroup.
 
         Args:
@@ -96,7 +96,7 @@ class Layout:
             raise LayoutError(f"not a Pod's UID: {uid[:80]!r}")
         return self._path(_KUBEPODS, *_tier(qos), f"pod{uid}")
 
-    def container(self, qos: QosClass, uid: str, container_id: str) -> str:
+    def container(self, qos: KubernetesQos, uid: str, container_id: str) -> str:
         """The cgroup of a container, or of a sandbox: both are directly below their Pod's.
 
         Args:
@@ -123,8 +123,8 @@ class Layout:
         return "/".join(f"{'-'.join(names[: depth + 1])}.slice" for depth in range(len(names)))
 
 
-def _tier(qos: QosClass) -> tuple[str, ...]:
-    return () if qos is QosClass.GUARANTEED else (qos.value.lower(),)
+def _tier(qos: KubernetesQos) -> tuple[str, ...]:
+    return () if qos is KubernetesQos.GUARANTEED else (qos.value.lower(),)
 
 
 def cgroup_uid(uid: str, annotations: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reporter.cgroup.layout import Version
-from reporter.cgroup.plan import Want
+from reporter.cgroup.plan import WantedCpusets
 
 
 class File(StrEnum):
@@ -56,7 +56,7 @@ class Write:
 Tree = Mapping[str, Group]  # paths of cgroups below and with `kubepods`; every parent but that one's is among them
 
 
-def targets(tree: Tree, paths: Iterable[tuple[str, Want]], version: Version, file: File) -> dict[str, int]:
+def targets(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Version, file: File) -> dict[str, int]:
     """Say what each cgroup is to have.
 
     Args:
@@ -119,7 +119,7 @@ class Plan:
     right: Mapping[tuple[str, File], int]
 
 
-def plan(tree: Tree, paths: Iterable[tuple[str, Want]], version: Version) -> Plan:
+def plan(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Version) -> Plan:
     """Say what is to be written, and what is right already."""
     paths = tuple(paths)
     found: list[Write] = []

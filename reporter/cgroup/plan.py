@@ -1,4 +1,4 @@
-"""Which CPUs each Pod's containers run on (pure): seed document 4, "Take over kubelet CPU management policies".
+"""Which CPUs each Pod's containers run on (pure): the CPU proposal, "Take over kubelet CPU management policies".
 
 - LSE and LSR: the CPUs that were decided for the Pod, all containers and the sandbox alike ("Only supports the CPU
   allocation mechanism of the Pod dimension").
@@ -15,8 +15,8 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from allocator.cpu.cpuset import format_cpuset
-from reporter.cgroup.layout import QosClass
+from allocator.vocabulary.cpuset import format_cpuset
+from reporter.cgroup.layout import KubernetesQos
 
 BE: Final = "BE"
 SYSTEM: Final = "SYSTEM"
@@ -39,7 +39,7 @@ class Pod:
 
     uid: str
     name: str
-    qos_class: QosClass
+    qos_class: KubernetesQos
     qos: str = ""
     cpus: int = 0
     pools: int = 0
@@ -48,7 +48,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Pools:
+class SharedCpus:
     """The shared CPUs of the node.
 
     Attributes:
@@ -67,7 +67,7 @@ class Pools:
 
 
 @dataclass(frozen=True, slots=True)
-class Kubelet:
+class KubeletCpus:
     """What the kubelet does with CPUs by itself.
 
     Attributes:
@@ -84,7 +84,7 @@ class Kubelet:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class WantedCpusets:
     """What a Pod's cgroups should have.
 
     Attributes:
@@ -103,31 +103,31 @@ class Want:
     note: str = ""
 
 
-def wants(pods: Iterable[Pod], pools: Pools, kubelet: Kubelet) -> tuple[Want, ...]:
+def wants(pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletCpus) -> tuple[WantedCpusets, ...]:
     """Decide for all Pods of the node."""
     return tuple(_want(pod, pools, kubelet) for pod in pods)
 
 
-def _want(pod: Pod, pools: Pools, kubelet: Kubelet) -> Want:
+def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletCpus) -> WantedCpusets:
     reason = owned_by_kubelet(pod, kubelet)
     if reason:
         given = reduce(or_, kubelet.given.get(pod.uid, {}).values(), 0)
-        return Want(pod, 0, 0, room=given | kubelet.default, note=reason)
+        return WantedCpusets(pod, 0, 0, room=given | kubelet.default, note=reason)
     cpus, note = _cpus(pod, pools)
     mems = pod.mems
-    if mems and kubelet.static_memory and pod.qos_class is QosClass.GUARANTEED:
+    if mems and kubelet.static_memory and pod.qos_class is KubernetesQos.GUARANTEED:
         mems, note = 0, f"{pod.name}: the kubelet's static memory policy owns its NUMA nodes; cpuset.mems is left alone"
-    return Want(pod, cpus, mems, room=(cpus | kubelet.default) if cpus and kubelet.static else 0, note=note)
+    return WantedCpusets(pod, cpus, mems, room=(cpus | kubelet.default) if cpus and kubelet.static else 0, note=note)
 
 
-def owned_by_kubelet(pod: Pod, kubelet: Kubelet) -> str:
+def owned_by_kubelet(pod: Pod, kubelet: KubeletCpus) -> str:
     """Say why a Pod's CPUs are the kubelet's business; empty if they are ours.
 
     They are ours where we decided them and the kubelet has the same (after a take-over). Guaranteed Pods that ask whole
     CPUs count before the kubelet's state says so: it writes a container's cpuset once, and would not put it back.
     """
     given = kubelet.given.get(pod.uid, {})
-    if not kubelet.static or not (given or (pod.qos_class is QosClass.GUARANTEED and pod.whole_cpus)):
+    if not kubelet.static or not (given or (pod.qos_class is KubernetesQos.GUARANTEED and pod.whole_cpus)):
         return ""
     if pod.cpus and given and all(cpus == pod.cpus for cpus in given.values()):
         return ""
@@ -140,13 +140,13 @@ def owned_by_kubelet(pod: Pod, kubelet: Kubelet) -> str:
     return f"{pod.name}: the kubelet's static policy {has}; left alone"
 
 
-def _cpus(pod: Pod, pools: Pools) -> tuple[int, str]:
+def _cpus(pod: Pod, pools: SharedCpus) -> tuple[int, str]:
     """The CPUs of a Pod that is ours, and a note."""
     if pod.cpus:
         return pod.cpus, ""
     if pod.qos == SYSTEM:
         return pools.system, ""
-    best_effort = pod.qos == BE or (not pod.qos and pod.qos_class is QosClass.BEST_EFFORT)
+    best_effort = pod.qos == BE or (not pod.qos and pod.qos_class is KubernetesQos.BEST_EFFORT)
     whole = pools.best_effort if best_effort else pools.shared
     parts = pools.best_effort_by_node if best_effort else pools.shared_by_node
     name = "BE pool" if best_effort else "shared pool"

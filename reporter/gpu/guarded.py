@@ -40,7 +40,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Roots:
+class DriverRoots:
     """Where the host's pseudo file systems are mounted."""
 
     sysfs: Path = Path("/sys")
@@ -183,7 +183,7 @@ class GuardedNvml:
     def __init__(
         self,
         patience: Patience = Patience(),
-        roots: Roots = Roots(),
+        roots: DriverRoots = DriverRoots(),
         *,
         env: Mapping[str, str] | None = None,
         kill: Callable[[asyncio.SubprocessTransport], None] = _kill,
@@ -224,7 +224,7 @@ class GuardedNvml:
         """
         async with self._turn:
             said = await self._ask(None)
-            if not isinstance(said, protocol.Reading):
+            if not isinstance(said, protocol.NvmlReading):
                 raise await self._failed(
                     "NvmlFailed", f"the NVML process answered a {type(said).__name__} for a reading"
                 )

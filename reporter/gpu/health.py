@@ -20,7 +20,7 @@ _ABSENCE: Final = frozenset({"GpuLost", "GpuNeedsReset"})
 _MOST_DOUBLINGS: Final = 16
 
 
-class State(StrEnum):
+class CardState(StrEnum):
     """Only a healthy card takes anything new."""
 
     HEALTHY = "healthy"
@@ -30,7 +30,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class HealthPolicy:
     """How long a card proves itself, in seconds.
 
     Attributes:
@@ -57,12 +57,12 @@ class GpuHealth:
         count: errors since it was last healthy.
         last_error: when the last of them was, or when a fault was last seen to stand.
         owed: what must be seen done before it may recover.
-        falls: how often it fell, a relapse within `Policy.forget` counted on.
+        falls: how often it fell, a relapse within `HealthPolicy.forget` counted on.
         standing: the standing faults when it was last seen, sorted.
         uncorrected: its count of uncorrected errors then.
     """
 
-    state: State
+    state: CardState
     since: float
     cause: Fault | None = None
     count: int = 0
@@ -75,7 +75,7 @@ class GpuHealth:
     @property
     def usable(self) -> bool:
         """Whether it takes anything new."""
-        return self.state is State.HEALTHY
+        return self.state is CardState.HEALTHY
 
     @property
     def present(self) -> bool:
@@ -84,7 +84,7 @@ class GpuHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenCard:
     """What was seen of a card.
 
     Attributes:
@@ -138,7 +138,7 @@ class NodeRecord:
 NOTHING_KNOWN: Final = NodeRecord("", {})
 
 
-def step(previous: GpuHealth | None, seen: Seen, now: float, policy: Policy) -> GpuHealth:
+def step(previous: GpuHealth | None, seen: SeenCard, now: float, policy: HealthPolicy) -> GpuHealth:
     """Find how healthy a card is now.
 
     Args:
@@ -147,7 +147,7 @@ def step(previous: GpuHealth | None, seen: Seen, now: float, policy: Policy) -> 
         now: seconds since 1970. A clock that was set back never makes a card prove itself sooner.
         policy: how long it proves itself.
     """
-    before = _no_later(previous or GpuHealth(State.HEALTHY, now), now)
+    before = _no_later(previous or GpuHealth(CardState.HEALTHY, now), now)
     stands = _standing(before, seen)
     events = _events(before, seen)
     appeared = [STANDING[reason] for reason in sorted(stands.difference(before.standing))]
@@ -159,16 +159,16 @@ def step(previous: GpuHealth | None, seen: Seen, now: float, policy: Policy) -> 
         before,
         state=state,
         since=before.since if state is before.state else now,
-        count=0 if state is State.HEALTHY else before.count + _times(seen.xids) + len(appeared) + _silent(events),
+        count=0 if state is CardState.HEALTHY else before.count + _times(seen.xids) + len(appeared) + _silent(events),
         last_error=last_error,
         owed=owed,
         standing=tuple(sorted(stands)),
         uncorrected=before.uncorrected if seen.gpu is None else seen.gpu.wear.uncorrected,
     )
-    if state in {State.SUSPECT, State.UNHEALTHY}:
+    if state in {CardState.SUSPECT, CardState.UNHEALTHY}:
         health = replace(health, cause=_cause(before, health, faults, [*events, *appeared]))
-        if before.state in {State.HEALTHY, State.RECOVERING}:
-            fresh = before.state is State.HEALTHY and now - before.since > policy.forget
+        if before.state in {CardState.HEALTHY, CardState.RECOVERING}:
+            fresh = before.state is CardState.HEALTHY and now - before.since > policy.forget
             health = replace(health, falls=1 if fresh else before.falls + 1)
     return health
 
@@ -178,7 +178,7 @@ def advance(
     reading: NodeReading,
     xids: Iterable[XidEvent],
     now: float,
-    policy: Policy,
+    policy: HealthPolicy,
 ) -> NodeRecord:
     """Take in a reading of the node and the Xid errors since the last.
 
@@ -194,32 +194,32 @@ def advance(
     cards: dict[str, CardRecord] = {}
     for gpu in reading.gpus:
         known = node.cards.get(gpu.uuid)
-        seen = Seen(gpu, None, events.get(gpu.uuid, ()), rebooted)
+        seen = SeenCard(gpu, None, events.get(gpu.uuid, ()), rebooted)
         cards[gpu.uuid] = CardRecord(gpu, step(known.health if known else None, seen, now, policy), now)
     lost = {card.uuid: card for card in reading.lost if card.uuid is not None}
     places = {gpu.bus for gpu in reading.gpus if gpu.bus is not None}
     for uuid, card in node.cards.items():
         if uuid in cards or card.facts.bus in places or now - card.read > policy.forget:
             continue
-        seen = Seen(None, lost.get(uuid), events.get(uuid, ()), rebooted)
+        seen = SeenCard(None, lost.get(uuid), events.get(uuid, ()), rebooted)
         cards[uuid] = replace(card, health=step(card.health, seen, now, policy), read=min(card.read, now))
     return NodeRecord(reading.boot or node.boot, cards, reading.driver)
 
 
-def hear(node: NodeRecord, xids: Iterable[XidEvent], now: float, policy: Policy) -> NodeRecord:
+def hear(node: NodeRecord, xids: Iterable[XidEvent], now: float, policy: HealthPolicy) -> NodeRecord:
     """Take in Xid errors alone, at once; they are not to be given to `advance` as well. Arguments as there."""
     cards = dict(node.cards)
     for uuid, events in _by_card(xids).items():
         card = cards.get(uuid or "")
         if card is not None:
-            seen = Seen(card.facts if card.health.present else None, None, events)
+            seen = SeenCard(card.facts if card.health.present else None, None, events)
             cards[card.facts.uuid] = replace(card, health=step(card.health, seen, now, policy))
     return replace(node, cards=cards)
 
 
-def waits(health: GpuHealth, policy: Policy) -> float:
+def waits(health: GpuHealth, policy: HealthPolicy) -> float:
     """How long the stage that a card is in lasts without errors, in seconds: being quiet, or proving itself."""
-    stage = policy.proving if health.state is State.RECOVERING else policy.quiet
+    stage = policy.proving if health.state is CardState.RECOVERING else policy.quiet
     return min(stage * 2.0 ** min(max(health.falls - 1, 0), _MOST_DOUBLINGS), policy.longest)
 
 
@@ -231,7 +231,7 @@ def _no_later(health: GpuHealth, now: float) -> GpuHealth:
     )
 
 
-def _standing(before: GpuHealth, seen: Seen) -> frozenset[str]:
+def _standing(before: GpuHealth, seen: SeenCard) -> frozenset[str]:
     kept = frozenset(before.standing) & STANDING.keys()  # a state written by another version may name others
     if seen.gpu is not None:
         return standing(seen.gpu, kept)
@@ -240,7 +240,7 @@ def _standing(before: GpuHealth, seen: Seen) -> frozenset[str]:
     return kept if kept & _ABSENCE else kept | {"GpuLost"}
 
 
-def _events(before: GpuHealth, seen: Seen) -> list[Fault]:
+def _events(before: GpuHealth, seen: SeenCard) -> list[Fault]:
     """List what happened to the card and counts against it."""
     found = []
     for event in seen.xids:
@@ -254,7 +254,7 @@ def _events(before: GpuHealth, seen: Seen) -> list[Fault]:
     return found
 
 
-def _still_owed(before: GpuHealth, seen: Seen, stands: frozenset[str]) -> Remedy:
+def _still_owed(before: GpuHealth, seen: SeenCard, stands: frozenset[str]) -> Remedy:
     """Find what must still be done, by what shows that something was."""
     gone = frozenset(before.standing) - stands
     told = None if seen.gpu is None else seen.gpu.wear.uncorrected
@@ -266,26 +266,26 @@ def _still_owed(before: GpuHealth, seen: Seen, stands: frozenset[str]) -> Remedy
     return before.owed if before.owed > done else Remedy.TIME
 
 
-def _next_state(before: GpuHealth, faults: list[Fault], owed: Remedy, now: float, policy: Policy) -> State:
+def _next_state(before: GpuHealth, faults: list[Fault], owed: Remedy, now: float, policy: HealthPolicy) -> CardState:
     worst = max((fault.says for fault in faults), default=None)
     if worst is Xids.FATAL or owed is not Remedy.TIME:
-        return State.UNHEALTHY
+        return CardState.UNHEALTHY
     if worst is not None:
-        return State.SUSPECT
-    if before.state is State.UNHEALTHY:
-        return State.RECOVERING
-    if before.state is State.SUSPECT:
-        return State.RECOVERING if now - before.last_error >= waits(before, policy) else State.SUSPECT
-    if before.state is State.RECOVERING:
-        return State.HEALTHY if now - before.since >= waits(before, policy) else State.RECOVERING
-    return State.HEALTHY
+        return CardState.SUSPECT
+    if before.state is CardState.UNHEALTHY:
+        return CardState.RECOVERING
+    if before.state is CardState.SUSPECT:
+        return CardState.RECOVERING if now - before.last_error >= waits(before, policy) else CardState.SUSPECT
+    if before.state is CardState.RECOVERING:
+        return CardState.HEALTHY if now - before.since >= waits(before, policy) else CardState.RECOVERING
+    return CardState.HEALTHY
 
 
 def _cause(before: GpuHealth, after: GpuHealth, faults: list[Fault], new: list[Fault]) -> Fault | None:
     """Choose what to name: what took the card out of service, until something worse comes or it is gone."""
     cause = before.cause
     worst = max(faults, key=lambda fault: fault.weight, default=None)  # of equals an event comes first
-    if cause is None or before.usable or before.state is State.RECOVERING:
+    if cause is None or before.usable or before.state is CardState.RECOVERING:
         return worst or cause
     heaviest = max(new, key=lambda fault: fault.weight, default=None)
     if heaviest is not None and heaviest.weight > cause.weight:

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from itertools import combinations
 from typing import Any, Final
 
-from allocator.devicetype import FULL, GPU_TYPE
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KOORDINATOR_DOMAIN, TYPE_GPU
-from allocator.topology.links import DEVICE_LINKS, write_links
-from allocator.topology.partitions import GPU_MODEL, GPU_VENDOR
+from allocator.vocabulary.devicetype import FULL, GPU_TYPE
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KOORDINATOR_DOMAIN, TYPE_GPU
+from allocator.wire.devicelinks import DEVICE_LINKS, write_links
+from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.facts import DriverFacts, FabricState, GpuFacts, MigDevice, Outage, Peer
 from reporter.gpu.faults import notes
-from reporter.gpu.health import CardRecord, NodeRecord, Policy, State, waits
+from reporter.gpu.health import CardRecord, CardState, HealthPolicy, NodeRecord, waits
 
 TYPE_MIG: Final = "mig"  # not a type that is allocated: MIG devices are told of, not shared
 DEVICE_OUTAGES: Final = "koordgate.io/device-outages"
@@ -56,7 +56,7 @@ class DeviceReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CardVerdict:
     """Whether a card may take anything new, and why not.
 
     Attributes:
@@ -86,7 +86,7 @@ class Circumstances:
 def build(
     node: NodeRecord,
     driver: DriverFacts | None,
-    policy: Policy,
+    policy: HealthPolicy,
     circumstances: Circumstances = Circumstances(),
 ) -> DeviceReport:
     """Write what the Device object is to say.
@@ -174,35 +174,35 @@ def _in_order(node: NodeRecord) -> list[tuple[CardRecord, int]]:
     return [(numbered[minor], minor) for minor in sorted(numbered)]
 
 
-def _judge(card: CardRecord, policy: Policy, circumstances: Circumstances) -> Verdict:
+def _judge(card: CardRecord, policy: HealthPolicy, circumstances: Circumstances) -> CardVerdict:
     """Say whether a card as a whole may be given away, and the gravest of the reasons why not."""
     verdict = _judge_slice(card, policy, circumstances)
     if verdict.usable and card.facts.mig:
         message = "the card is in MIG mode: its MIG devices are listed as such and are not shared here"
-        return Verdict(usable=False, reason="MIGEnabled", message=message)
+        return CardVerdict(usable=False, reason="MIGEnabled", message=message)
     if verdict.usable and card.facts.memory is None:
-        return Verdict(usable=False, reason="NoMemorySize", message=verdict.message)
+        return CardVerdict(usable=False, reason="NoMemorySize", message=verdict.message)
     return verdict
 
 
-def _judge_slice(card: CardRecord, policy: Policy, circumstances: Circumstances) -> Verdict:
+def _judge_slice(card: CardRecord, policy: HealthPolicy, circumstances: Circumstances) -> CardVerdict:
     """Say whether a card works and may be used, MIG mode or not."""
     if not card.health.usable:
-        return Verdict(usable=False, reason=_reason(card), message=_explain(card, policy))
+        return CardVerdict(usable=False, reason=_reason(card), message=_explain(card, policy))
     if card.facts.uuid in circumstances.cordoned:
-        return Verdict(usable=False, reason="Cordoned", message="an administrator set the card aside")
+        return CardVerdict(usable=False, reason="Cordoned", message="an administrator set the card aside")
     if circumstances.outage is not None:
-        return Verdict(usable=False, reason=circumstances.outage.reason, message=circumstances.outage.message)
-    return Verdict(usable=True, reason="Healthy", message="; ".join(notes(card.facts)))
+        return CardVerdict(usable=False, reason=circumstances.outage.reason, message=circumstances.outage.message)
+    return CardVerdict(usable=True, reason="Healthy", message="; ".join(notes(card.facts)))
 
 
 def _reason(card: CardRecord) -> str:
-    if card.health.state is State.RECOVERING or card.health.cause is None:
+    if card.health.state is CardState.RECOVERING or card.health.cause is None:
         return card.health.state.value.capitalize()
     return card.health.cause.reason
 
 
-def _explain(card: CardRecord, policy: Policy) -> str:
+def _explain(card: CardRecord, policy: HealthPolicy) -> str:
     """Say in a person's words why a card takes nothing new; it changes only with its state, cause and count."""
     health = card.health
     cause = health.cause
@@ -210,14 +210,14 @@ def _explain(card: CardRecord, policy: Policy) -> str:
         return health.state.value
     state = f"{health.state.value} ({health.count} errors)" if health.count > 1 else health.state.value
     wait = f"{waits(health, policy):.0f} s without errors"
-    if health.state is State.RECOVERING:
+    if health.state is CardState.RECOVERING:
         return f"{state}: {cause.text}; in service again after {wait}"
-    if health.state is State.SUSPECT and cause.reason not in health.standing:
+    if health.state is CardState.SUSPECT and cause.reason not in health.standing:
         return f"{state}: {cause.message}; recovers after {wait}"
     return f"{state}: {cause.message}"
 
 
-def _gpu_entry(card: CardRecord, minor: int, verdict: Verdict) -> dict[str, Any]:
+def _gpu_entry(card: CardRecord, minor: int, verdict: CardVerdict) -> dict[str, Any]:
     gpu = card.facts
     resources: dict[str, str] = {GPU_CORE: str(FULL), GPU_MEMORY_RATIO: str(FULL)}
     if gpu.memory is not None:
@@ -248,7 +248,7 @@ def _gpu_entry(card: CardRecord, minor: int, verdict: Verdict) -> dict[str, Any]
     return entry
 
 
-def _mig_entry(mig: MigDevice, number: int, parent: GpuFacts, verdict: Verdict) -> dict[str, Any]:
+def _mig_entry(mig: MigDevice, number: int, parent: GpuFacts, verdict: CardVerdict) -> dict[str, Any]:
     labels = {
         GPU_VENDOR: _NVIDIA,
         GPU_MODEL: model_label(parent.model),
@@ -265,7 +265,7 @@ def _mig_entry(mig: MigDevice, number: int, parent: GpuFacts, verdict: Verdict) 
     }
 
 
-def _condition(verdict: Verdict) -> dict[str, str]:
+def _condition(verdict: CardVerdict) -> dict[str, str]:
     return {
         "type": "Healthy",
         "status": "True" if verdict.usable else "False",

@@ -19,7 +19,7 @@ class Ask(msgspec.Struct, frozen=True):
     uuid: str | None = None
 
 
-class Reading(msgspec.Struct, frozen=True, tag="reading"):
+class NvmlReading(msgspec.Struct, frozen=True, tag="reading"):
     """A full reading."""
 
     number: int
@@ -53,7 +53,7 @@ class Xid(msgspec.Struct, frozen=True, tag="xid"):
     event: XidEvent
 
 
-Said = Reading | Processes | Refused | Failed | Xid
+Said = NvmlReading | Processes | Refused | Failed | Xid
 
 _asks = msgspec.json.Decoder(Ask)
 _saids: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)

@@ -107,7 +107,7 @@ def _tell_all(nvml: Nvml, output: BinaryIO) -> None:
 
 def _answer(nvml: Nvml, ask: protocol.Ask) -> protocol.Said:
     if ask.uuid is None:
-        return protocol.Reading(ask.number, nvml.read_node())
+        return protocol.NvmlReading(ask.number, nvml.read_node())
     try:
         return protocol.Processes(ask.number, nvml.processes(ask.uuid))
     except CardError as failure:

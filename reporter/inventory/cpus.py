@@ -7,8 +7,8 @@ what lscpu says). The kernel's own `core_id` begins anew in each socket, and on 
 from dataclasses import dataclass
 from pathlib import Path
 
-from allocator.cpu.cpuset import members
-from allocator.cpu.topology import Cpu, CpuTopology, TopologyError
+from allocator.vocabulary.cpuset import members
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, TopologyError
 from allocator.wire.nodetopology import CpuBasicInfo
 from reporter.inventory import files
 
@@ -16,7 +16,7 @@ _CPUINFO_BYTES = 16384  # the first processor's paragraph is far shorter
 
 
 @dataclass(frozen=True, slots=True)
-class CpuReading:
+class CpuInventory:
     """The CPUs as read.
 
     Attributes:
@@ -42,9 +42,9 @@ class CpuReader:
         self._sysfs = sysfs
         self._proc = proc
         self._online: int | None = None
-        self._reading: CpuReading | None = None
+        self._reading: CpuInventory | None = None
 
-    def read(self) -> CpuReading:
+    def read(self) -> CpuInventory:
         """Read; never raises."""
         online = files.cpu_list(self._sysfs / "devices" / "system" / "cpu" / "online")
         if self._reading is None or online is None or online != self._online or self._reading.problem is not None:
@@ -53,13 +53,13 @@ class CpuReader:
         return self._reading
 
 
-def read_cpus(sysfs: Path, proc: Path) -> CpuReading:
+def read_cpus(sysfs: Path, proc: Path) -> CpuInventory:
     """Read the CPUs that are online; never raises."""
     system = sysfs / "devices" / "system"
     basic = read_basic(sysfs, proc)
     online = files.cpu_list(system / "cpu" / "online")
     if not online:
-        return CpuReading(None, basic, f"{system / 'cpu' / 'online'} names no CPU; mount the host's /sys")
+        return CpuInventory(None, basic, f"{system / 'cpu' / 'online'} names no CPU; mount the host's /sys")
     nodes = _nodes(system / "node")
     cpus: list[Cpu] = []
     cores: dict[int, int] = {}  # set of siblings -> number
@@ -71,9 +71,9 @@ def read_cpus(sysfs: Path, proc: Path) -> CpuReading:
         socket = files.number(place / "physical_package_id")
         cpus.append(Cpu(cpu, core, max(socket or 0, 0), nodes.get(cpu, 0)))  # -1: the firmware does not say
     try:
-        return CpuReading(CpuTopology.of(cpus), basic)
+        return CpuInventory(CpuTopology.of(cpus), basic)
     except TopologyError as error:
-        return CpuReading(None, basic, f"{system}: {error}; the CPU topology cannot be used")
+        return CpuInventory(None, basic, f"{system}: {error}; the CPU topology cannot be used")
 
 
 def _nodes(folder: Path) -> dict[int, int]:

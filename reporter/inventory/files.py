@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from allocator.cpu.cpuset import CpusetError
-from allocator.cpu.cpuset import parse as parse_cpuset
+from allocator.vocabulary.cpuset import CpusetError
+from allocator.vocabulary.cpuset import parse as parse_cpuset
 
 _MOST_BYTES: Final = 65536
 _MOST_NAMES: Final = 8192  # entries of one folder: CPUs, devices, virtual functions

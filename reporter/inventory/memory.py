@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from allocator.cpu.topology import CpuTopology
+from allocator.vocabulary.cputopology import CpuTopology
 from allocator.wire.nodetopology import NumaZone
 from reporter.inventory import files
 

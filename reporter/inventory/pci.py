@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from allocator.names import TYPE_FPGA, TYPE_RDMA
+from allocator.vocabulary.names import TYPE_FPGA, TYPE_RDMA
 from reporter.gpu import sysfs as place
 from reporter.inventory import files
 

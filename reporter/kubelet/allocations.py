@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from reporter.kubelet.cpustate import STATIC_POLICY, CpuState, Layout
+from reporter.kubelet.cpustate import STATIC_POLICY, CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
-from reporter.kubelet.watched import Reading
+from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod
 
 
@@ -77,14 +77,14 @@ def by_uid(listed: Iterable[PodResources], known: _Names) -> dict[str, Mapping[s
     return {uid: found[uid] for uid in sorted(found) if uid not in twice}
 
 
-def _before(told: Reading[Allocations], problem: str | None) -> Mapping[str, Mapping[str, ContainerResources]]:
+def _before(told: FileReading[Allocations], problem: str | None) -> Mapping[str, Mapping[str, ContainerResources]]:
     """What counts before a file: an older answer only where the file cannot be read, which is else the newer one."""
     if told.value is None or not (told.value.current or problem):
         return {}
     return told.value.pods
 
 
-def devices(file: Reading[DeviceCheckpoint], told: Reading[Allocations]) -> Reading[DeviceCheckpoint]:
+def devices(file: FileReading[DeviceCheckpoint], told: FileReading[Allocations]) -> FileReading[DeviceCheckpoint]:
     """Put what the kubelet tells of devices before its device manager's file.
 
     The file's entry stays where it says the same: it has the order of NUMA nodes and the plugin's answer as well.
@@ -101,10 +101,10 @@ def devices(file: Reading[DeviceCheckpoint], told: Reading[Allocations]) -> Read
                 entry = known.get((uid, name, resource))
                 same = entry is not None and frozenset(entry.device_ids) == ids
                 found.append(entry if entry and same else PodDevices(uid, name, resource, tuple(sorted(ids))))
-    return Reading(replace(value, entries=tuple(found)), file.problem)
+    return FileReading(replace(value, entries=tuple(found)), file.problem)
 
 
-def cpus(file: Reading[CpuState], told: Reading[Allocations]) -> Reading[CpuState]:
+def cpus(file: FileReading[CpuState], told: FileReading[Allocations]) -> FileReading[CpuState]:
     """Put what the kubelet tells of CPUs before its CPU manager's file, which has the policy and the default set.
 
     Only the static policy gives CPUs away: so it is in force where some are, even if the file was never readable.
@@ -113,7 +113,7 @@ def cpus(file: Reading[CpuState], told: Reading[Allocations]) -> Reading[CpuStat
     given = any(container.cpus for containers in pods.values() for container in containers.values())
     if file.value is None and not given:
         return file
-    state = file.value or CpuState(Layout.V2, STATIC_POLICY, 0)
+    state = file.value or CpuState(StateLayout.V2, STATIC_POLICY, 0)
     entries = {uid: dict(containers) for uid, containers in state.entries.items()}
     for uid, containers in pods.items():
         of_file = {name: cpus for name, cpus in entries.pop(uid, {}).items() if name not in containers}
@@ -123,4 +123,4 @@ def cpus(file: Reading[CpuState], told: Reading[Allocations]) -> Reading[CpuStat
     if entries == state.entries:
         return file
     merged = replace(state, entries=entries)
-    return Reading(replace(merged, default=(state.known | merged.given) & ~merged.given), file.problem)
+    return FileReading(replace(merged, default=(state.known | merged.given) & ~merged.given), file.problem)

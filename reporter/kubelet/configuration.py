@@ -1,7 +1,7 @@
 """How the kubelet is configured: its file (KubeletConfiguration as YAML or JSON), or the answer of its /configz.
 
 What is left out has the kubelet's own default. /configz tells what is in force; a file does not know of flags and
-drop-ins (seed document 4, "Create/Update NodeResourceTopology"; Koordinator, pkg/koordlet/statesinformer).
+drop-ins (CPU proposal, "Create/Update NodeResourceTopology"; Koordinator, pkg/koordlet/statesinformer).
 """
 
 import json
@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import yaml
 
-from allocator.cpu.cpuset import CpusetError, format_cpuset
-from allocator.cpu.cpuset import parse as parse_cpuset
-from allocator.cpu.topology import CpuTopology
 from allocator.quantity import QuantityError, to_milli
+from allocator.vocabulary.cpuset import CpusetError, format_cpuset
+from allocator.vocabulary.cpuset import parse as parse_cpuset
+from allocator.vocabulary.cputopology import CpuTopology
 from reporter.kubelet import reserved
 from reporter.kubelet.checkpoint import HALF_CHARACTER, has_half_character
 
@@ -204,7 +204,7 @@ def reserved_cpus(configuration: KubeletConfiguration, topology: CpuTopology) ->
 
 
 def policy_annotation(configuration: KubeletConfiguration, reserved_set: int) -> str:
-    """Write the value of kubelet.koordinator.sh/cpu-manager-policy (seed document 4, `KubeletCPUManagerPolicy`)."""
+    """Write the value of kubelet.koordinator.sh/cpu-manager-policy (CPU proposal, `KubeletCPUManagerPolicy`)."""
     value = {
         "policy": configuration.cpu_policy,
         "options": dict(sorted((configuration.cpu_options or {}).items())),

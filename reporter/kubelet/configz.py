@@ -7,9 +7,9 @@ from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import NODES
 from reporter.kubelet import configuration
 from reporter.kubelet.configuration import ConfigurationError, KubeletConfiguration
-from reporter.kubelet.watched import Reading
+from reporter.kubelet.watched import FileReading
 
-Answer = Reading[KubeletConfiguration]
+Answer = FileReading[KubeletConfiguration]
 
 
 async def ask(kube: KubeClient, node: str, before: KubeletConfiguration | None = None) -> Answer:
@@ -22,6 +22,6 @@ async def ask(kube: KubeClient, node: str, before: KubeletConfiguration | None =
     """
     try:
         answer = await kube.get(NODES.path(node, subresource="proxy") + "/configz")
-        return Reading(configuration.parse(orjson.dumps(answer)), None)
+        return FileReading(configuration.parse(orjson.dumps(answer)), None)
     except (KubeError, ConfigurationError) as error:
-        return Reading(before, f"the kubelet's /configz: {error}; what it said before is kept")
+        return FileReading(before, f"the kubelet's /configz: {error}; what it said before is kept")

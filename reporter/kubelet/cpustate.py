@@ -13,8 +13,8 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-from allocator.cpu.cpuset import CpusetError, format_cpuset, members
-from allocator.cpu.cpuset import parse as parse_cpuset
+from allocator.vocabulary.cpuset import CpusetError, format_cpuset, members
+from allocator.vocabulary.cpuset import parse as parse_cpuset
 from reporter.kubelet.checkpoint import (
     CheckpointError,
     checksum,
@@ -30,7 +30,7 @@ NO_POLICY: Final = "none"
 STATIC_POLICY: Final = "static"
 
 
-class Layout(IntEnum):
+class StateLayout(IntEnum):
     """The layouts of the file, as the kubelet's code numbers them."""
 
     V1 = 1
@@ -51,7 +51,7 @@ class CpuState:
         pods: Pod UID to the CPUs given to the whole Pod (v3).
     """
 
-    layout: Layout
+    layout: StateLayout
     policy: str
     default: int
     entries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class CpuState:
 
 def absent() -> CpuState:
     """What a missing file means: the kubelet gave no CPU away."""
-    return CpuState(Layout.V2, NO_POLICY, 0)
+    return CpuState(StateLayout.V2, NO_POLICY, 0)
 
 
 def parse(data: bytes) -> CpuState:
@@ -101,7 +101,7 @@ def parse(data: bytes) -> CpuState:
     tried = []
     for layout, type_name in _candidates(raw):
         computed = checksum(_show(raw, layout, type_name))
-        if stated == computed or (stated == 0 and layout is not Layout.V3):
+        if stated == computed or (stated == 0 and layout is not StateLayout.V3):
             return _read(raw, layout)
         tried.append(f"{computed} as v{layout.value}")
     raise CheckpointError(f"its checksum is {stated}, its data have {' or '.join(tried) or 'no known layout'}: corrupt")
@@ -120,28 +120,28 @@ class _Raw:
 _NAME: Final = "CPUManagerCheckpoint"
 
 
-def _candidates(raw: _Raw) -> Iterator[tuple[Layout, str]]:
+def _candidates(raw: _Raw) -> Iterator[tuple[StateLayout, str]]:
     """The layouts that the values' shapes allow, each with the name that its checksum is over."""
     by_container = any(isinstance(value, str) for value in (raw.entries or {}).values())
     if not by_container:
-        yield Layout.V3, _NAME
+        yield StateLayout.V3, _NAME
     if not raw.pods and not by_container:
-        yield Layout.V2, _NAME
-        yield Layout.V2, f"{_NAME}V2"  # taken by v1.36, should a kubelet have written it
+        yield StateLayout.V2, _NAME
+        yield StateLayout.V2, f"{_NAME}V2"  # taken by v1.36, should a kubelet have written it
     if not raw.pods and (by_container or not raw.entries):
-        yield Layout.V1, _NAME
+        yield StateLayout.V1, _NAME
 
 
-def _show(raw: _Raw, layout: Layout, type_name: str) -> str:
+def _show(raw: _Raw, layout: StateLayout, type_name: str) -> str:
     """Print what Go prints of the data: Kubernetes v1.36, VerifyChecksum of each layout."""
-    if layout is Layout.V1:
+    if layout is StateLayout.V1:
         shown = show_map(_texts(raw.entries, "entries"), str)
         entries = f"(map[string]string){shown}"
     else:
         shown = show_map(_nested(raw.entries), lambda containers: show_map(containers, str))
         entries = f"(map[string]map[string]string){shown}"
     pods = ""
-    if layout is Layout.V3:
+    if layout is StateLayout.V3:
         sets = None if raw.pods is None else {uid: _pod_set(entry, uid) for uid, entry in raw.pods.items()}
         pods = f" PodEntries:(state.PodCPUAssignments){show_map(sets, _show_pod_set)}"
     return (
@@ -178,10 +178,10 @@ def _pod_set(entry: object, uid: str) -> int:
     return _cpus(read_text(value.get("cpuSet"), f"{where}.cpuSet"), where)
 
 
-def _read(raw: _Raw, layout: Layout) -> CpuState:
+def _read(raw: _Raw, layout: StateLayout) -> CpuState:
     entries: dict[str, dict[str, int]] = {}
     containers: dict[str, int] = {}
-    if layout is Layout.V1:
+    if layout is StateLayout.V1:
         containers = {key: _cpus(text, f"entries[{key[:63]}]") for key, text in (_texts(raw.entries, "") or {}).items()}
     else:
         for uid, sets in (_nested(raw.entries) or {}).items():
@@ -211,7 +211,7 @@ def render(state: CpuState) -> bytes:
         CheckpointError: a name has half a character.
     """
     entries: dict[str, Any]
-    if state.layout is Layout.V1:
+    if state.layout is StateLayout.V1:
         entries = {key: format_cpuset(cpus) for key, cpus in sorted(state.containers.items())}
     else:
         entries = {

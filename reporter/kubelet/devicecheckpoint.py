@@ -1,6 +1,6 @@
 """The kubelet's device manager: which devices it gave to which container (`kubelet_internal_checkpoint`).
 
-Seed document 1, "Compatible": what the kubelet gave away is put on the Device object, so that nobody gives it twice.
+Device proposal, "Compatible": what the kubelet gave away is put on the Device object, so that nobody gives it twice.
 Two layouts exist: `DeviceIDs` as a list (up to Kubernetes 1.19) and as an object from NUMA node to list (since 1.20);
 the checksum is over Go's names of either (pkg/kubelet/cm/devicemanager/checkpoint, with checkpointv1.go up to 1.32).
 """
@@ -183,13 +183,13 @@ def _show_plain(ids: list[str] | None) -> str:
 
 
 def without(entries: Collection[PodDevices], pod_uids: Collection[str]) -> tuple[PodDevices, ...]:
-    """Leave out some Pods: those that we allocated (seed document 1, "Compatible")."""
+    """Leave out some Pods: those that we allocated (device proposal, "Compatible")."""
     ours = frozenset(pod_uids)
     return tuple(entry for entry in entries if entry.pod_uid not in ours)
 
 
 def annotation(entries: Collection[PodDevices], limit: int = ANNOTATION_BYTES) -> str:
-    """Write the value of devices-checkpoints and gpu-checkpoints (seed document 1, `PodDevicesEntries`).
+    """Write the value of devices-checkpoints and gpu-checkpoints (device proposal, `PodDevicesEntries`).
 
     In a stable order, so that the same devices give the same text.
 

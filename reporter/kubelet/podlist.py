@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from allocator.cpu.cpuset import MAX_CPU
+from allocator.vocabulary.cpuset import MAX_CPU
 from reporter.kubelet.allocations import ContainerResources, PodResources
 
 METHOD: Final = "/v1.PodResourcesLister/List"

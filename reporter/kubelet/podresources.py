@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from reporter.kubelet.allocations import Allocations, by_uid, names
-from reporter.kubelet.watched import Reading
+from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod
 
 DEADLINE_S: Final = 3.0  # the kubelet answers within milliseconds
 PATIENCE_S: Final = 60.0  # how long a kubelet may be away before that is told: it is, whenever it is restarted
 MOST_BYTES: Final = 2 * 2**20  # a node of 250 Pods answers some hundred kilobytes
-_NOT_THERE: Final[Reading[Allocations]] = Reading(None, None)
+_NOT_THERE: Final[FileReading[Allocations]] = FileReading(None, None)
 
 
 class PodResourcesSocket:
@@ -53,7 +53,7 @@ class PodResourcesSocket:
         self._away_since: float | None = None
         self._not_before: float | None = None
 
-    async def read(self, pods: Iterable[NodePod]) -> Reading[Allocations]:
+    async def read(self, pods: Iterable[NodePod]) -> FileReading[Allocations]:
         """Ask; never raises for what the kubelet does, or for a socket that is missing.
 
         Args:
@@ -67,7 +67,7 @@ class PodResourcesSocket:
         self._reading = await self._ask(pods)
         return self._reading
 
-    async def _ask(self, pods: Iterable[NodePod]) -> Reading[Allocations]:
+    async def _ask(self, pods: Iterable[NodePod]) -> FileReading[Allocations]:
         from reporter.kubelet import podlist, unary  # noqa: PLC0415 they bring the libraries
 
         known = names(pods)
@@ -79,12 +79,12 @@ class PodResourcesSocket:
         except (unary.CallError, podlist.PodListError) as error:
             return self._kept(f"{self._path}: {error}; the kubelet's files count instead")
         self._away_since = self._not_before = None
-        return Reading(Allocations(by_uid(listed, known)), None)
+        return FileReading(Allocations(by_uid(listed, known)), None)
 
-    def _kept(self, problem: str | None) -> Reading[Allocations]:
+    def _kept(self, problem: str | None) -> FileReading[Allocations]:
         self._not_before = self._clock() + self._pause
         value = self._reading.value
-        return Reading(replace(value, current=False) if value is not None else None, problem)
+        return FileReading(replace(value, current=False) if value is not None else None, problem)
 
     def _away(self, why: str) -> str | None:
         now = self._clock()

@@ -8,8 +8,8 @@ sockets with 12 CPUs, 2 give 0,6 and 3 give 0,2,6.
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from allocator.cpu.cpuset import members
-from allocator.cpu.topology import CpuTopology
+from allocator.vocabulary.cpuset import members
+from allocator.vocabulary.cputopology import CpuTopology
 
 
 def take(topology: CpuTopology, count: int, *, spread: bool = False) -> int:

@@ -15,7 +15,7 @@ class FileError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[_T]):
+class FileReading(Generic[_T]):
     """What a watched file says.
 
     Attributes:
@@ -52,15 +52,15 @@ class Watched(Generic[_T]):
         self._most_bytes = most_bytes
         self._absent = absent
         self._seen: bytes | None = None  # the content that `_reading` is about
-        self._reading: Reading[_T] = Reading(None, f"{path}: not read yet")
+        self._reading: FileReading[_T] = FileReading(None, f"{path}: not read yet")
         self._was_good = False
 
     @property
-    def last(self) -> Reading[_T]:
+    def last(self) -> FileReading[_T]:
         """What `read` gave last."""
         return self._reading
 
-    def read(self) -> Reading[_T]:
+    def read(self) -> FileReading[_T]:
         """Read the file; never raises for what is in it, or for a file that is missing or cannot be read."""
         try:
             data = read_bounded(self._path, self._most_bytes)
@@ -69,35 +69,35 @@ class Watched(Generic[_T]):
             self._reading = self._missing()
         except FileError as error:
             self._seen = None
-            self._reading = Reading(self._reading.value, str(error))
+            self._reading = FileReading(self._reading.value, str(error))
         else:
             if data != self._seen:
                 self._reading = self._decode(data)
                 self._seen = data
         return self._reading
 
-    def _missing(self) -> Reading[_T]:
+    def _missing(self) -> FileReading[_T]:
         if self._absent is not None:
             meant = self._absent()
             if meant is None or not self._was_good:
-                return Reading(meant, None)
-            return Reading(
+                return FileReading(meant, None)
+            return FileReading(
                 self._reading.value,
                 f"{self._path}: was there and is gone; what it said before is kept until it is there again. The kubelet"
                 " writes its own files anew when it is restarted; where this file is to be gone, restart the reporter",
             )
-        return Reading(
+        return FileReading(
             self._reading.value, f"{self._path}: does not exist; mount the kubelet's folder, or correct the path"
         )
 
-    def _decode(self, data: bytes) -> Reading[_T]:
+    def _decode(self, data: bytes) -> FileReading[_T]:
         try:
             value = self._parse(data)
         except ValueError as error:
             kept = "none was good before" if self._reading.value is None else "what it said before is kept"
-            return Reading(self._reading.value, f"{self._path}: {error}; {kept}")
+            return FileReading(self._reading.value, f"{self._path}: {error}; {kept}")
         self._was_good = True
-        return Reading(value, None)
+        return FileReading(value, None)
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:

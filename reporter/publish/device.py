@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from allocator.device import Device
-from allocator.devicetype import DeviceType, DeviceTypes, Unit
-from allocator.names import CORDONED, DEVICES_CHECKPOINTS, KOORDINATOR_DOMAIN, TYPE_GPU
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, KOORDINATOR_DOMAIN, TYPE_GPU
 from allocator.wire.deviceobject import read_device_object
 from reporter.gpu.inventory import TYPE_MIG, DeviceReport, timestamp
 from reporter.inventory.pci import PciDevice
@@ -52,7 +52,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedHealth:
     """What an object says of the health of one device.
 
     Attributes:
@@ -68,7 +68,7 @@ class Stated:
     message: str = ""
 
 
-def others(body: Mapping[str, Any] | None) -> dict[str, Stated]:
+def others(body: Mapping[str, Any] | None) -> dict[str, StatedHealth]:
     """Read what an object, whoever wrote it, says of the health of devices that are neither cards nor parts of one."""
     found = {}
     for entry in _standing(body):
@@ -77,7 +77,7 @@ def others(body: Mapping[str, Any] | None) -> dict[str, Stated]:
             listed = entry.get("conditions")
             first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
             reason, message = (first.get(key) for key in ("reason", "message"))
-            found[identity] = Stated(
+            found[identity] = StatedHealth(
                 kind,
                 healthy=entry.get("health") is True,
                 reason=reason if isinstance(reason, str) else "",

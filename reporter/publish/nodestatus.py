@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from allocator.device import Device
-from allocator.devicetype import FULL, DeviceTypes, Unit
-from allocator.names import GPU, GPU_CORE, GPU_MEMORY, KOORDINATOR_DOMAIN, TYPE_GPU
-from allocator.topology.partitions import GPU_MODEL, GPU_VENDOR
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import FULL, DeviceTypes, Unit
+from allocator.vocabulary.names import GPU, GPU_CORE, GPU_MEMORY, KOORDINATOR_DOMAIN, TYPE_GPU
+from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish.identity import NodeIdentity
 

@@ -1,6 +1,6 @@
 """The NodeResourceTopology (pure): CPUs, who has them, the shared pools, the kubelet's policies, and NUMA nodes.
 
-Seed document 4, "NodeResourceTopology CRD"; Koordinator, pkg/koordlet/statesinformer.
+CPU proposal, "NodeResourceTopology CRD"; Koordinator, pkg/koordlet/statesinformer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,8 +9,8 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-from allocator.cpu.cpuset import format_cpuset
-from allocator.cpu.pools import CpuHolder, Pools, pools
+from allocator.cpu.pools import CpuHolder, CpuPools, pools
+from allocator.vocabulary.cpuset import format_cpuset
 from allocator.wire.nodetopology import (
     NODE_RESERVATION,
     SYSTEM_QOS_RESOURCE,
@@ -25,10 +25,10 @@ from allocator.wire.nodetopology import (
     write_node_topology,
 )
 from reporter.cgroup import plan
-from reporter.inventory.cpus import CpuReading
+from reporter.inventory.cpus import CpuInventory
 from reporter.kubelet import reserved
 from reporter.kubelet.configuration import STATIC, KubeletConfiguration, reserved_cpus
-from reporter.kubelet.cpustate import CpuState, Layout, by_pod, kubelet_allocs
+from reporter.kubelet.cpustate import CpuState, StateLayout, by_pod, kubelet_allocs
 from reporter.pods import NodePod
 from reporter.publish.identity import NodeIdentity
 
@@ -75,14 +75,14 @@ class TopologyObject:
     """
 
     body: dict[str, Any] | None
-    pools: plan.Pools
-    kubelet: plan.Kubelet
+    pools: plan.SharedCpus
+    kubelet: plan.KubeletCpus
     problems: tuple[str, ...]
 
 
 def build(
     node: NodeIdentity,
-    cpus: CpuReading,
+    cpus: CpuInventory,
     zones: Mapping[int, NumaZone],
     kubelet: KubeletState,
     pods: Iterable[NodePod],
@@ -104,7 +104,7 @@ def build(
     problems += [f"cpu_manager_state: no Pod is known of container {one[:12]}; its CPUs are held" for one in unknown]
     told = plan_kubelet(kubelet, given)
     if cpus.topology is None:
-        return TopologyObject(None, plan.Pools(0, 0), told, tuple(problems))
+        return TopologyObject(None, plan.SharedCpus(0, 0), told, tuple(problems))
     reservation, system, unread = read_kept(node.annotations)
     # Of an amount CPUs are made in the kubelet's order, as by Koordinator (pkg/koordlet/statesinformer).
     kept = reservation.cpus or reserved.take(cpus.topology, -(-reservation.milli // 1000))
@@ -148,7 +148,7 @@ def _written(topology: NodeTopology, node: NodeIdentity, *, readable: bool) -> d
     return body
 
 
-def plan_pools(shared: Pools, system: int) -> plan.Pools:
+def plan_pools(shared: CpuPools, system: int) -> plan.SharedCpus:
     """The pools as the plan of cpusets takes them: a NUMA node's CPUs together, whatever its sockets."""
     parts: list[dict[int, int]] = []
     for pool in (shared.shared, shared.best_effort):
@@ -157,13 +157,13 @@ def plan_pools(shared: Pools, system: int) -> plan.Pools:
             by_node[one.node] = by_node.get(one.node, 0) | one.cpus
         parts.append(by_node)
     sets = [reduce(or_, part.values(), 0) for part in parts]
-    return plan.Pools(sets[0], sets[1], parts[0], parts[1], system)
+    return plan.SharedCpus(sets[0], sets[1], parts[0], parts[1], system)
 
 
-def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.Kubelet:
+def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.KubeletCpus:
     """The kubelet as the plan of cpusets takes it: by container where its state tells that, else by Pod."""
     state, configuration = kubelet.cpus, kubelet.configuration
-    return plan.Kubelet(
+    return plan.KubeletCpus(
         static=kubelet.static,
         given={uid: _by_container(state, uid, cpus) for uid, cpus in given.items()},
         default=state.default if state is not None else 0,
@@ -173,7 +173,7 @@ def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.Kubele
 
 def _by_container(state: CpuState | None, uid: str, cpus: int) -> dict[str, int]:
     """What each container of a Pod has; under no name CPUs that only the Pod as a whole has."""
-    containers = dict(state.entries.get(uid, {})) if state is not None and state.layout is not Layout.V1 else {}
+    containers = dict(state.entries.get(uid, {})) if state is not None and state.layout is not StateLayout.V1 else {}
     left = cpus & ~reduce(or_, containers.values(), 0)
     return {**containers, "": left} if left else containers
 
@@ -195,7 +195,7 @@ def _holders(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> list[Cpu
     ]
 
 
-def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.Kubelet) -> tuple[PodCpuAlloc, ...]:
+def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.KubeletCpus) -> tuple[PodCpuAlloc, ...]:
     """What the kubelet gave and owns, so that the Pods stay there; other policies than static give nothing.
 
     Koordinator leaves out Pods labelled LS or BE, as it moves them to the shared pools; here whatever the kubelet owns

@@ -8,23 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near, json_values
 
-from allocator.outcome import Problem
-from allocator.topology.sets import Scope
+from allocator.vocabulary.hints import (
+    ExclusiveLevel,
+    Joint,
+    Operator,
+    PartitionSpec,
+    Requirement,
+    Scope,
+    Selector,
+    Strategy,
+    TypeHint,
+)
+from allocator.vocabulary.outcome import Problem
 from allocator.wire.allocatehint import (
     DEVICE_ALLOCATE_HINT,
     DEVICE_JOINT_ALLOCATE,
     GPU_PARTITION_SPEC,
     HINT_ANNOTATIONS,
     NO_HINTS,
-    ExclusiveLevel,
-    Joint,
-    Operator,
-    PartitionSpec,
     PodHints,
-    Requirement,
-    Selector,
-    Strategy,
-    TypeHint,
     read_hints,
 )
 

@@ -6,13 +6,13 @@ import pytest
 from builders import GIB, app, ask, gpu, gpus, held, holding, init, node, part, request, share, sidecar
 from machines import A100_80G, L4, ODD, T4, devices, machine
 
-from allocator.asks import DeviceAsk, PodRequest
-from allocator.device import Device
-from allocator.explain import describe
-from allocator.holdings import NodeSnapshot, Share
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from allocator.outcome import Refusal
+from allocator.devices.explain import describe
 from allocator.place import Placement, place
+from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from allocator.vocabulary.outcome import Refusal
 
 
 class Got(NamedTuple):
@@ -72,7 +72,7 @@ AMOUNTS: dict[str, tuple[NodeSnapshot, DeviceAsk, list[Got]]] = {
     "all bytes of a card": (machine(FOUR), ask(memory=A), [Got(0, 0, A, 100)]),
     "all bytes but one count as all": (machine(FOUR), ask(memory=A - 1), [Got(0, 0, A - 1, 100)]),
     "ratio alone leaves compute": (machine(FOUR), ask(ratio=100), [Got(0, 0, A, 100)]),
-    "seed document 1's card by half": (machine("one T4"), gpus(50), [Got(0, 50, 15472384 * 512, 50)]),
+    "the device proposal's card by half": (machine("one T4"), gpus(50), [Got(0, 50, 15472384 * 512, 50)]),
     "a ratio of odd bytes rounds down": (machine("odd bytes"), ask(ratio=33), [Got(1, 0, (ODD - 2) * 33 // 100, 33)]),
     "bytes of an odd card round up": (machine("odd bytes"), ask(memory=ODD // 2), [Got(1, 0, ODD // 2, 51)]),
     "a third of three bytes": (machine("tiny: three bytes"), ask(memory=1), [Got(0, 0, 1, 34)]),

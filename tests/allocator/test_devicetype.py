@@ -9,9 +9,13 @@ from builders import app, container, device_object, node, pod, pod_spec, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.asks import DeviceAsk
-from allocator.device import Device
-from allocator.devicetype import (
+from allocator.devices.explain import describe, plural
+from allocator.place import Placement, place
+from allocator.request.devices import MAX_COUNT, names_devices, read_pod
+from allocator.request.pod import read_request
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import (
     BUILT_IN,
     FPGA_TYPE,
     FULL,
@@ -23,13 +27,9 @@ from allocator.devicetype import (
     Unit,
     own_type,
 )
-from allocator.explain import describe, plural
-from allocator.holdings import Holding, Share
-from allocator.names import DEVICE_ALLOCATED, DOMAINS
-from allocator.outcome import Refusal
-from allocator.place import Placement, place
-from allocator.podrequest import read_request
-from allocator.request import MAX_COUNT, names_devices, read_pod
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.names import DEVICE_ALLOCATED, DOMAINS
+from allocator.vocabulary.outcome import Refusal
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_annotations, write_annotations

@@ -10,16 +10,15 @@ import pytest
 from builders import GIB, app, asking, gpu, holding, nic, node, part, request
 from machines import server
 
-from allocator.asks import DeviceAsk, PodRequest, Wishes
-from allocator.device import Device
-from allocator.devicetype import Unit, own_type
-from allocator.holdings import Holding, NodeSnapshot
-from allocator.outcome import Refusal
 from allocator.place import Placement, place
-from allocator.topology.joint import VirtualFunction
-from allocator.topology.links import Place, link
-from allocator.topology.wiring import Wiring
-from allocator.wire.allocatehint import ExclusiveLevel, TypeHint
+from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.devicetype import Unit, own_type
+from allocator.vocabulary.hints import ExclusiveLevel, TypeHint
+from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.wiring import Wiring
 from allocator.wire.nodeallocation import read_spec, write_spec
 
 GPU, NIC = "koordinator.sh/gpu", "koordinator.sh/rdma"

@@ -4,7 +4,7 @@ import pytest
 from builders import GIB, gpu, held, holding, node, part, share
 from machines import machine
 
-from allocator.holdings import Holding, InvariantError, NodeSnapshot
+from allocator.vocabulary.holdings import Holding, InvariantError, NodeSnapshot
 
 CARD = gpu(0)
 

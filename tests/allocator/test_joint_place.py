@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import server, server_devices, wired
 
-from allocator.asks import PodRequest, Wishes
-from allocator.holdings import Holding, NodeSnapshot, Share
-from allocator.outcome import Refusal
 from allocator.place import Placement, place
-from allocator.topology.partitions import built_in
-from allocator.wire.allocatehint import Joint
+from allocator.vocabulary.asks import PodRequest, Wishes
+from allocator.vocabulary.hints import Joint
+from allocator.vocabulary.holdings import Holding, NodeSnapshot, Share
+from allocator.vocabulary.outcome import Refusal
+from allocator.wire.partitions import built_in
 
 GPU, NIC, FPGA = "koordinator.sh/gpu", "koordinator.sh/rdma", "koordinator.sh/fpga"
 NEAR = {"deviceTypes": ["gpu", "rdma"]}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import names
-from allocator.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE
+from allocator.vocabulary import names
+from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE
 
 # Kubernetes: a key is an optional DNS subdomain of at most 253 characters, "/", and a name of at most 63.
 PREFIX = re.compile(r"(?=.{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/")

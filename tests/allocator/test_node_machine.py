@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 from strategies import device_lists, pod_requests
 
-from allocator.asks import PodRequest
-from allocator.device import Device
-from allocator.holdings import NodeSnapshot, Share
-from allocator.outcome import Refusal
 from allocator.place import place
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.outcome import Refusal
 
 
 class Node(RuleBasedStateMachine):  # hypothesis wants a class

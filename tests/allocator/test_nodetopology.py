@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import json_near, json_values
 
-from allocator.cpu.cpuset import parse
-from allocator.cpu.policy import NumaPolicy
-from allocator.cpu.pools import Pool
-from allocator.cpu.topology import Cpu, CpuTopology
+from allocator.vocabulary.cpunode import PoolCpus
+from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.wire.nodetopology import (
     BE_CPU_SHARED_POOLS,
     CPU_BASIC_INFO,
@@ -60,7 +60,7 @@ def zone(name: str, nic: str, cpu: tuple[int, int, int], nics: int) -> dict[str,
     }
 
 
-# Seed document 4, "NodeResourceTopology CRD", Example; annotations as the text that stands there.
+# CPU proposal, "NodeResourceTopology CRD", Example; annotations as the text that stands there.
 SEED: dict[str, Any] = {
     "apiVersion": "topology.node.k8s.io/v1alpha1",
     "kind": "NodeResourceTopology",
@@ -110,7 +110,7 @@ def test_the_example_of_seed_document_4_is_read_whole() -> None:
                 managed_by_kubelet=True,
             ),
         ),
-        shared_pools=(Pool(0, 0, parse("0-3")),),
+        shared_pools=(PoolCpus(0, 0, parse("0-3")),),
         zones={
             0: NumaZone({"cpu": 15_000, "vendor/nic1": 3}, {"cpu": 20_000, "vendor/nic1": 3}),
             1: NumaZone({"cpu": 25_000, "vendor/nic2": 6}, {"cpu": 30_000, "vendor/nic2": 6}),
@@ -135,8 +135,8 @@ WHOLE = NodeTopology(
         PodCpuAlloc("default", "pod", "uid-1", 0b1000, managed_by_kubelet=True),
         PodCpuAlloc("default", "other", "uid-2", 0b0100),
     ),
-    shared_pools=(Pool(0, 0, 0b0111), Pool(1, 1)),
-    best_effort_pools=(Pool(0, 0, 0b1111),),
+    shared_pools=(PoolCpus(0, 0, 0b0111), PoolCpus(1, 1)),
+    best_effort_pools=(PoolCpus(0, 0, 0b1111),),
     reservation=NodeReservation(0b1, 1500),
     system=SystemCpus(0b1000, exclusive=False),
     zones={
@@ -417,7 +417,7 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "a pool of no NUMA node": (
         {"annotations": {CPU_SHARED_POOLS: [{"socket": 0, "cpuset": "0"}, {"socket": 0, "node": 1}]}},
-        {"shared_pools": (Pool(0, 1),)},
+        {"shared_pools": (PoolCpus(0, 1),)},
         f"annotation {CPU_SHARED_POOLS}[0]: node is no whole number from 0 to 2^31-1; left out",
     ),
     "an unknown CPU manager policy, reserved CPUs beside": (
@@ -549,7 +549,7 @@ def test_any_object_is_read_and_what_was_read_can_be_written(made: dict[str, Any
 SETS = st.integers(0, 2**12 - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
 NUMBERS = st.integers(0, 2**31 - 1)
-POOLS = st.lists(st.builds(Pool, NUMBERS, NUMBERS, SETS), max_size=3).map(tuple)
+POOLS = st.lists(st.builds(PoolCpus, NUMBERS, NUMBERS, SETS), max_size=3).map(tuple)
 AMOUNTS = st.dictionaries(
     st.sampled_from(["cpu", "memory", "hugepages-1Gi", "example.org/nic"]), st.integers(0, 2**50), max_size=3
 )

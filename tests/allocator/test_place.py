@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from machines import machine
 from strategies import device_lists, pod_requests
 
-from allocator.asks import ContainerAsk, DeviceAsk, PodRequest
-from allocator.device import Device
-from allocator.holdings import NodeSnapshot
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from allocator.outcome import Refusal
-from allocator.phase import Phase
 from allocator.place import Placement, place
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import NodeSnapshot
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.phase import Phase
 
 TAILS = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -12,14 +12,14 @@ from builders import GIB, asking, gpu, holding, node, part
 from machines import SERVER_CPUS, server, server_cpu, server_devices
 from machines_cpu import build, siblings_near
 
-from allocator.asks import PodRequest
-from allocator.cpu.cpuset import format_cpuset, parse
-from allocator.cpu.node import CpuNode, CpuShare, NumaShare, Zone
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.cpu.topology import MAX_NODES
-from allocator.holdings import Holding, InvariantError, NodeSnapshot
-from allocator.outcome import Refusal
 from allocator.place import Placement, numa_policy, place
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare, Zone
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.vocabulary.cpuset import format_cpuset, parse
+from allocator.vocabulary.cputopology import MAX_NODES
+from allocator.vocabulary.holdings import Holding, InvariantError, NodeSnapshot
+from allocator.vocabulary.outcome import Refusal
 
 GPU, NIC = "koordinator.sh/gpu", "koordinator.sh/rdma"
 SINGLE, RESTRICTED, BEST = ({"numaTopologyPolicy": name} for name in ("SingleNUMANode", "Restricted", "BestEffort"))

@@ -15,31 +15,29 @@ from hypothesis import strategies as st
 from machines import wired
 from machines_cpu import build, shuffled, siblings_far, siblings_near
 
-from allocator.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.cpu.node import CpuNode, CpuShare, Zone
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.cpu.qos import CpuAsk, QosClass
-from allocator.cpu.topology import CpuTopology
-from allocator.device import Device
-from allocator.devices import DeviceOrder
-from allocator.devicetype import FULL, Unit, own_type
-from allocator.holdings import NodeSnapshot, Share
-from allocator.outcome import Refusal
-from allocator.phase import Phase
 from allocator.place import Placement, place
-from allocator.topology.joint import VirtualFunction
-from allocator.topology.partitions import built_in
-from allocator.topology.sets import Scope
-from allocator.wire.allocatehint import (
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import CpuNode, CpuShare, Zone
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy, NumaStrategy
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.devicetype import FULL, Unit, own_type
+from allocator.vocabulary.hints import (
     ExclusiveLevel,
     Joint,
     Operator,
     PartitionSpec,
     Requirement,
+    Scope,
     Selector,
     TypeHint,
 )
-from allocator.wire.resourcespec import NumaExclusive
+from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.preference import DeviceOrder
+from allocator.wire.partitions import built_in
 
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
 TOPOLOGIES = (

@@ -8,10 +8,10 @@ from builders import app, gpu, gpus, holding, node, part, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.asks import PodRequest
-from allocator.holdings import NodeSnapshot
 from allocator.place import Placement, place
-from allocator.preempt import Standing, choose_victims
+from allocator.preempt import PodStanding, choose_victims
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.holdings import NodeSnapshot
 
 ABOVE = 9
 
@@ -28,9 +28,9 @@ def standing(*cards: list[int]) -> NodeSnapshot:
     return node(*(gpu(at) for at in range(len(cards))), holdings=[holding(uid, share) for uid, share in on])
 
 
-def alike(priorities: dict[str, int], **requests: dict[str, int]) -> dict[str, Standing]:
+def alike(priorities: dict[str, int], **requests: dict[str, int]) -> dict[str, PodStanding]:
     """Pods of which the scheduler counts nothing but what is told here."""
-    return {uid: Standing(priority, requests.get(uid, {})) for uid, priority in priorities.items()}
+    return {uid: PodStanding(priority, requests.get(uid, {})) for uid, priority in priorities.items()}
 
 
 @pytest.mark.parametrize(

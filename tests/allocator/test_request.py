@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import asks, pod_specs, resource_maps
 
-from allocator.asks import DeviceAsk
-from allocator.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED
-from allocator.phase import Phase
-from allocator.request import MAX_COUNT, Stated, names_devices, read_pod
+from allocator.request.devices import MAX_COUNT, Stated, names_devices, read_pod
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED
+from allocator.vocabulary.phase import Phase
 
 N, K, S = "nvidia.com/gpu", "kubernetes.io/gpu", "koordinator.sh/gpu"
 
 ASKS: dict[str, tuple[Mapping[str, Any], DeviceAsk | None]] = {
-    # seed document 1, "User apply device resources scenarios"
+    # the device proposal, "User apply device resources scenarios"
     "two devices of the plain plugin": ({N: "2"}, ask(2, core=100, ratio=100)),
     "one device of the plain plugin": ({N: 1}, ask(1, core=100, ratio=100)),
     "half a card": ({K: "50"}, ask(core=50, ratio=50)),
@@ -198,7 +198,7 @@ def test_a_problem_names_the_map_and_the_resource() -> None:
 
 TYPES: dict[str, tuple[Mapping[str, Any], tuple[DeviceAsk, ...]]] = {
     "a share of a NIC": ({"koordinator.sh/rdma": 25}, (DeviceAsk(RDMA_TYPE, 1, (25,)),)),
-    "seed document 1's domain": ({"kubernetes.io/rdma": "100"}, (DeviceAsk(RDMA_TYPE, 1, (100,)),)),
+    "the device proposal's domain": ({"kubernetes.io/rdma": "100"}, (DeviceAsk(RDMA_TYPE, 1, (100,)),)),
     "three FPGAs": ({"kubernetes.io/fpga": 300}, (DeviceAsk(FPGA_TYPE, 3, (100,)),)),
     "a card and a NIC, in the table's order": (
         {"koordinator.sh/rdma": 1, "koordinator.sh/gpu": 200},

@@ -9,15 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import json_near, json_values
 
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
-from allocator.cpu.pools import Pool
-from allocator.names import RESOURCE_STATUS
-from allocator.outcome import Problem
+from allocator.vocabulary.cpunode import PoolCpus
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
+from allocator.vocabulary.names import RESOURCE_STATUS
+from allocator.vocabulary.outcome import Problem
 from allocator.wire.deviceallocated import AnnotationError
 from allocator.wire.resourcespec import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
-    NumaExclusive,
     NumaTopologySpec,
     ResourceSpec,
     read_numa_topology_spec,
@@ -30,7 +29,7 @@ DEEP = "[" * 100_000
 # resource-spec and numa-topology-spec
 
 SPECS: dict[str, tuple[str, ResourceSpec]] = {
-    "seed document 4's example": (
+    "the CPU proposal's example": (
         '{\n"preferredCPUBindPolicy": "SpreadByPCPUs",\n"preferredCPUExclusivePolicy": "PCPULevel"\n}',
         ResourceSpec(None, BindPolicy.SPREAD_BY_PCPUS, ExclusivePolicy.PCPU_LEVEL),
     ),
@@ -208,11 +207,11 @@ STATUSES: dict[str, tuple[ResourceStatus, str]] = {
         '{"numaNodeResources":[{"node":0},{"node":1,"resources":{"cpu":"1500m","memory":"8Gi"}}]}',
     ),
     "a shared pool": (
-        ResourceStatus(pools=(Pool(0, 1),)),
+        ResourceStatus(pools=(PoolCpus(0, 1),)),
         '{"cpuSharedPools":[{"socket":0,"node":1}]}',
     ),
     "an aligned LS Pod": (
-        ResourceStatus(0, (NumaResources(1, {"cpu": 500}),), (Pool(1, 1),)),
+        ResourceStatus(0, (NumaResources(1, {"cpu": 500}),), (PoolCpus(1, 1),)),
         '{"numaNodeResources":[{"node":1,"resources":{"cpu":"500m"}}],"cpuSharedPools":[{"socket":1,"node":1}]}',
     ),
     "nothing": (ResourceStatus(), "{}"),
@@ -226,17 +225,17 @@ def test_a_resource_status_is_written_as_koordinator_does_and_read_back(status: 
 
 
 def test_numa_nodes_and_pools_are_written_in_order_and_pools_without_cpus() -> None:
-    status = ResourceStatus(0, (NumaResources(1), NumaResources(0)), (Pool(1, 1, 0b10), Pool(0, 0, 0b1)))
+    status = ResourceStatus(0, (NumaResources(1), NumaResources(0)), (PoolCpus(1, 1, 0b10), PoolCpus(0, 0, 0b1)))
     assert write_resource_status(status) == (
         '{"numaNodeResources":[{"node":0},{"node":1}],"cpuSharedPools":[{"socket":0,"node":0},{"socket":1,"node":1}]}'
     )
 
 
 FOREIGN: dict[str, tuple[str, ResourceStatus]] = {
-    "seed document 4's example": ('{\n"cpuset": "0-3"\n}', ResourceStatus(0b1111)),
+    "the CPU proposal's example": ('{\n"cpuset": "0-3"\n}', ResourceStatus(0b1111)),
     "a pool with its CPUs": (
         '{"cpuSharedPools":[{"socket":0,"node":1,"cpuset":"4-7"}]}',
-        ResourceStatus(pools=(Pool(0, 1, 0b1111_0000),)),
+        ResourceStatus(pools=(PoolCpus(0, 1, 0b1111_0000),)),
     ),
     "batch CPU in a NUMA node": (
         '{"numaNodeResources":[{"node":1,"resources":{"kubernetes.io/batch-cpu":"1500"}}]}',
@@ -315,7 +314,9 @@ GIVEN = st.builds(
     st.dictionaries(NODES, AMOUNTS, max_size=4).map(
         lambda by_node: tuple(NumaResources(node, by_node[node]) for node in sorted(by_node))
     ),
-    st.lists(st.tuples(NODES, NODES), max_size=3).map(lambda places: tuple(Pool(*place) for place in sorted(places))),
+    st.lists(st.tuples(NODES, NODES), max_size=3).map(
+        lambda places: tuple(PoolCpus(*place) for place in sorted(places))
+    ),
 )
 
 

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 from machines import devices, machine
 from strategies import asks, device_lists, pod_requests
 
-from allocator.asks import DeviceAsk, PodRequest
-from allocator.device import Device
-from allocator.devicetype import BUILT_IN
-from allocator.holdings import NodeSnapshot
 from allocator.index.cluster import ClusterIndex
 from allocator.index.rows import fullness, query_of, type_rows
 from allocator.place import Placement, place
-from allocator.preference import Preference
 from allocator.score import MAX_SCORE, score
+from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import NodeSnapshot
+from allocator.vocabulary.preference import Preference
 
 
 def busy(name: str, *parts: tuple[int, int]) -> NodeSnapshot:

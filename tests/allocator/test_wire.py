@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from machines import T4
 from strategies import device_lists, holdings, json_near, json_values, pod_requests
 
-from allocator.cpu.node import CpuShare, NumaShare
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy
-from allocator.cpu.qos import CpuAsk, QosClass
-from allocator.device import Device
-from allocator.devicetype import BUILT_IN
-from allocator.holdings import Function, Holding, Share
-from allocator.names import (
+from allocator.place import place
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import CpuShare, NumaShare
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
+from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import Function, Holding, Share
+from allocator.vocabulary.links import NO_LINKS
+from allocator.vocabulary.names import (
     CORDONED,
     DEVICE_ALLOCATED,
     DOMAINS,
@@ -28,14 +30,13 @@ from allocator.names import (
     RESOURCE_STATUS,
     visible_devices,
 )
-from allocator.outcome import Refusal
-from allocator.place import place
-from allocator.topology.joint import VirtualFunction
-from allocator.topology.links import DEVICE_LINKS, NO_LINKS, write_links
-from allocator.topology.partitions import GPU_PARTITIONS, Partition, PartitionTable, built_in
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.partition import Partition, PartitionTable
 from allocator.wire.deviceallocated import AnnotationError, read_annotations, write_annotations
+from allocator.wire.devicelinks import DEVICE_LINKS, write_links
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import RecordError, read_spec, write_spec
+from allocator.wire.partitions import GPU_PARTITIONS, built_in
 from allocator.wire.podallocated import read_cpu_share, write_allocation
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -47,7 +48,7 @@ DEEP = "[" * 100_000
 HALF = part(gpu(0, 32 * GIB, device_id="GPU-a"), 50, "main")
 
 WRITTEN: dict[str, tuple[list[Share], str, dict[str, str]]] = {
-    "half a card, seed document 1's domain": (
+    "half a card, the device proposal's domain": (
         [HALF],
         "kubernetes.io",
         {
@@ -187,7 +188,7 @@ READ: dict[str, tuple[dict[str, str], list[Share]]] = {
         {DEVICE_ALLOCATED: '{"rdma":[{"minor":0,"id":"x","resources":{"koordinator.sh/gpu-core":"50"}}]}'},
         [Share("rdma", "x", 0, {})],
     ),
-    "seed document 1's first draft, without ids": (
+    "the device proposal's first draft, without ids": (
         {
             DEVICE_ALLOCATED: json.dumps(
                 {
@@ -368,7 +369,7 @@ def test_todays_device_object_is_read_with_topology_and_labels() -> None:
 
 ENTRIES: dict[str, tuple[dict[str, Any], Device]] = {
     "today's domain": (device_entry(0), gpu(0)),
-    "seed document 1's domain": (device_entry(0, domain="kubernetes.io"), gpu(0)),
+    "the device proposal's domain": (device_entry(0, domain="kubernetes.io"), gpu(0)),
     "the draft's field names": (
         {
             "uuid": "GPU-1",

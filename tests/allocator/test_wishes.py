@@ -11,17 +11,18 @@ import pytest
 from builders import GIB, asking, container, gpu, holding, node, part, pod
 from machines import server, server_devices, wired
 
-from allocator.device import Device
-from allocator.devices import DeviceOrder
-from allocator.holdings import Function, Holding, NodeSnapshot, Share
-from allocator.names import CORDONED, DEVICE_ORDER
-from allocator.outcome import Refusal
 from allocator.place import Placement, place
-from allocator.podrequest import read_request
-from allocator.topology.links import Place, link
-from allocator.topology.partitions import Partition, PartitionTable, built_in
-from allocator.topology.wiring import Wiring
+from allocator.request.pod import read_request
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import Function, Holding, NodeSnapshot, Share
+from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.names import CORDONED, DEVICE_ORDER
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.partition import Partition, PartitionTable
+from allocator.vocabulary.preference import DeviceOrder
+from allocator.vocabulary.wiring import Wiring
 from allocator.wire.deviceobject import read_device_object
+from allocator.wire.partitions import built_in
 
 GPU, NIC = "koordinator.sh/gpu", "koordinator.sh/rdma"
 

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
-from allocator import names
-from allocator.cpu.node import CpuShare, NumaShare
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.devices import DeviceOrder
-from allocator.devicetype import BUILT_IN, Unit
-from allocator.holdings import Function, Holding, Share
-from allocator.preference import Preference
+from allocator.vocabulary import names
+from allocator.vocabulary.cpunode import CpuShare, NumaShare
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.vocabulary.devicetype import BUILT_IN, Unit
+from allocator.vocabulary.holdings import Function, Holding, Share
+from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire import nodeallocation, nodetopology
-from koordgate import settings
-from koordgate.localplane.admin import JsonObject
-from koordgate.localplane.binaries import Binaries
-from koordgate.localplane.chart import ChartError, find, settings_text
+from koordgate.settings import DevicePool, OwnType
+from webhook import settings
+from webhook.localplane.admin import JsonObject
+from webhook.localplane.binaries import Binaries
+from webhook.localplane.chart import ChartError, find, settings_text
 
 Render = Callable[..., list[JsonObject]]
 
@@ -255,7 +255,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
 
     read = settings.parse(settings_text(rendered))
 
-    assert read == settings.Settings(
+    assert read == settings.WebhookSettings(
         domain="koordinator.sh",
         state_memory=False,
         log_level="debug",
@@ -269,7 +269,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             assume_seconds=1.5,
         ),
         identity=settings.Identity(namespace="gate", username="system:serviceaccount:gate:koordgate"),
-        serve=settings.Serve(
+        serve=settings.ServeSettings(
             host="::",
             port=8443,
             extender_port=8444,
@@ -288,20 +288,20 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             authority_days=1000000,
             certificate_days=0.5,
         ),
-        ledger=settings.Ledger(grace_seconds=300, reconcile_seconds=7.5, gather_seconds=0.002),
-        devices=settings.Devices(
+        ledger=settings.LedgerSettings(grace_seconds=300, reconcile_seconds=7.5, gather_seconds=0.002),
+        devices=settings.DeviceSettings(
             order=DeviceOrder.LEAST_USED,
             types=(
-                settings.OwnType(
+                OwnType(
                     name="queue",
                     resource="example.com/queue",
                     unit=Unit.UNITS,
                     environment="QUEUE",
-                    pools=(settings.Pool(node_selector={"site": "west"}, devices={"fast": 10**10, "slow": 40}),),
+                    pools=(DevicePool(node_selector={"site": "west"}, devices={"fast": 10**10, "slow": 40}),),
                 ),
             ),
         ),
-        cpus=settings.Cpus(
+        cpus=settings.CpuSettings(
             bind_policy="SpreadByPCPUs",
             exclusive_policy="NUMANodeLevel",
             numa_allocate_strategy=NumaStrategy.DISTRIBUTE_EVENLY,

@@ -13,9 +13,10 @@ from builders import container, pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cpu.qos import QOS_LABEL
-from allocator.devicetype import BUILT_IN, Unit, own_type
-from allocator.names import (
+from allocator.request.cpus import QOS_LABEL
+from allocator.request.pod import is_ours
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     DEVICE_ORDER,
     ORIGINAL_REQUEST,
@@ -23,12 +24,12 @@ from allocator.names import (
     is_allocation_annotation,
     visible_devices,
 )
-from allocator.podrequest import is_ours
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
-from koordgate import settings
-from koordgate.localplane.admin import JsonObject
-from koordgate.localplane.chart import find, settings_text
+from koordgate.settings import device_types
+from webhook import settings
+from webhook.localplane.admin import JsonObject
+from webhook.localplane.chart import find, settings_text
 
 OURS = "system:serviceaccount:koordgate-system:koord-scheduler"
 QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units"}
@@ -40,7 +41,7 @@ Matches = Callable[..., bool]
 def matches(render) -> Matches:
     """Tell whether a webhook, named without the common end, is called for a request."""
     objects = render({"devices": {"types": [QUEUE]}})
-    assert settings.device_types(settings.parse(settings_text(objects))).resources.keys() == TYPES.resources.keys()
+    assert device_types(settings.parse(settings_text(objects)).devices.types).resources.keys() == TYPES.resources.keys()
     programs = {
         hook["name"].removesuffix(".koordgate.io"): [
             cel.compile(item["expression"]) for item in hook["matchConditions"]

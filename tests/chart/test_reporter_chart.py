@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from koordgate.localplane.admin import JsonObject
-from koordgate.localplane.chart import ChartError, find
 from reporter import settings
+from webhook.localplane.admin import JsonObject
+from webhook.localplane.chart import ChartError, find
 
 Render = Callable[..., list[JsonObject]]
 NAME = "koordgate-reporter"
@@ -38,7 +38,7 @@ def mounts(objects: list[JsonObject]) -> dict[str, tuple[str, bool]]:
     }
 
 
-def read(objects: list[JsonObject]) -> settings.Settings:
+def read(objects: list[JsonObject]) -> settings.ReporterSettings:
     return settings.parse(find(objects, "ConfigMap", NAME)["data"]["config.yaml"])
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from allocator.device import Device
-from allocator.devicetype import BUILT_IN, Unit, own_type
-from allocator.topology.partitions import GPU_MODEL, GPU_VENDOR
-from koordgate.localplane.admin import JsonObject
-from koordgate.localplane.chart import ChartError, find
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish import nodestatus
+from webhook.localplane.admin import JsonObject
+from webhook.localplane.chart import ChartError, find
 
 Render = Callable[..., list[JsonObject]]
 NAME = "koordgate-reporter"

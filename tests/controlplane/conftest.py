@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 from controlplane.needs import missing
 
-from koordgate.localplane import chart
-from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.binaries import Binaries, BuildError, find_or_build
-from koordgate.localplane.plane import CONTROL_PLANE, ControlPlane
-from koordgate.localplane.replicas import Replicas
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.binaries import Binaries, BuildError, find_or_build
+from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
+from webhook.localplane.replicas import Replicas
 
 StartWebhooks = Callable[..., Awaitable[Replicas]]
 _HERE = Path(__file__).parent

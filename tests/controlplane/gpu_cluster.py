@@ -12,12 +12,12 @@ from typing import Any
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from koordgate.localplane import chart
-from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.koord import NAME, start_koord_scheduler
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.replicas import Replicas
-from koordgate.localplane.waiting import NotInTimeError, until
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.koord import NAME, start_koord_scheduler
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.replicas import Replicas
+from webhook.localplane.waiting import NotInTimeError, until
 
 GIB = 2**30
 HOME = "koordgate.test/home"  # label of a test's nodes, which its Pods select

@@ -35,10 +35,10 @@ from allocator.wire.nodetopology import (
     NumaZone,
     write_node_topology,
 )
-from koordgate.localplane.admin import AdminClient, ApiError, JsonObject
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.replicas import Replicas
-from koordgate.localplane.waiting import until
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.replicas import Replicas
+from webhook.localplane.waiting import until
 
 QOS = "koordinator.sh/qosClass"
 SPEC = "scheduling.koordinator.sh/resource-spec"

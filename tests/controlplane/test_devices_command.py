@@ -9,10 +9,10 @@ import yaml
 from controlplane.gpu_cluster import add_gpu_node, allocated, pod, pods_path, uuid_of
 
 from koordgate.cli import main
-from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.koord import NAME, start_koord_scheduler
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.waiting import until
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.koord import NAME, start_koord_scheduler
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
 
 WHOLE = {"nvidia.com/gpu": "1"}
 

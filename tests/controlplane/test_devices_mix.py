@@ -28,10 +28,10 @@ from controlplane.gpu_cluster import (
     waits,
 )
 
-from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.replicas import Replicas
-from koordgate.localplane.waiting import until
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.replicas import Replicas
+from webhook.localplane.waiting import until
 
 NODES = 12
 FUNCTIONS = {"fast": 4, "slow": 2}  # virtual functions of each NIC, by group

@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import add_gpu_node, pod, pods_path
 
-from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.koord import NAME, start_koord_scheduler
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.replicas import Replicas
-from koordgate.localplane.waiting import until
-from webhook import pki
-from webhook.pki import Pair
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.koord import NAME, start_koord_scheduler
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.replicas import Replicas
+from webhook.localplane.waiting import until
+from webhook.tls import pki
+from webhook.tls.pki import Pair
 
 SECRETS = "/api/v1/namespaces/koordgate-system/secrets"
 
@@ -31,7 +31,7 @@ async def webhook(webhooks) -> Replicas:
 @pytest_asyncio.fixture(loop_scope="session")
 async def mounted(plane: ControlPlane, installed: list[JsonObject], webhook: Replicas) -> AsyncIterator[Path]:
     """A running koord-scheduler: the folder of what is mounted there."""
-    await start_koord_scheduler(plane, installed, webhook.extender)
+    await start_koord_scheduler(plane, installed, webhook.scheduling.extender)
     yield plane.workdir / NAME / "tls"
     await plane.stop_scheduler(NAME)
 
@@ -46,7 +46,7 @@ def log(webhook: Replicas) -> str:
 
 
 async def call(webhook: Replicas, trust: ssl.SSLContext) -> int:
-    host, port = webhook.extender
+    host, port = webhook.scheduling.extender
     url, body = f"https://{host}:{port}/scheduler/filter", {"Pod": pod("p", "default", {}), "NodeNames": []}
     trust.check_hostname = False
     async with (

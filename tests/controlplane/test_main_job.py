@@ -18,11 +18,11 @@ from controlplane.gpu_cluster import (
     uuid_of,
 )
 
-from koordgate.localplane.admin import AdminClient, ApiError, JsonObject
-from koordgate.localplane.koord import start_koord_scheduler
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.replicas import Replicas
-from koordgate.localplane.waiting import until
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
+from webhook.localplane.koord import start_koord_scheduler
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.replicas import Replicas
+from webhook.localplane.waiting import until
 
 VISIBLE = "visible-devices.koordgate.io/main"
 
@@ -34,7 +34,7 @@ async def webhook(webhooks) -> Replicas:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhook: Replicas) -> AsyncIterator[None]:
-    await start_koord_scheduler(plane, installed, webhook.extender)
+    await start_koord_scheduler(plane, installed, webhook.scheduling.extender)
     yield
     await plane.stop_scheduler("koord-scheduler")
 

@@ -7,15 +7,15 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path
 
-from allocator.cpu.qos import QOS_LABEL
-from allocator.names import RESOURCE_STATUS, visible_devices
+from allocator.request.cpus import QOS_LABEL
+from allocator.vocabulary.names import RESOURCE_STATUS, visible_devices
 from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
-from koordgate.localplane import chart
-from koordgate.localplane.admin import JSON_PATCH, STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
-from koordgate.localplane.binaries import Binaries
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.waiting import until
+from webhook.localplane import chart
+from webhook.localplane.admin import JSON_PATCH, STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
+from webhook.localplane.binaries import Binaries
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
 
 QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units"}
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/koordgate"

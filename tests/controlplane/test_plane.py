@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from koordgate.localplane import chart
-from koordgate.localplane.admin import AdminClient, ApiError, JsonObject
-from koordgate.localplane.balancer import Balancer
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.process import Process, StartError
-from koordgate.localplane.waiting import until
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
+from webhook.localplane.balancer import Balancer
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.process import Process, StartError
+from webhook.localplane.waiting import until
 
 
 def pod(namespace: str, name: str, *, scheduler: str = "nobody") -> JsonObject:

@@ -21,11 +21,11 @@ from controlplane.gpu_cluster import (
     waits,
 )
 
-from koordgate.localplane import chart
-from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.replicas import Replicas
-from koordgate.localplane.waiting import until
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.replicas import Replicas
+from webhook.localplane.waiting import until
 
 PRIORITIES = {"test-low": 10, "test-middle": 20, "test-high": 1000}
 VISIBLE = "visible-devices.koordgate.io/main"

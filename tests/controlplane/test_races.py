@@ -17,9 +17,9 @@ from controlplane.gpu_cluster import (
     pods_path,
 )
 
-from koordgate.localplane.admin import AdminClient, ApiError, JsonObject
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.waiting import until
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
 
 NODES = 50
 GPUS = 8

@@ -14,9 +14,9 @@ from controlplane.gpu_cluster import (
     pods_path,
 )
 
-from koordgate.localplane.admin import AdminClient, ApiError
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.waiting import until
+from webhook.localplane.admin import AdminClient, ApiError
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
 
 SWIFT = {"ledger": {"graceSeconds": 2, "reconcileSeconds": 0.5}}
 

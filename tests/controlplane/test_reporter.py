@@ -14,23 +14,23 @@ from controlplane.gpu_cluster import HOME, at_home, bound, create, pod, pods_pat
 from nvml_standin import Played
 from sysfs_tree import Machine
 
-from allocator.cpu.cpuset import parse as parse_cpuset
-from allocator.names import CORDONED
+from allocator.vocabulary.cpuset import parse as parse_cpuset
+from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import read_node_topology
 from koordgate.kube.client import KubeClient
-from koordgate.localplane import chart
-from koordgate.localplane.admin import APPLY_PATCH, AdminClient, ApiError, JsonObject
-from koordgate.localplane.binaries import Binaries
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.waiting import until
 from reporter.agent import Agent
 from reporter.gpu.guarded import GuardedNvml
 from reporter.kubelet import cpustate, devicecheckpoint
-from reporter.kubelet.cpustate import CpuState, Layout
-from reporter.metrics import Metrics
+from reporter.kubelet.cpustate import CpuState, StateLayout
+from reporter.metrics import ReporterMetrics
 from reporter.publish.identity import MANAGER
 from reporter.settings import parse
+from webhook.localplane import chart
+from webhook.localplane.admin import APPLY_PATCH, AdminClient, ApiError, JsonObject
+from webhook.localplane.binaries import Binaries
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
 
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
@@ -50,7 +50,7 @@ class Running:
     """A reporter that runs."""
 
     agent: Agent
-    metrics: Metrics
+    metrics: ReporterMetrics
 
     @property
     def rounds(self) -> int:
@@ -94,7 +94,7 @@ gpus: {{outageSeconds: 0.001}}
 """
             config = await plane.service_account_kubeconfig(chart.NAMESPACE, ACCOUNT, node=node)
             kube = await stack.enter_async_context(KubeClient.from_kubeconfig(config))
-            metrics = Metrics()
+            metrics = ReporterMetrics()
             ended = asyncio.Event()
             agent = Agent(parse(text), node, kube, nvml, metrics)
             running = asyncio.create_task(agent.run(ended))
@@ -457,7 +457,7 @@ def checkpoint(uid: str, card: str) -> str:
 
 def manager_state(uid: str, cpus: int) -> str:
     """The CPU manager's file: the CPUs that a Pod was given."""
-    state = CpuState(Layout.V2, cpustate.STATIC_POLICY, 0xFF & ~cpus, {uid: {"main": cpus}})
+    state = CpuState(StateLayout.V2, cpustate.STATIC_POLICY, 0xFF & ~cpus, {uid: {"main": cpus}})
     return cpustate.render(state).decode()
 
 

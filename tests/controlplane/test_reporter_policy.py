@@ -6,18 +6,18 @@ import pytest
 import pytest_asyncio
 from builders import gpu, nic
 
-from allocator.device import Device
-from allocator.devicetype import BUILT_IN, Unit, own_type
-from allocator.names import TYPE_FPGA
-from allocator.topology.partitions import GPU_MODEL, GPU_VENDOR
-from koordgate.localplane import chart
-from koordgate.localplane.admin import APPLY_PATCH, MERGE_PATCH, AdminClient, ApiError, JsonObject
-from koordgate.localplane.binaries import Binaries
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.waiting import until
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.names import TYPE_FPGA
+from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish import nodestatus
 from reporter.publish.identity import MANAGER, read_node
+from webhook.localplane import chart
+from webhook.localplane.admin import APPLY_PATCH, MERGE_PATCH, AdminClient, ApiError, JsonObject
+from webhook.localplane.binaries import Binaries
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
 
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import BEGINNING, World, gpu_pod
 
-from allocator.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.holdings import Holding, NodeSnapshot
 from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.kube.resource import NODE_ALLOCATIONS
-from koordgate.ledger.ledger import BusyError, Change, Counters, Holdings, Ledger
-from koordgate.ledger.store import KubeStore, LostRaceError, MemoryStore, Record, read_record
-from webhook import decision
-from webhook.podinfo import read_pod_info
+from webhook.ledger.ledger import BusyError, Change, Counters, Holdings, Ledger
+from webhook.ledger.store import KubeStore, LostRaceError, MemoryStore, Record, read_record
+from webhook.scheduling import decision
+from webhook.view.podinfo import read_pod_info
 
 CARDS = tuple(gpu(minor) for minor in range(4))
 SOON = 5.0

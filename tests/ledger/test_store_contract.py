@@ -7,12 +7,12 @@ import pytest
 from builders import GIB, gpu, holding, part, share
 from fake_kube import FakeKube, answer, drop, hold, lose_answer
 
-from allocator.holdings import Holding
+from allocator.vocabulary.holdings import Holding
 from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound, Unreachable
 from koordgate.kube.resource import NODE_ALLOCATIONS
-from koordgate.ledger.store import ABSENT, KubeStore, LostRaceError, MemoryStore, Record, Store, read_record
+from webhook.ledger.store import ABSENT, KubeStore, LostRaceError, MemoryStore, Record, Store, read_record
 
 A, B = gpu(0), gpu(1)
 ONE = {"u1": holding("u1", part(A, 50, "main"))}

@@ -9,13 +9,13 @@ import pytest_asyncio
 from controlplane.needs import missing
 from node import harness, machine
 
-from koordgate.localplane import chart
-from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.binaries import Binaries, BuildError, find_or_build
-from koordgate.localplane.koord import NAME, start_koord_scheduler
-from koordgate.localplane.plane import CONTROL_PLANE, ControlPlane
-from koordgate.localplane.process import free_port
-from koordgate.localplane.replicas import Replicas
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.binaries import Binaries, BuildError, find_or_build
+from webhook.localplane.koord import NAME, start_koord_scheduler
+from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
+from webhook.localplane.process import free_port
+from webhook.localplane.replicas import Replicas
 
 _HERE = Path(__file__).parent
 _NAME = "node-1"

@@ -17,12 +17,12 @@ import aiohttp
 import yaml
 from node import images, machine
 
-from koordgate.localplane.admin import ApiError, JsonObject
-from koordgate.localplane.binaries import Binaries
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.process import Process, free_port
-from koordgate.localplane.replicas import laid_over, this_koordgate
-from koordgate.localplane.waiting import NotInTimeError, until
+from webhook.localplane.admin import ApiError, JsonObject
+from webhook.localplane.binaries import Binaries
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.process import Process, free_port
+from webhook.localplane.replicas import laid_over, this_koordgate
+from webhook.localplane.waiting import NotInTimeError, until
 
 RUNTIME = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 CGROUP = "koordgate-node"

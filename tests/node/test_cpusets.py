@@ -23,13 +23,13 @@ from node import images
 from node.harness import Node, Reporter
 
 import koordgate
-from koordgate.localplane import chart
-from koordgate.localplane.admin import AdminClient, ApiError, JsonObject
-from koordgate.localplane.balancer import Balancer
-from koordgate.localplane.koord import NAME
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.replicas import Replicas, this_koordgate
-from koordgate.localplane.waiting import NotInTimeError, until
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
+from webhook.localplane.balancer import Balancer
+from webhook.localplane.koord import NAME
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.replicas import Replicas, this_koordgate
+from webhook.localplane.waiting import NotInTimeError, until
 
 ACCOUNT = "koordgate-reporter"
 QOS = "koordinator.sh/qosClass"
@@ -104,7 +104,7 @@ def decided(found: JsonObject) -> frozenset[int]:
 def expected(pods: Iterable[JsonObject]) -> dict[str, frozenset[int]]:
     """What each Pod of a node is to run on, without the kubelet's static policy.
 
-    Seed document 4, "QoS CPU orchestration principles".
+    CPU proposal, "QoS CPU orchestration principles".
     """
     pods = list(pods)
     classes = {one["metadata"]["name"]: one["metadata"].get("labels", {}).get(QOS) for one in pods}

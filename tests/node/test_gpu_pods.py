@@ -8,10 +8,10 @@ from controlplane.gpu_cluster import DEVICE_ALLOCATED, allocated
 from node import images
 from node.harness import Node
 
-from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.koord import NAME
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.replicas import Replicas
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.koord import NAME
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.replicas import Replicas
 
 GPUS = ("GPU-58b7ec2c-9f6b-4dba-9d1d-6a8a3a0f7a01", "GPU-8d7a5d34-51a3-4b12-8f0e-2f5f9f2f7a02")
 TELL = 'echo "visible=[$NVIDIA_VISIBLE_DEVICES]"'

@@ -12,14 +12,14 @@ from grpclib.server import Stream
 from node import images
 from node.harness import Node
 
-from koordgate.localplane.admin import AdminClient, JsonObject
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.waiting import until
 from reporter.kubelet import allocations, cpustate, devicecheckpoint
 from reporter.kubelet.allocations import Allocations, ContainerResources
 from reporter.kubelet.podresources import PodResourcesSocket
-from reporter.kubelet.watched import Reading
+from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod, read_pod
+from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
 
 CARD = "example.com/card"
 CARDS = ("card-0", "card-1", "card-2")
@@ -137,7 +137,7 @@ async def test_what_the_kubelet_tells_is_what_its_files_say(
     assert frozenset(entry.device_ids) == main.devices[CARD]
     state = cpustate.parse(files[1])
     assert state.entries == {owner.cgroup: {"main": main.cpus}}
-    assert allocations.cpus(Reading(state, None), reading).value == state
+    assert allocations.cpus(FileReading(state, None), reading).value == state
 
 
 async def test_a_pod_of_the_same_name_inherits_nothing(
@@ -152,8 +152,8 @@ async def test_a_pod_of_the_same_name_inherits_nothing(
         known = await socket.read([second])
 
     assert first.cgroup != second.cgroup
-    assert too_soon == Reading(Allocations({}), None)
-    assert known == Reading(Allocations({second.cgroup: {"main": ContainerResources()}}), None)
+    assert too_soon == FileReading(Allocations({}), None)
+    assert known == FileReading(Allocations({second.cgroup: {"main": ContainerResources()}}), None)
 
 
 async def test_a_kubelet_that_is_down_leaves_its_socket_and_what_it_told(
@@ -172,4 +172,4 @@ async def test_a_kubelet_that_is_down_leaves_its_socket_and_what_it_told(
 
     assert up.value is not None
     assert len(up.value.pods[only.cgroup]["main"].devices[CARD]) == 1
-    assert down == Reading(replace(up.value, current=False), None)
+    assert down == FileReading(replace(up.value, current=False), None)

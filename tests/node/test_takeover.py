@@ -13,12 +13,12 @@ import pytest_asyncio
 from node import images
 from node.harness import Node, Reporter
 
-from allocator.cpu.cpuset import format_cpuset, parse
-from koordgate.localplane.admin import AdminClient, ApiError, JsonObject
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.waiting import until
+from allocator.vocabulary.cpuset import format_cpuset, parse
 from reporter.kubelet import cpustate
-from reporter.kubelet.takeoverfile import backup_of
+from reporter.takeover.file import backup_of
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
 
 SLEEP = "trap exit TERM; while :; do sleep 1 & wait; done"
 STATUS = "scheduling.koordinator.sh/resource-status"

@@ -7,23 +7,23 @@ import pytest
 from builders import device_entry, device_object
 from offline.clusters import ALLOCATED, QOS, STATUS, asking, held, nic, node, topology
 
-from allocator.cpu.cpuset import parse
-from allocator.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeReservation, PodCpuAlloc, SystemCpus
-from koordgate.settings import Pool
+from koordgate.settings import DevicePool
 from webhook.offline import apiserver, report, words
-from webhook.offline.account import Account, Standing
+from webhook.offline.account import Account, ClusterObjects
 
 Raw = dict[str, Any]
 TYPES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
 LISTS = {"Node": "nodes", "Device": "devices", "NodeResourceTopology": "topologies", "Pod": "pods"}
 
 
-def account(*objects: Raw, pools: tuple[tuple[str, Pool], ...] = ()) -> Account:
+def account(*objects: Raw, pools: tuple[tuple[str, DevicePool], ...] = ()) -> Account:
     listed: dict[str, list[Raw]] = {name: [] for name in LISTS.values()}
     for obj in objects:
         listed[LISTS[obj["kind"]]].append(apiserver.with_defaults(obj))
-    return Account(Standing(**listed), TYPES, pools)
+    return Account(ClusterObjects(**listed), TYPES, pools)
 
 
 def holds(name: str, *, on: str = "node-1", qos: str = "LSR", status: Raw | None = None, **shares: list[Raw]) -> Raw:
@@ -117,7 +117,7 @@ def test_devices_of_every_type_are_counted(name: str) -> None:
 
 
 def test_a_class_that_the_settings_give_to_nodes_is_counted() -> None:
-    pools = (("queue", Pool({"zone": "a"}, {"shared": 5})),)
+    pools = (("queue", DevicePool({"zone": "a"}, {"shared": 5})),)
     counted = account(node("node-1", labels={"zone": "a"}), node("node-2", labels={"zone": "b"}), pools=pools)
     assert [(use.node, use.id) for use in counted.devices()] == [("node-1", "shared")]
     assert report.in_use(counted) == "0 of 1 queue devices in use"

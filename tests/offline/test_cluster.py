@@ -8,9 +8,9 @@ import pytest
 from builders import container, device_entry, device_object, pod
 from offline.clusters import asking, gpus, held, machine, nic, node, pinned, topology
 
-from koordgate.settings import parse
 from webhook.offline.api import MUTATE_BINDING, VALIDATE_BINDING, InProcess
-from webhook.offline.cluster import OfflineCluster, State, stands
+from webhook.offline.cluster import OfflineCluster, PodFate, stands
+from webhook.settings import parse
 
 Raw = dict[str, Any]
 
@@ -20,7 +20,7 @@ async def test_a_pod_goes_from_its_author_to_a_card() -> None:
     await cluster.load(machine())
     author = gpus("a", 50)
     result = await cluster.submit(author)
-    assert (result.state, result.message, result.warnings) == (State.BOUND, "", ())
+    assert (result.state, result.message, result.warnings) == (PodFate.BOUND, "", ())
     assert result.pod["spec"]["nodeName"] == "node-1"
     assert result.given is author
     assert author == gpus("a", 50), "the author's object stays as it was"
@@ -41,16 +41,16 @@ async def test_both_ways_to_the_webhook_give_the_same() -> None:
         remote = [await there.submit(one) for one in pods]
         assert way.calls > len(pods)
     assert remote == direct
-    assert {result.state for result in direct} == {State.BOUND, State.DENIED, State.UNSCHEDULABLE}
+    assert {result.state for result in direct} == {PodFate.BOUND, PodFate.DENIED, PodFate.UNSCHEDULABLE}
 
 
 async def test_what_a_deleted_pod_held_is_free_again() -> None:
     cluster = OfflineCluster.in_process()
     await cluster.load(machine(cards=1))
-    assert (await cluster.submit(gpus("a", 100))).state is State.BOUND
-    assert (await cluster.submit(gpus("b", 100))).state is State.UNSCHEDULABLE
+    assert (await cluster.submit(gpus("a", 100))).state is PodFate.BOUND
+    assert (await cluster.submit(gpus("b", 100))).state is PodFate.UNSCHEDULABLE
     await cluster.delete("default", "a")
-    assert (await cluster.submit(gpus("c", 100))).state is State.BOUND
+    assert (await cluster.submit(gpus("c", 100))).state is PodFate.BOUND
 
 
 async def test_a_held_pod_can_be_deleted_too() -> None:
@@ -59,14 +59,14 @@ async def test_a_held_pod_can_be_deleted_too() -> None:
     assert cluster.parts.ledger.record("node-1").holdings, "the reconciler adopted it"
     await cluster.delete("default", "old")
     assert not cluster.parts.ledger.record("node-1").holdings
-    assert (await cluster.submit(gpus("a", 100))).state is State.BOUND
+    assert (await cluster.submit(gpus("a", 100))).state is PodFate.BOUND
 
 
 async def test_the_ledger_holds_what_the_annotations_say() -> None:
     cluster = OfflineCluster.in_process()
     await cluster.load([*machine(cards=2), held("old", "node-1", (0, 30))])
     for name, percent in (("a", 50), ("b", 70)):
-        assert (await cluster.submit(gpus(name, percent))).state is State.BOUND
+        assert (await cluster.submit(gpus(name, percent))).state is PodFate.BOUND
     account = cluster.account()
     recorded = cluster.parts.ledger.record("node-1").holdings
     assert len(recorded) == 3
@@ -123,7 +123,7 @@ async def test_whatever_comes_and_goes_nothing_is_given_twice(seed: int) -> None
         holding = account.holding(result.pod)
         if holding is not None:
             kinds |= {share.type for share in holding.shares} | ({"cpu"} if holding.cpus is not None else set())
-    assert {State.BOUND, State.UNSCHEDULABLE} <= states
+    assert {PodFate.BOUND, PodFate.UNSCHEDULABLE} <= states
     assert kinds == {"gpu", "rdma", "queue", "cpu"}
     holders = {one["metadata"]["uid"] for one in cluster.pods if one["spec"].get("nodeName")}
     assert {uid for record in cluster.parts.ledger.records() for uid in record.holdings} == holders
@@ -134,14 +134,14 @@ async def test_a_name_that_is_taken_is_refused() -> None:
     await cluster.load(machine())
     await cluster.submit(gpus("a", 50))
     result = await cluster.submit(gpus("a", 50))
-    assert (result.state, result.message) == (State.DENIED, "Pod default/a exists already")
+    assert (result.state, result.message) == (PodFate.DENIED, "Pod default/a exists already")
 
 
 async def test_an_amount_that_is_no_quantity_is_refused_as_by_the_api_server() -> None:
     cluster = OfflineCluster.in_process()
     await cluster.load(machine())
     result = await cluster.submit(asking("a", {"cpu": "much"}))
-    assert result.state is State.DENIED
+    assert result.state is PodFate.DENIED
     assert "resources.requests[cpu]: 'much' is not a Kubernetes quantity" in result.message
 
 
@@ -149,8 +149,8 @@ async def test_limits_alone_are_requests_too() -> None:
     cluster = OfflineCluster.in_process()
     await cluster.load([node(cpu="2")])
     limited = pod(container(limits={"cpu": "2"}))
-    assert (await cluster.submit(limited)).state is State.BOUND
-    assert (await cluster.submit(asking("b", {"cpu": "1m"}))).state is State.UNSCHEDULABLE
+    assert (await cluster.submit(limited)).state is PodFate.BOUND
+    assert (await cluster.submit(asking("b", {"cpu": "1m"}))).state is PodFate.UNSCHEDULABLE
 
 
 async def test_nobody_else_binds_a_pod_that_asks_for_devices() -> None:
@@ -158,16 +158,16 @@ async def test_nobody_else_binds_a_pod_that_asks_for_devices() -> None:
     await cluster.load(machine())
     await cluster.admit(gpus("a", 50))
     result = await cluster.bind("default", "a", "node-1", "somebody")
-    assert result.state is State.BIND_REFUSED
+    assert result.state is PodFate.BIND_REFUSED
     assert "somebody is not their scheduler" in result.message
-    assert (await cluster.bind("default", "a", "node-1")).state is State.BOUND
+    assert (await cluster.bind("default", "a", "node-1")).state is PodFate.BOUND
 
 
 async def test_anybody_binds_a_pod_that_asks_for_none() -> None:
     cluster = OfflineCluster.in_process()
     await cluster.load(machine())
     await cluster.admit(asking("a"))
-    assert (await cluster.bind("default", "a", "node-1", "somebody")).state is State.BOUND
+    assert (await cluster.bind("default", "a", "node-1", "somebody")).state is PodFate.BOUND
 
 
 async def test_a_refusal_of_the_bind_is_told_and_leaves_the_pod_unbound() -> None:
@@ -185,7 +185,7 @@ async def test_a_refusal_of_the_bind_is_told_and_leaves_the_pod_unbound() -> Non
 
     cluster._api = IllAtBind(parts)
     result = await cluster.submit(gpus("a", 50))
-    assert result.state is State.BIND_REFUSED
+    assert result.state is PodFate.BIND_REFUSED
     assert "is not bound: node-1: no GPUs known here" in result.message
     assert "nodeName" not in result.pod["spec"]
 
@@ -199,7 +199,7 @@ async def test_gated_pods_wait() -> None:
 
 async def test_without_a_node_there_is_none() -> None:
     result = await OfflineCluster.in_process().submit(gpus("a", 50))
-    assert (result.state, result.message) == (State.UNSCHEDULABLE, "there is no Node")
+    assert (result.state, result.message) == (PodFate.UNSCHEDULABLE, "there is no Node")
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ async def test_a_pod_that_says_it_holds_what_cannot_be_read_is_told_of_and_holds
     broken = held("old", "node-1", (0, 100))
     broken["metadata"]["annotations"] = {"scheduling.koordinator.sh/device-allocated": "{"}
     await cluster.load([*machine(cards=1), broken])
-    assert (await cluster.submit(gpus("a", 100))).state is State.BOUND
+    assert (await cluster.submit(gpus("a", 100))).state is PodFate.BOUND
 
 
 async def test_a_pod_that_holds_cpus_alone_is_adopted_and_deleted_like_any_other() -> None:
@@ -231,9 +231,9 @@ async def test_a_pod_that_holds_cpus_alone_is_adopted_and_deleted_like_any_other
     again = OfflineCluster.in_process()
     await again.load([node(), topology(nodes=1, cores=2), first.pod])
     assert again.parts.ledger.record("node-1").holdings, "the reconciler adopted it"
-    assert (await again.submit(pinned("b", 1))).state is State.UNSCHEDULABLE
+    assert (await again.submit(pinned("b", 1))).state is PodFate.UNSCHEDULABLE
     await again.delete("default", "a")
-    assert (await again.submit(pinned("c", 4))).state is State.BOUND
+    assert (await again.submit(pinned("c", 4))).state is PodFate.BOUND
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ async def test_nobody_else_binds_a_pod_that_asks_for_anything_of_ours(asked: Raw
     cluster = OfflineCluster.in_process(QUEUE)
     await cluster.load([node(), topology()])
     await cluster.admit(asked)
-    assert (await cluster.bind("default", "a", "node-1", "somebody")).state is State.BIND_REFUSED
+    assert (await cluster.bind("default", "a", "node-1", "somebody")).state is PodFate.BIND_REFUSED
 
 
 async def test_what_a_pod_asks_of_cpus_is_given_over_https_too() -> None:

@@ -12,7 +12,7 @@ from offline.clusters import asking, gpus, machine, saved
 from koordgate import data
 from koordgate.cli import main
 from koordgate.data import MissingDataError, data_folder
-from koordgate.localplane.binaries import BuildError, find_or_build
+from webhook.localplane.binaries import BuildError, find_or_build
 from webhook.offline import controlplane
 from webhook.offline.cluster import OfflineCluster
 

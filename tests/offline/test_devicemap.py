@@ -8,9 +8,9 @@ import pytest
 from builders import device_entry, device_object
 from offline.clusters import gpus, machine, nic, node, pinned, topology
 
-from koordgate.settings import parse
 from webhook.offline import devicemap
 from webhook.offline.cluster import OfflineCluster
+from webhook.settings import parse
 
 HOSTILE = "<script>alert('\"&')</script>\ud800"
 OWN = parse("devices: {types: [{name: queue, resource: example.com/queue, unit: units}]}")

@@ -7,7 +7,7 @@ from builders import container, device_entry, device_object, pod_spec, sidecar_c
 from offline.clusters import nic
 
 from allocator.amounts import BadQuantityError, pod_amounts
-from allocator.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.wire.deviceobject import read_device_object
 from webhook.offline.resources import allocatable, managed
 from webhook.offline.scheduler import best, candidate, grouped, why_not

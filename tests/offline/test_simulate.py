@@ -13,8 +13,8 @@ import pytest
 import yaml
 from offline.clusters import ALLOCATED, EXAMPLES, STATUS, asking, device, gpus, held, listed, machine, node, saved
 
-from allocator.cpu.cpuset import parse
 from allocator.quantity import to_int
+from allocator.vocabulary.cpuset import parse
 from koordgate.cli import main
 
 CONFIG = ("--config", str(EXAMPLES / "config.yaml"))

@@ -8,7 +8,7 @@ import pytest
 from builders import device_entry, device_object
 from offline.clusters import ALLOCATED, STATUS, asking, gpus, listed, machine, nic, node, pinned, saved, topology
 
-from allocator.cpu.cpuset import parse
+from allocator.vocabulary.cpuset import parse
 from koordgate.cli import main
 
 

@@ -14,20 +14,21 @@ import yaml
 import allocator
 import reporter
 import webhook
-from allocator import names
-from allocator.cpu.qos import QOS_LABEL, QosClass, read_cpu_ask
-from allocator.devices import DeviceOrder
-from allocator.devicetype import BUILT_IN, Unit, own_type
 from allocator.index.packed import read_packed
-from allocator.podrequest import gang_of
 from allocator.quantity import format_bytes
-from allocator.topology.links import DEVICE_LINKS, read_links
-from allocator.topology.partitions import GPU_PARTITIONS, read_partitions
+from allocator.request.cpus import QOS_LABEL, read_cpu_ask
+from allocator.request.pod import gang_of
+from allocator.vocabulary import names
+from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, PodHints, read_hints
 from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_annotations
+from allocator.wire.devicelinks import DEVICE_LINKS, read_links
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import read_node_topology
+from allocator.wire.partitions import GPU_PARTITIONS, read_partitions
 from allocator.wire.resourcespec import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
@@ -35,7 +36,7 @@ from allocator.wire.resourcespec import (
     read_resource_spec,
 )
 from allocator.wire.resourcestatus import read_resource_status
-from webhook.translate import Policy, canonical, translate
+from webhook.admission.translate import TranslationPolicy, canonical, translate
 
 TEXT = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text(encoding="utf-8")
 KEY = re.compile(r"([a-z.]+\.)?(koordinator\.sh|koordgate\.io|kubernetes\.io|k8s\.io)/[A-Za-z.-]*")
@@ -87,7 +88,7 @@ def amounts(cell: str, domain: str) -> dict[str, str]:
 
 def translated(resources: dict[str, str], domain: str) -> Any:
     pod = {"metadata": {}, "spec": {"containers": [{"name": "main", "resources": {"limits": resources}}]}}
-    return translate(pod, Policy(domain, names.KOORD_SCHEDULER), None)
+    return translate(pod, TranslationPolicy(domain, names.KOORD_SCHEDULER), None)
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))

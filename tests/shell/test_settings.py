@@ -8,8 +8,9 @@ import msgspec
 import pytest
 import yaml
 
-from koordgate import settings
-from koordgate.settings import CertificateFiles, Settings, SettingsError, load, parse
+from koordgate.settings import SettingsError
+from webhook import settings
+from webhook.settings import CertificateFiles, WebhookSettings, load, parse
 
 SECTIONS = [
     value
@@ -33,7 +34,7 @@ REQUIRED = {"CertificateFiles": ("certificate", "key", "authority"), "OwnType": 
 
 @pytest.mark.parametrize("text", ["", "{}", "# nothing\n", "---\n", "null"])
 def test_an_empty_file_is_all_defaults(text: str) -> None:
-    assert parse(text) == Settings()
+    assert parse(text) == WebhookSettings()
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
@@ -46,7 +47,7 @@ def test_every_field_has_a_default_and_says_what_it_is(section: type[msgspec.Str
 
 
 def test_the_defaults_fit_together() -> None:
-    made = Settings()
+    made = WebhookSettings()
     assert made.scheduler.name == "koord-scheduler"
     for username in (made.scheduler.username, made.identity.username):
         assert username.startswith(f"system:serviceaccount:{made.identity.namespace}:")
@@ -58,8 +59,8 @@ def test_the_defaults_fit_together() -> None:
 
 
 def test_every_default_written_out_is_the_same_settings() -> None:
-    written = msgspec.to_builtins(Settings())
-    assert parse(yaml.safe_dump(written)) == Settings()
+    written = msgspec.to_builtins(WebhookSettings())
+    assert parse(yaml.safe_dump(written)) == WebhookSettings()
     assert all(key[0].islower() and "_" not in key for path in leaves(written) for key in path.split("."))
 
 
@@ -69,7 +70,7 @@ def test_settings_are_frozen() -> None:
 
 
 def test_ports_and_secrets_are_two_each() -> None:
-    made = Settings()
+    made = WebhookSettings()
     assert made.serve.port != made.serve.extender_port
     assert made.certificate.secret != made.certificate.client_secret
     assert parse("serve: {port: 0, extenderPort: 0}").serve.extender_port == 0  # two free ones
@@ -90,7 +91,7 @@ def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
     made = load(file)
     assert (made.domain, made.state_memory) == ("koordinator.sh", False)
     assert (made.serve.port, made.serve.shutdown_delay_seconds) == (8443, 0)
-    assert made.serve.host == Settings().serve.host
+    assert made.serve.host == WebhookSettings().serve.host
     assert made.certificate.dns_names == ("a.example", "b.example")
     assert made.certificate.files == CertificateFiles(certificate="c", key="k", authority="a")
 

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 import yaml
 
-from koordgate import settings as webhook
+from koordgate import settings
 from reporter import settings as reporter
+from webhook import settings as webhook
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -63,15 +64,15 @@ class Document:
 DOCUMENTS = (
     Document(
         "settings.md",
-        webhook.Settings(),
+        webhook.WebhookSettings(),
         webhook.parse,
         {
             "certificate.files": webhook.CertificateFiles,
-            "devices.types[]": webhook.OwnType,
-            "devices.types[].pools[]": webhook.Pool,
+            "devices.types[]": settings.OwnType,
+            "devices.types[].pools[]": settings.DevicePool,
         },
     ),
-    Document("reporter.md", reporter.Settings(), reporter.parse, {"devices.pci[]": reporter.PciType}),
+    Document("reporter.md", reporter.ReporterSettings(), reporter.parse, {"devices.pci[]": reporter.PciType}),
 )
 EACH = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: one.name)
 

@@ -36,13 +36,13 @@ from world import (
 from yarl import URL
 
 from koordgate.kube.client import KubeClient
-from koordgate.localplane.waiting import until
-from koordgate.settings import Certificate, Serve, Settings
 from webhook.app import Draining, make_app, make_extender
 from webhook.assembly import Parts
-from webhook.certs import MemorySource
 from webhook.command import listen
+from webhook.localplane.waiting import until
 from webhook.review import Request, Response, allowed
+from webhook.settings import Certificate, ServeSettings, WebhookSettings
+from webhook.tls.certs import MemorySource
 
 Raw = dict[str, Any]
 Client = TestClient[Any, Any]
@@ -78,7 +78,7 @@ async def extender(world: World) -> AsyncIterator[Client]:
 
 
 def impatient(parts: Parts, seconds: float = 0.3) -> Parts:
-    return of(parts, settings=Settings(serve=Serve(deadline_seconds=seconds)))
+    return of(parts, settings=WebhookSettings(serve=ServeSettings(deadline_seconds=seconds)))
 
 
 def metric(parts: Parts, name: str, **labels: str) -> float:
@@ -212,7 +212,7 @@ async def test_what_is_no_extender_call_is_a_400_that_says_why(extender: Client,
 
 @pytest.mark.parametrize("path", [*REVIEWS, *EXTENDER])
 async def test_a_body_above_the_limit_is_a_413(world: World, path: str) -> None:
-    parts = of(world.parts, settings=Settings(serve=Serve(body_limit_bytes=2000)))
+    parts = of(world.parts, settings=WebhookSettings(serve=ServeSettings(body_limit_bytes=2000)))
     async with serving(parts, path=path) as client:
         assert (await client.post(path, data=b"x" * 2001)).status == 413
         assert metric(parts, "koordgate_requests_total", path=path, outcome="bad") == 1
@@ -221,7 +221,7 @@ async def test_a_body_above_the_limit_is_a_413(world: World, path: str) -> None:
 
 async def test_a_compressed_body_is_measured_unpacked_and_a_broken_one_is_a_400(world: World) -> None:
     zipped = {**JSON, "Content-Encoding": "gzip"}
-    parts = of(world.parts, settings=Settings(serve=Serve(body_limit_bytes=2000)))
+    parts = of(world.parts, settings=WebhookSettings(serve=ServeSettings(body_limit_bytes=2000)))
     async with serving(parts) as client:
         assert (await client.post("/mutate-pod", data=gzip.compress(b" " * 1_000_000), headers=zipped)).status == 413
         assert (await client.post("/mutate-pod", data=b"not gzip", headers=zipped)).status == 400
@@ -483,7 +483,9 @@ async def tls_served(parts: Parts, draining: Draining) -> AsyncIterator[tuple[st
     end, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
 
     async def serve() -> None:
-        async with listen(make_app(parts, list, draining), Serve(host="127.0.0.1", port=0), source.context) as port:
+        async with listen(
+            make_app(parts, list, draining), ServeSettings(host="127.0.0.1", port=0), source.context
+        ) as port:
             ready.set_result(port)
             await end.wait()
             draining.begun = True

@@ -4,14 +4,14 @@ import pytest
 from builders import GIB, device_entry, device_object, gpu, held, holding, node, part, share
 from world import gpu_pod
 
-from allocator.devices import DeviceOrder
-from allocator.devicetype import BUILT_IN
-from allocator.holdings import Holding, NodeSnapshot
-from webhook import decision
-from webhook.assumed import Assumed
-from webhook.cluster import ClusterView, NodeFacts
-from webhook.feed import DeviceFeed
-from webhook.podinfo import read_pod_info
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.preference import DeviceOrder
+from webhook.scheduling import decision
+from webhook.scheduling.assumed import Assumed
+from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.view.feed import DeviceFeed
+from webhook.view.podinfo import read_pod_info
 
 CARDS = tuple(gpu(minor) for minor in range(3))
 

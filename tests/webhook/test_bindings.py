@@ -22,7 +22,7 @@ from world import (
     plain_pod,
 )
 
-from allocator.names import DEVICE_ALLOCATED
+from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, PODS

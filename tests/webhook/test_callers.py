@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from webhook import pki
-from webhook.callers import Entrance, Refusals, stranger
-from webhook.pki import Pair
+from webhook.tls import pki
+from webhook.tls.callers import Entrance, Refusals, stranger
+from webhook.tls.pki import Pair
 
 NAME = "koord-scheduler"
 

@@ -19,11 +19,11 @@ from fake_kube import FakeKube, answer, hold, hold_answer, lose_answer
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, KubeError
-from koordgate.settings import Certificate, CertificateFiles, Identity
-from webhook import pki
-from webhook.certs import OVERLAP, FileSource, MemorySource, SecretSource, Source, Timing
-from webhook.pki import CertificateError, Pair
-from webhook.register import Registration
+from webhook.settings import Certificate, CertificateFiles, Identity
+from webhook.tls import pki
+from webhook.tls.certs import OVERLAP, FileSource, MemorySource, SecretSource, Source, Timing
+from webhook.tls.pki import CertificateError, Pair
+from webhook.tls.register import Registration
 
 NAME = "koordgate.test"
 SPACE = "koordgate-system"

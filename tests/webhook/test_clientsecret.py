@@ -9,22 +9,22 @@ from cryptography import x509
 from fake_kube import FakeKube, answer, hold, hold_answer
 
 from koordgate.kube.client import KubeClient
-from koordgate.settings import Certificate, Scheduler, Settings
-from webhook.certs import SecretSource, Timing
-from webhook.clientsecret import ClientSecret
-from webhook.pki import CLIENT_OVERLAP
+from webhook.settings import Certificate, Scheduler, WebhookSettings
+from webhook.tls.certs import SecretSource, Timing
+from webhook.tls.clientsecret import ClientSecret
+from webhook.tls.pki import CLIENT_OVERLAP
 
 SECRETS = "/api/v1/namespaces/koordgate-system/secrets"
 OURS = f"{SECRETS}/koordgate-tls"
 THEIRS = f"{SECRETS}/koordgate-scheduler-tls"
-SETTINGS = Settings(certificate=Certificate(dns_names=("koordgate.test",), authority_days=90))
+SETTINGS = WebhookSettings(certificate=Certificate(dns_names=("koordgate.test",), authority_days=90))
 DAY = timedelta(days=1)
 
 
 class World:
     """A replica's two keepers, and the clock that they go by."""
 
-    def __init__(self, kube: KubeClient, settings: Settings = SETTINGS, now: datetime | None = None) -> None:
+    def __init__(self, kube: KubeClient, settings: WebhookSettings = SETTINGS, now: datetime | None = None) -> None:
         self.now = now or datetime.now(UTC).replace(microsecond=0)
         self.slept: list[float] = []
         timing = Timing(lambda: self.now, self._sleep, lambda: 0.0, timedelta())
@@ -143,7 +143,7 @@ async def test_a_damaged_one_is_mended_and_what_others_put_there_stays(
 
 async def test_another_name_is_another_certificate(world: World, fake: FakeKube, kube: KubeClient) -> None:
     await world.kept.check()
-    settings = Settings(certificate=SETTINGS.certificate, scheduler=Scheduler(common_name="gpu-scheduler"))
+    settings = WebhookSettings(certificate=SETTINGS.certificate, scheduler=Scheduler(common_name="gpu-scheduler"))
     assert await World(kube, settings).kept.check()
     assert certificate(fake).subject.rfc4514_string() == "CN=gpu-scheduler"
 

@@ -11,26 +11,26 @@ from hypothesis import strategies as st
 from strategies import device_lists, pod_requests
 from world import BEGINNING, World, gpu_pod, koordinator_annotation, plain_pod
 
-from allocator.asks import PodRequest
-from allocator.devicetype import BUILT_IN
-from allocator.holdings import Holding, NodeSnapshot
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from allocator.outcome import Refusal
 from allocator.place import place
-from allocator.preference import Preference
 from allocator.score import score
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
-from koordgate.ledger.ledger import Ledger
-from koordgate.ledger.store import MemoryStore, Record
-from webhook import cluster as cluster_module
-from webhook import ranking as ranking_module
-from webhook.assumed import Assumed
-from webhook.cluster import ClusterView, NodeFacts
-from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
-from webhook.podinfo import PodInfo, annotated_holding, read_pod_info
-from webhook.ranking import Ranking
+from webhook.ledger.ledger import Ledger
+from webhook.ledger.store import MemoryStore, Record
+from webhook.scheduling import ranking as ranking_module
+from webhook.scheduling.assumed import Assumed
+from webhook.scheduling.ranking import Ranking
+from webhook.view import cluster as cluster_module
+from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.view.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
 CORE, RATIO = "kubernetes.io/gpu-core", "kubernetes.io/gpu-memory-ratio"

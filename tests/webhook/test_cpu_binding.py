@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import POLICY, SCHEDULER, TENANT, US, World, admitted, annotation_of, asks, binding, binds, cpu_pod, gpu_pod
 
-from allocator.cpu.cpuset import parse
-from allocator.cpu.node import CpuShare
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
-from allocator.cpu.qos import QOS_LABEL
-from allocator.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, RESOURCE_STATUS
+from allocator.request.cpus import QOS_LABEL
+from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, RESOURCE_STATUS
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, PodCpuAlloc
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
 from webhook import patch
-from webhook.pods import PodWebhooks
+from webhook.admission.pods import PodWebhooks
+from webhook.admission.validate import Writers
 from webhook.review import Response
-from webhook.validate import Writers
 
 Raw = dict[str, Any]
 WEBHOOKS = PodWebhooks(POLICY, Writers(frozenset({US, SCHEDULER})), lambda _pod: (None, 0))

@@ -12,16 +12,16 @@ from fake_kube import FakeKube, answer, drop, hold
 from hypothesis import given
 from strategies import json_near
 
-from allocator.devicetype import BUILT_IN, Unit, own_type
-from allocator.holdings import Holding, Share
 from allocator.index.packed import Packed, write_packed
-from allocator.names import CLASSES, CORDONED, PACKED
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.names import CLASSES, CORDONED, PACKED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
 from koordgate.cli import main
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES
-from webhook.devicetables import devices_list, packed_list
-from webhook.nodestate import Known, read_node
+from webhook.devices.nodestate import Known, read_node
+from webhook.devices.tables import devices_list, packed_list
 
 Raw = dict[str, Any]
 Koordgate = Callable[..., Coroutine[Any, Any, "Said"]]

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import World, binding, binds, cpu_pod
 
-from allocator.cpu.cpuset import members, parse
-from allocator.names import RESOURCE_STATUS
+from allocator.vocabulary.cpuset import members, parse
+from allocator.vocabulary.names import RESOURCE_STATUS
 from allocator.wire.deviceallocated import read_annotations
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError

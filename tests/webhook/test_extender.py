@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from strategies import json_values
 from world import SCHEDULER, World, binding, binds, cpu_pod, gpu_pod, koordinator_annotation, plain_pod
 
-from allocator.cpu.node import CpuShare
-from allocator.holdings import Holding
+from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.holdings import Holding
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
-from koordgate.ledger.store import Record
-from webhook.extender import BadExtenderArgsError, Extender
+from webhook.ledger.store import Record
+from webhook.scheduling.extender import BadExtenderArgsError, Extender
 
 Raw = dict[str, Any]
 CASES: dict[str, Callable[[str], str]] = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.nodeselection import may_land, selects
+from webhook.view.nodeselection import may_land, selects
 
 LABELS = {"zone": "a", "gpu": "t4", "cards": "4", "negative": "-3", "empty": ""}
 Raw = dict[str, Any]

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from strategies import json_values
 from world import SCHEDULER, TENANT, US, World, annotation_of, asks, binding, binds, plain_pod
 
-from allocator.devicetype import BUILT_IN, Unit, own_type
-from allocator.names import CLASSES, CORDONED, DEVICE_ALLOCATED
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.names import CLASSES, CORDONED, DEVICE_ALLOCATED
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.classes import distinct, read_classes
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
-from koordgate.settings import Settings, SettingsError, parse
+from koordgate.settings import SettingsError
 from webhook import patch
 from webhook.review import Response
+from webhook.settings import WebhookSettings, parse
 
 Raw = dict[str, Any]
 SETTINGS = parse("""
@@ -484,5 +485,5 @@ def test_a_type_that_cannot_stand_beside_the_others_is_told(types: str, told: st
 
 
 def test_without_settings_there_are_the_built_in_types_alone(world: World) -> None:
-    assert world.parts.settings == Settings()
+    assert world.parts.settings == WebhookSettings()
     assert world.parts.types == BUILT_IN

@@ -11,8 +11,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from webhook import pki
-from webhook.pki import Bundle, CertificateError, Pair, Step
+from webhook.tls import pki
+from webhook.tls.pki import Bundle, CertificateError, Pair, Step
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = ("koordgate.koordgate-system.svc", "koordgate")

@@ -11,21 +11,22 @@ from hypothesis import strategies as st
 from strategies import json_values
 from world import BEGINNING, World, cpu_pod, gpu_pod, plain_pod
 
-from allocator.cpu.cpuset import parse
-from allocator.cpu.node import CpuShare, NumaShare
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
-from allocator.cpu.qos import QOS_LABEL, QosClass
-from allocator.device import Device
-from allocator.devicetype import BUILT_IN
-from allocator.holdings import Share
-from allocator.names import DEVICE_ALLOCATED, DEVICE_ORDER, GPU_CORE, RESOURCE_STATUS
-from allocator.podrequest import GANG_ANNOTATION, GANG_LABELS
+from allocator.request.cpus import QOS_LABEL
+from allocator.request.pod import GANG_ANNOTATION, GANG_LABELS
+from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.cpunode import CpuShare, NumaShare
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_ORDER, GPU_CORE, RESOURCE_STATUS
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
 from allocator.wire.podallocated import write_allocation
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
-from webhook.cluster import ClusterView
-from webhook.feed import PodFeed
-from webhook.podinfo import PodInfo, annotated_holding, read_pod_info
+from webhook.view.cluster import ClusterView
+from webhook.view.feed import PodFeed
+from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
 HALF = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from strategies import json_values
 from world import World, admitted, cpu_pod, gpu_pod, plain_pod
 
-from allocator.names import DEVICE_ALLOCATED
+from allocator.vocabulary.names import DEVICE_ALLOCATED
 from koordgate.kube.resource import PODS
-from webhook.extender import BadExtenderArgsError, _proposed
+from webhook.scheduling.extender import BadExtenderArgsError, _proposed
 
 Raw = dict[str, Any]
 

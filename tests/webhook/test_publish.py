@@ -14,22 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines_cpu import machine
 
-from allocator.cpu.node import CpuNode, CpuShare
-from allocator.device import Device
-from allocator.devicetype import BUILT_IN
-from allocator.holdings import Holding, NodeSnapshot
 from allocator.index.packed import read_packed
-from allocator.names import CORDONED, DEVICES_CHECKPOINTS, PACKED
+from allocator.vocabulary.cpunode import CpuNode, CpuShare
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, PACKED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import read_spec
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES
 from koordgate.kube.watch import Handler
-from koordgate.ledger.ledger import Counters, Ledger
-from koordgate.ledger.store import KubeStore
-from webhook.cluster import ClusterView, NodeFacts
-from webhook.feed import AllocationFeed, DeviceFeed, NodeFeed
-from webhook.publish import Publisher, packed_annotations, packed_text
+from webhook.ledger.ledger import Counters, Ledger
+from webhook.ledger.store import KubeStore
+from webhook.upkeep.publish import Publisher, packed_annotations, packed_text
+from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.view.feed import AllocationFeed, DeviceFeed, NodeFeed
 
 Raw = dict[str, Any]
 GIB = 2**30

@@ -12,44 +12,42 @@ from hypothesis import strategies as st
 from strategies import asks, device_lists
 from world import BEGINNING
 
-from allocator.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
-from allocator.cpu.qos import CpuAsk, QosClass
-from allocator.cpu.topology import CpuTopology
-from allocator.device import Device
-from allocator.devicetype import BUILT_IN, FPGA_TYPE, FULL, RDMA_TYPE, DeviceType, Unit, own_type
-from allocator.holdings import Holding
 from allocator.index.rows import CPU_ROW
-from allocator.names import DEVICE_ORDER
-from allocator.outcome import Refusal
-from allocator.phase import Phase
 from allocator.place import Placement, place
-from allocator.preference import Preference
-from allocator.request import _hinted
+from allocator.request.devices import _hinted
 from allocator.score import score
-from allocator.topology.joint import VirtualFunction
-from allocator.topology.links import Place, link
-from allocator.topology.sets import Scope
-from allocator.wire.allocatehint import (
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.device import Device, VirtualFunction
+from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, FULL, RDMA_TYPE, DeviceType, Unit, own_type
+from allocator.vocabulary.hints import (
     ExclusiveLevel,
     Joint,
     Operator,
     PartitionSpec,
     Requirement,
+    Scope,
     Selector,
     Strategy,
     TypeHint,
 )
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.names import DEVICE_ORDER
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import KubeletCpus, NodeTopology, NumaZone
-from allocator.wire.resourcespec import NumaExclusive
-from koordgate.ledger.ledger import Ledger
-from koordgate.ledger.store import MemoryStore, Record
-from webhook import ranking as ranking_module
-from webhook.assumed import Assumed
-from webhook.cluster import ClusterView, NodeFacts
-from webhook.podinfo import PodInfo
-from webhook.ranking import Ranking
+from webhook.ledger.ledger import Ledger
+from webhook.ledger.store import MemoryStore, Record
+from webhook.scheduling import ranking as ranking_module
+from webhook.scheduling.assumed import Assumed
+from webhook.scheduling.ranking import Ranking
+from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.view.podinfo import PodInfo
 
 NPU = own_type("npu", "example.com/npu", Unit.DEVICES, "NPU_VISIBLE_DEVICES")
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)

@@ -10,11 +10,11 @@ from builders import container, device_entry, gpu, part, pod
 from fake_kube import answer, hold
 from world import World, binding, binds, gpu_pod, koordinator_annotation, plain_pod
 
-from allocator.holdings import Holding
+from allocator.vocabulary.holdings import Holding
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import EVENTS, NODE_ALLOCATIONS, PODS
-from webhook import reconcile as reconcile_module
+from webhook.upkeep import reconcile as reconcile_module
 
 GRACE = 120
 WHOLE = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}

@@ -14,10 +14,10 @@ import pytest
 from fake_kube import FakeKube, answer, drop, hold, hold_answer
 
 from koordgate.kube.client import KubeClient
-from koordgate.settings import Certificate, CertificateFiles, Identity
-from webhook import pki
-from webhook.certs import FileSource, SecretSource, Source, Timing
-from webhook.register import Registration, publish
+from webhook.settings import Certificate, CertificateFiles, Identity
+from webhook.tls import pki
+from webhook.tls.certs import FileSource, SecretSource, Source, Timing
+from webhook.tls.register import Registration, publish
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"

@@ -20,16 +20,16 @@ from cryptography import x509
 from fake_kube import FakeKube, answer, hold
 from world import World, binding, binds, body, gpu_pod, koordinator_annotation
 
-from allocator.names import RELEASED
+from allocator.vocabulary.names import RELEASED
 from allocator.wire.nodeallocation import read_spec, write_spec
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import MUTATING_WEBHOOKS, NODE_ALLOCATIONS, NODES, PODS, SECRETS, VALIDATING_WEBHOOKS
-from koordgate.settings import Certificate, CertificateFiles, Ledger, Scheduler, Serve, Settings
 from webhook import command as command_module
-from webhook import pki
-from webhook.certs import SecretSource
 from webhook.command import Replica
-from webhook.pki import Pair
+from webhook.settings import Certificate, CertificateFiles, LedgerSettings, Scheduler, ServeSettings, WebhookSettings
+from webhook.tls import pki
+from webhook.tls.certs import SecretSource
+from webhook.tls.pki import Pair
 
 Raw = dict[str, Any]
 WHOLE = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
@@ -42,9 +42,9 @@ def free_port() -> int:
         return port
 
 
-def configured(**serve: Any) -> Settings:
-    return Settings(
-        serve=Serve(
+def configured(**serve: Any) -> WebhookSettings:
+    return WebhookSettings(
+        serve=ServeSettings(
             **{
                 "host": "127.0.0.1",
                 "port": free_port(),
@@ -54,7 +54,7 @@ def configured(**serve: Any) -> Settings:
             }
         ),
         certificate=Certificate(ip_addresses=("127.0.0.1",)),
-        ledger=Ledger(reconcile_seconds=0.1),
+        ledger=LedgerSettings(reconcile_seconds=0.1),
     )
 
 
@@ -79,7 +79,7 @@ async def cluster(fake: FakeKube, kube: KubeClient) -> World:
 @dataclass
 class Running:
     replica: Replica
-    settings: Settings
+    settings: WebhookSettings
     end: asyncio.Event
     task: asyncio.Task[None]
 
@@ -108,7 +108,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running(kube: KubeClient, settings: Settings | None = None) -> AsyncIterator[Running]:
+async def running(kube: KubeClient, settings: WebhookSettings | None = None) -> AsyncIterator[Running]:
     settings = settings or configured()
     replica, end = Replica(settings, kube), asyncio.Event()
     task = asyncio.create_task(replica.run(end))

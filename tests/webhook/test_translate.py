@@ -12,17 +12,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import pod_specs
 
-from allocator.asks import DeviceAsk
-from allocator.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, NVIDIA_GPU, ORIGINAL_REQUEST
+from allocator.request.original import read_asks
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, NVIDIA_GPU, ORIGINAL_REQUEST
 from webhook import patch
-from webhook.translate import Policy, Translation, read, translate
+from webhook.admission.translate import Translation, TranslationPolicy, translate
 
-POLICY = Policy("kubernetes.io", "koord-scheduler")
-KOORDINATOR = Policy("koordinator.sh", "koord-scheduler")
+POLICY = TranslationPolicy("kubernetes.io", "koord-scheduler")
+KOORDINATOR = TranslationPolicy("koordinator.sh", "koord-scheduler")
 Raw = dict[str, Any]
 
 
-def applied(obj: Raw, memory: int | None = None, policy: Policy = POLICY) -> Raw:
+def applied(obj: Raw, memory: int | None = None, policy: TranslationPolicy = POLICY) -> Raw:
     translation = translate(obj, policy, memory)
     assert translation.problems == ()
     return patch.apply(obj, translation.operations)
@@ -135,7 +136,7 @@ FORMS: dict[str, tuple[Raw, Raw, Raw]] = {
 @pytest.mark.parametrize("policy", [POLICY, KOORDINATOR], ids=lambda policy: policy.domain)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_becomes_core_ratio_and_memory_in_both_maps(
-    form: str, policy: Policy, memory: int | None, maps: tuple[str, ...]
+    form: str, policy: TranslationPolicy, memory: int | None, maps: tuple[str, ...]
 ) -> None:
     asked, written, more = FORMS[form]
     asked_maps = {name: {"cpu": "1", **asked} for name in maps}
@@ -149,7 +150,7 @@ def test_every_form_becomes_core_ratio_and_memory_in_both_maps(
         assert resources[name] == ({"cpu": "1", **wanted} if name in maps else wanted)
     assert done["spec"]["schedulerName"] == "koord-scheduler"
     assert done["spec"]["containers"][0]["env"] == [env_of("main")]
-    assert read(done).request == read(pod(container(**asked_maps))).request
+    assert read_asks(done).request == read_asks(pod(container(**asked_maps))).request
 
 
 # --- gpu.shared, which kube-scheduler cannot be told to ignore in the domain kubernetes.io
@@ -162,7 +163,7 @@ def test_over_how_many_cards_is_kept_in_the_annotation(domain: str) -> None:
     left = amounts(gpu_core="100", gpu_memory_ratio="100", gpu_memory="8Gi")
     assert done["spec"]["containers"][0]["resources"] == {"requests": left, "limits": left}
     assert original_of(done) == {"main": {"requests": both, "limits": both}}
-    ask = read(done).request.containers[0].ask
+    ask = read_asks(done).request.containers[0].ask
     assert (ask.count, *parts(ask)) == (2, 50, 50, None)
     assert translate(done, POLICY, 8 * GIB).operations == ()
 
@@ -172,8 +173,8 @@ def test_for_koordinators_scheduler_the_count_comes_back_into_the_resources() ->
     theirs = applied(done, None, KOORDINATOR)
     whole = amounts("koordinator.sh", gpu_core="100", gpu_memory_ratio="100", gpu_shared="2")
     assert theirs["spec"]["containers"][0]["resources"] == {"requests": whole, "limits": whole}
-    assert read(theirs).request == read(done).request
-    assert read(applied(theirs)).request == read(done).request
+    assert read_asks(theirs).request == read_asks(done).request
+    assert read_asks(applied(theirs)).request == read_asks(done).request
 
 
 def test_a_second_translation_of_one_container_forgets_no_count() -> None:
@@ -183,8 +184,8 @@ def test_a_second_translation_of_one_container_forgets_no_count() -> None:
     for one in done["spec"]["containers"]:
         del one["resources"]["requests"]  # as another webhook might
     again = applied(done)
-    assert read(again).request == read(done).request
-    assert [c.ask.count for c in read(again).request.containers] == [2, 1]
+    assert read_asks(again).request == read_asks(done).request
+    assert [c.ask.count for c in read_asks(again).request.containers] == [2, 1]
 
 
 SPLITTERS = [
@@ -202,12 +203,12 @@ SPLITTERS = [
 @pytest.mark.parametrize(("text", "shared", "count"), SPLITTERS)
 @pytest.mark.parametrize("policy", [POLICY, KOORDINATOR], ids=lambda policy: policy.domain)
 def test_a_forged_original_request_only_splits_the_same_amounts_over_more_cards(
-    text: str, shared: str, count: int, policy: Policy
+    text: str, shared: str, count: int, policy: TranslationPolicy
 ) -> None:
     both = amounts(gpu_core="100", gpu_memory_ratio="100")
     obj = pod(container(requests=both, limits=both), annotations={ORIGINAL_REQUEST: text % shared})
     for one in (obj, applied(obj, None, policy), applied(applied(obj, None, policy), 8 * GIB, policy)):
-        ask = read(one).request.containers[0].ask
+        ask = read_asks(one).request.containers[0].ask
         core, ratio, _ = parts(ask)
         assert (ask.count, (core or 0) * count, (ratio or 0) * count) == (count, 100, 100)
         limits = one["spec"]["containers"][0]["resources"]["limits"]
@@ -379,7 +380,7 @@ def test_a_forged_original_request_cannot_hide_memory(forged: str) -> None:
     hiding = amounts(gpu_core="1", gpu_memory_ratio="1", gpu_memory="80Gi")
     obj = pod(container(requests=hiding, limits=hiding), annotations={ORIGINAL_REQUEST: forged})
     done = applied(obj)
-    ask = read(done).request.containers[0].ask
+    ask = read_asks(done).request.containers[0].ask
     assert parts(ask) == (1, 1, None)
     left = amounts(gpu_core="1", gpu_memory_ratio="1")
     assert done["spec"]["containers"][0]["resources"] == {"requests": left, "limits": left}
@@ -389,7 +390,7 @@ def test_a_forged_original_request_cannot_hide_memory(forged: str) -> None:
 def test_a_forged_original_request_cannot_hide_memory_without_a_ratio(forged: str) -> None:
     hiding = amounts(gpu_core="1", gpu_memory="80Gi")
     done = applied(pod(container(requests=hiding, limits=hiding), annotations={ORIGINAL_REQUEST: forged}))
-    ask = read(done).request.containers[0].ask
+    ask = read_asks(done).request.containers[0].ask
     assert parts(ask) == (1, None, 80 * GIB)
 
 
@@ -398,7 +399,7 @@ def test_an_original_request_that_is_not_ours_is_as_good_as_none(text: str) -> N
     both = amounts(gpu_memory_ratio="50", gpu_memory="8Gi")
     obj = pod(container(limits=both), annotations={ORIGINAL_REQUEST: text})
     if text == '{"main":[1]}':  # names the container: as the forgeries above
-        assert parts(read(obj).request.containers[0].ask)[1] == 50
+        assert parts(read_asks(obj).request.containers[0].ask)[1] == 50
     else:
         assert "both asked" in str(translate(obj, POLICY, None).problems[0])
 
@@ -510,31 +511,31 @@ DOMAINS = st.sampled_from([POLICY, KOORDINATOR])
 @given(PODS, DOMAINS, MEMORY)
 @settings(max_examples=300)
 @example(pod(container(limits={NVIDIA_GPU: 2})), POLICY, 8 * GIB)
-def test_translating_a_translated_pod_changes_nothing(obj: Raw, policy: Policy, memory: int | None) -> None:
+def test_translating_a_translated_pod_changes_nothing(obj: Raw, policy: TranslationPolicy, memory: int | None) -> None:
     once = translate(obj, policy, memory)
     if once.problems:
         assert once.operations == ()
         return
     done = patch.apply(obj, once.operations)
-    assert translate(done, policy, memory) == Translation(read(done))
+    assert translate(done, policy, memory) == Translation(read_asks(done))
     assert patch.apply(done, translate(done, policy, memory).operations) == done
 
 
 @given(PODS, DOMAINS, MEMORY, MEMORY)
 @settings(max_examples=200)
 def test_translation_never_changes_what_is_asked(
-    obj: Raw, policy: Policy, memory: int | None, later: int | None
+    obj: Raw, policy: TranslationPolicy, memory: int | None, later: int | None
 ) -> None:
     """Whatever memory is stated, and restated by a later call: the ask stays."""
     once = translate(obj, policy, memory)
     if once.problems:
         return
     done = patch.apply(obj, once.operations)
-    assert read(done).request == once.reading.request
-    assert [c.limits for c in read(done).containers] == [c.limits for c in once.reading.containers]
+    assert read_asks(done).request == once.reading.request
+    assert [c.limits for c in read_asks(done).containers] == [c.limits for c in once.reading.containers]
     again = translate(done, policy, later)
     assert again.problems == ()
-    assert read(patch.apply(done, again.operations)).request == once.reading.request
+    assert read_asks(patch.apply(done, again.operations)).request == once.reading.request
 
 
 @given(askers(), MEMORY)

@@ -6,12 +6,12 @@ import pytest
 from builders import GIB, container, pod
 from world import POLICY, SCHEDULER, TENANT, US, admitted, asks, gpu_pod, invalid_pods, plain_pod
 
-from allocator.cpu.qos import QOS_LABEL
-from allocator.names import DEVICE_ALLOCATED, MIRROR_POD, ORIGINAL_REQUEST, RESOURCE_STATUS
+from allocator.request.cpus import QOS_LABEL
+from allocator.vocabulary.names import DEVICE_ALLOCATED, MIRROR_POD, ORIGINAL_REQUEST, RESOURCE_STATUS
 from webhook import patch
-from webhook.pods import PodWebhooks
+from webhook.admission.pods import PodWebhooks
+from webhook.admission.validate import Writers
 from webhook.review import Response
-from webhook.validate import Writers
 
 WEBHOOKS = PodWebhooks(POLICY, Writers(frozenset({US, SCHEDULER})), lambda _pod: (None, 0))
 ALLOCATION = [

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from fake_kube import FakeKube, answer
 
-from allocator.names import RELEASED
+from allocator.vocabulary.names import RELEASED
 from koordgate.kube.client import KubeClient
-from webhook.waker import Waker
+from webhook.upkeep.waker import Waker
 
 NOW = datetime(2026, 11, 20, 22, 44, tzinfo=UTC)
 NODE = "/api/v1/nodes/n1"

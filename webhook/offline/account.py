@@ -7,24 +7,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from allocator.cpu.cpuset import format_cpuset
-from allocator.cpu.node import CpuShare
-from allocator.cpu.pools import CpuHolder, Pools, pools
-from allocator.cpu.topology import CpuTopology
-from allocator.device import Device
-from allocator.devicetype import DeviceType, DeviceTypes
-from allocator.holdings import Holding, InvariantError, NodeSnapshot, Share
+from allocator.cpu.pools import CpuHolder, CpuPools, pools
+from allocator.vocabulary.cpunode import CpuShare
+from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
+from allocator.vocabulary.holdings import Holding, InvariantError, NodeSnapshot, Share
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc, read_node_topology
-from koordgate.settings import Pool
-from webhook.cluster import ClusterView
-from webhook.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
-from webhook.podinfo import annotated_holding, read_pod_info
+from koordgate.settings import DevicePool
+from webhook.view.cluster import ClusterView
+from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.podinfo import annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClusterObjects:
     """What stands in a cluster, as Kubernetes objects."""
 
     nodes: Sequence[Raw] = ()
@@ -92,7 +92,7 @@ class NodeCpus:
     reserved: int
     held: tuple[tuple[str, CpuShare], ...]
     kubelet: tuple[PodCpuAlloc, ...] = ()
-    pools: Pools | None = None
+    pools: CpuPools | None = None
 
     @property
     def given(self) -> int:
@@ -127,7 +127,9 @@ class Account:
         given: by type's name, the devices that nodes have by configuration.
     """
 
-    def __init__(self, standing: Standing, types: DeviceTypes, given: Sequence[tuple[str, Pool]] = ()) -> None:
+    def __init__(
+        self, standing: ClusterObjects, types: DeviceTypes, given: Sequence[tuple[str, DevicePool]] = ()
+    ) -> None:
         self.types = types
         view = _view(standing, types, given)
         topologies = {read.node: read for read in map(read_node_topology, standing.topologies)}
@@ -185,7 +187,7 @@ class Account:
         return found
 
 
-def _view(standing: Standing, types: DeviceTypes, given: Sequence[tuple[str, Pool]]) -> ClusterView:
+def _view(standing: ClusterObjects, types: DeviceTypes, given: Sequence[tuple[str, DevicePool]]) -> ClusterView:
     """The cluster view that the webhook has, without a ledger."""
     view = ClusterView(clock=lambda: 0)
     nodes, devices = NodeFeed(view, types, given), DeviceFeed(view, types, _unheard)

@@ -9,12 +9,12 @@ import aiohttp
 import msgspec
 import orjson
 
-from koordgate.settings import Certificate
 from webhook import review
 from webhook.app import make_app, make_extender
 from webhook.assembly import Parts
-from webhook.certs import MemorySource
 from webhook.command import listen
+from webhook.settings import Certificate
+from webhook.tls.certs import MemorySource
 
 MUTATE_POD: Final = "/mutate-pod"
 VALIDATE_POD: Final = "/validate-pod"

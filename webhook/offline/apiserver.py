@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from allocator.names import DEFAULT_SCHEDULER
+from allocator.vocabulary.names import DEFAULT_SCHEDULER
 from webhook import patch
 from webhook.review import API_VERSION
 
@@ -89,7 +89,7 @@ def review(obj: Mapping[str, Any], path: str, username: str, groups: Sequence[st
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReviewVerdict:
     """What a review was answered.
 
     Attributes:
@@ -103,7 +103,7 @@ class Verdict:
     warnings: tuple[str, ...] = ()
 
 
-def verdict(obj: Mapping[str, Any], answer: Mapping[str, Any]) -> Verdict:
+def verdict(obj: Mapping[str, Any], answer: Mapping[str, Any]) -> ReviewVerdict:
     """Read the answer to a review of this object, and apply its patch.
 
     Raises:
@@ -115,7 +115,7 @@ def verdict(obj: Mapping[str, Any], answer: Mapping[str, Any]) -> Verdict:
     warnings = tuple(response.get("warnings") or ())
     if not response.get("allowed"):
         told = (response.get("status") or {}).get("message") or "refused without a message"
-        return Verdict(told, dict(obj), warnings)
+        return ReviewVerdict(told, dict(obj), warnings)
     text = response.get("patch")
     operations = orjson.loads(base64.b64decode(text)) if text else ()
-    return Verdict("", patch.apply(obj, operations), warnings)
+    return ReviewVerdict("", patch.apply(obj, operations), warnings)

@@ -10,28 +10,29 @@ from typing import Any, Final, Self
 import msgspec
 
 from allocator.amounts import BadQuantityError, pod_amounts
-from allocator.devicetype import DeviceTypes
-from allocator.names import is_allocation_annotation
-from allocator.podrequest import is_ours
+from allocator.request.pod import is_ours
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.names import is_allocation_annotation
 from allocator.wire import nodetopology
-from koordgate.ledger.store import MemoryStore
-from koordgate.settings import Settings, device_types, without_gathering
+from koordgate.settings import device_types
 from webhook.assembly import Parts, assemble
-from webhook.feed import Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.ledger.store import MemoryStore
 from webhook.offline import api, apiserver
-from webhook.offline.account import Account, Standing
+from webhook.offline.account import Account, ClusterObjects
 from webhook.offline.objects import InputError
 from webhook.offline.resources import managed
 from webhook.offline.scheduling import KubeScheduler, finished
-from webhook.podinfo import PodInfo, read_pod_info
+from webhook.settings import WebhookSettings, without_gathering
+from webhook.view.feed import Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
 _EXEMPT: Final = "kube-system"  # with the installation's own namespace, what the chart always leaves alone
 _STOCK_SCHEDULER: Final = "system:kube-scheduler"
-_DEFAULTS: Final = Settings()
+_DEFAULTS: Final = WebhookSettings()
 
 
-class State(StrEnum):
+class PodFate(StrEnum):
     """How a Pod fared."""
 
     STANDING = "was there"
@@ -55,7 +56,7 @@ class Result:
     """
 
     pod: Raw
-    state: State
+    state: PodFate
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     given: Mapping[str, Any] | None = None
@@ -125,7 +126,7 @@ class OfflineCluster:
         self._exempt = {_EXEMPT, parts.settings.identity.namespace}
 
     @classmethod
-    def in_process(cls, settings: Settings = _DEFAULTS, seed: int | None = None) -> Self:
+    def in_process(cls, settings: WebhookSettings = _DEFAULTS, seed: int | None = None) -> Self:
         """Make a cluster whose webhook is called directly.
 
         Args:
@@ -138,17 +139,17 @@ class OfflineCluster:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def over_https(cls, settings: Settings = _DEFAULTS) -> AsyncIterator[tuple[Self, api.Https]]:
+    async def over_https(cls, settings: WebhookSettings = _DEFAULTS) -> AsyncIterator[tuple[Self, api.Https]]:
         """Serve the webhook on loopback, and yield a cluster that asks it over HTTPS, with the client."""
         parts, pods = _assembled(settings)
         async with api.serving(parts) as way:
             yield cls(parts, pods, way), way
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ClusterObjects:
         """All that stands in the cluster, Pods in the order in which they came."""
         found = ([*self._nodes.values()], [*self._devices.values()], [*self._topologies.values()])
-        return Standing(*found, [*self._pods.by_name.values()])
+        return ClusterObjects(*found, [*self._pods.by_name.values()])
 
     def account(self) -> Account:
         """Count who holds what."""
@@ -182,7 +183,7 @@ class OfflineCluster:
         try:
             for name, node in self._nodes.items():
                 self._scheduler.put_node(node, self.parts.cluster.snapshot(name).devices)
-            results = [Result(pod, State.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
+            results = [Result(pod, PodFate.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
             for result in results:
                 self._put(result.pod)
         except BadQuantityError as error:
@@ -193,12 +194,12 @@ class OfflineCluster:
     async def submit(self, pod: Mapping[str, Any]) -> Result:
         """Create a Pod: admit it, find a node, bind it."""
         result = await self.admit(pod)
-        if result.state is not State.ADMITTED:
+        if result.state is not PodFate.ADMITTED:
             return result
         metadata = result.pod["metadata"]
         found = await self._scheduler.find(result.pod, self.only)
         if isinstance(found, tuple):
-            return replace(result, state=State.UNSCHEDULABLE, reasons=found)
+            return replace(result, state=PodFate.UNSCHEDULABLE, reasons=found)
         bound = await self.bind(metadata["namespace"], metadata["name"], found)
         return replace(result, pod=bound.pod, state=bound.state, reasons=bound.reasons)
 
@@ -207,21 +208,21 @@ class OfflineCluster:
         made = apiserver.with_defaults(pod)
         namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
         if (namespace, name) in self._pods.by_name:
-            return Result(dict(pod), State.DENIED, (f"Pod {namespace}/{name} exists already",), given=pod)
+            return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name} exists already",), given=pod)
         warnings: tuple[str, ...] = ()
         if self._reviewed(made):
             for path in (api.MUTATE_POD, api.VALIDATE_POD):
                 verdict = await self._ask(path, made, apiserver.AUTHOR)
                 warnings += verdict.warnings
                 if verdict.refusal:
-                    return Result(dict(pod), State.DENIED, (verdict.refusal,), warnings, pod)
+                    return Result(dict(pod), PodFate.DENIED, (verdict.refusal,), warnings, pod)
                 made = verdict.object
         try:
             pod_amounts(made["spec"])
         except BadQuantityError as error:
-            return Result(dict(pod), State.DENIED, (f"Pod {namespace}/{name}: {error}",), warnings, pod)
+            return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name}: {error}",), warnings, pod)
         self._put(made)
-        return Result(made, State.ADMITTED, (), warnings, pod)
+        return Result(made, PodFate.ADMITTED, (), warnings, pod)
 
     async def bind(self, namespace: str, name: str, node: str, username: str | None = None) -> Result:
         """Bind an admitted Pod to a node.
@@ -241,11 +242,11 @@ class OfflineCluster:
         for path in paths if namespace not in self._exempt else ():
             verdict = await self._ask(path, made, who)
             if verdict.refusal:
-                return Result(pod, State.BIND_REFUSED, (verdict.refusal,))
+                return Result(pod, PodFate.BIND_REFUSED, (verdict.refusal,))
             made = verdict.object
         bound = apiserver.bound(pod, made)
         self._put(bound)
-        return Result(bound, State.BOUND)
+        return Result(bound, PodFate.BOUND)
 
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a Pod; what it held is free again."""
@@ -254,7 +255,7 @@ class OfflineCluster:
         self._pod_feed.drop(pod)
         await self.parts.reconciler.reconcile()
 
-    async def _ask(self, path: str, obj: Raw, username: str) -> apiserver.Verdict:
+    async def _ask(self, path: str, obj: Raw, username: str) -> apiserver.ReviewVerdict:
         return apiserver.verdict(obj, await self._api.post(path, apiserver.review(obj, path, username)))
 
     def _reviewed(self, pod: Mapping[str, Any]) -> bool:
@@ -282,12 +283,12 @@ class OfflineCluster:
         return complain
 
 
-def _assembled(settings: Settings) -> tuple[Parts, Pods]:
-    pods = Pods(device_types(settings))
+def _assembled(settings: WebhookSettings) -> tuple[Parts, Pods]:
+    pods = Pods(device_types(settings.devices.types))
     return assemble(without_gathering(settings), lambda _: MemoryStore(), pods, clock=lambda: 0), pods
 
 
-def _naming_all(settings: Settings) -> Settings:
+def _naming_all(settings: WebhookSettings) -> WebhookSettings:
     return msgspec.structs.replace(settings, scheduler=msgspec.structs.replace(settings.scheduler, most_nodes=0))
 
 

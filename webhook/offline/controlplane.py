@@ -9,21 +9,21 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from allocator.names import KOORD_SCHEDULER, NVIDIA_GPU
+from allocator.vocabulary.names import KOORD_SCHEDULER, NVIDIA_GPU
 from allocator.wire import nodetopology
-from koordgate.localplane import chart
-from koordgate.localplane.admin import AdminClient, ApiError
-from koordgate.localplane.binaries import Binaries, BuildError, find_or_build
-from koordgate.localplane.chart import ChartError
-from koordgate.localplane.koord import start_koord_scheduler
-from koordgate.localplane.plane import ControlPlane
-from koordgate.localplane.process import StartError, free_port
-from koordgate.localplane.replicas import Replicas
-from koordgate.localplane.waiting import NotInTimeError, until
-from koordgate.settings import Settings
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, ApiError
+from webhook.localplane.binaries import Binaries, BuildError, find_or_build
+from webhook.localplane.chart import ChartError
+from webhook.localplane.koord import start_koord_scheduler
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.process import StartError, free_port
+from webhook.localplane.replicas import Replicas
+from webhook.localplane.waiting import NotInTimeError, until
 from webhook.offline import apiserver
-from webhook.offline.account import Account, Standing
-from webhook.offline.cluster import OfflineCluster, Result, State
+from webhook.offline.account import Account, ClusterObjects
+from webhook.offline.cluster import OfflineCluster, PodFate, Result
+from webhook.settings import WebhookSettings
 
 Raw = dict[str, Any]
 
@@ -55,7 +55,7 @@ class PlaneCluster:
         admin: AdminClient,
         binaries: Binaries,
         stack: contextlib.AsyncExitStack,
-        settings: Settings,
+        settings: WebhookSettings,
     ) -> None:
         self.pods: list[Raw] = []
         self._parts: dict[str, list[Raw]] = {"Node": [], "Device": [], nodetopology.KIND: []}
@@ -86,7 +86,7 @@ class PlaneCluster:
         if obj["kind"] == "Pod":
             created = await self._create(obj)
             self.pods = await self._admin.items("/api/v1/pods")
-            return Result(created, State.STANDING, given=obj)
+            return Result(created, PodFate.STANDING, given=obj)
         made = await self._node(obj) if obj["kind"] == "Node" else await self._admin.apply(dict(obj))
         self._parts[obj["kind"]].append(made)
         return None
@@ -106,7 +106,7 @@ class PlaneCluster:
     def account(self) -> Account:
         """Count who holds what."""
         parts = OfflineCluster.in_process(self._settings).parts
-        standing = Standing(self._parts["Node"], self._parts["Device"], self._parts[nodetopology.KIND], self.pods)
+        standing = ClusterObjects(self._parts["Node"], self._parts["Device"], self._parts[nodetopology.KIND], self.pods)
         return Account(standing, parts.types, parts.pools)
 
     async def _start(self, rendered: list[Raw], port: int, extender_port: int) -> None:
@@ -143,7 +143,7 @@ class PlaneCluster:
         try:
             created = await self._create(pod)
         except ApiError as error:
-            return Result(dict(pod), State.DENIED, (_WEBHOOK_SAYS.sub("", error.message),), given=pod)
+            return Result(dict(pod), PodFate.DENIED, (_WEBHOOK_SAYS.sub("", error.message),), given=pod)
         path = _path(created)
 
         async def settled() -> Raw | None:
@@ -153,11 +153,11 @@ class PlaneCluster:
         try:
             now = await until(settled, f"{path} is bound or reported as unschedulable") or created
         except NotInTimeError as error:
-            return Result(created, State.UNSCHEDULABLE, (str(error),), given=pod)
+            return Result(created, PodFate.UNSCHEDULABLE, (str(error),), given=pod)
         self.pods = await self._admin.items("/api/v1/pods")
         if now["spec"].get("nodeName"):
-            return Result(now, State.BOUND, given=pod)
-        return Result(now, State.UNSCHEDULABLE, (_unschedulable(now),), given=pod)
+            return Result(now, PodFate.BOUND, given=pod)
+        return Result(now, PodFate.UNSCHEDULABLE, (_unschedulable(now),), given=pod)
 
     async def _create(self, pod: Mapping[str, Any]) -> Raw:
         namespace = pod["metadata"].get("namespace") or "default"
@@ -172,8 +172,8 @@ class PlaneCluster:
             try:
                 await client.create(f"{path}/binding", apiserver.binding(pod, node))
             except ApiError as error:
-                return Result(pod, State.BIND_REFUSED, (_WEBHOOK_SAYS.sub("", error.message),))
-        return Result(await self._admin.get(path), State.BOUND)
+                return Result(pod, PodFate.BIND_REFUSED, (_WEBHOOK_SAYS.sub("", error.message),))
+        return Result(await self._admin.get(path), PodFate.BOUND)
 
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a Pod at once."""
@@ -182,7 +182,7 @@ class PlaneCluster:
 
 
 @contextlib.asynccontextmanager
-async def real_cluster(settings: Settings) -> AsyncIterator[PlaneCluster]:
+async def real_cluster(settings: WebhookSettings) -> AsyncIterator[PlaneCluster]:
     """Start a control plane, and end it with all that ran on it.
 
     Args:

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from koordgate import settings
 from koordgate.cli import Command
 from koordgate.data import MissingDataError, data_folder
-from koordgate.settings import Settings, SettingsError
+from koordgate.settings import SettingsError
+from webhook import settings, terminal
 from webhook.offline import devicemap, report
 from webhook.offline.account import Account
-from webhook.offline.cluster import OfflineCluster, Result, State
+from webhook.offline.cluster import OfflineCluster, PodFate, Result
 from webhook.offline.controlplane import FOREIGNER, PlaneError, real_cluster
 from webhook.offline.objects import InputError, Objects, read
+from webhook.settings import WebhookSettings
 
 _UNUSABLE: Final = 2
 _STRAY: Final[dict[str, Any]] = {
@@ -44,7 +45,7 @@ class Given:
         map: where the device map is written; None for nowhere.
     """
 
-    settings: Settings
+    settings: WebhookSettings
     cluster: Objects
     workload: Objects
     map: Path | None = None
@@ -90,22 +91,22 @@ async def play(stage: Stage, given: Given, told: Callable[[], str]) -> bool:
     results = await stage.load([*given.cluster.cluster, *given.cluster.pods])
     empty = stage.account()
     for result in results:
-        report.show(report.block(result, empty), "")
+        terminal.show(report.block(result, empty), "")
     for pod in given.workload.pods:
         results.append(await stage.submit(pod))
-        report.show(report.block(results[-1], empty), "")
+        terminal.show(report.block(results[-1], empty), "")
     foreign = await _bind_around(stage)
-    refused = foreign.state is State.BIND_REFUSED
+    refused = foreign.state is PodFate.BIND_REFUSED
     fate = "refused" if refused else f"{foreign.state}, which must not be"
-    report.show(f"A Binding of {_STRAY['metadata']['name']} by {FOREIGNER}: {fate}", f"   {foreign.message}", "")
+    terminal.show(f"A Binding of {_STRAY['metadata']['name']} by {FOREIGNER}: {fate}", f"   {foreign.message}", "")
     account = stage.account()
     overgiven = account.overgiven()
     audit = "; ".join(overgiven) or "no device and no CPU is given more than once over"
     report.show_nodes(account)
     if given.map is not None:
         devicemap.write(given.map, results, account)
-        report.show(f"The device map is in {given.map}: open it in a browser.", "")
-    report.show(f"demo: {report.summary(results, account)}; a foreign Binding {fate}; {audit}{told()}")
+        terminal.show(f"The device map is in {given.map}: open it in a browser.", "")
+    terminal.show(f"demo: {report.summary(results, account)}; a foreign Binding {fate}; {audit}{told()}")
     return refused and not overgiven
 
 
@@ -113,7 +114,7 @@ async def _bind_around(stage: Stage) -> Result:
     """Try what must not work: somebody who is not koord-scheduler binds a Pod that asks for devices."""
     metadata = _STRAY["metadata"]
     created = await stage.submit(_STRAY)
-    if created.state is State.DENIED:
+    if created.state is PodFate.DENIED:
         return created
     node = next(iter(stage.node_names), "nowhere")
     result = await stage.bind(metadata["namespace"], metadata["name"], node, FOREIGNER)
@@ -124,14 +125,14 @@ async def _bind_around(stage: Stage) -> Result:
 async def _here(given: Given) -> bool:
     """Play on the in-memory cluster, with the webhook behind HTTPS."""
     async with OfflineCluster.over_https(given.settings) as (stage, way):
-        report.show(f"The webhook serves on {way.url}, in this process, with a certificate of its own making.", "")
+        terminal.show(f"The webhook serves on {way.url}, in this process, with a certificate of its own making.", "")
         return await play(stage, given, lambda: f"; {way.calls} requests were answered over HTTPS")
 
 
 async def _really(given: Given) -> bool:
     """Play on a real control plane."""
     async with real_cluster(given.settings) as stage:
-        report.show("etcd, kube-apiserver and two kube-schedulers run on loopback, the chart is installed.", "")
+        terminal.show("etcd, kube-apiserver and two kube-schedulers run on loopback, the chart is installed.", "")
         return await play(stage, given, lambda: "; all on a real control plane")
 
 
@@ -147,7 +148,7 @@ def _given(arguments: argparse.Namespace) -> Given:
         for given, name in ((arguments.cluster, "cluster.yaml"), (arguments.workload, "workload.yaml"))
     )
     config = arguments.config or (None if examples is None else examples / "config.yaml")
-    return Given(Settings() if config is None else settings.load(config), cluster, workload, arguments.map)
+    return Given(WebhookSettings() if config is None else settings.load(config), cluster, workload, arguments.map)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -163,7 +164,7 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"koordgate demo: {error}\n")
         return 1
     except BrokenPipeError:
-        return report.unread()
+        return terminal.unread()
     return 0 if right else 1
 
 

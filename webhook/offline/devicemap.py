@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from allocator.cpu.cpuset import members
-from allocator.cpu.topology import CpuTopology
-from allocator.devicetype import FULL
-from allocator.holdings import Share
+from allocator.vocabulary.cpuset import members
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.devicetype import FULL
+from allocator.vocabulary.holdings import Share
 from webhook.offline import report, words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.cluster import Result

@@ -1,7 +1,5 @@
 """What is shown in the end: a table of Pods, tables of each node's devices and CPUs, and the Pods as objects."""
 
-import io
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,70 +7,44 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 import yaml
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from allocator.cpu.cpuset import format_cpuset
-from allocator.cpu.pools import Pool
-from allocator.explain import plural
+from allocator.devices.explain import plural
+from allocator.vocabulary.cpunode import PoolCpus
+from allocator.vocabulary.cpuset import format_cpuset
 from webhook.offline import words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
-from webhook.offline.cluster import Result, State
+from webhook.offline.cluster import PodFate, Result
+from webhook.terminal import WIDE, screen, show
 
 _REASONS: Final = {
-    State.DENIED: "Denied",
-    State.UNSCHEDULABLE: "Unschedulable",
-    State.BIND_REFUSED: "BindRefused",
+    PodFate.DENIED: "Denied",
+    PodFate.UNSCHEDULABLE: "Unschedulable",
+    PodFate.BIND_REFUSED: "BindRefused",
 }
 _STYLES: Final = {
-    State.BOUND: "green",
-    State.STANDING: "cyan",
-    State.DENIED: "red",
-    State.UNSCHEDULABLE: "yellow",
-    State.BIND_REFUSED: "red",
+    PodFate.BOUND: "green",
+    PodFate.STANDING: "cyan",
+    PodFate.DENIED: "red",
+    PodFate.UNSCHEDULABLE: "yellow",
+    PodFate.BIND_REFUSED: "red",
 }
-_COUNTED: Final = {State.STANDING: "there already", State.UNSCHEDULABLE: "without a node"}
-_SIGPIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
+_COUNTED: Final = {PodFate.STANDING: "there already", PodFate.UNSCHEDULABLE: "without a node"}
 _NOTHING: Final = "no devices, no CPUs of its own"
 _SHARED: Final = "shared pool: class LS, and all others without CPUs of their own"
 _BEST_EFFORT: Final = "best-effort pool: class BE, and BestEffort"
-_WIDE: Final = 10_000  # off a terminal nothing is wrapped: a line is as long as its longest reason
-
-
-def show(*parts: Table | Text | str) -> None:
-    """Print tables and lines: in colour and as wide as a terminal is, elsewhere plain, with nothing wrapped."""
-    if sys.stdout.isatty():
-        console = _terminal()
-        for part in parts:
-            console.print(part)
-        return
-    text = io.StringIO()
-    console = Console(file=text, width=_WIDE, color_system=None, highlight=False, markup=False, emoji=False)
-    for part in parts:
-        console.print(part)
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
-
-
-def unread() -> int:
-    """Take it that nobody reads our output any more, as after `| head`; the exit status is that of a Unix tool."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes at the end
-    return _SIGPIPE
 
 
 def show_pods(results: Sequence[Result], account: Account) -> None:
     """Print the table of Pods; on a terminal that is too narrow for it, a few lines a Pod."""
     table = pods_table(results, account)
     if sys.stdout.isatty():
-        console = _terminal()
-        if console.measure(table, options=console.options.update(width=_WIDE)).maximum > console.width:
+        console = screen()
+        if console.measure(table, options=console.options.update(width=WIDE)).maximum > console.width:
             show(*(part for result in results for part in (block(result, account), "")))
             return
     show(table, "")
-
-
-def _terminal() -> Console:
-    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _table(*headers: str, whole: bool = False) -> Table:
@@ -107,10 +79,10 @@ def block(result: Result, account: Account) -> Text:
     given = result.given or result.pod
     text = Text(f"{words.name_of(given)}  ", "bold")
     node = _node(result)
-    where = f" {'to' if result.state is State.BOUND else 'on'} {node}" if node else ""
+    where = f" {'to' if result.state is PodFate.BOUND else 'on'} {node}" if node else ""
     text.append(f"{_state(result)}{where}", f"not bold {_STYLES.get(result.state, '')}")
     asked = words.asked(given, account.types) or (_NOTHING,)
-    became = () if result.state is State.DENIED else words.admitted(result.pod, account.types)
+    became = () if result.state is PodFate.DENIED else words.admitted(result.pod, account.types)
     lines = [f"asked   {line}" for line in asked]
     lines += [f"became  {line}" for line in became if line not in asked]
     lines += [f"   {line}" for line in outcome(result, account) if line != "-"]
@@ -119,20 +91,20 @@ def block(result: Result, account: Account) -> Text:
 
 
 def _node(result: Result) -> str:
-    return "" if result.state is State.DENIED else result.pod["spec"].get("nodeName") or ""
+    return "" if result.state is PodFate.DENIED else result.pod["spec"].get("nodeName") or ""
 
 
 def _state(result: Result) -> str:
     phase = (result.pod.get("status") or {}).get("phase")
-    finished = result.state is State.STANDING and phase in {"Succeeded", "Failed"}
+    finished = result.state is PodFate.STANDING and phase in {"Succeeded", "Failed"}
     return f"{result.state} ({phase})" if finished else str(result.state)
 
 
 def outcome(result: Result, account: Account) -> list[str]:
     """Say of a Pod what it got, or why it got nothing, a line each."""
-    holding = None if result.state is State.DENIED else account.holding(result.pod)
+    holding = None if result.state is PodFate.DENIED else account.holding(result.pod)
     held = words.held(holding, account.types) if holding is not None else []
-    trouble = words.trouble(result.pod, account.types) if result.state is State.STANDING else ""
+    trouble = words.trouble(result.pod, account.types) if result.state is PodFate.STANDING else ""
     warnings = [f"warning: {warning}" for warning in result.warnings]
     return [*held, *([trouble] if trouble else ()), *result.reasons, *warnings] or ["-"]
 
@@ -253,7 +225,7 @@ def _own_rows(cpus: NodeCpus, at: str, inside: int) -> Iterator[CpuRow]:
             yield CpuRow(at, format_cpuset(alloc.cpus & inside), told, pod)
 
 
-def _pool(pools: Iterable[Pool], numa: int) -> str:
+def _pool(pools: Iterable[PoolCpus], numa: int) -> str:
     cpus = 0
     for pool in pools:
         if pool.node == numa:
@@ -264,7 +236,7 @@ def _pool(pools: Iterable[Pool], numa: int) -> str:
 def summary(results: Sequence[Result], account: Account) -> str:
     """Count Pods, devices and CPUs in one line."""
     counted = Counter(result.state for result in results)
-    pods = ", ".join(f"{counted[state]} {_COUNTED.get(state, state)}" for state in State if counted[state]) or "none"
+    pods = ", ".join(f"{counted[state]} {_COUNTED.get(state, state)}" for state in PodFate if counted[state]) or "none"
     return f"{len(results)} Pods: {pods}; {in_use(account)}"
 
 
@@ -308,4 +280,4 @@ class _Plain(yaml.SafeDumper):
 
 def write_yaml(results: Sequence[Result]) -> None:
     """Print the List as YAML."""
-    yaml.dump(as_list(results), sys.stdout, _Plain, sort_keys=False, width=_WIDE, allow_unicode=True)
+    yaml.dump(as_list(results), sys.stdout, _Plain, sort_keys=False, width=WIDE, allow_unicode=True)

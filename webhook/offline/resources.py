@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from allocator.amounts import Amounts, amounts
-from allocator.device import Device
-from allocator.devicetype import BUILT_IN, FULL, DeviceTypes
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
 
 
 def allocatable(node: Mapping[str, Any], devices: Iterable[Device]) -> dict[str, int]:

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from allocator.amounts import CPU
 from allocator.quantity import format_bytes
-from webhook.nodeselection import may_land, tolerated
 from webhook.offline.resources import shortages
+from webhook.view.nodeselection import may_land, tolerated
 
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
 _CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -20,7 +20,7 @@ _BYTES: Final = ("memory", "ephemeral-storage", "gpu-memory")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class NodeCandidate:
     """A node as the stand-in sees it.
 
     Attributes:
@@ -38,15 +38,17 @@ class Candidate:
     allocatable: Mapping[str, int]
 
 
-def candidate(node: Mapping[str, Any], allocatable: Mapping[str, int]) -> Candidate:
+def candidate(node: Mapping[str, Any], allocatable: Mapping[str, int]) -> NodeCandidate:
     """Make a candidate of a Node object."""
     metadata, spec = node["metadata"], node.get("spec") or {}
     taints = tuple(spec.get("taints") or ())
     unschedulable = bool(spec.get("unschedulable"))
-    return Candidate(metadata["name"], metadata.get("labels") or {}, taints, unschedulable, allocatable)
+    return NodeCandidate(metadata["name"], metadata.get("labels") or {}, taints, unschedulable, allocatable)
 
 
-def why_not(spec: Mapping[str, Any], asked: Mapping[str, int], node: Candidate, used: Mapping[str, int]) -> str | None:
+def why_not(
+    spec: Mapping[str, Any], asked: Mapping[str, int], node: NodeCandidate, used: Mapping[str, int]
+) -> str | None:
     """Say why a node cannot take a Pod; None where it can.
 
     Args:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.amounts import pod_amounts
-from allocator.device import Device
+from allocator.vocabulary.device import Device
 from webhook.offline import api
 from webhook.offline.resources import allocatable
-from webhook.offline.scheduler import Candidate, best, candidate, grouped, why_not
+from webhook.offline.scheduler import NodeCandidate, best, candidate, grouped, why_not
 
 _FINISHED: Final = ("Succeeded", "Failed")
 
@@ -39,7 +39,7 @@ class KubeScheduler:
         self._scheduler_name = scheduler_name
         self._among = among
         self._managed = managed
-        self._candidates: dict[str, Candidate] = {}
+        self._candidates: dict[str, NodeCandidate] = {}
         self._used: dict[str, Counter[str]] = {}
 
     def put_node(self, node: Mapping[str, Any], devices: Iterable[Device]) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from koordgate import settings
 from koordgate.cli import Command
-from koordgate.settings import Settings, SettingsError
+from koordgate.settings import SettingsError
+from webhook import settings, terminal
 from webhook.offline import devicemap, report, words
 from webhook.offline.account import Account
-from webhook.offline.cluster import OfflineCluster, Result, State, stands
+from webhook.offline.cluster import OfflineCluster, PodFate, Result, stands
 from webhook.offline.objects import InputError, Objects, read
+from webhook.settings import WebhookSettings
 
 _UNUSABLE: Final = 2
 
@@ -33,7 +34,7 @@ async def simulate(objects: Objects, cluster: OfflineCluster) -> list[Result]:
     return [next(loaded) if stands(pod) else await cluster.submit(pod) for pod in objects.pods]
 
 
-def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Settings) -> OfflineCluster:
+def _cluster(arguments: argparse.Namespace, objects: Objects, configured: WebhookSettings) -> OfflineCluster:
     cluster = OfflineCluster.in_process(configured, arguments.seed)
     names = sorted(node["metadata"]["name"] for node in objects.nodes)
     if arguments.node is not None and arguments.node not in names:
@@ -52,7 +53,7 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Settin
 def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR)  # what the webhook would log of the input is told below, in words
     try:
-        configured = Settings() if arguments.config is None else settings.load(arguments.config)
+        configured = WebhookSettings() if arguments.config is None else settings.load(arguments.config)
         objects = read(arguments.files)
         cluster = _cluster(arguments, objects, configured)
         results = asyncio.run(simulate(objects, cluster))
@@ -72,14 +73,14 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"koordgate simulate: {error}\n")
         return _UNUSABLE
     except BrokenPipeError:
-        return report.unread()
+        return terminal.unread()
     return 0
 
 
 def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:
     """What the objects themselves do not tell."""
     for result in results:
-        trouble = words.trouble(result.pod, account.types) if result.state is State.STANDING else ""
+        trouble = words.trouble(result.pod, account.types) if result.state is PodFate.STANDING else ""
         remarks = [trouble] if trouble else [f"warning: {warning}" for warning in result.warnings]
         yield from (f"Pod {words.name_of(result.pod)}: {remark}" for remark in remarks)
 
@@ -92,7 +93,7 @@ def _print(output: str, results: list[Result], account: Account) -> None:
     else:
         report.show_pods(results, account)
         report.show_nodes(account)
-        report.show(report.summary(results, account))
+        terminal.show(report.summary(results, account))
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

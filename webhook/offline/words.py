@@ -4,17 +4,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from allocator.cpu.cpuset import format_cpuset
-from allocator.cpu.node import MILLI, CpuShare, NumaShare
-from allocator.cpu.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus
-from allocator.devicetype import FULL, DeviceType, DeviceTypes, Unit
-from allocator.explain import plural
-from allocator.holdings import Holding, Share
-from allocator.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, ORIGINAL_REQUEST
+from allocator.devices.explain import plural
+from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus
+from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
+from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, ORIGINAL_REQUEST
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.offline.account import DeviceUse
-from webhook.podinfo import PodInfo, read_pod_info
+from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = Mapping[str, Any]
 

@@ -28,7 +28,7 @@ app.kubernetes.io/name: koord-scheduler
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* Every device resource that koordgate reads, without types of one's own, as a JSON list: allocator.devicetype.BUILT_IN.resources. */}}
+{{/* Every device resource that koordgate reads, without types of one's own, as a JSON list: allocator.vocabulary.devicetype.BUILT_IN.resources. */}}
 {{- define "koordgate.builtInResources" -}}
 {{- $names := list "nvidia.com/gpu" }}
 {{- range $domain := list "kubernetes.io" "koordinator.sh" }}
@@ -183,7 +183,7 @@ than any Pod of a sane author has is not walked through: the webhook itself look
 {{- define "koordgate.cel.mostAnnotations" -}}1000{{- end }}
 {{- define "koordgate.cel.mostResources" -}}50{{- end }}
 
-{{/* CEL: the annotation `key` says who holds what, so that only the bind may write it (allocator.names.is_allocation_annotation). */}}
+{{/* CEL: the annotation `key` says who holds what, so that only the bind may write it (allocator.vocabulary.names.is_allocation_annotation). */}}
 {{- define "koordgate.cel.allocationKey" -}}
 key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
@@ -193,7 +193,7 @@ key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh
 key in ['koordgate.io/original-request', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
 
-{{/* CEL: the annotation `key` shows a container its devices: GPUs, or those of the type before the first dot (allocator.names.shown_by). */}}
+{{/* CEL: the annotation `key` shows a container its devices: GPUs, or those of the type before the first dot (allocator.vocabulary.names.shown_by). */}}
 {{- define "koordgate.cel.visibleKey" -}}
 key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-devices.koordgate.io/')
 {{- end }}
@@ -209,7 +209,7 @@ has({{ .resources }}) && (
 )
 {{- end }}
 
-{{/* CEL: the Pod asks for a device, or says that it has one (allocator.request.names_devices; of the Pod's own resources admission tells that
+{{/* CEL: the Pod asks for a device, or says that it has one (allocator.request.devices.names_devices; of the Pod's own resources admission tells that
 they are the wrong place). */}}
 {{- define "koordgate.cel.namesDevices" -}}
 object.spec.containers.exists(c, {{ include "koordgate.cel.names" (dict "root" . "resources" "c.resources") }}) ||
@@ -219,7 +219,7 @@ has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ incl
   object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }}))
 {{- end }}
 
-{{/* CEL: the Pod says something of its CPUs (allocator.cpu.qos.names_cpus). */}}
+{{/* CEL: the Pod says something of its CPUs (allocator.request.cpus.names_cpus). */}}
 {{- define "koordgate.cel.namesCPUs" -}}
 !({{ include "koordgate.cel.qosClass" "object" }} in ['', 'SYSTEM']) ||
 has(object.metadata.annotations) && (
@@ -228,7 +228,7 @@ has(object.metadata.annotations) && (
 )
 {{- end }}
 
-{{/* CEL: a Pod of ours (allocator.podrequest.is_ours), or one that says so falsely. */}}
+{{/* CEL: a Pod of ours (allocator.request.pod.is_ours), or one that says so falsely. */}}
 {{- define "koordgate.cel.ourPod" -}}
 {{ include "koordgate.cel.namesCPUs" . }} ||
 {{ include "koordgate.cel.namesDevices" . }}

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from machines_cpu import build, siblings_far, siblings_near
 
 from allocator.cpu.choose import bind_policy, choose_cpus, shared_milli
-from allocator.cpu.cpuset import format_cpuset, parse
-from allocator.cpu.node import NO_USE, CpuNode, CpuShare, CpuUse, NumaShare, Zone, cpu_use
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.cpu.qos import CpuAsk, QosClass
-from allocator.cpu.topology import CpuTopology
-from allocator.outcome import Refusal
-from allocator.phase import Phase
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, CpuUse, NumaShare, Zone, cpu_use
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.vocabulary.cpuset import format_cpuset, parse
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.phase import Phase
 
 FULL, SPREAD, BURST = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS, BindPolicy.CONSTRAINED_BURST
 MOST = NumaStrategy.MOST_ALLOCATED
@@ -75,7 +75,7 @@ BINDS: dict[str, tuple[CpuAsk, CpuNode, tuple[BindPolicy, bool] | str]] = {
         "the node's CPU bind policy is SpreadByPCPUs, the Pod's FullPCPUs",
     ),
     "whole cores preferred, and the node spreads": (lsr(4, preferred=FULL), CpuNode(TWO, bind=SPREAD), (SPREAD, True)),
-    # seed document 4, "Resource spec": such nodes are avoided "if the Pod uses the CPUBindPolicySpreadByPCPUs policy"
+    # the CPU proposal, "Resource spec": such nodes are avoided "if the Pod uses the CPUBindPolicySpreadByPCPUs policy"
     "spreading preferred, and the node gives whole cores": (
         lsr(4, preferred=SPREAD),
         CpuNode(TWO, bind=FULL),

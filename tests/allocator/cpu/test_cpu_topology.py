@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines_cpu import MACHINES, machine
 
-from allocator.cpu.cpuset import MAX_CPU, members
-from allocator.cpu.topology import MAX_ID, MAX_NODES, Cpu, CpuTopology, TopologyError
+from allocator.vocabulary.cpuset import MAX_CPU, members
+from allocator.vocabulary.cputopology import MAX_ID, MAX_NODES, Cpu, CpuTopology, TopologyError
 
 HYBRID = CpuTopology.of(
     [*(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(8)), *(Cpu(cpu, cpu, 0, 0) for cpu in range(8, 12))]

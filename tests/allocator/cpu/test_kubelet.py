@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines_cpu import build, siblings_far, siblings_near, siblings_of_four
 
-from allocator.cpu.cpuset import parse
 from allocator.cpu.kubelet import refused_by_kubelet
-from allocator.cpu.node import NO_USE, CpuNode, CpuShare, cpu_use
-from allocator.cpu.policy import NumaPolicy
-from allocator.cpu.qos import CpuAsk, QosClass
-from allocator.cpu.topology import Cpu, CpuTopology
-from allocator.outcome import Refusal
-from allocator.phase import Phase
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, cpu_use
+from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.phase import Phase
 
 TWO = build(2, 1, 8, 2, siblings_near)  # NUMA nodes 0-15 and 16-31; a core is two neighbours
 POWER = build(2, 1, 4, 4, siblings_of_four)

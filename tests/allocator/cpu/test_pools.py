@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cpu.cpuset import format_cpuset, members, parse
-from allocator.cpu.pools import CpuHolder, Pool, pools
-from allocator.cpu.qos import QosClass
-from allocator.cpu.topology import Cpu, CpuTopology
+from allocator.cpu.pools import CpuHolder, pools
+from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.cpunode import PoolCpus
+from allocator.vocabulary.cpuset import format_cpuset, members, parse
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
 
 # Two sockets, a NUMA node and two cores of two threads each; siblings are four numbers apart.
 MACHINE = CpuTopology.of(Cpu(id=cpu, core=cpu % 4, socket=cpu % 4 // 2, node=cpu % 4 // 2) for cpu in range(8))
@@ -64,11 +65,11 @@ def test_what_is_left_is_told_for_each_numa_node(case: Case) -> None:
 
 
 def test_an_empty_pool_is_told_as_empty() -> None:
-    assert pools(SMALL, [holder("0-3", LSE)]).shared == (Pool(socket=0, node=0, cpus=0),)
+    assert pools(SMALL, [holder("0-3", LSE)]).shared == (PoolCpus(socket=0, node=0, cpus=0),)
 
 
 def test_a_numa_node_in_two_sockets_has_a_pool_in_each() -> None:
-    assert pools(NO_NUMA, [holder("0", LSR)]).shared == (Pool(0, 0, 0b0010), Pool(1, 0, 0b1100))
+    assert pools(NO_NUMA, [holder("0", LSR)]).shared == (PoolCpus(0, 0, 0b0010), PoolCpus(1, 0, 0b1100))
 
 
 def test_a_machine_without_cpus_has_no_pools() -> None:

@@ -11,11 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import json_near, json_values
 
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy
-from allocator.cpu.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, CpuAsk, QosClass, names_cpus, read_cpu_ask
-from allocator.phase import Phase
 from allocator.quantity import to_milli
-from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC, NumaExclusive
+from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus, read_cpu_ask
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
+from allocator.vocabulary.phase import Phase
+from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 
 
 def same(cpu: Any = None, memory: Any = None) -> dict[str, dict[str, Any]]:
@@ -89,7 +90,7 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
         CpuAsk(QosClass.LSR, 2, 2000, 8 * GIB, 2000),
     ),
     # policies
-    "preferred policies, seed document 4's example": (
+    "preferred policies, the CPU proposal's example": (
         classed(
             "LSR", TWO, spec={"preferredCPUBindPolicy": "SpreadByPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"}
         ),
@@ -281,7 +282,7 @@ def test_what_the_kubelet_itself_would_give_is_known_by_container(
 
 NOTHING: dict[str, dict[str, Any]] = {
     "an ordinary Pod": pod(),
-    "a Guaranteed Pod without a class is LS (seed document 4, QoS principle 8)": pod(TWO),
+    "a Guaranteed Pod without a class is LS (CPU proposal, QoS principle 8)": pod(TWO),
     "SYSTEM": classed("SYSTEM", TWO),
     "an empty class": classed("", TWO),
     "a preferred policy on an ordinary Pod": classed(None, TWO, spec={"preferredCPUBindPolicy": "FullPCPUs"}),

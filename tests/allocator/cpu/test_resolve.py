@@ -6,10 +6,6 @@ import pytest
 from machines_cpu import build, siblings_near
 
 from allocator.cpu.choose import choose_cpus
-from allocator.cpu.cpuset import parse
-from allocator.cpu.node import NO_USE, CpuShare
-from allocator.cpu.policy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.cpu.qos import CpuAsk, QosClass
 from allocator.cpu.resolve import (
     ARCHITECTURE,
     CPU_BIND_POLICY,
@@ -18,8 +14,12 @@ from allocator.cpu.resolve import (
     CpuDefaults,
     resolve,
 )
-from allocator.outcome import Refusal
-from allocator.phase import Phase
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import NO_USE, CpuShare
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.phase import Phase
 from allocator.wire.nodetopology import (
     CpuManagerPolicy,
     KubeletCpus,
@@ -137,8 +137,8 @@ POLICIES: dict[str, tuple[dict[str, str], NumaPolicy, NumaPolicy, NumaPolicy]] =
     "the kubelet's before the configured": ({}, STRICT, BEST, STRICT),
     "the label before the kubelet's": ({NEW_POLICY: "SingleNUMANode"}, STRICT, BEST, SINGLE),
     "the label None before the kubelet's": ({NEW_POLICY: "None"}, STRICT, BEST, NONE),
-    "seed document 4's label": ({OLD_POLICY: "Restricted"}, NONE, NONE, STRICT),
-    "both labels: seed document 4's": ({OLD_POLICY: "Restricted", NEW_POLICY: "BestEffort"}, NONE, NONE, STRICT),
+    "the CPU proposal's label": ({OLD_POLICY: "Restricted"}, NONE, NONE, STRICT),
+    "both labels: the CPU proposal's": ({OLD_POLICY: "Restricted", NEW_POLICY: "BestEffort"}, NONE, NONE, STRICT),
     "an empty label": ({OLD_POLICY: "", NEW_POLICY: ""}, STRICT, NONE, STRICT),
     "a label that nobody knows, and one that is known": (
         {OLD_POLICY: "Tight", NEW_POLICY: "BestEffort"},

@@ -21,7 +21,7 @@ from allocator.index.query import (
     Want,
 )
 from allocator.index.table import MAX_SLOTS, MAX_TAILS, RowError, TypeRow
-from allocator.preference import Preference
+from allocator.vocabulary.preference import Preference
 
 GIB = 2**30
 GPU, RDMA, CPU = "gpu", "rdma", "cpu"

@@ -1,4 +1,4 @@
-"""Many amounts in one number, exactly as seed document 2 writes it, and the text in which a node publishes them."""
+"""Many amounts in one number, exactly as the patent writes it, and the text in which a node publishes them."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ AMOUNTS = st.integers(0, 2**MAX_BITS - 1) | st.sampled_from([0, 1, 50, 100, 80 *
 
 # The rule
 
-# (amounts, bits, the number as seed document 2, claim 3, spells it)
+# (amounts, bits, the number as the patent, claim 3, spells it)
 
 SPELLED: dict[str, tuple[list[int], int, int]] = {
     "no device": ([], 7, 0),

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.topology.joint import VirtualFunction, choices_beside, free_function, why_none_beside
-from allocator.topology.links import NO_LINKS
-from allocator.topology.partitions import Partition, PartitionTable
-from allocator.topology.sets import PLAIN_RULE, Candidate, Scope, SetRule
-from allocator.wire.allocatehint import Operator, Requirement, Selector
+from allocator.topology.joint import choices_beside, free_function, why_none_beside
+from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule
+from allocator.vocabulary.device import VirtualFunction
+from allocator.vocabulary.hints import Operator, Requirement, Scope, Selector
+from allocator.vocabulary.links import NO_LINKS
+from allocator.vocabulary.partition import Partition, PartitionTable
 
 
 def card(minor: int, root: str | None, numa: int | None = 0) -> Candidate:

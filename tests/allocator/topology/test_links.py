@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near
 
-from allocator.topology.links import (
-    DEVICE_LINKS,
+from allocator.vocabulary.links import (
     LANE_WEIGHT,
     MAX_DEVICES,
     MAX_LANES,
@@ -22,9 +21,8 @@ from allocator.topology.links import (
     SWITCH,
     Place,
     link,
-    read_links,
-    write_links,
 )
+from allocator.wire.devicelinks import DEVICE_LINKS, read_links, write_links
 
 ROOT, NUMA, SOCKET, LANE = PCIE_WEIGHT, NUMA_WEIGHT, SOCKET_WEIGHT, LANE_WEIGHT
 

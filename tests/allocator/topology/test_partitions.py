@@ -8,18 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near
 
-from allocator.topology.partitions import (
-    GPU_PARTITION_POLICY,
-    GPU_PARTITIONS,
-    Partition,
-    PartitionTable,
-    Policy,
-    built_in,
-    fits,
-    policy_of,
-    read_partitions,
-    why_none,
-)
+from allocator.topology.partitions import fits, why_none
+from allocator.vocabulary.partition import Partition, PartitionPolicy, PartitionTable
+from allocator.wire.partitions import GPU_PARTITION_POLICY, GPU_PARTITIONS, built_in, policy_of, read_partitions
 
 GIB = 2**30
 HOPPER = built_in("", "H100") or PartitionTable()
@@ -184,24 +175,29 @@ def test_the_built_in_table_is_pairs_halves_and_all() -> None:
     }
 
 
-POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any], bool, Policy]] = {
-    "none": ({}, {}, True, Policy.PREFER),
-    "Device": ({GPU_PARTITION_POLICY: "Honor"}, {}, True, Policy.HONOR),
+POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any], bool, PartitionPolicy]] = {
+    "none": ({}, {}, True, PartitionPolicy.PREFER),
+    "Device": ({GPU_PARTITION_POLICY: "Honor"}, {}, True, PartitionPolicy.HONOR),
     "Device's counts with its table": (
         {GPU_PARTITION_POLICY: "Prefer"},
         {GPU_PARTITION_POLICY: "Honor"},
         True,
-        Policy.PREFER,
+        PartitionPolicy.PREFER,
     ),
-    "Node's counts without": ({GPU_PARTITION_POLICY: "Prefer"}, {GPU_PARTITION_POLICY: "Honor"}, False, Policy.HONOR),
-    "anything else": ({GPU_PARTITION_POLICY: "honor"}, {}, True, Policy.PREFER),
-    "no text": ({GPU_PARTITION_POLICY: ["Honor"]}, {}, True, Policy.PREFER),
+    "Node's counts without": (
+        {GPU_PARTITION_POLICY: "Prefer"},
+        {GPU_PARTITION_POLICY: "Honor"},
+        False,
+        PartitionPolicy.HONOR,
+    ),
+    "anything else": ({GPU_PARTITION_POLICY: "honor"}, {}, True, PartitionPolicy.PREFER),
+    "no text": ({GPU_PARTITION_POLICY: ["Honor"]}, {}, True, PartitionPolicy.PREFER),
 }
 
 
 @pytest.mark.parametrize(("device", "node", "stated", "policy"), POLICIES.values(), ids=POLICIES)
 def test_the_policy_is_read_where_the_table_stands(
-    device: dict[str, Any], node: dict[str, Any], policy: Policy, *, stated: bool
+    device: dict[str, Any], node: dict[str, Any], policy: PartitionPolicy, *, stated: bool
 ) -> None:
     assert policy_of(device, node, stated=stated) is policy
 

@@ -11,9 +11,11 @@ from boards import BOARDS, bridged, candidates, gpu, places
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.topology.links import NO_LINKS, Links, Place, link
-from allocator.topology.partitions import Partition, PartitionTable, built_in
-from allocator.topology.sets import PLAIN_RULE, Candidate, Scope, SetRule, choices, why_no_set
+from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices, why_no_set
+from allocator.vocabulary.hints import Scope
+from allocator.vocabulary.links import NO_LINKS, Links, Place, link
+from allocator.vocabulary.partition import Partition, PartitionTable
+from allocator.wire.partitions import built_in
 
 A100 = "DGX A100: eight, switched"
 H100 = "HGX H100: eight, switched, two NUMA nodes"

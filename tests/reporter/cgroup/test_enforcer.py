@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from allocator.cpu.cpuset import parse
+from allocator.vocabulary.cpuset import parse
 from reporter.cgroup.enforcer import Enforcer
-from reporter.cgroup.layout import Driver, Layout, QosClass, Version
-from reporter.cgroup.plan import Kubelet, Pod, Pools
+from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
+from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus
 
-LSR = Pod("lsr", "ns/lsr", QosClass.GUARANTEED, qos="LSR", cpus=parse("4-5"))
-LS = Pod("ls", "ns/ls", QosClass.BURSTABLE, qos="LS")
-BE = Pod("be", "ns/be", QosClass.BEST_EFFORT)
+LSR = Pod("lsr", "ns/lsr", KubernetesQos.GUARANTEED, qos="LSR", cpus=parse("4-5"))
+LS = Pod("ls", "ns/ls", KubernetesQos.BURSTABLE, qos="LS")
+BE = Pod("be", "ns/be", KubernetesQos.BEST_EFFORT)
 PODS = (LSR, LS, BE)
-POOLS = Pools(shared=parse("0-3,6-7"), best_effort=parse("0-7"))
-OFF = Kubelet()
+POOLS = SharedCpus(shared=parse("0-3,6-7"), best_effort=parse("0-7"))
+OFF = KubeletCpus()
 
 TREE = {
     "kubepods": "0-7",
@@ -30,7 +30,7 @@ TREE = {
 
 
 def enforcer(hierarchy) -> Enforcer:
-    return Enforcer(hierarchy, Layout(Driver.CGROUPFS))
+    return Enforcer(hierarchy, CgroupLayout(Driver.CGROUPFS))
 
 
 def cpus(hierarchy, path) -> str:
@@ -100,7 +100,7 @@ def test_a_new_container_is_no_change_by_somebody_else(make_tree) -> None:
 
 def test_where_the_static_policy_owns_cpus_nothing_is_written_and_it_is_told(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
-    static = Kubelet(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
+    static = KubeletCpus(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
     put(hierarchy, "kubepods/podlsr/main", "2")
     findings = enforcer(hierarchy).round([LSR], POOLS, static)
     assert cpus(hierarchy, "kubepods/podlsr/main") == "2"
@@ -114,7 +114,7 @@ def test_once_the_policy_is_static_a_pods_cgroup_is_widened_again_so_that_the_ku
     hierarchy = make_tree(Version.V1, TREE)
     keeper = enforcer(hierarchy)
     keeper.round(PODS, POOLS, OFF)
-    static = Kubelet(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
+    static = KubeletCpus(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
     keeper.round(PODS, POOLS, static)
     assert cpus(hierarchy, "kubepods/podlsr") == "0-7"
     assert cpus(hierarchy, "kubepods/podlsr/main") == "4-5"
@@ -132,21 +132,21 @@ def test_memory_is_bound_where_it_was_asked(make_tree) -> None:
 
 
 def test_a_pod_without_a_cgroup_is_absent_and_no_failure(make_tree) -> None:
-    gone = Pod("gone", "ns/gone", QosClass.BURSTABLE)
+    gone = Pod("gone", "ns/gone", KubernetesQos.BURSTABLE)
     findings = enforcer(make_tree(Version.V1, TREE)).round([gone, LS], POOLS, OFF)
     assert findings.absent == ("ns/gone",)
     assert findings.failures == ()
 
 
 def test_a_pod_with_a_hostile_uid_is_left_out_and_told(make_tree) -> None:
-    hostile = Pod("../../etc", "ns/hostile", QosClass.BURSTABLE)
+    hostile = Pod("../../etc", "ns/hostile", KubernetesQos.BURSTABLE)
     findings = enforcer(make_tree(Version.V1, TREE)).round([hostile, LS], POOLS, OFF)
     assert "ns/hostile" in findings.failures[0].message
     assert findings.written == 3
 
 
 def test_a_wrong_driver_is_told(make_tree) -> None:
-    findings = Enforcer(make_tree(Version.V1, TREE), Layout(Driver.SYSTEMD)).round(PODS, POOLS, OFF)
+    findings = Enforcer(make_tree(Version.V1, TREE), CgroupLayout(Driver.SYSTEMD)).round(PODS, POOLS, OFF)
     assert "cgroupDriver" in findings.failures[0].message
 
 
@@ -170,6 +170,6 @@ def test_the_systemd_driver_has_the_same_cpusets_under_other_names(make_tree) ->
         f"{top}/kubepods-burstable.slice/kubepods-burstable-podls.slice/crio-abc.scope": "",
     }
     hierarchy = make_tree(Version.V2, tree)
-    Enforcer(hierarchy, Layout(Driver.SYSTEMD)).round([LSR, LS], POOLS, OFF)
+    Enforcer(hierarchy, CgroupLayout(Driver.SYSTEMD)).round([LSR, LS], POOLS, OFF)
     found = {path: cpus(hierarchy, path) for path in tree}
     assert list(found.values()) == ["0-7", "", "4-5", "4-5", "0-3,6-7", "0-3,6-7"]

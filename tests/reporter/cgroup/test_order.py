@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reporter.cgroup.layout import QosClass, Version
+from reporter.cgroup.layout import KubernetesQos, Version
 from reporter.cgroup.order import File, Group, Write, ordered, plan
-from reporter.cgroup.plan import Pod, Want
+from reporter.cgroup.plan import Pod, WantedCpusets
 
 ALL = 0xFF
-POD = Pod("u", "ns/u", QosClass.BURSTABLE)
+POD = Pod("u", "ns/u", KubernetesQos.BURSTABLE)
 
 
 class KernelV1:
@@ -66,7 +66,7 @@ def test_any_tree_is_led_to_any_other_without_a_refusal(has, data) -> None:
 def test_the_writes_for_pods_are_never_refused_and_settle(has, data) -> None:
     pods = [path for path in has if path.count("/") == 2]
     maybe = st.integers(0, ALL)
-    paths = [(path, Want(POD, data.draw(maybe), data.draw(maybe), room=data.draw(maybe))) for path in pods]
+    paths = [(path, WantedCpusets(POD, data.draw(maybe), data.draw(maybe), room=data.draw(maybe))) for path in pods]
     kernels = {file: KernelV1(has) for file in File}
     tree = {path: Group(value, value) for path, value in has.items()}
     for write in plan(tree, paths, Version.V1).writes:
@@ -91,7 +91,7 @@ def test_the_writes_for_pods_are_never_refused_and_settle(has, data) -> None:
 def test_a_container_is_at_no_moment_outside_what_it_had_and_what_it_gets(has, data) -> None:
     """In v2 a cgroup has what it says of what its parent has, or all of that where they have nothing in common."""
     pods = [path for path in has if path.count("/") == 2]
-    paths = [(path, Want(POD, data.draw(st.integers(1, ALL)), 0)) for path in pods]
+    paths = [(path, WantedCpusets(POD, data.draw(st.integers(1, ALL)), 0)) for path in pods]
     now: dict[str, int] = {}
     for path in sorted(has, key=lambda path: path.count("/")):
         if path.count("/") <= 3:  # an empty one takes its parent's: here every cgroup states what it has
@@ -144,28 +144,28 @@ STEPS = {
 
 @pytest.mark.parametrize(("tree", "wanted", "steps"), STEPS.values(), ids=STEPS)
 def test_named_changes_have_the_expected_steps(tree, wanted, steps) -> None:
-    found = plan(tree, [(B, Want(POD, wanted, 0))], Version.V1).writes
+    found = plan(tree, [(B, WantedCpusets(POD, wanted, 0))], Version.V1).writes
     assert found == tuple(Write(path, File.CPUS, value) for path, value in steps)
 
 
 def test_a_pod_that_is_left_alone_is_only_given_room() -> None:
     tree = cpus(0b1111, 0b0011, 0b0011)
-    found = plan(tree, [(B, Want(POD, 0, 0, room=0b0110))], Version.V1).writes
+    found = plan(tree, [(B, WantedCpusets(POD, 0, 0, room=0b0110))], Version.V1).writes
     assert found == (Write(B, File.CPUS, 0b0111),)
 
 
 def test_in_v2_a_pods_cgroup_without_a_set_stays_without_where_it_only_needs_room() -> None:
-    found = plan(cpus(0, 0, 0), [(B, Want(POD, 0b0011, 0, room=0b1111))], Version.V2).writes
+    found = plan(cpus(0, 0, 0), [(B, WantedCpusets(POD, 0b0011, 0, room=0b1111))], Version.V2).writes
     assert found == (Write(C, File.CPUS, 0b0011),)
 
 
 def test_a_pod_that_has_no_cgroup_is_passed_over() -> None:
-    assert plan(cpus(3, 3, 3), [("kubepods/podgone", Want(POD, 1, 1))], Version.V1).writes == ()
+    assert plan(cpus(3, 3, 3), [("kubepods/podgone", WantedCpusets(POD, 1, 1))], Version.V1).writes == ()
 
 
 def test_cpus_and_mems_are_both_written() -> None:
     tree = {A: Group(0b11, 0b11), B: Group(0b11, 0b11), C: Group(0b11, 0b11)}
-    found = plan(tree, [(B, Want(POD, 0b01, 0b10))], Version.V1).writes
+    found = plan(tree, [(B, WantedCpusets(POD, 0b01, 0b10))], Version.V1).writes
     assert found == tuple(
         Write(path, file, value) for (file, value), path in itertools.product(((File.CPUS, 1), (File.MEMS, 2)), (C, B))
     )

@@ -1,42 +1,45 @@
-"""Which CPUs each Pod gets: seed document 4, QoS by QoS, and where the kubelet's policies own them."""
+"""Which CPUs each Pod gets: the CPU proposal, QoS by QoS, and where the kubelet's policies own them."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from allocator.cpu.cpuset import format_cpuset, parse
-from reporter.cgroup.layout import QosClass
-from reporter.cgroup.plan import Kubelet, Pod, Pools, wants
+from allocator.vocabulary.cpuset import format_cpuset, parse
+from reporter.cgroup.layout import KubernetesQos
+from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus, wants
 
 # 16 CPUs, two NUMA nodes; LSE has 2-3, LSR 4-5; the rest is shared.
-POOLS = Pools(
+POOLS = SharedCpus(
     shared=parse("0-1,6-15"),
     best_effort=parse("0-1,4-15"),
     shared_by_node={0: parse("0-1,6-7"), 1: parse("8-15")},
     best_effort_by_node={0: parse("0-1,4-7"), 1: parse("8-15")},
     system=parse("0"),
 )
-OFF = Kubelet()
-STATIC = Kubelet(static=True, given={"kubelet-pod": {"web": parse("14")}}, default=parse("0-13,15"))
+OFF = KubeletCpus()
+STATIC = KubeletCpus(static=True, given={"kubelet-pod": {"web": parse("14")}}, default=parse("0-13,15"))
 
 
-def pod(uid="u", qos_class=QosClass.BURSTABLE, **rest: Any) -> Pod:
+def pod(uid="u", qos_class=KubernetesQos.BURSTABLE, **rest: Any) -> Pod:
     return Pod(uid, f"ns/{uid}", qos_class, **rest)
 
 
 DECIDED = {
     "LSE: its own CPUs": (pod(qos="LSE", cpus=parse("2-3")), "2-3"),
-    "LSR: its own CPUs": (pod(qos="LSR", cpus=parse("4-5"), qos_class=QosClass.GUARANTEED, whole_cpus=True), "4-5"),
+    "LSR: its own CPUs": (
+        pod(qos="LSR", cpus=parse("4-5"), qos_class=KubernetesQos.GUARANTEED, whole_cpus=True),
+        "4-5",
+    ),
     "LS: the shared pool": (pod(qos="LS"), "0-1,6-15"),
     "Burstable without a class: the shared pool": (pod(), "0-1,6-15"),
-    "Guaranteed without a class is LS": (pod(qos_class=QosClass.GUARANTEED, whole_cpus=True), "0-1,6-15"),
+    "Guaranteed without a class is LS": (pod(qos_class=KubernetesQos.GUARANTEED, whole_cpus=True), "0-1,6-15"),
     "LS bound to a NUMA node's pool": (pod(qos="LS", pools=0b10), "8-15"),
     "LS bound to the pools of both": (pod(qos="LS", pools=0b11), "0-1,6-15"),
     "BE: the BE pool": (pod(qos="BE"), "0-1,4-15"),
-    "BestEffort without a class: the BE pool": (pod(qos_class=QosClass.BEST_EFFORT), "0-1,4-15"),
+    "BestEffort without a class: the BE pool": (pod(qos_class=KubernetesQos.BEST_EFFORT), "0-1,4-15"),
     "BE bound to a NUMA node's pool": (pod(qos="BE", pools=0b01), "0-1,4-7"),
-    "BestEffort that says LS: the shared pool": (pod(qos="LS", qos_class=QosClass.BEST_EFFORT), "0-1,6-15"),
+    "BestEffort that says LS: the shared pool": (pod(qos="LS", qos_class=KubernetesQos.BEST_EFFORT), "0-1,6-15"),
     "SYSTEM: the system's CPUs": (pod(qos="SYSTEM"), "0"),
     "its own CPUs win over a pool": (pod(qos="LSR", cpus=parse("4"), pools=0b10), "4"),
 }
@@ -60,7 +63,7 @@ def test_system_pods_are_left_alone_where_nothing_is_set_aside_for_them() -> Non
 
 @pytest.mark.parametrize("qos", ["LS", "BE"])
 def test_an_empty_pool_moves_nobody_and_is_told(qos) -> None:
-    (want,) = wants([pod(qos=qos)], Pools(0, 0), OFF)
+    (want,) = wants([pod(qos=qos)], SharedCpus(0, 0), OFF)
     assert want.cpus == 0
     assert "no CPU left" in want.note
 
@@ -74,11 +77,13 @@ def test_a_pod_bound_to_an_empty_or_unknown_pool_runs_on_the_whole_one_and_it_is
 # the kubelet's static policy
 
 OWNED = {
-    "given CPUs by the kubelet": pod("kubelet-pod", QosClass.GUARANTEED, whole_cpus=True),
-    "about to be given some": pod("new", QosClass.GUARANTEED, whole_cpus=True),
-    "decided by us, and otherwise by the kubelet": pod("kubelet-pod", QosClass.GUARANTEED, qos="LSR", cpus=0b110000),
+    "given CPUs by the kubelet": pod("kubelet-pod", KubernetesQos.GUARANTEED, whole_cpus=True),
+    "about to be given some": pod("new", KubernetesQos.GUARANTEED, whole_cpus=True),
+    "decided by us, and otherwise by the kubelet": pod(
+        "kubelet-pod", KubernetesQos.GUARANTEED, qos="LSR", cpus=0b110000
+    ),
     "decided by us, about to be given by the kubelet": pod(
-        "new", QosClass.GUARANTEED, qos="LSR", cpus=0b110000, whole_cpus=True
+        "new", KubernetesQos.GUARANTEED, qos="LSR", cpus=0b110000, whole_cpus=True
     ),
 }
 
@@ -95,9 +100,9 @@ def test_what_the_static_policy_owns_is_left_alone_and_told(asked) -> None:
 
 OURS = {
     "LS": (pod(qos="LS"), "0-1,6-15"),
-    "Guaranteed with a part of a CPU": (pod(qos_class=QosClass.GUARANTEED), "0-1,6-15"),
+    "Guaranteed with a part of a CPU": (pod(qos_class=KubernetesQos.GUARANTEED), "0-1,6-15"),
     "LSR that Kubernetes calls Burstable": (pod(qos="LSR", cpus=0b110000, whole_cpus=True), "4-5"),
-    "taken over": (pod("kubelet-pod", QosClass.GUARANTEED, qos="LSR", cpus=1 << 14, whole_cpus=True), "14"),
+    "taken over": (pod("kubelet-pod", KubernetesQos.GUARANTEED, qos="LSR", cpus=1 << 14, whole_cpus=True), "14"),
 }
 
 
@@ -110,7 +115,7 @@ def test_beside_the_static_policy_a_pods_cgroup_keeps_room_for_what_the_kubelet_
 
 
 def test_the_static_memory_policy_keeps_the_memory_of_guaranteed_pods() -> None:
-    kubelet = Kubelet(static_memory=True)
-    guaranteed, burstable = wants([pod(qos_class=QosClass.GUARANTEED, mems=1), pod(mems=1)], POOLS, kubelet)
+    kubelet = KubeletCpus(static_memory=True)
+    guaranteed, burstable = wants([pod(qos_class=KubernetesQos.GUARANTEED, mems=1), pod(mems=1)], POOLS, kubelet)
     assert (guaranteed.mems, burstable.mems) == (0, 1)
     assert "memory policy" in guaranteed.note

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from allocator.cpu.cpuset import format_cpuset
+from allocator.vocabulary.cpuset import format_cpuset
 from reporter.cgroup.apply import apply
 from reporter.cgroup.enforcer import Enforcer
-from reporter.cgroup.layout import Driver, Layout, QosClass, Version
+from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.cgroup.order import File, Write
-from reporter.cgroup.plan import Kubelet, Pod, Pools
+from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus
 
 pytestmark = pytest.mark.node
 
-OFF = Kubelet()
+OFF = KubeletCpus()
 
 
 @contextlib.contextmanager
@@ -43,36 +43,36 @@ def two_cpus() -> tuple[int, int]:
 
 def test_a_real_process_follows_what_was_decided_and_is_moved_back(real) -> None:
     first, second = two_cpus()
-    pinned, shared = f"{QosClass.BURSTABLE.value.lower()}/podlsr", "podls"
-    layout = Layout(Driver.CGROUPFS, f"/{real.name}")
+    pinned, shared = f"{KubernetesQos.BURSTABLE.value.lower()}/podlsr", "podls"
+    layout = CgroupLayout(Driver.CGROUPFS, f"/{real.name}")
     containers = [real.make(f"kubepods/{pinned}/main"), real.make(f"kubepods/{shared}/main")]
     sandbox = real.make(f"kubepods/{pinned}/sandbox")
     real.make("kubepods/besteffort")
     pods = [
-        Pod("lsr", "ns/lsr", QosClass.BURSTABLE, qos="LSR", cpus=second),
-        Pod("ls", "ns/ls", QosClass.GUARANTEED, qos="LS"),
+        Pod("lsr", "ns/lsr", KubernetesQos.BURSTABLE, qos="LSR", cpus=second),
+        Pod("ls", "ns/ls", KubernetesQos.GUARANTEED, qos="LS"),
     ]
     enforcer = Enforcer(real.hierarchy, layout)
     with process_in(containers[0]) as one, process_in(containers[1]) as two:
-        findings = enforcer.round(pods, Pools(first, first | second), OFF)
+        findings = enforcer.round(pods, SharedCpus(first, first | second), OFF)
         assert findings.failures == ()
         assert (allowed(one), allowed(two)) == (format_cpuset(second), format_cpuset(first))
         assert (sandbox / "cpuset.cpus").read_text().strip() == format_cpuset(second)
 
         # both change sides at once: wide, across, narrow
-        swapped = [Pod("lsr", "ns/lsr", QosClass.BURSTABLE, qos="LSR", cpus=first), pods[1]]
-        assert enforcer.round(swapped, Pools(second, first | second), OFF).failures == ()
+        swapped = [Pod("lsr", "ns/lsr", KubernetesQos.BURSTABLE, qos="LSR", cpus=first), pods[1]]
+        assert enforcer.round(swapped, SharedCpus(second, first | second), OFF).failures == ()
         assert (allowed(one), allowed(two)) == (format_cpuset(first), format_cpuset(second))
 
         # somebody else widens one
         (containers[1].parent / "cpuset.cpus").write_text(format_cpuset(first | second))
         (containers[1] / "cpuset.cpus").write_text(format_cpuset(first | second))
-        findings = enforcer.round(swapped, Pools(second, first | second), OFF)
+        findings = enforcer.round(swapped, SharedCpus(second, first | second), OFF)
         assert findings.reapplied == (f"{real.name}/kubepods/{shared}", f"{real.name}/kubepods/{shared}/main")
         assert allowed(two) == format_cpuset(second)
 
         # the pinned Pod is gone, and the pool grows
-        findings = enforcer.round([pods[1]], Pools(first | second, first | second), OFF)
+        findings = enforcer.round([pods[1]], SharedCpus(first | second, first | second), OFF)
         assert allowed(two) == format_cpuset(first | second)
 
 
@@ -80,10 +80,10 @@ def test_a_container_that_made_cgroups_of_its_own_is_shrunk_with_them(real) -> N
     first, second = two_cpus()
     inner = real.make("kubepods/podlsr/main/inner") if real.hierarchy.version is Version.V1 else None
     main = inner or real.make("kubepods/podlsr/main")
-    pod = Pod("lsr", "ns/lsr", QosClass.GUARANTEED, qos="LSR", cpus=first)
+    pod = Pod("lsr", "ns/lsr", KubernetesQos.GUARANTEED, qos="LSR", cpus=first)
     with process_in(main) as pid:
-        findings = Enforcer(real.hierarchy, Layout(Driver.CGROUPFS, f"/{real.name}")).round(
-            [pod], Pools(second, second), OFF
+        findings = Enforcer(real.hierarchy, CgroupLayout(Driver.CGROUPFS, f"/{real.name}")).round(
+            [pod], SharedCpus(second, second), OFF
         )
         assert findings.failures == ()
         assert allowed(pid) == format_cpuset(first)

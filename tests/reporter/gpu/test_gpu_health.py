@@ -20,11 +20,11 @@ from reporter.gpu.facts import (
 from reporter.gpu.faults import MANY_RETIRED_PAGES, STANDING, notes, standing
 from reporter.gpu.health import (
     NOTHING_KNOWN,
+    CardState,
     GpuHealth,
+    HealthPolicy,
     NodeRecord,
-    Policy,
-    Seen,
-    State,
+    SeenCard,
     advance,
     hear,
     step,
@@ -32,7 +32,7 @@ from reporter.gpu.health import (
 )
 from reporter.gpu.xid import KINDS, Remedy, Xids, kind_of
 
-POLICY = Policy(quiet=300.0, proving=600.0, longest=10_000.0, forget=100_000.0)
+POLICY = HealthPolicy(quiet=300.0, proving=600.0, longest=10_000.0, forget=100_000.0)
 CLEAN = Wear(
     ecc=True,
     corrected=0,
@@ -63,15 +63,15 @@ def worn(**wear: object) -> GpuFacts:
     return replace(CARD, wear=replace(CLEAN, **wear))
 
 
-def seen(gpu: GpuFacts | None = CARD, *xids: int, **more: bool) -> Seen:
-    return Seen(gpu, xids=tuple(XidEvent("GPU-a", xid, 0.0) for xid in xids), **more)
+def seen(gpu: GpuFacts | None = CARD, *xids: int, **more: bool) -> SeenCard:
+    return SeenCard(gpu, xids=tuple(XidEvent("GPU-a", xid, 0.0) for xid in xids), **more)
 
 
-def lost(*, reset: bool = False) -> Seen:
-    return Seen(None, LostCard(0, "GPU-a", reset, "GPU is lost"))
+def lost(*, reset: bool = False) -> SeenCard:
+    return SeenCard(None, LostCard(0, "GPU-a", reset, "GPU is lost"))
 
 
-def live(health: GpuHealth | None, *steps: tuple[float, Seen]) -> GpuHealth:
+def live(health: GpuHealth | None, *steps: tuple[float, SeenCard]) -> GpuHealth:
     """Go through steps (seconds since the last one, what is seen); the first is at 1000."""
     now = 1000.0 if health is None else health.since
     for after, what in steps:
@@ -81,7 +81,7 @@ def live(health: GpuHealth | None, *steps: tuple[float, Seen]) -> GpuHealth:
     return health
 
 
-def at(health: GpuHealth | None, now: float, what: Seen) -> GpuHealth:
+def at(health: GpuHealth | None, now: float, what: SeenCard) -> GpuHealth:
     return step(health, what, now, POLICY)
 
 
@@ -100,7 +100,7 @@ def test_the_fatal_errors_condemn_a_card_until_something_is_done(xid) -> None:
     health = at(NEW, 1.0, seen(CARD, xid))
 
     assert kind_of(xid).says is Xids.FATAL
-    assert (health.state, health.owed >= Remedy.RESET, health.cause.xid) == (State.UNHEALTHY, True, xid)
+    assert (health.state, health.owed >= Remedy.RESET, health.cause.xid) == (CardState.UNHEALTHY, True, xid)
 
 
 def test_only_fatal_errors_ask_for_more_than_time() -> None:
@@ -109,7 +109,7 @@ def test_only_fatal_errors_ask_for_more_than_time() -> None:
 
 
 def test_an_error_that_is_not_known_makes_a_card_suspect() -> None:
-    assert at(NEW, 1.0, seen(CARD, 9999)).state is State.SUSPECT
+    assert at(NEW, 1.0, seen(CARD, 9999)).state is CardState.SUSPECT
 
 
 @pytest.mark.parametrize("xid", sorted(n for n, kind in KINDS.items() if kind.says < Xids.SUSPECT))
@@ -122,22 +122,30 @@ def test_an_applications_error_changes_nothing(before, xid) -> None:
 
 # What a card tells of itself
 
-STANDS: dict[str, tuple[GpuFacts, State, str]] = {
-    "a row could not be replaced": (worn(remap_failed=True), State.UNHEALTHY, "RowRemapFailed"),
-    "on-chip memory is worn": (worn(sram_worn=True), State.UNHEALTHY, "SramWorn"),
-    "many pages are retired": (worn(retired_pages=MANY_RETIRED_PAGES), State.UNHEALTHY, "ManyPagesRetired"),
-    "pages wait to be retired": (worn(retirement_pending=True), State.SUSPECT, "PageRetirementPending"),
-    "the driver wants a reset": (replace(CARD, recovery=RecoveryAction.RESET), State.UNHEALTHY, "RecoveryReset"),
-    "the driver wants a restart": (replace(CARD, recovery=RecoveryAction.REBOOT), State.UNHEALTHY, "RecoveryReboot"),
-    "the driver wants work taken off": (replace(CARD, recovery=RecoveryAction.OTHER), State.UNHEALTHY, "RecoveryDue"),
+STANDS: dict[str, tuple[GpuFacts, CardState, str]] = {
+    "a row could not be replaced": (worn(remap_failed=True), CardState.UNHEALTHY, "RowRemapFailed"),
+    "on-chip memory is worn": (worn(sram_worn=True), CardState.UNHEALTHY, "SramWorn"),
+    "many pages are retired": (worn(retired_pages=MANY_RETIRED_PAGES), CardState.UNHEALTHY, "ManyPagesRetired"),
+    "pages wait to be retired": (worn(retirement_pending=True), CardState.SUSPECT, "PageRetirementPending"),
+    "the driver wants a reset": (replace(CARD, recovery=RecoveryAction.RESET), CardState.UNHEALTHY, "RecoveryReset"),
+    "the driver wants a restart": (
+        replace(CARD, recovery=RecoveryAction.REBOOT),
+        CardState.UNHEALTHY,
+        "RecoveryReboot",
+    ),
+    "the driver wants work taken off": (
+        replace(CARD, recovery=RecoveryAction.OTHER),
+        CardState.UNHEALTHY,
+        "RecoveryDue",
+    ),
     "the fabric is being joined": (
         replace(CARD, fabric=Fabric(FabricState.IN_PROGRESS, 0, "ab" * 16, 0)),
-        State.SUSPECT,
+        CardState.SUSPECT,
         "FabricNotReady",
     ),
     "the fabric was not joined": (
         replace(CARD, fabric=Fabric(FabricState.COMPLETED, 999, "ab" * 16, 0)),
-        State.UNHEALTHY,
+        CardState.UNHEALTHY,
         "FabricFailed",
     ),
 }
@@ -151,11 +159,11 @@ def test_a_fault_stands_as_long_as_the_card_shows_it_and_no_longer(gpu, state, r
 
     assert standing(gpu) == {reason}
     mended = live(health, (1e6, seen()))
-    if state is State.SUSPECT:
-        assert mended.state is State.SUSPECT  # it is quiet only from now on
+    if state is CardState.SUSPECT:
+        assert mended.state is CardState.SUSPECT  # it is quiet only from now on
         mended = live(replace(mended, since=mended.last_error), (POLICY.quiet, seen()))
-    assert mended.state is State.RECOVERING
-    assert live(mended, (POLICY.proving, seen())).state is State.HEALTHY
+    assert mended.state is CardState.RECOVERING
+    assert live(mended, (POLICY.proving, seen())).state is CardState.HEALTHY
 
 
 HARMLESS = {
@@ -173,7 +181,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize(("gpu", "said"), HARMLESS.values(), ids=HARMLESS)
 def test_what_does_no_harm_leaves_a_card_in_service(gpu, said) -> None:
-    assert at(None, 0.0, seen(gpu)).state is State.HEALTHY
+    assert at(None, 0.0, seen(gpu)).state is CardState.HEALTHY
     assert len(notes(gpu)) == len(said)
     assert all(note.startswith(start) for note, start in zip(notes(gpu), said, strict=True))
 
@@ -181,14 +189,14 @@ def test_what_does_no_harm_leaves_a_card_in_service(gpu, said) -> None:
 def test_a_card_that_stops_telling_has_not_got_well_by_that() -> None:
     health = at(NEW, 1.0, seen(worn(remap_failed=True)))
 
-    assert at(health, 1e6, seen(QUIET_CARD)).state is State.UNHEALTHY
-    assert at(at(health, 1e6, seen(QUIET_CARD)), 2e6, seen()).state is State.RECOVERING
+    assert at(health, 1e6, seen(QUIET_CARD)).state is CardState.UNHEALTHY
+    assert at(at(health, 1e6, seen(QUIET_CARD)), 2e6, seen()).state is CardState.RECOVERING
 
 
 def test_new_uncorrected_errors_make_a_card_suspect_though_no_xid_was_heard() -> None:
     health = at(NEW, 1.0, seen(worn(uncorrected=1)))
 
-    assert (health.state, health.cause.reason, health.count) == (State.SUSPECT, "UncorrectedErrors", 1)
+    assert (health.state, health.cause.reason, health.count) == (CardState.SUSPECT, "UncorrectedErrors", 1)
     assert at(health, 2.0, seen(worn(uncorrected=1))).count == 1
 
 
@@ -197,25 +205,25 @@ def test_new_uncorrected_errors_make_a_card_suspect_though_no_xid_was_heard() ->
 
 def test_a_suspect_card_comes_back_by_being_without_errors() -> None:
     suspect = at(NEW, 1000.0, seen(CARD, 94))
-    assert at(suspect, 1299.0, seen()).state is State.SUSPECT
+    assert at(suspect, 1299.0, seen()).state is CardState.SUSPECT
 
     recovering = at(suspect, 1300.0, seen())
-    assert recovering.state is State.RECOVERING
-    assert at(recovering, 1899.0, seen()).state is State.RECOVERING
+    assert recovering.state is CardState.RECOVERING
+    assert at(recovering, 1899.0, seen()).state is CardState.RECOVERING
 
     healthy = at(recovering, 1900.0, seen())
-    assert (healthy.state, healthy.count, healthy.usable) == (State.HEALTHY, 0, True)
+    assert (healthy.state, healthy.count, healthy.usable) == (CardState.HEALTHY, 0, True)
 
 
 def test_each_error_makes_a_suspect_card_wait_anew_and_counts() -> None:
     health = live(NEW, (1000, seen(CARD, 94)), (299, seen(CARD, 94, 92)), (299, seen()))
 
-    assert (health.state, health.count, health.since) == (State.SUSPECT, 3, 1000.0)
+    assert (health.state, health.count, health.since) == (CardState.SUSPECT, 3, 1000.0)
 
 
 def test_a_relapse_doubles_what_a_card_must_prove() -> None:
     health = live(NEW, (1000, seen(CARD, 94)), (300, seen()), (599, seen(CARD, 94)))
-    assert (health.state, health.falls, waits(health, POLICY)) == (State.SUSPECT, 2, 600.0)
+    assert (health.state, health.falls, waits(health, POLICY)) == (CardState.SUSPECT, 2, 600.0)
 
     for _ in range(40):
         health = live(health, (1e5, seen()), (0, seen(CARD, 94)))
@@ -224,13 +232,13 @@ def test_a_relapse_doubles_what_a_card_must_prove() -> None:
 
 def test_after_long_service_a_fall_is_the_first_again() -> None:
     healthy = live(NEW, (1000, seen(CARD, 94)), (300, seen()), (600, seen()))
-    assert healthy.state is State.HEALTHY
+    assert healthy.state is CardState.HEALTHY
 
     assert live(healthy, (POLICY.forget, seen(CARD, 94))).falls == 2
     assert live(healthy, (POLICY.forget + 1, seen(CARD, 94))).falls == 1
 
 
-BACK: dict[str, tuple[list[Seen], Seen, bool]] = {
+BACK: dict[str, tuple[list[SeenCard], SeenCard, bool]] = {
     "48: time": ([seen(CARD, 48)], seen(), False),
     "48: the node was restarted": ([seen(CARD, 48)], seen(rebooted=True), True),
     "48: error counts begin anew": ([seen(worn(uncorrected=3), 48)], seen(), True),
@@ -270,11 +278,11 @@ BACK: dict[str, tuple[list[Seen], Seen, bool]] = {
 @pytest.mark.parametrize(("fall", "then", "back"), BACK.values(), ids=BACK)
 def test_an_unhealthy_card_comes_back_when_its_remedy_was_seen_and_not_before(fall, then, back) -> None:
     health = live(NEW, *((1.0, what) for what in fall))
-    assert health.state is State.UNHEALTHY
+    assert health.state is CardState.UNHEALTHY
 
     after = live(health, (1e7, then))
 
-    assert after.state is (State.RECOVERING if back else State.UNHEALTHY)
+    assert after.state is (CardState.RECOVERING if back else CardState.UNHEALTHY)
 
 
 def test_what_took_a_card_out_is_named_until_something_worse_comes() -> None:
@@ -294,14 +302,14 @@ def test_what_took_a_card_out_is_named_until_something_worse_comes() -> None:
 def test_a_reset_that_leaves_less_names_what_is_left() -> None:
     health = live(NEW, (1, seen(CARD, 48)), (1, seen(worn(retirement_pending=True), rebooted=True)))
 
-    assert (health.state, health.cause.reason) == (State.SUSPECT, "PageRetirementPending")
+    assert (health.state, health.cause.reason) == (CardState.SUSPECT, "PageRetirementPending")
 
 
 def test_a_clock_that_was_set_back_proves_nothing_and_blocks_nothing() -> None:
     health = at(NEW, 1e9, seen(CARD, 94))
 
-    assert at(health, 1000.0, seen()).state is State.SUSPECT
-    assert at(at(health, 1000.0, seen()), 1300.0, seen()).state is State.RECOVERING
+    assert at(health, 1000.0, seen()).state is CardState.SUSPECT
+    assert at(at(health, 1000.0, seen()), 1300.0, seen()).state is CardState.RECOVERING
 
 
 # A node's cards
@@ -319,21 +327,21 @@ def node(*names: str) -> NodeRecord:
     return advance(NOTHING_KNOWN, reading(*map(card, names)), (), 1000.0, POLICY)
 
 
-def states(record: NodeRecord) -> dict[str, State]:
+def states(record: NodeRecord) -> dict[str, CardState]:
     return {uuid: card.health.state for uuid, card in record.cards.items()}
 
 
 def test_an_error_is_the_fault_of_its_card_alone() -> None:
     after = advance(node("a", "b"), reading(card("a"), card("b")), [XidEvent("GPU-b", 79, 1.0)], 1001.0, POLICY)
 
-    assert states(after) == {"GPU-a": State.HEALTHY, "GPU-b": State.UNHEALTHY}
+    assert states(after) == {"GPU-a": CardState.HEALTHY, "GPU-b": CardState.UNHEALTHY}
 
 
 @pytest.mark.parametrize("uuid", [None, "GPU-x"], ids=["no card named", "a card that is not there"])
 def test_an_error_of_no_known_card_condemns_none(uuid) -> None:
     events = [XidEvent(uuid, 79, 1.0)]
 
-    assert set(states(advance(node("a"), reading(card("a")), events, 1001.0, POLICY)).values()) == {State.HEALTHY}
+    assert set(states(advance(node("a"), reading(card("a")), events, 1001.0, POLICY)).values()) == {CardState.HEALTHY}
     assert hear(node("a"), events, 1001.0, POLICY) == node("a")
 
 
@@ -347,14 +355,14 @@ def test_an_error_counts_at_once_and_once() -> None:
     heard = hear(node("a", "b"), [XidEvent("GPU-a", 94, 1.0, count=3)], 1001.0, POLICY)
     after = advance(heard, reading(card("a"), card("b")), (), 1002.0, POLICY)
 
-    assert states(heard) == states(after) == {"GPU-a": State.SUSPECT, "GPU-b": State.HEALTHY}
+    assert states(heard) == states(after) == {"GPU-a": CardState.SUSPECT, "GPU-b": CardState.HEALTHY}
     assert after.cards["GPU-a"].health.count == 3
 
 
 def test_a_card_that_is_not_listed_any_more_is_kept_as_lost() -> None:
     away = advance(node("a", "b"), reading(card("b")), (), 1001.0, POLICY)
 
-    assert states(away) == {"GPU-a": State.UNHEALTHY, "GPU-b": State.HEALTHY}
+    assert states(away) == {"GPU-a": CardState.UNHEALTHY, "GPU-b": CardState.HEALTHY}
     assert away.cards["GPU-a"].health.cause.reason == "GpuLost"
     assert away.cards["GPU-a"].facts == card("a")
 
@@ -382,7 +390,7 @@ def test_a_card_that_was_taken_out_is_forgotten(then, now) -> None:
 
 
 @pytest.mark.parametrize(
-    ("boot", "state"), [("one", State.UNHEALTHY), ("two", State.RECOVERING), ("", State.UNHEALTHY)]
+    ("boot", "state"), [("one", CardState.UNHEALTHY), ("two", CardState.RECOVERING), ("", CardState.UNHEALTHY)]
 )
 def test_a_restart_of_the_node_is_seen_by_the_name_of_its_run(boot, state) -> None:
     condemned = hear(node("a"), [XidEvent("GPU-a", 79, 1.0)], 1001.0, POLICY)
@@ -396,14 +404,14 @@ def test_a_restart_of_the_node_is_seen_by_the_name_of_its_run(boot, state) -> No
 def test_a_restart_of_the_reporter_is_no_restart_of_the_node() -> None:
     fresh = NodeRecord("", hear(node("a"), [XidEvent("GPU-a", 79, 1.0)], 1001.0, POLICY).cards)
 
-    assert states(advance(fresh, reading(card("a")), (), 1002.0, POLICY)) == {"GPU-a": State.UNHEALTHY}
+    assert states(advance(fresh, reading(card("a")), (), 1002.0, POLICY)) == {"GPU-a": CardState.UNHEALTHY}
 
 
 # Properties, over any life
 
 
 @st.composite
-def sights(draw: st.DrawFn) -> Seen:
+def sights(draw: st.DrawFn) -> SeenCard:
     if draw(st.integers(0, 6)) == 0:
         return replace(lost(reset=draw(st.booleans())), rebooted=draw(st.booleans()))
     flag = st.sampled_from([None, False, False, False, True])
@@ -421,7 +429,7 @@ def sights(draw: st.DrawFn) -> Seen:
     return seen(gpu, *xids, rebooted=draw(st.integers(0, 5)) == 0)
 
 
-def lives() -> st.SearchStrategy[list[tuple[float, Seen]]]:
+def lives() -> st.SearchStrategy[list[tuple[float, SeenCard]]]:
     spans = st.sampled_from([0.0, 1.0, 299.0, 300.0, 600.0, 5000.0, 1e6, -1000.0])
     return st.lists(st.tuples(spans, sights() | st.just(seen())), max_size=24)
 
@@ -441,7 +449,7 @@ def test_no_life_makes_a_card_healthy_while_something_is_wrong_with_it(life) -> 
 
         # What is wrong now decides.
         if fatal or any(fault.says is Xids.FATAL for fault in wrong):
-            assert health.state is State.UNHEALTHY
+            assert health.state is CardState.UNHEALTHY
         if counts or wrong:
             assert not health.usable
         # What must be done is remembered until something shows that it was.
@@ -449,15 +457,15 @@ def test_no_life_makes_a_card_healthy_while_something_is_wrong_with_it(life) -> 
         evidence |= before is not None and (before.uncorrected or 0) > (health.uncorrected or 0)
         owed = max([Remedy.TIME if evidence else owed, *fatal])
         if owed is not Remedy.TIME:
-            assert health.state is State.UNHEALTHY
+            assert health.state is CardState.UNHEALTHY
         # Nobody comes back without having proved itself.
         if before is not None and health.usable and not before.usable:
-            assert before.state is State.RECOVERING
+            assert before.state is CardState.RECOVERING
             assert now - last_error >= POLICY.proving
-        if before is not None and before.state is State.UNHEALTHY:
-            assert health.state is not State.HEALTHY
+        if before is not None and before.state is CardState.UNHEALTHY:
+            assert health.state is not CardState.HEALTHY
         assert health.since <= now
-        assert health.usable == (health.state is State.HEALTHY)
+        assert health.usable == (health.state is CardState.HEALTHY)
         assert (health.count == 0) or not health.usable
 
 
@@ -472,7 +480,7 @@ def test_a_life_that_turns_quiet_after_a_restart_always_ends_in_service(life) ->
         now += POLICY.longest
         health = step(health, seen(rebooted=True), now, POLICY)
 
-    assert health.state is State.HEALTHY
+    assert health.state is CardState.HEALTHY
 
 
 @given(lives())

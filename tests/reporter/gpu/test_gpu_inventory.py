@@ -22,7 +22,7 @@ from reporter.gpu.facts import (
     Wear,
     XidEvent,
 )
-from reporter.gpu.health import NOTHING_KNOWN, NodeRecord, Policy, advance, hear
+from reporter.gpu.health import NOTHING_KNOWN, HealthPolicy, NodeRecord, advance, hear
 from reporter.gpu.inventory import (
     DEVICE_OUTAGES,
     Circumstances,
@@ -35,7 +35,7 @@ from reporter.gpu.inventory import (
 )
 
 GIB = 2**30
-POLICY = Policy(quiet=300.0, proving=600.0)
+POLICY = HealthPolicy(quiet=300.0, proving=600.0)
 DRIVER = DriverFacts("580.159.04", "13.0", "13.580.159.04")
 NOW = 1_795_208_000.0
 THEN = "2026-11-20T20:53:20Z"  # NOW

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from strategies import json_near, json_values
 
 from reporter.gpu.facts import DriverFacts, GpuFacts, Link, MigDevice, NodeReading, Peer, RecoveryAction, XidEvent
-from reporter.gpu.health import NOTHING_KNOWN, NodeRecord, Policy, State, advance, hear
+from reporter.gpu.health import NOTHING_KNOWN, CardState, HealthPolicy, NodeRecord, advance, hear
 from reporter.gpu.records import decode, encode
 
-POLICY = Policy()
+POLICY = HealthPolicy()
 CARDS = tuple(
     GpuFacts(
         uuid=f"GPU-{minor}",
@@ -46,7 +46,7 @@ def test_a_fatal_error_outlives_the_reporter() -> None:
 
     after = advance(record, READING, (), 1e9, POLICY)
 
-    assert [after.cards[f"GPU-{minor}"].health.state for minor in (1, 3)] == [State.UNHEALTHY] * 2
+    assert [after.cards[f"GPU-{minor}"].health.state for minor in (1, 3)] == [CardState.UNHEALTHY] * 2
 
 
 NO_RECORDS = {

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sysfs_tree import Machine
 
-from allocator.cpu.cpuset import members
+from allocator.vocabulary.cpuset import members
 from reporter.inventory.cpus import CpuReader, read_cpus
 from reporter.inventory.memory import read_zones
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cpu.cpuset import parse as parse_cpuset
+from allocator.vocabulary.cpuset import parse as parse_cpuset
 from reporter.kubelet import cpustate, devicecheckpoint
 from reporter.kubelet.checkpoint import MOST_BYTES, CheckpointError
-from reporter.kubelet.cpustate import CpuState, Layout
+from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import PodDevices
 from reporter.kubelet.watched import Watched
 
@@ -107,20 +107,20 @@ ENTRIES = {
 DEFAULT = parse_cpuset("0,5-8,11-15")
 
 STATES = {
-    "cpu-v1-empty.json": CpuState(Layout.V1, "static", 0xFF),
-    "cpu-v1-null.json": CpuState(Layout.V1, "static", 0xFF),
+    "cpu-v1-empty.json": CpuState(StateLayout.V1, "static", 0xFF),
+    "cpu-v1-null.json": CpuState(StateLayout.V1, "static", 0xFF),
     "cpu-v1-static.json": CpuState(
-        Layout.V1, "static", parse_cpuset("0,4-7"), containers={"0badcafe": 1 << 3, "f00dfeed": 0b110}
+        StateLayout.V1, "static", parse_cpuset("0,4-7"), containers={"0badcafe": 1 << 3, "f00dfeed": 0b110}
     ),
-    "cpu-v2-none.json": CpuState(Layout.V2, "none", 0),
-    "cpu-v2-null-pod.json": CpuState(Layout.V2, "static", 0xFF, entries={"u": {}, "v": {}}),
-    "cpu-v2-null.json": CpuState(Layout.V2, "static", 0xFF),
-    "cpu-v2-own-name.json": CpuState(Layout.V2, "static", 0x7F, entries={"u": {"c": 0x80}}),
-    "cpu-v2-static-empty.json": CpuState(Layout.V2, "static", 0xFF),
-    "cpu-v2-static.json": CpuState(Layout.V2, "static", DEFAULT, entries=ENTRIES),
-    "cpu-v3-static.json": CpuState(Layout.V3, "static", DEFAULT, entries=ENTRIES),
+    "cpu-v2-none.json": CpuState(StateLayout.V2, "none", 0),
+    "cpu-v2-null-pod.json": CpuState(StateLayout.V2, "static", 0xFF, entries={"u": {}, "v": {}}),
+    "cpu-v2-null.json": CpuState(StateLayout.V2, "static", 0xFF),
+    "cpu-v2-own-name.json": CpuState(StateLayout.V2, "static", 0x7F, entries={"u": {"c": 0x80}}),
+    "cpu-v2-static-empty.json": CpuState(StateLayout.V2, "static", 0xFF),
+    "cpu-v2-static.json": CpuState(StateLayout.V2, "static", DEFAULT, entries=ENTRIES),
+    "cpu-v3-static.json": CpuState(StateLayout.V3, "static", DEFAULT, entries=ENTRIES),
     "cpu-v3-pod-level.json": CpuState(
-        Layout.V3,
+        StateLayout.V3,
         "static",
         DEFAULT,
         entries=ENTRIES,

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cpu.cpuset import format_cpuset
-from allocator.cpu.topology import Cpu, CpuTopology
+from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from reporter.kubelet import reserved
 from reporter.kubelet.configuration import (
     MOST_BYTES,

@@ -22,14 +22,14 @@ from h2.events import RequestReceived
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reporter.cgroup.layout import QosClass
+from reporter.cgroup.layout import KubernetesQos
 from reporter.kubelet import allocations, podlist, unary
 from reporter.kubelet.allocations import Allocations, ContainerResources, PodResources
-from reporter.kubelet.cpustate import CpuState, Layout
+from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
 from reporter.kubelet.podlist import PodListError
 from reporter.kubelet.podresources import MOST_BYTES, PodResourcesSocket
-from reporter.kubelet.watched import Reading
+from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod
 
 WRITTEN_BY_KUBELET = (Path(__file__).parent / "podresources.bin").read_bytes()
@@ -37,7 +37,7 @@ GOOD = pod("p", container("main", "nvidia.com/gpu", "GPU-1"))
 
 
 def node_pod(name: str = "p", uid: str = "u1", **over: Any) -> NodePod:
-    plain = NodePod(uid, "ns", name, uid, QosClass.GUARANTEED, acknowledged=True)
+    plain = NodePod(uid, "ns", name, uid, KubernetesQos.GUARANTEED, acknowledged=True)
     return replace(plain, **over)
 
 
@@ -199,8 +199,8 @@ async def test_a_server_is_asked_and_its_words_are_by_uid(path: Path) -> None:
         second = await socket.read([node_pod()])
 
     gpu = ContainerResources({"nvidia.com/gpu": frozenset({"GPU-1"})})
-    assert first == Reading(Allocations({"u1": {"main": gpu}}), None)
-    assert second == Reading(Allocations({"u1": {"main": ContainerResources({}, 0b1100)}}), None)
+    assert first == FileReading(Allocations({"u1": {"main": gpu}}), None)
+    assert second == FileReading(Allocations({"u1": {"main": ContainerResources({}, 0b1100)}}), None)
 
 
 async def test_an_answer_of_many_frames_is_read_whole(path: Path) -> None:
@@ -216,18 +216,18 @@ async def test_an_answer_of_many_frames_is_read_whole(path: Path) -> None:
 async def test_without_a_socket_nothing_is_told_and_nothing_is_wrong(path) -> None:
     socket = PodResourcesSocket(str(path), patience=0)
 
-    assert await socket.read([node_pod()]) == Reading(None, None)
+    assert await socket.read([node_pod()]) == FileReading(None, None)
     path.symlink_to(path.parent / "nowhere")
-    assert await socket.read([node_pod()]) == Reading(None, None)
+    assert await socket.read([node_pod()]) == FileReading(None, None)
     assert await PodResourcesSocket(str(path.parent / "nowhere" / "kubelet.sock"), patience=0).read([]) == (
-        Reading(None, None)
+        FileReading(None, None)
     )
 
 
 async def test_a_socket_that_is_not_to_be_asked_is_not(path: Path, monkeypatch) -> None:
     monkeypatch.chdir(path.parent)
     async with Kubelet(path, GOOD) as kubelet:
-        assert await PodResourcesSocket("").read([node_pod()]) == Reading(None, None)
+        assert await PodResourcesSocket("").read([node_pod()]) == FileReading(None, None)
 
     assert kubelet.asked == 0
 
@@ -353,13 +353,15 @@ async def test_a_server_without_the_service_is_told_of(path: Path) -> None:
     async with Kubelet(path, GOOD, "/v1alpha1.PodResourcesLister/List"):
         reading = await PodResourcesSocket(str(path)).read([])
 
-    assert reading == Reading(None, f"{path}: its server does not have this service; the kubelet's files count instead")
+    assert reading == FileReading(
+        None, f"{path}: its server does not have this service; the kubelet's files count instead"
+    )
 
 
 async def test_a_server_that_limits_its_callers_is_asked_again_later(path: Path) -> None:
     async with Kubelet(path, GOOD) as kubelet:
         kubelet.answer = GRPCError(Status.RESOURCE_EXHAUSTED, "too many requests")
-        assert await PodResourcesSocket(str(path)).read([]) == Reading(None, None)
+        assert await PodResourcesSocket(str(path)).read([]) == FileReading(None, None)
 
 
 async def test_a_file_in_the_sockets_place_is_not_asked(path) -> None:
@@ -486,8 +488,8 @@ async def test_a_pod_made_anew_does_not_inherit_what_was_told_last(path: Path) -
 GPU = "nvidia.com/gpu"
 
 
-def told(pods: Mapping[str, Mapping[str, ContainerResources]], *, current: bool = True) -> Reading[Allocations]:
-    return Reading(Allocations(pods, current), None)
+def told(pods: Mapping[str, Mapping[str, ContainerResources]], *, current: bool = True) -> FileReading[Allocations]:
+    return FileReading(Allocations(pods, current), None)
 
 
 def has(*ids: str, cpus: int = 0) -> ContainerResources:
@@ -501,7 +503,7 @@ BROKEN = "file: corrupt"
 @pytest.mark.parametrize(
     ("problem", "answer", "expected"),
     [
-        (None, Reading(None, None), FILE),
+        (None, FileReading(None, None), FILE),
         (None, told({}), FILE),
         (None, told({"u1": {"main": has("GPU-a", "GPU-z")}}), (FILE[1], FILE[0])),
         (
@@ -530,26 +532,26 @@ BROKEN = "file: corrupt"
     ],
 )
 def test_the_kubelets_word_on_devices_counts_before_its_file(
-    problem: str | None, answer: Reading[Allocations], expected: tuple[PodDevices, ...]
+    problem: str | None, answer: FileReading[Allocations], expected: tuple[PodDevices, ...]
 ) -> None:
-    found = allocations.devices(Reading(DeviceCheckpoint(FILE, {GPU: ("GPU-a",)}), problem), answer)
+    found = allocations.devices(FileReading(DeviceCheckpoint(FILE, {GPU: ("GPU-a",)}), problem), answer)
 
-    assert found == Reading(DeviceCheckpoint(expected, {GPU: ("GPU-a",)}), problem)
+    assert found == FileReading(DeviceCheckpoint(expected, {GPU: ("GPU-a",)}), problem)
 
 
 def test_devices_are_known_without_a_file_that_was_ever_readable() -> None:
-    found = allocations.devices(Reading(None, BROKEN), told({"u1": {"main": has("GPU-1")}}))
+    found = allocations.devices(FileReading(None, BROKEN), told({"u1": {"main": has("GPU-1")}}))
 
-    assert found == Reading(DeviceCheckpoint((PodDevices("u1", "main", GPU, ("GPU-1",)),), {}), BROKEN)
+    assert found == FileReading(DeviceCheckpoint((PodDevices("u1", "main", GPU, ("GPU-1",)),), {}), BROKEN)
 
 
-STATE = CpuState(Layout.V2, "static", 0b11110001, {"u1": {"main": 0b0010, "init": 0b1100}})
+STATE = CpuState(StateLayout.V2, "static", 0b11110001, {"u1": {"main": 0b0010, "init": 0b1100}})
 
 
 @pytest.mark.parametrize(
     ("answer", "entries", "default"),
     [
-        (Reading(None, None), STATE.entries, 0b11110001),
+        (FileReading(None, None), STATE.entries, 0b11110001),
         (told({"u1": {"main": has(cpus=0b0010)}}), STATE.entries, 0b11110001),
         (told({"u2": {"main": has()}}), STATE.entries, 0b11110001),
         (told({"u1": {"main": has()}}), {"u1": {"init": 0b1100}}, 0b11110011),
@@ -572,26 +574,26 @@ STATE = CpuState(Layout.V2, "static", 0b11110001, {"u1": {"main": 0b0010, "init"
     ],
 )
 def test_the_kubelets_word_on_cpus_counts_before_its_file(
-    answer: Reading[Allocations], entries: Mapping[str, Mapping[str, int]], default: int
+    answer: FileReading[Allocations], entries: Mapping[str, Mapping[str, int]], default: int
 ) -> None:
-    found = allocations.cpus(Reading(STATE, None), answer)
+    found = allocations.cpus(FileReading(STATE, None), answer)
 
-    assert found == Reading(replace(STATE, entries=entries, default=default), None)
+    assert found == FileReading(replace(STATE, entries=entries, default=default), None)
 
 
 def test_sets_of_whole_pods_are_the_files() -> None:
-    state = CpuState(Layout.V3, "static", 0b0001, pods={"u1": 0b1110})
-    found = allocations.cpus(Reading(state, None), told({"u1": {"main": has(cpus=0b0010)}}))
+    state = CpuState(StateLayout.V3, "static", 0b0001, pods={"u1": 0b1110})
+    found = allocations.cpus(FileReading(state, None), told({"u1": {"main": has(cpus=0b0010)}}))
 
     assert found.value == replace(state, entries={"u1": {"main": 0b0010}})
 
 
 def test_who_has_cpus_without_a_readable_file_has_them_by_the_static_policy() -> None:
-    given_ = allocations.cpus(Reading(None, BROKEN), told({"u1": {"main": has(cpus=0b10)}}))
-    none = allocations.cpus(Reading(None, BROKEN), told({"u1": {"main": has()}}))
+    given_ = allocations.cpus(FileReading(None, BROKEN), told({"u1": {"main": has(cpus=0b10)}}))
+    none = allocations.cpus(FileReading(None, BROKEN), told({"u1": {"main": has()}}))
 
-    assert given_ == Reading(CpuState(Layout.V2, "static", 0, {"u1": {"main": 0b10}}), BROKEN)
-    assert none == Reading(None, BROKEN)
+    assert given_ == FileReading(CpuState(StateLayout.V2, "static", 0, {"u1": {"main": 0b10}}), BROKEN)
+    assert none == FileReading(None, BROKEN)
 
 
 CPUS = st.dictionaries(
@@ -601,11 +603,11 @@ CPUS = st.dictionaries(
 
 @given(CPUS, CPUS, st.booleans())
 def test_no_cpu_is_lost_and_none_is_both_given_and_left(file, answer, current) -> None:
-    state = CpuState(Layout.V2, "static", 0, file)
+    state = CpuState(StateLayout.V2, "static", 0, file)
     state = replace(state, default=0xFF & ~state.given)
     words = {uid: {name: has(cpus=cpus) for name, cpus in one.items()} for uid, one in answer.items()}
 
-    found = allocations.cpus(Reading(state, None), told(words, current=current)).value
+    found = allocations.cpus(FileReading(state, None), told(words, current=current)).value
 
     assert found is not None
     assert found.default | found.given == 0xFF

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reporter.kubelet import cpustate
-from reporter.kubelet.cpustate import CpuState, Layout
-from reporter.kubelet.takeover import TakeOverError, Wish, plan, plan_undo, propose
-from reporter.kubelet.takeoverfile import backup_of, parse_backup, take_over, undo, waits
+from reporter.kubelet.cpustate import CpuState, StateLayout
+from reporter.takeover.file import backup_of, parse_backup, take_over, undo, waits
+from reporter.takeover.plan import TakeOverError, WantedState, plan, plan_undo, propose
 
 ALL = 0xFFFF
 RESERVED = 0b11
@@ -22,7 +22,9 @@ def state(entries, **rest: Any) -> CpuState:
     for containers in entries.values():
         for cpus in containers.values():
             held |= cpus
-    return CpuState(**{"layout": Layout.V2, "policy": "static", "default": ALL & ~held, "entries": entries, **rest})
+    return CpuState(
+        **{"layout": StateLayout.V2, "policy": "static", "default": ALL & ~held, "entries": entries, **rest}
+    )
 
 
 BEFORE = state({"a": {"main": 0b1100}, "b": {"main": 0b110000, "log": 0b1000000}})
@@ -51,7 +53,7 @@ def test_with_strict_reservation_reserved_cpus_stay_outside() -> None:
 
 
 def test_a_pod_level_set_goes_with_its_pod() -> None:
-    whole = state({"a": {"main": 0b1100}}, layout=Layout.V3, pods={"a": 0b1100, "c": 0b1 << 15}, default=0x7FF3)
+    whole = state({"a": {"main": 0b1100}}, layout=StateLayout.V3, pods={"a": 0b1100, "c": 0b1 << 15}, default=0x7FF3)
     taken = plan(whole, OURS, reserved=RESERVED)
     assert taken.pods == {"c": 1 << 15}
     accepted(taken)
@@ -59,8 +61,8 @@ def test_a_pod_level_set_goes_with_its_pod() -> None:
 
 
 REFUSED = {
-    "the kubelet has no static policy": (CpuState(Layout.V2, "none", 0), OURS, "owns no CPU"),
-    "a kubelet too old": (CpuState(Layout.V1, "static", ALL), OURS, "before 1.18"),
+    "the kubelet has no static policy": (CpuState(StateLayout.V2, "none", 0), OURS, "owns no CPU"),
+    "a kubelet too old": (CpuState(StateLayout.V1, "static", ALL), OURS, "before 1.18"),
     "a reserved CPU": (BEFORE, {"a": {"main": 0b10}}, "which the kubelet reserves"),
     "a CPU that the kubelet lacks": (BEFORE, {"a": {"main": 1 << 20}}, "which the kubelet lacks"),
     "a CPU of another Pod": (BEFORE, {"a": {"main": 0b100000}}, "gave to Pod b"),
@@ -82,7 +84,7 @@ def test_without_reserved_cpus_something_is_left_for_containers_without_cpus() -
 
 def test_a_pod_that_is_refused_keeps_no_other_from_its_cpus() -> None:
     ours = {"a": {"main": 0b11 << 10}, "c": {"main": 0b100000}, "d": {"main": 1 << 12}}
-    made = propose(BEFORE, Wish(ours, {"a", "b", "c", "d"}, RESERVED), {})
+    made = propose(BEFORE, WantedState(ours, {"a", "b", "c", "d"}, RESERVED), {})
     accepted(made.state)
     assert made.state.entries == {**BEFORE.entries, "a": ours["a"], "d": ours["d"]}
     assert made.accepted == {"a": ours["a"], "d": ours["d"]}
@@ -91,13 +93,13 @@ def test_a_pod_that_is_refused_keeps_no_other_from_its_cpus() -> None:
 
 def test_two_pods_that_change_places_are_no_obstacle_to_each_other() -> None:
     ours = {"a": {"main": 0b110000}, "b": {"main": 0b1100, "log": 0b1100}}
-    made = propose(BEFORE, Wish(ours, {"a", "b"}, RESERVED), {})
+    made = propose(BEFORE, WantedState(ours, {"a", "b"}, RESERVED), {})
     assert (made.state.entries, made.refused) == (ours, {})
 
 
 def test_a_pod_that_is_refused_is_in_the_way_with_what_the_kubelet_gave_it() -> None:
     ours = {"a": {"main": 0b110000}, "b": {"main": RESERVED}}
-    made = propose(BEFORE, Wish(ours, {"a", "b"}, RESERVED), {})
+    made = propose(BEFORE, WantedState(ours, {"a", "b"}, RESERVED), {})
     assert made.state == BEFORE
     assert set(made.refused) == {"a", "b"}
 
@@ -108,7 +110,7 @@ def test_a_pod_that_is_refused_is_in_the_way_with_what_the_kubelet_gave_it() -> 
     ids=["as we put it in", "as the kubelet has changed it"],
 )
 def test_what_we_put_in_for_a_pod_that_has_ended_is_taken_out_and_nothing_else(now, left) -> None:
-    made = propose(state({"a": now}), Wish({}, frozenset(), RESERVED), OURS)
+    made = propose(state({"a": now}), WantedState({}, frozenset(), RESERVED), OURS)
     accepted(made.state)
     assert made.state.entries == left
 
@@ -147,7 +149,7 @@ def test_whatever_is_taken_over_the_kubelet_accepts_and_undoing_leads_back(befor
 
 @given(pods.filter(disjoint), pods, pods, st.sets(st.sampled_from("abcd")))
 def test_whatever_is_proposed_the_kubelet_accepts_and_it_is_all_that_can_be(before, ours, put_in, live) -> None:
-    wish = Wish({uid: ours[uid] for uid in ours if uid in live}, live, RESERVED)
+    wish = WantedState({uid: ours[uid] for uid in ours if uid in live}, live, RESERVED)
     try:
         made = propose(state(before), wish, put_in)
     except TakeOverError:
@@ -205,8 +207,8 @@ def kubelet_writes(path: Path, entries) -> None:
     os.utime(path, ns=(before + 1, before + 1))
 
 
-def on(ours, *others: str) -> Wish:
-    return Wish(ours, {*ours, *BEFORE.entries, *others}, RESERVED)
+def on(ours, *others: str) -> WantedState:
+    return WantedState(ours, {*ours, *BEFORE.entries, *others}, RESERVED)
 
 
 def in_file(path: Path) -> Any:
@@ -303,7 +305,7 @@ def test_undoing_where_the_file_was_removed_only_removes_the_backup(path) -> Non
 
 def test_a_pod_that_ended_is_in_neither_the_file_nor_the_backup(path) -> None:
     take_over(path, on(OURS))
-    take_over(path, Wish({}, {"b"}, RESERVED))
+    take_over(path, WantedState({}, {"b"}, RESERVED))
     assert in_file(path) == {"b": BEFORE.entries["b"]}
     assert parse_backup(backup_of(path).read_bytes()).ours == {}
 
@@ -321,7 +323,7 @@ def test_a_refused_take_over_writes_nothing(path) -> None:
     original = path.read_bytes()
     assert take_over(path, on({"a": {"main": RESERVED}})).refused
     with pytest.raises(TakeOverError, match="no CPU would be left"):
-        take_over(path, Wish({"a": {"main": ALL & ~0b1110000}}, {"a", "b"}, 0))
+        take_over(path, WantedState({"a": {"main": ALL & ~0b1110000}}, {"a", "b"}, 0))
     assert path.read_bytes() == original
     assert names(path.parent) == [path.name, "pod-resources"]
 

@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near
 
-from allocator.cpu.cpuset import format_cpuset, parse
-from allocator.cpu.topology import Cpu, CpuTopology
-from allocator.device import Device
-from allocator.devicetype import BUILT_IN, Unit, own_type
-from allocator.names import CORDONED, DEVICES_CHECKPOINTS
+from allocator.vocabulary.cpuset import format_cpuset, parse
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo, NumaZone, PodCpuAlloc, read_node_topology
 from allocator.wire.resourcestatus import ResourceStatus
 from reporter.cgroup import plan
-from reporter.cgroup.layout import QosClass
+from reporter.cgroup.layout import KubernetesQos
 from reporter.gpu.inventory import DeviceReport
-from reporter.inventory.cpus import CpuReading
+from reporter.inventory.cpus import CpuInventory
 from reporter.inventory.pci import PciDevice
 from reporter.kubelet.configuration import KubeletConfiguration
-from reporter.kubelet.cpustate import CpuState, Layout
+from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import PodDevices
 from reporter.pods import NodePod
 from reporter.publish import device, nodestatus, nodetopology
@@ -66,14 +66,14 @@ def nic(minor: int = 0, problem: str = "", reason: str = "LinkDown") -> PciDevic
     )
 
 
-def topology(cpus: int = 8) -> CpuReading:
+def topology(cpus: int = 8) -> CpuInventory:
     rows = [Cpu(cpu, cpu // 2, cpu * 2 // cpus, cpu * 2 // cpus) for cpu in range(cpus)]
-    return CpuReading(CpuTopology.of(rows), CpuBasicInfo(model="x"))
+    return CpuInventory(CpuTopology.of(rows), CpuBasicInfo(model="x"))
 
 
 def pod(uid: str, cpus: str = "", qos: str = "", **more: Any) -> NodePod:
     status = ResourceStatus(parse(cpus)) if cpus else None
-    return NodePod(uid, "ns", uid, uid, QosClass.GUARANTEED, qos, status=status, **more)
+    return NodePod(uid, "ns", uid, uid, KubernetesQos.GUARANTEED, qos, status=status, **more)
 
 
 # Device
@@ -141,8 +141,8 @@ def test_what_keeps_a_device_from_being_used_is_told_by_its_own_reason(reason: s
     body = device.build(NODE, report(gpu(0, health=False)), [nic(0, "why", reason), nic(1)], TYPES).body
 
     assert device.others(body) == {
-        "0000:10:00.0": device.Stated("rdma", healthy=False, reason=reason, message="why"),
-        "0000:11:00.0": device.Stated("rdma", healthy=True, reason="Healthy"),
+        "0000:10:00.0": device.StatedHealth("rdma", healthy=False, reason=reason, message="why"),
+        "0000:11:00.0": device.StatedHealth("rdma", healthy=True, reason="Healthy"),
     }
 
 
@@ -327,7 +327,7 @@ def test_pools_leave_out_what_lse_and_lsr_pods_hold_as_the_document_says() -> No
 
 def state(policy: str = "static", **given: str) -> CpuState:
     entries = {uid: {"main": parse(cpus)} for uid, cpus in given.items()}
-    return CpuState(Layout.V2, policy, 0xFF & ~sum(cpus["main"] for cpus in entries.values()), entries)
+    return CpuState(StateLayout.V2, policy, 0xFF & ~sum(cpus["main"] for cpus in entries.values()), entries)
 
 
 def test_the_kubelets_policies_and_what_it_gave_are_told() -> None:
@@ -385,19 +385,19 @@ STATES = st.dictionaries(
 )
 PODS = st.dictionaries(
     st.sampled_from("abc"),
-    st.tuples(st.sampled_from(["", "LSE", "LSR", "LS", "BE"]), CPUS, st.sampled_from(QosClass), st.integers(0, 2)),
+    st.tuples(st.sampled_from(["", "LSE", "LSR", "LS", "BE"]), CPUS, st.sampled_from(KubernetesQos), st.integers(0, 2)),
 )
 
 
 @given(STATES, PODS)
 def test_under_the_static_policy_no_cpu_that_the_kubelet_gave_is_free_or_shared_and_no_pod_is_moved_off_its_own(
-    given_: dict[str, dict[str, int]], pods: dict[str, tuple[str, int, QosClass, int]]
+    given_: dict[str, dict[str, int]], pods: dict[str, tuple[str, int, KubernetesQos, int]]
 ) -> None:
     every = [
         NodePod(uid, "ns", uid, uid, kind, qos, status=ResourceStatus(cpus) if cpus else None, asked={"main": whole})
         for uid, (qos, cpus, kind, whole) in pods.items()
     ]
-    made = built(every, STATIC, CpuState(Layout.V2, "static", 0xFF, given_))
+    made = built(every, STATIC, CpuState(StateLayout.V2, "static", 0xFF, given_))
 
     assert made.body is not None
     read = read_node_topology(made.body)
@@ -458,8 +458,8 @@ def test_no_object_is_written_while_it_is_not_known_what_the_kubelet_gave_away(
 @pytest.mark.parametrize(
     ("state", "given"),
     [
-        (CpuState(Layout.V3, "static", 0, {"k": {"main": 1}}, pods={"k": 0b110}), {"k": {"main": 1, "": 0b110}}),
-        (CpuState(Layout.V1, "static", 0, containers={"abc": 0b11}), {"k": {"": 0b11}}),
+        (CpuState(StateLayout.V3, "static", 0, {"k": {"main": 1}}, pods={"k": 0b110}), {"k": {"main": 1, "": 0b110}}),
+        (CpuState(StateLayout.V1, "static", 0, containers={"abc": 0b11}), {"k": {"": 0b11}}),
     ],
     ids=["whole Pods", "container ids"],
 )
@@ -470,7 +470,7 @@ def test_older_and_newer_layouts_count_by_pod(state: CpuState, given: dict[str, 
 
 
 def test_the_kubelets_state_tells_of_a_static_policy_that_its_file_does_not_know() -> None:
-    made = built([], KubeletConfiguration(), CpuState(Layout.V2, "static", 0xFF))
+    made = built([], KubeletConfiguration(), CpuState(StateLayout.V2, "static", 0xFF))
 
     assert made.kubelet.static
     assert made.body is not None
@@ -557,7 +557,7 @@ def test_what_others_tell_of_a_zone_stays_and_zones_that_are_gone_go() -> None:
 
 
 def test_without_cpus_no_object_is_written_and_the_reason_is_told() -> None:
-    reading = CpuReading(None, CpuBasicInfo(), "no CPUs")
+    reading = CpuInventory(None, CpuBasicInfo(), "no CPUs")
 
     made = nodetopology.build(NODE, reading, {}, nodetopology.KubeletState(None, None), [])
 

@@ -2,19 +2,19 @@
 
 import pytest
 
-from allocator.cpu.topology import Cpu, CpuTopology
-from allocator.devicetype import BUILT_IN
-from allocator.names import DEVICES_CHECKPOINTS
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo, read_node_topology
 from allocator.wire.resourcestatus import ResourceStatus
 from reporter.cgroup import plan
-from reporter.cgroup.layout import QosClass
+from reporter.cgroup.layout import KubernetesQos
 from reporter.gpu.inventory import DeviceReport
-from reporter.inventory.cpus import CpuReading
+from reporter.inventory.cpus import CpuInventory
 from reporter.kubelet import devicecheckpoint
 from reporter.kubelet.configuration import KubeletConfiguration
-from reporter.kubelet.cpustate import CpuState, Layout
+from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import ANNOTATION_BYTES, PodDevices
 from reporter.pods import NodePod
 from reporter.publish import device, nodetopology
@@ -22,7 +22,7 @@ from reporter.publish.identity import NodeIdentity
 
 NODE = NodeIdentity("n1", "node-uid")
 STATIC = KubeletConfiguration(cpu_policy="static")
-CPUS = CpuReading(CpuTopology.of(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(8)), CpuBasicInfo(model="x"))
+CPUS = CpuInventory(CpuTopology.of(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(8)), CpuBasicInfo(model="x"))
 
 
 def built(state: CpuState, *pods: NodePod) -> nodetopology.TopologyObject:
@@ -31,11 +31,11 @@ def built(state: CpuState, *pods: NodePod) -> nodetopology.TopologyObject:
 
 def pod(cpus: int) -> NodePod:
     status = ResourceStatus(cpus) if cpus else None
-    return NodePod("u", "ns", "u", "u", QosClass.GUARANTEED, "LSR", status=status, asked={"a": 2, "b": 2})
+    return NodePod("u", "ns", "u", "u", KubernetesQos.GUARANTEED, "LSR", status=status, asked={"a": 2, "b": 2})
 
 
-@pytest.mark.parametrize("layout", [Layout.V2, Layout.V3])
-def test_containers_that_have_sets_of_their_own_are_left_on_them(layout: Layout) -> None:
+@pytest.mark.parametrize("layout", [StateLayout.V2, StateLayout.V3])
+def test_containers_that_have_sets_of_their_own_are_left_on_them(layout: StateLayout) -> None:
     sets = {"a": 0b1100, "b": 0b110000}
     one = pod(0b111100)
     made = built(CpuState(layout, "static", 0b11000011, {"u": sets}), one)
@@ -57,14 +57,14 @@ def test_containers_that_have_sets_of_their_own_are_left_on_them(layout: Layout)
 def test_a_whole_pods_set_adds_what_no_container_has(
     entries: dict[str, int], whole: int, given: dict[str, int]
 ) -> None:
-    made = built(CpuState(Layout.V3, "static", 0b11000011, {"u": entries} if entries else {}, pods={"u": whole}))
+    made = built(CpuState(StateLayout.V3, "static", 0b11000011, {"u": entries} if entries else {}, pods={"u": whole}))
 
     assert made.kubelet.given == {"u": given}
     assert made.pools.shared & whole == 0
 
 
 def test_cpus_of_a_container_whose_pod_is_not_known_are_held() -> None:
-    made = built(CpuState(Layout.V1, "static", 0b11, containers={"deadbeef": 0b1100, "none": 0}))
+    made = built(CpuState(StateLayout.V1, "static", 0b11, containers={"deadbeef": 0b1100, "none": 0}))
 
     assert made.pools.shared & 0b1100 == 0
     assert made.kubelet.given == {"deadbeef": {"": 0b1100}}

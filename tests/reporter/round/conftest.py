@@ -15,9 +15,9 @@ from sysfs_tree import Machine
 
 from koordgate.kube.client import KubeClient
 from reporter.agent import Agent
-from reporter.gpu.guarded import GuardedNvml, Patience, Roots
-from reporter.metrics import Metrics
-from reporter.settings import Settings, parse
+from reporter.gpu.guarded import DriverRoots, GuardedNvml, Patience
+from reporter.metrics import ReporterMetrics
+from reporter.settings import ReporterSettings, parse
 
 Raw = dict[str, Any]
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
@@ -32,7 +32,7 @@ class Site:
         self.machine = Machine(folder)
         self.folder = folder
         self.fake = fake
-        self.metrics = Metrics()
+        self.metrics = ReporterMetrics()
         self.agent: Agent | None = None
         self.end: Callable[[], Awaitable[None]] | None = None  # of the agent
         self.machine.cpus(sockets=1, nodes=2, cores=4, threads=2)
@@ -45,7 +45,7 @@ class Site:
         self.cgroup("kubepods/burstable")
         self.cgroup("kubepods/besteffort")
 
-    def settings(self, **over: Any) -> Settings:
+    def settings(self, **over: Any) -> ReporterSettings:
         kubelet = self.folder / "kubelet"
         return parse(
             f"""
@@ -177,7 +177,7 @@ async def start(site: Site, kube: KubeClient) -> AsyncIterator[Start]:
             if configured.gpus.enabled and nvml is None:
                 empty = {**os.environ, "LD_LIBRARY_PATH": str(site.folder)}
                 patience = Patience(first_pause=0.01, longest_pause=0.05)
-                nvml = GuardedNvml(patience, Roots(site.machine.sysfs, site.machine.proc), env=empty)
+                nvml = GuardedNvml(patience, DriverRoots(site.machine.sysfs, site.machine.proc), env=empty)
             if nvml is not None:
                 stack.push_async_callback(nvml.aclose)
             agent = Agent(configured, "n1", kube, nvml, site.metrics)

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from fake_kube import FakeKube, answer, drop
 
-from allocator.names import CORDONED
+from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodetopology import read_node_topology
 from reporter.kubelet import devicecheckpoint
 from reporter.publish.identity import MANAGER

@@ -14,7 +14,7 @@ import pytest
 from fake_kube import FakeKube
 from nvml_standin import Played, recorded
 
-from allocator.names import CORDONED
+from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
 from reporter.gpu.guarded import Patience
 

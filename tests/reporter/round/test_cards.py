@@ -12,8 +12,8 @@ from nvml_standin import Played
 from reporter.cards import Cards
 from reporter.gpu.facts import DriverFacts, GpuFacts, Wear
 from reporter.gpu.guarded import Patience
-from reporter.gpu.health import NOTHING_KNOWN, CardRecord, GpuHealth, NodeRecord, Policy, State
-from reporter.metrics import Metrics
+from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth, HealthPolicy, NodeRecord
+from reporter.metrics import ReporterMetrics
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
 DRIVER = DriverFacts("580", "13.0", None)
@@ -24,13 +24,13 @@ async def at_once(work: Callable[[], str]) -> str:
     return work()
 
 
-def follow(nvml: Any, metrics: Metrics | None = None, **more: Any) -> Cards:
+def follow(nvml: Any, metrics: ReporterMetrics | None = None, **more: Any) -> Cards:
     heard = metrics.heard_xid if metrics is not None else lambda _xid, _known: None
-    policy = more.pop("policy", Policy())
+    policy = more.pop("policy", HealthPolicy())
     return Cards(nvml, policy, lambda _: "", at_once, heard=heard, **more)
 
 
-def metric(metrics: Metrics, name: str, **labels: str) -> float | None:
+def metric(metrics: ReporterMetrics, name: str, **labels: str) -> float | None:
     found: float | None = metrics._registry.get_sample_value(f"koordgate_reporter_{name}", labels)
     return found
 
@@ -107,7 +107,7 @@ async def test_a_grave_error_of_no_card_is_counted_logged_and_a_problem_for_a_wh
     played: Played, caplog, at_a_reading
 ) -> None:
     played.play("a100x8")
-    metrics = Metrics()
+    metrics = ReporterMetrics()
     nvml = played.nvml(PATIENT)
     cards = follow(nvml, metrics)
     await cards.read()
@@ -134,22 +134,24 @@ async def test_a_grave_error_of_no_card_is_counted_logged_and_a_problem_for_a_wh
     assert f"Xid 13 on card {A100.format(2)}" in warnings
     assert not [text for text in warnings if "Xid 31" in text]
     assert {uuid: card.health.state for uuid, card in cards.view.node.cards.items()} == dict.fromkeys(
-        before, State.HEALTHY
+        before, CardState.HEALTHY
     )
 
     cards._policy = replace(cards._policy, quiet=0.0)
     assert cards.problem == ""
 
 
-# Metrics
+# ReporterMetrics
 
 
 def test_what_a_card_tells_of_its_memory_is_shown_and_goes_with_it() -> None:
-    metrics = Metrics()
+    metrics = ReporterMetrics()
     told = GpuFacts(uuid="GPU-a", minor=0, wear=Wear(corrected=5, uncorrected=0, retired_pages=2, remapped_rows=3))
     silent = GpuFacts(uuid="GPU-b", minor=1)
-    worn = CardRecord(told, GpuHealth(State.SUSPECT, 5.0, last_error=1234.0), 7.0)
-    metrics.show_cards(NodeRecord("", {"GPU-a": worn, "GPU-b": CardRecord(silent, GpuHealth(State.HEALTHY, 5.0), 7.0)}))
+    worn = CardRecord(told, GpuHealth(CardState.SUSPECT, 5.0, last_error=1234.0), 7.0)
+    metrics.show_cards(
+        NodeRecord("", {"GPU-a": worn, "GPU-b": CardRecord(silent, GpuHealth(CardState.HEALTHY, 5.0), 7.0)})
+    )
 
     assert metric(metrics, "gpu_ecc_errors", uuid="GPU-a", kind="corrected") == 5
     assert metric(metrics, "gpu_ecc_errors", uuid="GPU-a", kind="uncorrected") == 0

@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from allocator.cpu.cpuset import parse
-from allocator.devicetype import BUILT_IN
-from allocator.holdings import Share
-from allocator.names import CORDONED
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodetopology import CpuBasicInfo
 from allocator.wire.resourcestatus import ResourceStatus
-from reporter import agree, evidence
-from reporter.agree import Agreement, CardUse, ContainerSeen, Evidence, Mismatch
 from reporter.cgroup.apply import Hierarchy
-from reporter.cgroup.layout import Driver, Layout, QosClass, Version
-from reporter.decide import GpuView, HostReading, Rules, Standing, decide, health_events, held, outage_event
+from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
+from reporter.decide import GpuView, HostReading, Rules, StandingObjects, decide, health_events, held, outage_event
 from reporter.gpu.facts import GpuFacts, GpuProcess, Outage
 from reporter.gpu.faults import STANDING
-from reporter.gpu.health import CardRecord, GpuHealth, NodeRecord, State
-from reporter.inventory.cpus import CpuReading
+from reporter.gpu.health import CardRecord, CardState, GpuHealth, NodeRecord
+from reporter.inventory.cpus import CpuInventory
 from reporter.inventory.pci import PciDevice
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
-from reporter.kubelet.watched import Reading
-from reporter.metrics import Metrics
+from reporter.kubelet.watched import FileReading
+from reporter.metrics import ReporterMetrics
 from reporter.pods import NodePod, read_pod
+from reporter.proof import agree, evidence
+from reporter.proof.agree import Agreement, CardUse, ContainerSeen, Evidence, Mismatch
 from reporter.publish.identity import NodeIdentity
 
 NODE = NodeIdentity("n1", "node-uid")
@@ -37,7 +37,7 @@ MIB = 2**20
 
 
 def pod(**over: Any) -> NodePod:
-    plain = NodePod(UID, "ns", "p", UID, QosClass.BURSTABLE, containers={BOX: "main"})
+    plain = NodePod(UID, "ns", "p", UID, KubernetesQos.BURSTABLE, containers={BOX: "main"})
     return replace(plain, **over)
 
 
@@ -47,11 +47,11 @@ def sharing(memory: int = 100 * MIB) -> NodePod:
 
 
 def host(*entries: PodDevices, **over: Any) -> HostReading:
-    checkpoint = Reading(DeviceCheckpoint(entries, {}), None)
-    return HostReading(CpuReading(None, CpuBasicInfo(), "no CPUs"), checkpoint=checkpoint, **over)
+    checkpoint = FileReading(DeviceCheckpoint(entries, {}), None)
+    return HostReading(CpuInventory(None, CpuBasicInfo(), "no CPUs"), checkpoint=checkpoint, **over)
 
 
-def record(state: State = State.HEALTHY, count: int = 0, reason: str = "") -> NodeRecord:
+def record(state: CardState = CardState.HEALTHY, count: int = 0, reason: str = "") -> NodeRecord:
     cause = STANDING[reason] if reason else None
     health = GpuHealth(state, 0.0, cause, count)
     return NodeRecord(
@@ -299,11 +299,11 @@ def test_the_kubelets_checkpoint_counts_for_pods_that_live_and_are_not_ours(
 
 
 def test_each_change_of_a_card_is_told_once_with_its_count() -> None:
-    worn = record(State.UNHEALTHY, 3, "RowRemapFailed")
+    worn = record(CardState.UNHEALTHY, 3, "RowRemapFailed")
 
     first = health_events(NODE, NodeRecord("", {}), worn)
     again = health_events(NODE, worn, worn)
-    more = health_events(NODE, worn, record(State.UNHEALTHY, 5, "RowRemapFailed"))
+    more = health_events(NODE, worn, record(CardState.UNHEALTHY, 5, "RowRemapFailed"))
     well = health_events(NODE, worn, record())
 
     assert [(one.reason, one.count, one.type) for one in first] == [("RowRemapFailed", 3, "Warning")] * 2
@@ -323,7 +323,7 @@ def told_of(*nics: tuple[str, str], live: dict[str, Any] | None = None) -> dict[
         PciDevice("rdma", f"0000:{0x3B + n:02x}:00.0", n, problem=problem, reason=reason)
         for n, (reason, problem) in enumerate(nics)
     )
-    standing = Standing(device=live)
+    standing = StandingObjects(device=live)
     return decide(NODE, host(devices=found), GpuView(), [], Evidence(), Rules(BUILT_IN), standing, 0.0).device.body
 
 
@@ -388,7 +388,7 @@ def test_each_change_of_a_device_that_is_no_card_is_told_once(
 
 
 def test_devices_that_cannot_be_used_are_counted_by_reason_until_they_are_well_or_gone() -> None:
-    metrics = Metrics()
+    metrics = ReporterMetrics()
 
     def series(body: dict[str, Any]) -> list[bytes]:
         metrics.show_devices(body)
@@ -424,7 +424,7 @@ def test_cards_are_trusted_through_a_short_outage_only(since: float, healthy: An
     named = {uuid: replace(card, facts=replace(card.facts, memory=MIB)) for uuid, card in cards.cards.items()}
     view = GpuView(NodeRecord("boot", named), None, Outage("NvmlHangs", "it hangs", since))
 
-    decided = decide(NODE, host(), view, [], Evidence(), Rules(BUILT_IN, outage_seconds=60.0), Standing(), 100.0)
+    decided = decide(NODE, host(), view, [], Evidence(), Rules(BUILT_IN, outage_seconds=60.0), StandingObjects(), 100.0)
 
     assert {device.healthy for device in decided.device.devices} == {healthy}
     assert ("koordgate.io/device-outages" in decided.device.body["metadata"]["annotations"]) is not healthy
@@ -471,8 +471,8 @@ def test_an_annotation_that_makes_no_sense_is_told_and_the_pod_counts(key: str) 
 
 @pytest.mark.parametrize("version", Version)
 def test_containers_are_looked_at_where_the_kubelet_puts_them(tmp_path: Path, version: Version) -> None:
-    layout = Layout(Driver.SYSTEMD)
-    folder = tmp_path / layout.pod(QosClass.BURSTABLE, UID) / f"cri-containerd-{BOX}.scope"
+    layout = CgroupLayout(Driver.SYSTEMD)
+    folder = tmp_path / layout.pod(KubernetesQos.BURSTABLE, UID) / f"cri-containerd-{BOX}.scope"
     folder.mkdir(parents=True)
     (folder / "cgroup.procs").write_text("41\n42\n")
     (folder / ("cpuset.cpus.effective" if version is Version.V2 else "cpuset.cpus")).write_text("1-2\n")
@@ -504,8 +504,8 @@ def test_containers_are_looked_at_where_the_kubelet_puts_them(tmp_path: Path, ve
 def test_processes_one_level_below_the_containers_cgroup_are_seen(
     tmp_path: Path, own: str, below: dict[str, str], read: str | None
 ) -> None:
-    layout = Layout(Driver.SYSTEMD)
-    folder = tmp_path / layout.pod(QosClass.BURSTABLE, UID) / f"crio-{BOX}.scope"
+    layout = CgroupLayout(Driver.SYSTEMD)
+    folder = tmp_path / layout.pod(KubernetesQos.BURSTABLE, UID) / f"crio-{BOX}.scope"
     folder.mkdir(parents=True)
     (folder / "cgroup.procs").write_text(own)
     (folder / "cpuset.cpus.effective").write_text("1-2\n")

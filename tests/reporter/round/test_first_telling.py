@@ -7,10 +7,10 @@ import pytest
 from fake_kube import FakeKube, hold
 from nvml_standin import Played
 
-from allocator.names import CORDONED, DEVICES_CHECKPOINTS
+from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS
 from reporter.kubelet import configz
 from reporter.kubelet.configuration import KubeletConfiguration
-from reporter.kubelet.watched import Reading
+from reporter.kubelet.watched import FileReading
 
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1"
@@ -151,7 +151,7 @@ async def test_a_kubelet_that_does_not_answer_keeps_no_cpuset_from_being_right(
         if len(asked) > 1:
             await asyncio.Event().wait()
         await answered.wait()
-        return Reading(KubeletConfiguration(), None)
+        return FileReading(KubeletConfiguration(), None)
 
     monkeypatch.setattr("reporter.agent._CONFIGZ_S", 0.01)
     monkeypatch.setattr(configz, "ask", ask)

@@ -9,7 +9,7 @@ from grpc_kubelet import Kubelet, container, pod
 from allocator.wire.nodetopology import read_node_topology
 from reporter.command import look
 from reporter.kubelet import cpustate
-from reporter.kubelet.cpustate import CpuState, Layout
+from reporter.kubelet.cpustate import CpuState, StateLayout
 
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1"
@@ -34,7 +34,7 @@ def acknowledged(fake: FakeKube, uid: str = UID) -> None:
 async def test_what_the_kubelet_tells_is_on_the_objects_once_it_knows_the_pod(site, start, fake: FakeKube) -> None:
     site.add_node()
     site.add_pod("theirs", UID, qos="")
-    state = CpuState(Layout.V2, "static", 0xFF)
+    state = CpuState(StateLayout.V2, "static", 0xFF)
     (site.folder / "kubelet" / cpustate.FILE).write_bytes(cpustate.render(state))
     async with Kubelet(site.pod_resources, ANSWER) as kubelet:
         await start()

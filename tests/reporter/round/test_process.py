@@ -11,12 +11,12 @@ from fake_kube import FakeKube, answer
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
+from koordgate.kube.serviceaccount import ServiceAccountAccess
 from koordgate.settings import SettingsError
 from reporter import settings
-from reporter.access import ServiceAccountAccess
 from reporter.command import node_name
 from reporter.gpu.facts import GpuFacts
-from reporter.gpu.health import NOTHING_KNOWN, CardRecord, GpuHealth, NodeRecord, State
+from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth, NodeRecord
 from reporter.host import Host
 from reporter.inventory.pci import FPGAS, PciMatch
 from reporter.publish.events import EventWriter, Occurrence
@@ -66,7 +66,7 @@ def test_an_empty_file_means_the_defaults_and_a_missing_one_is_an_error(tmp_path
     file = tmp_path / "config.yaml"
     file.touch()
 
-    assert settings.load(file) == settings.Settings()
+    assert settings.load(file) == settings.ReporterSettings()
     with pytest.raises(SettingsError, match="existing YAML file"):
         settings.load(tmp_path / "none")
 
@@ -74,8 +74,8 @@ def test_an_empty_file_means_the_defaults_and_a_missing_one_is_an_error(tmp_path
 def test_the_nodes_name_is_that_of_the_settings_then_of_the_environment(monkeypatch) -> None:
     monkeypatch.setenv("NODE_NAME", "from-pod")
 
-    assert node_name(settings.Settings(node="stated")) == "stated"
-    assert node_name(settings.Settings()) == "from-pod"
+    assert node_name(settings.ReporterSettings(node="stated")) == "stated"
+    assert node_name(settings.ReporterSettings()) == "from-pod"
 
 
 # The command
@@ -230,7 +230,7 @@ def test_what_a_list_does_not_name_is_gone() -> None:
 
 def test_the_health_of_cards_outlives_the_process_whole_or_not_at_all(tmp_path: Path) -> None:
     host = Host(settings.parse(f"roots: {{state: {tmp_path / 'made' / 'here'}}}"))
-    card = CardRecord(GpuFacts(uuid="GPU-0", minor=0), GpuHealth(State.UNHEALTHY, 5.0, count=2), 7.0)
+    card = CardRecord(GpuFacts(uuid="GPU-0", minor=0), GpuHealth(CardState.UNHEALTHY, 5.0, count=2), 7.0)
     node = NodeRecord("boot", {"GPU-0": card})
 
     assert host.load_health() == (NOTHING_KNOWN, ())

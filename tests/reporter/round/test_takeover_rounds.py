@@ -10,17 +10,17 @@ import pytest
 import yaml
 from fake_kube import FakeKube, answer
 
-from allocator.cpu.cpuset import parse
+from allocator.vocabulary.cpuset import parse
 from koordgate.kube.client import KubeClient
 from reporter.command import look
 from reporter.decide import HostReading
 from reporter.host import Host
 from reporter.kubelet import cpustate
-from reporter.kubelet.cpustate import CpuState, Layout
-from reporter.kubelet.takeover import TakeOverError, Wish
-from reporter.kubelet.takeoverfile import backup_of, take_over
+from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.pods import read_pod
-from reporter.takingover import wish
+from reporter.takeover.file import backup_of, take_over
+from reporter.takeover.plan import TakeOverError, WantedState
+from reporter.takeover.rounds import wish
 
 Raw = dict[str, Any]
 Given = Mapping[str, Mapping[str, str]]
@@ -69,8 +69,8 @@ class Kubelet:
     def write(self) -> None:
         """As it does when it gives CPUs away, or takes them back."""
         entries = {uid: {name: parse(cpus) for name, cpus in sets.items()} for uid, sets in self.entries.items()}
-        empty = CpuState(Layout.V2, "static", 0xFF, entries)
-        state = CpuState(Layout.V2, "static", 0xFF & ~empty.given, entries)
+        empty = CpuState(StateLayout.V2, "static", 0xFF, entries)
+        state = CpuState(StateLayout.V2, "static", 0xFF & ~empty.given, entries)
         temporary = self.path.with_name(".new")
         temporary.write_bytes(cpustate.render(state))
         temporary.replace(self.path)
@@ -144,7 +144,7 @@ async def test_nothing_is_put_in_or_taken_out_before_the_pods_are_known(
 ) -> None:
     fake.put(PODS, pod("a", A, "4-5"))
     fake.put(PODS, pod("b", B, "6"))
-    take_over(kubelet.path, Wish({A: {"main": parse("4-5")}}, {A}, 1))
+    take_over(kubelet.path, WantedState({A: {"main": parse("4-5")}}, {A}, 1))
     before = kubelet.path.read_bytes()
     fake.faults.always("list", "pods", answer(500))
     await start(take_over="write")
@@ -314,7 +314,7 @@ async def test_one_look_says_what_would_be_done_and_does_nothing(
 ) -> None:
     fake.put(PODS, pod("a", A, "4-5"))
     if mode != "write":
-        take_over(kubelet.path, Wish({A: {"main": parse("3")}}, {A}, 1))
+        take_over(kubelet.path, WantedState({A: {"main": parse("3")}}, {A}, 1))
     files = {file: file.read_bytes() for file in kubelet.path.parent.iterdir() if file.is_file()}
 
     _, problems = await look(site.settings(take_over=mode), kube)
@@ -332,9 +332,9 @@ def read(site, *, said: Mapping[str, Any] = STATIC) -> HostReading:
     return Host(site.settings()).read()
 
 
-def asked(pods: list[Raw], host: HostReading, memory: Given | None = None) -> tuple[Wish, tuple[str, ...]]:
+def asked(pods: list[Raw], host: HostReading, memory: Given | None = None) -> tuple[WantedState, tuple[str, ...]]:
     sets = {uid: {name: parse(cpus) for name, cpus in entry.items()} for uid, entry in (memory or {}).items()}
-    return wish([read_pod(obj) for obj in pods], host, CpuState(Layout.V2, "static", 0xFF, sets))
+    return wish([read_pod(obj) for obj in pods], host, CpuState(StateLayout.V2, "static", 0xFF, sets))
 
 
 def test_every_container_has_the_pods_cpus_whatever_it_asks_for_and_whenever_it_runs(site) -> None:

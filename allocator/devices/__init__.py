@@ -1,0 +1,1 @@
+"""Which devices a Pod gets on one node."""

@@ -1,0 +1,125 @@
+"""A device during one decision: what is free of it for a Pod, and what the Pod's containers take of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import FULL
+from allocator.vocabulary.holdings import Function
+from allocator.vocabulary.phase import Phase
+
+Amounts = tuple[int, ...]  # one for each of the type's tails
+
+
+class Wish(NamedTuple):
+    """A container still to be served: during which steps of the Pod's life it runs, and its place in the Pod."""
+
+    container: ContainerAsk
+    steps: tuple[int, ...]
+    place: int
+
+
+class Offer:
+    """A usable device during one decision: what is free for this Pod, and what the Pod has taken of it so far.
+
+    Args:
+        device: which.
+        held: what others hold of it; None where that is nothing.
+        capacity: all that it has.
+        free: what others leave of that.
+        steps: what the Pod has of it in each step of its life: nothing yet.
+    """
+
+    __slots__ = ("capacity", "containers", "device", "free", "function", "idle", "peak", "steps")
+
+    def __init__(
+        self,
+        device: Device,
+        held: Mapping[str, int] | None,
+        capacity: Amounts,
+        free: Amounts,
+        steps: tuple[Amounts, ...],
+    ) -> None:
+        self.device = device
+        self.capacity = capacity
+        self.free = free
+        self.idle = held is None
+        self.peak = steps[0]  # nothing
+        self.steps = steps
+        self.containers: tuple[str, ...] = ()
+        self.function: Function | None = None
+
+    def comes_with(self, function: Function) -> None:
+        """Whoever gets the device gets this virtual function of it."""
+        self.function = function
+
+    def hold(self, container: str, peak: Amounts) -> None:
+        """One more container gets the device, of which the Pod then holds so much at most."""
+        self.peak = peak
+        self.containers += (container,)
+
+    def peak_with(self, amounts: Amounts, steps: Sequence[int]) -> Amounts:
+        """The Pod's peak on this device if it took so much more during these steps."""
+        if not self.containers:
+            return amounts
+        peak = self.peak
+        for step in steps:
+            now = (at + more for at, more in zip(self.steps[step], amounts, strict=True))
+            peak = tuple([max(known, new) for known, new in zip(peak, now, strict=True)])
+        return peak
+
+    def serve(self, container: str, amounts: Amounts, peak: Amounts, steps: Sequence[int]) -> None:
+        """As `hold`, and remember in which steps how much is taken, so that later containers see what is left."""
+        self.hold(container, peak)
+        self.steps = tuple(
+            [
+                tuple([at + more for at, more in zip(taken, amounts, strict=True)]) if step in steps else taken
+                for step, taken in enumerate(self.steps)
+            ]
+        )
+
+
+def completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
+    """What an ask takes of a device; the one of the two memory amounts that was not asked follows from the other.
+
+    Percent to bytes rounds down, what is handed out; bytes to percent rounds up, what is accounted.
+    """
+    kind = ask.type
+    if None not in ask.amounts:
+        return ask.amounts  # type: ignore[return-value] # none of them is None
+    told = list(ask.amounts)
+    if kind.memory is not None:
+        size, ratio = (kind.tails.index(tail) for tail in kind.memory)
+        if told[size] is None:
+            told[size] = capacity[size] * (told[ratio] or 0) // FULL
+        elif told[ratio] is None:
+            told[ratio] = -(-(told[size] or 0) * FULL // capacity[size])
+    return tuple([amount or 0 for amount in told])
+
+
+def wishes_of(containers: Sequence[ContainerAsk]) -> tuple[list[Wish], int]:
+    """Order the containers, hardest first, and number the steps of the Pod's life: each init container, the rest."""
+    if len(containers) == 1:
+        return [Wish(containers[0], (0,), 0)], 1
+    last = sum(container.phase is Phase.INIT for container in containers)
+    wishes = []
+    step = 0
+    for index, container in enumerate(containers):
+        if container.phase is Phase.INIT:
+            steps: tuple[int, ...] = (step,)
+            step += 1
+        elif container.phase is Phase.SIDECAR:
+            steps = tuple(range(step, last + 1))
+        else:
+            steps = (last,)
+        wishes.append(Wish(container, steps, index))
+    # Init containers come last: they fit into what the others hold.
+    wishes.sort(
+        key=lambda w: (w.container.phase is Phase.INIT, -w.container.ask.count, _size(w.container.ask), w.place)
+    )
+    return wishes, last + 1
+
+
+def _size(ask: DeviceAsk) -> list[int]:
+    return [-(amount or 0) for amount in ask.amounts]

@@ -1,0 +1,1 @@
+"""What a Pod asks for, read from its containers, labels and annotations."""

@@ -1,0 +1,110 @@
+"""What a Pod asks for, normalised: so much of so many devices, by container and by type."""
+
+from dataclasses import dataclass, field
+
+from allocator.vocabulary.cpuask import CpuAsk
+from allocator.vocabulary.devicetype import FULL, GPU_TYPE, DeviceType, Unit
+from allocator.vocabulary.hints import Joint, PartitionSpec, TypeHint
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from allocator.vocabulary.phase import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAsk:
+    """So much of each of `count` distinct devices of one type.
+
+    Attributes:
+        type: device type.
+        count: distinct devices, 1 or more; with `every`, at least so many.
+        amounts: of each device, one for each of the type's tails, in their units; None where it follows from the
+            other of the type's two memory tails.
+        every: so much of every device that the ask's hint selects (Koordinator's ApplyForAll).
+    """
+
+    type: DeviceType
+    count: int
+    amounts: tuple[int | None, ...]
+    every: bool = False
+
+    def amount(self, tail: str) -> int | None:
+        """What is asked of one resource; None where it was not stated."""
+        return self.amounts[self.type.tails.index(tail)]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it takes devices that nobody else may share: all of them in percent, and no bytes."""
+        kind = self.type
+        if kind.unit is Unit.UNITS:
+            return False
+        size = kind.memory[0] if kind.memory else ""
+        for tail, amount in zip(kind.tails, self.amounts, strict=True):
+            if amount != FULL and (amount is not None or tail != size):
+                return False
+        return True
+
+
+def gpu_ask(count: int, core: int, *, ratio: int | None, memory: int | None) -> DeviceAsk:
+    """Make an ask for GPUs: percent of compute, and memory as percent or bytes, of each card."""
+    amounts = {GPU_CORE: core, GPU_MEMORY: memory, GPU_MEMORY_RATIO: ratio}
+    return DeviceAsk(GPU_TYPE, count, tuple(amounts[tail] for tail in GPU_TYPE.tails))
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAsk:
+    """What one container asks of one type of device, and when it runs."""
+
+    name: str
+    phase: Phase
+    ask: DeviceAsk
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How the devices of a Pod are to be chosen, beyond how many.
+
+    Attributes:
+        hints: by type's name (device-allocate-hint).
+        joint: types that belong together (device-joint-allocate); None where none do.
+        partition: how GPUs are to be cut out of the node's partition table (gpu-partition-spec); None where not asked.
+        order: which of the devices that fit comes first: "", or the name of a `DeviceOrder`.
+        gang: which group the Pod belongs to, as namespace/name; "" for none.
+        waiting: how many Pods of the gang are still to be placed beside this one, as far as whoever asks knows. Of
+            Pods that ask alike it lets the first begin where whole devices for all are close together.
+    """
+
+    hints: tuple[tuple[str, TypeHint], ...] = ()
+    joint: Joint | None = None
+    partition: PartitionSpec | None = None
+    order: str = ""
+    gang: str = ""
+    waiting: int = 0
+
+    def hint(self, kind: str) -> TypeHint | None:
+        """The hint for a type."""
+        return next((hint for name, hint in self.hints if name == kind), None)
+
+
+NO_WISHES = Wishes()
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequest:
+    """All that a Pod asks for.
+
+    Attributes:
+        containers: one for each container and type, init containers and sidecars in their order, then apps.
+        cpu: what it asks of CPUs and NUMA nodes; None where that is left to the kubelet.
+        wishes: how its devices are to be chosen.
+    """
+
+    containers: tuple[ContainerAsk, ...]
+    cpu: CpuAsk | None = None
+    wishes: Wishes = field(default=NO_WISHES)
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is asked."""
+        return bool(self.containers) or self.cpu is not None
+
+    def types(self) -> tuple[DeviceType, ...]:
+        """The types that are asked for, in the order of their first container."""
+        return tuple(dict.fromkeys(container.ask.type for container in self.containers))

@@ -1,0 +1,83 @@
+"""The policies of CPU orchestration, named as in annotations and labels (CPU proposal, "CPU orchestration API")."""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+ARM: Final = "arm64"
+"""As the label kubernetes.io/arch says it."""
+
+
+class BindPolicy(StrEnum):
+    """Which threads of which cores (CPU proposal, "Resource spec")."""
+
+    DEFAULT = "Default"
+    FULL_PCPUS = "FullPCPUs"
+    SPREAD_BY_PCPUS = "SpreadByPCPUs"
+    CONSTRAINED_BURST = "ConstrainedBurst"
+
+
+class ExclusivePolicy(StrEnum):
+    """What is not shared with Pods of the same policy (CPU proposal, "Resource spec"; `None` is Koordinator's)."""
+
+    NONE = "None"
+    DEFAULT = "Default"
+    PCPU_LEVEL = "PCPULevel"
+    NUMA_NODE_LEVEL = "NUMANodeLevel"
+
+
+class NumaStrategy(StrEnum):
+    """Which NUMA node first (CPU proposal, "NUMA allocate strategy")."""
+
+    MOST_ALLOCATED = "MostAllocated"
+    LEAST_ALLOCATED = "LeastAllocated"
+    DISTRIBUTE_EVENLY = "DistributeEvenly"
+
+
+class NumaPolicy(StrEnum):
+    """How strictly resources stand in one NUMA node (CPU proposal, "NUMA topology alignment policy")."""
+
+    NONE = "None"
+    BEST_EFFORT = "BestEffort"
+    RESTRICTED = "Restricted"
+    SINGLE_NUMA_NODE = "SingleNUMANode"
+
+
+REFUSING: Final = (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE)
+"""The NUMA policies that may refuse a node."""
+
+
+class Supported(NamedTuple):
+    """The policies that are followed on a node."""
+
+    bind: BindPolicy
+    exclusive: ExclusivePolicy
+
+
+def supported(
+    architecture: str, bind: BindPolicy, exclusive: ExclusivePolicy, *, required: bool = False
+) -> Supported | str:
+    """Tell what becomes of policies on an architecture, or why a Pod is refused there.
+
+    On arm64 only FullPCPUs and NUMANodeLevel are supported (CPU proposal, "Resource spec"): a core runs one thread.
+    So a wish to spread becomes FullPCPUs, which takes the same one thread of each core; PCPULevel becomes None, as no
+    core is shared. What must be kept, and ConstrainedBurst, is refused.
+
+    Args:
+        architecture: of the node, as its label kubernetes.io/arch says.
+        bind: asked, or the default.
+        exclusive: asked, or the default.
+        required: whether the bind policy must be kept.
+    """
+    if architecture != ARM or (bind is BindPolicy.FULL_PCPUS and exclusive is not ExclusivePolicy.PCPU_LEVEL):
+        return Supported(bind, exclusive)
+    if bind is BindPolicy.CONSTRAINED_BURST or (required and bind is BindPolicy.SPREAD_BY_PCPUS):
+        return f"CPU bind policy {bind} is not supported on {ARM}; ask for {BindPolicy.FULL_PCPUS} there"
+    none = exclusive is ExclusivePolicy.PCPU_LEVEL
+    return Supported(BindPolicy.FULL_PCPUS, ExclusivePolicy.NONE if none else exclusive)
+
+
+class NumaExclusive(StrEnum):
+    """Whether a NUMA node is kept for Pods in one NUMA node, or for Pods over several (Koordinator, numa_aware.go)."""
+
+    PREFERRED = "Preferred"
+    REQUIRED = "Required"

@@ -1,0 +1,222 @@
+"""The CPUs of one machine: which are threads of one core, and which core stands in which NUMA node and socket.
+
+Every look-up that the choice of CPUs needs is made once, as sets (see `allocator.vocabulary.cpuset`). CPU numbers carry
+no meaning: the siblings of a core may be numbered in any way.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from allocator.vocabulary.cpuset import MAX_CPU, members
+
+MAX_NODES: Final = 1024  # NUMA nodes; Linux numbers no more (MAX_NUMNODES)
+MAX_ID: Final = 2**31 - 1  # cores, sockets and NUMA nodes are int32 where they are reported (CPU proposal, CPUInfo)
+
+
+class TopologyError(ValueError):
+    """A description of CPUs that no machine has, with what is wrong in it."""
+
+
+class Cpu(NamedTuple):
+    """One logical CPU (CPU proposal, "NodeResourceTopology CRD", CPUInfo).
+
+    Attributes:
+        id: its number, 0 to 4095.
+        core: its physical core; told apart by socket and core together, as numbers may begin anew in each socket.
+        socket: its socket.
+        node: its NUMA node.
+    """
+
+    id: int
+    core: int
+    socket: int
+    node: int
+
+
+class Cell(NamedTuple):
+    """The CPUs of one NUMA node within one socket.
+
+    A NUMA node lies within a socket; only where the firmware reports none does node 0 cover several, and then it
+    tells nothing of what is near.
+
+    Attributes:
+        node: the NUMA node.
+        socket: the socket.
+        cpus: the set.
+        cores: the sets of its cores, in the order of core numbers.
+    """
+
+    node: int
+    socket: int
+    cpus: int
+    cores: tuple[int, ...]
+
+
+class _Siblings(NamedTuple):
+    """The cores whose threads are numbered at the same distances.
+
+    Attributes:
+        first: the set of these cores' lowest CPUs.
+        offsets: from a core's lowest CPU to each of its CPUs, ascending, beginning with 0.
+    """
+
+    first: int
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTopology:
+    """The CPUs of one machine; equal and hashed by `cpus`, made by `of`.
+
+    Attributes:
+        cpus: every CPU, by number.
+        all: the set of all.
+        cores: the set of each core's CPUs, by socket and core number.
+        nodes: NUMA node to set, by number.
+        sockets: socket to set, by number.
+        socket_of_node: NUMA node to socket; the lowest one where the node covers several.
+        socket_cores: socket to the sets of its cores, in the order of core numbers.
+        cells: NUMA nodes within sockets, by node and socket.
+        threads_per_core: of the core that has most; 0 without CPUs.
+        core_step: of what number whole cores are always a multiple; `threads_per_core` where all cores have as many.
+    """
+
+    cpus: tuple[Cpu, ...]
+    all: int = field(compare=False, repr=False)
+    cores: tuple[int, ...] = field(compare=False, repr=False)
+    nodes: Mapping[int, int] = field(compare=False, repr=False)
+    sockets: Mapping[int, int] = field(compare=False, repr=False)
+    socket_of_node: Mapping[int, int] = field(compare=False, repr=False)
+    socket_cores: Mapping[int, tuple[int, ...]] = field(compare=False, repr=False)
+    cells: tuple[Cell, ...] = field(compare=False, repr=False)
+    threads_per_core: int = field(compare=False, repr=False)
+    core_step: int = field(compare=False, repr=False)
+    _siblings: tuple[_Siblings, ...] = field(compare=False, repr=False)
+    _hash: int = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, cpus: Iterable[Cpu]) -> "CpuTopology":
+        """Describe a machine by its CPUs, in any order.
+
+        Raises:
+            TopologyError: if a CPU is there twice, a number is negative or too large, a core is in two NUMA nodes, or
+                there are more NUMA nodes than a machine can have.
+        """
+        ordered = _checked(cpus)
+        in_core: dict[tuple[int, int], int] = defaultdict(int)
+        in_node: dict[int, int] = defaultdict(int)
+        in_socket: dict[int, int] = defaultdict(int)
+        in_cell: dict[tuple[int, int], int] = defaultdict(int)
+        for cpu in ordered:
+            bit = 1 << cpu.id
+            in_core[cpu.socket, cpu.core] |= bit
+            in_node[cpu.node] |= bit
+            in_socket[cpu.socket] |= bit
+            in_cell[cpu.node, cpu.socket] |= bit
+        cores = tuple(in_core[key] for key in sorted(in_core))
+        sizes = {core.bit_count() for core in cores}
+        return cls(
+            cpus=ordered,
+            all=sum(cores),
+            cores=cores,
+            nodes=_by_number(in_node),
+            sockets=_by_number(in_socket),
+            socket_of_node=_by_number(dict(sorted(in_cell, reverse=True))),
+            socket_cores={s: _within(cores, in_socket[s]) for s in sorted(in_socket)},
+            cells=tuple(Cell(n, s, inside, _within(cores, inside)) for (n, s), inside in sorted(in_cell.items())),
+            threads_per_core=max(sizes, default=0),
+            core_step=math.gcd(*sizes),
+            _siblings=_siblings(cores),
+            _hash=hash(ordered),
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def cpus_per_core(self) -> int:
+        """CPUs divided by cores, rounded down, as the kubelet counts them (Kubernetes, pkg/kubelet/cm/cpumanager)."""
+        return len(self.cpus) // max(len(self.cores), 1)
+
+    def cores_of(self, cpus: int) -> int:
+        """All CPUs of the cores that have any of these."""
+        found = 0
+        for first, offsets in self._siblings:
+            touched = 0
+            for offset in offsets:
+                touched |= first & (cpus >> offset)
+            for offset in offsets:
+                found |= touched << offset
+        return found
+
+    def nodes_of(self, cpus: int) -> int:
+        """All CPUs of the NUMA nodes that have any of these."""
+        found = 0
+        for node in self.nodes.values():
+            if node & cpus:
+                found |= node
+        return found
+
+    def whole(self, cpus: int) -> int:
+        """The CPUs among these whose core is in the set with all its threads."""
+        found = 0
+        for first, offsets in self._siblings:
+            present = first
+            for offset in offsets:
+                present &= cpus >> offset
+            for offset in offsets:
+                found |= present << offset
+        return found
+
+    def leads(self, cpus: int) -> int:
+        """The lowest CPU among these of every core that has any."""
+        found = 0
+        for first, offsets in self._siblings:
+            left = first
+            for offset in offsets:
+                present = left & (cpus >> offset)
+                found |= present << offset
+                left ^= present
+        return found
+
+
+def _checked(cpus: Iterable[Cpu]) -> tuple[Cpu, ...]:
+    """Order CPUs by number, or raise TopologyError; looks at no more than there can be."""
+    found: dict[int, Cpu] = {}
+    node_of_core: dict[tuple[int, int], int] = {}
+    for cpu in cpus:
+        if not 0 <= cpu.id <= MAX_CPU:
+            raise TopologyError(f"CPU {cpu.id} is not within 0 to {MAX_CPU}")
+        for name, number in (("core", cpu.core), ("socket", cpu.socket), ("NUMA node", cpu.node)):
+            if not 0 <= number <= MAX_ID:
+                raise TopologyError(f"CPU {cpu.id}: {name} {number} is not within 0 to {MAX_ID}")
+        if cpu.id in found:
+            raise TopologyError(f"CPU {cpu.id} is described twice")
+        found[cpu.id] = cpu
+        node = node_of_core.setdefault((cpu.socket, cpu.core), cpu.node)
+        if node != cpu.node:
+            raise TopologyError(f"core {cpu.core} of socket {cpu.socket} is in the NUMA nodes {node} and {cpu.node}")
+    nodes = len(set(node_of_core.values()))
+    if nodes > MAX_NODES:
+        raise TopologyError(f"{nodes} NUMA nodes; a machine has at most {MAX_NODES}")
+    return tuple(found[number] for number in sorted(found))
+
+
+def _by_number(sets: Mapping[int, int]) -> dict[int, int]:
+    return dict(sorted(sets.items()))
+
+
+def _within(cores: Iterable[int], cpus: int) -> tuple[int, ...]:
+    return tuple(core for core in cores if core & cpus)
+
+
+def _siblings(cores: Iterable[int]) -> tuple[_Siblings, ...]:
+    """Group cores by the distances between their threads' numbers; most machines have one group."""
+    groups: dict[tuple[int, ...], int] = defaultdict(int)
+    for core in cores:
+        lowest, *others = members(core)
+        groups[0, *(other - lowest for other in others)] |= 1 << lowest
+    return tuple(_Siblings(first, offsets) for offsets, first in sorted(groups.items()))

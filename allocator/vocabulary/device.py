@@ -1,0 +1,55 @@
+"""One device of a node, of any type."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualFunction:
+    """A virtual function of a device (SR-IOV).
+
+    Attributes:
+        minor: its number, None where the node does not say.
+        bus_id: its PCI address, its identity on the node.
+        labels: of its group on the Device object, for selectors.
+    """
+
+    minor: int | None
+    bus_id: str
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as its node's Device object describes it.
+
+    Attributes:
+        type: "gpu", ...
+        id: its identity for life: a GPU's UUID. Minors renumber, ids do not.
+        minor: its number on the node today.
+        healthy: whether anything new may land on it.
+        capacity: resource tail -> amount, in the resource's unit (percent, bytes, units).
+        numa_node: None where the node does not say.
+        pcie: name of its PCIe root, None where the node does not say.
+        model: the product's name, "" where unknown.
+        labels: of the device, for selectors.
+        why_not: why nothing new may land on it, for people; "" where it may, or no reason is told.
+        functions: its virtual functions, in the order of their bus ids.
+    """
+
+    type: str
+    id: str
+    minor: int
+    healthy: bool
+    capacity: Mapping[str, int]
+    numa_node: int | None = None
+    pcie: str | None = None
+    model: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    why_not: str = ""
+    functions: tuple[VirtualFunction, ...] = ()
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """The stable order of a node's devices: minor, then id."""
+        return (self.minor, self.id)

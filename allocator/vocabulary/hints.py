@@ -1,0 +1,120 @@
+"""How the devices of a Pod are to be chosen, beyond how many."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final
+
+
+class Scope(IntEnum):
+    """How close together the devices of one ask must be (Koordinator's requiredTopologyScope and its levels)."""
+
+    NODE = 1
+    NUMA_NODE = 2
+    PCIE = 3
+    DEVICE = 4
+
+
+class Strategy(StrEnum):
+    """How an amount is spread over devices (allocateStrategy)."""
+
+    APPLY_FOR_ALL = "ApplyForAll"
+    REQUESTS_AS_COUNT = "RequestsAsCount"
+
+
+class ExclusiveLevel(StrEnum):
+    """What nobody else may use a part of (exclusivePolicy)."""
+
+    DEVICE = "DeviceLevel"
+    PCIE = "PCIeLevel"
+
+
+class Operator(StrEnum):
+    """Of a requirement on a label."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What one label must be.
+
+    Attributes:
+        key: of the label.
+        operator: how it is compared.
+        values: what it is compared with; none for Exists and DoesNotExist.
+    """
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether it holds; as in Kubernetes, NotIn holds of a label that is not there."""
+        if self.operator is Operator.EXISTS:
+            return self.key in labels
+        if self.operator is Operator.DOES_NOT_EXIST:
+            return self.key not in labels
+        return (labels.get(self.key) in self.values) is (self.operator is Operator.IN)
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A Kubernetes LabelSelector: all its requirements must hold; without any, everything is selected."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether labels are selected."""
+        return all(requirement.holds(labels) for requirement in self.requirements)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeHint:
+    """How devices of one type are to be chosen.
+
+    Attributes:
+        selector: on the devices' labels.
+        functions: on the labels of groups of virtual functions (vfSelector); with it each device comes with one.
+        strategy: None for the type's own rule.
+        scope: how close together the devices must be; None where that is not asked.
+        exclusive: what nobody else may use a part of; None where that is not asked.
+    """
+
+    selector: Selector | None = None
+    functions: Selector | None = None
+    strategy: Strategy | None = None
+    scope: Scope | None = None
+    exclusive: ExclusiveLevel | None = None
+
+
+NO_HINT: Final = TypeHint()
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """Types of which the devices belong together.
+
+    Attributes:
+        types: the first one is chosen first.
+        same_pcie: all must be on the same PCIe roots.
+    """
+
+    types: tuple[str, ...] = ()
+    same_pcie: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """GPUs must come as a partition of the node's table.
+
+    Attributes:
+        restricted: only one of the highest score.
+        ring_bandwidth: bytes that it must have at least; None where that is not asked.
+    """
+
+    restricted: bool = False
+    ring_bandwidth: int | None = None

@@ -1,0 +1,117 @@
+"""How strongly the devices of one node are connected."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations
+from typing import Final, NamedTuple
+
+SWITCH: Final = "NVSwitch"
+
+
+MAX_DEVICES: Final = 64  # of a node whose connections are kept; of more, none are: 16 is the most that one has today
+
+
+MAX_LANES: Final = 64  # of one pair; an H100 has 18
+
+
+# A level outweighs all pairs of a node (2016 of 64 devices) at all levels below it: the sum of a set compares as the
+# tuple (lanes, pairs on one PCIe root, pairs on one NUMA node, pairs on one socket) would. A pair on one PCIe root
+# counts on its NUMA node and its socket as well.
+SOCKET_WEIGHT: Final = 1
+
+
+NUMA_WEIGHT: Final = 2**11
+
+
+PCIE_WEIGHT: Final = 2**22
+
+
+LANE_WEIGHT: Final = 2**33
+
+
+Lanes = Mapping[tuple[str, str], int]
+
+
+class Place(NamedTuple):
+    """Where a device sits; None where the node does not say.
+
+    Attributes:
+        id: of the device.
+        numa: its NUMA node.
+        pcie: name of its PCIe root, unique on the node.
+        socket: its processor socket.
+    """
+
+    id: str
+    numa: int | None = None
+    pcie: str | None = None
+    socket: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The connections of one node's devices: a symmetric matrix.
+
+    Attributes:
+        ids: of the devices; row and column i of the matrix is `ids[i]`.
+        rows: weights, 0 on the diagonal.
+        index: device id -> row; derived.
+        flat: all pairs weigh the same, so that the matrix tells no set from another of its size; derived.
+    """
+
+    ids: tuple[str, ...]
+    rows: tuple[tuple[int, ...], ...]
+    index: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    flat: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", {device: row for row, device in enumerate(self.ids)})
+        weights = {self.rows[a][b] for a, b in combinations(range(len(self.ids)), 2)} if self.rows else set()
+        object.__setattr__(self, "flat", len(weights) <= 1)
+
+    def weight(self, one: str, other: str) -> int:
+        """How strongly two devices are connected; 0 for a device that is not known, and for a device with itself."""
+        a, b = self.index.get(one), self.index.get(other)
+        return self.rows[a][b] if a is not None and b is not None and self.rows else 0
+
+    def measure(self, ids: Iterable[str]) -> int:
+        """How well a set is connected: the sum over its pairs."""
+        return sum(self.weight(a, b) for a, b in combinations(ids, 2))
+
+
+NO_LINKS: Final = Links((), ())
+
+
+def link(places: Sequence[Place], lanes: Lanes | None = None) -> Links:
+    """Weigh each pair of a node's devices.
+
+    Args:
+        places: one a device, in the node's order.
+        lanes: (id, id), the smaller first -> NVLink lanes, as `read_links` gives them.
+
+    Returns:
+        The matrix; an empty one for more than `MAX_DEVICES` devices.
+    """
+    if len(places) > MAX_DEVICES:
+        return NO_LINKS
+    known = lanes or {}
+    rows = tuple(tuple(0 if a.id == b.id else _weigh(a, b, known) for b in places) for a in places)
+    return Links(tuple(place.id for place in places), _shared(rows))
+
+
+@lru_cache(maxsize=256)
+def _shared(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Return one object for equal matrices: thousands of nodes are of a few makes."""
+    return rows
+
+
+def _weigh(a: Place, b: Place, lanes: Lanes) -> int:
+    weight = LANE_WEIGHT * lanes.get((min(a.id, b.id), max(a.id, b.id)), 0)
+    if a.pcie is not None and a.pcie == b.pcie:
+        weight += PCIE_WEIGHT
+    if a.numa is not None and a.numa == b.numa:
+        weight += NUMA_WEIGHT
+    if a.socket is not None and a.socket == b.socket:
+        weight += SOCKET_WEIGHT
+    return weight

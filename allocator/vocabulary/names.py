@@ -1,0 +1,68 @@
+"""The vocabulary: every resource, annotation, label and environment name that koordgate reads or writes.
+
+Two domains spell the same device resources: `kubernetes.io` (the device proposal) and
+`koordinator.sh` (today's Koordinator). Both are understood on input; one, by configuration, is written.
+A resource is known inside koordgate by its *tail*, the part after the domain ("gpu-core").
+"""
+
+from typing import Final
+
+KUBERNETES_DOMAIN: Final = "kubernetes.io"
+KOORDINATOR_DOMAIN: Final = "koordinator.sh"
+DOMAINS: Final = (KUBERNETES_DOMAIN, KOORDINATOR_DOMAIN)
+
+# Device types, as Device objects and the device-allocated annotation spell them.
+TYPE_GPU: Final = "gpu"
+TYPE_RDMA: Final = "rdma"
+TYPE_FPGA: Final = "fpga"
+
+# Tails of resource names. Units: percent of a device, percent, bytes, percent, number of devices.
+GPU: Final = "gpu"
+GPU_CORE: Final = "gpu-core"
+GPU_MEMORY: Final = "gpu-memory"
+GPU_MEMORY_RATIO: Final = "gpu-memory-ratio"
+GPU_SHARED: Final = "gpu.shared"
+RDMA: Final = "rdma"  # percent of a device
+FPGA: Final = "fpga"
+
+NVIDIA_GPU: Final = "nvidia.com/gpu"
+
+# Annotations of Koordinator (its apis/extension).
+DEVICE_ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
+RESOURCE_STATUS: Final = "scheduling.koordinator.sh/resource-status"
+DEVICES_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.koordinator.sh/gpu-checkpoints")
+
+# Annotations of our own.
+ORIGINAL_REQUEST: Final = "koordgate.io/original-request"
+RELEASED: Final = "koordgate.io/released"  # on a Node: when something was last given back while Pods waited
+CORDONED: Final = "koordgate.io/cordoned-devices"  # on a Device object: ids, parted by commas
+DEVICE_ORDER: Final = "koordgate.io/device-order"  # on a Pod, or as a Node's label: a `DeviceOrder`
+DEVICE_ID: Final = "koordgate.io/uuid"  # a label that each device has for selectors: its id
+CLASSES: Final = "koordgate.io/classes"  # on a Node: its software classes
+PACKED: Final = "koordgate.io/packed-resources"  # on a NodeAllocation: totals and free, packed by class
+VISIBLE_DEVICES_PREFIX: Final = "visible-devices.koordgate.io/"
+
+MIRROR_POD: Final = "kubernetes.io/config.mirror"
+
+VISIBLE_DEVICES_ENV: Final = "NVIDIA_VISIBLE_DEVICES"
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+KOORD_SCHEDULER: Final = "koord-scheduler"
+
+
+def visible_devices(container: str, kind: str = TYPE_GPU) -> str:
+    """Name the annotation that holds a container's devices of a type; a container's name always fits as its tail."""
+    return f"{VISIBLE_DEVICES_PREFIX if kind == TYPE_GPU else f'{kind}.{VISIBLE_DEVICES_PREFIX}'}{container}"
+
+
+def shown_by(key: str) -> tuple[str, str] | None:
+    """Tell which type and container such an annotation is about; None for any other annotation."""
+    before, prefix, container = key.partition(VISIBLE_DEVICES_PREFIX)
+    if not prefix or (before and not before.endswith(".")):
+        return None
+    return (before[:-1] or TYPE_GPU, container)
+
+
+def is_allocation_annotation(key: str) -> bool:
+    """Tell whether an annotation says who holds what: only the bind may write it."""
+    return key in {DEVICE_ALLOCATED, RESOURCE_STATUS} or shown_by(key) is not None

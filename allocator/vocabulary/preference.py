@@ -1,0 +1,23 @@
+"""By what nodes that can hold a Pod are compared: an administrator's choice."""
+
+from enum import StrEnum
+
+
+class Preference(StrEnum):
+    """The ways there are.
+
+    PACKING keeps whole devices and whole nodes free. LEAST_REQUESTED and MOST_BALANCED are those of the patent,
+    claim 7: the least mean request over resource classes, and the least variance.
+    """
+
+    PACKING = "packing"
+    LEAST_REQUESTED = "leastRequested"
+    MOST_BALANCED = "mostBalanced"
+
+
+class DeviceOrder(StrEnum):
+    """Which of the devices that fit comes first (patent, claim 10; minor order is the device proposal's)."""
+
+    MOST_USED = "mostUsed"
+    LEAST_USED = "leastUsed"
+    MINOR = "minor"

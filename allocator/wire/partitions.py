@@ -1,0 +1,171 @@
+"""Partition tables as nodes tell of them: annotations of the Device object, and tables that are built in."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from allocator.quantity import LARGEST, QuantityError, to_int
+from allocator.vocabulary.partition import Partition, PartitionPolicy, PartitionTable
+
+GPU_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
+
+
+GPU_PARTITION_POLICY: Final = "node.koordinator.sh/gpu-partition-policy"
+
+
+GPU_VENDOR: Final = "node.koordinator.sh/gpu-vendor"
+
+
+GPU_MODEL: Final = "node.koordinator.sh/gpu-model"
+
+
+_NVLINK: Final = "NVLink"
+
+
+_BUILT_IN_MODELS: Final = frozenset({"H100", "H800", "H20"})
+
+
+_UNSWITCHED: Final = frozenset({"PCIe", "NVL"})  # the same chips on cards of their own
+
+
+_BUILT_IN: Final = {
+    1: tuple((minor,) for minor in range(8)),
+    2: ((0, 1), (2, 3), (4, 5), (6, 7)),
+    4: ((0, 1, 2, 3), (4, 5, 6, 7)),
+    8: (tuple(range(8)),),
+}
+
+
+_KEYS: Final = frozenset({"minors", "gpuLinkType", "ringBusBandwidth", "allocationScore"})
+
+
+_MAX_TEXT: Final = 2**18  # bytes: what Kubernetes allows an object's annotations in all
+
+
+_MAX_PARTITIONS: Final = 1024
+
+
+_MAX_SIZE: Final = 64  # devices of one partition
+
+
+_MAX_MINOR: Final = 2**31 - 1
+
+
+_MAX_PROBLEMS: Final = 8
+
+
+_SHOWN: Final = 64  # characters of what somebody wrote
+
+
+def built_in(vendor: str, model: str) -> PartitionTable | None:
+    """Return the table that boards of this model have, for nodes that state none.
+
+    Args:
+        vendor: label gpu-vendor, "" where absent.
+        model: label gpu-model, as "H100" or, as NVML names it, "H100-80GB-HBM3".
+    """
+    name, *rest = model.split("-")
+    if vendor not in {"", "nvidia"} or name not in _BUILT_IN_MODELS or _UNSWITCHED.intersection(rest):
+        return None
+    return _HOPPER
+
+
+_HOPPER: Final = PartitionTable(
+    tuple(Partition(minors, 1, None, _NVLINK) for sets in _BUILT_IN.values() for minors in sets)
+)
+
+
+def policy_of(device: Mapping[str, object], node: Mapping[str, object], *, stated: bool) -> PartitionPolicy:
+    """Read the node's policy: from the Device object's labels where that states a table, else from the Node's.
+
+    Args:
+        device: labels of the Device object.
+        node: labels of the Node.
+        stated: whether the Device object states a table.
+    """
+    value = (device if stated else node).get(GPU_PARTITION_POLICY)
+    return PartitionPolicy.HONOR if value == PartitionPolicy.HONOR else PartitionPolicy.PREFER
+
+
+def read_partitions(text: object) -> tuple[PartitionTable, tuple[str, ...]]:
+    """Read the gpu-partitions annotation.
+
+    Returns:
+        The table, less what makes no sense; and what was left out, a sentence each. A text that cannot be read at all
+        is a table of nothing: whoever states a table does not mean the built-in one.
+    """
+    problems: list[str] = []
+    found: dict[tuple[int, ...], Partition] = {}
+    for size, listed in _object(text, problems).items():
+        if not isinstance(listed, list):
+            problems.append(f"[{size[:_SHOWN]!r}]: not a list of partitions; left out")
+            continue
+        for index, entry in enumerate(listed):
+            if len(found) >= _MAX_PARTITIONS or len(problems) >= _MAX_PROBLEMS:
+                problems.append(f"more than {_MAX_PARTITIONS} partitions or {_MAX_PROBLEMS} wrong ones; rest left out")
+                return _table(found, problems)
+            try:
+                partition = _read_partition(size, entry, found)
+                found[partition.minors] = partition
+            except (ValueError, TypeError) as error:
+                problems.append(f"[{size[:_SHOWN]!r}][{index}]: {error}; left out")
+    return _table(found, problems)
+
+
+def _table(found: Mapping[tuple[int, ...], Partition], problems: list[str]) -> tuple[PartitionTable, tuple[str, ...]]:
+    return PartitionTable(tuple(found.values())), tuple(f"annotation {GPU_PARTITIONS}: {told}" for told in problems)
+
+
+def _object(text: object, problems: list[str]) -> dict[str, Any]:
+    if not isinstance(text, str) or len(text) > _MAX_TEXT:
+        problems.append("not a text of at most 256 KiB; no partition is read")
+        return {}
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        problems.append(f"not JSON ({error}); no partition is read")
+        return {}
+    if not isinstance(raw, dict):
+        problems.append("not an object of numbers of GPUs; no partition is read")
+        return {}
+    return raw
+
+
+def _read_partition(size: str, entry: object, found: Collection[tuple[int, ...]]) -> Partition:
+    """Read one partition.
+
+    Raises:
+        ValueError: it makes no sense; the message says why.
+        TypeError: as ValueError.
+    """
+    if not isinstance(entry, dict):
+        raise TypeError("not an object")
+    if unknown := sorted(entry.keys() - _KEYS):
+        raise ValueError(f"unknown key {unknown[0][:_SHOWN]!r}; known are {', '.join(sorted(_KEYS))}")
+    minors = entry.get("minors")
+    if not isinstance(minors, list) or not 0 < len(minors) <= _MAX_SIZE or str(len(minors)) != size:
+        raise ValueError(f"minors is not a list of {size[:_SHOWN]!r} numbers (1 to {_MAX_SIZE})")
+    ordered = tuple(sorted(_whole(minor, "a minor", _MAX_MINOR) for minor in minors))
+    if len(set(ordered)) != len(ordered):
+        raise ValueError("a minor stands twice")
+    if ordered in found:
+        raise ValueError("these minors stand twice")
+    link = entry.get("gpuLinkType") or ""
+    if not isinstance(link, str) or len(link) > _SHOWN:
+        raise ValueError("gpuLinkType is not a short text")
+    bandwidth = entry.get("ringBusBandwidth")
+    try:
+        return Partition(
+            ordered,
+            _whole(entry.get("allocationScore") or 0, "allocationScore", _MAX_MINOR),
+            None if bandwidth is None else to_int(bandwidth),
+            link,
+        )
+    except QuantityError as error:
+        raise ValueError(f"ringBusBandwidth: {error}") from error
+
+
+def _whole(value: object, what: str, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most <= LARGEST:
+        raise ValueError(f"{what} is not a whole number from 0 to 2^31-1")
+    return value

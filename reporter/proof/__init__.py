@@ -1,0 +1,1 @@
+"""Whether containers see what was decided for them."""

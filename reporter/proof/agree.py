@@ -1,0 +1,288 @@
+"""Proof: what was decided, compared with what is (pure).
+
+Decided is what a Pod's annotations say; what is are the cpusets of its containers, the environment of their first
+processes, and the processes that NVML sees on the cards. A Pod agrees where something of it was seen and nothing
+contradicts.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Final
+
+from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.names import GPU_MEMORY, NVIDIA_GPU, TYPE_GPU
+from allocator.wire.deviceobject import device_of
+from reporter.kubelet.devicecheckpoint import PodDevices
+from reporter.pods import NodePod
+
+_LONGEST: Final = 64 * 1024  # bytes of the annotation; all of an object together may have 256 KiB
+_NOTHING: Final = ("", "void", "none", "no")
+_MIB: Final = 2**20
+_NVIDIA: Final = NVIDIA_GPU.partition("/")[0] + "/"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSeen:
+    """What was seen of a running container; what could not be looked at is None.
+
+    Attributes:
+        cpus: the CPUs that its cgroup has.
+        visible: NVIDIA_VISIBLE_DEVICES of its first process; "" where that is not set.
+        minors: the cards whose device files are in its file system.
+    """
+
+    cpus: int | None = None
+    visible: str | None = None
+    minors: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CardUse:
+    """A process on a card.
+
+    Attributes:
+        card: its UUID.
+        pod: the UID in its cgroup's path; None where it belongs to no Pod.
+        pid: as the host counts.
+        memory: bytes; None where NVML does not tell.
+    """
+
+    card: str
+    pod: str | None
+    pid: int
+    memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was seen.
+
+    Attributes:
+        containers: container id to what was seen of it.
+        uses: processes on cards.
+        cards: minor to UUID, of cards that are present: the minor of one that is gone is given again.
+        indices: NVML's index to UUID, likewise; NVIDIA's runtime counts so, and NVML by PCI address, not by minor.
+            Empty where it is not known: then a number that a container was told is taken for a minor.
+    """
+
+    containers: Mapping[str, ContainerSeen] = field(default_factory=dict)
+    uses: Sequence[CardUse] = ()
+    cards: Mapping[int, str] = field(default_factory=dict)
+    indices: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One contradiction.
+
+    Attributes:
+        kind: cpuset, environment, process or memory.
+        message: a sentence.
+    """
+
+    kind: str
+    message: str
+
+
+_UNSEEN: Final = ContainerSeen()
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How a Pod compares.
+
+    Attributes:
+        pod: which.
+        mismatches: none where it agrees.
+    """
+
+    pod: NodePod
+    mismatches: tuple[Mismatch, ...]
+
+
+def agreements(
+    pods: Iterable[NodePod], evidence: Evidence, left_alone: frozenset[str] = frozenset()
+) -> list[Agreement]:
+    """Compare the Pods for which something was decided, as far as something was seen of them.
+
+    Args:
+        pods: of the node.
+        evidence: what was seen.
+        left_alone: cgroup UIDs of Pods whose CPUs are the kubelet's business.
+
+    Returns:
+        By namespace and name; without Pods of which nothing was seen: nothing was compared.
+    """
+    uses = defaultdict(list)
+    for use in evidence.uses:
+        uses[use.pod].append(use)
+    found = []
+    for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)):
+        its = uses.get(pod.cgroup, ())
+        if not (pod.shares or pod.cpus) or not (its or _is_seen(pod, evidence)):
+            continue
+        mismatches = (
+            *_cpusets(pod, evidence, kubelets=pod.cgroup in left_alone),
+            *_environment(pod, evidence),
+            *(_processes(pod, its) if pod.shares else ()),  # else it is told as held: `strangers`
+        )
+        found.append(Agreement(pod, mismatches))
+    return found
+
+
+def _is_seen(pod: NodePod, evidence: Evidence) -> bool:
+    return any(evidence.containers.get(identity, _UNSEEN) != _UNSEEN for identity in pod.containers)
+
+
+def _cpusets(pod: NodePod, evidence: Evidence, *, kubelets: bool) -> list[Mismatch]:
+    there = {name: evidence.containers.get(identity, _UNSEEN).cpus for identity, name in pod.containers.items()}
+    seen = {name: cpus for name, cpus in there.items() if cpus is not None}
+    if not pod.cpus:
+        return []
+    given = format_cpuset(pod.cpus)
+    if kubelets:  # it divides them among the containers that ask for whole ones; the others run in its pool
+        has = reduce(or_, (cpus for name, cpus in seen.items() if pod.asked.get(name)), 0)
+        why = f"the kubelet's static policy gave its containers CPUs {format_cpuset(has)}; {given} were decided"
+        return [Mismatch("cpuset", why)] if has & ~pod.cpus else []
+    return [
+        Mismatch("cpuset", f"container {name} has CPUs {format_cpuset(cpus)}; {given} were decided")
+        for name, cpus in seen.items()
+        if cpus != pod.cpus
+    ]
+
+
+def _environment(pod: NodePod, evidence: Evidence) -> list[Mismatch]:
+    """Compare what containers of a Pod of ours were told with what was decided."""
+    found = []
+    for identity, name in pod.containers.items():
+        seen = evidence.containers.get(identity)
+        if not pod.visible or seen is None or seen.visible is None:
+            continue
+        told = frozenset() if seen.visible in _NOTHING else frozenset(seen.visible.split(","))
+        given = pod.visible.get((name, TYPE_GPU), frozenset())
+        if told != given:
+            shown = f"{_ids(told)}; {_ids(given)} was decided"
+            found.append(Mismatch("environment", f"container {name} was told of {shown}"))
+    return found
+
+
+def _ids(ids: frozenset[str]) -> str:
+    return ",".join(sorted(ids))[:200] or "no card"
+
+
+def _processes(pod: NodePod, uses: Iterable[CardUse]) -> list[Mismatch]:
+    """Find cards that a Pod uses without having them, and memory beyond what it was given."""
+    memory: dict[str, int] = defaultdict(int)
+    for use in uses:
+        memory[use.card] += use.memory or 0
+    given = {share.id: share.amounts.get(GPU_MEMORY) for share in pod.shares}
+    found = []
+    for card, used in sorted(memory.items()):
+        if card not in given:
+            found.append(Mismatch("process", f"it uses card {card}, which it was not given"))
+        elif (most := given[card]) is not None and used > most:
+            message = f"it uses more memory of card {card} than the {most // _MIB} MiB that it was given"
+            found.append(Mismatch("memory", message))
+    return found
+
+
+def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset[str]:
+    """Find the Pods that the kubelet's checkpoint says have cards: `known` of `strangers`.
+
+    By ids, as resources can be named anything: UUIDs, and slices of a card. A number is one where NVIDIA's plugin gave
+    it: others count their devices from 0 as well (fuse, RDMA).
+
+    Args:
+        entries: of the checkpoint.
+        evidence: of it, which cards there are.
+
+    Returns:
+        UIDs as the kubelet has them.
+    """
+    uuids, minors = frozenset(evidence.cards.values()), frozenset(map(str, evidence.cards))
+    return frozenset(
+        entry.pod_uid
+        for entry in entries
+        for plain in map(device_of, entry.device_ids)
+        if plain in uuids or (plain in minors and entry.resource.startswith(_NVIDIA))
+    )
+
+
+def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]) -> tuple[PodDevices, ...]:
+    """Find Pods that have cards without our annotation ("hot update"), so that these are never given out.
+
+    By a process on the card, or by the environment of a container that names the card and has its device file. Who
+    says `all` has none by that: monitors and device plugins do on every node, and many images by themselves.
+
+    Args:
+        pods: of the node.
+        evidence: what was seen.
+        known: UIDs of Pods of which the kubelet's checkpoint tells that they have cards (`card_holders`); one that has
+            other devices only may have a card all the same.
+
+    Returns:
+        As the kubelet's checkpoint would tell it.
+    """
+    by_pod: dict[str, list[CardUse]] = defaultdict(list)
+    for use in evidence.uses:
+        if use.pod is not None:
+            by_pod[use.pod].append(use)
+    found = []
+    for pod in pods:
+        if pod.finished or pod.cgroup in known or pod.has_gpu:
+            continue
+        used = {use.card for use in by_pod.get(pod.cgroup, ())}
+        if used:
+            found.append(PodDevices(pod.uid, "", NVIDIA_GPU, tuple(sorted(used))))
+        for identity, name in pod.containers.items():
+            told = _told_cards(evidence.containers.get(identity, _UNSEEN), evidence) - used
+            if told:
+                found.append(PodDevices(pod.uid, name, NVIDIA_GPU, tuple(sorted(told))))
+    return tuple(found)
+
+
+def _told_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
+    """The cards that a container's environment names, and whose device files it has as far as that is known.
+
+    Of one that was told numbers, the device files say which cards these are: a number is a place in a list that may
+    have changed since.
+    """
+    if seen.visible is None or seen.visible in _NOTHING:
+        return set()
+    words = set(seen.visible.split(","))
+    numbered = evidence.indices or evidence.cards
+    by_number = {uuid for number, uuid in numbered.items() if str(number) in words}
+    named = by_number | words.intersection(evidence.cards.values())
+    if seen.minors is None:
+        return named
+    has = {uuid for minor, uuid in evidence.cards.items() if minor in seen.minors}
+    return has if any(word.isdecimal() for word in words) else named & has
+
+
+def annotation(found: Iterable[Agreement]) -> str:
+    """Write how Pods compare, by UID; where that is too long, those that do not agree only, as many as fit."""
+    rows = {
+        one.pod.uid: {
+            "pod": str(one.pod),
+            "agrees": not one.mismatches,
+            **({"mismatches": [mismatch.message for mismatch in one.mismatches]} if one.mismatches else {}),
+        }
+        for one in found
+    }
+    if not rows:
+        return ""
+    text = _text(rows)
+    if len(text) > _LONGEST:
+        wrong = {uid: row for uid, row in rows.items() if not row["agrees"]}
+        while wrong and len(text := _text(wrong)) > _LONGEST:
+            wrong.popitem()
+        text = _text(wrong)
+    return text
+
+
+def _text(rows: Mapping[str, object]) -> str:
+    return json.dumps(rows, separators=(",", ":"))

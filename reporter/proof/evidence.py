@@ -1,0 +1,122 @@
+"""What containers really have, read from their cgroups and from procfs; what cannot be read is unknown."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from allocator.vocabulary.names import VISIBLE_DEVICES_ENV
+from reporter.cgroup.apply import Hierarchy
+from reporter.cgroup.layout import CgroupLayout, LayoutError, Version
+from reporter.gpu.facts import GpuProcess
+from reporter.inventory import files
+from reporter.pods import NodePod
+from reporter.proof.agree import CardUse, ContainerSeen
+
+_CONTAINER: Final = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$", re.ASCII)
+_POD: Final = re.compile(r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)")
+_CARD: Final = re.compile(r"nvidia([0-9]{1,4})", re.ASCII)
+_MOST_CONTAINERS: Final = 64  # of one Pod
+_MOST_BELOW: Final = 64  # cgroups of one container
+_MOST_ENVIRONMENT: Final = 256 * 1024
+
+
+def containers(
+    hierarchy: Hierarchy, layout: CgroupLayout, pods: Iterable[NodePod], proc: Path, *, environment: bool
+) -> dict[str, ContainerSeen]:
+    """Look at the containers of Pods.
+
+    Args:
+        hierarchy: of cpusets.
+        layout: how the kubelet names cgroups.
+        pods: whose.
+        proc: procfs of the host's PID namespace.
+        environment: whether processes' environments are read.
+
+    Returns:
+        Container id to what was seen of it; without those that do not run.
+    """
+    found: dict[str, ContainerSeen] = {}
+    for pod in pods:
+        try:
+            folder = f"{hierarchy.root}/{layout.pod(pod.qos_class, pod.cgroup)}"
+        except LayoutError:
+            continue
+        for name in files.names(folder)[:_MOST_CONTAINERS]:
+            match = _CONTAINER.search(name)
+            if match is not None and match[1] in pod.containers:
+                found[match[1]] = _container(f"{folder}/{name}", hierarchy.version, proc, environment=environment)
+    return found
+
+
+def _container(folder: str, version: Version, proc: Path, *, environment: bool) -> ContainerSeen:
+    file = "cpuset.cpus.effective" if version is Version.V2 else "cpuset.cpus"
+    visible, minors = None, None
+    if environment and (pid := _first_process(folder)):
+        visible = _environment(f"{proc}/{pid}/environ")
+        minors = _cards(f"{proc}/{pid}/root/dev")
+    return ContainerSeen(files.cpu_list(f"{folder}/{file}"), visible, minors)
+
+
+def _first_process(folder: str) -> str:
+    """The first process of a container; "" where it has none.
+
+    With cgroup v2 they may all be one level down: crun makes a cgroup `container`, an init of its own several.
+    """
+    own = _first_of(folder)
+    return own or next(filter(None, map(_first_of, _cgroups_below(folder))), "")
+
+
+def _first_of(folder: str) -> str:
+    pid = (files.text(f"{folder}/cgroup.procs") or "").partition("\n")[0]
+    return pid if pid.isdecimal() else ""
+
+
+def _cgroups_below(folder: str) -> list[str]:
+    """In order: `init.scope` comes before `system.slice`."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), _MOST_BELOW))
+    except OSError:
+        return []
+
+
+def _environment(path: str) -> str | None:
+    """Read NVIDIA_VISIBLE_DEVICES; "" where it is not set."""
+    data = files.content(path, _MOST_ENVIRONMENT)
+    if data is None:
+        return None
+    start = f"{VISIBLE_DEVICES_ENV}=".encode()
+    for entry in data.split(b"\0"):
+        if entry.startswith(start):
+            return entry[len(start) :].decode(errors="replace")
+    return "" if data else None  # a process that is just starting, or ending, shows none at all
+
+
+def _cards(folder: str) -> frozenset[int] | None:
+    names = files.names(folder)  # no container is without any device file: then it cannot be looked at
+    return frozenset(int(match[1]) for name in names if (match := _CARD.fullmatch(name))) if names else None
+
+
+def card_uses(processes: Mapping[str, Iterable[GpuProcess]], proc: Path) -> tuple[CardUse, ...]:
+    """Find which Pods the processes on cards belong to.
+
+    Args:
+        processes: card's UUID to its processes.
+        proc: procfs of the host's PID namespace.
+    """
+    return tuple(
+        CardUse(card, pod_of(files.text(proc / str(one.pid) / "cgroup") or ""), one.pid, one.memory)
+        for card, listed in sorted(processes.items())
+        for one in listed
+    )
+
+
+def pod_of(cgroups: str) -> str | None:
+    """Find a Pod's UID in /proc/PID/cgroup; None where the process belongs to none."""
+    match = _POD.search(cgroups)
+    if match is None:
+        return None
+    return match[1].replace("_", "-")

@@ -1,0 +1,1 @@
+"""Taking over the CPUs that the kubelet's static policy gave out."""

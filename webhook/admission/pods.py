@@ -1,0 +1,67 @@
+"""`/mutate-pod` and `/validate-pod`: reviews of Pods, answered from the pure rules."""
+
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from allocator.quantity import format_bytes
+from allocator.vocabulary.devicetype import GPU_TYPE
+from allocator.vocabulary.names import GPU_MEMORY
+from allocator.vocabulary.outcome import Problem
+from webhook.admission import validate
+from webhook.admission.translate import TranslationPolicy, translate
+from webhook.review import Request, Response, allowed, denied, patched
+
+MemoryInReach = Callable[[Mapping[str, Any]], tuple[int | None, int]]
+
+
+class PodWebhooks:
+    """The two Pod reviews.
+
+    Args:
+        policy: how this installation translates.
+        writers: who may write allocation annotations on a Pod that exists.
+        memory_in_reach: from a Pod, the bytes that every GPU it could land on has (None where they differ or none is
+            known) and the bytes of the largest known GPU (0 where none is known).
+    """
+
+    def __init__(self, policy: TranslationPolicy, writers: validate.Writers, memory_in_reach: MemoryInReach) -> None:
+        self._policy = policy
+        self._writers = writers
+        self._memory_in_reach = memory_in_reach
+
+    def mutate(self, request: Request) -> Response:
+        """Translate a Pod that is being created."""
+        pod = request.object
+        if validate.is_mirror(pod, request.username, request.groups):
+            return allowed()
+        same, largest = self._memory_in_reach(pod)
+        translation = translate(pod, self._policy, same)
+        if translation.problems:
+            return denied(_refusal(request, translation.problems), HTTPStatus.UNPROCESSABLE_ENTITY)
+        warnings = list(translation.warnings)
+        warnings.extend(
+            f"{container.path}.resources: no GPU known here has the memory asked; the largest has "
+            f"{format_bytes(largest)}, and the Pod waits until a larger one joins"
+            for container in translation.reading.containers
+            for ask in container.requests
+            if largest and ask.type == GPU_TYPE and (ask.amount(GPU_MEMORY) or 0) > largest
+        )
+        return patched(translation.operations, warnings=warnings)
+
+    def validate(self, request: Request) -> Response:
+        """Refuse a Pod that can never work, that forges, or that was not translated."""
+        if validate.is_mirror(request.object, request.username, request.groups):
+            return allowed()
+        if request.operation == "UPDATE":
+            problems = validate.updated(request, self._writers)
+            return denied(_refusal(request, problems)) if problems else allowed()
+        problems = validate.created(request, self._policy.scheduler_name, self._policy.types)
+        if problems:
+            return denied(_refusal(request, problems), HTTPStatus.UNPROCESSABLE_ENTITY)
+        return allowed()
+
+
+def _refusal(request: Request, problems: Sequence[Problem]) -> str:
+    name = request.name or (request.object.get("metadata") or {}).get("generateName", "")
+    return f"Pod {request.namespace}/{name}: " + "; ".join(str(problem) for problem in problems)

@@ -1,0 +1,276 @@
+"""What admission changes in a Pod that asks for devices (pure): resources, schedulerName, environment, one annotation.
+
+Translating a translated Pod changes nothing.
+
+In the domain kubernetes.io, gpu.shared (over how many cards the amounts are split) is taken out of the resources, for
+kube-scheduler would look for nodes that report it and cannot be told not to (an extender's managedResources may not be
+of that domain). It is then read from the annotation. Koordinator's scheduler needs it in the resources: in its domain
+it stays.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.quantity import QuantityError, format_bytes, format_int, to_int
+from allocator.request.devices import ContainerReading, PodReading
+from allocator.request.original import originals, read_asks
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, GPU_TYPE, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.names import (
+    DEFAULT_SCHEDULER,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    KUBERNETES_DOMAIN,
+    ORIGINAL_REQUEST,
+    visible_devices,
+)
+from allocator.vocabulary.outcome import Problem
+from webhook.patch import Operation, add, pointer, remove, replace, set_annotations
+
+MAPS: Final = ("requests", "limits")
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationPolicy:
+    """How this installation translates.
+
+    Attributes:
+        domain: the domain that resource names are written in.
+        scheduler_name: what schedulerName becomes.
+        types: the types of devices that may be asked for.
+    """
+
+    domain: str
+    scheduler_name: str
+    types: DeviceTypes = BUILT_IN
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The edits to one Pod.
+
+    Attributes:
+        reading: the Pod as it was read.
+        operations: JSON Patch; empty where nothing is asked or something is wrong.
+        warnings: for the author.
+        problems: why it cannot be translated.
+    """
+
+    reading: PodReading
+    operations: tuple[Operation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu: int | None) -> Translation:
+    """Translate a Pod.
+
+    Args:
+        pod: as submitted.
+        policy: of this installation.
+        memory_per_gpu: bytes, where every GPU that the Pod could land on has the same; it is then stated.
+    """
+    reading = read_asks(pod, policy.types)
+    if reading.problems:
+        return Translation(reading, problems=reading.problems)
+    if not reading.request:
+        return Translation(reading)
+    operations: list[Operation] = []
+    written: dict[str, Any] = {}
+    warnings: list[str] = []
+    shown = shown_types(reading, policy.types)
+    for container, spec in _walk(pod, reading):
+        changed = _translate_resources(container, spec, policy.domain, memory_per_gpu, operations)
+        if changed:
+            written[container.name] = _original(container, spec, policy.types)
+        if shown:
+            _translate_env(container, spec, shown, operations, warnings)
+    _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
+    if written:
+        kept = {c.name: found for c in reading.containers if (found := originals(pod).get(c.name))}
+        text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
+        operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text})
+    return Translation(reading, tuple(operations), tuple(warnings))
+
+
+def _walk(pod: Mapping[str, Any], reading: PodReading) -> Iterator[tuple[ContainerReading, Mapping[str, Any]]]:
+    spec = pod["spec"]
+    specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return zip(reading.containers, specs, strict=True)
+
+
+def _original(container: ContainerReading, spec: Mapping[str, Any], types: DeviceTypes) -> dict[str, dict[str, Any]]:
+    """Copy a container's device resources as its author wrote them."""
+    resources = spec["resources"]
+    stated = container.stated
+    original: dict[str, dict[str, Any]] = {}
+    for key, names in zip(MAPS, container.names, strict=True):
+        if names:
+            original[key] = {
+                name: resources[key][name]
+                for name in names
+                if not (stated.derived and types.resources[name].tail == GPU_MEMORY)
+            }
+            domain = _gpu_domain(names, types)
+            if stated.shared is not None and domain:
+                original[key][GPU_TYPE.resource_name(domain, GPU_SHARED)] = format_int(stated.shared)
+    return original
+
+
+def _gpu_domain(names: Sequence[str], types: DeviceTypes) -> str:
+    """The domain in which a container's GPUs are asked; "" where none are."""
+    return next((types.resources[name].dialect for name in names if types.resources[name].type == GPU_TYPE), "")
+
+
+def _translate_resources(
+    container: ContainerReading,
+    spec: Mapping[str, Any],
+    domain: str,
+    memory_per_gpu: int | None,
+    operations: list[Operation],
+) -> bool:
+    """Make a container's two maps say its asks in the resources that are counted; tell whether anything changed."""
+    if not container.requests:
+        return _remove_zero(container, operations)
+    resources = spec["resources"]
+    before = len(operations)
+    for key, asks, names in zip(MAPS, (container.requests, container.limits), container.names, strict=True):
+        target: dict[str, str] = {}
+        for ask in asks:
+            target |= canonical(ask, domain, memory_per_gpu)
+        at = f"{container.pointer}/resources/{key}"
+        if resources.get(key) is None:
+            operations.append(add(at, target))
+            continue
+        present: Mapping[str, object] = resources[key]
+        operations.extend(remove(at + pointer(name)) for name in names if name not in target)
+        for name, text in target.items():
+            if name not in present or not _same(present[name], text):
+                operations.append(add(at + pointer(name), text))
+    return len(operations) > before
+
+
+def _remove_zero(container: ContainerReading, operations: list[Operation]) -> bool:
+    """Remove `nvidia.com/gpu: 0` from a container of a Pod that is ours by another container."""
+    for key, names in zip(MAPS, container.names, strict=True):
+        operations.extend(remove(f"{container.pointer}/resources/{key}" + pointer(name)) for name in names)
+    return any(container.names)
+
+
+def _same(present: object, wanted: str) -> bool:
+    try:
+        return to_int(present) == to_int(wanted)
+    except QuantityError:
+        return False
+
+
+def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[str, str]:
+    """Write an ask in the resources that are counted.
+
+    GPUs as core, memory ratio and memory; gpu.shared only where the number of cards would not follow, and never in the
+    domain kubernetes.io (the original-request annotation then holds it). Other types in their one resource.
+    """
+    kind = ask.type
+    if kind != GPU_TYPE:
+        per_device = 1 if kind.unit is Unit.DEVICES else ask.amounts[0] or 0
+        return {kind.resource_name(domain, kind.plain): format_int(per_device * ask.count)}
+    core, ratio, memory = ask.amount(GPU_CORE), ask.amount(GPU_MEMORY_RATIO), ask.amount(GPU_MEMORY)
+    written: dict[str, str] = {}
+    if core:
+        written[GPU_CORE] = format_int(core * ask.count)
+    if ratio is not None:
+        written[GPU_MEMORY_RATIO] = format_int(ratio * ask.count)
+        if memory_per_gpu is not None:
+            written[GPU_MEMORY] = format_bytes(memory_per_gpu * ratio // FULL * ask.count)
+    elif memory is not None:
+        written[GPU_MEMORY] = format_bytes(memory * ask.count)
+    whole = core in {0, FULL} and ratio in {None, FULL} and (core or ratio)
+    if ask.count > 1 and not whole and domain != KUBERNETES_DOMAIN:
+        written[GPU_SHARED] = format_int(ask.count)
+    return {kind.resource_name(domain, tail): text for tail, text in sorted(written.items())}
+
+
+def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ...]:
+    """The types whose variable every container of a Pod gets.
+
+    GPUs for every Pod that asks for any device: an image may say by itself that it sees all of them. Other types where
+    they are asked for. None for a Pod without devices.
+    """
+    asked = {ask.type for container in reading.containers for ask in container.requests}
+    if not asked:
+        return ()
+    return tuple(kind for kind in types.types if kind.environment and (kind in asked or kind.nothing))
+
+
+def wanted_env(container: ContainerReading, kind: DeviceType) -> dict[str, Any] | None:
+    """Write the environment entry of a container for a type.
+
+    Its own annotation's value; the type's word for nothing where it asks for none, or no entry where there is no word.
+    """
+    if any(ask.type == kind for ask in container.requests):
+        path = f"metadata.annotations['{visible_devices(container.name, kind.name)}']"
+        return {"name": kind.environment, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+    return {"name": kind.environment, "value": kind.nothing} if kind.nothing else None
+
+
+def is_wanted_env(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Compare an entry with ours; the API server adds `apiVersion: v1` to a fieldRef."""
+    if entry == wanted:
+        return True
+    reference = (entry.get("valueFrom") or {}).get("fieldRef") or {}
+    path = (wanted.get("valueFrom") or {}).get("fieldRef", {}).get("fieldPath")
+    return (
+        path is not None
+        and entry == {"name": wanted["name"], "valueFrom": {"fieldRef": reference}}
+        and reference == {"apiVersion": "v1", "fieldPath": path}
+    )
+
+
+def _translate_env(
+    container: ContainerReading,
+    spec: Mapping[str, Any],
+    shown: Sequence[DeviceType],
+    operations: list[Operation],
+    warnings: list[str],
+) -> None:
+    """Make a container's environment tell its devices of each of these types, once."""
+    env: Sequence[Mapping[str, Any]] = spec.get("env") or ()
+    at = f"{container.pointer}/env"
+    missing: list[dict[str, Any]] = []
+    surplus: list[int] = []
+    for kind in shown:
+        wanted = wanted_env(container, kind)
+        found = [index for index, entry in enumerate(env) if entry.get("name") == kind.environment]
+        if wanted is None or (len(found) == 1 and is_wanted_env(env[found[0]], wanted)):
+            continue
+        if not found:
+            missing.append(wanted)
+            continue
+        operations.append(replace(f"{at}/{found[0]}", wanted))
+        surplus += found[1:]
+        warnings.append(
+            f"{container.path}.env: {kind.environment} was set by the author; koordgate decides which devices a "
+            "container sees and has replaced it"
+        )
+    operations.extend(remove(f"{at}/{index}") for index in sorted(surplus, reverse=True))
+    if spec.get("env") is None and missing:
+        operations.append(add(at, missing))
+    else:  # first, so that later entries may refer to them
+        operations.extend(add(f"{at}/0", wanted) for wanted in reversed(missing))
+
+
+def _translate_scheduler(
+    pod: Mapping[str, Any], scheduler_name: str, operations: list[Operation], warnings: list[str]
+) -> None:
+    current = pod["spec"].get("schedulerName")
+    if current == scheduler_name:
+        return
+    operations.append(add("/spec/schedulerName", scheduler_name))
+    if current not in {None, "", DEFAULT_SCHEDULER}:
+        warnings.append(
+            f"spec.schedulerName: {current} replaced by {scheduler_name}, which alone binds Pods with devices or CPUs"
+        )

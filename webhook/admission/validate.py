@@ -1,0 +1,142 @@
+"""What admission refuses in a Pod (pure): what can never work, what is forged, and what was not translated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.request.cpus import QOS_LABEL
+from allocator.request.devices import ContainerReading
+from allocator.request.original import read_asks
+from allocator.vocabulary.cpuask import QosClass
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
+from allocator.vocabulary.names import MIRROR_POD, ORIGINAL_REQUEST, is_allocation_annotation
+from allocator.vocabulary.outcome import Problem
+from webhook.admission.translate import is_wanted_env, shown_types, wanted_env
+from webhook.review import Request
+
+_BOUND: Final = (QosClass.LSE, QosClass.LSR)  # the classes with CPUs of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Who may write allocation annotations on a Pod that exists: exact usernames."""
+
+    usernames: frozenset[str]
+
+
+def is_mirror(pod: Mapping[str, Any], username: str, groups: tuple[str, ...]) -> bool:
+    """Tell whether a kubelet shows one of its static Pods: only that node's own identity may claim it."""
+    node = (pod.get("spec") or {}).get("nodeName")
+    claimed = MIRROR_POD in _annotations(pod)
+    return claimed and bool(node) and username == f"system:node:{node}" and "system:nodes" in groups
+
+
+def created(request: Request, scheduler_name: str, types: DeviceTypes = BUILT_IN) -> list[Problem]:
+    """Find what is wrong in a Pod to be created; mirror Pods are the caller's to let pass."""
+    pod = request.object
+    problems = _forged_at_birth(pod)
+    reading = read_asks(pod, types)
+    problems.extend(reading.problems)
+    if reading.problems or not reading.request:
+        return problems
+    spec = pod["spec"]
+    if spec.get("nodeName"):
+        message = (
+            f"must be empty: the Pod asks for devices or CPUs, and only {scheduler_name} gives them, as it binds; "
+            "remove it"
+        )
+        problems.append(Problem("spec.nodeName", message))
+    if spec.get("schedulerName") != scheduler_name:
+        problems.append(_untranslated("spec.schedulerName", f"is not {scheduler_name}"))
+    specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    for kind in shown_types(reading, types):
+        for container, container_spec in zip(reading.containers, specs, strict=True):
+            problems.extend(_container(container, container_spec, kind))
+    return problems
+
+
+def _container(container: ContainerReading, spec: Mapping[str, Any], kind: DeviceType) -> list[Problem]:
+    wanted = wanted_env(container, kind)
+    env = [entry for entry in spec.get("env") or () if entry.get("name") == kind.environment]
+    if wanted is None or (len(env) == 1 and is_wanted_env(env[0], wanted)):
+        return []
+    return [_untranslated(f"{container.path}.env", f"does not hold koordgate's {kind.environment}")]
+
+
+def _untranslated(path: str, what: str) -> Problem:
+    return Problem(
+        path,
+        f"{what}: koordgate's mutating webhook did not see this Pod, or another webhook changed it afterwards; "
+        "an administrator must look at the MutatingWebhookConfigurations",
+    )
+
+
+def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
+    message = "is written by koordgate when the Pod is bound; remove it"
+    return [
+        Problem(f"metadata.annotations[{key}]", message) for key in _annotations(pod) if is_allocation_annotation(key)
+    ]
+
+
+def updated(request: Request, writers: Writers) -> list[Problem]:
+    """Find what may not be changed in a Pod that exists.
+
+    Allocation annotations, by anybody without the right to write them; and, by anybody, the QoS class of a Pod that
+    has CPUs of its own, or would have them then (Koordinator, pkg/webhook/pod/validating: the label is immutable), and
+    how many such a Pod has.
+    """
+    problems = [*_reclassified(request), *_resized(request)]
+    if request.username in writers.usernames:
+        return problems
+    old, new = _annotations(request.old_object), _annotations(request.object)
+    message = "tells what the Pod holds; only the bind may write it, leave it as it is"
+    changed = (
+        Problem(f"metadata.annotations[{key}]", message)
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and (is_allocation_annotation(key) or key == ORIGINAL_REQUEST)
+    )
+    return [*problems, *changed]
+
+
+def _reclassified(request: Request) -> list[Problem]:
+    old, new = _qos(request.old_object), _qos(request.object)
+    if old == new or not (old in _BOUND or new in _BOUND):
+        return []
+    message = (
+        f"{old or 'no class'} cannot become {new or 'no class'}: CPUs are given as the Pod is bound; "
+        "delete the Pod and create one of the other class"
+    )
+    return [Problem(f"metadata.labels[{QOS_LABEL}]", message)]
+
+
+def _resized(request: Request) -> list[Problem]:
+    """Find CPUs that are resized in place: only the subresource `resize` can change what a Pod asks for."""
+    if _qos(request.old_object) not in _BOUND:
+        return []
+    old, new = _stated_cpus(request.old_object), _stated_cpus(request.object)
+    message = "its CPUs were chosen as it was bound, and cannot be resized in place; create a new Pod"
+    paths = dict.fromkeys((*old, *new))
+    return [Problem(path, message) for path in paths if old.get(path) != new.get(path)]
+
+
+def _stated_cpus(pod: Mapping[str, Any]) -> dict[str, object]:
+    """Every CPU request and limit of a Pod, by where it stands."""
+    spec = pod.get("spec") or {}
+    stated = {"spec.resources": spec.get("resources")}
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or ()):
+            stated[f"spec.{kind}[{index}].resources"] = container.get("resources")
+    return {
+        f"{path}.{key}[cpu]": amounts["cpu"]
+        for path, resources in stated.items()
+        for key in ("requests", "limits")
+        if "cpu" in (amounts := (resources or {}).get(key) or {})
+    }
+
+
+def _qos(pod: Mapping[str, Any]) -> str:
+    return str(((pod.get("metadata") or {}).get("labels") or {}).get(QOS_LABEL) or "")
+
+
+def _annotations(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    return (obj.get("metadata") or {}).get("annotations") or {}

@@ -1,0 +1,1 @@
+"""`koordgate devices`: what there is, and taking a device out of service."""

@@ -1,0 +1,198 @@
+"""One node as a cluster has it, for people: its devices, who holds them, and what it has published."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from allocator.index.packed import Packed, PackedError, read_packed
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.names import PACKED
+from allocator.wire.cordons import read_cordons
+from allocator.wire.deviceobject import NodeDevices, read_device_object
+from allocator.wire.nodeallocation import RecordError, read_spec
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import NotFound
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, Resource
+from webhook.view.classes import Pools, beside, node_classes
+
+Raw = dict[str, Any]
+
+_AT_ONCE: Final = 8  # nodes that are read at the same time
+_MOST_NAMED: Final = 16  # nodes or devices that an error names
+_PAGE: Final = 100  # objects a page: a node of many devices is some 50 KB
+
+
+class CommandError(Exception):
+    """What was asked cannot be done as it stands; the message says what can."""
+
+
+class Known(NamedTuple):
+    """What the settings say of devices.
+
+    Attributes:
+        types: of devices.
+        pools: of software classes.
+    """
+
+    types: DeviceTypes = BUILT_IN
+    pools: Pools = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """One node as the cluster has it.
+
+    Attributes:
+        listed: its Device object, read; without devices where it has none.
+        classes: what it has of software classes.
+        cordoned_classes: ids of those that an administrator has taken out.
+        holdings: who holds what.
+        packed: what it has published; None where it has not.
+        problems: what could not be read, a sentence each.
+    """
+
+    listed: NodeDevices
+    classes: tuple[Device, ...] = ()
+    cordoned_classes: frozenset[str] = frozenset()
+    holdings: tuple[Holding, ...] = ()
+    packed: tuple[Packed, ...] | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def node(self) -> str:
+        """Its name."""
+        return self.listed.node
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All that it has."""
+        return beside(self.listed.devices, self.classes)
+
+    @property
+    def cordoned(self) -> frozenset[str]:
+        """Ids of the devices that an administrator has taken out."""
+        return self.listed.cordoned | self.cordoned_classes
+
+    def held(self, identity: str) -> list[tuple[Holding, Share]]:
+        """Who holds something of a device, by namespace and name."""
+        return [(one, share) for one in self.holdings for share in one.shares if share.id == identity]
+
+    def strays(self) -> list[Share]:
+        """One share of each device that is held and is none of the node's, by type and number."""
+        there = {device.id for device in self.devices}
+        found = {share.id: share for one in self.holdings for share in one.shares if share.id not in there}
+        return sorted(found.values(), key=lambda share: (share.type, share.minor, share.id))
+
+
+def read_node(name: str, device: Raw | None, record: Raw | None, obj: Raw | None, known: Known) -> NodeState:
+    """Read a node's objects; what is not there or makes no sense is left out and told.
+
+    Args:
+        name: of the node.
+        device: its Device object.
+        record: its NodeAllocation.
+        obj: its Node.
+        known: what the settings say.
+    """
+    devices = NodeDevices(name, ()) if device is None else read_device_object(device, known.types)
+    problems = [f"Device {name}: {problem}" for problem in devices.problems]
+    metadata: Mapping[str, Any] = obj["metadata"] if obj is not None else {}
+    classes, wrong = ((), ()) if obj is None else node_classes(metadata, known.types, known.pools)
+    problems += [f"Node {name}: {problem}" for problem in wrong]
+    holdings: Iterable[Holding] = ()
+    packed = None
+    if record is not None:
+        try:
+            holdings = read_spec(record).values()
+        except RecordError as error:
+            problems.append(f"who holds what there is unknown: {error}")
+        text = (record["metadata"].get("annotations") or {}).get(PACKED)
+        try:
+            packed = None if text is None else read_packed(text)
+        except PackedError as error:
+            problems.append(f"NodeAllocation {name}: annotation {PACKED}: {error}")
+    return NodeState(
+        devices,
+        classes,
+        read_cordons(metadata.get("annotations") or {}),
+        tuple(sorted(holdings, key=lambda one: (one.namespace, one.name, one.uid))),
+        packed,
+        tuple(problems),
+    )
+
+
+async def list_all(kube: KubeClient, resource: Resource) -> AsyncIterator[Raw]:
+    """All objects of a resource.
+
+    Raises:
+        CommandError: the cluster has no such resource.
+        KubeError: the API server refuses, or cannot be reached.
+    """
+    try:
+        async for page, _ in kube.list_pages(resource.path(), limit=_PAGE):
+            for obj in page:
+                yield obj
+    except NotFound as error:
+        raise CommandError(
+            f"the cluster has no {resource.plural}.{resource.group}: install koordgate's chart, which brings that CRD"
+        ) from error
+
+
+async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
+    """A node's object of a resource; None where it has none.
+
+    Raises:
+        CommandError: no node can have that name.
+        KubeError: the API server refuses, or cannot be reached.
+    """
+    try:
+        path = resource.path(node)
+    except ValueError as error:
+        raise CommandError(f"no node can have that name: {error}") from error
+    try:
+        return await kube.get(path)
+    except NotFound:
+        return None
+
+
+async def read_cluster(kube: KubeClient, nodes: Sequence[str], known: Known) -> list[NodeState]:
+    """Read these nodes, or all that have anything, in the order of their names.
+
+    Raises:
+        CommandError: a node that was named has nothing that could be shown, or a CRD is missing.
+        KubeError: the API server refuses, or cannot be reached.
+    """
+    if not nodes:
+        devices = {obj["metadata"]["name"]: obj async for obj in list_all(kube, DEVICES)}
+        records = {obj["metadata"]["name"]: obj async for obj in list_all(kube, NODE_ALLOCATIONS)}
+        about = {obj["metadata"]["name"]: {"metadata": obj["metadata"]} async for obj in list_all(kube, NODES)}
+        names = sorted({*devices, *records, *about})
+        states = [read_node(name, devices.get(name), records.get(name), about.get(name), known) for name in names]
+        return [state for state in states if state.node in {*devices, *records} or state.classes or state.problems]
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(name: str) -> NodeState:
+        async with gate:
+            device, record, obj = [await find(kube, of, name) for of in (DEVICES, NODE_ALLOCATIONS, NODES)]
+        state = read_node(name, device, record, obj, known)
+        if device is None and record is None and not (state.classes or state.problems):
+            raise await unknown_node(kube, name)
+        return state
+
+    return await asyncio.gather(*(one(name) for name in sorted(set(nodes))))
+
+
+async def unknown_node(kube: KubeClient, node: str) -> CommandError:
+    """Say that a node has nothing, and which have."""
+    known = [obj["metadata"]["name"] async for obj in list_all(kube, DEVICES)]
+    return CommandError(f"node {node} has no Device object; {there_are(known)}")
+
+
+def there_are(names: Iterable[str]) -> str:
+    """Name what there is, as far as a line can."""
+    listed = sorted(names)
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return f"there are: {', '.join(listed[:_MOST_NAMED])}{more}" if listed else "there are none at all"

@@ -1,0 +1,67 @@
+"""`python -m webhook.localplane`: build the programs ahead of time, or run a control plane by hand."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from webhook.localplane.binaries import EVERYTHING, BuildError, cache_folder, find_or_build
+from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m webhook.localplane", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build", help="find or build the programs, and say where each of them is")
+    build.add_argument("names", nargs="*", metavar="NAME", help=f"all if none is given: {', '.join(EVERYTHING)}")
+    run = commands.add_parser(
+        "run", help="run etcd and the API server until interrupted, and say where the kubeconfig is"
+    )
+    run.add_argument("--workdir", type=Path, help="keep data, logs and kubeconfig here")
+    run.add_argument("--scheduler", action="store_true", help="run a kube-scheduler as well")
+    run.add_argument("--controller-manager", action="store_true", help="run kube-controller-manager as well")
+    for command in (build, run):
+        command.add_argument("--cache", type=Path, default=cache_folder(), help="default: %(default)s")
+    return parser
+
+
+def _build(names: Sequence[str], cache: Path) -> None:
+    unknown = set(names) - set(EVERYTHING)
+    if unknown:
+        raise BuildError(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(EVERYTHING)}")
+    for name, path in find_or_build(names or EVERYTHING, cache).paths.items():
+        sys.stdout.write(f"{name} {path}\n")
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    binaries = find_or_build(CONTROL_PLANE, arguments.cache)
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    manager = arguments.controller_manager
+    async with ControlPlane(binaries, workdir=arguments.workdir, controller_manager=manager) as plane:
+        if arguments.scheduler:
+            await plane.start_scheduler("kube-scheduler")
+        sys.stdout.write(f"KUBECONFIG={plane.admin_kubeconfig}\n")
+        sys.stdout.flush()
+        await stopped.wait()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        if arguments.command == "build":
+            _build(arguments.names, arguments.cache)
+        else:
+            asyncio.run(_run(arguments))
+    except BuildError as error:
+        sys.stderr.write(f"localplane: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Where Pods were sent that are not bound yet: between filter and bind others may be on their way to the same node."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from allocator.vocabulary.holdings import Holding
+
+
+class Assumed:
+    """Where Pods were sent that are not bound yet.
+
+    Args:
+        clock: seconds, of any beginning.
+        keep: seconds after which a bind is not to be expected any more.
+        touched: called with the node on which something changed.
+        freed: called with a node where somebody else may fit now, for the Pod that was sent there did not come.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        keep: float,
+        touched: Callable[[str], None],
+        freed: Callable[[str], None] = lambda _node: None,
+    ) -> None:
+        self._clock = clock
+        self._keep = keep
+        self._touched = touched
+        self._freed = freed
+        self._by_uid: OrderedDict[str, tuple[str, Holding, float]] = OrderedDict()
+        self._on: dict[str, dict[str, Holding]] = {}
+
+    def put(self, node: str, holding: Holding) -> None:
+        """A Pod was sent to a node, where it would hold this."""
+        self.drop(holding.uid)
+        self._by_uid[holding.uid] = (node, holding, self._clock() + self._keep)
+        self._on.setdefault(node, {})[holding.uid] = holding
+        self._touched(node)
+
+    def drop(self, uid: str, bound: str = "") -> str:
+        """A Pod is bound to a node, or asked for again, refused, finished or gone.
+
+        Returns:
+            Where it was sent before, "" for nowhere.
+        """
+        node, _, _ = self._by_uid.pop(uid, ("", None, 0.0))
+        if node:
+            self._forget(node, uid)
+            if node != bound:
+                self._freed(node)
+        return node
+
+    def node_of(self, uid: str) -> str:
+        """Where a Pod was sent; "" for nowhere."""
+        known = self._by_uid.get(uid)
+        return known[0] if known else ""
+
+    def of(self, uid: str, node: str) -> Holding | None:
+        """What a Pod was sent to a node for; None where it was not sent there."""
+        return self.on(node).get(uid)
+
+    def expire(self) -> list[str]:
+        """Forget what is too old; returns the nodes that it was on."""
+        now = self._clock()
+        nodes = []
+        while self._by_uid:
+            uid, (node, _, until) = next(iter(self._by_uid.items()))
+            if until > now:
+                break
+            del self._by_uid[uid]
+            self._forget(node, uid)
+            nodes.append(node)
+        return nodes
+
+    def _forget(self, node: str, uid: str) -> None:
+        held = self._on[node]
+        del held[uid]
+        if not held:
+            del self._on[node]
+        self._touched(node)
+
+    def on(self, node: str) -> Mapping[str, Holding]:
+        """What is assumed on a node, by UID."""
+        return self._on.get(node, {})

@@ -1,0 +1,227 @@
+"""`/mutate-binding` and `/validate-binding`: devices are chosen as the Pod is bound, and nobody else may bind it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.names import is_allocation_annotation
+from allocator.vocabulary.outcome import Refusal
+from allocator.wire.nodeallocation import RecordError
+from allocator.wire.podallocated import write_allocation
+from koordgate.kube.errors import KubeError
+from webhook.ledger.ledger import BusyError, Ledger
+from webhook.patch import Operation, add, set_annotations
+from webhook.review import Request, Response, allowed, denied, errored, patched
+from webhook.scheduling import decision
+from webhook.scheduling.extender import unformatted
+from webhook.view.cluster import ClusterView
+from webhook.view.livepods import LivePods
+from webhook.view.podinfo import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Binders:
+    """Who binds.
+
+    Attributes:
+        scheduler_name: `spec.schedulerName` of the Pods that are ours.
+        username: the exact user whose Bindings allocate.
+        domain: that resource names are written in.
+        grace: seconds after which a holding that was never bound may be swept.
+        types: of the devices that Pods may hold.
+    """
+
+    scheduler_name: str
+    username: str
+    domain: str
+    grace: float
+    types: DeviceTypes = BUILT_IN
+
+
+class BindingWebhooks:
+    """The two Binding reviews.
+
+    Args:
+        binders: who binds.
+        cluster: what is known.
+        ledger: where it is written.
+        live: for Pods that the view has not seen yet.
+        clock: seconds since the epoch.
+        settled: called with a Pod's UID when its bind has been decided on, and with the node, "" where it was refused.
+        sent: told a Pod's UID and a node, says what the Pod was sent there for; None where that is not known.
+    """
+
+    def __init__(
+        self,
+        binders: Binders,
+        cluster: ClusterView,
+        ledger: Ledger,
+        live: LivePods,
+        clock: Callable[[], int],
+        settled: Callable[[str, str], object] = lambda _uid, _node: None,
+        sent: Callable[[str, str], Holding | None] = lambda _uid, _node: None,
+    ) -> None:
+        self._binders = binders
+        self._cluster = cluster
+        self._ledger = ledger
+        self._live = live
+        self._clock = clock
+        self._settled = settled
+        self._sent = sent
+
+    async def mutate(self, request: Request, deadline: float) -> Response:
+        """Choose devices for a Binding of koord-scheduler, record them, and put them on the Binding."""
+        if request.username != self._binders.username or request.subresource != "binding":
+            return allowed()  # others' Bindings are the guard's business
+        try:
+            found = await self._find(request, deadline)
+            if isinstance(found, Response):
+                return found
+            return await self._allocate(request, *found, deadline)
+        except (KubeError, BusyError, RecordError, TimeoutError) as error:
+            return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
+
+    async def _allocate(
+        self, request: Request, pod: PodInfo, node: str, deadline: float, *, unbound: bool = False
+    ) -> Response:
+        """Give the Pod its devices on the node.
+
+        Args:
+            request: of the Binding.
+            pod: as it is known.
+            node: as well.
+            deadline: in seconds from now.
+            unbound: the Pod was read from the API server after it was given something before.
+        """
+        if not pod.asks:
+            return allowed()
+        wrong = self._unbindable(pod, node)
+        if wrong is not None:
+            return wrong
+        change = decision.bind(
+            pod,
+            lambda holdings: self._cluster.snapshot_on(node, holdings),
+            self._clock(),
+            self._binders.grace / 2,
+            self._sent(pod.uid, node),
+            unbound=unbound,
+        )
+        if request.dry_run:
+            record = await self._ledger.read(node, deadline)
+            decided = change(record.holdings)[1]
+        else:
+            decided = await self._ledger.change(node, change, deadline)
+        if decided.stale:  # the bind before may have succeeded unseen: what a bound Pod holds is never changed
+            live = await self._read(request, pod.uid, deadline)
+            if isinstance(live, Response):
+                return live
+            return await self._allocate(request, live, node, deadline, unbound=True)
+        if not request.dry_run:
+            self._settled(pod.uid, "" if isinstance(decided.outcome, Refusal) else node)
+        if isinstance(decided.outcome, Refusal):
+            return denied(f"Pod {pod} is not bound: {unformatted(decided.outcome.message)}", HTTPStatus.CONFLICT)
+        annotations = write_allocation(decided.outcome, self._binders.domain, self._binders.types)
+        operations: list[Operation] = set_annotations(request.object, annotations)
+        if not (request.object.get("metadata") or {}).get("uid"):
+            operations.append(add("/metadata/uid", pod.uid))  # the bind fails if another Pod has the name by then
+        audit = {"held": _told(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
+        return patched(operations, audit=audit)
+
+    async def validate(self, request: Request, deadline: float) -> Response:
+        """Refuse the Bindings of other binders, and of koord-scheduler itself where they do not carry the ledger's."""
+        try:
+            found = await self._find(request, deadline)
+            if isinstance(found, Response):
+                return found
+            pod, node = found
+            if not pod.in_scope(self._binders.scheduler_name):
+                return allowed()
+            if request.username != self._binders.username:
+                return denied(self._foreign(request, pod))
+            return await self._carries(request, pod, node, deadline)
+        except (KubeError, BusyError, RecordError, TimeoutError) as error:
+            return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
+
+    def _foreign(self, request: Request, pod: PodInfo) -> str:
+        return (
+            f"Pod {pod} asks for devices or CPUs, and {request.username} is not their scheduler: only "
+            f"{self._binders.username} may bind it, for they are chosen in that bind. Leave it to spec.schedulerName "
+            f"{self._binders.scheduler_name}, or create a Pod that asks for none"
+        )
+
+    async def _carries(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:
+        """Compare the Binding's annotations with what the ledger holds for the Pod."""
+        annotations = (request.object.get("metadata") or {}).get("annotations") or {}
+        carried = {key: value for key, value in annotations.items() if is_allocation_annotation(key)}
+        if request.dry_run and carried:
+            return allowed()  # nothing was recorded to compare with
+        held = self._ledger.record(node).holdings.get(pod.uid)
+        if held is None or carried != write_allocation(held, self._binders.domain, self._binders.types):
+            # Another replica may have written since we last saw the record.
+            held = (await self._ledger.read(node, deadline)).holdings.get(pod.uid)
+        if held is not None and carried == write_allocation(held, self._binders.domain, self._binders.types):
+            return allowed()
+        what = "carries no allocation" if not carried else "carries another allocation than the ledger holds"
+        return denied(
+            f"Binding of Pod {pod} to {node} {what}: koordgate's mutating webhook did not see it on pods/binding, or "
+            "it was changed afterwards; bind through pods/binding, and let an administrator look at the "
+            "MutatingWebhookConfigurations",
+            HTTPStatus.CONFLICT,
+        )
+
+    async def _find(self, request: Request, deadline: float) -> tuple[PodInfo, str] | Response:
+        """Find the Pod that a Binding is about, live where the view does not know it; a Response where all is said."""
+        binding = request.object
+        name = _name(request)
+        node = (binding.get("target") or {}).get("name")
+        if not name or not isinstance(node, str) or not node:
+            return denied(
+                "a Binding names its Pod in metadata.name and its node in target.name", HTTPStatus.BAD_REQUEST
+            )
+        uid = (binding.get("metadata") or {}).get("uid") or ""
+        pod = self._cluster.pod(request.namespace, name)
+        if pod is not None and uid in {"", pod.uid} and not (pod.node or pod.terminating or not uid):
+            return pod, node
+        if uid and self._cluster.is_stranger(request.namespace, name, uid):
+            return allowed()
+        live = await self._read(request, uid, deadline)
+        return live if isinstance(live, Response) else (live, node)
+
+    async def _read(self, request: Request, uid: str, deadline: float) -> PodInfo | Response:
+        """Read the Pod from the API server; a Response where there is none of this UID, if any is told, or not ours."""
+        name = _name(request)
+        live = await self._live.read(request.namespace, name, deadline)
+        if live is None or (uid and live[0] != uid):
+            return denied(
+                f"Pod {request.namespace}/{name} of this Binding does not exist any more", HTTPStatus.CONFLICT
+            )
+        return allowed() if live[1] is None else live[1]
+
+    def _unbindable(self, pod: PodInfo, node: str) -> Response | None:
+        if pod.problem or pod.annotation_problem:
+            what = (
+                f"Pod {pod} cannot be bound: {pod.problem or pod.annotation_problem}; delete it and create a right one"
+            )
+            return denied(what, HTTPStatus.UNPROCESSABLE_ENTITY)
+        if pod.node or pod.terminating or pod.finished:
+            ended = "is being deleted" if pod.terminating else "has finished"
+            what = f"is bound to {pod.node} already" if pod.node else ended
+            return denied(f"Pod {pod} {what}, it cannot be bound to {node}", HTTPStatus.CONFLICT)
+        return None
+
+
+def _name(request: Request) -> str:
+    metadata: Mapping[str, Any] = request.object.get("metadata") or {}
+    name = request.name or metadata.get("name") or ""
+    return name if isinstance(name, str) else ""
+
+
+def _told(holding: Holding) -> str:
+    told = [f"{share.type}:{share.minor}:{share.id}" for share in holding.shares]
+    if holding.cpus is not None and holding.cpus.cpus:
+        told.append(f"cpus:{format_cpuset(holding.cpus.cpus)}")
+    return " ".join(told)

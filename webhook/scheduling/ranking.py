@@ -1,0 +1,260 @@
+"""Which nodes can hold a Pod, the best first: the index looks ahead over all nodes, `place()` has the last word.
+
+The index turns away no node that `place()` would take, and puts the others in order; each node that is named is then
+placed on for real. What was named is assumed until the bind comes or some seconds have passed, so that Pods that follow
+at once are not sent to devices that are as good as gone.
+"""
+
+import itertools
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocator.devices.explain import describe, plural
+from allocator.index.cluster import ClusterIndex
+from allocator.index.packed import PackedError
+from allocator.index.query import Want
+from allocator.index.rows import CPU_ROW, NUMA_ROW, fullness, query_of, type_rows, want_of
+from allocator.index.search import NodeSearch
+from allocator.index.table import RowError
+from allocator.place import Placement, place
+from allocator.score import score
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.holdings import NodeSnapshot
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.preference import Preference
+from webhook.scheduling.assumed import Assumed
+from webhook.view.cluster import ClusterView
+from webhook.view.podinfo import PodInfo
+
+_MOST_REQUESTS: Final = 4096  # distinct requests remembered; beyond it the older half is forgotten and learnt again
+_MOST_VERDICTS: Final = 150_000  # likewise of verdicts, some 500 bytes each
+MOST_TOLD: Final = 16  # nodes of which it is told in full why they do not fit
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceVerdict:
+    """What `place()` says of one request on one node, with its score (0-100) where it fits."""
+
+    outcome: Placement | Refusal
+    score: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The answer for one Pod.
+
+    Attributes:
+        named: nodes that can hold it, the best first; not more than were asked for.
+        refused: where none can, why each cannot. kube-scheduler tells that only of a Pod that fits nowhere.
+    """
+
+    named: tuple[str, ...]
+    refused: Mapping[str, Refusal]
+
+    def reasons(self) -> Iterator[tuple[str, bool, str]]:
+        """Each refused node, whether for good, and why: in full where they are few, else in words that are alike."""
+        full = len(self.refused) <= MOST_TOLD
+        for node, refusal in self.refused.items():
+            yield node, refusal.permanent, refusal.message if full or not refusal.short else refusal.short
+
+
+class Ranking:
+    """Filters and orders nodes.
+
+    Args:
+        cluster: what is known.
+        types: of devices.
+        preference: by what nodes are compared.
+        assumed: where Pods were sent that are not bound yet.
+    """
+
+    def __init__(self, cluster: ClusterView, types: DeviceTypes, preference: Preference, assumed: Assumed) -> None:
+        self._cluster = cluster
+        self._preference = preference
+        self.assumed = assumed
+        self._index = ClusterIndex({kind.name: fullness(kind) for kind in types.types})
+        self._unindexed: set[str] = set()  # nodes with figures that the index cannot hold: `place()` alone decides
+        self._blocked: set[str] = set()  # nodes on which nothing may be placed
+        self._snapshots: dict[str, NodeSnapshot] = {}
+        self._verdicts: dict[str, dict[int, PlaceVerdict]] = {}
+        self._requests: OrderedDict[PodRequest, int] = OrderedDict()  # the one asked for last is the last
+        self._numbers = itertools.count()
+        self._judged = 0  # verdicts remembered, over all nodes
+
+    def rank(self, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str] = frozenset()) -> Ranked:
+        """Find nodes for a Pod.
+
+        Args:
+            pod: with a readable request.
+            names: the candidates.
+            most: how many to name, of the best; None for all that fit.
+            shunned: nodes that come after all others.
+        """
+        before = self.assumed.drop(pod.uid)  # asked again: what was made of it is not to be
+        self.catch_up()
+        # Of these the index cannot know that they do not fit.
+        open_to = self._unindexed.union(self._cluster.nodes_holding(pod.uid))
+        search = NodeSearch(self._index, query_of(pod.request), names, open_to)
+        request = self.wanted(pod)
+        refused: dict[str, Refusal] = {}
+        named: list[str] = []
+        for name in self._best_first(search, pod, before, shunned):
+            outcome = self.verdict(name, request, pod.uid).outcome
+            if isinstance(outcome, Refusal):
+                refused[name] = outcome
+                continue
+            named.append(name)
+            if most is not None and len(named) >= most:
+                break
+        return Ranked(tuple(named), {} if named else refused | self._why_away(search, pod))
+
+    def _best_first(self, search: NodeSearch, pod: PodInfo, before: str, shunned: AbstractSet[str]) -> Iterator[str]:
+        """The nodes that may fit: those with most of the Pod's gang, then by score, then by name; then the shunned."""
+        mates, waiting = self._gang(pod)
+        late: list[str] = []
+        again = False
+        for name in search.best_first(self._preference, mates, waiting):
+            if name == before:
+                again = True
+            elif name in shunned:
+                late.append(name)
+            else:
+                yield name
+        yield from late
+        if again:  # a node on which it failed before goes last
+            yield before
+
+    def wanted(self, pod: PodInfo) -> PodRequest:
+        """What a Pod asks for now: one of a gang is to leave room beside itself for those that still wait."""
+        _, waiting = self._gang(pod)
+        request = pod.request
+        return replace(request, wishes=replace(request.wishes, waiting=waiting - 1)) if waiting > 1 else request
+
+    def _gang(self, pod: PodInfo) -> tuple[Mapping[str, int], int]:
+        """Where others of the Pod's gang are, or were sent; and how many still wait, the Pod included."""
+        mates: Counter[str] = Counter()
+        waiting = 1
+        gang = pod.request.wishes.gang
+        for uid, node in self._cluster.gang(gang).items() if gang else ():
+            at = node or self.assumed.node_of(uid)
+            if at:
+                mates[at] += 1
+            elif uid != pod.uid:
+                waiting += 1
+        return mates, waiting
+
+    def _why_away(self, search: NodeSearch, pod: PodInfo) -> dict[str, Refusal]:
+        """Say of each node that the index turned away why; in full where they are few."""
+        away = search.away
+        if len(away) <= MOST_TOLD:
+            outcomes = {name: self.verdict(name, pod.request, pod.uid).outcome for name in away}
+            return {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Refusal)}
+        wants = query_of(pod.request).wants
+        told: dict[tuple[int, int], Refusal] = {}
+        refused = {}
+        for name, want, count in search.shortfalls():
+            refusal = told.get((want, count))
+            if refusal is None:
+                refusal = told[want, count] = _turned_away(pod.request, wants[want], count)
+            refused[name] = refusal
+        refused |= {name: self._blocked_refusal(name) for name in self._blocked & refused.keys()}
+        return refused
+
+    def verdict(self, node: str, request: PodRequest, uid: str) -> PlaceVerdict:
+        """What `place()` says of a request on a node; what the Pod itself holds there already counts as free."""
+        self.catch_up()
+        if node in self._blocked:
+            return PlaceVerdict(self._blocked_refusal(node), 0)
+        snapshot = self._snapshot(node)
+        if uid in snapshot.holdings:
+            return self._judge(request, snapshot.without([uid]))
+        if not self._cluster.knows(node):
+            return self._judge(request, snapshot)  # nothing would tell when to forget it
+        number = self._number(request)
+        verdicts = self._verdicts.setdefault(node, {})
+        verdict = verdicts.get(number)
+        if verdict is None:
+            verdict = verdicts[number] = self._judge(request, snapshot)
+            self._judged += 1
+        return verdict
+
+    def _blocked_refusal(self, node: str) -> Refusal:
+        why = self._cluster.blocked(node)
+        return Refusal(f"{node}: {why}", permanent=True, short=why)
+
+    def _judge(self, request: PodRequest, snapshot: NodeSnapshot) -> PlaceVerdict:
+        outcome = place(request, snapshot)
+        return PlaceVerdict(outcome, 0 if isinstance(outcome, Refusal) else score(outcome, snapshot, self._preference))
+
+    def snapshot(self, node: str) -> NodeSnapshot:
+        """A node as it stands, with what is assumed on it."""
+        self.catch_up()
+        return self._snapshot(node)
+
+    def _snapshot(self, node: str) -> NodeSnapshot:
+        snapshot = self._snapshots.get(node)
+        if snapshot is None:
+            snapshot = self._cluster.snapshot(node)
+            assumed = self.assumed.on(node)
+            if assumed:
+                snapshot = snapshot.holding_all({**assumed, **snapshot.holdings})
+            if self._cluster.knows(node):
+                self._snapshots[node] = snapshot
+        return snapshot
+
+    def _number(self, request: PodRequest) -> int:
+        """A small number for a request, the same for equal ones: the key under which verdicts are remembered."""
+        number = self._requests.get(request)
+        if number is None:
+            number = self._requests[request] = next(self._numbers)
+        else:
+            self._requests.move_to_end(request)
+        if len(self._requests) > _MOST_REQUESTS or self._judged > _MOST_VERDICTS:
+            self._forget_half()
+        return number
+
+    def _forget_half(self) -> None:
+        """Forget the requests not asked for longest, and the verdicts on them."""
+        gone = {self._requests.popitem(last=False)[1] for _ in range(len(self._requests) // 2)}
+        self._judged = 0
+        for node, verdicts in self._verdicts.items():
+            kept = {number: verdict for number, verdict in verdicts.items() if number not in gone}
+            self._verdicts[node] = kept
+            self._judged += len(kept)
+
+    def catch_up(self) -> None:
+        """Take in what changed since the last call; each answer does, at the start it takes a while."""
+        touched = self._cluster.touched
+        while touched:
+            node = touched.pop()
+            self._snapshots.pop(node, None)
+            self._judged -= len(self._verdicts.pop(node, ()))
+            (self._blocked.add if self._cluster.blocked(node) else self._blocked.discard)(node)
+            if self._cluster.knows(node):
+                self._put(node)
+            else:
+                self._index.drop(node)
+                self._unindexed.discard(node)
+
+    def _put(self, node: str) -> None:
+        self._unindexed.discard(node)
+        try:
+            self._index.put(node, type_rows(self._snapshot(node)))
+        except (RowError, PackedError):
+            self._index.put(node, ())
+            self._unindexed.add(node)
+
+
+def _turned_away(request: PodRequest, want: Want, count: int) -> Refusal:
+    """Say in a few words how far a node is from a want."""
+    if want.type in {CPU_ROW, NUMA_ROW}:
+        where = " in one NUMA node" if want.type == NUMA_ROW else ""
+        told = f"too few CPUs for {want.amounts[0][1]}{where}"
+    else:
+        ask = next(c.ask for c in request.containers if c.ask.type.name == want.type and want_of(c.ask) == want)
+        told = f"{count} {plural(ask.type)} fit {describe(ask)}"
+    return Refusal(told, short=told)

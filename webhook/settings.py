@@ -1,0 +1,238 @@
+"""The settings of a koordgate process: one YAML file, read once, checked whole, then frozen."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from allocator.cpu.resolve import CpuDefaults
+from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from allocator.vocabulary.preference import DeviceOrder, Preference
+from koordgate.settings import (
+    Name,
+    OwnType,
+    Port,
+    Seconds,
+    Section,
+    decode,
+    device_types,
+    read_text,
+)
+
+Days = Annotated[float, Meta(gt=0, le=1_000_000)]
+_NAMESPACE = "koordgate-system"
+
+
+class Scheduler(Section, frozen=True):
+    """The scheduler whose Bindings allocate.
+
+    Attributes:
+        name: what `spec.schedulerName` is rewritten to.
+        username: the exact user that its Bindings come from.
+        most_nodes: how many of the equally best nodes the extender's filter names; 0 names all that fit, best or not,
+            and leaves the choice to the scheduler's own scoring (with the extender's prioritize among it, if called).
+        preference: by what nodes are compared: packing, leastRequested or mostBalanced.
+        assume_seconds: how long a node that was named to a Pod counts as taken by it while no bind comes.
+        client_certificates: whether the extender answers only to a certificate of the scheduler.
+        common_name: what the subject of that certificate must be called, exactly (RFC 5280 allows 64 characters).
+    """
+
+    name: Name = KOORD_SCHEDULER
+    username: Name = f"system:serviceaccount:{_NAMESPACE}:{KOORD_SCHEDULER}"
+    most_nodes: Annotated[int, Meta(ge=0)] = 16
+    preference: Preference = Preference.PACKING
+    assume_seconds: Seconds = 5.0
+    client_certificates: bool = True
+    common_name: Annotated[str, Meta(min_length=1, max_length=64)] = KOORD_SCHEDULER
+
+
+class Identity(Section, frozen=True):
+    """Who this installation is in the cluster.
+
+    Attributes:
+        namespace: where it runs: its Secret lives here, and its Pods are exempt.
+        username: the user that the webhook's own requests come from.
+        mutating: name of its MutatingWebhookConfiguration, into which the CA is published.
+        validating: name of its ValidatingWebhookConfiguration.
+    """
+
+    namespace: Name = _NAMESPACE
+    username: Name = f"system:serviceaccount:{_NAMESPACE}:koordgate"
+    mutating: Name = "koordgate"
+    validating: Name = "koordgate"
+
+
+class ServeSettings(Section, frozen=True):
+    """The HTTPS server.
+
+    Attributes:
+        host: address to listen on.
+        port: TCP port; 0 takes a free one.
+        extender_port: TCP port of the scheduler extender, which alone asks for client certificates; 0 takes a free one.
+        body_limit_bytes: a larger review is refused with 413.
+        deadline_seconds: the longest any review takes, if its own `timeout` parameter is not shorter.
+        shutdown_delay_seconds: how long the server goes on after SIGTERM, not ready, so that callers leave.
+    """
+
+    host: str = "0.0.0.0"  # noqa: S104 - a Pod serves on all its addresses
+    port: Port = 9443
+    extender_port: Port = 9444
+    body_limit_bytes: Annotated[int, Meta(ge=1024)] = 7 * 1024 * 1024
+    deadline_seconds: Seconds = 4.0
+    shutdown_delay_seconds: Annotated[float, Meta(ge=0, le=24 * 3600)] = 5.0
+
+    def __post_init__(self) -> None:
+        """Check what concerns several keys."""
+        if self.port == self.extender_port != 0:
+            raise ValueError(f"port and extenderPort are both {self.port}: set one of them to another port")
+
+
+class CertificateFiles(Section, frozen=True):
+    """A certificate that somebody else makes (cert-manager, say); reloaded when the files change.
+
+    Attributes:
+        certificate: file with the serving certificate, and those between it and the CA, as PEM.
+        key: file with its private key, as PEM.
+        authority: file with the CA that callers are to trust, as PEM.
+    """
+
+    certificate: Name
+    key: Name
+    authority: Name
+
+
+class Certificate(Section, frozen=True):
+    """Where the serving certificate comes from.
+
+    Attributes:
+        secret: name of the Secret that holds the self-signed CA and certificate.
+        dns_names: names that the certificate is good for.
+        ip_addresses: addresses that it is good for.
+        authority_days: life of the CA.
+        certificate_days: life of the certificate; both are made anew at two thirds of it.
+        client_secret: name of the Secret that holds the scheduler's certificate, by the same CA; lives as long as it.
+        files: used instead of the Secrets where set.
+        client_authority: with `files`, the file with the CA that the scheduler's certificate is by, as PEM; where it is
+            not set that is `files.authority`.
+    """
+
+    secret: Name = "koordgate-tls"  # noqa: S105 - a Secret's name
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[str, ...] = ()
+    authority_days: Days = 365
+    certificate_days: Days = 30
+    client_secret: Name = "koordgate-scheduler-tls"  # noqa: S105 - as above
+    files: CertificateFiles | None = None
+    client_authority: Name | None = None
+
+    def __post_init__(self) -> None:
+        """Check what concerns several keys."""
+        if self.secret == self.client_secret:
+            raise ValueError(f"secret and clientSecret are both {self.secret}: the scheduler may not read our keys")
+        if self.client_authority is not None and self.files is None:
+            raise ValueError("clientAuthority is for a certificate from files: set files too, or leave it out")
+
+
+class LedgerSettings(Section, frozen=True):
+    """The ledger's times.
+
+    Attributes:
+        grace_seconds: how old a holding must be before it can be swept as never bound: longer than any API request.
+        reconcile_seconds: how often the ledger is compared with live Pods.
+        gather_seconds: how long a bind waits for others to share its node's write, while binds come one upon another.
+    """
+
+    grace_seconds: Seconds = 120.0
+    reconcile_seconds: Seconds = 60.0
+    gather_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.05
+
+
+class DeviceSettings(Section, frozen=True):
+    """Devices.
+
+    Attributes:
+        order: which of the devices that fit comes first: mostUsed (whole ones stay whole), leastUsed or minor; a Node's
+            label and a Pod's annotation koordgate.io/device-order come before.
+        types: device types of one's own.
+    """
+
+    order: DeviceOrder = DeviceOrder.MOST_USED
+    types: tuple[OwnType, ...] = ()
+
+
+class CpuSettings(Section, frozen=True):
+    """CPU orchestration where neither Pod nor Node says anything.
+
+    Attributes:
+        bind_policy: by which CPUs are chosen.
+        exclusive_policy: what is not shared with Pods of the same policy.
+        numa_allocate_strategy: which NUMA node comes first.
+        numa_topology_policy: how strictly all that a Pod asks stands in one NUMA node.
+    """
+
+    bind_policy: Literal["FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"
+    exclusive_policy: Literal["None", "PCPULevel", "NUMANodeLevel"] = "None"
+    numa_allocate_strategy: NumaStrategy = NumaStrategy.MOST_ALLOCATED
+    numa_topology_policy: NumaPolicy = NumaPolicy.NONE
+
+
+class WebhookSettings(Section, frozen=True):
+    """All settings of `koordgate webhook`.
+
+    Attributes:
+        domain: the domain that resource names are written in; both are read.
+        state_memory: whether a translation also states gpu-memory where all GPUs in reach have the same
+            (Koordinator's own scheduler refuses ratio and memory side by side: turn it off there).
+        log_level: debug, info, warning or error.
+    """
+
+    domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN
+    state_memory: bool = True
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    scheduler: Scheduler = Scheduler()
+    identity: Identity = Identity()
+    serve: ServeSettings = ServeSettings()
+    certificate: Certificate = Certificate()
+    ledger: LedgerSettings = LedgerSettings()
+    devices: DeviceSettings = DeviceSettings()
+    cpus: CpuSettings = CpuSettings()
+
+    def __post_init__(self) -> None:
+        """Check what concerns several keys: no device type stands there twice."""
+        device_types(self.devices.types)
+
+
+def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:
+    """What holds for CPUs where neither Pod nor Node says anything."""
+    cpus = settings.cpus
+    return CpuDefaults(
+        BindPolicy(cpus.bind_policy),
+        ExclusivePolicy(cpus.exclusive_policy),
+        cpus.numa_allocate_strategy,
+        cpus.numa_topology_policy,
+    )
+
+
+def without_gathering(settings: WebhookSettings) -> WebhookSettings:
+    """The same settings, but binds never wait for others: offline they come one by one."""
+    return msgspec.structs.replace(settings, ledger=msgspec.structs.replace(settings.ledger, gather_seconds=0.0))
+
+
+def load(path: Path) -> WebhookSettings:
+    """Read a settings file.
+
+    Raises:
+        SettingsError: it cannot be read, is no YAML, or holds a wrong or unknown key.
+    """
+    return parse(read_text(path), str(path))
+
+
+def parse(text: str, source: str = "settings") -> WebhookSettings:
+    """Read settings from YAML text.
+
+    Raises:
+        SettingsError: as for `load`; `source` is named in it.
+    """
+    return decode(text, source, WebhookSettings)

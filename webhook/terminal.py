@@ -1,0 +1,38 @@
+"""What commands print: tables and text, as wide as the terminal."""
+
+import io
+import os
+import sys
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_SIGPIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
+WIDE: Final = 10_000  # off a terminal nothing is wrapped: a line is as long as its longest reason
+
+
+def show(*parts: Table | Text | str) -> None:
+    """Print tables and lines: in colour and as wide as a terminal is, elsewhere plain, with nothing wrapped."""
+    if sys.stdout.isatty():
+        console = screen()
+        for part in parts:
+            console.print(part)
+        return
+    text = io.StringIO()
+    console = Console(file=text, width=WIDE, color_system=None, highlight=False, markup=False, emoji=False)
+    for part in parts:
+        console.print(part)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
+
+
+def unread() -> int:
+    """Take it that nobody reads our output any more, as after `| head`; the exit status is that of a Unix tool."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes at the end
+    return _SIGPIPE
+
+
+def screen() -> Console:
+    """The terminal; what people wrote is never taken for markup."""
+    return Console(highlight=False, markup=False, emoji=False)

@@ -1,0 +1,383 @@
+"""Where the server's certificate comes from: a Secret that replicas share, files, or memory; renewed without a restart.
+
+While the authority changes, the old certificate goes on being served until the API servers trust both authorities:
+
+    make the new pair -> `ca_bundle` holds both -> it is published (`published`) -> SETTLE -> the new pair is served
+"""
+
+import asyncio
+import itertools
+import logging
+import random
+import ssl
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from webhook.settings import Certificate, CertificateFiles
+from webhook.tls import pki
+from webhook.tls.callers import Entrance
+from webhook.tls.pki import Bundle, CertificateError, Pair, Renewal, Step
+from webhook.tls.tlssecret import Found, TlsSecret
+
+POLL_S: Final = 60.0
+SETTLE: Final = timedelta(seconds=30)
+"""How long after it was published every API server has surely seen a bundle; their watches take a second at most."""
+
+OVERLAP: Final = timedelta(hours=1)
+"""How long a replaced authority stays in the Secret at least: every replica has read it many times by then."""
+
+_PREVIOUS_KEPT: Final = 3
+_ATTEMPTS: Final = 5
+_LONGEST_BACKOFF_S: Final = 30.0
+_NONE: Final = Bundle(Pair(b"", b""), Pair(b"", b""))
+_LOG: Final = logging.getLogger(__name__)
+
+
+def utc_now() -> datetime:
+    """The wall clock."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Time and chance; tests have their own.
+
+    Attributes:
+        clock: the wall clock. It is looked at on each poll, so that time slept through is noticed.
+        sleep: waits.
+        jitter: chance in [0, 1), so that replicas do not all poll at once.
+        settle: from publishing a new authority to serving under it.
+    """
+
+    clock: Callable[[], datetime] = utc_now
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    jitter: Callable[[], float] = random.random
+    settle: timedelta = SETTLE
+
+
+REAL: Final = Timing()
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What there is to serve.
+
+    Attributes:
+        pair: the certificate and its key.
+        authorities: what has to be trusted before it can be served.
+        ca_bundle: all that has to be published.
+        callers: what the certificates of the extender's callers must be by, as PEM.
+    """
+
+    pair: Pair
+    authorities: tuple[bytes, ...]
+    ca_bundle: bytes
+    callers: bytes
+
+
+class Source(ABC):
+    """A serving certificate, and what it has to be trusted by. A subclass says how to read it.
+
+    Attributes:
+        context: for the server; one object, its certificate changes in place.
+        entrance: the same for the extender's port, where callers are asked for theirs.
+        ca_bundle: PEM of the authorities to publish; during a change the old and the new one.
+        changed: set when `ca_bundle` has changed; who publishes clears it.
+        authoritative: every replica sees the same: what else is published is stale. Otherwise it may be another
+            replica's, and stays until it expires.
+    """
+
+    authoritative = True
+
+    def __init__(self, timing: Timing = REAL) -> None:
+        self.context = _server_context()
+        self.entrance = Entrance()
+        self.ca_bundle = b""
+        self.changed = asyncio.Event()
+        self._timing = timing
+        self._serving: _Offer | None = None
+        self._waiting: _Offer | None = None
+        self._callers = b""
+        self._let_in: tuple[Pair, bytes] | None = None
+        self._trusted_since: dict[bytes, datetime] = {}
+        self._expires = datetime.min.replace(tzinfo=UTC)
+        self._tickets = itertools.count()
+        self._newest = -1
+        self._trouble = "no certificate has been read yet"
+
+    @abstractmethod
+    async def _read(self) -> _Offer:
+        """What there is now, renewed if need be.
+
+        Raises:
+            KubeError: the API server did not give it.
+            CertificateError: it cannot be used.
+        """
+
+    async def start(self) -> None:
+        """Return once there is a certificate to serve; try until then."""
+        wait = 0.5
+        while not await self._tried("trying again"):
+            await self._timing.sleep(wait * (0.5 + self._timing.jitter() / 2))
+            wait = min(_LONGEST_BACKOFF_S, wait * 2)
+
+    async def run(self) -> None:
+        """Renew and reload forever."""
+        while True:
+            await self._timing.sleep(POLL_S * (0.9 + self._timing.jitter() / 5))
+            await self._tried("the old one stays")
+            try:
+                self._advance()
+            except CertificateError as error:
+                _LOG.warning("certificate not switched: %s", error)
+
+    async def refresh(self) -> bytes:
+        """Read again, renew if need be, and return the `ca_bundle` of a moment after the call began.
+
+        Raises:
+            KubeError: the API server did not give it.
+            CertificateError: what was read cannot be used.
+        """
+        ticket = next(self._tickets)
+        offer = await self._read()
+        if ticket > self._newest:  # else a read that began after this one has been taken already
+            self._take(offer)
+            self._newest = ticket
+        return offer.ca_bundle
+
+    def published(self, bundle: bytes) -> None:
+        """Hear that the webhook configurations carry this bundle."""
+        now = self._timing.clock()
+        carried = pki.still_trusted(bundle, now)
+        self._trusted_since = {authority: self._trusted_since.get(authority, now) for authority in carried}
+
+    @property
+    def expires(self) -> datetime | None:
+        """When the certificate that is served expires; None while none is."""
+        return self._expires if self._serving is not None else None
+
+    def healthy(self, now: datetime) -> str | None:
+        """Why nobody can connect; None where they can."""
+        if self._serving is None:
+            return self._trouble
+        if now >= self._expires:
+            return f"the certificate expired at {self._expires:%Y-%m-%dT%H:%M:%SZ}; {self._trouble or 'not renewed'}"
+        return None
+
+    async def _tried(self, otherwise: str) -> bool:
+        try:
+            await self.refresh()
+        except (KubeError, CertificateError) as error:
+            self._trouble = str(error)
+            _LOG.warning("certificate not read, %s: %s", otherwise, error)
+            return False
+        self._trouble = ""
+        return True
+
+    def _take(self, offer: _Offer) -> None:
+        if self._serving is None or offer.pair != self._serving.pair:
+            _load(_server_context(), offer.pair)  # what the live context refused half-way would leave it broken
+        if offer.ca_bundle != self.ca_bundle:
+            self.ca_bundle = offer.ca_bundle
+            self.changed.set()
+        self._callers = offer.callers  # at once: certificates by a new authority may come before it serves
+        self._waiting = None if self._serving and offer.pair == self._serving.pair else offer
+        self._advance()
+
+    def _advance(self) -> None:
+        """Serve the waiting pair if those who call trust it by now, or can no longer trust the old one anyhow."""
+        now, new, old = self._timing.clock(), self._waiting, self._serving
+        if new is not None:
+            never = now + self._timing.settle
+            trusted = all(self._trusted_since.get(one, never) + self._timing.settle <= now for one in new.authorities)
+            if old is None or set(new.authorities) <= set(old.authorities) or trusted or now >= self._expires:
+                # On the event loop's own thread, where all handshakes happen: none can see it half done.
+                self._expires = _load(self.context, new.pair)
+                self._serving, self._waiting = new, None
+                _LOG.info("serving a certificate that expires at %s", self._expires.isoformat())
+        if self._serving is not None:
+            self._follow(self._serving.pair)
+
+    def _follow(self, pair: Pair) -> None:
+        """Bring the extender's port in step."""
+        if self._let_in != (pair, self._callers):
+            try:
+                self.entrance.change(lambda context: _load(context, pair), self._callers)
+            except ssl.SSLError as error:
+                raise CertificateError(f"the TLS library does not take the callers' authorities: {error}") from error
+            self._let_in = (pair, self._callers)
+
+
+class SecretSource(Source):
+    """A pair of our own making that all replicas share through a Secret.
+
+    Args:
+        client: for the namespace's Secrets: get, create, update.
+        namespace: of the Secret.
+        wanted: its name, the names in the certificate and the lives.
+        timing: time and chance.
+    """
+
+    def __init__(self, client: KubeClient, namespace: str, wanted: Certificate, timing: Timing = REAL) -> None:
+        super().__init__(timing)
+        pki.check_names(wanted.dns_names, wanted.ip_addresses)
+        self._wanted = wanted
+        self._secret = TlsSecret(client, namespace, wanted.secret)
+
+    async def _read(self) -> _Offer:
+        return _offer(*await self.current())
+
+    async def current(self) -> tuple[Bundle, datetime]:
+        """The bundle of a moment after the call began, renewed if need be, and that moment.
+
+        Raises:
+            KubeError: the API server did not give it.
+            CertificateError: it cannot be used.
+        """
+        for _ in range(_ATTEMPTS):
+            found = await self._secret.read()
+            now = self._timing.clock()
+            bundle, (step, reason) = self._judged(found, now)
+            if step is Step.NONE:
+                return bundle, now
+            bundle = renewed(bundle, step, self._wanted, now, self.ca_bundle)
+            if await self._secret.write(found, _data_of(bundle)):
+                _LOG.info("%s: made a new %s, because %s", self._secret, step.name.lower(), reason)
+                return bundle, now
+            # Another replica was first: what it wrote is as good.
+        raise KubeError(f"{self._secret} was changed by others {_ATTEMPTS} times while it was being renewed")
+
+    def _judged(self, found: Found, now: datetime) -> tuple[Bundle, Renewal]:
+        if found.secret is None:
+            return _NONE, Renewal(Step.AUTHORITY, "there was none")
+        bundle = _bundle_in(found)
+        return bundle, pki.renewal(bundle, now, self._wanted.dns_names, self._wanted.ip_addresses)
+
+
+class FileSource(Source):
+    """Files that somebody else renews, as cert-manager through a mounted Secret. What does not fit together waits.
+
+    Args:
+        files: the serving certificate's.
+        timing: time and chance.
+        client_authority: the file with the CA of the extender's callers; None where it is that of `files`.
+    """
+
+    authoritative = False  # the kubelets bring new files to the replicas at different times
+
+    def __init__(self, files: CertificateFiles, timing: Timing = REAL, client_authority: str | None = None) -> None:
+        super().__init__(timing)
+        self._files = files
+        self._client_authority = client_authority or files.authority
+
+    async def _read(self) -> _Offer:
+        return await asyncio.to_thread(self._read_files)
+
+    def _read_files(self) -> _Offer:
+        pair = Pair(_content(self._files.certificate), _content(self._files.key))
+        try:
+            expires = pki.check_pair(pair)
+            authorities = pki.certificates_in(_content(self._files.authority))
+            callers = pki.certificates_in(_content(self._client_authority))
+        except CertificateError as error:
+            raise CertificateError(f"{self._files.certificate} and the files beside it: {error}") from error
+        now = self._timing.clock()
+        if now >= expires:
+            raise CertificateError(f"{self._files.certificate}: expired at {expires.isoformat()}")
+        earlier = pki.still_trusted(self.ca_bundle, now)
+        return _Offer(pair, authorities, b"".join(dict.fromkeys((*authorities, *earlier))), b"".join(callers))
+
+
+class MemorySource(Source):
+    """A pair of our own making in this process only. Whoever calls takes `ca_bundle` as it is now."""
+
+    def __init__(self, wanted: Certificate, timing: Timing = REAL) -> None:
+        super().__init__(timing)
+        self._wanted = wanted
+        self._bundle = _NONE
+
+    async def _read(self) -> _Offer:
+        now = self._timing.clock()
+        step, _ = pki.renewal(self._bundle, now, self._wanted.dns_names, self._wanted.ip_addresses)
+        self._bundle = renewed(self._bundle, step, self._wanted, now)
+        offer = _offer(self._bundle, now)
+        self.published(offer.ca_bundle)
+        return offer
+
+
+def renewed(bundle: Bundle, step: Step, wanted: Certificate, now: datetime, trusted: bytes = b"") -> Bundle:
+    """Carry out what `pki.renewal` decided.
+
+    Args:
+        bundle: to be renewed; empty for the first.
+        step: what to make.
+        wanted: names and lives.
+        now: moment of making.
+        trusted: authorities that this replica knows to be in use, where the bundle may have lost them.
+    """
+    if step is Step.NONE:
+        return bundle
+    authority, previous = bundle.authority, bundle.previous
+    if step is Step.AUTHORITY:
+        authority = pki.new_authority("koordgate", now, wanted.authority_days)
+        previous = b"\n".join((bundle.authority.certificate, previous, trusted))
+    elif now >= pki.issued(authority) + OVERLAP:
+        previous = b""
+    leaf = pki.new_certificate(authority, wanted.dns_names, wanted.ip_addresses, now, wanted.certificate_days)
+    return Bundle(leaf, authority, b"".join(pki.still_trusted(previous, now)[:_PREVIOUS_KEPT]))
+
+
+def _offer(bundle: Bundle, now: datetime) -> _Offer:
+    authorities = pki.certificates_in(bundle.authority.certificate)
+    trusted = b"".join((*authorities, *pki.still_trusted(bundle.previous, now)))
+    return _Offer(bundle.leaf, authorities, trusted, trusted)
+
+
+def _bundle_in(found: Found) -> Bundle:
+    value = found.value
+    leaf, authority = Pair(value("tls.crt"), value("tls.key")), Pair(value("ca.crt"), value("ca.key"))
+    return Bundle(leaf, authority, value("previous-ca.crt"))
+
+
+def _data_of(bundle: Bundle) -> dict[str, bytes]:
+    return {
+        "tls.crt": bundle.leaf.certificate,
+        "tls.key": bundle.leaf.key,
+        "ca.crt": bundle.authority.certificate,
+        "ca.key": bundle.authority.key,
+        "previous-ca.crt": bundle.previous,
+    }
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _load(context: ssl.SSLContext, pair: Pair) -> datetime:
+    """Put a pair into a context, by way of files that only we can read and that are gone at once; when it expires."""
+    expires = pki.check_pair(pair)
+    try:
+        with tempfile.TemporaryDirectory(prefix="koordgate-") as directory:  # mode 0700
+            certificate, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
+            certificate.write_bytes(pair.certificate)
+            key.write_bytes(pair.key)
+            context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise CertificateError(f"the TLS library does not take the certificate: {error}") from error
+    return expires
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{path}: cannot be read: {error.strerror}") from error

@@ -1,0 +1,91 @@
+"""The scheduler's certificate: made by our CA, kept in a Secret that the scheduler's Pod mounts, renewed in time.
+
+Several replicas do it side by side, and one that has not yet heard of a new authority must not bring a certificate by
+the old one back. So: read this Secret, *then* ask for the authority, then write on condition that it is unchanged.
+"""
+
+import logging
+from typing import Final
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from webhook.settings import WebhookSettings
+from webhook.tls import pki
+from webhook.tls.certs import REAL, SecretSource, Timing
+from webhook.tls.pki import CertificateError, Pair
+from webhook.tls.tlssecret import Found, TlsSecret
+
+CHECK_S: Final = 60.0
+_FIRST_BACKOFF_S: Final = 0.5
+_LONGEST_BACKOFF_S: Final = 30.0
+_ATTEMPTS: Final = 5
+_LOG: Final = logging.getLogger(__name__)
+
+
+class ClientSecret:
+    """Keeps the scheduler's certificate good.
+
+    Args:
+        client: for Secrets: get, create, update.
+        settings: of the process.
+        source: whose authority signs.
+        timing: time and chance.
+
+    Attributes:
+        made: there has been a good one once. It stays true when a later check fails: what is mounted is good for long.
+        problem: what stood in the way at the last check; empty where nothing did.
+    """
+
+    def __init__(
+        self, client: KubeClient, settings: WebhookSettings, source: SecretSource, timing: Timing = REAL
+    ) -> None:
+        self.made = False
+        self.problem = "not tried yet"
+        self._secret = TlsSecret(client, settings.identity.namespace, settings.certificate.client_secret)
+        self._name = settings.scheduler.common_name
+        self._days = settings.certificate.authority_days
+        self._source = source
+        self._timing = timing
+
+    async def run(self) -> None:
+        """Check forever: each minute, and soon again after a failure."""
+        backoff = _FIRST_BACKOFF_S
+        while True:
+            if await self.check():
+                backoff, wait = _FIRST_BACKOFF_S, CHECK_S
+            else:
+                backoff, wait = min(_LONGEST_BACKOFF_S, backoff * 2), backoff
+            await self._timing.sleep(wait * (0.75 + self._timing.jitter() / 4))
+
+    async def check(self) -> bool:
+        """Make it where it has to be made; whether it is good now."""
+        try:
+            problem = "" if await self._kept() else f"{self._secret} was changed by others {_ATTEMPTS} times meanwhile"
+        except (KubeError, CertificateError) as error:
+            problem = str(error)
+        if problem and problem != self.problem:
+            _LOG.warning("no certificate for the scheduler: %s", problem)
+        self.problem = problem
+        self.made = self.made or not problem
+        return not problem
+
+    async def _kept(self) -> bool:
+        for _ in range(_ATTEMPTS):
+            found = await self._secret.read()
+            reason, wanted = await self._wanted(found)
+            if all(found.value(key) == value for key, value in wanted.items()):
+                return True
+            if await self._secret.write(found, wanted):
+                _LOG.info("%s: written, because %s", self._secret, reason or "the authorities have changed")
+                return True
+        return False
+
+    async def _wanted(self, found: Found) -> tuple[str, dict[str, bytes]]:
+        """Why the certificate is made anew, if it is, and what the Secret should hold."""
+        bundle, now = await self._source.current()
+        pair = Pair(found.value("tls.crt"), found.value("tls.key"))
+        reason = pki.client_renewal(pair, bundle, self._name, now)
+        if reason:
+            pair = pki.new_client_certificate(bundle.authority, self._name, now, self._days)
+        authorities = (*pki.certificates_in(bundle.authority.certificate), *pki.still_trusted(bundle.previous, now))
+        return reason, {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": b"".join(authorities)}

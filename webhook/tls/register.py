@@ -1,0 +1,223 @@
+"""Tells the API server whom to trust: the CA in our two webhook configurations, kept there.
+
+Several replicas publish side by side, and one that has not yet heard of a new authority must not put the old bundle
+back. So: read the configurations, *then* ask the source anew, then write on condition that the configuration is still
+at the revision that was read. As the source is always changed before a configuration is, what is written can never be
+older than what it replaces.
+"""
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
+from koordgate.kube.resource import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from webhook.settings import Identity
+from webhook.tls import pki
+from webhook.tls.certs import REAL, Source, Timing
+from webhook.tls.pki import CertificateError
+
+CHECK_S: Final = 60.0
+_FIRST_BACKOFF_S: Final = 0.5
+_LONGEST_BACKOFF_S: Final = 30.0
+_ATTEMPTS: Final = 5
+_INJECTED: Final = "cert-manager.io/inject-"
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Registration:
+    """Keeps the CA of a source published.
+
+    Attributes:
+        published: both configurations have carried it once. It stays true when a later check fails: a webhook that is
+            trusted serves on, whatever ails the API server.
+        problems: what stood in the way at the last check, in words.
+    """
+
+    def __init__(self, client: KubeClient, identity: Identity, source: Source, timing: Timing = REAL) -> None:
+        self.published = False
+        self.problems: tuple[str, ...] = ("not tried yet",)
+        self._client = client
+        self._identity = identity
+        self._source = source
+        self._timing = timing
+
+    async def run(self) -> None:
+        """Publish, then check forever: each minute, when the source changes, and soon again after a failure."""
+        backoff = _FIRST_BACKOFF_S
+        while True:
+            if await self.check():
+                backoff, wait = _FIRST_BACKOFF_S, CHECK_S
+            else:
+                backoff, wait = min(_LONGEST_BACKOFF_S, backoff * 2), backoff
+            await self._rest(wait * (0.75 + self._timing.jitter() / 4))
+
+    async def check(self) -> bool:
+        """Publish where it is not published; whether it is now."""
+        self._source.changed.clear()
+        problems = await publish(self._client, self._identity, self._source, self._timing.clock())
+        if problems != self.problems:
+            for problem in problems:
+                _LOG.warning("CA not published: %s", problem)
+        if not problems and self.problems:
+            _LOG.info("the CA is published")
+        self.problems = problems
+        self.published = self.published or not problems
+        return not problems
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait, but not longer than until the source changes."""
+        waits = (
+            asyncio.ensure_future(self._timing.sleep(seconds)),
+            asyncio.ensure_future(self._source.changed.wait()),
+        )
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def publish(client: KubeClient, identity: Identity, source: Source, now: datetime) -> tuple[str, ...]:
+    """Bring both webhook configurations to carry the source's bundle, and tell the source once they do.
+
+    Returns:
+        What stands in the way, in words; nothing where all is published.
+    """
+    targets = (_Target(MUTATING_WEBHOOKS, identity.mutating), _Target(VALIDATING_WEBHOOKS, identity.validating))
+    lost = ""
+    for _ in range(_ATTEMPTS):
+        try:
+            found = [await _or_reason(client.get(target.path), target, "get") for target in targets]
+            bundle = await source.refresh()
+            wanted = _Wanted(bundle, None if source.authoritative else now)
+            brought = [await _bring(client, *each, wanted) for each in zip(targets, found, strict=True)]
+        except (Conflict, Invalid) as error:  # Invalid: a `test` of the patch did not hold
+            lost = f"the webhook configurations were not written in {_ATTEMPTS} attempts, at last: {error}"
+            continue
+        except (KubeError, CertificateError) as error:
+            return (f"there is no CA to publish: {error}",)
+        problems = tuple(problem for problem in brought if problem)
+        if not problems:
+            source.published(bundle)
+        return problems
+    return (lost,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """One webhook configuration."""
+
+    resource: Resource
+    name: str
+
+    @property
+    def path(self) -> str:
+        return self.resource.path(self.name)
+
+    def __str__(self) -> str:
+        return f"{self.resource.plural}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a webhook should carry.
+
+    Attributes:
+        bundle: of the source.
+        keep_at: what others published stays where it is valid at this moment; None: nothing of others stays.
+    """
+
+    bundle: bytes
+    keep_at: datetime | None
+
+    def beside(self, carried: str) -> str:
+        """What should be in place of this `caBundle`."""
+        bundle = self.bundle
+        if self.keep_at is not None:  # sorted, so that replicas which know of different ones agree
+            bundle = b"".join(sorted({*pki.certificates_in(bundle), *self._valid(carried)}))
+        return base64.b64encode(bundle).decode()
+
+    def any_in(self, carried: str) -> bool:
+        """Whether one of the bundle's authorities is in this `caBundle`."""
+        return not set(pki.certificates_in(self.bundle)).isdisjoint(self._valid(carried))
+
+    def _valid(self, carried: str) -> tuple[bytes, ...]:
+        try:
+            pem = base64.b64decode(carried)
+        except (binascii.Error, ValueError):
+            return ()
+        return pki.still_trusted(pem, self.keep_at) if self.keep_at else ()
+
+
+async def _or_reason(asked: Awaitable[dict[str, Any]], target: _Target, verb: str) -> dict[str, Any] | str:
+    """An answer, or why there is none; a lost race is the caller's."""
+    try:
+        return await asked
+    except (Conflict, Invalid):
+        raise
+    except NotFound:
+        return f"{target} does not exist (yet): install the chart, or correct identity.mutating and identity.validating"
+    except Forbidden as error:
+        rule = (
+            f'{{apiGroups: ["{target.resource.group}"], resources: ["{target.resource.plural}"], '
+            f'resourceNames: ["{target.name}"], verbs: ["get", "patch"]}}'
+        )
+        return f"{target}: may not {verb} it; add to the ClusterRole of {error.user or 'our user'}: {rule} ({error})"
+    except KubeError as error:
+        return f"{target}: {error}"
+
+
+async def _bring(client: KubeClient, target: _Target, config: dict[str, Any] | str, wanted: _Wanted) -> str:
+    """Bring one configuration to carry what is wanted.
+
+    Args:
+        client: to write with.
+        target: which configuration.
+        config: it, or why it could not be read.
+        wanted: what to carry.
+
+    Returns:
+        Why it does not carry it; empty where it does.
+    """
+    if isinstance(config, str):
+        return config
+    changes: list[dict[str, Any]] = []
+    for index, webhook in enumerate(config.get("webhooks") or ()):
+        carried = webhook["clientConfig"].get("caBundle") or ""
+        if carried != wanted.beside(carried):
+            changes += _change(index, webhook["name"], wanted.beside(carried))
+    if not changes:
+        return ""
+    injected = any(key.startswith(_INJECTED) for key in config["metadata"].get("annotations") or ())
+    if injected and wanted.keep_at is not None:
+        return _injected(target, config, wanted)
+    unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": config["metadata"]["resourceVersion"]}
+    answer = await _or_reason(client.patch(target.path, [unchanged, *changes], "json"), target, "patch")
+    if isinstance(answer, str):
+        return answer
+    _LOG.info("%s: CA published", target)
+    return ""
+
+
+def _change(index: int, name: str, ca_bundle: str) -> list[dict[str, Any]]:
+    """The operations on one webhook, by its place in the list and on condition that it is still there."""
+    return [
+        {"op": "test", "path": f"/webhooks/{index}/name", "value": name},
+        {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": ca_bundle},
+    ]
+
+
+def _injected(target: _Target, config: dict[str, Any], wanted: _Wanted) -> str:
+    """What is wrong with a configuration that cert-manager's cainjector publishes into: we would fight with it."""
+    for webhook in config["webhooks"]:
+        if not wanted.any_in(webhook["clientConfig"].get("caBundle") or ""):
+            return f"{target}: cert-manager's cainjector has not published the CA of {webhook['name']} (yet)"
+    return ""

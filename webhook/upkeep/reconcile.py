@@ -1,0 +1,201 @@
+"""The ledger against live Pods: what ended is released at once, and a timer finds whatever was missed.
+
+A holding goes when its Pod is gone (by UID), finished, bound elsewhere, or was never bound and is older than a grace
+longer than any API request can live. Whatever a watch did not say itself is checked by a live read first.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Final, Literal, Protocol
+
+from allocator.vocabulary.holdings import Holding
+from allocator.wire.nodeallocation import RecordError
+from koordgate.kube.errors import KubeError
+from webhook.ledger.ledger import BusyError, Ledger
+from webhook.scheduling import decision
+from webhook.view.cluster import ClusterView
+from webhook.view.livepods import LivePods
+from webhook.view.podinfo import PodInfo
+
+_LOG: Final = logging.getLogger(__name__)
+_READ_S: Final = 30.0
+# Short: binds wait for the same few places at which the ledger writes. What fails is tried again when next reconciled.
+_WRITE_S: Final = 5.0
+_AT_ONCE: Final = 16  # changes under way at the same time
+
+Kind = Literal["gone", "finished", "unbound", "moved", "adopted"]
+
+
+class Reports(Protocol):
+    """Told of what was found."""
+
+    def mended(self, kind: Kind) -> None:
+        """A difference was mended."""
+
+    def bound_around(self, pods: list[PodInfo]) -> None:
+        """These Pods ask for devices and were bound without an allocation."""
+
+
+class Reconciler:
+    """Keeps the ledger in step with live Pods.
+
+    Args:
+        scheduler_name: of the Pods that are ours.
+        grace: seconds.
+        cluster: what is known.
+        ledger: what is mended.
+        live: Pods from the API server itself.
+        clock: seconds since the epoch.
+        reports: told of differences.
+        released: called with the node on which something was given back.
+    """
+
+    def __init__(
+        self,
+        *,
+        scheduler_name: str,
+        grace: float,
+        cluster: ClusterView,
+        ledger: Ledger,
+        live: LivePods,
+        clock: Callable[[], int],
+        reports: Reports,
+        released: Callable[[str], None] = lambda _node: None,
+    ) -> None:
+        self._scheduler_name = scheduler_name
+        self._grace = grace
+        self._cluster = cluster
+        self._ledger = ledger
+        self._live = live
+        self._clock = clock
+        self._reports = reports
+        self._released = released
+        self._ended: asyncio.Queue[str] = asyncio.Queue()
+
+    def ended(self, pod: PodInfo) -> None:
+        """Take in that a Pod finished or is gone; `run_releases` gives back what it held."""
+        if self._ledger.nodes_of(pod.uid):
+            self._ended.put_nowait(pod.uid)
+
+    def bound(self, pod: PodInfo) -> None:
+        """Take in that a Pod is bound; `run_releases` gives back what it held on other nodes.
+
+        Not sooner: a bind that seemed to fail may still be on its way, until another one is done.
+        """
+        if any(node != pod.node for node in self._ledger.nodes_of(pod.uid)):
+            self._ended.put_nowait(pod.uid)
+
+    async def run_releases(self) -> None:
+        """Give back what ended Pods held, as they end, and what bound ones held elsewhere, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_AT_ONCE):
+                tasks.create_task(self._release_ended())
+
+    async def _release_ended(self) -> None:
+        while True:
+            uid = await self._ended.get()
+            pod = self._cluster.pod_by_uid(uid)
+            for node in self._ledger.nodes_of(uid):
+                if pod is None or pod.finished:
+                    await self._release(uid, node, "gone")
+                elif pod.node not in {"", node}:
+                    await self._release(uid, node, "moved")
+
+    async def run_timer(self, every: float) -> None:
+        """Reconcile every so many seconds until cancelled; a failure is logged and waits for the next time."""
+        while True:
+            await asyncio.sleep(every)
+            try:
+                await self.reconcile()
+            except KubeError as error:
+                _LOG.warning("reconciliation failed, next in %.0f s: %s", every, error)
+
+    async def reconcile(self) -> None:
+        """Compare the whole ledger with live Pods once, and mend it.
+
+        Raises:
+            KubeError: the API server could not be asked; what was mended by then stays so.
+        """
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(mending: Coroutine[None, None, None]) -> None:
+            async with gate:
+                await mending
+
+        mendings = [self._check(node, holding) for node, holding in self._suspects()]
+        mendings += [self._adopt(pod) for pod in self._missing()]
+        results = await asyncio.gather(*(one(mending) for mending in mendings), return_exceptions=True)
+        self._reports.bound_around(self._bound_around())
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def _suspects(self) -> list[tuple[str, Holding]]:
+        """Holdings whose Pod is not plainly bound and alive where they are."""
+        suspects = []
+        for record in self._ledger.records():
+            for holding in record.holdings.values():
+                pod = self._cluster.pod_by_uid(holding.uid)
+                if pod is None or pod.node != record.node or pod.finished:
+                    suspects.append((record.node, holding))
+        return suspects
+
+    def _missing(self) -> list[PodInfo]:
+        return [
+            pod
+            for pod in self._cluster.pods()
+            if pod.node and pod.holds and not pod.finished and pod.uid not in self._ledger.record(pod.node).holdings
+        ]
+
+    def _bound_around(self) -> list[PodInfo]:
+        found = [
+            pod
+            for pod in self._cluster.pods()
+            if pod.node and pod.lacks and not pod.finished and pod.in_scope(self._scheduler_name)
+        ]
+        return sorted(found, key=lambda pod: (pod.namespace, pod.name))
+
+    async def _check(self, node: str, holding: Holding) -> None:
+        pod = self._cluster.pod_by_uid(holding.uid)
+        if pod is not None and pod.finished:
+            await self._release(holding.uid, node, "finished")
+            return
+        old = self._clock() - holding.since > self._grace
+        if pod is not None and not pod.node and not old:
+            return
+        live = await self._live.read(holding.namespace, holding.name, _READ_S)
+        kind = _why_ended(holding, node, live, old=old)
+        if kind == "unbound":
+            await self._release(holding.uid, node, kind, older_than=self._clock() - self._grace)
+        elif kind is not None:
+            await self._release(holding.uid, node, kind)
+
+    async def _release(self, uid: str, node: str, kind: Kind, *, older_than: float | None = None) -> None:
+        try:
+            change = decision.release(uid, held_since_before=older_than)
+            if await self._ledger.change(node, change, _WRITE_S):
+                self._reports.mended(kind)
+                self._released(node)
+        except (KubeError, BusyError, RecordError) as error:
+            _LOG.warning("a holding stays until the next reconciliation: %s", error, extra={"node": node, "uid": uid})
+
+    async def _adopt(self, pod: PodInfo) -> None:
+        change = decision.adopt_running(pod, lambda holdings: self._cluster.snapshot_on(pod.node, holdings))
+        try:
+            if await self._ledger.change(pod.node, change, _WRITE_S):
+                self._reports.mended("adopted")
+        except (BusyError, RecordError) as error:
+            _LOG.warning("a Pod is adopted at the next reconciliation: %s", error, extra={"pod": str(pod)})
+
+
+def _why_ended(holding: Holding, node: str, live: tuple[str, PodInfo | None] | None, *, old: bool) -> Kind | None:
+    """Tell from a live read why a holding has no reason to stay; None where it has."""
+    pod = live[1] if live else None
+    if live is None or live[0] != holding.uid or pod is None:
+        return "gone"
+    if pod.finished:
+        return "finished"
+    if not pod.node:
+        return "unbound" if old else None
+    return None if pod.node == node else "moved"

@@ -1,0 +1,117 @@
+"""What operators are told of: metrics, logs, and Events on the objects concerned."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, NODES, TOPOLOGIES
+from webhook.metrics import WebhookMetrics
+from webhook.upkeep.reconcile import Kind
+from webhook.view.podinfo import PodInfo
+
+_LOG: Final = logging.getLogger(__name__)
+_TOLD_AT_ONCE: Final = 100  # Events in one round, or under way; the metric counts all
+_LONGEST: Final = 1024  # characters of an Event's message, as in Kubernetes
+_KINDS: Final = {
+    resource.plural: {"apiVersion": f"{resource.group}/{resource.version}".lstrip("/"), "kind": kind}
+    for resource, kind in (
+        (NODES, "Node"),
+        (DEVICES, "Device"),
+        (TOPOLOGIES, "NodeResourceTopology"),
+        (NODE_ALLOCATIONS, "NodeAllocation"),
+    )
+}
+
+
+class EventReports:
+    """Tells of differences between ledger and cluster, and of objects that cannot be read.
+
+    Args:
+        metrics: of this process.
+        kube: where Events are written; None offline.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, metrics: WebhookMetrics, kube: KubeClient | None, clock: Callable[[], int]) -> None:
+        self._metrics = metrics
+        self._kube = kube
+        self._clock = clock
+        self._told: set[str] = set()
+        self._bad: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def mended(self, kind: Kind) -> None:
+        """A difference between ledger and live Pods was mended."""
+        self._metrics.reconciled.labels(kind).inc()
+
+    def bound_around(self, pods: list[PodInfo]) -> None:
+        """These Pods ask for devices and were bound without an allocation: count them, and tell each once."""
+        self._metrics.unmanaged.set(len(pods))
+        new = [pod for pod in pods if pod.uid not in self._told]
+        self._told = {pod.uid for pod in pods if pod.uid in self._told} | {pod.uid for pod in new[:_TOLD_AT_ONCE]}
+        for pod in new[:_TOLD_AT_ONCE]:
+            message = (
+                f"bound to {pod.node} around koordgate, so it holds none of the devices or CPUs that it asks for; "
+                "delete it, and let its controller make another that koord-scheduler binds"
+            )
+            _LOG.warning("a Pod was bound around koordgate", extra={"pod": str(pod), "node": pod.node})
+            about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+            self._event(about, "BoundWithoutDevices", message)
+
+    def bad_object(self, resource: str) -> Callable[[str, tuple[str, ...]], None]:
+        """Make the complaint function of one resource: object name, and what in it could not be read.
+
+        It logs, counts, and writes an Event on the object.
+        """
+
+        def complain(name: str, problems: tuple[str, ...]) -> None:
+            if problems == self._bad.get((resource, name), ()):
+                return
+            if problems:
+                self._bad[resource, name] = problems
+                told = "; ".join(problems)
+                _LOG.warning("%s %s: %s", resource, name, told)
+                self._event({**_KINDS[resource], "name": name}, "CannotBeRead", told)
+            else:
+                self._bad.pop((resource, name), None)
+            self._metrics.bad_objects.labels(resource).set(sum(key[0] == resource for key in self._bad))
+
+        return complain
+
+    def _event(self, about: dict[str, str], reason: str, message: str) -> None:
+        if self._kube is None or len(self._tasks) >= _TOLD_AT_ONCE:
+            return
+        task = asyncio.get_running_loop().create_task(self._write_event(self._kube, about, reason, message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write_event(self, kube: KubeClient, about: dict[str, str], reason: str, message: str) -> None:
+        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        namespace = about.get("namespace", "default")  # where Kubernetes keeps Events about what has none
+        event: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{about['name'][:200]}.", "namespace": namespace},
+            "involvedObject": about,
+            "type": "Warning",
+            "reason": reason,
+            "message": message[:_LONGEST],
+            "source": {"component": "koordgate"},
+            "reportingComponent": "koordgate",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await kube.create(EVENTS.path(namespace=namespace), event)
+        except KubeError as error:
+            _LOG.warning("an Event about %s %s could not be written: %s", about["kind"], about["name"], error)
+
+    async def idle(self) -> None:
+        """Wait until all Events are written."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)

@@ -1,0 +1,1 @@
+"""What this replica knows of the cluster."""

@@ -1,0 +1,57 @@
+"""What a node has of software classes: by its Node's annotation, and by the pools of the settings (pure)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.names import CLASSES
+from allocator.wire.classes import class_devices, distinct, named_types, read_classes
+from allocator.wire.cordons import read_cordons, without_cordoned
+from koordgate.settings import DevicePool
+from webhook.settings import WebhookSettings
+
+Pools = Sequence[tuple[str, DevicePool]]
+"""Devices that nodes have by configuration, each pool with the name of its type."""
+
+
+def pools_of(settings: WebhookSettings) -> tuple[tuple[str, DevicePool], ...]:
+    """The pools of the settings."""
+    return tuple((own.name, pool) for own in settings.devices.types for pool in own.pools)
+
+
+def node_classes(
+    metadata: Mapping[str, Any], types: DeviceTypes, pools: Pools
+) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """Read what a node has: of a type that its annotation names what stands there, of another what its pools say.
+
+    Args:
+        metadata: of the Node.
+        types: of devices.
+        pools: that nodes have by configuration.
+
+    Returns:
+        The devices, and what could not be read, a sentence each.
+    """
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if not pools and CLASSES not in annotations:
+        return (), ()
+    text = annotations.get(CLASSES, "{}")
+    told, problems = read_classes(text, types)
+    wrong = list(problems)
+    named = named_types(text)
+    by_type: dict[str, dict[str, int]] = {}
+    for kind, pool in pools:
+        if kind not in named and pool.node_selector.items() <= labels.items():
+            by_type.setdefault(kind, {}).update(pool.devices)
+    made = [device for kind, of in by_type.items() for device in class_devices(types.by_name[kind], of, wrong)]
+    cordoned = read_cordons(annotations)
+    devices = tuple(without_cordoned(device, cordoned) for device in distinct((*told, *made), wrong))
+    return devices, tuple(wrong)
+
+
+def beside(devices: Sequence[Device], classes: Iterable[Device]) -> tuple[Device, ...]:
+    """All devices of a node by type and order: those of its Device object come first, for an id is one device's."""
+    known = {device.id for device in devices}
+    more = (device for device in classes if device.id not in known)
+    return tuple(sorted((*devices, *more), key=lambda device: (device.type, device.order)))

@@ -1,0 +1,331 @@
+"""What the API server says, fed into the cluster view and the ledger: one handler a resource."""
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.holdings import Holding
+from allocator.wire.deviceobject import NodeDevices, read_device_object
+from allocator.wire.nodeallocation import RecordError
+from allocator.wire.nodetopology import read_node_topology
+from webhook.ledger.ledger import Ledger
+from webhook.ledger.store import Record, read_record, revision_of
+from webhook.view.classes import Pools, node_classes
+from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.view.nodeselection import PREFER_NO_SCHEDULE
+from webhook.view.podinfo import PodInfo, read_pod_info
+
+Raw = dict[str, Any]
+T = TypeVar("T", bound=Hashable)
+V = TypeVar("V")
+
+_MOST_SHARED: Final = 32_768  # distinct values; beyond it all is forgotten and learnt again
+
+
+class _Shared:
+    """One copy of what thousands of objects say alike; parsed JSON holds one each. Nobody ever changes such a value."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Any] = {}
+        self._mappings: dict[Hashable, Any] = {}
+
+    def same(self, value: T) -> T:
+        """The first copy of this value."""
+        return _first(self._values, value, value)
+
+    def mapping(self, value: Mapping[str, V]) -> Mapping[str, V]:
+        """The first copy of this mapping."""
+        return _first(self._mappings, tuple(value.items()), value)
+
+
+def _first(copies: dict[Hashable, Any], key: Hashable, value: V) -> V:
+    if len(copies) >= _MOST_SHARED:
+        copies.clear()
+    first: V = copies.setdefault(key, value)
+    return first
+
+
+_SHARED: Final = _Shared()
+
+
+def _release_memory() -> None:
+    """Give back to the system what the pages of a list needed; only glibc has to be asked."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class _Listing:
+    """Finds what vanished while nobody watched: keys that a complete list did not name."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, str]] = set()
+        self._listed: set[tuple[str, str]] | None = None
+
+    def begin_list(self) -> None:
+        """A list begins."""
+        self._listed = set()
+
+    def end_list(self) -> None:
+        """The list is complete."""
+        for namespace, name in self._known - (self._listed or set()):
+            self.gone(namespace, name)
+        self._known, self._listed = self._listed or set(), None
+        _release_memory()
+
+    def put(self, obj: Raw) -> None:
+        """An object is there."""
+        key = _key(obj)
+        self._known.add(key)
+        if self._listed is not None:
+            self._listed.add(key)
+        self.there(obj)
+
+    def drop(self, obj: Raw) -> None:
+        """An object is gone."""
+        key = _key(obj)
+        self._known.discard(key)
+        self.gone(*key)
+
+    def there(self, obj: Raw) -> None:
+        """Take in an object."""
+        raise NotImplementedError
+
+    def gone(self, namespace: str, name: str) -> None:
+        """Forget an object."""
+        raise NotImplementedError
+
+
+def _key(obj: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return _SHARED.same(metadata.get("namespace", "")), metadata["name"]
+
+
+Complain = Callable[[str, tuple[str, ...]], None]
+
+
+class NodeFeed(_Listing):
+    """Nodes: UID, labels, software classes, and taints that Pods had better avoid.
+
+    Args:
+        cluster: told of them.
+        types: of devices.
+        pools: what nodes have by configuration.
+        complain: called with a node's name and what could not be read of its classes; nothing when all could.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterView,
+        types: DeviceTypes,
+        pools: Pools = (),
+        complain: Complain = lambda _node, _problems: None,
+    ) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._types = types
+        self._pools = pools
+        self._complain = complain
+
+    def there(self, obj: Raw) -> None:
+        """Take in a Node."""
+        metadata = obj["metadata"]
+        labels = {key: _SHARED.same(value) for key, value in (metadata.get("labels") or {}).items()}
+        classes, problems = node_classes(metadata, self._types, self._pools)
+        self._complain(metadata["name"], problems)
+        taints = (obj.get("spec") or {}).get("taints") or ()
+        shunning = [(one["key"], one.get("value") or "") for one in taints if one["effect"] == PREFER_NO_SCHEDULE]
+        facts = NodeFacts(metadata["uid"], labels, classes, _SHARED.same(tuple(shunning)))
+        self._cluster.put_node(metadata["name"], facts)
+
+    def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
+        """Forget a Node."""
+        self._cluster.drop_node(name)
+        self._complain(name, ())
+
+
+class DeviceFeed(_Listing):
+    """Device objects.
+
+    Args:
+        cluster: told of them.
+        types: of devices.
+        complain: called with a node's name and what could not be read of its Device object; nothing when all could.
+    """
+
+    def __init__(self, cluster: ClusterView, types: DeviceTypes, complain: Complain) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._types = types
+        self._complain = complain
+
+    def there(self, obj: Raw) -> None:
+        """Take in a Device object."""
+        devices = _lean_devices(read_device_object(obj, self._types))
+        self._cluster.put_devices(devices)
+        self._complain(devices.node, devices.problems)
+
+    def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
+        """Forget a Device object."""
+        self._cluster.drop_devices(name)
+        self._complain(name, ())
+
+
+class TopologyFeed(_Listing):
+    """NodeResourceTopologies.
+
+    Args:
+        cluster: told of them.
+        complain: called with a node's name and what could not be read of its object; nothing when all could.
+    """
+
+    def __init__(self, cluster: ClusterView, complain: Complain) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._complain = complain
+
+    def there(self, obj: Raw) -> None:
+        """Take in a NodeResourceTopology."""
+        topology = read_node_topology(obj)
+        # Machines of one make are alike, and what is derived from their CPUs is large.
+        self._cluster.put_topology(replace(topology, cpu=_SHARED.same(topology.cpu)))
+        self._complain(topology.node, topology.problems)
+
+    def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
+        """Forget a NodeResourceTopology."""
+        self._cluster.drop_topology(name)
+        self._complain(name, ())
+
+
+class PodFeed(_Listing):
+    """Pods.
+
+    Args:
+        cluster: told of them.
+        ended: called with one of our Pods that finished or is gone: what it held can go.
+        bound: called with one of our Pods that is bound: what it held elsewhere, from a bind that failed, can go.
+        types: of the devices that Pods may ask for.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterView,
+        ended: Callable[[PodInfo], None],
+        bound: Callable[[PodInfo], None],
+        types: DeviceTypes,
+    ) -> None:
+        super().__init__()
+        self._types = types
+        self._cluster = cluster
+        self._ended = ended
+        self._bound = bound
+
+    def there(self, obj: Raw) -> None:
+        """Take in a Pod."""
+        namespace, name = _key(obj)
+        known = self._cluster.pod(namespace, name)
+        pod = read_pod_info(obj, known, self._types)
+        if known is not None and known.uid != obj["metadata"]["uid"]:
+            self._ended(known)  # deleted and made again while nobody watched
+        if pod is None:
+            self._cluster.put_stranger(namespace, name, obj["metadata"]["uid"])
+            return
+        self._cluster.put_pod(_lean_pod(pod))
+        if pod.finished and not (known is not None and known.finished):
+            self._ended(pod)
+        elif pod.node and not (known is not None and known.uid == pod.uid and known.node):
+            self._bound(pod)
+
+    def gone(self, namespace: str, name: str) -> None:
+        """Forget a Pod."""
+        known = self._cluster.drop_pod(namespace, name)
+        if known is not None:
+            self._ended(known)
+
+
+class AllocationFeed(_Listing):
+    """NodeAllocations.
+
+    Args:
+        cluster: told which nodes' records cannot be read: nothing may be sent there.
+        ledger: told of them.
+        complain: called with a node's name and why its record cannot be read; nothing when it can.
+    """
+
+    def __init__(self, cluster: ClusterView, ledger: Ledger, complain: Complain) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._ledger = ledger
+        self._complain = complain
+
+    def there(self, obj: Raw) -> None:
+        """Take in a NodeAllocation."""
+        name = obj["metadata"]["name"]
+        if self._ledger.knows(name, revision_of(obj)):
+            self._readable(name)
+            return  # our own write, or read, come back
+        try:
+            self._ledger.observe(_lean_record(read_record(obj)))
+        except RecordError as error:
+            self._ledger.forget(name)  # a bind there reads it live, and fails with this error until it is mended
+            self._cluster.block(name, str(error))
+            self._complain(name, (str(error),))
+        else:
+            self._readable(name)
+
+    def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
+        """Forget a NodeAllocation."""
+        self._ledger.forget(name)
+        self._readable(name)
+
+    def _readable(self, name: str) -> None:
+        self._cluster.unblock(name)
+        self._complain(name, ())
+
+
+def _lean_devices(devices: NodeDevices) -> NodeDevices:
+    same = _SHARED.same
+    lean = tuple(
+        replace(
+            device,
+            type=same(device.type),
+            capacity=_SHARED.mapping(device.capacity),
+            pcie=same(device.pcie),
+            model=same(device.model),
+            labels=_SHARED.mapping(device.labels),
+        )
+        for device in devices.devices
+    )
+    return replace(devices, devices=lean)
+
+
+def _lean_record(record: Record) -> Record:
+    return replace(record, holdings={uid: _lean_holding(holding) for uid, holding in record.holdings.items()})
+
+
+def _lean_holding(holding: Holding) -> Holding:
+    same = _SHARED.same
+    shares = tuple(
+        replace(
+            share,
+            type=same(share.type),
+            amounts=_SHARED.mapping(share.amounts),
+            containers=same(share.containers),
+        )
+        for share in holding.shares
+    )
+    return replace(holding, namespace=same(holding.namespace), shares=shares)
+
+
+def _lean_pod(pod: PodInfo) -> PodInfo:
+    same = _SHARED.same
+    return replace(
+        pod,
+        namespace=same(pod.namespace),
+        node=same(pod.node),
+        scheduler_name=same(pod.scheduler_name),
+        request=same(pod.request),
+        requests=same(pod.requests),
+    )

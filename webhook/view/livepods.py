@@ -1,0 +1,41 @@
+"""Pods read from the API server itself, where the view may be behind."""
+
+from typing import Protocol
+
+from allocator.vocabulary.devicetype import DeviceTypes
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import NotFound
+from koordgate.kube.resource import PODS
+from webhook.view.podinfo import PodInfo, read_pod_info
+
+
+class KubeLivePods:
+    """Reads Pods by GET.
+
+    Args:
+        kube: the open client.
+        types: of the devices that Pods may ask for.
+    """
+
+    def __init__(self, kube: KubeClient, types: DeviceTypes) -> None:
+        self._kube = kube
+        self._types = types
+
+    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
+        """Read a Pod: its UID, and what is kept of it if it is ours; None where there is no such Pod."""
+        try:
+            path = PODS.path(name, namespace)
+        except ValueError:
+            return None  # no Pod can have such a name
+        try:
+            obj = await self._kube.get(path, deadline=deadline)
+        except NotFound:
+            return None
+        return obj["metadata"]["uid"], read_pod_info(obj, types=self._types)
+
+
+class LivePods(Protocol):
+    """Reads a Pod from the API server itself."""
+
+    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
+        """Read a Pod: its UID, and what is kept of it if it is ours; None where there is no such Pod."""
