@@ -216,21 +216,21 @@ class KubeClient:
         return await self._ask(_Ask("PATCH", path, params, orjson.dumps(body), _PATCH_TYPES[content_type]), deadline)
 
     async def delete(
-        self, path: str, *, uid: str | None = None, deadline: float | None = _DEADLINE_S
+        self, path: str, *, revision: str | None = None, deadline: float | None = _DEADLINE_S
     ) -> dict[str, Any]:
         """Deletes an object.
 
         Args:
             path: of the object.
-            uid: delete only this one, not another of the same name.
+            revision: delete it only at this resourceVersion.
             deadline: in seconds.
 
         Raises:
-            Conflict: another object has the name.
+            Conflict: it is at another resourceVersion.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        if revision is not None:
+            options["preconditions"] = {"resourceVersion": revision}
         return await self._ask(_Ask("DELETE", path, {}, orjson.dumps(options)), deadline)
 
     async def watch_lines(

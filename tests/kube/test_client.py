@@ -86,7 +86,7 @@ async def test_what_is_created_can_be_read_replaced_patched_and_deleted(kube: Ku
     assert (await kube.patch(LEDGER, {"spec": {"b": None}}, "merge"))["spec"] == {"a": 1}
     by_json = await kube.patch(LEDGER, [{"op": "replace", "path": "/spec/a", "value": 3}], "json")
     assert by_json["spec"] == {"a": 3}
-    await kube.delete(LEDGER, uid=made["metadata"]["uid"])
+    await kube.delete(LEDGER, revision=fake.get(LEDGER)["metadata"]["resourceVersion"])
     assert fake.objects(NODE_ALLOCATIONS.path()) == []
 
 
@@ -201,7 +201,7 @@ async def test_a_compare_and_swap_at_an_old_revision_is_a_conflict(kube: KubeCli
 async def test_deleting_another_object_of_the_same_name_is_a_conflict(kube: KubeClient, fake: FakeKube) -> None:
     fake.put(NODES.path(), node("n1"))
     with pytest.raises(Conflict):
-        await kube.delete(NODES.path("n1"), uid="another")
+        await kube.delete(NODES.path("n1"), revision="1")
     assert fake.get(NODES.path("n1"))
 
 

@@ -16,8 +16,10 @@ from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.kube.resource import NODE_ALLOCATIONS
+from webhook.ledger.kube import KubeStore, read_record
 from webhook.ledger.ledger import BusyError, Change, Counters, Holdings, Ledger
-from webhook.ledger.store import KubeStore, LostRaceError, MemoryStore, Record, read_record
+from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import LostRaceError, Record
 from webhook.scheduling import decision
 from webhook.view.podinfo import read_pod_info
 
@@ -44,7 +46,7 @@ def told() -> Told:
 
 @pytest.fixture
 async def ledger(kube: KubeClient, told: Told) -> AsyncIterator[Ledger]:
-    made = Ledger(KubeStore(kube, lambda _node: None), told.counters)
+    made = Ledger(KubeStore(kube), told.counters)
     yield made
     await made.idle()
 
@@ -52,7 +54,7 @@ async def ledger(kube: KubeClient, told: Told) -> AsyncIterator[Ledger]:
 @pytest.fixture
 async def other(kube: KubeClient) -> AsyncIterator[Ledger]:
     """Another replica, whose watch is silent."""
-    made = Ledger(KubeStore(kube, lambda _node: None))
+    made = Ledger(KubeStore(kube))
     yield made
     await made.idle()
 
@@ -188,7 +190,7 @@ async def test_a_record_deleted_under_us_is_made_again(fake: FakeKube, ledger: L
 
 async def test_who_loses_every_race_is_told_that_it_is_busy(told: Told) -> None:
     class Contested(MemoryStore):
-        async def write(self, record: Record, holdings: Holdings, deadline: float) -> Record:  # noqa: ARG002
+        async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:  # noqa: ARG002
             raise LostRaceError(record.node)
 
     with pytest.raises(BusyError, match=r"n1.*try again"):
@@ -197,7 +199,7 @@ async def test_who_loses_every_race_is_told_that_it_is_busy(told: Told) -> None:
 
 
 async def test_three_replicas_neither_lose_nor_double_anything(fake: FakeKube, kube: KubeClient) -> None:
-    ledgers = [Ledger(KubeStore(kube, lambda _node: None)) for _ in range(3)]
+    ledgers = [Ledger(KubeStore(kube)) for _ in range(3)]
     uids = [f"u{number:02}" for number in range(60)]
 
     async def ask(number: int, uid: str) -> int | None:
@@ -239,12 +241,12 @@ class Slow(MemoryStore):
         await asyncio.sleep(0)
         return record
 
-    async def write(self, record: Record, holdings: Holdings, deadline: float) -> Record:
+    async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:
         fault = self._faults.pop() if self._faults else ""
         await asyncio.sleep(0)
         if fault == "before":
             raise Unreachable("not performed")
-        written = await super().write(record, holdings, deadline)
+        written = await super().write(record, holdings, published, deadline)
         await asyncio.sleep(0)
         if fault == "after":
             raise Unreachable("performed, but the answer is lost")
@@ -459,7 +461,7 @@ def test_records_come_by_node_name() -> None:
 
 
 async def test_nothing_is_left_running_or_remembered_when_all_is_answered(kube: KubeClient) -> None:
-    ledger = Ledger(KubeStore(kube, lambda _node: None))
+    ledger = Ledger(KubeStore(kube))
     await asyncio.gather(*(ledger.change(f"n{n % 5}", put(f"u{n}"), SOON) for n in range(20)))
     await ledger.idle()
     assert not ledger._pending
