@@ -18,6 +18,7 @@ from builders import GIB, gpu, holding, part, share
 from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
 from allocator.vocabulary.holdings import Function, Holding, Share
+from allocator.wire.nodeallocation import API_VERSION, KIND
 from webhook.ledger.store import ABSENT, LostRaceError, Record, Store, UnreadableError
 
 A, B = gpu(0), gpu(1)
@@ -343,5 +344,11 @@ class StoreContract:
 
 
 def spoilt(node: str) -> dict[str, Any]:
-    """A NodeAllocation that is not of the format."""
-    return {"metadata": {"name": node}, "spec": {"allocations": [{"uid": "u"}]}}
+    """A NodeAllocation that the CRD's schema lets pass, and that is not of the format."""
+    entry = {"uid": "u", "namespace": "d", "name": "p", "since": "2026-01-01T00:00:00Z", "devices": [{}]}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": node},
+        "spec": {"allocations": [entry]},
+    }

@@ -468,6 +468,146 @@ async def test_nothing_is_left_running_or_remembered_when_all_is_answered(kube: 
     assert not ledger._tasks
 
 
+def test_the_deletion_of_an_older_record_does_not_make_a_younger_one_forgotten() -> None:
+    ledger = Ledger(MemoryStore())
+    ledger.observe(record(5, "a"))
+    ledger.forget("n1", 4)
+    assert sorted(ledger.record("n1").holdings) == ["a"]
+    ledger.forget("n1", 5)
+    assert ledger.record("n1") == Record("n1")
+    assert ledger.nodes_of("a") == []
+
+
+# --- what is published beside the holdings
+
+
+class Text:
+    """What is to be published: a word of the test, and who holds something."""
+
+    word = "first"
+
+    def __call__(self, node: str, holdings: Holdings) -> str:
+        return " ".join([node, self.word, *sorted(holdings)])
+
+
+@pytest.fixture
+def text() -> Text:
+    return Text()
+
+
+@pytest.fixture
+async def publishing(kube: KubeClient, told: Told, text: Text) -> AsyncIterator[Ledger]:
+    made = Ledger(KubeStore(kube), told.counters, published=text)
+    yield made
+    await made.idle()
+
+
+def text_of(fake: FakeKube) -> str:
+    return read_record(fake.get(NODE_ALLOCATIONS.path("n1"))).published
+
+
+async def test_every_write_publishes_what_belongs_to_the_holdings_that_it_writes(
+    fake: FakeKube, publishing: Ledger, other: Ledger
+) -> None:
+    await publishing.change("n1", put("a"), SOON)
+    assert text_of(fake) == "n1 first a"
+    await other.change("n1", put("b"), SOON)
+    await publishing.change("n1", put("c"), SOON)  # a race is lost first
+    assert text_of(fake) == "n1 first a b c"
+
+
+async def test_publishing_writes_only_where_the_text_differs(
+    fake: FakeKube, publishing: Ledger, text: Text, told: Told
+) -> None:
+    assert await publishing.publish("n1", SOON)  # there was no record
+    await publishing.change("n1", put("a"), SOON)
+    revision = fake.revision
+    assert not await publishing.publish("n1", SOON)
+    assert fake.revision == revision
+    text.word = "second"
+    assert await publishing.publish("n1", SOON)
+    assert text_of(fake) == "n1 second a"
+    assert sorted(stored(fake)) == ["a"]
+    assert publishing.record("n1").published == "n1 second a"
+    assert told.groups == [0, 1, 0]  # three writes, with one change
+
+
+async def test_what_is_published_belongs_to_the_record_as_it_stands_and_not_as_it_is_remembered(
+    fake: FakeKube, publishing: Ledger, other: Ledger, text: Text
+) -> None:
+    await publishing.change("n1", put("a"), SOON)
+    await other.change("n1", put("b"), SOON)
+    text.word = "second"
+    assert await publishing.publish("n1", SOON)
+    assert text_of(fake) == "n1 second a b"
+    assert sorted(stored(fake)) == ["a", "b"]
+
+
+async def test_a_bind_and_publishing_share_a_write(fake: FakeKube, publishing: Ledger, told: Told) -> None:
+    results = await asyncio.gather(publishing.publish("n1", SOON), publishing.change("n1", put("a"), SOON))
+    assert results == [True, "a"]
+    assert text_of(fake) == "n1 first a"
+    assert told.groups == [1]
+
+
+async def test_a_change_that_changes_nothing_publishes_nothing(
+    fake: FakeKube, publishing: Ledger, other: Ledger
+) -> None:
+    await other.change("n1", put("a"), SOON)
+    revision = fake.revision
+    assert await publishing.change("n1", look, SOON) == ["a"]
+    assert fake.revision == revision
+    assert text_of(fake) == ""
+
+
+async def test_publishing_makes_no_burst_for_which_a_bind_would_wait(kube: KubeClient) -> None:
+    ledger = Ledger(KubeStore(kube), gather=3600.0, published=Text())
+    for _ in range(3):
+        await ledger.publish("n1", SOON)
+    assert await ledger.change("n1", put("a"), SOON) == "a"
+
+
+# --- records that are discarded
+
+
+async def test_an_empty_record_is_deleted_and_comes_back_with_the_next_change(fake: FakeKube, ledger: Ledger) -> None:
+    await ledger.change("n1", put("a"), SOON)
+    await ledger.change("n1", decision.release("a"), SOON)
+    assert await ledger.discard("n1", SOON)
+    assert fake.objects(NODE_ALLOCATIONS.path()) == []
+    assert ledger.records() == []
+    assert await ledger.change("n1", put("b"), SOON) == "b"
+
+
+async def test_a_record_with_holdings_is_not_deleted_whoever_wrote_them(
+    fake: FakeKube, ledger: Ledger, other: Ledger
+) -> None:
+    await ledger.change("n1", put("a"), SOON)
+    assert not await ledger.discard("n1", SOON)
+    await ledger.change("n1", decision.release("a"), SOON)
+    await other.change("n1", put("b"), SOON)  # not seen by the first one
+    assert not await ledger.discard("n1", SOON)
+    assert sorted(stored(fake)) == ["b"]
+
+
+async def test_a_change_that_comes_during_a_deletion_is_not_lost(fake: FakeKube, ledger: Ledger) -> None:
+    await ledger.change("n1", put("a"), SOON)
+    await ledger.change("n1", decision.release("a"), SOON)
+    held = hold_answer()
+    fake.faults.add("delete", "nodeallocations", held)
+    discarding = asyncio.create_task(ledger.discard("n1", SOON))
+    await held.performed.wait()
+    assert await ledger.change("n1", put("b"), SOON) == "b"
+    gate_of(held).set()
+    assert await discarding
+    assert sorted(stored(fake)) == sorted(ledger.record("n1").holdings) == ["b"]
+
+
+async def test_nothing_is_deleted_where_there_is_no_record(fake: FakeKube, ledger: Ledger) -> None:
+    assert not await ledger.discard("n1", SOON)
+    assert fake.requests == []
+
+
 # --- with the real decision
 
 
