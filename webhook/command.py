@@ -17,6 +17,7 @@ import uvloop
 from aiohttp import web
 
 from koordgate import log
+from koordgate.backoff import Backoff
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
@@ -43,6 +44,7 @@ _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side
 _WATCH_PATIENCE_S: Final = 60.0  # how long a watch may fail before the replica is not ready
 _GARBAGE: Final = 20_000  # allocations between collections; a request leaves next to no cycles
+_FIRST_RETRY_S: Final = 1.0  # after a first reconciliation that failed
 _EXPIRY_S: Final = 1.0  # between looks at what was assumed
 _IN_FLIGHT_S: Final = 30.0  # how long the end waits for what is being answered
 
@@ -209,12 +211,13 @@ class Replica:
         gc.freeze()
         gc.set_threshold(_GARBAGE)
         every = self._settings.ledger.reconcile_seconds
+        backoff = Backoff(_FIRST_RETRY_S, every)
         while not self._reconciled:
             try:
                 await self.parts.reconciler.reconcile()
             except KubeError as error:
                 _LOG.warning("first reconciliation failed, trying again: %s", error)
-                await asyncio.sleep(min(1.0, every))
+                await asyncio.sleep(backoff.failed())
             else:
                 self.parts.ranking.catch_up()
                 self._reconciled = True
