@@ -22,7 +22,8 @@ from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, T
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
 from webhook.assembly import Parts, assemble
-from webhook.ledger.store import MemoryStore, Record
+from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import Record
 from webhook.offline import api
 from webhook.settings import WebhookSettings, without_gathering
 from webhook.view.cluster import NodeFacts

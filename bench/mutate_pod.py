@@ -27,7 +27,7 @@ from webhook.admission.translate import TranslationPolicy, translate
 from webhook.app import make_app
 from webhook.assembly import assemble
 from webhook.command import listen
-from webhook.ledger.store import MemoryStore
+from webhook.ledger.memory import MemoryStore
 from webhook.settings import Certificate, ServeSettings, WebhookSettings
 from webhook.tls.certs import MemorySource
 

@@ -20,7 +20,6 @@ from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, NotFound
 from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
-from koordgate.kube.serviceaccount import ServiceAccountAccess, inside_a_pod
 from koordgate.settings import SettingsError
 from reporter import settings
 from reporter.agent import Agent, rules_of
@@ -51,8 +50,6 @@ def node_name(configured: ReporterSettings) -> str:
 
 def client() -> KubeClient:
     """The API server, as this process reaches it."""
-    if inside_a_pod():
-        return KubeClient(access=ServiceAccountAccess(), limit=_CONNECTIONS)
     return KubeClient.autodetect(limit=_CONNECTIONS)
 
 

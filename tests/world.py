@@ -20,11 +20,12 @@ from koordgate.settings import device_types
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.assembly import assemble
-from webhook.ledger.store import KubeStore
+from webhook.ledger.cluster import cluster_store
+from webhook.ledger.kube import RecordHandler
 from webhook.review import Request, Response
 from webhook.settings import WebhookSettings
 from webhook.view.cluster import ClusterView
-from webhook.view.feed import AllocationFeed, Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.feed import Complain, DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
 
@@ -214,7 +215,7 @@ class World:
         self.complaints: dict[tuple[str, str], tuple[str, ...]] = {}
         self.parts = assemble(
             settings,
-            lambda cluster: KubeStore(kube, cluster.node_uid),
+            lambda cluster: cluster_store(kube, cluster.node_uid),
             KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             clock=self.clock,
@@ -234,7 +235,7 @@ class World:
             NODES: NodeFeed(cluster, parts.types, parts.pools, self._complain("nodes")),
             DEVICES: DeviceFeed(cluster, parts.types, reporter.bad_object("devices")),
             TOPOLOGIES: TopologyFeed(cluster, reporter.bad_object("noderesourcetopologies")),
-            NODE_ALLOCATIONS: AllocationFeed(cluster, parts.ledger, reporter.bad_object("nodeallocations")),
+            NODE_ALLOCATIONS: RecordHandler(RecordFeed(cluster, parts.ledger, reporter.bad_object("nodeallocations"))),
             PODS: PodFeed(cluster, ended, bound, parts.types),
         }
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from koordgate.kube.client import KubeClient
@@ -10,7 +11,7 @@ from koordgate.settings import DevicePool, device_types
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.translate import TranslationPolicy
 from webhook.admission.validate import Writers
-from webhook.ledger.ledger import Counters, Ledger
+from webhook.ledger.ledger import Counters, Holdings, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
 from webhook.scheduling.assumed import Assumed
@@ -39,6 +40,7 @@ class Parts:
     pools: tuple[tuple[str, DevicePool], ...]
     metrics: WebhookMetrics
     cluster: ClusterView
+    store: Store
     ledger: Ledger
     pods: PodWebhooks
     bindings: BindingWebhooks
@@ -56,6 +58,7 @@ def assemble(
     kube: KubeClient | None = None,
     clock: Callable[[], int] = wall_clock,
     released: Callable[[str], None] = lambda _node: None,
+    published: Callable[[ClusterView, str, Holdings], str] = lambda _cluster, _node, _holdings: "",
 ) -> Parts:
     """Put a replica together.
 
@@ -66,12 +69,15 @@ def assemble(
         kube: where Events are written; None offline.
         clock: seconds since the epoch.
         released: called with a node on which something was given back, or that changed: who waits may fit there now.
+        published: makes what is published of a node beside these holdings; nothing is, where it is left out.
     """
     metrics = WebhookMetrics()
     types = device_types(settings.devices.types)
     cluster = ClusterView(clock, Defaults(settings.devices.order, cpu_defaults(settings)), refitted=released)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
-    ledger = Ledger(store(cluster), counters, watched=cluster.touch, gather=settings.ledger.gather_seconds)
+    kept = store(cluster)
+    gather = settings.ledger.gather_seconds
+    ledger = Ledger(kept, counters, watched=cluster.touch, gather=gather, published=partial(published, cluster))
     cluster.attach(ledger)
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
@@ -85,6 +91,7 @@ def assemble(
         pools=pools_of(settings),
         metrics=metrics,
         cluster=cluster,
+        store=kept,
         ledger=ledger,
         pods=PodWebhooks(
             TranslationPolicy(settings.domain, scheduler.name, types),

@@ -9,8 +9,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator
-from functools import partial
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,24 +17,26 @@ import uvloop
 from aiohttp import web
 
 from koordgate import log
+from koordgate.backoff import Backoff
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES, Resource
-from koordgate.kube.watch import Handler, Reflector
+from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
+from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError, device_types
 from webhook import settings
 from webhook.app import Draining, make_app, make_extender
 from webhook.assembly import Parts, assemble
-from webhook.ledger.store import KubeStore
+from webhook.ledger.cluster import cluster_store
+from webhook.ledger.store import Listener, Watch
 from webhook.settings import ServeSettings, WebhookSettings
 from webhook.tls.callers import Refusals, stranger
 from webhook.tls.certs import REAL, FileSource, SecretSource, Source, utc_now
 from webhook.tls.clientsecret import ClientSecret
 from webhook.tls.register import Registration
-from webhook.upkeep.publish import Publisher, packed_annotations
+from webhook.upkeep.publish import Publisher, published
 from webhook.upkeep.waker import Waker
-from webhook.view.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
 
@@ -43,6 +44,7 @@ _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side
 _WATCH_PATIENCE_S: Final = 60.0  # how long a watch may fail before the replica is not ready
 _GARBAGE: Final = 20_000  # allocations between collections; a request leaves next to no cycles
+_FIRST_RETRY_S: Final = 1.0  # after a first reconciliation that failed
 _EXPIRY_S: Final = 1.0  # between looks at what was assumed
 _IN_FLIGHT_S: Final = 30.0  # how long the end waits for what is being answered
 
@@ -60,14 +62,11 @@ class Replica:
         self._waker = Waker(kube, lambda: self.parts.cluster.anybody_waits())  # noqa: PLW0108 there are no parts yet
         self.parts: Parts = assemble(
             settings,
-            lambda cluster: KubeStore(
-                kube,
-                cluster.node_uid,
-                partial(packed_annotations, cluster),
-            ),
+            lambda cluster: cluster_store(kube, cluster.node_uid),
             KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             released=self._waker.released,
+            published=published,
         )
         self.source: Source
         self._client_secret: ClientSecret | None = None
@@ -85,9 +84,9 @@ class Replica:
         self.source.entrance.refused = self._refusals.handshake
         parts.metrics.certificate_expires.set_function(self._certificate_expires)
         reporter = parts.reporter
-        self._publisher = publisher = Publisher(kube, parts.cluster, parts.ledger, socket.gethostname())
+        self._publisher = publisher = Publisher(parts.cluster, parts.ledger, socket.gethostname())
         # Pods last: by then the ledger is known, so that what ended meanwhile is seen to end.
-        self._reflectors = [
+        self._watches: list[tuple[str, Watch]] = [
             self._reflector(
                 kube,
                 NODES,
@@ -97,28 +96,23 @@ class Replica:
             self._reflector(
                 kube, TOPOLOGIES, TopologyFeed(parts.cluster, reporter.bad_object("noderesourcetopologies"))
             ),
-            self._reflector(
-                kube,
-                NODE_ALLOCATIONS,
-                publisher.allocations(
-                    AllocationFeed(parts.cluster, parts.ledger, reporter.bad_object("nodeallocations"))
-                ),
-            ),
+            self._records(RecordFeed(parts.cluster, parts.ledger, reporter.bad_object(parts.store.kind))),
             self._reflector(kube, PODS, PodFeed(parts.cluster, self._pod_ended, self._pod_bound, parts.types)),
         ]
         self._reconciled = False
         self.draining = Draining()
 
-    def _reflector(self, kube: KubeClient, resource: Resource, handler: Handler) -> tuple[Resource, Reflector]:
+    def _reflector(self, kube: KubeClient, resource: Resource, handler: Handler) -> tuple[str, Watch]:
+        name = resource.plural
+        return name, Reflector(kube, resource, handler, count=self._counting(name), on_error=_log_watch_error)
+
+    def _records(self, listener: Listener) -> tuple[str, Watch]:
+        store = self.parts.store
+        return store.kind, store.watch(listener, self._counting(store.kind), _log_watch_error)
+
+    def _counting(self, name: str) -> Callable[[Happening], None]:
         counter = self.parts.metrics.watch
-        reflector = Reflector(
-            kube,
-            resource,
-            handler,
-            count=lambda happening: counter.labels(resource.plural, happening).inc(),
-            on_error=lambda about, error: _LOG.warning("%s: %s", about, error),
-        )
-        return resource, reflector
+        return lambda happening: counter.labels(name, happening).inc()
 
     def _pod_ended(self, pod: PodInfo) -> None:
         """A Pod finished or is gone: what it held can go, and it comes no more to where it was sent."""
@@ -138,11 +132,11 @@ class Replica:
         """Why the replica is not ready, a sentence each."""
         now = asyncio.get_running_loop().time()
         reasons = ["shutting down"] if self.draining.begun else []
-        for resource, reflector in self._reflectors:
-            if not reflector.synced.is_set():
-                reasons.append(f"{resource.plural} are not listed yet ({reflector.last_error or 'under way'})")
-            elif reflector.failing_since is not None and now - reflector.failing_since > _WATCH_PATIENCE_S:
-                reasons.append(f"{resource.plural} cannot be watched: {reflector.last_error}")
+        for name, watch in self._watches:
+            if not watch.synced.is_set():
+                reasons.append(f"{name} are not listed yet ({watch.last_error or 'under way'})")
+            elif watch.failing_since is not None and now - watch.failing_since > _WATCH_PATIENCE_S:
+                reasons.append(f"{name} cannot be watched: {watch.last_error}")
         if not self._reconciled:
             reasons.append("the ledger is not reconciled with live Pods yet")
         certificate = self.source.healthy(utc_now())
@@ -157,7 +151,7 @@ class Replica:
     async def run(self, until: asyncio.Event) -> None:
         """Serve until the event is set, then end gracefully."""
         async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(reflector.run()) for _, reflector in self._reflectors]
+            background = [tasks.create_task(watch.run()) for _, watch in self._watches]
             background.append(tasks.create_task(self.parts.reconciler.run_releases()))
             background.append(tasks.create_task(self._waker.run()))
             background.append(tasks.create_task(self._reconcile()))
@@ -210,23 +204,28 @@ class Replica:
 
     async def _reconcile(self) -> None:
         """Reconcile once everything is listed, again soon if that fails, and then on a timer; so is published."""
-        for _, reflector in self._reflectors:
-            await reflector.synced.wait()
+        for _, watch in self._watches:
+            await watch.synced.wait()
         # What the first lists brought stays for long: the collector need not walk through it again and again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GARBAGE)
         every = self._settings.ledger.reconcile_seconds
+        backoff = Backoff(_FIRST_RETRY_S, every)
         while not self._reconciled:
             try:
                 await self.parts.reconciler.reconcile()
             except KubeError as error:
                 _LOG.warning("first reconciliation failed, trying again: %s", error)
-                await asyncio.sleep(min(1.0, every))
+                await asyncio.sleep(backoff.failed())
             else:
                 self.parts.ranking.catch_up()
                 self._reconciled = True
         await asyncio.gather(self.parts.reconciler.run_timer(every), self._publisher.run(every))
+
+
+def _log_watch_error(about: str, error: Exception) -> None:
+    _LOG.warning("%s: %s", about, error)
 
 
 @contextlib.asynccontextmanager

@@ -1,12 +1,15 @@
-"""How to reach the API server and who we are there: the seam between the client and where configuration comes from."""
+"""How to reach the API server, and with which credentials: the seam between the client and its configuration."""
 
 import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 
 class Access(Protocol):
-    """One API server and our credentials for it."""
+    """One API server, and credentials for it."""
 
     @property
     def base_url(self) -> str:
@@ -27,8 +30,26 @@ class Access(Protocol):
         """The Authorization header.
 
         Args:
-            renew: the API server refused the last one: get another, whatever its age.
+            renew: get another one whatever the age of the last, because the API server refused it.
         """
+
+
+def environment_proxy(base_url: str) -> str | None:
+    """The proxy that the environment names for this server ($HTTPS_PROXY, $NO_PROXY); None for a direct connection."""
+    url = urlsplit(base_url)
+    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+
+
+def tls_context(authority: Path | str | None) -> ssl.SSLContext:
+    """TLS settings that trust a CA from a file, or the system's where it is None.
+
+    Raises:
+        OSError: the file cannot be read, or is no certificate.
+    """
+    tls = ssl.create_default_context(cafile=authority)
+    # Python 3.13 requires key identifiers that many clusters' CAs lack, and that no other Kubernetes client requires.
+    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +68,16 @@ class FixedAccess:
 
     @property
     def proxy(self) -> None:
-        """An address given by hand is reached directly."""
+        """None: an address that was given is reached directly."""
         return
 
     @property
     def server_name(self) -> None:
-        """The URL's host."""
+        """None: the URL's host is expected."""
         return
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What was given."""
+        """The settings that were given."""
         return self.tls
 
     async def authorization(self, *, renew: bool = False) -> str | None:  # noqa: ARG002 there is no other

@@ -1,7 +1,6 @@
 """KubeClient: the verbs of the Kubernetes API over raw JSON, each within a deadline."""
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -14,8 +13,10 @@ import aiohttp
 import orjson
 from yarl import URL
 
+from koordgate.backoff import Backoff
 from koordgate.kube.access import Access, FixedAccess
 from koordgate.kube.errors import KubeError, TooManyRequests, Unauthorized, Unreachable, from_status
+from koordgate.kube.serviceaccount import inside_a_pod, service_account_access
 from koordgate.kube.transport import open_session
 
 Params = Mapping[str, str | int]
@@ -94,29 +95,16 @@ class KubeClient:
         """The current context of a kubeconfig; None for $KUBECONFIG or the usual place."""
 
         async def load() -> Access:
-            from koordgate.kube.config import kubeconfig_access  # noqa: PLC0415 costs 40 MB and a second, so only here
+            from koordgate.kube.kubeconfig import kubeconfig_access  # noqa: PLC0415 takes 36 MB and a second
 
             return await kubeconfig_access(Path(path) if path is not None else None)
 
         return cls(access=load, limit=limit)
 
     @classmethod
-    def in_cluster(cls, *, limit: int = 64) -> Self:
-        """The service account of the Pod that we run in."""
-
-        async def load() -> Access:
-            from koordgate.kube.config import in_cluster_access  # noqa: PLC0415 as above
-
-            return await in_cluster_access()
-
-        return cls(access=load, limit=limit)
-
-    @classmethod
     def autodetect(cls, *, limit: int = 64) -> Self:
-        """$KUBECONFIG where it is set, the service account inside a Pod, else the usual kubeconfig."""
-        if not os.environ.get("KUBECONFIG") and os.environ.get("KUBERNETES_SERVICE_HOST"):
-            return cls.in_cluster(limit=limit)
-        return cls.from_kubeconfig(limit=limit)
+        """$KUBECONFIG where it is set, the Pod's service account inside a Pod, else the usual kubeconfig."""
+        return cls(access=service_account_access, limit=limit) if inside_a_pod() else cls.from_kubeconfig(limit=limit)
 
     async def __aenter__(self) -> Self:
         self._access = await self._source() if callable(self._source) else self._source
@@ -216,21 +204,21 @@ class KubeClient:
         return await self._ask(_Ask("PATCH", path, params, orjson.dumps(body), _PATCH_TYPES[content_type]), deadline)
 
     async def delete(
-        self, path: str, *, uid: str | None = None, deadline: float | None = _DEADLINE_S
+        self, path: str, *, revision: str | None = None, deadline: float | None = _DEADLINE_S
     ) -> dict[str, Any]:
         """Deletes an object.
 
         Args:
             path: of the object.
-            uid: delete only this one, not another of the same name.
+            revision: delete it only at this resourceVersion.
             deadline: in seconds.
 
         Raises:
-            Conflict: another object has the name.
+            Conflict: it is at another resourceVersion.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        if revision is not None:
+            options["preconditions"] = {"resourceVersion": revision}
         return await self._ask(_Ask("DELETE", path, {}, orjson.dumps(options)), deadline)
 
     async def watch_lines(
@@ -272,26 +260,18 @@ class KubeClient:
         """The one function that all verbs but watch go through: deadline, retries, errors."""
         async with _time_limit(ask, deadline) as limit:
             renew = False
+            backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, self._jitter)
             for attempt in range(_ATTEMPTS):
                 try:
                     async with self._answer(ask, renew=renew) as answer:
                         return _decoded(ask, await answer.read())
                 except KubeError as error:
                     renew = isinstance(error, Unauthorized) and not attempt
-                    wait = 0.0 if renew else self._wait_before_retry(ask, error, attempt)
+                    wait = 0.0 if renew else _wait_before_retry(ask, error, backoff)
                     if wait is None or attempt + 1 == _ATTEMPTS or _too_late(limit, wait):
                         raise
                     await self._sleep(wait)
         raise AssertionError("the last attempt returns or raises")
-
-    def _wait_before_retry(self, ask: _Ask, error: KubeError, attempt: int) -> float | None:
-        """How long to wait before the request is sent again; None where it must not be."""
-        backoff = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0**attempt) * (0.5 + self._jitter() / 2)
-        if isinstance(error, TooManyRequests):
-            return max(backoff, error.retry_after or 0)
-        if isinstance(error, Unreachable) and (error.refused or not ask.is_write):
-            return backoff
-        return None
 
     @asynccontextmanager
     async def _answer(self, ask: _Ask, *, renew: bool) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -318,6 +298,15 @@ class KubeClient:
                 yield answer
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(f"{ask}: connection broke: {error!r}") from error
+
+
+def _wait_before_retry(ask: _Ask, error: KubeError, backoff: Backoff) -> float | None:
+    """How long to wait before the request is sent again; None where it must not be."""
+    if isinstance(error, TooManyRequests):
+        return max(backoff.failed(), error.retry_after or 0)
+    if isinstance(error, Unreachable) and (error.refused or not ask.is_write):
+        return backoff.failed()
+    return None
 
 
 def _dry(dry_run: bool) -> Params:  # noqa: FBT001

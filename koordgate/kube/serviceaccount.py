@@ -1,7 +1,7 @@
-"""Access to the API server as the Pod's service account, without kubernetes-asyncio.
+"""Access to the API server as the service account of the Pod that the process runs in.
 
-That library's package costs 36 MB in every process that imports it; this one runs on every node, and needs no more of
-it than three files and two variables (Kubernetes, "Accessing the Kubernetes API from a Pod").
+It takes two files and two variables (Kubernetes, "Accessing the Kubernetes API from a Pod"). kubernetes-asyncio could
+read them too, but takes 36 MB in every process that imports it, and the reporter runs on every node.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from koordgate.kube.access import environment_proxy, tls_context
 from koordgate.kube.errors import KubeError
 
 _FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -20,7 +21,7 @@ _MOST_TOKEN: Final = 65536
 
 
 def inside_a_pod() -> bool:
-    """Whether a service account's access is to be used."""
+    """Whether to use the Pod's service account: outside a Pod, or with $KUBECONFIG set, a kubeconfig is used."""
     return not os.environ.get("KUBECONFIG") and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
@@ -32,12 +33,12 @@ class ServiceAccountAccess:
         clock: monotonic, in seconds.
     """
 
-    proxy: Final = None
-    server_name: Final = None
+    server_name: Final = None  # the URL's host
 
     def __init__(self, folder: Path = _FOLDER, clock: Callable[[], float] = time.monotonic) -> None:
         host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
         self.base_url = f"https://{f'[{host}]' if ':' in host else host}:{port or 443}"
+        self.proxy = environment_proxy(self.base_url)
         self._folder = folder
         self._clock = clock
         self._token = ""
@@ -47,21 +48,19 @@ class ServiceAccountAccess:
         """TLS settings with the cluster's CA.
 
         Raises:
-            KubeError: it is not there.
+            KubeError: it cannot be read.
         """
+        path = self._folder / "ca.crt"
         try:
-            tls = ssl.create_default_context(cafile=self._folder / "ca.crt")
-        except (OSError, ssl.SSLError) as error:
-            raise KubeError(f"{self._folder / 'ca.crt'}: {error}", reason="Configuration") from error
-        # Python 3.13 asks for key identifiers that cluster CAs often lack and that no other Kubernetes client asks for.
-        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        return tls
+            return tls_context(path)
+        except OSError as error:  # an SSLError is one
+            raise KubeError(f"{path}: {error}", reason="Configuration") from error
 
     async def authorization(self, *, renew: bool = False) -> str:
-        """The current token, read anew once a minute or when asked.
+        """The current token as a header, read again once a minute or when asked.
 
         Raises:
-            KubeError: there is none.
+            KubeError: there has never been one.
         """
         if renew or self._clock() >= self._fresh_until:
             path = self._folder / "token"
@@ -72,6 +71,17 @@ class ServiceAccountAccess:
                     raise KubeError(f"{path}: {error.strerror}; mount the token", reason="Configuration") from error
             self._fresh_until = self._clock() + _REFRESH_S
         return f"Bearer {self._token}"
+
+
+async def service_account_access() -> ServiceAccountAccess:
+    """The Pod's service account.
+
+    Raises:
+        KubeError: no token is mounted.
+    """
+    access = ServiceAccountAccess()
+    await access.authorization()
+    return access
 
 
 def _read(path: Path) -> str:

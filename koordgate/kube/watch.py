@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
+from koordgate.backoff import Backoff
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Gone, KubeError, NotFound, TooManyRequests, from_status
 from koordgate.kube.resource import Resource
@@ -62,10 +63,6 @@ class Pace:
     jitter: Callable[[], float] = random.random
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = time.monotonic
-
-    def after(self, failures: int) -> float:
-        """The wait after so many failures in a row: half fixed, half chance."""
-        return min(self.longest, self.first * 2.0 ** min(failures - 1, 16)) * (0.5 + self.jitter() / 2)
 
 
 _DEFAULT_PACE: Final = Pace()
@@ -122,7 +119,7 @@ class Reflector:
         self._count = count
         self._on_error = on_error
         self._revision: str | None = None  # None: list first
-        self._failures = 0  # in a row
+        self._backoff = Backoff(pace.first, pace.longest, pace.jitter)
         self._opened_at: float | None = None
 
     async def run(self) -> None:
@@ -165,10 +162,10 @@ class Reflector:
         ) as events:
             async for event in events:
                 self._take(event)
-                self._failures = 0
+                self._backoff.reset()
         if self._settled():
             return 0.0
-        return self._backoff()  # a server, or a proxy, that ends watches at once must not be asked in a tight loop
+        return self._next_wait()  # a server, or a proxy, that ends watches at once must not be asked in a tight loop
 
     def _opened(self) -> None:
         self._count("watch")
@@ -204,7 +201,7 @@ class Reflector:
         self._handler.begin_list()
         self._handler.end_list()
         self._revision = None
-        self._failures = 0
+        self._backoff.reset()
         self._went_well()
         self.synced.set()
         return self._pace.absent * (1 + self._pace.jitter() / 10)
@@ -213,7 +210,7 @@ class Reflector:
         """Our revision is compacted: list again, at once the first time."""
         self._revision = None
         self._count("relist")
-        wait, first = self._backoff(), self._failures == 1
+        wait, first = self._next_wait(), self._backoff.failures == 1
         return 0.0 if first else wait
 
     def _failed(self, error: KubeError) -> float:
@@ -223,16 +220,15 @@ class Reflector:
             self.failing_since = self._pace.clock()
         self._count("error")
         self._on_error(self._resource.plural, error)
-        wait = self._backoff()
+        wait = self._next_wait()
         return max(wait, error.retry_after or 0) if isinstance(error, TooManyRequests) else wait
 
     def _settled(self) -> bool:
         """Whether the watch at hand lived long enough to count as a success."""
         return self._opened_at is not None and self._pace.clock() - self._opened_at >= self._pace.settled
 
-    def _backoff(self) -> float:
+    def _next_wait(self) -> float:
         if self._settled():
-            self._failures = 0
+            self._backoff.reset()
         self._opened_at = None
-        self._failures += 1
-        return self._pace.after(self._failures)
+        return self._backoff.failed()

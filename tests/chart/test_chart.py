@@ -641,7 +641,7 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
         {
             "apiGroups": ["koordgate.io"],
             "resources": ["nodeallocations"],
-            "verbs": [*read, "create", "update"],
+            "verbs": [*read, "create", "update", "delete"],
         },
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},

@@ -16,7 +16,6 @@ from cryptography.x509.oid import NameOID
 from fake_kube import FakeKube, Fault, answer, drop, hold, hold_answer, lose_answer
 
 from koordgate.kube.client import KubeClient
-from koordgate.kube.config import in_cluster_access
 from koordgate.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -86,7 +85,7 @@ async def test_what_is_created_can_be_read_replaced_patched_and_deleted(kube: Ku
     assert (await kube.patch(LEDGER, {"spec": {"b": None}}, "merge"))["spec"] == {"a": 1}
     by_json = await kube.patch(LEDGER, [{"op": "replace", "path": "/spec/a", "value": 3}], "json")
     assert by_json["spec"] == {"a": 3}
-    await kube.delete(LEDGER, uid=made["metadata"]["uid"])
+    await kube.delete(LEDGER, revision=fake.get(LEDGER)["metadata"]["resourceVersion"])
     assert fake.objects(NODE_ALLOCATIONS.path()) == []
 
 
@@ -201,7 +200,7 @@ async def test_a_compare_and_swap_at_an_old_revision_is_a_conflict(kube: KubeCli
 async def test_deleting_another_object_of_the_same_name_is_a_conflict(kube: KubeClient, fake: FakeKube) -> None:
     fake.put(NODES.path(), node("n1"))
     with pytest.raises(Conflict):
-        await kube.delete(NODES.path("n1"), uid="another")
+        await kube.delete(NODES.path("n1"), revision="1")
     assert fake.get(NODES.path("n1"))
 
 
@@ -500,30 +499,6 @@ async def test_a_missing_or_broken_kubeconfig_is_an_error_of_ours(tmp_path: Path
         with pytest.raises(KubeError, match="no usable Kubernetes configuration"):
             async with KubeClient.from_kubeconfig(path):
                 pass
-
-
-async def test_outside_a_pod_in_cluster_access_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(KubeError, match="Service host"):
-        await in_cluster_access()
-
-
-async def test_a_service_account_token_is_read_again_and_the_old_one_kept_when_it_cannot_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
-    (tmp_path / "ca.crt").write_text("a certificate")
-    token = tmp_path / "token"
-    token.write_text("one\n")
-    access = await in_cluster_access(tmp_path)
-    assert access.base_url == "https://127.0.0.1:6443"
-    assert await access.authorization() == "Bearer one"
-    token.write_text("two")
-    assert await access.authorization() == "Bearer one"
-    assert await access.authorization(renew=True) == "Bearer two"
-    token.unlink()
-    assert await access.authorization(renew=True) == "Bearer two"
 
 
 async def test_a_client_certificate_and_the_clusters_ca_are_used(tmp_path: Path) -> None:

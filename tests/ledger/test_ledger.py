@@ -16,8 +16,10 @@ from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.kube.resource import NODE_ALLOCATIONS
+from webhook.ledger.kube import KubeStore, read_record
 from webhook.ledger.ledger import BusyError, Change, Counters, Holdings, Ledger
-from webhook.ledger.store import KubeStore, LostRaceError, MemoryStore, Record, read_record
+from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import LostRaceError, Record
 from webhook.scheduling import decision
 from webhook.view.podinfo import read_pod_info
 
@@ -44,7 +46,7 @@ def told() -> Told:
 
 @pytest.fixture
 async def ledger(kube: KubeClient, told: Told) -> AsyncIterator[Ledger]:
-    made = Ledger(KubeStore(kube, lambda _node: None), told.counters)
+    made = Ledger(KubeStore(kube), told.counters)
     yield made
     await made.idle()
 
@@ -52,7 +54,7 @@ async def ledger(kube: KubeClient, told: Told) -> AsyncIterator[Ledger]:
 @pytest.fixture
 async def other(kube: KubeClient) -> AsyncIterator[Ledger]:
     """Another replica, whose watch is silent."""
-    made = Ledger(KubeStore(kube, lambda _node: None))
+    made = Ledger(KubeStore(kube))
     yield made
     await made.idle()
 
@@ -188,7 +190,7 @@ async def test_a_record_deleted_under_us_is_made_again(fake: FakeKube, ledger: L
 
 async def test_who_loses_every_race_is_told_that_it_is_busy(told: Told) -> None:
     class Contested(MemoryStore):
-        async def write(self, record: Record, holdings: Holdings, deadline: float) -> Record:  # noqa: ARG002
+        async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:  # noqa: ARG002
             raise LostRaceError(record.node)
 
     with pytest.raises(BusyError, match=r"n1.*try again"):
@@ -197,7 +199,7 @@ async def test_who_loses_every_race_is_told_that_it_is_busy(told: Told) -> None:
 
 
 async def test_three_replicas_neither_lose_nor_double_anything(fake: FakeKube, kube: KubeClient) -> None:
-    ledgers = [Ledger(KubeStore(kube, lambda _node: None)) for _ in range(3)]
+    ledgers = [Ledger(KubeStore(kube)) for _ in range(3)]
     uids = [f"u{number:02}" for number in range(60)]
 
     async def ask(number: int, uid: str) -> int | None:
@@ -239,12 +241,12 @@ class Slow(MemoryStore):
         await asyncio.sleep(0)
         return record
 
-    async def write(self, record: Record, holdings: Holdings, deadline: float) -> Record:
+    async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:
         fault = self._faults.pop() if self._faults else ""
         await asyncio.sleep(0)
         if fault == "before":
             raise Unreachable("not performed")
-        written = await super().write(record, holdings, deadline)
+        written = await super().write(record, holdings, published, deadline)
         await asyncio.sleep(0)
         if fault == "after":
             raise Unreachable("performed, but the answer is lost")
@@ -459,11 +461,151 @@ def test_records_come_by_node_name() -> None:
 
 
 async def test_nothing_is_left_running_or_remembered_when_all_is_answered(kube: KubeClient) -> None:
-    ledger = Ledger(KubeStore(kube, lambda _node: None))
+    ledger = Ledger(KubeStore(kube))
     await asyncio.gather(*(ledger.change(f"n{n % 5}", put(f"u{n}"), SOON) for n in range(20)))
     await ledger.idle()
     assert not ledger._pending
     assert not ledger._tasks
+
+
+def test_the_deletion_of_an_older_record_does_not_make_a_younger_one_forgotten() -> None:
+    ledger = Ledger(MemoryStore())
+    ledger.observe(record(5, "a"))
+    ledger.forget("n1", 4)
+    assert sorted(ledger.record("n1").holdings) == ["a"]
+    ledger.forget("n1", 5)
+    assert ledger.record("n1") == Record("n1")
+    assert ledger.nodes_of("a") == []
+
+
+# --- what is published beside the holdings
+
+
+class Text:
+    """What is to be published: a word of the test, and who holds something."""
+
+    word = "first"
+
+    def __call__(self, node: str, holdings: Holdings) -> str:
+        return " ".join([node, self.word, *sorted(holdings)])
+
+
+@pytest.fixture
+def text() -> Text:
+    return Text()
+
+
+@pytest.fixture
+async def publishing(kube: KubeClient, told: Told, text: Text) -> AsyncIterator[Ledger]:
+    made = Ledger(KubeStore(kube), told.counters, published=text)
+    yield made
+    await made.idle()
+
+
+def text_of(fake: FakeKube) -> str:
+    return read_record(fake.get(NODE_ALLOCATIONS.path("n1"))).published
+
+
+async def test_every_write_publishes_what_belongs_to_the_holdings_that_it_writes(
+    fake: FakeKube, publishing: Ledger, other: Ledger
+) -> None:
+    await publishing.change("n1", put("a"), SOON)
+    assert text_of(fake) == "n1 first a"
+    await other.change("n1", put("b"), SOON)
+    await publishing.change("n1", put("c"), SOON)  # a race is lost first
+    assert text_of(fake) == "n1 first a b c"
+
+
+async def test_publishing_writes_only_where_the_text_differs(
+    fake: FakeKube, publishing: Ledger, text: Text, told: Told
+) -> None:
+    assert await publishing.publish("n1", SOON)  # there was no record
+    await publishing.change("n1", put("a"), SOON)
+    revision = fake.revision
+    assert not await publishing.publish("n1", SOON)
+    assert fake.revision == revision
+    text.word = "second"
+    assert await publishing.publish("n1", SOON)
+    assert text_of(fake) == "n1 second a"
+    assert sorted(stored(fake)) == ["a"]
+    assert publishing.record("n1").published == "n1 second a"
+    assert told.groups == [0, 1, 0]  # three writes, with one change
+
+
+async def test_what_is_published_belongs_to_the_record_as_it_stands_and_not_as_it_is_remembered(
+    fake: FakeKube, publishing: Ledger, other: Ledger, text: Text
+) -> None:
+    await publishing.change("n1", put("a"), SOON)
+    await other.change("n1", put("b"), SOON)
+    text.word = "second"
+    assert await publishing.publish("n1", SOON)
+    assert text_of(fake) == "n1 second a b"
+    assert sorted(stored(fake)) == ["a", "b"]
+
+
+async def test_a_bind_and_publishing_share_a_write(fake: FakeKube, publishing: Ledger, told: Told) -> None:
+    results = await asyncio.gather(publishing.publish("n1", SOON), publishing.change("n1", put("a"), SOON))
+    assert results == [True, "a"]
+    assert text_of(fake) == "n1 first a"
+    assert told.groups == [1]
+
+
+async def test_a_change_that_changes_nothing_publishes_nothing(
+    fake: FakeKube, publishing: Ledger, other: Ledger
+) -> None:
+    await other.change("n1", put("a"), SOON)
+    revision = fake.revision
+    assert await publishing.change("n1", look, SOON) == ["a"]
+    assert fake.revision == revision
+    assert text_of(fake) == ""
+
+
+async def test_publishing_makes_no_burst_for_which_a_bind_would_wait(kube: KubeClient) -> None:
+    ledger = Ledger(KubeStore(kube), gather=3600.0, published=Text())
+    for _ in range(3):
+        await ledger.publish("n1", SOON)
+    assert await ledger.change("n1", put("a"), SOON) == "a"
+
+
+# --- records that are discarded
+
+
+async def test_an_empty_record_is_deleted_and_comes_back_with_the_next_change(fake: FakeKube, ledger: Ledger) -> None:
+    await ledger.change("n1", put("a"), SOON)
+    await ledger.change("n1", decision.release("a"), SOON)
+    assert await ledger.discard("n1", SOON)
+    assert fake.objects(NODE_ALLOCATIONS.path()) == []
+    assert ledger.records() == []
+    assert await ledger.change("n1", put("b"), SOON) == "b"
+
+
+async def test_a_record_with_holdings_is_not_deleted_whoever_wrote_them(
+    fake: FakeKube, ledger: Ledger, other: Ledger
+) -> None:
+    await ledger.change("n1", put("a"), SOON)
+    assert not await ledger.discard("n1", SOON)
+    await ledger.change("n1", decision.release("a"), SOON)
+    await other.change("n1", put("b"), SOON)  # not seen by the first one
+    assert not await ledger.discard("n1", SOON)
+    assert sorted(stored(fake)) == ["b"]
+
+
+async def test_a_change_that_comes_during_a_deletion_is_not_lost(fake: FakeKube, ledger: Ledger) -> None:
+    await ledger.change("n1", put("a"), SOON)
+    await ledger.change("n1", decision.release("a"), SOON)
+    held = hold_answer()
+    fake.faults.add("delete", "nodeallocations", held)
+    discarding = asyncio.create_task(ledger.discard("n1", SOON))
+    await held.performed.wait()
+    assert await ledger.change("n1", put("b"), SOON) == "b"
+    gate_of(held).set()
+    assert await discarding
+    assert sorted(stored(fake)) == sorted(ledger.record("n1").holdings) == ["b"]
+
+
+async def test_nothing_is_deleted_where_there_is_no_record(fake: FakeKube, ledger: Ledger) -> None:
+    assert not await ledger.discard("n1", SOON)
+    assert fake.requests == []
 
 
 # --- with the real decision

@@ -9,9 +9,9 @@ import pytest
 from controlplane.needs import missing
 from offline.clusters import asking, gpus, machine, saved
 
-from koordgate import data
 from koordgate.cli import main
-from koordgate.data import MissingDataError, data_folder
+from webhook import data
+from webhook.data import MissingDataError, data_folder
 from webhook.localplane.binaries import BuildError, find_or_build
 from webhook.offline import controlplane
 from webhook.offline.cluster import OfflineCluster

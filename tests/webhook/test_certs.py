@@ -342,7 +342,7 @@ async def test_a_certificate_is_renewed_in_place_at_two_thirds_of_its_life(
     await waits.pass_once()
     assert shown(source) == stored(fake) != old
     assert source.context is context
-    assert waits.seconds == [60, 60, 60]
+    assert waits.seconds == [52.5, 52.5, 52.5]
 
 
 @pytest.mark.usefixtures("run")

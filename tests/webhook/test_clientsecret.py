@@ -163,7 +163,7 @@ async def test_what_stands_in_the_way_is_told_once_and_it_is_tried_again_soon(
     with pytest.raises(asyncio.CancelledError):
         await world.kept.run()
     assert not world.kept.made
-    assert world.slept == [0.375, 0.75, 1.5, 3]
+    assert world.slept == [0.25, 0.5, 1.0, 2.0]
     assert caplog.text.count("no certificate for the scheduler") == 1
     fake.faults.always("create", "secrets", None)
     assert await world.kept.check()

@@ -22,14 +22,16 @@ from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
+from webhook.ledger.kube import RecordHandler
 from webhook.ledger.ledger import Ledger
-from webhook.ledger.store import MemoryStore, Record
+from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import Record
 from webhook.scheduling import ranking as ranking_module
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
 from webhook.view import cluster as cluster_module
 from webhook.view.cluster import ClusterView, NodeFacts
-from webhook.view.feed import AllocationFeed, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
@@ -134,12 +136,12 @@ def test_a_device_object_that_is_gone_leaves_nothing_to_allocate(view: ClusterVi
 def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_mended(world: World) -> None:
     good = {"metadata": {"name": "n1"}, "spec": {"allocations": []}}
     complaints: dict[str, tuple[str, ...]] = {}
-    feed = AllocationFeed(world.parts.cluster, world.parts.ledger, complaints.__setitem__)
+    feed = RecordHandler(RecordFeed(world.parts.cluster, world.parts.ledger, complaints.__setitem__))
     feed.put(world.fake.put(NODE_ALLOCATIONS.path(), {**good, "spec": {"allocations": "?"}}))
     assert "administrator" in complaints["n1"][0]
     feed.put(world.fake.put(NODE_ALLOCATIONS.path(), good))
     assert complaints["n1"] == ()
-    feed.drop(good)
+    feed.drop(world.fake.get(NODE_ALLOCATIONS.path("n1")))
     assert world.parts.ledger.records() == []
 
 
@@ -147,7 +149,7 @@ async def test_the_complaint_ends_though_a_bind_has_read_the_mended_record_befor
     world: World,
 ) -> None:
     complaints: dict[str, tuple[str, ...]] = {}
-    feed = AllocationFeed(world.parts.cluster, world.parts.ledger, complaints.__setitem__)
+    feed = RecordHandler(RecordFeed(world.parts.cluster, world.parts.ledger, complaints.__setitem__))
     spoilt = {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}}
     feed.put(world.fake.put(NODE_ALLOCATIONS.path(), spoilt))
     mended = world.fake.put(NODE_ALLOCATIONS.path(), {**spoilt, "spec": {"allocations": []}})
@@ -212,7 +214,7 @@ async def test_a_node_whose_record_cannot_be_read_refuses_until_it_can(world: Wo
         world.fake.put(NODE_ALLOCATIONS.path(), good)
         await world.parts.ledger.read("n1", 5)
     elif how == "deleted":
-        world._feeds[NODE_ALLOCATIONS].drop(good)
+        world._feeds[NODE_ALLOCATIONS].drop(world.fake.get(NODE_ALLOCATIONS.path("n1")))
         assert not isinstance(outcome(world), Refusal)
         world.fake.remove(NODE_ALLOCATIONS.path("n1"))
     else:

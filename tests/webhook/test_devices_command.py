@@ -22,6 +22,7 @@ from koordgate.cli import main
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES
 from webhook.devices.nodestate import Known, read_node
 from webhook.devices.tables import devices_list, packed_list
+from webhook.ledger.kube import record_or_error
 
 Raw = dict[str, Any]
 Koordgate = Callable[..., Coroutine[Any, Any, "Said"]]
@@ -198,7 +199,7 @@ def test_whatever_stands_in_the_objects_a_node_can_be_read_and_told(value: Any) 
     state = read_node(
         "n1",
         {"metadata": {"name": "n1"}, "spec": spec},
-        {"metadata": {"name": "n1", "annotations": annotations}, "spec": spec},
+        record_or_error({"metadata": {"name": "n1", "resourceVersion": "1", "annotations": annotations}, "spec": spec}),
         {"metadata": {"name": "n1", "annotations": {CLASSES: value, CORDONED: value}}},
         Known(BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])),
     )

@@ -23,13 +23,14 @@ from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, PACKED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import read_spec
 from koordgate.kube.client import KubeClient
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, Resource
 from koordgate.kube.watch import Handler
+from webhook.ledger.kube import KubeStore, RecordHandler
 from webhook.ledger.ledger import Counters, Ledger
-from webhook.ledger.store import KubeStore
-from webhook.upkeep.publish import Publisher, packed_annotations, packed_text
+from webhook.upkeep.publish import Publisher, packed_text
+from webhook.upkeep.publish import published as published_text
 from webhook.view.cluster import ClusterView, NodeFacts
-from webhook.view.feed import AllocationFeed, DeviceFeed, NodeFeed
+from webhook.view.feed import DeviceFeed, NodeFeed, RecordFeed
 
 Raw = dict[str, Any]
 GIB = 2**30
@@ -134,16 +135,13 @@ class Replica:
     def __post_init__(self) -> None:
         self.cluster = ClusterView(lambda: 1_800_000_000)
         self.ledger = Ledger(
-            KubeStore(
-                self.kube,
-                self.cluster.node_uid,
-                partial(packed_annotations, self.cluster),
-            ),
+            KubeStore(self.kube, self.cluster.node_uid),
             Counters(lost_race=self._lost),
             watched=self.cluster.touch,
+            published=partial(published_text, self.cluster),
         )
         self.cluster.attach(self.ledger)
-        self.publisher = Publisher(self.kube, self.cluster, self.ledger, self.name, self._sleep)
+        self.publisher = Publisher(self.cluster, self.ledger, self.name, self._sleep)
 
         def complain(_name: str, _problems: tuple[str, ...]) -> None:
             """Nobody listens."""
@@ -151,7 +149,7 @@ class Replica:
         self._handlers: dict[Any, Handler] = {
             NODES: self.publisher.nodes(NodeFeed(self.cluster, BUILT_IN)),
             DEVICES: DeviceFeed(self.cluster, BUILT_IN, complain),
-            NODE_ALLOCATIONS: self.publisher.allocations(AllocationFeed(self.cluster, self.ledger, complain)),
+            NODE_ALLOCATIONS: RecordHandler(RecordFeed(self.cluster, self.ledger, complain)),
         }
 
     def _lost(self) -> None:
@@ -160,9 +158,10 @@ class Replica:
     async def _sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
 
-    def see(self, fake: FakeKube) -> "Replica":
-        """List everything."""
-        for resource, handler in self._handlers.items():
+    def see(self, fake: FakeKube, *resources: Resource) -> "Replica":
+        """List these resources, or everything."""
+        for resource in resources or self._handlers:
+            handler = self._handlers[resource]
             handler.begin_list()
             for obj in fake.objects(resource.path()):
                 handler.put(obj)
@@ -293,7 +292,7 @@ async def test_what_another_replica_bound_meanwhile_is_counted(fake: FakeKube, o
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["the record is made", "the record is written"])
-async def test_a_bind_that_comes_between_reading_and_writing_wins(
+async def test_a_bind_that_comes_before_the_write_stays_and_what_is_free_is_packed_again(
     fake: FakeKube,
     one: Replica,
     kube: KubeClient,
@@ -314,8 +313,7 @@ async def test_a_bind_that_comes_between_reading_and_writing_wins(
     assert held.gate
     held.gate.set()
 
-    assert await publishing == 0
-    await one.see(fake).publisher.publish()
+    assert await publishing == 1  # decided again, on what the bind wrote
     assert set(read_spec(fake.get(NODE_ALLOCATIONS.path("n1")))) == ({"first", "u"} if before else {"u"})
     assert core(fake, "n1") == [0]
 
@@ -369,7 +367,7 @@ async def test_what_befalls_all_nodes_ends_the_round_and_the_next_one_goes_on(
     fake.faults.add("create", "nodeallocations", answer(403))
     assert await replica.publisher.publish() == 0
     assert len(written(fake)) == 1
-    assert "until the next time" in caplog.text
+    assert "until the next round" in caplog.text
     assert await replica.publisher.publish() == 2
 
 
@@ -401,13 +399,13 @@ async def test_a_record_that_cannot_be_read_is_left_as_it_is(
 
 
 async def test_what_somebody_else_wrote_there_is_put_right(fake: FakeKube, one: Replica) -> None:
-    await one.publisher.publish()
+    await one.bind("n1", "u", 30)
     obj = fake.get(NODE_ALLOCATIONS.path("n1"))
-    obj["metadata"]["annotations"] = {PACKED: "lies", "other": "stays"}
+    obj["metadata"]["annotations"] = {PACKED: "lies"}
     fake.put(NODE_ALLOCATIONS.path(), obj)
-    await one.see(fake).publisher.publish()
-    assert core(fake, "n1") == [100]
-    assert fake.get(NODE_ALLOCATIONS.path("n1"))["metadata"]["annotations"]["other"] == "stays"
+    assert await one.see(fake).publisher.publish() == 1
+    assert core(fake, "n1") == [70]
+    assert list(read_spec(fake.get(NODE_ALLOCATIONS.path("n1")))) == ["u"]
 
 
 async def test_a_record_that_was_deleted_is_made_again_but_not_that_of_a_node_that_is_gone(
@@ -422,6 +420,53 @@ async def test_a_record_that_was_deleted_is_made_again_but_not_that_of_a_node_th
     fake.remove(NODES.path("n1"))
     assert await one.see(fake).publisher.publish() == 0
     assert published(fake, "n1") is None
+
+
+async def test_the_record_of_a_node_that_is_gone_is_deleted_once_nobody_holds_anything_there(
+    fake: FakeKube, one: Replica
+) -> None:
+    add_node(fake, "n2")
+    await one.see(fake).bind("n1", "u")
+    await one.publisher.publish()
+    fake.remove(NODES.path("n1"))
+    fake.remove(DEVICES.path("n1"))
+    assert await one.see(fake).publisher.publish() == 0
+    assert list(read_spec(fake.get(NODE_ALLOCATIONS.path("n1")))) == ["u"]
+
+    await one.ledger.change("n1", lambda _held: ({}, None), 5.0)
+    assert await one.publisher.publish() == 1
+    assert [obj["metadata"]["name"] for obj in fake.objects(NODE_ALLOCATIONS.path())] == ["n2"]
+    assert [record.node for record in one.ledger.records()] == ["n2"]
+    fake.requests.clear()
+    assert await one.publisher.publish() == 0
+    assert fake.requests == []
+
+
+async def test_a_record_that_another_replica_wrote_meanwhile_is_not_deleted(
+    fake: FakeKube, one: Replica, kube: KubeClient
+) -> None:
+    await one.publisher.publish()
+    await Replica(kube, "b").see(fake).bind("n1", "u")
+    for resource in (NODES, DEVICES):
+        fake.remove(resource.path("n1"))
+        one.see(fake, resource)
+    assert await one.publisher.publish() == 0  # it has not seen that bind
+    assert list(read_spec(fake.get(NODE_ALLOCATIONS.path("n1")))) == ["u"]
+
+
+async def test_records_that_may_not_be_deleted_stay_and_are_told_of_once_a_round(
+    fake: FakeKube, kube: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("n1", "n2"):
+        add_node(fake, name)
+    replica = Replica(kube).see(fake)
+    await replica.publisher.publish()
+    for name in ("n1", "n2"):
+        fake.remove(NODES.path(name))
+    fake.faults.always("delete", "nodeallocations", answer(403))
+    assert await replica.see(fake).publisher.publish() == 0
+    assert caplog.text.count("of a node that is gone stays") == 1
+    assert len(fake.objects(NODE_ALLOCATIONS.path())) == 2
 
 
 async def test_a_node_that_the_format_cannot_hold_is_told_of_once(

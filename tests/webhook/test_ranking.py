@@ -42,7 +42,8 @@ from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import KubeletCpus, NodeTopology, NumaZone
 from webhook.ledger.ledger import Ledger
-from webhook.ledger.store import MemoryStore, Record
+from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import Record
 from webhook.scheduling import ranking as ranking_module
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking

@@ -26,6 +26,7 @@ from webhook.devices.tables import (
     printable,
     told_share,
 )
+from webhook.ledger.cluster import cluster_store
 from webhook.settings import WebhookSettings, load
 from webhook.view.classes import pools_of
 
@@ -76,13 +77,14 @@ async def _main(arguments: argparse.Namespace, known: Known) -> list[str]:
     """Do it; returns what could not be read."""
     verb, about = _understand(arguments)
     async with KubeClient.autodetect() as kube:
+        store = cluster_store(kube)
         if verb:
             cordon, dry_run = verb == "cordon", arguments.dry_run
             node, identity = about
-            marked = await mark(kube, node, identity, known, cordon=cordon, dry_run=dry_run)
+            marked = await mark(kube, store, node, identity, known, cordon=cordon, dry_run=dry_run)
             _show_marked(marked, cordon=cordon, dry_run=dry_run)
             return list(marked.state.problems)
-        states = await read_cluster(kube, about, known)
+        states = await read_cluster(kube, store, about, known)
     if arguments.output == "yaml":
         listed = packed_list(states) if arguments.packed else devices_list(states)
         sys.stdout.write(yaml.safe_dump({"nodes": listed}, sort_keys=False, allow_unicode=True))

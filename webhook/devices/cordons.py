@@ -7,8 +7,18 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.names import CORDONED
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Conflict
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES
-from webhook.devices.nodestate import CommandError, Known, NodeState, find, read_node, there_are, unknown_node
+from koordgate.kube.resource import DEVICES, NODES
+from webhook.devices.nodestate import (
+    CommandError,
+    Known,
+    NodeState,
+    find,
+    find_record,
+    read_node,
+    there_are,
+    unknown_node,
+)
+from webhook.ledger.store import Store
 
 _ATTEMPTS: Final = 8  # to write a cordon while others write the same object
 
@@ -30,7 +40,7 @@ class Marked:
 
 
 async def mark(
-    kube: KubeClient, node: str, identity: str, known: Known, *, cordon: bool, dry_run: bool = False
+    kube: KubeClient, store: Store, node: str, identity: str, known: Known, *, cordon: bool, dry_run: bool = False
 ) -> Marked:
     """Cordon a device or end that, by compare-and-swap; done twice it changes nothing more.
 
@@ -38,6 +48,7 @@ async def mark(
 
     Args:
         kube: the open client.
+        store: of the ledger.
         node: its node.
         identity: its id: a GPU's UUID, another device's PCI address, the name in a software class.
         known: what the settings say.
@@ -65,7 +76,7 @@ async def mark(
                 objects[where] = await kube.patch(where.path(node), {"metadata": metadata}, "merge", dry_run=dry_run)
             except Conflict:
                 continue
-        state = read_node(node, objects[DEVICES], await find(kube, NODE_ALLOCATIONS, node), objects[NODES], known)
+        state = read_node(node, objects[DEVICES], await find_record(store, node), objects[NODES], known)
         device = next((device for device in state.devices if device.id == identity), None)
         return Marked(state, identity, device, after != before)
     raise CommandError(f"the cordons of node {node} were changed by others again and again; try again")

@@ -12,16 +12,17 @@ from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import PACKED
 from allocator.wire.cordons import read_cordons
 from allocator.wire.deviceobject import NodeDevices, read_device_object
-from allocator.wire.nodeallocation import RecordError, read_spec
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, Resource
+from koordgate.kube.resource import DEVICES, NODES, Resource
+from webhook.ledger.store import ABSENT, Record, Store, UnreadableError
 from webhook.view.classes import Pools, beside, node_classes
 
 Raw = dict[str, Any]
 
 _AT_ONCE: Final = 8  # nodes that are read at the same time
 _MOST_NAMED: Final = 16  # nodes or devices that an error names
+_READ_S: Final = 10.0
 _PAGE: Final = 100  # objects a page: a node of many devices is some 50 KB
 
 
@@ -87,13 +88,15 @@ class NodeState:
         return sorted(found.values(), key=lambda share: (share.type, share.minor, share.id))
 
 
-def read_node(name: str, device: Raw | None, record: Raw | None, obj: Raw | None, known: Known) -> NodeState:
+def read_node(
+    name: str, device: Raw | None, record: Record | UnreadableError | None, obj: Raw | None, known: Known
+) -> NodeState:
     """Read a node's objects; what is not there or makes no sense is left out and told.
 
     Args:
         name: of the node.
         device: its Device object.
-        record: its NodeAllocation.
+        record: its record of the ledger.
         obj: its Node.
         known: what the settings say.
     """
@@ -104,14 +107,13 @@ def read_node(name: str, device: Raw | None, record: Raw | None, obj: Raw | None
     problems += [f"Node {name}: {problem}" for problem in wrong]
     holdings: Iterable[Holding] = ()
     packed = None
-    if record is not None:
+    if isinstance(record, UnreadableError):
+        problems.append(f"who holds what there is unknown: {record}")
+    elif record is not None:
+        holdings = record.holdings.values()
+    if record is not None and record.published:
         try:
-            holdings = read_spec(record).values()
-        except RecordError as error:
-            problems.append(f"who holds what there is unknown: {error}")
-        text = (record["metadata"].get("annotations") or {}).get(PACKED)
-        try:
-            packed = None if text is None else read_packed(text)
+            packed = read_packed(record.published)
         except PackedError as error:
             problems.append(f"NodeAllocation {name}: annotation {PACKED}: {error}")
     return NodeState(
@@ -136,9 +138,31 @@ async def list_all(kube: KubeClient, resource: Resource) -> AsyncIterator[Raw]:
             for obj in page:
                 yield obj
     except NotFound as error:
-        raise CommandError(
-            f"the cluster has no {resource.plural}.{resource.group}: install koordgate's chart, which brings that CRD"
-        ) from error
+        raise _missing(f"{resource.plural}.{resource.group}") from error
+
+
+def _missing(what: str) -> CommandError:
+    return CommandError(f"the cluster has no {what}: install koordgate's chart, which brings that CRD")
+
+
+async def find_record(store: Store, node: str) -> Record | UnreadableError | None:
+    """A node's record of the ledger; None where it has none.
+
+    Raises:
+        KubeError: the store refuses, or cannot be reached.
+    """
+    try:
+        record = await store.read(node, _READ_S)
+    except UnreadableError as error:
+        return error
+    return None if record.revision == ABSENT else record
+
+
+async def _all_records(store: Store) -> dict[str, Record | UnreadableError]:
+    try:
+        return {record.node: record async for record in store.records()}
+    except NotFound as error:
+        raise _missing(store.kind) from error
 
 
 async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
@@ -158,7 +182,7 @@ async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
         return None
 
 
-async def read_cluster(kube: KubeClient, nodes: Sequence[str], known: Known) -> list[NodeState]:
+async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], known: Known) -> list[NodeState]:
     """Read these nodes, or all that have anything, in the order of their names.
 
     Raises:
@@ -167,7 +191,7 @@ async def read_cluster(kube: KubeClient, nodes: Sequence[str], known: Known) -> 
     """
     if not nodes:
         devices = {obj["metadata"]["name"]: obj async for obj in list_all(kube, DEVICES)}
-        records = {obj["metadata"]["name"]: obj async for obj in list_all(kube, NODE_ALLOCATIONS)}
+        records = await _all_records(store)
         about = {obj["metadata"]["name"]: {"metadata": obj["metadata"]} async for obj in list_all(kube, NODES)}
         names = sorted({*devices, *records, *about})
         states = [read_node(name, devices.get(name), records.get(name), about.get(name), known) for name in names]
@@ -176,7 +200,9 @@ async def read_cluster(kube: KubeClient, nodes: Sequence[str], known: Known) -> 
 
     async def one(name: str) -> NodeState:
         async with gate:
-            device, record, obj = [await find(kube, of, name) for of in (DEVICES, NODE_ALLOCATIONS, NODES)]
+            device = await find(kube, DEVICES, name)
+            record = await find_record(store, name)
+            obj = await find(kube, NODES, name)
         state = read_node(name, device, record, obj, known)
         if device is None and record is None and not (state.classes or state.problems):
             raise await unknown_node(kube, name)

@@ -1,7 +1,8 @@
 """The ledger: every change of who holds what is one compare-and-swap on the node's record.
 
 Changes to one node that arrive together are decided one after another on the same record and written once (group
-commit). A lost race is read and decided again. Nobody holds a lock across an await: each node with work has one task.
+commit). A lost race is read and decided again. No lock is held across an await: each node with pending changes has one
+task of its own.
 """
 
 import asyncio
@@ -12,25 +13,33 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from allocator.vocabulary.holdings import Holding
-from webhook.ledger.store import LostRaceError, Record, Store
+from webhook.ledger.store import ABSENT, LostRaceError, Record, Store
 
 T = TypeVar("T")
 Holdings = Mapping[str, Holding]
 Change = Callable[[Holdings], tuple[Holdings | None, T]]
-"""Decides on the holdings of a node: the new ones, or None to leave them, and the answer for whoever asked."""
+"""Decides on a node's holdings: returns the new ones, or None to leave them, and the answer for the caller."""
 
-_WRITES_AT_ONCE: Final = 8  # what waits for its turn is decided and written together; more would only queue elsewhere
-_CROWD_S: Final = 0.05  # changes that come this close after one another are part of many
-_ATTEMPTS: Final = 16  # lost races in a row before the caller is told to try again; each is a full round trip
+Published = Callable[[str, Holdings], str]
+"""Makes the text that is stored beside a node's holdings, from the node's name and these holdings."""
+
+_WRITES_AT_ONCE: Final = 8  # changes that wait for their turn are written together; more would only queue elsewhere
+_CROWD_S: Final = 0.05  # changes that arrive this close together belong to a burst
+_ATTEMPTS: Final = 16  # lost races in a row before the caller is asked to try again; each costs a round trip
 
 
 class BusyError(Exception):
-    """The record changed again and again under us, or time ran out: nothing is known to be written, try again."""
+    """The record changed again and again, or time ran out: nothing is known to be written, try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What the ledger tells metrics."""
+    """What the ledger reports to metrics.
+
+    Attributes:
+        written: called after each write with the number of changes that it carried.
+        lost_race: called when another writer was first.
+    """
 
     written: Callable[[int], None] = lambda _changes: None
     lost_race: Callable[[], None] = lambda: None
@@ -41,17 +50,19 @@ class _Pending(Generic[T]):
     change: Change[T]
     answer: asyncio.Future[T]
     until: float
+    publishes: bool = False  # its answer is whether the record was written
 
 
 class Ledger:
     """All nodes' records, as last seen, and the only way to change them.
 
     Args:
-        store: where records live.
-        counters: told of writes and lost races.
+        store: keeps the records.
+        counters: count writes and lost races.
         watched: called with the name of a node whose record, as seen here, changed.
-        gather: seconds that a change waits for others to join it, while changes come one close upon another: schedulers
-            that pack send one Pod after another to the same node, and one write can carry them all.
+        gather: seconds for which a change waits for others to join it during a burst. Schedulers that pack send one
+            Pod after another to the same node, and one write can carry them all.
+        published: makes what is published beside the holdings; every write carries it.
     """
 
     def __init__(
@@ -60,18 +71,20 @@ class Ledger:
         counters: Counters | None = None,
         watched: Callable[[str], None] = lambda _node: None,
         gather: float = 0.0,
+        published: Published = lambda _node, _holdings: "",
     ) -> None:
         self._store = store
         self._counters = counters or Counters()
         self._watched = watched
+        self._published = published
         self._records: dict[str, Record] = {}
-        self._unsure: set[str] = set()  # nodes whose last write failed, so that it may or may not be performed
+        self._unsure: set[str] = set()  # nodes whose last write failed, and may or may not have been performed
         self._nodes_of: dict[str, set[str]] = defaultdict(set)
         self._pending: dict[str, list[_Pending[object]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_WRITES_AT_ONCE)
         self._gather = gather
-        self._arrivals = (-math.inf, -math.inf)  # when the last two changes came
+        self._arrivals = (-math.inf, -math.inf)  # of the last two changes
 
     def record(self, node: str) -> Record:
         """A node's record as last seen here; another replica may have written since."""
@@ -91,7 +104,7 @@ class Ledger:
         return known is not None and revision <= known.revision
 
     def observe(self, record: Record) -> None:
-        """Take in a record that was read or watched; an older one than ours is ignored."""
+        """Take in a record that was read or watched; one that is older than the known one is ignored."""
         if self.knows(record.node, record.revision):
             return
         known = self._records.get(record.node)
@@ -102,9 +115,12 @@ class Ledger:
         self._records[record.node] = record
         self._watched(record.node)
 
-    def forget(self, node: str) -> None:
-        """Take in that a node's record is deleted."""
-        known = self._records.pop(node, None)
+    def forget(self, node: str, revision: float = math.inf) -> None:
+        """Take in that a node's record was deleted, or spoilt; one that is younger than `revision` stays known."""
+        known = self._records.get(node)
+        if known is not None and known.revision > revision:
+            return
+        self._records.pop(node, None)
         for uid in known.holdings if known else ():
             self._leave(uid, node)
         self._watched(node)
@@ -117,7 +133,7 @@ class Ledger:
                 del self._nodes_of[uid]
 
     async def read(self, node: str, deadline: float) -> Record:
-        """Read a node's record as it stands now, within so many seconds."""
+        """Read a node's record as it is now, within `deadline` seconds."""
         record = await self._store.read(node, deadline)
         self.observe(record)
         return record
@@ -132,28 +148,75 @@ class Ledger:
 
         Raises:
             BusyError: time or attempts ran out.
-            KubeError: the API server refused, or cannot be reached; the write may have been performed.
+            RecordError: the node's record cannot be read.
+            KubeError: the store refused, or cannot be reached; the write may have been performed.
         """
         loop = asyncio.get_running_loop()
         self._arrivals = (self._arrivals[1], loop.time())
-        answer: asyncio.Future[T] = loop.create_future()
-        pending = _Pending(change, answer, loop.time() + deadline)
+        return await self._answered(node, _Pending(change, loop.create_future(), loop.time() + deadline), deadline)
+
+    async def publish(self, node: str, deadline: float) -> bool:
+        """Write what is published beside a node's holdings, where that is not what it should be.
+
+        It joins the changes that are pending on the node, and is written with them. It counts as no part of a burst.
+
+        Args:
+            node: its name.
+            deadline: in seconds from now.
+
+        Returns:
+            Whether the record was written.
+
+        Raises:
+            BusyError, RecordError, KubeError: as for `change`.
+        """
+        loop = asyncio.get_running_loop()
+        pending = _Pending(_leave_holdings, loop.create_future(), loop.time() + deadline, publishes=True)
+        return await self._answered(node, pending, deadline)
+
+    async def discard(self, node: str, deadline: float) -> bool:
+        """Delete the record of a node on which nobody holds anything.
+
+        An empty record says no more than none at all, so that a change that comes in between is not lost.
+
+        Args:
+            node: its name.
+            deadline: in seconds from now.
+
+        Returns:
+            Whether there is none any more.
+
+        Raises:
+            KubeError: the store refused, or cannot be reached.
+        """
+        record = self.record(node)
+        if record.revision == ABSENT or record.holdings or node in self._pending:
+            return False
+        try:
+            await self._store.delete(record, deadline)
+        except LostRaceError:
+            return False
+        self.forget(node, record.revision)
+        return True
+
+    async def _answered(self, node: str, pending: _Pending[T], deadline: float) -> T:
+        """Put a change into the node's queue, and wait for its answer."""
         queue = self._pending.get(node)
         if queue is None:
             self._pending[node] = [pending]  # type: ignore[list-item] # one queue holds changes of all answers
-            task = loop.create_task(self._serve(node))
+            task = asyncio.get_running_loop().create_task(self._serve(node))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
             queue.append(pending)  # type: ignore[arg-type]
         try:
             async with asyncio.timeout(deadline):
-                return await answer
+                return await pending.answer
         except TimeoutError as error:
             raise BusyError(f"node {node}: no answer from the ledger in {deadline:.1f} s; try again") from error
 
     async def idle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no change is under way."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -171,8 +234,8 @@ class Ledger:
         group, self._pending[node] = self._pending[node], []
         try:
             await self._commit(node, group)
-        except Exception as error:  # noqa: BLE001 whoever waits must be told, whatever it was
-            self._unsure.add(node)  # decide on nothing remembered: the next change reads first
+        except Exception as error:  # noqa: BLE001 all who wait must hear of it, whatever it was
+            self._unsure.add(node)  # what is remembered may be stale: the next change reads first
             for pending in group:
                 if not pending.answer.done():
                     pending.answer.set_exception(error)
@@ -193,36 +256,48 @@ class Ledger:
                 self._unsure.discard(node)
                 fresh = True
             holdings, answers = _decide(record, group)
-            if holdings is record.holdings:
+            published = self._beside(record, holdings, group)
+            if holdings is record.holdings and published == record.published:
                 if not fresh:
-                    record = None  # no write will tell whether what we remember still holds
+                    record = None  # no write will prove that what is remembered still holds
                     continue
-                _answer(answers)
+                _answer(answers, written=False)
                 return
             try:
-                written = await self._store.write(record, holdings, left)
+                written = await self._store.write(record, holdings, published, left)
             except LostRaceError:
                 self._counters.lost_race()
                 record = None
                 continue
             self.observe(written)
-            self._counters.written(len(group))
-            _answer(answers)
+            self._counters.written(sum(not pending.publishes for pending in group))
+            _answer(answers, written=True)
             return
         for pending in group:
             if not pending.answer.done():
                 pending.answer.set_exception(BusyError(f"node {node}: too many writers at once; try again"))
+
+    def _beside(self, record: Record, holdings: Holdings, group: list[_Pending[object]]) -> str:
+        """The text to store beside these holdings: made anew where they are written, or where somebody publishes."""
+        if holdings is record.holdings and not any(pending.publishes for pending in group):
+            return record.published
+        return self._published(record.node, holdings)
+
+
+def _leave_holdings(_holdings: Holdings) -> tuple[None, bool]:
+    """The change that changes no holding."""
+    return None, False
 
 
 _Answers = list[tuple[_Pending[object], object, Exception | None]]
 
 
 def _decide(record: Record, group: list[_Pending[object]]) -> tuple[Holdings, _Answers]:
-    """Run a group's changes one after another; `record.holdings` itself comes back where none changes anything."""
+    """Run a group's changes one after another; returns `record.holdings` itself where none changes anything."""
     holdings = record.holdings
     answers: _Answers = []
     for pending in group:
-        if pending.answer.done():  # whoever asked has left
+        if pending.answer.done():  # the caller has left
             continue
         try:
             changed, answer = pending.change(holdings)
@@ -235,11 +310,11 @@ def _decide(record: Record, group: list[_Pending[object]]) -> tuple[Holdings, _A
     return holdings, answers
 
 
-def _answer(answers: _Answers) -> None:
+def _answer(answers: _Answers, *, written: bool) -> None:
     for pending, answer, error in answers:
         if pending.answer.done():
             continue
         if error is not None:
             pending.answer.set_exception(error)
         else:
-            pending.answer.set_result(answer)
+            pending.answer.set_result(written if pending.publishes else answer)

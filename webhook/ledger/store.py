@@ -1,24 +1,41 @@
-"""Where a node's holdings are kept: one contract, in memory and in the cluster.
+"""Where a node's holdings are kept: what every store promises. `memory.py` and `kube.py` are the two there are.
 
-The contract (tests/ledger holds both to it): a record carries the revision it was read at; a write succeeds only on
-that revision and yields the next one; otherwise it changes nothing and raises `LostRaceError`.
+`tests/store_contract.py` holds each store to this:
+
+- A record carries the revision at which it was read. Revisions of one node grow, across deletion too.
+- A write or a delete succeeds only at that revision; otherwise it changes nothing and raises `LostRaceError`.
+- A watch first tells all records, then every change, each node's in the order of its revisions.
+- A record that somebody else spoilt is an error, never an empty record.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Final, Protocol
 
 from allocator.vocabulary.holdings import Holding
-from allocator.wire.nodeallocation import API_VERSION, KIND, read_spec, write_spec
-from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import AlreadyExists, Conflict, NotFound
-from koordgate.kube.resource import NODE_ALLOCATIONS
+from allocator.wire.nodeallocation import RecordError
+from koordgate.kube.watch import Happening
 
-ABSENT = 0  # the revision of a record that does not exist yet
+ABSENT: Final = 0  # the revision of a record that does not exist
 
 
 class LostRaceError(Exception):
-    """The record is at another revision than the write was decided on: read again and decide again."""
+    """The record is at another revision than the one that was decided on: read again and decide again."""
+
+
+class UnreadableError(RecordError):
+    """A record that is not of the format. Its message is for users, and says what an administrator must do.
+
+    Attributes:
+        node: the node's name.
+        published: what is published beside the holdings, as `Record.published`.
+    """
+
+    def __init__(self, message: str, node: str, published: str = "") -> None:
+        super().__init__(message)
+        self.node = node
+        self.published = published
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,116 +44,110 @@ class Record:
 
     Attributes:
         node: its name.
-        revision: grows with every write; ABSENT where nothing was ever written.
+        revision: grows with every write; ABSENT where there is no record.
         holdings: by Pod UID.
+        published: a text about the node that is stored beside the holdings; empty where there is none.
     """
 
     node: str
     revision: int = ABSENT
     holdings: Mapping[str, Holding] = field(default_factory=dict)
+    published: str = ""
+
+
+class Listener(Protocol):
+    """Hears of records. Its methods are called one after another, never at the same time, and do not wait.
+
+    Between `begin_list` and `end_list` comes a `put` for each record there is; a record that was not put by then is
+    gone. A list that fails is followed by another `begin_list`, without `end_list`.
+    """
+
+    def begin_list(self) -> None:
+        """A list begins."""
+
+    def put(self, node: str, revision: int, read: Callable[[], Record]) -> None:
+        """A record was listed, created or changed.
+
+        Args:
+            node: the node's name.
+            revision: of the record.
+            read: reads it, which is not free; raises UnreadableError where it is not of the format.
+        """
+
+    def drop(self, node: str, revision: int) -> None:
+        """A node's record was deleted; one that is created after that has a greater revision than this."""
+
+    def end_list(self) -> None:
+        """The list is complete."""
+
+
+class Watch(Protocol):
+    """Keeps a listener in step with a store; `koordgate.kube.watch.Reflector` is one."""
+
+    @property
+    def synced(self) -> asyncio.Event:
+        """Set once the listener has had a first whole list."""
+
+    @property
+    def failing_since(self) -> float | None:
+        """Since when, in the event loop's time, the store cannot be watched; None while it can."""
+
+    @property
+    def last_error(self) -> Exception | None:
+        """What went wrong last; None after all went well again."""
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
 
 
 class Store(Protocol):
-    """Keeps records."""
+    """Keeps the record of each node.
+
+    Deadlines are in seconds from now. What a store raises beside the errors named here is a `KubeError`: it refused,
+    or cannot be reached, and a write may have been performed.
+    """
+
+    @property
+    def kind(self) -> str:
+        """What its records are called in metrics and messages, in the plural."""
 
     async def read(self, node: str, deadline: float) -> Record:
-        """Read a node's record as it stands now, within so many seconds."""
-
-    async def write(self, record: Record, holdings: Mapping[str, Holding], deadline: float) -> Record:
-        """Put these holdings in place of the record's.
+        """Read a node's record as it is now; one at revision ABSENT where there is none.
 
         Raises:
-            LostRaceError: somebody else wrote since the record was read.
+            UnreadableError: it is not of the format.
         """
 
+    def records(self) -> AsyncIterator[Record | UnreadableError]:
+        """Read all records as they are now."""
 
-class MemoryStore:
-    """Records in memory, for the embedded mode and fast tests."""
+    async def write(self, record: Record, holdings: Mapping[str, Holding], published: str, deadline: float) -> Record:
+        """Replace the holdings and the published text of a record, or create it where it is ABSENT.
 
-    def __init__(self) -> None:
-        self._records: dict[str, Record] = {}
-        self._revision = ABSENT
+        Returns:
+            The record as it is now.
 
-    async def read(self, node: str, deadline: float) -> Record:  # noqa: ARG002 the contract's
-        """Read a node's record."""
-        return self._records.get(node, Record(node))
+        Raises:
+            LostRaceError: the record is at another revision.
+        """
 
-    async def write(self, record: Record, holdings: Mapping[str, Holding], deadline: float) -> Record:  # noqa: ARG002
-        """Compare and swap."""
-        if self._records.get(record.node, Record(record.node)).revision != record.revision:
-            raise LostRaceError(record.node)
-        self._revision += 1
-        written = Record(record.node, self._revision, dict(holdings))
-        self._records[record.node] = written
-        return written
+    async def delete(self, record: Record, deadline: float) -> None:
+        """Delete a record; nothing is done where there is none any more.
 
+        Raises:
+            LostRaceError: the record is at another revision.
+        """
 
-class KubeStore:
-    """Records as NodeAllocation objects; the API server arbitrates by resourceVersion.
-
-    Args:
-        kube: the open client.
-        node_uid: a node's UID where it is known: the object is then deleted with its Node.
-        annotations: what the object carries beside the holdings, which a write would take away.
-    """
-
-    def __init__(
+    def watch(
         self,
-        kube: KubeClient,
-        node_uid: Callable[[str], str | None],
-        annotations: Callable[[str, Mapping[str, Holding]], Mapping[str, str]] = lambda _node, _holdings: {},
-    ) -> None:
-        self._kube = kube
-        self._node_uid = node_uid
-        self._annotations = annotations
+        listener: Listener,
+        count: Callable[[Happening], None] = lambda _happening: None,
+        on_error: Callable[[str, Exception], None] = lambda _about, _error: None,
+    ) -> Watch:
+        """Make a watch of all records; it begins when it is run.
 
-    async def read(self, node: str, deadline: float) -> Record:
-        """Read a node's record from the API server."""
-        try:
-            return read_record(await self._kube.get(NODE_ALLOCATIONS.path(node), deadline=deadline))
-        except NotFound:
-            return Record(node)
-
-    async def write(self, record: Record, holdings: Mapping[str, Holding], deadline: float) -> Record:
-        """Create the object, or replace it on the record's resourceVersion."""
-        body: dict[str, Any] = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {"name": record.node, "annotations": dict(self._annotations(record.node, holdings))},
-            "spec": write_spec(holdings.values()),
-        }
-        uid = self._node_uid(record.node)
-        if uid is not None:
-            owner = {"apiVersion": "v1", "kind": "Node", "name": record.node, "uid": uid}
-            body["metadata"]["ownerReferences"] = [owner]
-        try:
-            if record.revision == ABSENT:
-                written = await self._kube.create(NODE_ALLOCATIONS.path(), body, deadline=deadline)
-            else:
-                body["metadata"]["resourceVersion"] = str(record.revision)
-                # Nobody else writes here, and working out who owns which field would cost the API server much: one
-                # empty entry tells it not to (Kubernetes' server-side apply, "Clearing managedFields").
-                body["metadata"]["managedFields"] = [{}]
-                path = NODE_ALLOCATIONS.path(record.node)
-                written = await self._kube.replace(path, body, deadline=deadline)
-        except (AlreadyExists, Conflict) as error:
-            raise LostRaceError(record.node) from error
-        except NotFound as error:
-            if record.revision == ABSENT:
-                raise  # not the object is missing but its type: the CRD is not installed
-            raise LostRaceError(record.node) from error
-        return Record(record.node, revision_of(written), dict(holdings))
-
-
-def read_record(obj: Mapping[str, Any]) -> Record:
-    """Read a NodeAllocation object.
-
-    Raises:
-        RecordError: it is not of the format.
-    """
-    return Record(str(obj["metadata"]["name"]), revision_of(obj), read_spec(obj))
-
-
-def revision_of(obj: Mapping[str, Any]) -> int:
-    """Read an object's resourceVersion: an ordered integer, by Kubernetes' API conventions since 1.35."""
-    return int(obj["metadata"]["resourceVersion"])
+        Args:
+            listener: hears of them.
+            count: told of each list, watch and failure, for metrics.
+            on_error: told what failed, and how.
+        """

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from koordgate.data import MissingDataError, data_folder
+from webhook.data import MissingDataError, data_folder
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
 from webhook.localplane.binaries import KUBERNETES, Binaries
 from webhook.localplane.plane import ControlPlane

@@ -16,7 +16,7 @@ from allocator.vocabulary.names import is_allocation_annotation
 from allocator.wire import nodetopology
 from koordgate.settings import device_types
 from webhook.assembly import Parts, assemble
-from webhook.ledger.store import MemoryStore
+from webhook.ledger.memory import MemoryStore
 from webhook.offline import api, apiserver
 from webhook.offline.account import Account, ClusterObjects
 from webhook.offline.objects import InputError

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from koordgate.cli import Command
-from koordgate.data import MissingDataError, data_folder
 from koordgate.settings import SettingsError
 from webhook import settings, terminal
+from webhook.data import MissingDataError, data_folder
 from webhook.offline import devicemap, report
 from webhook.offline.account import Account
 from webhook.offline.cluster import OfflineCluster, PodFate, Result

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from koordgate.backoff import Backoff
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from webhook.settings import Certificate, CertificateFiles
@@ -35,6 +36,7 @@ OVERLAP: Final = timedelta(hours=1)
 
 _PREVIOUS_KEPT: Final = 3
 _ATTEMPTS: Final = 5
+_FIRST_BACKOFF_S: Final = 0.5
 _LONGEST_BACKOFF_S: Final = 30.0
 _NONE: Final = Bundle(Pair(b"", b""), Pair(b"", b""))
 _LOG: Final = logging.getLogger(__name__)
@@ -60,6 +62,14 @@ class Timing:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     jitter: Callable[[], float] = random.random
     settle: timedelta = SETTLE
+
+    def backoff(self) -> Backoff:
+        """The waits between attempts that fail."""
+        return Backoff(_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, self.jitter)
+
+    def about(self, seconds: float) -> float:
+        """An interval, shortened by chance by up to a quarter."""
+        return seconds * (0.75 + self.jitter() / 4)
 
 
 REAL: Final = Timing()
@@ -123,15 +133,14 @@ class Source(ABC):
 
     async def start(self) -> None:
         """Return once there is a certificate to serve; try until then."""
-        wait = 0.5
+        backoff = self._timing.backoff()
         while not await self._tried("trying again"):
-            await self._timing.sleep(wait * (0.5 + self._timing.jitter() / 2))
-            wait = min(_LONGEST_BACKOFF_S, wait * 2)
+            await self._timing.sleep(backoff.failed())
 
     async def run(self) -> None:
         """Renew and reload forever."""
         while True:
-            await self._timing.sleep(POLL_S * (0.9 + self._timing.jitter() / 5))
+            await self._timing.sleep(self._timing.about(POLL_S))
             await self._tried("the old one stays")
             try:
                 self._advance()

@@ -16,8 +16,6 @@ from webhook.tls.pki import CertificateError, Pair
 from webhook.tls.tlssecret import Found, TlsSecret
 
 CHECK_S: Final = 60.0
-_FIRST_BACKOFF_S: Final = 0.5
-_LONGEST_BACKOFF_S: Final = 30.0
 _ATTEMPTS: Final = 5
 _LOG: Final = logging.getLogger(__name__)
 
@@ -49,13 +47,14 @@ class ClientSecret:
 
     async def run(self) -> None:
         """Check forever: each minute, and soon again after a failure."""
-        backoff = _FIRST_BACKOFF_S
+        backoff = self._timing.backoff()
         while True:
             if await self.check():
-                backoff, wait = _FIRST_BACKOFF_S, CHECK_S
+                backoff.reset()
+                wait = self._timing.about(CHECK_S)
             else:
-                backoff, wait = min(_LONGEST_BACKOFF_S, backoff * 2), backoff
-            await self._timing.sleep(wait * (0.75 + self._timing.jitter() / 4))
+                wait = backoff.failed()
+            await self._timing.sleep(wait)
 
     async def check(self) -> bool:
         """Make it where it has to be made; whether it is good now."""

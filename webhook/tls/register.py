@@ -24,8 +24,6 @@ from webhook.tls.certs import REAL, Source, Timing
 from webhook.tls.pki import CertificateError
 
 CHECK_S: Final = 60.0
-_FIRST_BACKOFF_S: Final = 0.5
-_LONGEST_BACKOFF_S: Final = 30.0
 _ATTEMPTS: Final = 5
 _INJECTED: Final = "cert-manager.io/inject-"
 _LOG: Final = logging.getLogger(__name__)
@@ -50,13 +48,14 @@ class Registration:
 
     async def run(self) -> None:
         """Publish, then check forever: each minute, when the source changes, and soon again after a failure."""
-        backoff = _FIRST_BACKOFF_S
+        backoff = self._timing.backoff()
         while True:
             if await self.check():
-                backoff, wait = _FIRST_BACKOFF_S, CHECK_S
+                backoff.reset()
+                wait = self._timing.about(CHECK_S)
             else:
-                backoff, wait = min(_LONGEST_BACKOFF_S, backoff * 2), backoff
-            await self._rest(wait * (0.75 + self._timing.jitter() / 4))
+                wait = backoff.failed()
+            await self._rest(wait)
 
     async def check(self) -> bool:
         """Publish where it is not published; whether it is now."""

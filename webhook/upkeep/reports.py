@@ -75,7 +75,8 @@ class EventReports:
                 self._bad[resource, name] = problems
                 told = "; ".join(problems)
                 _LOG.warning("%s %s: %s", resource, name, told)
-                self._event({**_KINDS[resource], "name": name}, "CannotBeRead", told)
+                about = _KINDS.get(resource, _KINDS[NODES.plural])  # what is no object is reported on its Node
+                self._event({**about, "name": name}, "CannotBeRead", told)
             else:
                 self._bad.pop((resource, name), None)
             self._metrics.bad_objects.labels(resource).set(sum(key[0] == resource for key in self._bad))

@@ -9,10 +9,9 @@ from typing import Any, Final, TypeVar
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.wire.deviceobject import NodeDevices, read_device_object
-from allocator.wire.nodeallocation import RecordError
 from allocator.wire.nodetopology import read_node_topology
 from webhook.ledger.ledger import Ledger
-from webhook.ledger.store import Record, read_record, revision_of
+from webhook.ledger.store import ABSENT, Record, UnreadableError
 from webhook.view.classes import Pools, node_classes
 from webhook.view.cluster import ClusterView, NodeFacts
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE
@@ -245,44 +244,60 @@ class PodFeed(_Listing):
             self._ended(known)
 
 
-class AllocationFeed(_Listing):
-    """NodeAllocations.
+class RecordFeed:
+    """The ledger's records, as its store's watch tells them (a `webhook.ledger.store.Listener`).
 
     Args:
-        cluster: told which nodes' records cannot be read: nothing may be sent there.
-        ledger: told of them.
-        complain: called with a node's name and why its record cannot be read; nothing when it can.
+        cluster: told on which nodes nothing may be placed, because their record cannot be read.
+        ledger: told of records.
+        complain: called with a node's name and why its record cannot be read; with nothing once it can.
     """
 
     def __init__(self, cluster: ClusterView, ledger: Ledger, complain: Complain) -> None:
-        super().__init__()
         self._cluster = cluster
         self._ledger = ledger
         self._complain = complain
+        self._unreadable: set[str] = set()
+        self._unlisted: dict[str, int] = {}  # during a list: records known when it began and not listed yet
 
-    def there(self, obj: Raw) -> None:
-        """Take in a NodeAllocation."""
-        name = obj["metadata"]["name"]
-        if self._ledger.knows(name, revision_of(obj)):
-            self._readable(name)
-            return  # our own write, or read, come back
+    def begin_list(self) -> None:
+        """A list begins."""
+        self._unlisted = dict.fromkeys(self._unreadable, ABSENT)
+        self._unlisted.update((record.node, record.revision) for record in self._ledger.records())
+
+    def put(self, node: str, revision: int, read: Callable[[], Record]) -> None:
+        """A record was listed, created or changed."""
+        self._unlisted.pop(node, None)
+        if self._ledger.knows(node, revision):
+            self._readable(node)
+            return  # a write or a read of our own comes back
         try:
-            self._ledger.observe(_lean_record(read_record(obj)))
-        except RecordError as error:
-            self._ledger.forget(name)  # a bind there reads it live, and fails with this error until it is mended
-            self._cluster.block(name, str(error))
-            self._complain(name, (str(error),))
+            record = read()
+        except UnreadableError as error:
+            self._unreadable.add(node)
+            self._ledger.forget(node)  # a bind there reads it live, and fails with this error until it is mended
+            self._cluster.block(node, str(error))
+            self._complain(node, (str(error),))
         else:
-            self._readable(name)
+            self._ledger.observe(_lean_record(record))
+            self._readable(node)
 
-    def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
-        """Forget a NodeAllocation."""
-        self._ledger.forget(name)
-        self._readable(name)
+    def drop(self, node: str, revision: int) -> None:
+        """A node's record was deleted."""
+        self._ledger.forget(node, revision)
+        self._readable(node)
 
-    def _readable(self, name: str) -> None:
-        self._cluster.unblock(name)
-        self._complain(name, ())
+    def end_list(self) -> None:
+        """The list is complete: what it did not name is gone, unless it was written since the list began."""
+        for node, revision in self._unlisted.items():
+            self.drop(node, revision)
+        self._unlisted = {}
+        _release_memory()
+
+    def _readable(self, node: str) -> None:
+        self._unreadable.discard(node)
+        self._cluster.unblock(node)
+        self._complain(node, ())
 
 
 def _lean_devices(devices: NodeDevices) -> NodeDevices:

@@ -1,17 +1,17 @@
-"""Files that come with the package but are no code: in a checkout they stand beside it, in a wheel inside it."""
+"""Data files of the package (the chart, the examples): beside it in a checkout, inside it in a wheel."""
 
 from pathlib import Path
 
 
 class MissingDataError(FileNotFoundError):
-    """The installation is not whole; the message says what was looked for, and where."""
+    """The installation is incomplete; the message names what is missing, and where it was looked for."""
 
 
 def data_folder(name: str) -> Path:
-    """Find a folder of data, as `examples`.
+    """Find a folder of data files by its name, as `examples`.
 
     Raises:
-        MissingDataError: it is in neither place.
+        MissingDataError: it is in neither of the two places.
     """
     package = Path(__file__).resolve().parent
     places = (package.parent / name, package / "data" / name)

@@ -1,6 +1,7 @@
-"""Access as kubernetes_asyncio finds it: service account, or kubeconfig with certificates, tokens and plugins.
+"""Access by a kubeconfig, with its certificates, tokens and plugins, as kubernetes_asyncio reads it.
 
-The one importer of kubernetes_asyncio. Only its configuration is used; its API and model classes never see a body.
+The only importer of kubernetes_asyncio, and itself imported only where a kubeconfig is read: the library takes 36 MB
+and a second. Only its configuration is used; its API and model classes never see a body.
 """
 
 import logging
@@ -10,31 +11,27 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import yaml
 from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes_asyncio.config import ConfigException, load_kube_config
 
+from koordgate.kube.access import environment_proxy, tls_context
 from koordgate.kube.errors import KubeError
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-# The kubelet replaces a bound token at 80 % of its life (an hour by default), plugins' tokens live minutes at least.
-_REFRESH_S: Final = 60.0
+_REFRESH_S: Final = 60.0  # tokens of plugins live for minutes at least
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Fills the configuration, again each time it is called; True asks for new credentials even if the old look valid.
 Load = Callable[[Configuration, bool], Awaitable[None]]
+"""Fills the configuration, anew with each call; True asks for new credentials even if the old ones look valid."""
 
 
 class ConfiguredAccess:
-    """Access that kubernetes_asyncio loads and that is loaded again while the process runs."""
+    """An `Access` that kubernetes_asyncio loads, and loads again while the process runs."""
 
     def __init__(self, configuration: Configuration, load: Load, clock: Callable[[], float] = time.monotonic) -> None:
         self._configuration = configuration
@@ -46,7 +43,7 @@ class ConfiguredAccess:
 
     @classmethod
     async def create(cls, load: Load) -> "ConfiguredAccess":
-        """Loads for the first time.
+        """Load for the first time.
 
         Raises:
             KubeError: there is no usable configuration.
@@ -62,11 +59,8 @@ class ConfiguredAccess:
 
     @property
     def proxy(self) -> str | None:
-        """The cluster's `proxy-url`, else what the environment says for this host."""
-        if self._configuration.proxy:
-            return str(self._configuration.proxy)
-        url = urlsplit(self.base_url)
-        return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+        """The cluster's `proxy-url`, else the environment's proxy."""
+        return str(self._configuration.proxy) if self._configuration.proxy else environment_proxy(self.base_url)
 
     @property
     def server_name(self) -> str | None:
@@ -79,13 +73,11 @@ class ConfiguredAccess:
             return None
         wanted = self._configuration
         try:
-            tls = ssl.create_default_context(cafile=wanted.ssl_ca_cert)
+            tls = tls_context(wanted.ssl_ca_cert)
             if wanted.cert_file:
                 tls.load_cert_chain(wanted.cert_file, wanted.key_file)
         except (OSError, ssl.SSLError) as error:
             raise KubeError(f"certificates of {self.base_url}: {error}", reason="Configuration") from error
-        # Python 3.13 asks for key identifiers that cluster CAs often lack and that no other Kubernetes client asks for.
-        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not wanted.verify_ssl:
             tls.check_hostname = False
             tls.verify_mode = ssl.CERT_NONE
@@ -93,9 +85,9 @@ class ConfiguredAccess:
         return tls
 
     async def authorization(self, *, renew: bool = False) -> str | None:
-        """The current Authorization header, loaded anew once a minute or when asked."""
+        """The current Authorization header, loaded again once a minute or when asked."""
         if renew or self._clock() >= self._fresh_until:
-            # Set before the wait, so that requests meanwhile go on with what there is.
+            # Set before the await: requests that come meanwhile use the present credentials.
             self._fresh_until = self._clock() + _REFRESH_S
             await self._refresh(renew=renew)
         value = await self._configuration.get_api_key_with_prefix("BearerToken")
@@ -105,12 +97,12 @@ class ConfiguredAccess:
         try:
             await _loaded(self._load, self._configuration, renew=renew)
         except KubeError as error:
-            # The old credentials may well hold; if not, the API server's 401 says so.
+            # The old credentials may still be valid; if not, the API server answers 401.
             _LOG.warning("credentials not refreshed: %s", error)
             return
         certificate = (self._configuration.cert_file, self._configuration.key_file)
         if self._tls and certificate[0] and certificate != self._certificate:
-            self._tls.load_cert_chain(certificate[0], certificate[1])  # holds for connections from now on
+            self._tls.load_cert_chain(certificate[0], certificate[1])  # for connections opened from now on
             self._certificate = certificate
 
 
@@ -121,31 +113,13 @@ async def _loaded(load: Load, configuration: Configuration, *, renew: bool) -> N
         raise KubeError(f"no usable Kubernetes configuration: {error}", reason="Configuration") from error
 
 
-async def in_cluster_access(directory: Path = SERVICE_ACCOUNT) -> ConfiguredAccess:
-    """Access as the Pod's service account.
-
-    Args:
-        directory: where the token and the CA are mounted.
-    """
-
-    async def load(configuration: Configuration, _renew: bool) -> None:  # noqa: FBT001
-        load_incluster_config(  # type: ignore[no-untyped-call]
-            client_configuration=configuration,
-            try_refresh_token=False,
-            token_filename=str(directory / "token"),
-            cert_filename=str(directory / "ca.crt"),
-        )
-
-    return await ConfiguredAccess.create(load)
-
-
 async def kubeconfig_access(path: Path | None = None) -> ConfiguredAccess:
     """Access as the current context of a kubeconfig.
 
     Args:
         path: the file; None for $KUBECONFIG (which may name several), else the usual place under the home folder.
     """
-    # Not the library's constant: that one was fixed when the library was imported.
+    # Not the library's constant, which was computed when the library was imported.
     files = str(path or os.environ.get("KUBECONFIG") or "~/.kube/config")
     loader: KubeConfigLoader | None = None
 
@@ -153,7 +127,7 @@ async def kubeconfig_access(path: Path | None = None) -> ConfiguredAccess:
         nonlocal loader
         if loader is None or renew:
             loader = await load_kube_config(config_file=files, client_configuration=configuration, persist_config=False)
-        else:  # the same loader knows when its plugin's token runs out, and reads token files again
+        else:  # the same loader knows when its plugin's token expires, and reads token files again
             await loader.load_and_set(configuration)
 
     return await ConfiguredAccess.create(load)

@@ -1,0 +1,41 @@
+"""How long to wait before the next attempt: the one rule for everything that is tried again.
+
+Retry libraries (tenacity, stamina) wrap a call and decide whether to repeat it. The callers here are loops that react
+to more than an exception (a watch that ended too soon, a server's Retry-After, a deadline). They need only the next
+wait, with a source of chance that tests replace.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+_MOST_DOUBLINGS: Final = 32  # keeps the power small; every bound is reached long before
+
+
+class Backoff:
+    """Waits that double with each failure in a row, up to a bound. Half of each is chance, so that clients spread out.
+
+    Args:
+        first: the wait after the first failure, in seconds, before chance is applied.
+        longest: the bound, likewise.
+        chance: a number in [0, 1), new with each call.
+
+    Attributes:
+        failures: how many in a row.
+    """
+
+    def __init__(self, first: float, longest: float, chance: Callable[[], float] = random.random) -> None:
+        self.failures = 0
+        self._first = first
+        self._longest = longest
+        self._chance = chance
+
+    def failed(self) -> float:
+        """Count one more failure; returns the seconds to wait before the next attempt."""
+        wait = min(self._longest, self._first * 2.0 ** min(self.failures, _MOST_DOUBLINGS))
+        self.failures += 1
+        return wait * (0.5 + self._chance() / 2)
+
+    def reset(self) -> None:
+        """Forget the failures: an attempt succeeded."""
+        self.failures = 0

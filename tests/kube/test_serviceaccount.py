@@ -1,0 +1,113 @@
+"""Access from inside a Pod: the mounted files, what is read again, and that no kubeconfig library is loaded for it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.kube.serviceaccount import ServiceAccountAccess, inside_a_pod, service_account_access
+
+
+@pytest.fixture
+def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a Pod's service account; there is no kubeconfig."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    (tmp_path / "token").write_text("one\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "url"),
+    [
+        ("10.0.0.1", "6443", "https://10.0.0.1:6443"),
+        ("fd00::1", "443", "https://[fd00::1]:443"),
+        ("h", "", "https://h:443"),
+    ],
+)
+def test_the_address_is_the_environments(
+    mounted: Path, monkeypatch: pytest.MonkeyPatch, host: str, port: str, url: str
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    assert ServiceAccountAccess(mounted).base_url == url
+
+
+async def test_the_token_is_read_again_once_a_minute_or_when_it_was_refused(mounted: Path) -> None:
+    now = 1000.0
+    access = ServiceAccountAccess(mounted, lambda: now)
+    assert await access.authorization() == "Bearer one"
+    (mounted / "token").write_text("two")
+    now += 59
+    assert await access.authorization() == "Bearer one"
+    now += 1
+    assert await access.authorization() == "Bearer two"
+    (mounted / "token").write_text("three")
+    assert await access.authorization(renew=True) == "Bearer three"
+    (mounted / "token").unlink()
+    assert await access.authorization(renew=True) == "Bearer three"  # the last one may still be valid
+
+
+async def test_what_is_not_mounted_is_named(mounted: Path) -> None:
+    with pytest.raises(KubeError, match=r"ca\.crt"):
+        ServiceAccountAccess(mounted).ssl_context()
+    (mounted / "ca.crt").write_text("no certificate")
+    with pytest.raises(KubeError, match=r"ca\.crt"):
+        ServiceAccountAccess(mounted).ssl_context()
+    (mounted / "token").unlink()
+    with pytest.raises(KubeError, match=r"token: .*; mount the token"):
+        await ServiceAccountAccess(mounted).authorization()
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "proxy"), [("", "http://proxy:3128"), ("10.0.0.1", None), ("other.example", "http://proxy:3128")]
+)
+def test_a_proxy_of_the_environment_is_used_unless_the_server_is_excepted(
+    mounted: Path, monkeypatch: pytest.MonkeyPatch, no_proxy: str, proxy: str | None
+) -> None:
+    for name in ("HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", no_proxy)
+    assert ServiceAccountAccess(mounted).proxy == proxy
+
+
+@pytest.mark.parametrize(
+    ("environment", "inside"),
+    [
+        ({}, False),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, True),
+        ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBECONFIG": "/some/file"}, False),
+    ],
+)
+def test_a_kubeconfig_that_is_named_goes_before_the_service_account(
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    inside: bool,  # noqa: FBT001 a parameter of the test
+) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert inside_a_pod() is inside
+    assert (KubeClient.autodetect()._source is service_account_access) is inside
+
+
+@pytest.mark.parametrize("process", ["webhook", "reporter"])
+def test_neither_process_loads_the_kubeconfig_library_inside_a_pod(process: str, mounted: Path) -> None:
+    code = f"""
+import asyncio, os, pathlib, sys
+import {process}.command
+from koordgate.kube import serviceaccount
+from koordgate.kube.client import KubeClient
+serviceaccount.ServiceAccountAccess.__init__.__defaults__ = (pathlib.Path({str(mounted)!r}), lambda: 0.0)
+access = asyncio.run(KubeClient.autodetect()._source())
+assert access.base_url == "https://10.0.0.1:6443", access
+assert "koordgate.kube.kubeconfig" not in sys.modules
+assert not [name for name in sys.modules if name.startswith("kubernetes")]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

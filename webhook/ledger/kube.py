@@ -1,0 +1,140 @@
+"""Records as NodeAllocation objects of the API server, which arbitrates by resourceVersion."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final
+
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.names import PACKED
+from allocator.wire.nodeallocation import API_VERSION, KIND, RecordError, read_spec, write_spec
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import AlreadyExists, Conflict, NotFound
+from koordgate.kube.resource import NODE_ALLOCATIONS
+from koordgate.kube.watch import Happening, Reflector
+from webhook.ledger.store import ABSENT, Listener, LostRaceError, Record, UnreadableError
+
+Raw = dict[str, Any]
+_PAGE: Final = 100  # objects a page: a node of many devices is some 50 KB
+
+
+class KubeStore:
+    """A `Store` in the cluster.
+
+    Args:
+        kube: the open client.
+        node_uid: a node's UID where it is known: the object is then deleted with its Node.
+    """
+
+    kind: Final = NODE_ALLOCATIONS.plural
+
+    def __init__(self, kube: KubeClient, node_uid: Callable[[str], str | None] = lambda _node: None) -> None:
+        self._kube = kube
+        self._node_uid = node_uid
+
+    async def read(self, node: str, deadline: float) -> Record:
+        """Read a node's record from the API server."""
+        try:
+            obj = await self._kube.get(NODE_ALLOCATIONS.path(node), deadline=deadline)
+        except NotFound:
+            return Record(node)
+        return read_record(obj)
+
+    async def records(self) -> AsyncIterator[Record | UnreadableError]:
+        """List all records, page by page.
+
+        Raises:
+            NotFound: the CRD is not installed.
+        """
+        async for page, _ in self._kube.list_pages(NODE_ALLOCATIONS.path(), limit=_PAGE):
+            for obj in page:
+                yield record_or_error(obj)
+
+    async def write(self, record: Record, holdings: Mapping[str, Holding], published: str, deadline: float) -> Record:
+        """Create the object, or replace it at the record's resourceVersion."""
+        metadata: Raw = {"name": record.node}
+        if published:
+            metadata["annotations"] = {PACKED: published}
+        uid = self._node_uid(record.node)
+        if uid is not None:
+            owner = {"apiVersion": "v1", "kind": "Node", "name": record.node, "uid": uid}
+            metadata["ownerReferences"] = [owner]
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": write_spec(holdings.values())}
+        try:
+            if record.revision == ABSENT:
+                written = await self._kube.create(NODE_ALLOCATIONS.path(), body, deadline=deadline)
+            else:
+                metadata["resourceVersion"] = str(record.revision)
+                # Nobody else writes here, and tracking the owner of each field costs the API server much: one empty
+                # entry turns it off (Kubernetes' server-side apply, "Clearing managedFields").
+                metadata["managedFields"] = [{}]
+                path = NODE_ALLOCATIONS.path(record.node)
+                written = await self._kube.replace(path, body, deadline=deadline)
+        except (AlreadyExists, Conflict) as error:
+            raise LostRaceError(record.node) from error
+        except NotFound as error:
+            if record.revision == ABSENT:
+                raise  # it is not the object that is missing but its type: the CRD is not installed
+            raise LostRaceError(record.node) from error
+        return Record(record.node, revision_of(written), dict(holdings), published)
+
+    async def delete(self, record: Record, deadline: float) -> None:
+        """Delete the object at the record's resourceVersion."""
+        path = NODE_ALLOCATIONS.path(record.node)
+        try:
+            await self._kube.delete(path, revision=str(record.revision), deadline=deadline)
+        except NotFound:
+            pass
+        except Conflict as error:
+            raise LostRaceError(record.node) from error
+
+    def watch(
+        self,
+        listener: Listener,
+        count: Callable[[Happening], None] = lambda _happening: None,
+        on_error: Callable[[str, Exception], None] = lambda _about, _error: None,
+    ) -> Reflector:
+        """Make a watch of all records."""
+        return Reflector(self._kube, NODE_ALLOCATIONS, RecordHandler(listener), count=count, on_error=on_error)
+
+
+class RecordHandler:
+    """A Reflector's handler of NodeAllocation objects, which tells a listener of the records in them."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.begin_list = listener.begin_list
+        self.end_list = listener.end_list
+
+    def put(self, obj: Raw) -> None:
+        """An object was listed, created or changed."""
+        self._listener.put(str(obj["metadata"]["name"]), revision_of(obj), lambda: read_record(obj))
+
+    def drop(self, obj: Raw) -> None:
+        """An object was deleted."""
+        self._listener.drop(str(obj["metadata"]["name"]), revision_of(obj))
+
+
+def record_or_error(obj: Mapping[str, Any]) -> Record | UnreadableError:
+    """Read a NodeAllocation object; one that cannot be read becomes the error that says so."""
+    try:
+        return read_record(obj)
+    except UnreadableError as error:
+        return error
+
+
+def read_record(obj: Mapping[str, Any]) -> Record:
+    """Read a NodeAllocation object.
+
+    Raises:
+        UnreadableError: it is not of the format.
+    """
+    metadata = obj["metadata"]
+    name, published = str(metadata["name"]), str((metadata.get("annotations") or {}).get(PACKED, ""))
+    try:
+        return Record(name, revision_of(obj), read_spec(obj), published)
+    except RecordError as error:
+        raise UnreadableError(str(error), name, published) from error
+
+
+def revision_of(obj: Mapping[str, Any]) -> int:
+    """Read an object's resourceVersion: an ordered integer, by Kubernetes' API conventions since 1.35."""
+    return int(obj["metadata"]["resourceVersion"])
