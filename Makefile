@@ -5,9 +5,12 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$p" && break; done)
 BIN := .venv/bin
 NAME ?=
+AREA ?=
+SEED ?= 1
+COUNT ?= 30
 ARGS ?=
 
-.PHONY: help setup demo test check unit controlplane node bench requirements clean
+.PHONY: help setup demo test check unit controlplane node mutants bench requirements clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -44,6 +47,9 @@ controlplane: setup  ## tests on a real etcd, kube-apiserver and kube-scheduler
 node: setup  ## tests on a real kubelet and containerd (root)
 	$(BIN)/python -m webhook.localplane build
 	$(BIN)/python -m pytest -m node $(ARGS)
+
+mutants: setup  ## how many random mutants the tests kill: make mutants AREA=allocator|ledger|webhook|reporter SEED=1 COUNT=30
+	PYTHONPATH=tests $(BIN)/python -m mutants $(addprefix --area=,$(AREA)) --seed=$(SEED) --count=$(COUNT) $(ARGS)
 
 bench: setup  ## one benchmark: make bench NAME=mutate_pod ARGS=...; without NAME it lists them
 	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result filtering packed_cluster,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
