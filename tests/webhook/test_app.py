@@ -350,7 +350,6 @@ class Buggy:
         raise self._error
 
     async def later(self, _request: Any, _deadline: float) -> Response:
-        await asyncio.sleep(0)
         raise self._error
 
 

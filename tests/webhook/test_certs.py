@@ -691,7 +691,6 @@ async def test_a_hundred_changes_of_authority_fail_no_request(fake: FakeKube, cl
                 steps = [source.refresh for source, _, _ in replicas] + [one.check for _, one, _ in replicas]
                 for step in chance.sample(steps, k=4):
                     await step()
-                    await asyncio.sleep(0)
                 await callers.round()  # the API servers' watches have brought them the bundle: it has settled
                 clock.forward(seconds=2)
                 for source, _, _ in chance.sample(replicas, k=2):

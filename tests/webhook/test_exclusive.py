@@ -12,6 +12,7 @@ from builders import device_entry
 from fake_kube import FakeKube, answer, drop, lose_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until
 from world import World, binding, binds, cpu_pod
 
 from allocator.vocabulary.cpuset import members, parse
@@ -159,8 +160,8 @@ async def tell(steps: list[tuple[Any, ...]]) -> None:
             done = getattr(story, what)(*arguments)
             if done is not None:
                 await done
-            await asyncio.sleep(0)
             for replica in story.replicas:
+                await until(replica.parts.reconciler._ended.empty)
                 await replica.idle()
             story.audit()
         for task in releases:

@@ -18,6 +18,7 @@ from aiohttp import ClientError, ClientSession, TCPConnector
 from builders import gpu, holding, part
 from cryptography import x509
 from fake_kube import FakeKube, answer, hold
+from waiting import until
 from world import World, binding, binds, body, gpu_pod, koordinator_annotation
 
 from allocator.vocabulary.names import RELEASED
@@ -97,11 +98,9 @@ class Running:
         return registry.get_sample_value("koordgate_requests_total", {"path": "/scheduler", "outcome": "denied"}) or 0.0
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                if self.task.done():
-                    await self.task
-                await asyncio.sleep(0.005)
+        await until(lambda: self.task.done() or condition())
+        if not condition():
+            await self.task
 
     async def ready(self) -> None:
         await self.until(lambda: not self.replica.unready())
