@@ -4,6 +4,9 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$p" && break; done)
 BIN := .venv/bin
+UNIT := not controlplane and not node
+# Unit tests share nothing and run side by side; control planes and nodes are the machine's, and take their turns.
+PARALLEL := --numprocesses=auto --maxprocesses=8
 NAME ?=
 AREA ?=
 SEED ?= 1
@@ -29,7 +32,8 @@ demo: setup  ## the whole product on this machine: translate, guard, allocate, w
 
 test: setup check  ## everything: lint, types, contracts, unit, property, API, control-plane and node tests
 	$(BIN)/python -m webhook.localplane build
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -m "$(UNIT)" $(PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest -m "not ($(UNIT))" $(ARGS)
 
 check: setup  ## lint, types and import contracts only
 	$(BIN)/ruff check
@@ -38,7 +42,7 @@ check: setup  ## lint, types and import contracts only
 	$(BIN)/lint-imports
 
 unit: setup  ## tests that need only Python
-	$(BIN)/python -m pytest -m "not controlplane and not node" $(ARGS)
+	$(BIN)/python -m pytest -m "$(UNIT)" $(PARALLEL) $(ARGS)
 
 controlplane: setup  ## tests on a real etcd, kube-apiserver and kube-scheduler
 	$(BIN)/python -m webhook.localplane build

@@ -2,12 +2,14 @@
 
 import asyncio
 import base64
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +38,16 @@ Raw = dict[str, Any]
 WHOLE = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
 
 
+PORTS = count(20_000 + os.getpid() * 37 % 10_000)
+
+
 def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
+    """A port below those that the kernel hands out, so that no test beside this one gets it before it is served."""
+    for port in PORTS:
+        with socket.socket() as made, suppress(OSError):
+            made.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError
 
 
 def configured(**serve: Any) -> WebhookSettings:
