@@ -37,13 +37,13 @@ class Tally:
 def main() -> int:
     """0 where every area reaches its goal, 1 where one does not, 130 where it was interrupted."""
     arguments = _arguments()
-    os.nice(10)
+    os.nice(5)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     tallies = {area: Tally() for area in arguments.area or AREAS}
     interrupted = False
     with copied(CHECKOUT) as copy:
         try:
-            lines = _map(copy, arguments.workers)
+            lines = _map(copy, arguments.tests, arguments.workers)
             for area, tally in tallies.items():
                 _try_area(copy, lines, area, tally, arguments)
         except KeyboardInterrupt:
@@ -60,16 +60,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="the same seed draws the same mutants of the same tree")
     parser.add_argument("--count", type=int, default=30, help="mutants an area")
     parser.add_argument("--seconds", type=float, default=120, help="of tests a mutant at most, the quickest first")
+    parser.add_argument("--tests", nargs="+", default=["tests"], help="folders of tests that judge; all without it")
     parser.add_argument("--workers", type=int, default=2, help="for the one run that finds which test runs which line")
     return parser.parse_args()
 
 
-def _map(copy: Copy, workers: int) -> CoverageMap:
+def _map(copy: Copy, tests: list[str], workers: int) -> CoverageMap:
     folder = CHECKOUT / ".cache" / "mutants"
-    kept = folder / f"{tree_hash(CHECKOUT)}.json"
+    kept = folder / f"{tree_hash(CHECKOUT, tests)}.json"
     if not kept.exists():
         _progress("which test runs which line is gathered once for this tree: all unit tests run")
-        gather(copy.root, kept, copy.environment, workers)
+        for failed in gather(copy.root, tests, kept, copy.environment, workers):
+            _progress(f"judges nothing, as it fails on the tree as it is: {failed}")
         for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
             old.unlink()
     return read(kept)

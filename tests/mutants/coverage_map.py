@@ -5,11 +5,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pytest
 from coverage import CoverageData
 from mutants.sites import AREAS
 
@@ -47,34 +48,40 @@ class CoverageMap:
         return frozenset(found)
 
 
-def gather(root: Path, kept: Path, environment: Mapping[str, str], workers: int) -> None:
-    """Run all unit tests of the tree at `root` once and keep what each line was run by at `kept`.
+def gather(root: Path, folders: Sequence[str], kept: Path, environment: Mapping[str, str], workers: int) -> list[str]:
+    """Run the unit tests of `folders` of the tree at `root` once, and keep at `kept` which of them run which line.
+
+    Returns:
+        The tests that fail on the tree as it is; they judge no mutant.
 
     Raises:
-        subprocess.CalledProcessError: the tests do not pass as they are, so that they can judge no mutant.
+        RuntimeError: the tests could not be run.
     """
     kept.parent.mkdir(parents=True, exist_ok=True)
-    folders = sorted({folder.split("/")[0] for folders in AREAS.values() for folder in folders})
-    command = [sys.executable, "-m", "pytest", "-m", UNIT, "-q", "-n", str(workers), "-p", "no:cacheprovider"]
-    command += [*(f"--cov={folder}" for folder in folders), "--cov-context=test", "--cov-report="]
-    command += [f"--junitxml={root / 'seconds.xml'}", "-o", "junit_duration_report=call"]
-    subprocess.run(command, cwd=root, env={**environment, "COVERAGE_FILE": str(root / "lines.coverage")}, check=True)
-    lines = _lines(root / "lines.coverage", root)
-    seconds = _seconds(
-        root / "seconds.xml", {test for each in lines.values() for tests in each.values() for test in tests}
-    )
+    report, data = root / "report.xml", root / "lines.coverage"
+    measured = sorted({folder.split("/")[0] for area in AREAS.values() for folder in area})
+    command = [sys.executable, "-m", "pytest", *folders, "-m", UNIT, "-q", "-n", str(workers), "-p", "no:cacheprovider"]
+    command += [*(f"--cov={package}" for package in measured), "--cov-context=test", "--cov-report="]
+    command += [f"--junitxml={report}", "-o", "junit_duration_report=call"]
+    ended = subprocess.run(command, cwd=root, env={**environment, "COVERAGE_FILE": str(data)}, check=False).returncode
+    if ended not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+        raise RuntimeError(f"the tests could not be run: pytest ended with {ended}")
+    lines = _lines(data, root)
+    told = _report(report)
     tests = sorted({test for each in lines.values() for tests in each.values() for test in tests})
-    number = {test: index for index, test in enumerate(tests)}
+    failed = {test for test in tests if told.get(_junit_key(test), 0.0) is None}
+    number = {test: index for index, test in enumerate(test for test in tests if test not in failed)}
     written = {
-        "tests": [[test, seconds.get(test, 0.0)] for test in tests],
+        "tests": [[test, told.get(_junit_key(test), 0.0)] for test in number],
         "lines": {
-            path: {str(line): sorted(number[test] for test in tests) for line, tests in each.items()}
+            path: {str(line): sorted(number[test] for test in tests - failed) for line, tests in each.items()}
             for path, each in lines.items()
         },
     }
     beside = kept.with_suffix(".new")
     beside.write_text(json.dumps(written))
     beside.replace(kept)
+    return sorted(failed)
 
 
 def read(kept: Path) -> CoverageMap:
@@ -101,20 +108,22 @@ def _lines(data: Path, root: Path) -> dict[str, dict[int, set[str]]]:
     }
 
 
-def _seconds(report: Path, tests: Iterable[str]) -> dict[str, float]:
-    told = {
-        (case.get("classname"), case.get("name")): float(case.get("time", 0))
+def _report(report: Path) -> dict[tuple[str, str], float | None]:
+    """The seconds of each test; None for one that failed."""
+    return {
+        (case.get("classname", ""), case.get("name", "")): None
+        if any(case.find(bad) is not None for bad in ("failure", "error"))
+        else float(case.get("time", 0))
         for case in ET.parse(report).iter("testcase")
     }
-    return {test: told.get(_junit_key(test), 0.0) for test in tests}
 
 
 def _junit_key(test: str) -> tuple[str, str]:
+    """A node id's class name and name in a JUnit report."""
     path, _, rest = test.partition("::")
-    name = rest.partition("[")[0].rpartition("::")
-    return ".".join([path.removesuffix(".py").replace("/", "."), *filter(None, name[0].split("::"))]), rest[
-        len(name[0] + name[1]) :
-    ]
+    names, bracket, parameters = rest.partition("[")
+    *classes, name = names.split("::")
+    return ".".join([path.removesuffix(".py").replace("/", "."), *classes]), name + bracket + parameters
 
 
 def _bound(text: str, line: int) -> set[str]:

@@ -106,6 +106,8 @@ def copied(checkout: Path) -> Iterator[Copy]:
             target = root / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(checkout / name, target)
+        for command in (["git", "init", "--quiet"], ["git", "add", "--all"]):  # some tests ask git what is in the tree
+            subprocess.run(command, cwd=root, check=True, capture_output=True)
         if (checkout / ".cache" / "bin").is_dir():
             (root / ".cache").mkdir(exist_ok=True)
             (root / ".cache" / "bin").symlink_to((checkout / ".cache" / "bin").resolve())
@@ -119,9 +121,9 @@ def listed(checkout: Path) -> list[str]:
     return sorted(name for name in told.split("\0") if name and (checkout / name).is_file())
 
 
-def tree_hash(checkout: Path) -> str:
-    """A name for the Python files and data that the tests see; documents and benchmarks aside."""
-    seen = hashlib.sha256()
+def tree_hash(checkout: Path, tests: Sequence[str]) -> str:
+    """A name for the folders of tests that judge and the files that they see; documents and benchmarks aside."""
+    seen = hashlib.sha256("\0".join(sorted(tests)).encode())
     for name in listed(checkout):
         if name.startswith(("docs/", "bench/", "tests/mutants/")) or ("/" not in name and name != "pyproject.toml"):
             continue

@@ -2,14 +2,11 @@
 
 import asyncio
 import base64
-import os
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import MUTATING_WEBHOOKS, NODE_ALLOCATIONS, NODES, PODS, SECRETS, VALIDATING_WEBHOOKS
 from webhook import command as command_module
 from webhook.command import Replica
+from webhook.localplane.process import free_port
 from webhook.settings import Certificate, CertificateFiles, LedgerSettings, Scheduler, ServeSettings, WebhookSettings
 from webhook.tls import pki
 from webhook.tls.certs import SecretSource
@@ -36,18 +34,6 @@ from webhook.tls.pki import Pair
 
 Raw = dict[str, Any]
 WHOLE = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
-
-
-PORTS = count(20_000 + os.getpid() * 37 % 10_000)
-
-
-def free_port() -> int:
-    """A port below those that the kernel hands out, so that no test beside this one gets it before it is served."""
-    for port in PORTS:
-        with socket.socket() as made, suppress(OSError):
-            made.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError
 
 
 def configured(**serve: Any) -> WebhookSettings:
