@@ -4,10 +4,16 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$p" && break; done)
 BIN := .venv/bin
+UNIT := not controlplane and not node
+# Unit tests share nothing and run side by side; control planes and nodes are the machine's, and take their turns.
+PARALLEL := --numprocesses=auto --maxprocesses=8
 NAME ?=
+AREA ?=
+SEED ?= 1
+COUNT ?= 30
 ARGS ?=
 
-.PHONY: help setup demo test check unit controlplane node bench requirements clean
+.PHONY: help setup demo test check unit controlplane node mutants bench requirements clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -26,7 +32,8 @@ demo: setup  ## show the whole product on this machine: translate, guard, alloca
 
 test: setup check  ## run everything: lint, types, contracts, unit, property, API, control-plane and node tests
 	$(BIN)/python -m webhook.localplane build
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -m "$(UNIT)" $(PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest -m "not ($(UNIT))" $(ARGS)
 
 check: setup  ## run lint, types and import contracts only
 	$(BIN)/ruff check
@@ -35,7 +42,7 @@ check: setup  ## run lint, types and import contracts only
 	$(BIN)/lint-imports
 
 unit: setup  ## run the tests that need only Python
-	$(BIN)/python -m pytest -m "not controlplane and not node" $(ARGS)
+	$(BIN)/python -m pytest -m "$(UNIT)" $(PARALLEL) $(ARGS)
 
 controlplane: setup  ## run the tests on a real etcd, kube-apiserver and kube-scheduler
 	$(BIN)/python -m webhook.localplane build
@@ -44,6 +51,9 @@ controlplane: setup  ## run the tests on a real etcd, kube-apiserver and kube-sc
 node: setup  ## run the tests on a real kubelet and containerd (root)
 	$(BIN)/python -m webhook.localplane build
 	$(BIN)/python -m pytest -m node $(ARGS)
+
+mutants: setup  ## count the random mutants that the tests kill: make mutants AREA=allocator|ledger|webhook|reporter SEED=1 COUNT=30
+	PYTHONPATH=tests $(BIN)/python -m mutants $(addprefix --area=,$(AREA)) --seed=$(SEED) --count=$(COUNT) $(ARGS)
 
 bench: setup  ## run one benchmark: make bench NAME=mutate_pod ARGS=...; without NAME, list them
 	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result filtering packed_cluster,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }

@@ -1,4 +1,7 @@
-"""An API server in process, and how properties are tried: no deadline (machines are shared), in CI always alike."""
+"""An API server in process, and how properties are tried: no deadline (machines are shared), in CI always alike.
+
+`make unit ARGS=--hypothesis-profile=thorough` tries each property ten times as often.
+"""
 
 import os
 from collections.abc import AsyncIterator
@@ -11,6 +14,7 @@ from koordgate.kube.client import KubeClient
 
 settings.register_profile("koordgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("koordgate"), derandomize=True, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("koordgate"), max_examples=1000)
 settings.load_profile("ci" if os.environ.get("CI") else "koordgate")
 
 

@@ -12,6 +12,7 @@ from builders import app, ask, asking, gpu, holding, nic, nics, node, part, requ
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import server, server_devices, wired
+from trials import examples
 
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest, Wishes
@@ -399,7 +400,7 @@ def containers(draw: st.DrawFn) -> list[dict[str, tuple[int, int]]]:
 
 
 @given(rooted(), st.permutations(["gpu", "rdma"]), containers())
-@settings(max_examples=500)
+@settings(max_examples=examples(150))
 def test_same_pcie_is_refused_only_where_no_sets_do(
     on: NodeSnapshot, types: list[str], asked: list[dict[str, tuple[int, int]]]
 ) -> None:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from machines import machine
 from strategies import device_lists, pod_requests
+from trials import examples
 
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
@@ -142,7 +143,7 @@ def nodes(draw: st.DrawFn, most: int = 8, others: int = 4) -> NodeSnapshot:
     return NodeSnapshot(on.name, on.devices, on.holdings, frozenset(kubelet if draw(st.booleans()) else ()))
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(nodes(), pod_requests())
 def test_a_placement_gives_each_container_its_distinct_healthy_cards_and_never_more_than_they_have(
     on: NodeSnapshot, of: PodRequest
@@ -170,7 +171,7 @@ def test_a_node_filled_pod_by_pod_is_never_given_twice(made: list[Device], asked
         assert min(free_of(on, device)) >= 0
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(nodes(most=4, others=3), pod_requests(3, 3))
 def test_a_pod_is_refused_only_where_no_way_to_place_it_exists(on: NodeSnapshot, of: PodRequest) -> None:
     assert isinstance(place(of, on), Placement) == can_be_placed(of, on)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from machines import wired
 from machines_cpu import build, shuffled, siblings_far, siblings_near
+from trials import examples
 
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
@@ -454,7 +455,7 @@ def check_numa(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
     assert len(at) <= 1
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=SLOW)
 @given(nodes(), requests())
 def test_a_placement_keeps_every_promise(on: NodeSnapshot, of: PodRequest) -> None:
     on.check_invariants()
@@ -473,7 +474,7 @@ def test_a_placement_keeps_every_promise(on: NodeSnapshot, of: PodRequest) -> No
     assert place(of, after.without(["uid"])) == answer
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=SLOW)
 @given(st.data(), st.sampled_from([topology for topology in TOPOLOGIES if len(topology.nodes) > 1]))
 def test_pods_that_ask_cpus_alone_keep_every_promise_of_theirs_one_after_the_other(
     data: st.DataObject, topology: CpuTopology
@@ -490,7 +491,7 @@ def test_pods_that_ask_cpus_alone_keep_every_promise_of_theirs_one_after_the_oth
             on.check_invariants()
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=SLOW)
 @given(st.data(), st.sampled_from([topology for topology in TOPOLOGIES if len(topology.nodes) > 1]))
 def test_a_numa_policy_gives_up_no_wish_that_another_numa_node_keeps(
     data: st.DataObject, topology: CpuTopology
@@ -512,7 +513,7 @@ def test_a_numa_policy_gives_up_no_wish_that_another_numa_node_keeps(
         check_cpus(of, on, answer.cpus)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(75), deadline=None, suppress_health_check=SLOW)
 @given(nodes(), requests(), st.randoms(use_true_random=False))
 def test_the_answer_does_not_hang_on_the_order_in_which_holdings_are_told(
     on: NodeSnapshot, of: PodRequest, chance: random.Random
@@ -522,7 +523,7 @@ def test_the_answer_does_not_hang_on_the_order_in_which_holdings_are_told(
     assert place(of, on.holding_all(dict(chance.sample(sorted(on.holdings.items()), len(on.holdings))))) == told
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(75), deadline=None, suppress_health_check=SLOW)
 @given(nodes(), requests())
 def test_a_refusal_for_good_stands_on_the_empty_node_too(on: NodeSnapshot, of: PodRequest) -> None:
     answer = place(of, on)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from machines import T4
 from strategies import device_lists, holdings, json_near, json_values, pod_requests
+from trials import examples
 
 from allocator.place import place
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
@@ -275,7 +276,7 @@ def test_an_allocation_that_is_not_of_the_format_is_refused_by_name(text: str) -
 ALLOCATION_KEYS = ["gpu", "rdma", "minor", "id", "resources", "koordinator.sh/gpu-core", "kubernetes.io/gpu-memory"]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(
     (json_values() | json_near(ALLOCATION_KEYS, [0, 1, "50", "16Gi", "GPU-a", []])).map(json.dumps)
     | st.text(max_size=40),
@@ -716,7 +717,7 @@ ENTRY_LEAVES = [
 ]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(
     st.dictionaries(
         st.sampled_from(OBJECT_KEYS), json_values() | json_near([*OBJECT_KEYS, *ENTRY_KEYS], ENTRY_LEAVES), max_size=3
@@ -728,7 +729,7 @@ def test_any_object_is_read_as_a_device_object(obj: dict[str, Any]) -> None:
     assert all(isinstance(problem, str) for problem in told.problems)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(
     st.lists(
         st.dictionaries(st.sampled_from(ENTRY_KEYS), st.sampled_from(ENTRY_LEAVES) | json_values(), max_size=6)
@@ -986,7 +987,7 @@ RECORD_KEYS = [
 RECORD_LEAVES = ["uid-1", "2023-11-14T22:13:20Z", 0, 50, [], {"gpu-core": 50}, record(), record()["devices"]]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
 @given(
     st.fixed_dictionaries(
         {"spec": json_values() | json_near(RECORD_KEYS, RECORD_LEAVES)}, optional={"metadata": json_values()}

@@ -20,6 +20,7 @@ from fake_kube import FakeKube, hold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import json_near, json_values
+from trials import examples
 from world import (
     SCHEDULER,
     SETTINGS,
@@ -350,7 +351,6 @@ class Buggy:
         raise self._error
 
     async def later(self, _request: Any, _deadline: float) -> Response:
-        await asyncio.sleep(0)
         raise self._error
 
 
@@ -653,7 +653,7 @@ WRONG = json_values() | json_near(KEYS, [None, "", 0, -1, 2**70, [], {}, "x", "5
         lambda sites: len({index for (index, _), _ in sites}) == 1
     ),
 )
-@settings(max_examples=400)
+@settings(max_examples=examples(100))
 def test_any_mutation_of_a_review_is_answered_by_a_400_or_a_review_of_its_uid(
     server: Served, path: str, sites: list[tuple[tuple[int, tuple[Any, ...]], Any]]
 ) -> None:
@@ -674,13 +674,13 @@ def test_any_mutation_of_a_review_is_answered_by_a_400_or_a_review_of_its_uid(
 
 
 @given(st.sampled_from([*REVIEWS, *EXTENDER]), st.binary(max_size=200) | json_values().map(str).map(str.encode))
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 def test_random_bytes_are_a_400(server: Served, path: str, data: bytes) -> None:
     assert server.post(path, data)[0] == 400
 
 
 @given(st.sampled_from(EXTENDER), st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 def test_any_mutation_of_an_extender_call_is_answered(server: Served, path: str, data: st.DataObject) -> None:
     nodes = {"items": [{"metadata": {"name": "n1"}}]}
     victims = {"n1": {"Pods": [{"UID": "uid-x"}], "NumPDBViolations": 0}}
@@ -733,7 +733,7 @@ def noisy(draw: st.DrawFn) -> tuple[str, Raw]:
     st.sampled_from(["CREATE", "", "create", "CONNECT"]),
     st.sampled_from(["alice", SCHEDULER, "system:node:n1"]),
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 def test_no_noise_gets_an_invalid_pod_allowed(
     server: Served, invalid: tuple[str, Raw], operation: str, username: str
 ) -> None:

@@ -12,6 +12,8 @@ from builders import device_entry
 from fake_kube import FakeKube, answer, drop, lose_answer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trials import examples
+from waiting import until
 from world import World, binding, binds, cpu_pod
 
 from allocator.vocabulary.cpuset import members, parse
@@ -159,8 +161,8 @@ async def tell(steps: list[tuple[Any, ...]]) -> None:
             done = getattr(story, what)(*arguments)
             if done is not None:
                 await done
-            await asyncio.sleep(0)
             for replica in story.replicas:
+                await until(replica.parts.reconciler._ended.empty)
                 await replica.idle()
             story.audit()
         for task in releases:
@@ -169,6 +171,6 @@ async def tell(steps: list[tuple[Any, ...]]) -> None:
 
 
 @given(STEPS)
-@settings(max_examples=500)
+@settings(max_examples=examples(100))
 def test_no_card_and_no_cpu_is_given_twice_to_pods_that_live(steps: list[tuple[Any, ...]]) -> None:
     asyncio.run(tell(steps))

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from waiting import until_it_waits
 from world import World, gpu_pod
 
 from koordgate.kube.resource import PODS
@@ -57,7 +58,7 @@ async def test_a_pod_that_is_tried_again_is_looked_at_once_more_when_there_is_ne
     extender = full.parts.extender
     assert (await extender.filter_patiently(args(full.pod("second"))))["NodeNames"] == []
     asked = asyncio.create_task(extender.filter_patiently(args(full.pod("second"))))
-    await asyncio.sleep(0)  # it has looked, and waits
+    await until_it_waits(asked)
     assert not asked.done()
     full.remove_pod("first")
     full.see(PODS)
@@ -77,9 +78,9 @@ async def test_of_many_that_are_tried_again_only_the_first_waits(full: World) ->
     for obj in waiting:
         assert (await extender.filter_patiently(args(obj)))["NodeNames"] == []
     first = asyncio.create_task(extender.filter_patiently(args(waiting[0])))
-    await asyncio.sleep(0)
+    await until_it_waits(first)
     others = [asyncio.create_task(extender.filter_patiently(args(obj))) for obj in waiting[1:]]
-    await asyncio.sleep(0)
+    await until_it_waits(*others)
     assert not first.done()
     assert all(other.done() for other in others)
     full.parts.cluster.touch("n1")

@@ -10,6 +10,7 @@ from builders import GIB, app, ask, gpu, gpus, holding, part, request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import asks, device_lists
+from trials import examples
 from world import BEGINNING
 
 from allocator.index.rows import CPU_ROW
@@ -413,7 +414,7 @@ def judged(view: ClusterView, of: PodRequest, names: Iterable[str] = CANDIDATES,
 
 
 @given(models(), requests() | single_requests(), st.sampled_from(list(Preference)))
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 def test_a_node_that_place_takes_is_named_and_one_that_it_refuses_is_not(
     model: Model, of: PodRequest, preference: Preference
 ) -> None:

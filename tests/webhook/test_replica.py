@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +17,7 @@ from aiohttp import ClientError, ClientSession, TCPConnector
 from builders import gpu, holding, part
 from cryptography import x509
 from fake_kube import FakeKube, answer, hold
+from waiting import until
 from world import World, binding, binds, body, gpu_pod, koordinator_annotation
 
 from allocator.vocabulary.names import RELEASED
@@ -26,6 +26,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import MUTATING_WEBHOOKS, NODE_ALLOCATIONS, NODES, PODS, SECRETS, VALIDATING_WEBHOOKS
 from webhook import command as command_module
 from webhook.command import Replica
+from webhook.localplane.process import free_port
 from webhook.settings import Certificate, CertificateFiles, LedgerSettings, Scheduler, ServeSettings, WebhookSettings
 from webhook.tls import pki
 from webhook.tls.certs import SecretSource
@@ -33,13 +34,6 @@ from webhook.tls.pki import Pair
 
 Raw = dict[str, Any]
 WHOLE = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
 
 
 def configured(**serve: Any) -> WebhookSettings:
@@ -97,11 +91,9 @@ class Running:
         return registry.get_sample_value("koordgate_requests_total", {"path": "/scheduler", "outcome": "denied"}) or 0.0
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                if self.task.done():
-                    await self.task
-                await asyncio.sleep(0.005)
+        await until(lambda: self.task.done() or condition())
+        if not condition():
+            await self.task
 
     async def ready(self) -> None:
         await self.until(lambda: not self.replica.unready())

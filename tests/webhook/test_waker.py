@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 from fake_kube import FakeKube, answer
+from waiting import until
 
 from allocator.vocabulary.names import RELEASED
 from koordgate.kube.client import KubeClient
@@ -87,9 +88,8 @@ async def test_releases_one_upon_another_are_told_apart(kube: KubeClient, apart:
 
     waker = Waker(kube, nobody, soon=0, apart=apart, late=3600)
     running = asyncio.create_task(waker.run())
-    for _ in range(2):
+    for number in (1, 2):
         waker.released("n1")
-        for _ in range(20):  # turns of the event loop, of which it takes a few
-            await asyncio.sleep(0)
+        await until(lambda number=number: not waker._released.is_set() and len(looks) >= min(number, looked))
     assert len(looks) == looked
     running.cancel()

@@ -1,0 +1,144 @@
+"""How many random mutants of the code the tests kill: `make mutants AREA=allocator SEED=1 COUNT=30`."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mutants.coverage_map import CoverageMap, gather, read
+from mutants.equivalent import is_known, known
+from mutants.sites import AREAS, Mutant, goal, sample
+from mutants.trial import Copy, Outcome, copied, tree_hash
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+KEPT = 5  # maps of the latest trees stay in .cache, each of some megabytes
+
+
+@dataclass
+class Tally:
+    """What became of the mutants of one area."""
+
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    survivors: list[tuple[Mutant, int]] = field(default_factory=list)
+
+    @property
+    def share(self) -> float | None:
+        """Killed of 100, the equivalent ones left out; None before the first."""
+        killed = self.outcomes[Outcome.KILLED] + self.outcomes[Outcome.TIMEOUT]
+        judged = killed + self.outcomes[Outcome.SURVIVED]
+        return 100 * killed / judged if judged else None
+
+
+def main() -> int:
+    """0 where every area reaches its goal, 1 where one does not, 130 where it was interrupted."""
+    arguments = _arguments()
+    os.nice(5)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    tallies = {area: Tally() for area in arguments.area or AREAS}
+    interrupted = False
+    with copied(CHECKOUT) as copy:
+        try:
+            lines = _map(copy, arguments.tests, arguments.workers)
+            for area, tally in tallies.items():
+                _try_area(copy, lines, area, tally, arguments)
+        except KeyboardInterrupt:
+            interrupted = True
+    _print(tallies, arguments.seed, interrupted=interrupted)
+    if interrupted:
+        return 130
+    return int(any(tally.share is not None and tally.share < goal(area) for area, tally in tallies.items()))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--area", choices=AREAS, action="append", help="may be repeated; all of them without it")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed draws the same mutants of the same tree")
+    parser.add_argument("--count", type=int, default=30, help="mutants an area")
+    parser.add_argument("--seconds", type=float, default=120, help="of tests a mutant at most, the quickest first")
+    parser.add_argument("--tests", nargs="+", default=["tests"], help="folders of tests that judge; all without it")
+    parser.add_argument("--workers", type=int, default=2, help="for the one run that finds which test runs which line")
+    return parser.parse_args()
+
+
+def _map(copy: Copy, tests: list[str], workers: int) -> CoverageMap:
+    folder = CHECKOUT / ".cache" / "mutants"
+    kept = folder / f"{tree_hash(CHECKOUT, tests)}.json"
+    if not kept.exists():
+        _progress("which test runs which line is gathered once for this tree: all unit tests run")
+        for failed in gather(copy.root, tests, kept, copy.environment, workers):
+            _progress(f"judges nothing, as it fails on the tree as it is: {failed}")
+        for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
+            old.unlink()
+    return read(kept)
+
+
+def _try_area(copy: Copy, lines: CoverageMap, area: str, tally: Tally, arguments: argparse.Namespace) -> None:
+    equivalents = known()
+    for mutant in sample(copy.root, area, arguments.seed):
+        if tally.outcomes.total() == arguments.count:
+            return
+        began = time.monotonic()
+        tests = _within(lines, lines.tests(copy.root, mutant.path, mutant.line), arguments.seconds)
+        if is_known(mutant, equivalents):
+            outcome = Outcome.EQUIVALENT
+        elif not copy.imports(mutant):
+            continue
+        elif not tests:
+            outcome = Outcome.SURVIVED
+        else:
+            outcome = copy.trial(mutant, tests, sum(lines.seconds[test] for test in tests))
+        tally.outcomes[outcome] += 1
+        if outcome is Outcome.SURVIVED:
+            tally.survivors.append((mutant, len(tests)))
+        done = f"{area} {tally.outcomes.total()}/{arguments.count}"
+        took = f"{time.monotonic() - began:.0f} s, {len(tests)} tests"
+        _progress(f"{done}  {outcome:<10} {mutant.path}:{mutant.line}  {mutant.operator}  ({took})")
+
+
+def _within(lines: CoverageMap, tests: list[str], seconds: float) -> list[str]:
+    """As many of the quickest tests as fit in `seconds`, at least one."""
+    taken: list[str] = []
+    for test in tests:
+        seconds -= lines.seconds[test]
+        if seconds < 0 and taken:
+            break
+        taken.append(test)
+    return taken
+
+
+def _print(tallies: dict[str, Tally], seed: int, *, interrupted: bool) -> None:
+    print(f"{'area':<12}{'killed':>8}{'survived':>10}{'equivalent':>12}{'of 100':>8}{'goal':>6}")
+    for area, tally in tallies.items():
+        killed = tally.outcomes[Outcome.KILLED] + tally.outcomes[Outcome.TIMEOUT]
+        share = "-" if tally.share is None else f"{tally.share:.0f}"
+        survived, equivalent = tally.outcomes[Outcome.SURVIVED], tally.outcomes[Outcome.EQUIVALENT]
+        print(f"{area:<12}{killed:>8}{survived:>10}{equivalent:>12}{share:>8}{goal(area):>6}")
+    for tally in tallies.values():
+        for mutant, tests in tally.survivors:
+            print(f"\n{mutant.path}:{mutant.line}  {mutant.operator}  survived {tests or 'no'} tests")
+            print(f"- {mutant.was}\n+ {mutant.becomes}")
+    areas = {
+        area: {
+            "killed": tally.outcomes[Outcome.KILLED],
+            "timeout": tally.outcomes[Outcome.TIMEOUT],
+            "survived": [f"{mutant.path}:{mutant.line}" for mutant, _ in tally.survivors],
+            "equivalent": tally.outcomes[Outcome.EQUIVALENT],
+            "of_100": None if tally.share is None else round(tally.share, 1),
+            "goal": goal(area),
+        }
+        for area, tally in tallies.items()
+    }
+    print(json.dumps({"name": "mutants", "seed": seed, "interrupted": interrupted, "areas": areas}), flush=True)
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Where the code of an area can be mutated, and a seeded sample of mutants in which each place is equally likely.
+
+cosmic-ray neither samples nor chooses tests by coverage, but it exposes its operators as plugins. They are used here
+unchanged. Mutants that say nothing about the tests are left out: decorators and their keywords (`slots`, `cache` change
+no answer), annotations, and replacements that raise a TypeError on whatever the line has (`is` by `<`, `|` of two sets
+by `+`).
+"""
+
+import ast
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+AREAS: Final = {
+    "allocator": ("allocator",),
+    "ledger": ("webhook/ledger", "koordgate"),
+    "webhook": ("webhook",),
+    "reporter": ("reporter",),
+}
+"""The folders of each area; a file belongs to the first area that names its folder."""
+
+_APART: Final = "webhook/localplane"  # starts real control planes for tests; no unit test runs it
+
+_GOALS: Final = {"allocator": 95, "ledger": 95, "webhook": 95, "reporter": 90}
+
+# Replacements stay inside a family, so that operands of the same types are still accepted.
+_FAMILIES: Final = [
+    {"Add", "Sub", "Mul", "FloorDiv", "Mod"},
+    {"BitOr", "BitAnd", "BitXor", "Sub"},
+    {"LShift", "RShift"},
+    {"Eq", "NotEq", "Lt", "LtE", "Gt", "GtE"},
+    {"Is", "IsNot"},
+]
+
+Position = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of one file. `line` counts from 1; `was` and `becomes` are the changed lines, stripped."""
+
+    path: str
+    line: int
+    operator: str
+    source: str
+    was: str
+    becomes: str
+
+
+def goal(area: str) -> int:
+    """How many of 100 mutants the tests of `area` must kill, at least."""
+    return _GOALS[area]
+
+
+def files(root: Path, area: str) -> list[Path]:
+    """The Python files of `area` below `root`, in a stable order."""
+    return [path for path in sorted(_below(root, area)) if _area(path.relative_to(root)) == area]
+
+
+def sample(root: Path, area: str, seed: int) -> Iterator[Mutant]:
+    """All mutants of `area` in the order that `seed` draws, one for each place; take as many as are wanted."""
+    chance = random.Random(f"{seed}/{area}")
+    places = [(path, place) for path in files(root, area) for place in sorted(_places(path.read_text()))]
+    chance.shuffle(places)
+    for path, place in places:
+        text = path.read_text()
+        operator, occurrence = chance.choice(_places(text)[place])
+        mutated = mutate_code(text, get_operator(operator)(), occurrence)
+        if mutated is None or mutated == text or not _compiles(mutated):
+            continue
+        was, becomes = _changed(text, mutated)
+        yield Mutant(str(path.relative_to(root)), place[0], operator.removeprefix("core/"), mutated, was, becomes)
+
+
+def _below(root: Path, area: str) -> Iterator[Path]:
+    return itertools.chain.from_iterable((root / folder).rglob("*.py") for folder in AREAS[area])
+
+
+def _area(path: Path) -> str | None:
+    if path.is_relative_to(_APART):
+        return None
+    return next(
+        (area for area, folders in AREAS.items() if any(path.is_relative_to(folder) for folder in folders)), None
+    )
+
+
+@cache
+def _places(text: str) -> dict[Position, list[tuple[str, int]]]:
+    """For each place that can be mutated, the operators that can do it, each with its occurrence in the file."""
+    nodes = list(ast_nodes(get_ast(text)))
+    silent = _silent(text)
+    found: dict[Position, list[tuple[str, int]]] = defaultdict(list)
+    for name in _operators():
+        operator = get_operator(name)()
+        starts = (start for node in nodes for start, _ in operator.mutation_positions(node))
+        for occurrence, start in enumerate(starts):
+            if not any(begin <= start < end for begin, end in silent):
+                found[start].append((name, occurrence))
+    return dict(found)
+
+
+@cache
+def _operators() -> list[str]:
+    """Operators that need no arguments (those that do draw from an unseeded chance) and stay inside a family."""
+    return [
+        name
+        for name in operator_names()
+        if not get_operator(name).arguments() and name != "core/RemoveDecorator" and _in_family(name)
+    ]
+
+
+def _in_family(name: str) -> bool:
+    kind, _, pair = name.rpartition("Operator_")
+    if not kind or "Unary" in kind:
+        return True
+    return any(set(pair.split("_")) <= family for family in _FAMILIES)
+
+
+def _silent(text: str) -> list[tuple[Position, Position]]:
+    """Where a mutant changes no answer: annotations, decorators, and what is imported for types only."""
+    spans: list[ast.AST | None] = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                spans += [node.returns, *node.decorator_list]
+            case ast.ClassDef():
+                spans += node.decorator_list
+            case ast.arg() | ast.AnnAssign():
+                spans.append(node.annotation)
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                spans.append(node)
+            case _:
+                pass
+    # Columns of ast count bytes, cosmic-ray's count characters: where a line has both, the span is a little too long.
+    return [((span.lineno, span.col_offset), (span.end_lineno, span.end_col_offset)) for span in spans if span]
+
+
+def _compiles(text: str) -> bool:
+    try:
+        compile(text, "mutant", "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _changed(before: str, after: str) -> tuple[str, str]:
+    pairs = itertools.zip_longest(before.splitlines(), after.splitlines(), fillvalue="")
+    was, becomes = next((was, becomes) for was, becomes in pairs if was != becomes)
+    return was.strip(), becomes.strip()

@@ -1,0 +1,118 @@
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mutants.coverage_map import CoverageMap, gather, read
+from mutants.sites import Mutant
+from mutants.trial import Copy, Outcome, copied, tree_hash
+
+CODE = """LIMIT = 3
+
+def within(count: int) -> bool:
+    while count < 0:
+        count += 1
+    return count <= LIMIT
+"""
+TESTS = """import pytest
+from allocator.code import within
+
+@pytest.mark.parametrize("count", [-1, 1])
+def test_few_are_within(count):
+    assert within(count)
+
+def test_many_are_not():
+    assert not within(5)
+
+def test_fails_as_it_is():
+    assert within(9)
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    files = {
+        "allocator/__init__.py": "",
+        "allocator/code.py": CODE,
+        "tests/test_code.py": TESTS,
+        ".gitignore": "kept\n",
+    }
+    files["pytest.ini"] = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+@pytest.fixture
+def copy(checkout: Path) -> Iterator[Copy]:
+    with copied(checkout) as made:
+        yield made
+
+
+def mutant(was: str, becomes: str) -> Mutant:
+    assert CODE.count(was) == 1
+    return Mutant("allocator/code.py", 1, "", CODE.replace(was, becomes), was, becomes)
+
+
+FEW = ["tests/test_code.py::test_few_are_within[-1]", "tests/test_code.py::test_few_are_within[1]"]
+MANY = "tests/test_code.py::test_many_are_not"
+
+
+def test_a_mutant_is_killed_by_a_test_that_sees_it_and_survives_one_that_does_not(copy: Copy, checkout: Path) -> None:
+    seen = mutant("count <= LIMIT", "count >= LIMIT")
+    assert copy.trial(seen, [MANY], 0) is Outcome.KILLED
+    unseen = mutant("LIMIT = 3", "LIMIT = 4")
+    assert copy.trial(unseen, [*FEW, MANY], 0) is Outcome.SURVIVED
+    same_size = mutant("LIMIT = 3", "LIMIT = 5")  # within the same second
+    assert copy.trial(same_size, [MANY], 0) is Outcome.KILLED
+    for root in (copy.root, checkout):
+        assert (root / "allocator/code.py").read_text() == CODE
+
+
+def test_a_mutant_that_never_ends_is_stopped(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mutants.trial.GRACE_S", 2)
+    assert copy.trial(mutant("count += 1", "count -= 1"), FEW[:1], 0) is Outcome.TIMEOUT
+
+
+def test_a_mutant_that_cannot_be_imported_is_none(copy: Copy) -> None:
+    assert not copy.imports(mutant("LIMIT = 3", "LIMIT = 3 + None"))
+    assert copy.imports(mutant("LIMIT = 3", "LIMIT = 4"))
+
+
+def test_each_line_has_the_tests_that_run_it_but_for_those_that_fail_anyway(copy: Copy, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    assert gather(copy.root, ["tests"], kept, copy.environment, 0) == ["tests/test_code.py::test_fails_as_it_is"]
+    found = read(kept)
+    assert found.tests(copy.root, "allocator/code.py", 5) == FEW[:1]
+    assert sorted(found.tests(copy.root, "allocator/code.py", 6)) == sorted([*FEW, MANY])
+    assert sorted(found.tests(copy.root, "allocator/code.py", 1)) == sorted([*FEW, MANY])
+
+
+@pytest.mark.parametrize(
+    ("line", "mentioned"),
+    [
+        pytest.param(1, "other.py::test_limit", id="a constant: where it is mentioned"),
+        pytest.param(3, "other.py::test_within", id="a function's header: where it is called"),
+    ],
+)
+def test_a_line_that_runs_at_import_is_judged_by_what_mentions_its_name(
+    checkout: Path, line: int, mentioned: str
+) -> None:
+    (checkout / "other.py").write_text("from allocator.code import LIMIT\nuse(LIMIT)\nwithin(1)\n")
+    lines = {
+        "allocator/code.py": {},
+        "other.py": {2: frozenset({"other.py::test_limit"}), 3: frozenset({"other.py::test_within"})},
+    }
+    assert CoverageMap(lines, {}).tests(checkout, "allocator/code.py", line) == [mentioned]
+
+
+def test_the_name_of_a_tree_follows_code_and_tests_and_not_documents(checkout: Path) -> None:
+    name = tree_hash(checkout, ["tests"])
+    (checkout / "README.md").write_text("new")
+    (checkout / "kept").write_text("ignored")
+    assert tree_hash(checkout, ["tests"]) == name
+    assert tree_hash(checkout, ["tests/allocator"]) != name
+    (checkout / "allocator/code.py").write_text(CODE + "\n")
+    assert tree_hash(checkout, ["tests"]) != name

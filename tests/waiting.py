@@ -1,0 +1,23 @@
+"""Waiting in tests: for a condition, with a bound. Nothing else in the tests lets time pass."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+_EVERY_S = 0.005
+
+
+async def until(condition: Callable[[], object], *, within: float = 20.0) -> None:
+    """Return once `condition` holds.
+
+    Raises:
+        TimeoutError: it did not hold `within` so many seconds. Only a test that fails reaches this bound.
+    """
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110 - files, counters and other processes announce no change
+            await asyncio.sleep(_EVERY_S)
+
+
+async def until_it_waits(*tasks: asyncio.Task[Any]) -> None:
+    """Return once each task has got as far as it can by itself: it has ended, or it waits for something."""
+    await until(lambda: all(task.done() or task._fut_waiter is not None for task in tasks))
