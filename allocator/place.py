@@ -13,10 +13,11 @@ from typing import Final
 from allocator.cpu.choose import Own, choose_cpus, own_cpus, shared_milli, wishes_lost
 from allocator.devices.choose import choose_devices, choose_together
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, CpuUse, cpu_use
+from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cpupolicy import NumaExclusive, NumaPolicy, NumaStrategy
 from allocator.vocabulary.cputopology import CpuTopology
-from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 _STRICTNESS: Final = tuple(NumaPolicy)
@@ -208,37 +209,34 @@ def _own_cpus(request: PodRequest, node: NodeSnapshot) -> Own | None:
     """How CPUs of its own are chosen for a Pod; None where it gets none."""
     if request.cpu is None or not request.cpu.count or node.cpu is None:
         return None
-    own = own_cpus(request.cpu, node.name, node.cpu, _use(node, node.cpu))
+    own = own_cpus(request.cpu, node.name, node.cpu, node.cpu_use)
     return None if isinstance(own, Refusal) else own
 
 
 def _free_by_numa(request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], own: Own | None) -> dict[int, int]:
-    """What is free in each NUMA node, to put them in order: CPUs where the Pod asks for some, else its devices."""
+    """What is free in each NUMA node, to put them in order.
+
+    CPUs where the Pod asks for some of its own, else thousandths of a CPU; of a Pod that asks for devices alone
+    thousandths of those.
+    """
     cpu = node.cpu
     if cpu is not None and request.cpu is not None and request.cpu.milli:
         if own is not None:
             return {at: (cpu.topology.nodes[at] & own.free).bit_count() for at in numas}
-        use = _use(node, cpu)
-        return {at: shared_milli(cpu, use, at) for at in numas}
-    kinds = {kind.name for kind in request.types()}
+        return {at: shared_milli(cpu, node.cpu_use, at) for at in numas}
+    kinds = {kind.name: kind for kind in request.types()}
     free = dict.fromkeys(numas, 0)
     for device in node.devices:
-        if device.type in kinds and device.healthy and device.numa_node in free:
-            held = node.used.get(device.id, {})
-            free[device.numa_node] += sum(device.capacity.values()) - sum(held.values())
+        if device.type in kinds and device.numa_node in free:
+            free[device.numa_node] += node.free_share(device, kinds[device.type])
     return free
-
-
-def _use(node: NodeSnapshot, cpu: CpuNode) -> CpuUse:
-    return cpu_use(cpu, (holding.cpus for holding in node.holdings.values() if holding.cpus is not None))
 
 
 def _plan(request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None) -> Placement | Refusal:
     """Choose all that a Pod asks, inside these NUMA nodes."""
     cpus: CpuShare | None = None
     if request.cpu is not None:
-        use = _use(node, node.cpu) if node.cpu is not None else NO_USE
-        chosen = choose_cpus(request.cpu, node.name, node.cpu, use, numa)
+        chosen = choose_cpus(request.cpu, node.name, node.cpu, node.cpu_use, numa)
         if isinstance(chosen, Refusal):
             return chosen
         cpus = chosen

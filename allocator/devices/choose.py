@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, islice
-from operator import le, sub
+from operator import le
 from typing import Final, NamedTuple
 
 from allocator.devices.explain import explain, too_few_on_roots, too_few_together, too_wide
@@ -24,7 +24,8 @@ from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel, Scope, Selector, TypeHint
-from allocator.vocabulary.holdings import Function, NodeSnapshot, Share
+from allocator.vocabulary.holdings import Function, Share
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder
 
@@ -101,7 +102,7 @@ class DeviceSearch:
         """The devices that could be chosen, of which the Pod holds nothing yet in so many steps of its life."""
         node, numa, used = self.node, self.numa, self.node.used
         name, tails = self.kind.name, self.kind.tails
-        closed = self._closed() | node.kubelet_held
+        closed = self._closed() | node.unusable
         hinted = self.hint is not NO_HINT
         zeros = (0,) * len(tails)
         nothing = (zeros,) * steps
@@ -109,7 +110,7 @@ class DeviceSearch:
         capacity: Amounts = ()
         whose: Mapping[str, int] | None = None  # devices of one node mostly share what they have
         for device in node.devices:
-            if device.type != name or not device.healthy or device.id in closed:
+            if device.type != name or device.id in closed:
                 continue
             if numa is not None and not (device.numa_node is None or device.numa_node in numa):
                 continue
@@ -119,11 +120,7 @@ class DeviceSearch:
             if device.capacity is not whose:
                 whose = device.capacity
                 capacity = tuple([whose[tail] for tail in tails])
-            free = capacity
-            if held is not None:
-                free = tuple(map(sub, capacity, map(held.get, tails, zeros)))
-                if min(free) < 0:  # more is held than there is, now
-                    free = tuple([max(left, 0) for left in free])
+            free = capacity if held is None else node.free(device, tails)
             offers.append(Offer(device, held, capacity, free, nothing))
         return offers if self.hint.functions is None else self._with_functions(offers, self.hint.functions)
 
@@ -146,12 +143,7 @@ class DeviceSearch:
 
     def _with_functions(self, offers: Iterable[Offer], wanted: Selector) -> list[Offer]:
         """Those with a free virtual function that the hint selects; each function once, though two devices list it."""
-        taken = {
-            function.bus_id
-            for holding in self.node.holdings.values()
-            for share in holding.shares
-            for function in share.functions
-        }
+        taken = self.node.functions_held()
         kept = []
         for offer in offers:
             function = free_function(offer.device.functions, wanted, taken)

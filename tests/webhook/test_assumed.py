@@ -5,7 +5,8 @@ from builders import GIB, device_entry, device_object, gpu, held, holding, node,
 from world import gpu_pod
 
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import DeviceOrder
 from webhook.scheduling import decision
 from webhook.scheduling.assumed import Assumed

@@ -12,7 +12,8 @@ from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import cpu_use
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.holdings import Holding, NodeSnapshot, Share
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder
 from webhook.view.podinfo import PodInfo, annotated_holding

@@ -16,14 +16,14 @@ from allocator.devices.explain import describe, plural
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import PackedError
 from allocator.index.query import Want
-from allocator.index.rows import CPU_ROW, NUMA_ROW, fullness, query_of, type_rows, want_of
+from allocator.index.rows import CPU_ROW, NUMA_ROW, query_of, type_rows, want_of
 from allocator.index.search import NodeSearch
 from allocator.index.table import RowError
 from allocator.place import Placement, place
 from allocator.score import score
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.holdings import NodeSnapshot
+from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import Preference
 from webhook.scheduling.assumed import Assumed
