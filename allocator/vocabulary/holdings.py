@@ -56,6 +56,9 @@ class Holding:
         shares: at most one a device.
         cpus: CPUs and NUMA nodes; None where the kubelet sees to them.
         gang: the group that the Pod belongs to, as namespace/name; "" for none.
+
+    Raises:
+        ValueError: the UID is empty.
     """
 
     uid: str
@@ -65,6 +68,10 @@ class Holding:
     shares: tuple[Share, ...]
     cpus: CpuShare | None = None
     gang: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.uid:
+            raise ValueError(f"a holding of Pod {self.namespace}/{self.name} without a UID")
 
 
 def sum_used(holdings: Iterable[Holding]) -> dict[str, dict[str, int]]:

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator.devices.explain import describe, plural
+from allocator.devices.words import describe, plural
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import PackedError
 from allocator.index.query import Want
