@@ -70,7 +70,8 @@ class NodeSnapshot:
         has, held = device.capacity, self.used.get(device.id)
         if held is None:
             return tuple([has[tail] for tail in tails])
-        return tuple([max(has[tail] - held.get(tail, 0), 0) for tail in tails])
+        free = tuple([has[tail] - held.get(tail, 0) for tail in tails])
+        return free if min(free, default=0) >= 0 else tuple([max(left, 0) for left in free])
 
     def free_share(self, device: Device, kind: DeviceType) -> int:
         """What is free of a device in thousandths of what it has, rounded down, summed over `fullness(kind)`."""
