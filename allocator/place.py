@@ -13,10 +13,11 @@ from typing import Final
 from allocator.cpu.choose import Own, choose_cpus, own_cpus, shared_milli, wishes_lost
 from allocator.devices.choose import choose_devices, choose_together
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, CpuUse, cpu_use
+from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cpupolicy import NumaExclusive, NumaPolicy, NumaStrategy
 from allocator.vocabulary.cputopology import CpuTopology
-from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 _STRICTNESS: Final = tuple(NumaPolicy)
@@ -38,17 +39,24 @@ class Placement:
     cpus: CpuShare | None = None
 
 
-def place(request: PodRequest, node: NodeSnapshot) -> Placement | Refusal:
+def place(request: PodRequest, node: NodeSnapshot, only: Holding | None = None) -> Placement | Refusal:
     """Decide what a Pod would get on a node.
 
-    Pure: the same request and node give the same answer. The node's holdings must not include the Pod's own.
+    Pure: the same arguments give the same answer.
+
+    Args:
+        request: of the Pod.
+        node: as it stands; its holdings must not include the Pod's own.
+        only: restricts what may be chosen: of devices those that it names, of each at most as much, with the virtual
+            functions that it names; CPUs and NUMA nodes that it names, where it names some. Everything else is judged
+            on the node as it is: NUMA policy, the width that it allows, who is kept apart from whom.
 
     Returns:
         The placement, or why the node cannot hold the Pod.
     """
     policy = numa_policy(request, node.cpu)
     numas = () if policy is NumaPolicy.NONE else _numa_nodes(node)
-    return _place_aligned(request, node, numas, policy) if numas else _plan(request, node, None)
+    return _place_aligned(request, node, numas, policy, only) if numas else _plan(request, node, None, only)
 
 
 def numa_policy(request: PodRequest, node: CpuNode | None) -> NumaPolicy:
@@ -75,22 +83,22 @@ def _numa_nodes(node: NodeSnapshot) -> tuple[int, ...]:
 
 
 def _place_aligned(
-    request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], policy: NumaPolicy
+    request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], policy: NumaPolicy, only: Holding | None
 ) -> Placement | Refusal:
     """Find the fewest of these NUMA nodes in which all that a Pod asks fits, and take it from there."""
     first: Refusal | None = None
     widest = _widest(request, node, numas, policy)
-    for numa in _apart(request, node, _numa_sets(request, node, numas, widest), policy):
-        placed = _plan(request, node, numa)
+    for numa in _apart(request, node, _numa_sets(request, node, numas, widest, only), policy):
+        placed = _plan(request, node, numa, only)
         if not isinstance(placed, Refusal):
             return placed
         first = first or placed
-    anywhere = _plan(request, node, None)
+    anywhere = _plan(request, node, None, only)
     if policy is NumaPolicy.BEST_EFFORT or isinstance(anywhere, Refusal):
         return anywhere
     where = "one NUMA node" if policy is NumaPolicy.SINGLE_NUMA_NODE else "as few NUMA nodes as the Pod needs"
     told = f"the Pod fits, but not in {where} (NUMA policy {policy})"
-    if _kept_apart(request, node, numas, widest):
+    if _kept_apart(request, node, _numa_sets(request, node, numas, widest, only), only):
         why = "; Pods stand there from which its singleNUMANodeExclusive keeps it apart"
     elif first is not None:
         why = f"; in the first tried: {first.message.removeprefix(f'{node.name}: ')}"
@@ -117,7 +125,7 @@ def _widest(request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], pol
 
 
 def _numa_sets(
-    request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], widest: int
+    request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], widest: int, only: Holding | None = None
 ) -> Iterator[frozenset[int]]:
     """Sets of NUMA nodes, the smallest first.
 
@@ -125,7 +133,7 @@ def _numa_sets(
     prefers.
     """
     cpu = node.cpu
-    own = _own_cpus(request, node)
+    own = _own_cpus(request, node, only)
     free = _free_by_numa(request, node, numas, own)
     sign = -1 if cpu is not None and cpu.strategy is not NumaStrategy.MOST_ALLOCATED else 1
 
@@ -177,11 +185,11 @@ def _apart(
         yield from late
 
 
-def _kept_apart(request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], widest: int) -> bool:
-    """Tell of a Pod that is refused whether it would fit where `_apart` let it not."""
+def _kept_apart(request: PodRequest, node: NodeSnapshot, sets: Iterable[frozenset[int]], only: Holding | None) -> bool:
+    """Tell of a Pod that is refused whether it would fit into a set that `_apart` left out."""
     if request.cpu is None or request.cpu.single_numa_exclusive is not NumaExclusive.REQUIRED:
         return False
-    return any(isinstance(_plan(request, node, numa), Placement) for numa in _numa_sets(request, node, numas, widest))
+    return any(isinstance(_plan(request, node, numa, only), Placement) for numa in sets)
 
 
 def _stood_in(node: NodeSnapshot) -> tuple[set[int], set[int]]:
@@ -204,49 +212,52 @@ def _by_socket(topology: CpuTopology) -> list[tuple[int, ...]]:
     ]
 
 
-def _own_cpus(request: PodRequest, node: NodeSnapshot) -> Own | None:
+def _own_cpus(request: PodRequest, node: NodeSnapshot, only: Holding | None) -> Own | None:
     """How CPUs of its own are chosen for a Pod; None where it gets none."""
     if request.cpu is None or not request.cpu.count or node.cpu is None:
         return None
-    own = own_cpus(request.cpu, node.name, node.cpu, _use(node, node.cpu))
+    cpus = only.cpus.cpus if only is not None and only.cpus is not None else 0
+    own = own_cpus(request.cpu, node.name, node.cpu, node.cpu_use, cpus)
     return None if isinstance(own, Refusal) else own
 
 
 def _free_by_numa(request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], own: Own | None) -> dict[int, int]:
-    """What is free in each NUMA node, to put them in order: CPUs where the Pod asks for some, else its devices."""
+    """What is free in each NUMA node, to put them in order.
+
+    CPUs where the Pod asks for some of its own, else thousandths of a CPU; of a Pod that asks for devices alone
+    thousandths of those.
+    """
     cpu = node.cpu
     if cpu is not None and request.cpu is not None and request.cpu.milli:
         if own is not None:
             return {at: (cpu.topology.nodes[at] & own.free).bit_count() for at in numas}
-        use = _use(node, cpu)
-        return {at: shared_milli(cpu, use, at) for at in numas}
-    kinds = {kind.name for kind in request.types()}
+        return {at: shared_milli(cpu, node.cpu_use, at) for at in numas}
+    kinds = {kind.name: kind for kind in request.types()}
     free = dict.fromkeys(numas, 0)
     for device in node.devices:
-        if device.type in kinds and device.healthy and device.numa_node in free:
-            held = node.used.get(device.id, {})
-            free[device.numa_node] += sum(device.capacity.values()) - sum(held.values())
+        if device.type in kinds and device.numa_node in free:
+            free[device.numa_node] += node.free_share(device, kinds[device.type])
     return free
 
 
-def _use(node: NodeSnapshot, cpu: CpuNode) -> CpuUse:
-    return cpu_use(cpu, (holding.cpus for holding in node.holdings.values() if holding.cpus is not None))
-
-
-def _plan(request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None) -> Placement | Refusal:
+def _plan(
+    request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None, only: Holding | None = None
+) -> Placement | Refusal:
     """Choose all that a Pod asks, inside these NUMA nodes."""
     cpus: CpuShare | None = None
     if request.cpu is not None:
-        use = _use(node, node.cpu) if node.cpu is not None else NO_USE
-        chosen = choose_cpus(request.cpu, node.name, node.cpu, use, numa)
+        allowed = only.cpus if only is not None else None
+        chosen = choose_cpus(request.cpu, node.name, node.cpu, node.cpu_use, numa, allowed)
         if isinstance(chosen, Refusal):
             return chosen
         cpus = chosen
-    shares = _choose(request, node, numa)
+    shares = _choose(request, node, numa, only)
     return shares if isinstance(shares, Refusal) else Placement(node.name, shares, cpus)
 
 
-def _choose(request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None) -> tuple[Share, ...] | Refusal:
+def _choose(
+    request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None, only: Holding | None
+) -> tuple[Share, ...] | Refusal:
     """Choose the devices: first those of types that belong together, then of each other type on its own."""
     kinds = request.types()
     joint = request.wishes.joint
@@ -255,13 +266,13 @@ def _choose(request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None
         by_name = {kind.name: kind for kind in kinds}
         together = [by_name[name] for name in joint.types if name in by_name]
         if len(together) > 1:
-            shares = choose_together(together, request, node, numa, same_root=joint.same_pcie)
+            shares = choose_together(together, request, node, numa, only, same_root=joint.same_pcie)
             if isinstance(shares, Refusal):
                 return shares
             found = shares
             kinds = tuple(kind for kind in kinds if kind not in together)
     for kind in kinds:
-        shares = choose_devices(kind, request, node, numa)
+        shares = choose_devices(kind, request, node, numa, only)
         if isinstance(shares, Refusal):
             return shares
         found += shares

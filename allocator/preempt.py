@@ -13,7 +13,8 @@ from allocator.amounts import PODS, Amounts
 from allocator.place import place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import FULL
-from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 

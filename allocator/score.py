@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from allocator.place import Placement
-from allocator.vocabulary.cpunode import CpuNode, cpu_use
 from allocator.vocabulary.devicetype import BUILT_IN, FULL
-from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import Preference
 
 UNBROKEN: Final = 50  # what packing gives for nothing that is broken, for a node in use, and for how full it is
@@ -73,7 +73,7 @@ def _packing(placement: Placement, node: NodeSnapshot, classes: Iterable[Filled]
         for share in placement.shares
     )
     wanted = len(placement.shares)
-    taken = node.cpu is not None and _cpus_of(node.cpu, node).bit_count() > 0
+    taken = node.cpu_use.taken > 0
     full: dict[str, list[Filled]] = {}
     for one in classes:
         if one.type == _CPU:
@@ -104,18 +104,13 @@ def _classes(placement: Placement, node: NodeSnapshot) -> Iterator[Filled]:
     for (kind, tail), amount in taken.items():
         used = total = 0
         for device in node.devices:
-            if device.type == kind and device.healthy and device.id not in node.kubelet_held:
-                has = device.capacity.get(tail, 0)
+            if device.type == kind and node.is_usable(device):
+                has = device.capacity[tail]
                 total += has
-                used += min(node.used.get(device.id, {}).get(tail, 0), has)
+                used += has - node.free(device, (tail,))[0]
         yield Filled(kind, tail, min(used + amount, total), total)
     cpus = placement.cpus
     if cpus is not None and cpus.cpus and node.cpu is not None:
-        every = node.cpu.topology.all & ~node.cpu.reserved
-        used = every & (_cpus_of(node.cpu, node) | cpus.cpus)
+        every = node.own_cpus
+        used = every & (node.cpu_use.taken | cpus.cpus)
         yield Filled(_CPU, _CPU, used.bit_count(), every.bit_count())
-
-
-def _cpus_of(cpu: CpuNode, node: NodeSnapshot) -> int:
-    """The CPUs that are Pods' own."""
-    return cpu_use(cpu, (holding.cpus for holding in node.holdings.values() if holding.cpus is not None)).taken

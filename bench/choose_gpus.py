@@ -17,9 +17,10 @@ from allocator.devices.choose import choose_devices
 from allocator.vocabulary.asks import ContainerAsk, PodRequest, gpu_ask
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import GPU_TYPE
-from allocator.vocabulary.holdings import Holding, NodeSnapshot, Share
+from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.wiring import UNWIRED, Wiring

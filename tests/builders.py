@@ -11,8 +11,9 @@ from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import FULL, RDMA_TYPE
-from allocator.vocabulary.holdings import Holding, NodeSnapshot, Share
+from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA, TYPE_GPU, TYPE_RDMA
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.phase import Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC

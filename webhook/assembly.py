@@ -16,6 +16,7 @@ from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.bindings import Binders, BindingWebhooks
+from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, cpu_defaults
@@ -84,7 +85,8 @@ def assemble(
     grace = settings.ledger.grace_seconds
     binders = Binders(scheduler.name, scheduler.username, settings.domain, grace, types)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, cluster.touched.add, released)
-    ranking = Ranking(cluster, types, scheduler.preference, assumed)
+    contradicted = Contradictions(metrics.index_contradictions.inc)
+    ranking = Ranking(cluster, types, scheduler.preference, assumed, contradicted)
     return Parts(
         settings=settings,
         types=types,

@@ -29,6 +29,11 @@ class WebhookMetrics:
         self.bugs = Counter(
             "koordgate_bugs_total", "Handlers that failed on a bug of ours.", ["path"], registry=registry
         )
+        self.index_contradictions = Counter(
+            "koordgate_index_contradictions_total",
+            "Nodes that the index excluded and place() accepted: a bug of ours; they were offered all the same.",
+            registry=registry,
+        )
         self.ledger_writes = Counter(
             "koordgate_ledger_writes_total", "Compare-and-swap writes that succeeded.", registry=registry
         )

@@ -7,6 +7,7 @@ alignment, or the shared pool of one NUMA node (ConstrainedBurst).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -25,7 +26,12 @@ _ELSEWHERE: Final = (QosClass.BE, QosClass.SYSTEM)
 
 
 def choose_cpus(
-    ask: CpuAsk, name: str, node: CpuNode | None, use: CpuUse, numa: frozenset[int] | None = None
+    ask: CpuAsk,
+    name: str,
+    node: CpuNode | None,
+    use: CpuUse,
+    numa: AbstractSet[int] | None = None,
+    only: CpuShare | None = None,
 ) -> CpuShare | Refusal:
     """Choose what a Pod gets of a node's CPUs.
 
@@ -35,6 +41,7 @@ def choose_cpus(
         node: its CPUs; None where nothing is known of them.
         use: what is held of them.
         numa: NUMA nodes to stay inside; None for all.
+        only: take no CPUs but these, where it has any, and stand in no NUMA nodes but these, where it names any.
     """
     if node is None or node.holders_unknown:
         return _on_unknown(ask, name, node)
@@ -43,9 +50,15 @@ def choose_cpus(
         return told
     if ask.qos in _ELSEWHERE:
         return CpuShare(ask.qos)
-    if ask.constrained_burst:
-        return _burst(ask, name, node, use, numa)
-    return _own(ask, name, node, use, numa) if ask.count else _aligned(ask, name, node, use, numa)
+    if ask.count:
+        return _own(ask, name, node, use, numa, only.cpus if only is not None else 0)
+    if only is not None and only.numa and (numa is not None or ask.constrained_burst):
+        named = {one.node for one in only.numa}
+        numa = named & (node.topology.nodes.keys() if numa is None else numa)
+        if not numa:
+            where = f"its CPUs are to be in NUMA nodes {', '.join(map(str, sorted(named)))}"
+            return Refusal(f"{name}: {where}", short=where)
+    return _burst(ask, name, node, use, numa) if ask.constrained_burst else _aligned(ask, name, node, use, numa)
 
 
 def _on_unknown(ask: CpuAsk, name: str, node: CpuNode | None) -> CpuShare | Refusal:
@@ -102,8 +115,19 @@ class Own(NamedTuple):
     held_nodes: int
 
 
-def own_cpus(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Own | Refusal:
-    """Tell by what rules, and among which, CPUs of its own are chosen for a Pod, or that none can be for good."""
+def own_cpus(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, only: int = 0) -> Own | Refusal:
+    """Find the rules by which a Pod gets CPUs of its own, and the CPUs to choose from.
+
+    Args:
+        ask: what it asks.
+        name: of the node, for messages.
+        node: its CPUs.
+        use: what is held of them.
+        only: the CPUs that may be taken at all; 0 for all.
+
+    Returns:
+        A refusal, which is permanent, where the rules of Pod and node exclude one another.
+    """
     chosen = bind_policy(ask, node)
     if isinstance(chosen, str):
         return Refusal(f"{name}: {chosen}", permanent=True, short="the node's CPU bind policy is not the Pod's")
@@ -117,16 +141,18 @@ def own_cpus(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Own | Refusa
         told = f"{ask.count} CPUs are asked, and only whole cores of {step} CPUs are given here"
         return Refusal(f"{name}: {told}", permanent=True, short=f"CPUs asked are no multiple of {step} a core")
     free = node.topology.all & ~node.reserved & ~use.taken
-    kept = _pools(node, use, free, bind) if use.numa else 0
+    offered = only or node.topology.all
+    kept = _pools(node, use, free, offered, bind) if use.numa else 0
     cores = use.lone_cores if exclusive is ExclusivePolicy.NUMA_NODE_LEVEL else use.exclusive_cores
-    offered = free if node.offered is None else free & node.offered
-    return Own(bind, exclusive, required, offered & ~kept, kept.bit_count(), cores, use.exclusive_nodes)
+    return Own(bind, exclusive, required, free & offered & ~kept, kept.bit_count(), cores, use.exclusive_nodes)
 
 
-def _pools(node: CpuNode, use: CpuUse, free: int, bind: BindPolicy) -> int:
-    """The free CPUs that stay in shared pools: in each NUMA node as many as the Pods need that run on its pool."""
+def _pools(node: CpuNode, use: CpuUse, free: int, offered: int, bind: BindPolicy) -> int:
+    """The free CPUs that stay in shared pools: in each NUMA node as many as the Pods need that run on its pool.
+
+    First those that are not offered to the Pod anyway.
+    """
     topology = node.topology
-    offered = topology.all if node.offered is None else node.offered
     kept = 0
     for at, (milli, _) in use.numa.items():
         there = free & topology.nodes.get(at, 0)
@@ -167,9 +193,11 @@ def wishes_lost(ask: CpuAsk, own: Own, node: CpuNode, numa: Iterable[int]) -> in
     )
 
 
-def _own(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset[int] | None) -> CpuShare | Refusal:
+def _own(
+    ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet[int] | None, only: int
+) -> CpuShare | Refusal:
     """Give CPUs to a Pod for itself."""
-    own = own_cpus(ask, name, node, use)
+    own = own_cpus(ask, name, node, use, only)
     if isinstance(own, Refusal):
         return own
     topology = node.topology
@@ -220,7 +248,7 @@ def _short_of_milli(ask: CpuAsk, name: str, numa: Iterable[int]) -> Refusal:
     return Refusal(f"{name}: {told}", short="too little CPU in the NUMA nodes")
 
 
-def _aligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset[int] | None) -> CpuShare | Refusal:
+def _aligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet[int] | None) -> CpuShare | Refusal:
     """Let a Pod without CPUs of its own stand in NUMA nodes, if it is to be aligned."""
     if numa is None:
         return CpuShare(ask.qos)
@@ -235,7 +263,7 @@ def _aligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset
     return CpuShare(ask.qos, numa=_stand(node, milli, memory))
 
 
-def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: frozenset[int] | None) -> CpuShare | Refusal:
+def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet[int] | None) -> CpuShare | Refusal:
     """Find the NUMA node whose shared pool is wide enough for a Pod's limit, in the node's order (ConstrainedBurst)."""
     here = supported(node.architecture, BindPolicy.CONSTRAINED_BURST, ExclusivePolicy.NONE, required=True)
     if isinstance(here, str):

@@ -1,53 +1,25 @@
-"""What users are told: asks in words, and why devices cannot be chosen, with the nearest thing that would fit."""
+"""Why devices cannot be chosen, in a user's words, with the nearest thing that would fit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import le
-from typing import TYPE_CHECKING, Final
 
-from allocator.quantity import format_bytes
+from allocator.devices.options import as_candidates
+from allocator.devices.search import TypeSearch
+from allocator.devices.words import describe, describe_amounts, plural, too_wide
 from allocator.topology.sets import WITHIN, choices, why_no_set
-from allocator.vocabulary.asks import DeviceAsk
-from allocator.vocabulary.devicetype import DeviceType, Unit
 from allocator.vocabulary.hints import NO_HINT, Scope
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.vocabulary.outcome import Refusal
 
-if TYPE_CHECKING:  # which has what is said here as its answer
-    from allocator.devices.choose import DeviceSearch
 
-_SPOKEN: Final = {GPU_CORE: "core", GPU_MEMORY: "memory", GPU_MEMORY_RATIO: "memory"}  # as people read messages
+def explain(searches: Sequence[TypeSearch], objections: Mapping[str, str]) -> Refusal:
+    """Explain why types that were looked for together, or one by itself, were not found.
 
-
-def plural(kind: DeviceType) -> str:
-    """Name several devices of a type: "GPUs"."""
-    return "GPUs" if kind.name == TYPE_GPU else f"{kind.name} devices"
-
-
-def describe(ask: DeviceAsk) -> str:
-    """Write an ask as a person would: `2 x (core 100 %, memory 100 %)`."""
-    return f"{ask.count} x ({_describe_amounts(ask.type, ask.amounts)})"
-
-
-def _describe_amounts(kind: DeviceType, amounts: Sequence[int | None]) -> str:
-    told: dict[str, list[str]] = {}
-    for tail, amount in zip(kind.tails, amounts, strict=True):
-        if amount is None or (tail == GPU_CORE and not amount):
-            continue
-        in_bytes = kind.memory is not None and tail == kind.memory[0]
-        unit = "" if kind.unit is Unit.UNITS else " %"
-        name = _SPOKEN.get(tail, tail)
-        told.setdefault(name, []).insert(0, format_bytes(amount) if in_bytes else f"{amount}{unit}")
-    return ", ".join(f"{name} {texts[0]}" + "".join(f" ({more})" for more in texts[1:]) for name, texts in told.items())
-
-
-# Why a node cannot hold a Pod
-
-
-def explain(searches: "Sequence[DeviceSearch]") -> Refusal:
-    """Say why types that were looked for together, or one by itself, were not found.
-
-    First what a container lacks by itself, then what was said against the first choice, else that they do not fit
+    First what a container lacks by itself, then the first objection to a set, else that the containers do not fit
     together.
+
+    Args:
+        searches: one a type.
+        objections: by type; as the search returned them.
     """
     for search in searches:
         short = _too_few(search)
@@ -56,25 +28,31 @@ def explain(searches: "Sequence[DeviceSearch]") -> Refusal:
     for search in searches:
         reason = _no_set(search)
         if reason:
-            told = f"{search.node.name}: {_asked([search])}: {reason}{_away(search)}"
-            return Refusal(told, short=f"{plural(search.kind)}: {reason}")
+            terms = search.terms
+            told = f"{terms.node.name}: {_asked([search])}: {reason}{_away(search)}"
+            return Refusal(told, short=f"{plural(terms.kind)}: {reason}")
     for search in searches:
-        if search.why:
-            why = f"all containers together: {search.why}" if len(search.asks) > 1 else search.why
-            return Refusal(f"{search.node.name}: {_asked([search])}: {why}{_away(search)}", short=search.why)
-    usable = ", ".join(f"{len(search.offers)} {plural(search.kind)} usable{_away(search)}" for search in searches)
+        nowhere = search.scope is not Scope.NODE and not search.spheres
+        why = too_wide(search.scope) if nowhere else objections.get(search.terms.kind.name)
+        if why:
+            which = "all containers together: " if len(search.terms.asks) > 1 else ""
+            told = f"{search.terms.node.name}: {_asked([search])}: {which}{why}{_away(search)}"
+            return Refusal(told, short=why)
+    usable = ", ".join(f"{len(one.offers)} {plural(one.terms.kind)} usable{_away(one)}" for one in searches)
     scopes = dict.fromkeys(search.scope for search in searches if search.scope is not Scope.NODE)
     inside = "".join(f" inside one {WITHIN[scope]}" for scope in scopes)
     told = (
-        f"{searches[0].node.name}: each container fits alone, not all together{inside} ({_asked(searches)}); {usable}"
+        f"{searches[0].terms.node.name}: each container fits alone, not all together{inside} ({_asked(searches)}); "
+        f"{usable}"
     )
-    kinds = " and ".join(plural(search.kind) for search in searches)
+    kinds = " and ".join(plural(search.terms.kind) for search in searches)
     return Refusal(told, short=f"{kinds} fit each container, not all together{inside}")
 
 
-def _too_few(search: "DeviceSearch") -> Refusal | None:
+def _too_few(search: TypeSearch) -> Refusal | None:
     """Name the first container for which there are too few devices, whatever the others get."""
-    node, kind = search.node, search.kind
+    terms = search.terms
+    node, kind = terms.node, terms.kind
     known = [device for device in node.devices if device.type == kind.name]
     if not known:
         told = f"no {plural(kind)} known here (no Device object, or none in it)"
@@ -84,63 +62,47 @@ def _too_few(search: "DeviceSearch") -> Refusal | None:
         fitting, count = len(search.options(wish)), search.count(ask)
         if fitting >= count:
             continue
-        possible = sum(all(map(le, search.amounts(offer.capacity, ask), offer.capacity)) for offer in search.offers)
+        possible = sum(all(map(le, terms.amounts(offer.capacity, ask), offer.capacity)) for offer in search.offers)
         asked = f"{describe(ask)}, of each of {count}" if ask.every else describe(ask)
         told = f"container {wish.container.name} asks {asked}; {fitting} of {len(known)} {plural(kind)}{_away(search)} "
         told += f"can hold it{_nearest(search)}"
-        free = len(search.offers) == len(known)  # of what may change: health, the kubelet's Pods, others' exclusivity
-        never = possible < count and free and search.hint is NO_HINT and search.numa is None
+        # What may change is left out of account: health, the kubelet's Pods, others' exclusivity, what is named.
+        all_open = len(search.offers) == len(known) and terms.only is None
+        never = possible < count and all_open and terms.hint is NO_HINT and terms.numa is None
         return Refusal(f"{node.name}: {told}", permanent=never, short=f"{fitting} {plural(kind)} fit {describe(ask)}")
     return None
 
 
-def _no_set(search: "DeviceSearch") -> str:
-    """Say of the first container that finds no set by itself why devices that would do one by one are none."""
+def _no_set(search: TypeSearch) -> str:
+    """Explain why the first container that finds no set by itself finds none among devices that would do singly."""
     for wish in sorted(search.wishes, key=lambda wish: wish.place):
         rule, count = search.rule(wish.container.ask), search.count(wish.container.ask)
-        candidates = search.candidates(wish)
-        if next(choices(candidates, count, search.node.wiring.links, rule), None) is None:
+        candidates = as_candidates(search.options(wish), search.terms)
+        if next(choices(candidates, count, search.terms.node.wiring.links, rule), None) is None:
             return why_no_set(candidates, count, rule)
     return ""
 
 
-def _away(search: "DeviceSearch") -> str:
-    """Say which devices are out of the question, in brackets."""
-    known = [device for device in search.node.devices if device.type == search.kind.name]
+def _away(search: TypeSearch) -> str:
+    """Count the devices that are out of the question, in brackets."""
+    terms = search.terms
+    known = [device for device in terms.node.devices if device.type == terms.kind.name]
     away = [f"{gone} unhealthy"] if (gone := sum(not device.healthy for device in known)) else []
-    if taken := sum(device.id in search.node.kubelet_held for device in known):
+    if taken := sum(device.id in terms.node.kubelet_held for device in known):
         away.append(f"{taken} held by the kubelet's device plugin")
+    if terms.only is not None and (others := sum(device.id not in terms.only for device in known)):
+        away.append(f"{others} not named")
     return f" ({', '.join(away)})" if away else ""
 
 
-def _nearest(search: "DeviceSearch") -> str:
+def _nearest(search: TypeSearch) -> str:
     """Name the device with the most free, where one is left."""
-    kind = search.kind
+    kind = search.terms.kind
     if not search.offers:
         return ""
     best = max(search.offers, key=lambda offer: (offer.free[-1], offer.free, -offer.device.minor))
-    return f"; the most free is {kind.name} {best.device.minor} with {_describe_amounts(kind, best.free)}"
+    return f"; the most free is {kind.name} {best.device.minor} with {describe_amounts(kind, best.free)}"
 
 
-def _asked(searches: "Sequence[DeviceSearch]") -> str:
-    return ", ".join(f"{one.name} {describe(one.ask)}" for search in searches for one in search.asks)
-
-
-def too_wide(scope: Scope) -> str:
-    """Of a Pod of several containers: nowhere, in the words of its scope, is there enough for each of them."""
-    where = WITHIN[scope]
-    return f"devices inside one {where} asked (requiredTopologyScope), and none has enough for each container"
-
-
-def too_few_on_roots(kind: DeviceType, asked: int, found: int, others: Sequence[DeviceType]) -> str:
-    """Of the first of types that must be on the same PCIe roots: too few of it are where the others are."""
-    there = " and ".join(map(plural, others))
-    return (
-        f"SamePCIe asked; {asked} {plural(kind)} asked, {found} that can serve it have {there} free on their PCIe root"
-    )
-
-
-def too_few_together(kind: DeviceType, asked: int, most: int, lead: DeviceType, width: int) -> str:
-    """Of another of such types: too few of it are on any PCIe roots on which the first one's devices could be."""
-    there = f"where {width} {plural(lead)} could be"
-    return f"SamePCIe asked; {asked} {plural(kind)} asked, at most {most} that can serve it are on PCIe roots {there}"
+def _asked(searches: Sequence[TypeSearch]) -> str:
+    return ", ".join(f"{one.name} {describe(one.ask)}" for search in searches for one in search.terms.asks)

@@ -1,17 +1,16 @@
 """Nodes and requests as the index is told of them: what there is packed by class, what is asked as wants."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from allocator.index.packed import Packed
 from allocator.index.query import MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, Want
 from allocator.index.table import TypeRow
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
-from allocator.vocabulary.cpunode import CpuNode, cpu_use
+from allocator.vocabulary.cpunode import CpuNode
 from allocator.vocabulary.cpupolicy import BindPolicy, NumaPolicy
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import DeviceType
-from allocator.vocabulary.holdings import NodeSnapshot
+from allocator.vocabulary.node import NodeSnapshot
 
 CPU_ROW: Final = "(CPUs)"  # in the index, all CPUs of a node as one device; no device type is named so
 NUMA_ROW: Final = "(NUMA)"  # likewise the CPUs of each NUMA node as a device
@@ -46,11 +45,6 @@ def want_of(ask: DeviceAsk) -> Want:
     return Want(kind.name, ask.count, tuple(amounts))
 
 
-def fullness(kind: DeviceType) -> tuple[str, ...]:
-    """The resources that tell how full a device is: bytes say again what percent say."""
-    return tuple(tail for tail in kind.tails if kind.memory is None or tail != kind.memory[0])
-
-
 def type_rows(node: NodeSnapshot) -> list[TypeRow]:
     """Pack a node for the index: each type's devices; its CPUs as one device, and those of each NUMA node as one."""
     by_type: dict[str, list[Device]] = {}
@@ -63,34 +57,32 @@ def type_rows(node: NodeSnapshot) -> list[TypeRow]:
 
 
 def _devices_row(kind: str, devices: list[Device], node: NodeSnapshot) -> TypeRow:
-    used = node.used
+    used, unusable = node.used, node.unusable
     usable = in_use = 0
     bit = 1
     for device in devices:
-        if device.healthy and device.id not in node.kubelet_held:
+        if device.id not in unusable:
             usable |= bit
         if device.id in used:
             in_use |= bit
         bit <<= 1
-    return TypeRow(kind, packed_classes(devices, used), usable, in_use)
+    return TypeRow(kind, packed_classes(devices, node), usable, in_use)
 
 
-def packed_classes(devices: list[Device], used: Mapping[str, Mapping[str, int]]) -> tuple[Packed, ...]:
-    """Pack what devices of one type have, and have free, by class (patent)."""
-    classes = []
-    for tail in devices[0].capacity:
-        totals = [device.capacity[tail] for device in devices]
-        frees = [
-            max(device.capacity[tail] - used[device.id].get(tail, 0), 0) if device.id in used else device.capacity[tail]
-            for device in devices
+def packed_classes(devices: list[Device], node: NodeSnapshot) -> tuple[Packed, ...]:
+    """Pack what a node's devices of one type have, and have free, by class (patent)."""
+    tails = tuple(devices[0].capacity)
+    frees = zip(*[node.free(device, tails) for device in devices], strict=True)
+    return tuple(
+        [
+            Packed.of(tail, [device.capacity[tail] for device in devices], list(free))
+            for tail, free in zip(tails, frees, strict=True)
         ]
-        classes.append(Packed.of(tail, totals, frees))
-    return tuple(classes)
+    )
 
 
 def _cpu_rows(node: NodeSnapshot, cpu: CpuNode) -> list[TypeRow]:
-    taken = cpu_use(cpu, (holding.cpus for holding in node.holdings.values() if holding.cpus is not None)).taken
-    every = cpu.topology.all & ~cpu.reserved
+    taken, every = node.cpu_use.taken, node.own_cpus
     return [
         _cpus_row(CPU_ROW, cpu, [every], taken),
         _cpus_row(NUMA_ROW, cpu, [every & inside for inside in cpu.topology.nodes.values()], taken),

@@ -65,7 +65,6 @@ class CpuNode:
         kubelet_policy: by which the kubelet refuses Pods to which it gives CPUs, whatever `policy` says: Restricted or
             SingleNUMANode; None where it refuses none.
         kubelet_by_container: whether it looks at each container by itself, not at the Pod.
-        offered: of the free CPUs those that may be given now; None for all.
         holders_unknown: it is not known which CPUs nobody may be given: all are reserved.
     """
 
@@ -82,7 +81,6 @@ class CpuNode:
     architecture: str = ""
     kubelet_policy: NumaPolicy = NumaPolicy.NONE
     kubelet_by_container: bool = False
-    offered: int | None = None
     holders_unknown: bool = False
 
     def cpus_of(self, nodes: Iterable[int]) -> int:

@@ -6,12 +6,13 @@ import pytest
 from builders import GIB, app, ask, gpu, gpus, held, holding, init, node, part, request, share, sidecar
 from machines import A100_80G, L4, ODD, T4, devices, machine
 
-from allocator.devices.explain import describe
+from allocator.devices.words import describe
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 

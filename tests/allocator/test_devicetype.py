@@ -9,7 +9,7 @@ from builders import app, container, device_object, node, pod, pod_spec, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.devices.explain import describe, plural
+from allocator.devices.words import describe, plural
 from allocator.place import Placement, place
 from allocator.request.devices import MAX_COUNT, names_devices, read_pod
 from allocator.request.pod import read_request

@@ -15,8 +15,9 @@ from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import Unit, own_type
 from allocator.vocabulary.hints import ExclusiveLevel, TypeHint
-from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.wiring import Wiring
 from allocator.wire.nodeallocation import read_spec, write_spec

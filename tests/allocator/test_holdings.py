@@ -4,7 +4,8 @@ import pytest
 from builders import GIB, gpu, held, holding, node, part, share
 from machines import machine
 
-from allocator.vocabulary.holdings import Holding, InvariantError, NodeSnapshot
+from allocator.vocabulary.holdings import Holding, InvariantError
+from allocator.vocabulary.node import NodeSnapshot
 
 CARD = gpu(0)
 

@@ -17,7 +17,8 @@ from trials import examples
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest, Wishes
 from allocator.vocabulary.hints import Joint
-from allocator.vocabulary.holdings import Holding, NodeSnapshot, Share
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.partitions import built_in
 

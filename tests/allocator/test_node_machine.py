@@ -11,7 +11,8 @@ from strategies import device_lists, pod_requests
 from allocator.place import place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 

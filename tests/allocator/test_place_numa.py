@@ -18,7 +18,8 @@ from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare, Zone
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.cpuset import format_cpuset, parse
 from allocator.vocabulary.cputopology import MAX_NODES
-from allocator.vocabulary.holdings import Holding, InvariantError, NodeSnapshot
+from allocator.vocabulary.holdings import Holding, InvariantError
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 GPU, NIC = "koordinator.sh/gpu", "koordinator.sh/rdma"

@@ -34,7 +34,8 @@ from allocator.vocabulary.hints import (
     Selector,
     TypeHint,
 )
-from allocator.vocabulary.holdings import NodeSnapshot, Share
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.preference import DeviceOrder

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allocator.place import Placement, place
 from allocator.preempt import PodStanding, choose_victims
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.holdings import NodeSnapshot
+from allocator.vocabulary.node import NodeSnapshot
 
 ABOVE = 9
 

@@ -14,9 +14,10 @@ from machines import server, server_devices, wired
 from allocator.place import Placement, place
 from allocator.request.pod import read_request
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.holdings import Function, Holding, NodeSnapshot, Share
+from allocator.vocabulary.holdings import Function, Holding, Share
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.names import CORDONED, DEVICE_ORDER
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.partition import Partition, PartitionTable
 from allocator.vocabulary.preference import DeviceOrder

@@ -1,7 +1,7 @@
 """The ledger: group commit, lost races, failures, and that nothing is ever given twice or lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import BEGINNING, World, gpu_pod
 
-from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.bind import Claim, Decision, bind, release
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, Unreachable
@@ -20,7 +22,6 @@ from webhook.ledger.kube import KubeStore, read_record
 from webhook.ledger.ledger import BusyError, Change, Counters, Holdings, Ledger
 from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import LostRaceError, Record
-from webhook.scheduling import decision
 from webhook.view.podinfo import read_pod_info
 
 CARDS = tuple(gpu(minor) for minor in range(4))
@@ -176,7 +177,7 @@ async def test_a_lost_race_is_read_and_decided_again(fake: FakeKube, ledger: Led
 async def test_an_answer_that_writes_nothing_is_never_given_from_memory_alone(ledger: Ledger, other: Ledger) -> None:
     # This replica's watch is late: what it remembers says that the Pod holds card 0, which is another's by now.
     assert await ledger.change("n1", take_free("pod", 100), SOON) == 0
-    await other.change("n1", decision.release("pod"), SOON)
+    await other.change("n1", release("pod"), SOON)
     assert await other.change("n1", take_free("thief", 100), SOON) == 0
     assert await ledger.change("n1", take_free("pod", 100), SOON) == 1
 
@@ -272,7 +273,7 @@ def test_whatever_replicas_do_and_whatever_fails_nothing_is_given_twice(
                     ledgers[number].observe(store._records.get("n1", Record("n1")))
                 elif what == "release":
                     ended.add(uid)
-                    await ledgers[number].change("n1", decision.release(uid), SOON)
+                    await ledgers[number].change("n1", release(uid), SOON)
                 else:
                     minor = await ledgers[number].change("n1", take_free(uid, percent), SOON)
                     if minor is not None:
@@ -621,14 +622,14 @@ async def test_the_same_pod_again_gets_the_same_share_whatever_its_age(
     pod = read_pod_info(gpu_pod("p", 50))
     assert pod
 
-    def bind(now: int, node: Callable[[Holdings], NodeSnapshot]) -> Change[decision.Decision]:
-        return decision.bind(pod, node, now, 60)
+    def change(now: int) -> Change[Decision]:
+        return bind(Claim(pod.uid, pod.namespace, pod.name, pod.request), snapshot, now, 60)
 
     def snapshot(holdings: Holdings) -> NodeSnapshot:
         return world.parts.cluster.snapshot_on("n1", holdings)
 
-    first = await world.parts.ledger.change("n1", bind(BEGINNING, snapshot), SOON)
-    again = await world.parts.ledger.change("n1", bind(BEGINNING + age, snapshot), SOON)
+    first = await world.parts.ledger.change("n1", change(BEGINNING), SOON)
+    again = await world.parts.ledger.change("n1", change(BEGINNING + age), SOON)
     assert isinstance(first.outcome, Holding)
     assert isinstance(again.outcome, Holding)
     assert (first.repeated, again.repeated) == (False, True)

@@ -4,10 +4,11 @@ import pytest
 from builders import GIB, device_entry, device_object, gpu, held, holding, node, part, share
 from world import gpu_pod
 
+from allocator.bind import Claim, bind
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import DeviceOrder
-from webhook.scheduling import decision
 from webhook.scheduling.assumed import Assumed
 from webhook.view.cluster import ClusterView, NodeFacts
 from webhook.view.feed import DeviceFeed
@@ -53,7 +54,8 @@ def bound_on(snapshot: NodeSnapshot, sent: Holding | None) -> list[str]:
     """The cards that a Pod of half a card gets in its bind."""
     pod = read_pod_info(gpu_pod("p", 50))
     assert pod
-    decided = decision.bind(pod, snapshot.holding_all, 0, 60, sent)(snapshot.holdings)[1].outcome
+    claim = Claim(pod.uid, pod.namespace, pod.name, pod.request)
+    decided = bind(claim, snapshot.holding_all, 0, 60, sent)(snapshot.holdings)[1].outcome
     assert isinstance(decided, Holding)
     decided_on = snapshot.with_holding(decided)
     decided_on.check_invariants()

@@ -15,8 +15,9 @@ from allocator.place import place
 from allocator.score import score
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceobject import NodeDevices

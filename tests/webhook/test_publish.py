@@ -18,8 +18,9 @@ from allocator.index.packed import read_packed
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, PACKED
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import read_spec
 from koordgate.kube.client import KubeClient

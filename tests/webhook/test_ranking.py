@@ -1,5 +1,6 @@
 """Which nodes a Pod may go to, best first: as `place()` and `score()` say of every node, through any history."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -47,7 +48,8 @@ from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record
 from webhook.scheduling import ranking as ranking_module
 from webhook.scheduling.assumed import Assumed
-from webhook.scheduling.ranking import Ranking
+from webhook.scheduling.contradiction import Contradictions, compact
+from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.view.cluster import ClusterView, NodeFacts
 from webhook.view.podinfo import PodInfo
 
@@ -511,6 +513,49 @@ def test_the_best_come_first_and_of_equals_the_first_by_name(model: Model, of: D
         assert isinstance(placed, Placement)
         levels[name] = score(placed, snapshot) // LEVEL
     assert list(named) == sorted(named, key=lambda name: (-levels[name], name))
+
+
+def test_a_node_that_the_index_wrongly_excludes_is_offered_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """The index is made wrong by hand: no way is known to make it so."""
+    model = many(4)
+    counted: list[int] = []
+    view = model.view()
+    found = Contradictions(lambda: counted.append(1))
+    ranking = Ranking(view, TYPES, Preference.PACKING, Assumed(Clock(), KEEP_S, view.touched.add), found)
+    of = request(app("main", gpus(100)))
+    names = sorted(model.devices, reverse=True)
+    ranking.catch_up()
+    for name in names[:3]:
+        ranking._index.put(name, ())
+    assert ranking.rank(asking(of), names, None).named == ("n00",), "who is found needs no explanation"
+    assert counted == []
+    ranking._index.put("n00", ())
+    assert ranking.rank(asking(of), names, None) == Ranked(("n00", "n01", "n02", "n03"), {})
+    assert ranking.rank(asking(of), names, 1) == Ranked(("n00",), {})
+    assert len(counted) == 8
+    lines = [record.__dict__ for record in caplog.records if record.levelname == "ERROR"]
+    assert [line["node"] for line in lines] == ["n00", "n01", "n02", "n03"], "each is logged once"
+    node = json.loads(lines[0]["snapshot"])
+    assert (node["name"], node["devices"][0]["id"]) == ("n00", "n00-0")
+    assert json.loads(lines[0]["request"])["containers"][0]["ask"] == {
+        "type": "gpu",
+        "count": 1,
+        "amounts": [100, None, 100],
+    }
+
+
+@given(models(), requests() | single_requests())
+@settings(max_examples=40)
+def test_any_request_and_node_can_be_written_down(model: Model, of: PodRequest) -> None:
+    assert json.loads(compact(of, 10**6)).keys() <= {"containers", "cpu", "wishes"}
+    for name in CANDIDATES:
+        assert json.loads(compact(model.view().snapshot(name), 10**6))["name"] == name
+
+
+def test_what_is_written_down_is_bounded() -> None:
+    text = compact(many(1, cards=64).view().snapshot("n00"), 500)
+    assert text.startswith('{"name":"n00"')
+    assert 500 < len(text) < 550
 
 
 def test_a_request_of_no_devices_and_no_cpus_of_its_own_goes_where_nothing_is_known() -> None:

@@ -13,7 +13,8 @@ from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import CpuTopology
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
-from allocator.vocabulary.holdings import Holding, InvariantError, NodeSnapshot, Share
+from allocator.vocabulary.holdings import Holding, InvariantError, Share
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc, read_node_topology
 from koordgate.settings import DevicePool
 from webhook.view.cluster import ClusterView

@@ -10,7 +10,7 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
-from allocator.devices.explain import plural
+from allocator.devices.words import plural
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset
 from webhook.offline import words

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from allocator.devices.explain import plural
+from allocator.devices.words import plural
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL, names_cpus
 from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
 from allocator.vocabulary.cpuset import format_cpuset

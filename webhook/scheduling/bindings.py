@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+from allocator.bind import Claim, bind
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding
@@ -16,11 +18,10 @@ from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Ledger
 from webhook.patch import Operation, add, set_annotations
 from webhook.review import Request, Response, allowed, denied, errored, patched
-from webhook.scheduling import decision
 from webhook.scheduling.extender import unformatted
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
-from webhook.view.podinfo import PodInfo
+from webhook.view.podinfo import PodInfo, annotated_holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,8 @@ class BindingWebhooks:
         wrong = self._unbindable(pod, node)
         if wrong is not None:
             return wrong
-        change = decision.bind(
-            pod,
+        change = bind(
+            _claim(pod),
             lambda holdings: self._cluster.snapshot_on(node, holdings),
             self._clock(),
             self._binders.grace / 2,
@@ -212,6 +213,11 @@ class BindingWebhooks:
             what = f"is bound to {pod.node} already" if pod.node else ended
             return denied(f"Pod {pod} {what}, it cannot be bound to {node}", HTTPStatus.CONFLICT)
         return None
+
+
+def _claim(pod: PodInfo) -> Claim:
+    annotated = partial(annotated_holding, pod, since=0) if pod.holds else None
+    return Claim(pod.uid, pod.namespace, pod.name, pod.request, annotated)
 
 
 def _name(request: Request) -> str:

@@ -7,23 +7,23 @@ at once are not sent to devices that are as good as gone.
 
 import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator.devices.explain import describe, plural
+from allocator.devices.words import describe, plural
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import PackedError
 from allocator.index.query import Want
-from allocator.index.rows import CPU_ROW, NUMA_ROW, fullness, query_of, type_rows, want_of
+from allocator.index.rows import CPU_ROW, NUMA_ROW, query_of, type_rows, want_of
 from allocator.index.search import NodeSearch
 from allocator.index.table import RowError
 from allocator.place import Placement, place
 from allocator.score import score
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.holdings import NodeSnapshot
+from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import Preference
 from webhook.scheduling.assumed import Assumed
@@ -70,10 +70,19 @@ class Ranking:
         types: of devices.
         preference: by what nodes are compared.
         assumed: where Pods were sent that are not bound yet.
+        contradicted: called with a request and a node that the index excludes and `place()` accepts.
     """
 
-    def __init__(self, cluster: ClusterView, types: DeviceTypes, preference: Preference, assumed: Assumed) -> None:
+    def __init__(
+        self,
+        cluster: ClusterView,
+        types: DeviceTypes,
+        preference: Preference,
+        assumed: Assumed,
+        contradicted: Callable[[PodRequest, NodeSnapshot], None] = lambda _request, _node: None,
+    ) -> None:
         self._cluster = cluster
+        self._contradicted = contradicted
         self._preference = preference
         self.assumed = assumed
         self._index = ClusterIndex({kind.name: fullness(kind) for kind in types.types})
@@ -110,7 +119,10 @@ class Ranking:
             named.append(name)
             if most is not None and len(named) >= most:
                 break
-        return Ranked(tuple(named), {} if named else refused | self._why_away(search, pod))
+        if named:
+            return Ranked(tuple(named), {})
+        away, accepted = self._why_away(search, pod)
+        return Ranked(tuple(accepted[:most]), {} if accepted else refused | away)
 
     def _best_first(self, search: NodeSearch, pod: PodInfo, before: str, shunned: AbstractSet[str]) -> Iterator[str]:
         """The nodes that may fit: those with most of the Pod's gang, then by score, then by name; then the shunned."""
@@ -147,12 +159,20 @@ class Ranking:
                 waiting += 1
         return mates, waiting
 
-    def _why_away(self, search: NodeSearch, pod: PodInfo) -> dict[str, Refusal]:
-        """Say of each node that the index turned away why; in full where they are few."""
+    def _why_away(self, search: NodeSearch, pod: PodInfo) -> tuple[dict[str, Refusal], list[str]]:
+        """Explain of each node that the index excludes why it does; in full where they are few.
+
+        Returns:
+            The refusals, and the nodes that `place()` accepts all the same, by name: there are none but for a bug.
+        """
         away = search.away
         if len(away) <= MOST_TOLD:
             outcomes = {name: self.verdict(name, pod.request, pod.uid).outcome for name in away}
-            return {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Refusal)}
+            refusals = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Refusal)}
+            accepted = sorted(outcomes.keys() - refusals.keys())
+            for name in accepted:
+                self._contradicted(pod.request, self._snapshot(name).without([pod.uid]))
+            return refusals, accepted
         wants = query_of(pod.request).wants
         told: dict[tuple[int, int], Refusal] = {}
         refused = {}
@@ -162,7 +182,7 @@ class Ranking:
                 refusal = told[want, count] = _turned_away(pod.request, wants[want], count)
             refused[name] = refusal
         refused |= {name: self._blocked_refusal(name) for name in self._blocked & refused.keys()}
-        return refused
+        return refused, []
 
     def verdict(self, node: str, request: PodRequest, uid: str) -> PlaceVerdict:
         """What `place()` says of a request on a node; what the Pod itself holds there already counts as free."""

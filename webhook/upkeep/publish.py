@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from allocator.index.packed import Packed, PackedError, write_packed
 from allocator.index.rows import packed_classes
-from allocator.vocabulary.cpunode import CpuNode, cpu_use
-from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.cpunode import CpuNode
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.errors import Forbidden, KubeError, TooManyRequests, Unauthorized, Unreachable
 from koordgate.kube.watch import Handler
@@ -47,12 +48,8 @@ def packed_text(node: NodeSnapshot) -> str:
     classes: dict[str, Packed] = {}
     if node.cpu is not None:
         classes[CPU] = _cpus(node, node.cpu)
-    closed = {
-        device.id: device.capacity for device in node.devices if not device.healthy or device.id in node.kubelet_held
-    }
-    used: Mapping[str, Mapping[str, int]] = {**node.used, **closed}
     for kind, devices in groupby(node.devices, attrgetter("type")):
-        for one in packed_classes(list(devices), used):
+        for one in packed_classes(list(devices), node):
             name = f"{kind}/{one.name}" if one.name in classes else one.name
             classes[name] = Packed(name, one.bits, one.count, one.total, one.free)
     return write_packed(classes.values())
@@ -67,9 +64,11 @@ def published(cluster: ClusterView, node: str, holdings: Mapping[str, Holding]) 
 
 
 def _cpus(node: NodeSnapshot, cpu: CpuNode) -> Packed:
-    held = cpu_use(cpu, (holding.cpus for holding in node.holdings.values() if holding.cpus is not None)).taken
-    given = [cpus & ~cpu.reserved for _, cpus in sorted(cpu.topology.nodes.items())]
-    return Packed.of(CPU, [cpus.bit_count() for cpus in given], [(cpus & ~held).bit_count() for cpus in given])
+    by_numa = [cpus for _, cpus in sorted(cpu.topology.nodes.items())]
+    own, free = node.own_cpus, node.free_cpus
+    return Packed.of(
+        CPU, [(cpus & own).bit_count() for cpus in by_numa], [(cpus & free).bit_count() for cpus in by_numa]
+    )
 
 
 class _Names:

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Final, Literal, Protocol
 
+from allocator.bind import adopt_running, release
 from allocator.vocabulary.holdings import Holding
 from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Ledger
-from webhook.scheduling import decision
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import PodInfo
@@ -173,7 +173,7 @@ class Reconciler:
 
     async def _release(self, uid: str, node: str, kind: Kind, *, older_than: float | None = None) -> None:
         try:
-            change = decision.release(uid, held_since_before=older_than)
+            change = release(uid, held_since_before=older_than)
             if await self._ledger.change(node, change, _WRITE_S):
                 self._reports.mended(kind)
                 self._released(node)
@@ -181,7 +181,7 @@ class Reconciler:
             _LOG.warning("a holding stays until the next reconciliation: %s", error, extra={"node": node, "uid": uid})
 
     async def _adopt(self, pod: PodInfo) -> None:
-        change = decision.adopt_running(pod, lambda holdings: self._cluster.snapshot_on(pod.node, holdings))
+        change = adopt_running(pod.uid, lambda holdings: self._cluster.snapshot_on(pod.node, holdings))
         try:
             if await self._ledger.change(pod.node, change, _WRITE_S):
                 self._reports.mended("adopted")

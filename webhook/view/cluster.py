@@ -16,8 +16,9 @@ import orjson
 from allocator.cpu.resolve import CpuDefaults, resolve
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import DEVICE_ORDER, GPU_MEMORY, TYPE_GPU
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.vocabulary.wiring import UNWIRED
 from allocator.wire.deviceobject import NodeDevices

@@ -179,8 +179,6 @@ KEPT: dict[str, tuple[CpuAsk, CpuNode, list[CpuShare], str]] = {
         [own("0-3", numa=(NumaShare(0, 4000, 0),))],
         "4-15",
     ),
-    "what is not offered stays first": (lsr(4), CpuNode(TWO, offered=parse("0-3")), [pooled(12_000)], "0-3"),
-    "what is offered stays where it must": (lsr(4), CpuNode(TWO, offered=parse("0-3")), [pooled(13_000)], "refused: 4"),
     "a NUMA node that the machine has not": (
         lsr(32),
         CpuNode(TWO),
@@ -188,6 +186,59 @@ KEPT: dict[str, tuple[CpuAsk, CpuNode, list[CpuShare], str]] = {
         "0-31",
     ),
 }
+
+
+# Only these CPUs may be taken; what Pods hold on the shared pool of NUMA node 0, and what an LSR Pod of 4 CPUs gets
+
+ONLY: dict[str, tuple[str, int, str]] = {
+    "these and no others": ("4-7", 0, "4-7"),
+    "of more of them the best": ("1-8", 0, "2-5"),
+    "fewer than it asks": ("4-6", 0, "refused: 4"),
+    "the pool keeps those that cannot be taken anyway": ("0-3", 12_000, "0-3"),
+    "the pool keeps what it must": ("0-3", 13_000, "refused: 4"),
+}
+
+
+@pytest.mark.parametrize(("only", "milli", "expected"), ONLY.values(), ids=ONLY)
+def test_only_cpus_that_are_named_are_taken(only: str, milli: int, expected: str) -> None:
+    node = CpuNode(TWO)
+    answer = choose_cpus(lsr(4), "node-1", node, used(node, pooled(milli)), only=CpuShare("LSR", parse(only)))
+    if expected.startswith("refused"):
+        assert isinstance(answer, Refusal)
+        assert answer.message.startswith(f"node-1: {expected.removeprefix('refused: ')}")
+    else:
+        assert chosen(answer) == expected
+
+
+# NUMA nodes that are named, those to stay inside, and where a Pod of two CPUs on the shared pool stands
+
+STANDS: dict[str, tuple[list[int], set[int] | None, list[int] | None]] = {
+    "the one that is named": ([1], {0, 1}, [1]),
+    "both, where both are named": ([0, 1], {0, 1}, [0, 1]),
+    "none, where another is named": ([1], {0}, None),
+    "none, where the machine has no such one": ([7], {0, 1}, None),
+    "anywhere, where none is named": ([], {0}, [0]),
+    "of no matter, where it is not aligned": ([1], None, []),
+}
+
+
+@pytest.mark.parametrize(("named", "inside", "stands"), STANDS.values(), ids=STANDS)
+def test_only_numa_nodes_that_are_named_are_stood_in(
+    named: list[int], inside: set[int] | None, stands: list[int] | None
+) -> None:
+    only = CpuShare("LS", numa=tuple(NumaShare(at, 1000, 0, at) for at in named))
+    answer = choose_cpus(ls(2000), "node-1", CpuNode(TWO, zones=ZONES), NO_USE, inside, only)
+    assert (None if isinstance(answer, Refusal) else [one.node for one in answer.numa]) == stands
+
+
+def test_a_burst_goes_to_the_numa_node_that_is_named() -> None:
+    ask = ls(1000, limit_milli=2000, preferred=BURST)
+    for at in (0, 1):
+        answer = choose_cpus(ask, "node-1", CpuNode(TWO), NO_USE, None, CpuShare("LS", numa=(NumaShare(at, 0, 0),)))
+        assert isinstance(answer, CpuShare)
+        assert [one.node for one in answer.numa] == [at]
+    other = choose_cpus(ask, "node-1", CpuNode(TWO), NO_USE, None, CpuShare("LS", numa=(NumaShare(9, 0, 0),)))
+    assert other == Refusal("node-1: its CPUs are to be in NUMA nodes 9")
 
 
 @pytest.mark.parametrize(("ask", "node", "held", "expected"), KEPT.values(), ids=KEPT)

@@ -1,0 +1,274 @@
+"""The changes that a node's ledger is asked to make (pure): a Pod is bound, gives back, or is adopted.
+
+Each takes the node's holdings and returns the new ones (None: as they are) with an answer. It may be called again on
+fresher holdings.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from allocator.cpu.choose import shared_milli
+from allocator.place import Placement, place
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.cpunode import CpuNode, CpuShare
+from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.preference import DeviceOrder
+
+Holdings = Mapping[str, Holding]
+Snapshot = Callable[[Holdings], NodeSnapshot]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A Pod that is to be bound.
+
+    Attributes:
+        uid: its identity.
+        namespace: where it lives.
+        name: its name there.
+        request: what it asks for.
+        annotated: turns a node's devices into the holding that the Pod's annotations describe; None where they
+            describe none.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    request: PodRequest
+    annotated: Callable[[Sequence[Device]], Holding | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to a bind.
+
+    Attributes:
+        outcome: the Pod's holding, or why there is none.
+        repeated: the Pod held this before: the bind is tried again.
+        stale: what it held no longer serves it, and nothing was changed: ask again with `unbound` once that is known.
+    """
+
+    outcome: Holding | Refusal
+    repeated: bool = False
+    stale: bool = False
+
+
+def bind(
+    pod: Claim,
+    snapshot: Snapshot,
+    now: int,
+    refresh_after: float,
+    sent: Holding | None = None,
+    *,
+    unbound: bool = False,
+) -> Callable[[Holdings], tuple[Holdings | None, Decision]]:
+    """Give a Pod its share of a node; the same share again if it has one that still serves it.
+
+    Args:
+        pod: with a request.
+        snapshot: makes the node from given holdings.
+        now: seconds since the epoch.
+        refresh_after: seconds after which a repeated bind renews `since`, so that no sweep takes away, as never bound,
+            what is being bound at this moment.
+        sent: what the filter assumed for the Pod on this node; None where that is not known.
+        unbound: the API server itself says that the Pod is not bound, so it may be given something else than it holds.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, Decision]:
+        node = snapshot(holdings)
+        others = node.without([pod.uid])
+        held = holdings.get(pod.uid)
+        if held is not None and _serves(held, pod, others):
+            if now - held.since <= refresh_after:
+                return None, Decision(held, repeated=True)
+            held = replace(held, since=now)
+            return node.with_holding(held).holdings, Decision(held, repeated=True)
+        if held is not None and not unbound:
+            return None, Decision(held, repeated=True, stale=True)
+        said = _annotated(pod, others)
+        placed = _place(pod.request, others, sent) if said is None else _adopt(pod.request, said, others)
+        if isinstance(placed, Refusal):
+            return None, Decision(placed)
+        gang = pod.request.wishes.gang
+        holding = Holding(pod.uid, pod.namespace, pod.name, now, placed.shares, placed.cpus, gang)
+        return others.with_holding(holding).holdings, Decision(holding)
+
+    return change
+
+
+def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Take a Pod's holding away.
+
+    Args:
+        uid: of the Pod.
+        held_since_before: only if the holding is older than this moment (a bind may have renewed it meanwhile).
+
+    Returns:
+        A change that answers whether there was something to take.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        held = holdings.get(uid)
+        if held is None or (held_since_before is not None and held.since >= held_since_before):
+            return None, False
+        return {other: holding for other, holding in holdings.items() if other != uid}, True
+
+    return change
+
+
+def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Record what a bound Pod's annotations say that it holds: it runs, so nothing is refused.
+
+    Args:
+        uid: of the Pod.
+        snapshot: makes the node from given holdings, with what annotations of live Pods say beside them.
+
+    Returns:
+        A change that answers whether the holding was missing from the ledger.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        if uid in holdings:
+            return None, False
+        adopted = snapshot(holdings).holdings.get(uid)
+        return (None, False) if adopted is None else ({**holdings, uid: adopted}, True)
+
+    return change
+
+
+def _annotated(pod: Claim, node: NodeSnapshot) -> Holding | None:
+    return None if pod.annotated is None else pod.annotated(node.devices)
+
+
+def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Placement | Refusal:
+    """Choose what the Pod was sent for where that can still be had: the Pods after it were sent to what it leaves.
+
+    But not where devices are to be used alike: others may have come to that one since, and what is idle comes first.
+    """
+    if sent is not None and (request.wishes.order or node.order) != DeviceOrder.LEAST_USED:
+        placed = place(request, node, only=sent)
+        if isinstance(placed, Placement):
+            return placed
+    return place(request, node)
+
+
+def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> bool:
+    """Tell whether what a Pod was given is still there, free but for itself, and is what the Pod asks for now.
+
+    That is so where `place` would give it, out of all that is free or out of what the Pod holds: others may have come
+    and gone since it was given.
+
+    Args:
+        held: by the Pod.
+        pod: as it is now.
+        node: without the Pod.
+    """
+    said = _annotated(pod, node)
+    if said is not None:
+        return _alike(_adopt(pod.request, said, node), held)
+    return _alike(place(pod.request, node, only=held), held)
+
+
+def _alike(placed: Placement | Refusal, held: Holding) -> bool:
+    """Tell whether a placement is what a Pod holds; containers may have changed places among its devices."""
+    return not isinstance(placed, Refusal) and _compared(placed) == _compared(held)
+
+
+def _compared(of: Placement | Holding) -> object:
+    shares = {
+        share.id: (share.type, share.minor, dict(share.amounts), share.functions, share.alone, share.unshared)
+        for share in of.shares
+    }
+    cpus = of.cpus
+    return shares, cpus and (replace(cpus, numa=()), [one.node for one in cpus.numa])
+
+
+def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Placement | Refusal:
+    """Check a choice that Koordinator's own scheduler has annotated, and take it over.
+
+    `place` has the last word: the request is placed on what the annotations name and nothing else. They must name what
+    it takes, no more and no less; of a device they may name more than it needs.
+    """
+    wrong = _not_free(said, node)
+    if wrong:
+        return _not_adopted(wrong)
+    placed = place(request, node, only=said)
+    if isinstance(placed, Refusal):
+        return _not_adopted(_needs_more(request, said, node) or placed.message)
+    used = {(share.type, share.id): share for share in placed.shares}
+    shares = []
+    for share in said.shares:
+        own = used.get((share.type, share.id))
+        if own is None:
+            return _not_adopted(f"{node.name}: {_spoken(share)} is not needed")
+        shares.append(replace(share, containers=own.containers, alone=own.alone, unshared=own.unshared))
+    cpus = _adopted_cpus(said.cpus, placed.cpus)
+    if isinstance(cpus, str):
+        return _not_adopted(f"{node.name}: {cpus}")
+    return Placement(node.name, tuple(shares), cpus)
+
+
+def _adopted_cpus(said: CpuShare | None, placed: CpuShare | None) -> CpuShare | str | None:
+    """What is recorded of a Pod's CPUs, or what is wrong with the annotation.
+
+    What stands in the annotation, and in NUMA nodes what the Pod is accounted for there, where that is counted.
+    """
+    if said is None:
+        return placed
+    own = placed.cpus if placed is not None else 0
+    if said.cpus != own:
+        return f"CPUs {format_cpuset(said.cpus & ~own)} are not needed"
+    return replace(said, numa=placed.numa) if placed is not None and placed.numa else said
+
+
+def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> str:
+    """Name a device of which the annotations say less than the request takes, if that alone is wrong; else ""."""
+    capacity = {(device.type, device.id): device.capacity for device in node.devices}
+    shares = [replace(share, amounts=capacity.get((share.type, share.id), share.amounts)) for share in said.shares]
+    placed = place(request, node, only=replace(said, shares=tuple(shares)))
+    amounts = {(share.type, share.id): share.amounts for share in said.shares}
+    for share in placed.shares if isinstance(placed, Placement) else ():
+        stated = amounts[share.type, share.id]
+        if any(amount > stated.get(tail, 0) for tail, amount in share.amounts.items()):
+            return f"{node.name}: {_spoken(share)} needs more than they say"
+    return ""
+
+
+def _not_adopted(why: str) -> Refusal:
+    return Refusal(f"the Pod's annotations of what it holds cannot be adopted: {why}")
+
+
+def _spoken(share: Share) -> str:
+    return f"{share.type} {share.minor} ({share.id})"
+
+
+def _not_free(said: Holding, node: NodeSnapshot) -> str:
+    """Name something that the annotations name and that cannot be given; "" where all can."""
+    devices = {(device.type, device.id): device for device in node.devices}
+    functions = node.functions_held()
+    for share in said.shares:
+        device = devices.get((share.type, share.id))
+        tails = tuple(device.capacity) if device is not None else ()
+        free = dict(zip(tails, node.free(device, tails), strict=True)) if device is not None else {}
+        short = any(amount > free.get(tail, 0) for tail, amount in share.amounts.items())
+        if short or any(function.bus_id in functions for function in share.functions):
+            return f"{node.name}: {_spoken(share)} does not have free what they say"
+    cpus = said.cpus
+    if cpus is None:
+        return ""
+    if missing := cpus.cpus & ~node.free_cpus:
+        return f"{node.name}: CPUs {format_cpuset(missing)} are not free"
+    return "" if cpus.cpus or node.cpu is None else _not_pooled(cpus, node, node.cpu)
+
+
+def _not_pooled(share: CpuShare, node: NodeSnapshot, cpu: CpuNode) -> str:
+    """Name a NUMA node whose shared pool has less free than the annotations say; "" where each has enough."""
+    for one in share.numa:
+        known = one.node in cpu.topology.nodes
+        if not known or max(one.milli, 1) > shared_milli(cpu, node.cpu_use, one.node):
+            return f"{node.name}: {one.milli} thousandths of a CPU are not free in NUMA node {one.node}"
+    return ""

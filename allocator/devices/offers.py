@@ -1,0 +1,120 @@
+"""The devices of one type that a decision may choose from."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from allocator.devices.offer import Amounts, Offer
+from allocator.devices.terms import Terms
+from allocator.topology.joint import free_function
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.hints import NO_HINT, Selector
+from allocator.vocabulary.holdings import Function, Share
+
+
+def find_offers(terms: Terms, steps: int) -> tuple[list[Offer], int]:
+    """Find the devices that could be chosen; the Pod holds nothing of them yet in any of its life's steps.
+
+    Returns:
+        The offers, in the node's order, and how many there would be if `Terms.only` did not restrict them.
+    """
+    offers = _open(terms, steps)
+    wanted = terms.hint.functions
+    if terms.only is None:
+        if wanted is not None:
+            offers = _with_functions(offers, wanted, terms.node.functions_held())
+        return offers, len(offers)
+    taken = terms.node.functions_held()
+    known = len(offers) if wanted is None else len(_with_functions(offers, wanted, set(taken)))
+    offers = [_limited(offer, terms.only[offer.device.id], terms) for offer in offers if offer.device.id in terms.only]
+    if wanted is not None:
+        named = {function.bus_id for share in terms.only.values() for function in share.functions}
+        offers = _with_functions(offers, wanted, taken, named)
+    return offers, known
+
+
+def _open(terms: Terms, steps: int) -> list[Offer]:
+    """The usable devices inside the NUMA nodes, which nobody has to himself and which the hint selects."""
+    node, numa = terms.node, terms.numa
+    used = node.used
+    name, tails = terms.kind.name, terms.kind.tails
+    closed = _closed(terms)
+    hinted = terms.hint is not NO_HINT
+    nothing = ((0,) * len(tails),) * steps
+    offers = []
+    capacity: Amounts = ()
+    whose: Mapping[str, int] | None = None  # devices of one node mostly share what they have
+    for device in node.devices:
+        if device.type != name or device.id in closed:
+            continue
+        if numa is not None and not (device.numa_node is None or device.numa_node in numa):
+            continue
+        held = used.get(device.id)
+        if hinted and not _hinted(device, held, terms):
+            continue
+        if device.capacity is not whose:
+            whose = device.capacity
+            capacity = tuple([whose[tail] for tail in tails])
+        free = capacity if held is None else node.free(device, tails)
+        offers.append(Offer(device, held, capacity, free, nothing))
+    return offers
+
+
+def _closed(terms: Terms) -> frozenset[str]:
+    """Devices that are unusable, that somebody has to himself, or beside which the Pod would not be alone.
+
+    With PCIeLevel that concerns whole PCIe roots; of a device whose root is not known, at least the device.
+    """
+    node = terms.node
+    closed = node.unusable | node.unshared if node.unshared else node.unusable
+    if not (terms.alone or node.alone):
+        return closed
+    ids = {*node.used, *node.kubelet_held} if terms.alone else node.alone
+    roots = {device.pcie for device in node.devices if device.id in ids and device.pcie is not None}
+    return closed.union(ids, (device.id for device in node.devices if device.pcie in roots))
+
+
+def _hinted(device: Device, held: Mapping[str, int] | None, terms: Terms) -> bool:
+    if terms.unshared and held is not None:
+        return False
+    selector = terms.hint.selector
+    return selector is None or selector.matches(selectable(device))
+
+
+def selectable(device: Device) -> Mapping[str, str]:
+    """The labels by which a hint may select a device: its own, and what is known of every device."""
+    return {
+        "koordgate.io/uuid": device.id,
+        "koordgate.io/minor": str(device.minor),
+        "koordgate.io/model": device.model,
+        **device.labels,
+    }
+
+
+def _limited(offer: Offer, most: Share, terms: Terms) -> Offer:
+    """Leave no more free of a device than may be taken of it."""
+    allowed = (most.amounts.get(tail, 0) for tail in terms.kind.tails)
+    offer.free = tuple([min(free, amount) for free, amount in zip(offer.free, allowed, strict=True)])
+    return offer
+
+
+def _with_functions(
+    offers: Iterable[Offer], wanted: Selector, taken: set[str], named: Collection[str] | None = None
+) -> list[Offer]:
+    """Keep the devices with a free virtual function that the hint selects, and add that function to each.
+
+    Args:
+        offers: the devices.
+        wanted: the hint's selector.
+        taken: bus ids of the functions that somebody has; a function that two devices list is given once.
+        named: bus ids of the functions that may be given; None for all.
+    """
+    kept = []
+    for offer in offers:
+        functions = offer.device.functions
+        if named is not None:
+            functions = tuple(one for one in functions if one.bus_id in named)
+        function = free_function(functions, wanted, taken)
+        if function is not None:
+            offer.comes_with(Function(-1 if function.minor is None else function.minor, function.bus_id))
+            taken.add(function.bus_id)
+            kept.append(offer)
+    return kept

@@ -1,0 +1,76 @@
+"""What a Pod asks of one type of device on one node, and on which terms its devices are chosen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import le
+
+from allocator.devices.offer import Amounts, completed
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel, TypeHint
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.preference import DeviceOrder
+
+
+@dataclass(slots=True)
+class Terms:
+    """What a Pod asks of one type of device on one node. Nothing of it changes during a decision.
+
+    Attributes:
+        kind: the type.
+        node: as it stands.
+        numa: NUMA nodes to stay inside; None for all. A device whose NUMA node is not known is inside every one.
+        only: what may be taken at most, by device id; None where that is not restricted.
+        asks: of the Pod's containers, those for this type, in the Pod's order.
+        wishes: of the Pod.
+        hint: the Pod's for this type.
+        order: which of the devices that fit comes first.
+        alone: the Pod wants the PCIe roots of its devices to itself.
+        unshared: the Pod shares its devices with nobody.
+    """
+
+    kind: DeviceType
+    node: NodeSnapshot
+    numa: frozenset[int] | None
+    only: Mapping[str, Share] | None
+    asks: list[ContainerAsk]
+    wishes: Wishes
+    hint: TypeHint
+    order: DeviceOrder
+    alone: bool
+    unshared: bool
+
+    def amounts(self, capacity: Amounts, ask: DeviceAsk) -> Amounts:
+        """What an ask takes of a device of this capacity: all of it where it shares with nobody and that suffices."""
+        amounts = completed(ask, capacity)
+        return capacity if self.unshared and all(map(le, amounts, capacity)) else amounts
+
+
+def terms_of(
+    kind: DeviceType, request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None, only: Holding | None
+) -> Terms:
+    """Collect the terms on which devices of one type are chosen.
+
+    Args:
+        kind: the type.
+        request: of the Pod.
+        node: as it stands.
+        numa: NUMA nodes to stay inside; None for all.
+        only: as of `allocator.place.place`.
+    """
+    wishes = request.wishes
+    hint = (wishes.hint(kind.name) or NO_HINT) if wishes.hints else NO_HINT
+    order = wishes.order or node.order
+    return Terms(
+        kind,
+        node,
+        numa,
+        None if only is None else {share.id: share for share in only.shares if share.type == kind.name},
+        [container for container in request.containers if container.ask.type == kind],
+        wishes,
+        hint,
+        DeviceOrder(order) if order else DeviceOrder.MOST_USED,
+        hint.exclusive is ExclusiveLevel.PCIE,
+        hint.exclusive is ExclusiveLevel.DEVICE,
+    )

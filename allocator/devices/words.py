@@ -1,0 +1,56 @@
+"""Devices and asks in a user's words."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from allocator.quantity import format_bytes
+from allocator.topology.sets import WITHIN
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.devicetype import DeviceType, Unit
+from allocator.vocabulary.hints import Scope
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
+
+_SPOKEN: Final = {GPU_CORE: "core", GPU_MEMORY: "memory", GPU_MEMORY_RATIO: "memory"}  # as people read messages
+
+
+def plural(kind: DeviceType) -> str:
+    """Name several devices of a type: "GPUs"."""
+    return "GPUs" if kind.name == TYPE_GPU else f"{kind.name} devices"
+
+
+def describe(ask: DeviceAsk) -> str:
+    """Write an ask as a person would: `2 x (core 100 %, memory 100 %)`."""
+    return f"{ask.count} x ({describe_amounts(ask.type, ask.amounts)})"
+
+
+def describe_amounts(kind: DeviceType, amounts: Sequence[int | None]) -> str:
+    """Write amounts of a device, one for each of the type's tails: `core 50 %, memory 40Gi (50 %)`."""
+    told: dict[str, list[str]] = {}
+    for tail, amount in zip(kind.tails, amounts, strict=True):
+        if amount is None or (tail == GPU_CORE and not amount):
+            continue
+        in_bytes = kind.memory is not None and tail == kind.memory[0]
+        unit = "" if kind.unit is Unit.UNITS else " %"
+        name = _SPOKEN.get(tail, tail)
+        told.setdefault(name, []).insert(0, format_bytes(amount) if in_bytes else f"{amount}{unit}")
+    return ", ".join(f"{name} {texts[0]}" + "".join(f" ({more})" for more in texts[1:]) for name, texts in told.items())
+
+
+def too_wide(scope: Scope) -> str:
+    """Say that no part of the node, of the size that the scope allows, has enough for each container of the Pod."""
+    where = WITHIN[scope]
+    return f"devices inside one {where} asked (requiredTopologyScope), and none has enough for each container"
+
+
+def too_few_on_roots(kind: DeviceType, asked: int, found: int, others: Sequence[DeviceType]) -> str:
+    """Say that too few devices of the leading type share a PCIe root with a free device of the others (SamePCIe)."""
+    there = " and ".join(map(plural, others))
+    return (
+        f"SamePCIe asked; {asked} {plural(kind)} asked, {found} that can serve it have {there} free on their PCIe root"
+    )
+
+
+def too_few_together(kind: DeviceType, asked: int, most: int, lead: DeviceType, width: int) -> str:
+    """Say that too few devices of a following type are on the PCIe roots that the leading type could use."""
+    there = f"where {width} {plural(lead)} could be"
+    return f"SamePCIe asked; {asked} {plural(kind)} asked, at most {most} that can serve it are on PCIe roots {there}"

@@ -1,0 +1,182 @@
+"""One node at one moment: its devices and CPUs, who holds what, and what is therefore free."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from allocator.vocabulary.cpunode import MILLI, NO_USE, CpuNode, CpuUse, cpu_use
+from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.holdings import Holding, InvariantError, sum_used
+from allocator.vocabulary.wiring import UNWIRED, Wiring
+
+WHOLE: Final = 1000  # thousandths in which devices of different size and unit are compared
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSnapshot:
+    """One node at one moment: the only thing a decision looks at.
+
+    It alone answers what is usable, used and free. Amounts are in their resource's unit: percent, bytes or units.
+
+    Attributes:
+        name: of the node.
+        devices: by type, then in the order of `Device.order`.
+        holdings: by Pod UID.
+        kubelet_held: ids of devices that the kubelet's own device manager gave away; never ours to give.
+        wiring: how its devices are connected.
+        cpu: its CPUs and NUMA nodes; None where they are not known.
+        order: name of the `DeviceOrder` that the node's administrator wants; "" for the Pod's or the default.
+        used: device id -> resource tail -> amount, summed over holdings; derived.
+        unusable: ids of the devices on which nothing new may land: unhealthy ones, cordoned ones, and those that the
+            kubelet gave away; derived.
+        alone: ids of the devices whose holder has their PCIe root to itself; derived.
+        unshared: ids of the devices whose holder shares them with nobody; derived.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    holdings: Mapping[str, Holding] = field(default_factory=dict)
+    kubelet_held: frozenset[str] = frozenset()
+    wiring: Wiring = UNWIRED
+    cpu: CpuNode | None = None
+    order: str = ""
+    used: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
+    unusable: frozenset[str] = field(init=False, repr=False, compare=False)
+    alone: frozenset[str] = field(init=False, repr=False, compare=False)
+    unshared: frozenset[str] = field(init=False, repr=False, compare=False)
+    _cpu_use: CpuUse | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "used", sum_used(self.holdings.values()))
+        broken = [device.id for device in self.devices if not device.healthy]
+        object.__setattr__(self, "unusable", self.kubelet_held.union(broken) if broken else self.kubelet_held)
+        shares = [share for holding in self.holdings.values() for share in holding.shares]
+        object.__setattr__(self, "alone", frozenset([share.id for share in shares if share.alone]))
+        object.__setattr__(self, "unshared", frozenset([share.id for share in shares if share.unshared]))
+
+    def is_usable(self, device: Device) -> bool:
+        """Tell whether anything new may land on one of the node's devices."""
+        return device.id not in self.unusable
+
+    def free(self, device: Device, tails: Sequence[str]) -> tuple[int, ...]:
+        """What may still be given of a device, one amount for each of these resources.
+
+        Nothing of an unusable device, nor where more is held than the device now has.
+        """
+        if device.id in self.unusable:
+            return (0,) * len(tails)
+        has, held = device.capacity, self.used.get(device.id)
+        if held is None:
+            return tuple([has[tail] for tail in tails])
+        free = tuple([has[tail] - held.get(tail, 0) for tail in tails])
+        return free if min(free, default=0) >= 0 else tuple([max(left, 0) for left in free])
+
+    def free_share(self, device: Device, kind: DeviceType) -> int:
+        """What is free of a device in thousandths of what it has, rounded down, summed over `fullness(kind)`."""
+        has, tails = device.capacity, fullness(kind)
+        return sum(
+            [WHOLE * left // has[tail] for tail, left in zip(tails, self.free(device, tails), strict=True) if left]
+        )
+
+    @property
+    def cpu_use(self) -> CpuUse:
+        """What Pods hold of the node's CPUs; nothing where these are not known. Summed once."""
+        known = self._cpu_use
+        if known is None:
+            shares = (holding.cpus for holding in self.holdings.values() if holding.cpus is not None)
+            known = NO_USE if self.cpu is None else cpu_use(self.cpu, shares)
+            object.__setattr__(self, "_cpu_use", known)
+        return known
+
+    @property
+    def own_cpus(self) -> int:
+        """The CPUs that Pods may have as their own: all but the reserved ones; bit i is CPU i."""
+        return 0 if self.cpu is None else self.cpu.topology.all & ~self.cpu.reserved
+
+    @property
+    def free_cpus(self) -> int:
+        """Those of `own_cpus` that no Pod has."""
+        return self.own_cpus & ~self.cpu_use.taken
+
+    def functions_held(self) -> set[str]:
+        """Bus ids of the virtual functions that Pods hold."""
+        holders = self.holdings.values()
+        return {one.bus_id for holding in holders for share in holding.shares for one in share.functions}
+
+    def holding_all(self, holdings: Mapping[str, Holding]) -> "NodeSnapshot":
+        """Return the node with these holdings and no others."""
+        return replace(self, holdings=holdings)
+
+    def with_holding(self, holding: Holding) -> "NodeSnapshot":
+        """Return the node with this holding added, or put in place of the same Pod's."""
+        return self.holding_all({**self.holdings, holding.uid: holding})
+
+    def without(self, uids: Iterable[str]) -> "NodeSnapshot":
+        """Return the node less the holdings of these Pods."""
+        gone = set(uids)
+        return self.holding_all({uid: holding for uid, holding in self.holdings.items() if uid not in gone})
+
+    def check_invariants(self) -> None:
+        """Recount from scratch that no device is given more than once over.
+
+        Raises:
+            InvariantError: naming the device, the resource, and both figures.
+        """
+        by_id = {device.id: device for device in self.devices}
+        if len(by_id) != len(self.devices):
+            raise InvariantError(f"{self.name}: two devices with one id")
+        totals: dict[tuple[str, str], int] = {}
+        for uid, holding in self.holdings.items():
+            if uid != holding.uid:
+                raise InvariantError(f"{self.name}: holding of {holding.uid} kept under {uid}")
+            if len({share.id for share in holding.shares}) != len(holding.shares):
+                raise InvariantError(f"{self.name}: Pod {uid} has two shares of one device")
+            for share in holding.shares:
+                for tail, amount in share.amounts.items():
+                    if amount < 0:
+                        raise InvariantError(f"{self.name}: negative {tail} in a share of {share.id}")
+                    totals[share.id, tail] = totals.get((share.id, tail), 0) + amount
+        self._check_cpus()
+        for (device_id, tail), total in totals.items():
+            device = by_id.get(device_id)
+            if device is not None and total > device.capacity.get(tail, 0):
+                message = f"{self.name}: {total} {tail} of {device_id} given, it has {device.capacity.get(tail, 0)}"
+                raise InvariantError(message)
+
+    def _check_cpus(self) -> None:
+        """Recount that no CPU and no virtual function has two owners."""
+        given = 0
+        functions: set[str] = set()
+        for uid, holding in self.holdings.items():
+            mask = holding.cpus.cpus if holding.cpus else 0
+            if given & mask:
+                raise InvariantError(f"{self.name}: CPUs {format_cpuset(given & mask)} given twice, to Pod {uid} too")
+            given |= mask
+            for function in (function for share in holding.shares for function in share.functions):
+                if function.bus_id in functions:
+                    raise InvariantError(
+                        f"{self.name}: virtual function {function.bus_id} given twice, to Pod {uid} too"
+                    )
+                functions.add(function.bus_id)
+        self._check_pools(given)
+
+    def _check_pools(self, given: int) -> None:
+        """Recount that Pods on the shared pool of a NUMA node have the CPUs there that they need; each needs some."""
+        nodes = self.cpu.topology.nodes if self.cpu is not None else {}
+        needed = dict.fromkeys(nodes, 0)
+        for holding in self.holdings.values():
+            for one in holding.cpus.numa if holding.cpus is not None and not holding.cpus.cpus else ():
+                if one.node in needed:
+                    needed[one.node] += max(one.milli, 1)
+        for at, milli in needed.items():
+            left = (nodes[at] & ~given).bit_count()
+            if milli > MILLI * left:
+                told = f"{milli} thousandths of a CPU in the shared pool of NUMA node {at}, which has {left} CPUs left"
+                raise InvariantError(f"{self.name}: Pods were given {told}")
+
+
+def fullness(kind: DeviceType) -> tuple[str, ...]:
+    """The resources by which devices of a type are compared: bytes repeat what percent say, and are left out."""
+    return tuple([tail for tail in kind.tails if kind.memory is None or tail != kind.memory[0]])

@@ -1,0 +1,278 @@
+"""Binds as changes of a node's holdings: what is confirmed, given, taken over, refused and reported as stale.
+
+No answer may be one that `place()` would refuse on the node as it is.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from builders import app, ask, asking, gpu, gpus, held, holding, node, part, request
+from machines import server, server_cpu
+
+from allocator.bind import Claim, Decision, adopt_running, bind, release
+from allocator.place import Placement, place
+from allocator.vocabulary.asks import PodRequest, Wishes
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import CpuShare, NumaShare
+from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.preference import DeviceOrder
+
+NOW = 1_700_000_000
+
+
+def claim(of: PodRequest, said: Iterable[Share] | None = None, cpus: CpuShare | None = None) -> Claim:
+    """A Pod of this request, whose annotations name these shares."""
+    holds = None if said is None else Holding("p", "default", "p", 0, tuple(said), cpus)
+    return Claim("p", "default", "p", of, None if holds is None else lambda _devices: holds)
+
+
+def decide(on: NodeSnapshot, pod: Claim, sent: Holding | None = None, *, unbound: bool = False) -> Decision:
+    """Bind on a node, and check what the ledger would hold then."""
+    after, decided = bind(pod, on.holding_all, NOW, 60, sent, unbound=unbound)(on.holdings)
+    if after is not None:
+        on.holding_all(after).check_invariants()
+        assert after["p"] == decided.outcome
+    return decided
+
+
+def minors(decided: Decision) -> list[int]:
+    assert isinstance(decided.outcome, Holding), decided.outcome
+    return [share.minor for share in decided.outcome.shares]
+
+
+# --- four cards on two NUMA nodes under Restricted: two cards are given of one NUMA node, or none are
+
+CARDS = [gpu(minor, numa_node=minor // 2) for minor in range(4)]
+TWO = request(app("main", gpus(200)))
+ACROSS = [part(CARDS[minor], 100, "main") for minor in (0, 2)]
+OCCUPIED = [set(minors) for width in range(4) for minors in combinations(range(4), width)]
+
+
+def restricted(occupied: Iterable[int], *, policy: NumaPolicy = NumaPolicy.RESTRICTED) -> NodeSnapshot:
+    others = held(*(part(CARDS[minor], 100) for minor in sorted(occupied)))
+    return node(*CARDS, holdings=others, cpu=server_cpu(policy=policy))
+
+
+@pytest.mark.parametrize("occupied", OCCUPIED, ids=str)
+def test_no_bind_gives_cards_across_numa_nodes_where_the_policy_forbids_it(occupied: set[int]) -> None:
+    on = restricted(occupied)
+    placed = place(TWO, on)
+    if occupied & {0, 2}:
+        on_both = on
+    else:
+        on_both = on.with_holding(Holding("p", "default", "p", NOW, tuple(ACROSS)))
+        again = decide(on_both, claim(TWO))
+        assert (again.stale, again.repeated) == (True, True)
+    for decided in (
+        decide(on_both, claim(TWO), unbound=True),
+        decide(on, claim(TWO), Holding("p", "default", "p", NOW, tuple(ACROSS))),
+    ):
+        if isinstance(placed, Refusal):
+            assert decided.outcome == placed
+        else:
+            assert minors(decided) in ([0, 1], [2, 3])
+    adopted = decide(on, claim(TWO, ACROSS)).outcome
+    assert isinstance(adopted, Refusal)
+    assert "cannot be adopted" in adopted.message
+    assert ("does not have free" if occupied & {0, 2} else "NUMA policy Restricted") in adopted.message
+
+
+@pytest.mark.parametrize("policy", [NumaPolicy.NONE, NumaPolicy.BEST_EFFORT])
+def test_where_the_policy_allows_it_cards_across_numa_nodes_are_confirmed(policy: NumaPolicy) -> None:
+    on = restricted((), policy=policy)
+    across = Holding("p", "default", "p", NOW, tuple(ACROSS))
+    again = decide(on.with_holding(across), claim(TWO))
+    assert (again.outcome, again.repeated, again.stale) == (across, True, False)
+    assert minors(decide(on, claim(TWO), across)) == [0, 2]
+    assert minors(decide(on, claim(TWO, ACROSS))) == [0, 2]
+
+
+def test_a_pod_as_wide_as_it_needs_keeps_its_cards_under_restricted() -> None:
+    three = request(app("main", gpus(300)))
+    of = Holding("p", "default", "p", NOW, tuple(part(CARDS[minor], 100, "main") for minor in (0, 2, 3)))
+    again = decide(restricted(()).with_holding(of), claim(three))
+    assert (again.outcome, again.stale) == (of, False)
+
+
+# --- repeated binds
+
+
+def test_a_repeated_bind_renews_what_it_confirms_once_that_is_old() -> None:
+    of = Holding("p", "default", "p", NOW - 61, (part(CARDS[3], 50, "main"),))
+    half = claim(request(app("main", gpus(50))))
+    on = node(*CARDS).with_holding(of)
+    decided = decide(on, half)
+    assert decided == Decision(replace(of, since=NOW), repeated=True)
+    assert bind(half, on.holding_all, NOW - 1, 60)(on.holdings) == (None, Decision(of, repeated=True))
+
+
+STALE: dict[str, tuple[NodeSnapshot, PodRequest]] = {
+    "it asks for more": (node(*CARDS), request(app("main", gpus(60)))),
+    "it asks for less": (node(*CARDS), request(app("main", gpus(40)))),
+    "its card is unhealthy": (node(gpu(0, healthy=False), *CARDS[1:]), request(app("main", gpus(50)))),
+    "its card is gone": (node(*CARDS[1:]), request(app("main", gpus(50)))),
+    "the kubelet gave its card away": (node(*CARDS, kubelet=["GPU-0"]), request(app("main", gpus(50)))),
+    "its card is over-full": (node(*CARDS, holdings=held(part(CARDS[0], 60))), request(app("main", gpus(50)))),
+}
+
+
+@pytest.mark.parametrize(("on", "of"), STALE.values(), ids=STALE)
+def test_what_no_longer_serves_a_pod_is_stale_and_nothing_changes_until_it_is_known_to_be_unbound(
+    on: NodeSnapshot, of: PodRequest
+) -> None:
+    before = Holding("p", "default", "p", NOW, (part(CARDS[0], 50, "main"),))
+    holdings = {**on.holdings, "p": before}
+    assert bind(claim(of), on.holding_all, NOW, 60)(holdings) == (None, Decision(before, repeated=True, stale=True))
+    anew = bind(claim(of), on.holding_all, NOW, 60, unbound=True)(holdings)[1]
+    placed = place(of, on)
+    assert isinstance(placed, Placement)
+    assert isinstance(anew.outcome, Holding)
+    assert (anew.outcome.shares, anew.repeated, anew.stale) == (placed.shares, False, False)
+
+
+def test_who_asks_for_every_nic_is_given_all_of_them_again_when_one_comes_back() -> None:
+    every = asking({"koordinator.sh/rdma": "50"}, hint={"rdma": {"allocateStrategy": "ApplyForAll"}})
+    on = server()
+    nics = [device for device in on.devices if device.type == "rdma"]
+    three = tuple(Share("rdma", nic.id, nic.minor, {"rdma": 50}, ("a",)) for nic in nics[:3])
+    holdings = {"p": Holding("p", "default", "p", NOW, three)}
+    assert bind(claim(every), on.holding_all, NOW, 60)(holdings)[1].stale
+    assert minors(bind(claim(every), on.holding_all, NOW, 60, unbound=True)(holdings)[1]) == [0, 1, 2, 3]
+
+
+def test_a_pod_of_a_shared_pool_keeps_its_numa_node_and_one_whose_node_is_full_is_stale() -> None:
+    ls = PodRequest((), CpuAsk(QosClass.LS, 0, 2000, 0, numa_policy=NumaPolicy.SINGLE_NUMA_NODE))
+    of = Holding("p", "default", "p", NOW, (), CpuShare("LS", numa=(NumaShare(1, 2000, 0, 1),)))
+    placed = place(ls, server())
+    assert isinstance(placed, Placement)
+    assert placed.cpus is not None
+    assert [one.node for one in placed.cpus.numa] == [0], "anew it would be the other one"
+    assert decide(server([of]), claim(ls)).outcome == of
+    full = holding("full", cpus=CpuShare("LSR", parse("16-30")))
+    assert decide(server([of, full]), claim(ls)).stale
+
+
+# --- what was sent
+
+
+def test_what_a_pod_was_sent_for_is_given_but_not_where_devices_are_used_alike() -> None:
+    sent = Holding("p", "default", "p", NOW, (part(CARDS[3], 50),))
+    half = request(app("main", gpus(50)))
+    assert minors(decide(node(*CARDS), claim(half), sent)) == [3]
+    alike = replace(half, wishes=Wishes(order=DeviceOrder.LEAST_USED))
+    assert minors(decide(node(*CARDS), claim(alike), sent)) == [0]
+
+
+# --- what annotations say
+
+HALF = request(app("main", gpus(50)))
+TAKEN_OVER: dict[str, tuple[NodeSnapshot, PodRequest, list[Share]]] = {
+    "just what is asked": (node(*CARDS), HALF, [part(CARDS[2], 50)]),
+    "more of a card than is asked": (node(*CARDS), HALF, [part(CARDS[2], 60)]),
+    "beside others on the card": (node(*CARDS, holdings=held(part(CARDS[2], 50))), HALF, [part(CARDS[2], 50)]),
+    "each container's": (
+        node(*CARDS),
+        request(app("a", gpus(100)), app("b", ask(1, core=10, ratio=10))),
+        [part(CARDS[1], 10), part(CARDS[3], 100)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("on", "of", "said"), TAKEN_OVER.values(), ids=TAKEN_OVER)
+def test_annotations_that_serve_the_pod_are_taken_over_as_they_are(
+    on: NodeSnapshot, of: PodRequest, said: list[Share]
+) -> None:
+    decided = decide(on, claim(of, said))
+    assert isinstance(decided.outcome, Holding), decided.outcome
+    assert [(one.id, one.amounts) for one in decided.outcome.shares] == [(one.id, one.amounts) for one in said]
+    containers = {container.name for container in of.containers}
+    assert {name for share in decided.outcome.shares for name in share.containers} == containers
+
+
+NOT_TAKEN_OVER: dict[str, tuple[NodeSnapshot, list[Share], CpuShare | None, str]] = {
+    "less than is asked": (node(*CARDS), [part(CARDS[2], 40)], None, "gpu 2 (GPU-2) needs more than they say"),
+    "a card more than is asked": (
+        node(*CARDS),
+        [part(CARDS[2], 50), part(CARDS[3], 50)],
+        None,
+        "gpu 3 (GPU-3) is not needed",
+    ),
+    "a card that is held": (
+        node(*CARDS, holdings=held(part(CARDS[2], 60))),
+        [part(CARDS[2], 50)],
+        None,
+        "gpu 2 (GPU-2) does not have free what they say",
+    ),
+    "an unhealthy card": (
+        node(*CARDS[:2], gpu(2, healthy=False)),
+        [part(CARDS[2], 50)],
+        None,
+        "gpu 2 (GPU-2) does not have free what they say",
+    ),
+    "a card of another node": (
+        node(*CARDS),
+        [part(gpu(9), 50)],
+        None,
+        "gpu 9 (GPU-9) does not have free what they say",
+    ),
+    "CPUs that are not asked": (
+        server(),
+        [part(CARDS[2], 50)],
+        CpuShare("LSR", parse("4-5")),
+        "CPUs 4-5 are not needed",
+    ),
+    "CPUs that the node has not": (server(), [part(CARDS[2], 50)], CpuShare("LSR", 1 << 99), "CPUs 99 are not free"),
+    "more of a shared pool than it has": (
+        server(),
+        [part(CARDS[2], 50)],
+        CpuShare("LS", numa=(NumaShare(1, 16_001, 0, 1),)),
+        "16001 thousandths of a CPU are not free in NUMA node 1",
+    ),
+    "the shared pool of a NUMA node that is not there": (
+        server(),
+        [part(CARDS[2], 50)],
+        CpuShare("LS", numa=(NumaShare(5, 1, 0),)),
+        "1 thousandths of a CPU are not free in NUMA node 5",
+    ),
+}
+
+
+@pytest.mark.parametrize(("on", "said", "cpus", "why"), NOT_TAKEN_OVER.values(), ids=NOT_TAKEN_OVER)
+def test_annotations_that_do_not_serve_the_pod_are_refused_with_what_is_wrong(
+    on: NodeSnapshot, said: list[Share], cpus: CpuShare | None, why: str
+) -> None:
+    outcome = decide(on, claim(HALF, said, cpus)).outcome
+    assert outcome == Refusal(f"the Pod's annotations of what it holds cannot be adopted: node-1: {why}")
+
+
+# --- the other changes
+
+
+def test_a_release_takes_the_pods_holding_and_no_other_and_no_younger_one() -> None:
+    holdings = {uid: holding(uid, since=NOW) for uid in "ab"}
+    assert release("a")(holdings) == ({"b": holdings["b"]}, True)
+    assert release("c")(holdings) == (None, False)
+    assert release("a", held_since_before=NOW)(holdings) == (None, False)
+    assert release("a", held_since_before=NOW + 1)(holdings) == ({"b": holdings["b"]}, True)
+
+
+def test_a_running_pod_is_recorded_as_its_node_shows_it_and_only_if_it_is_missing() -> None:
+    runs = holding("runs", part(CARDS[0], 100))
+
+    def snapshot(holdings: object) -> NodeSnapshot:
+        return node(*CARDS, holdings=[runs])
+
+    assert adopt_running("runs", snapshot)({}) == ({"runs": runs}, True)
+    assert adopt_running("runs", snapshot)({"runs": runs}) == (None, False)
+    assert adopt_running("gone", snapshot)({}) == (None, False)
+
+
+def test_a_holding_without_a_uid_cannot_be() -> None:
+    with pytest.raises(ValueError, match="without a UID"):
+        Holding("", "default", "p", NOW, ())

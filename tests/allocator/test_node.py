@@ -1,0 +1,131 @@
+"""What a node has that is usable, used and free: the one answer that every decision goes by."""
+
+import pytest
+from builders import GIB, gpu, held, holding, nic, node, part, request, share
+from builders import app as wants
+from builders import gpus as percent
+from machines import SERVER_CPUS, server_cpu
+
+from allocator.place import Placement, place
+from allocator.vocabulary.cpunode import NO_USE, CpuShare, NumaShare
+from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE, DeviceType, Unit, own_type
+from allocator.vocabulary.holdings import Function, Share
+from allocator.vocabulary.node import NodeSnapshot, fullness
+
+CARD = gpu(0)
+TAILS = GPU_TYPE.tails
+QUEUE_TYPE = own_type("queue", "example.org/queue", Unit.UNITS)
+QUEUE = Device("queue", "QUEUE-0", 0, healthy=True, capacity={"queue": 3})
+
+# A node with card 0 in some state; what is free of it: percent of compute, bytes, percent of memory
+
+FREE: dict[str, tuple[NodeSnapshot, tuple[int, int, int]]] = {
+    "idle": (node(CARD), (100, 80 * GIB, 100)),
+    "in use": (node(CARD, holdings=held(part(CARD, 30), share(CARD, core=20))), (50, 56 * GIB, 70)),
+    "full": (node(CARD, holdings=held(part(CARD, 100))), (0, 0, 0)),
+    "more is held than it has now": (node(gpu(0, 40 * GIB), holdings=held(part(CARD, 60))), (40, 0, 40)),
+    "unhealthy": (node(gpu(0, healthy=False)), (0, 0, 0)),
+    "given away by the kubelet": (node(CARD, kubelet=["GPU-0"]), (0, 0, 0)),
+    "another one is unhealthy, and another the kubelet's": (
+        node(CARD, gpu(1, healthy=False), gpu(2), kubelet=["GPU-2"]),
+        (100, 80 * GIB, 100),
+    ),
+}
+
+
+@pytest.mark.parametrize(("on", "free"), FREE.values(), ids=FREE)
+def test_what_is_free_is_what_may_still_be_given(on: NodeSnapshot, free: tuple[int, int, int]) -> None:
+    card = next(device for device in on.devices if device.minor == 0)
+    assert on.free(card, TAILS) == free
+    assert on.free(card, TAILS[::-1]) == free[::-1]
+    assert on.is_usable(card) is (any(free) or card.id in on.used)
+
+
+def test_a_device_is_unusable_for_either_reason_and_stays_so_whoever_holds_what() -> None:
+    on = node(CARD, gpu(1, healthy=False), gpu(2), kubelet=["GPU-2"])
+    for same in (on, on.with_holding(holding("uid-1", part(CARD, 100))), on.holding_all({})):
+        assert same.unusable == {"GPU-1", "GPU-2"}
+
+
+# A device, its type, what is held of it, and what is free in thousandths of it, of each resource that counts
+
+SHARES: dict[str, tuple[Device, DeviceType, tuple[Share, ...], int]] = {
+    "an idle card: compute and memory": (CARD, GPU_TYPE, (), 2000),
+    "bytes repeat what percent say": (CARD, GPU_TYPE, (share(CARD, memory=40 * GIB, ratio=50),), 1500),
+    "a small card counts as much as a large one": (gpu(0, 1), GPU_TYPE, (), 2000),
+    "an idle NIC": (nic(0), RDMA_TYPE, (), 1000),
+    "two units of three, rounded down": (QUEUE, QUEUE_TYPE, (Share("queue", "QUEUE-0", 0, {"queue": 1}),), 666),
+    "a device that has nothing": (Device("queue", "Q", 0, healthy=True, capacity={"queue": 0}), QUEUE_TYPE, (), 0),
+}
+
+
+@pytest.mark.parametrize(("device", "kind", "shares", "free"), SHARES.values(), ids=SHARES)
+def test_devices_are_compared_in_thousandths(
+    device: Device, kind: DeviceType, shares: tuple[Share, ...], free: int
+) -> None:
+    assert node(device, holdings=held(*shares)).free_share(device, kind) == free
+
+
+def test_what_compares_devices_leaves_bytes_out() -> None:
+    assert fullness(GPU_TYPE) == ("gpu-core", "gpu-memory-ratio")
+    assert fullness(RDMA_TYPE) == ("rdma",)
+
+
+def test_what_is_used_of_the_cpus_is_summed_over_pods() -> None:
+    own = CpuShare("LSR", parse("2-3"))
+    pool = CpuShare("LS", numa=(NumaShare(1, 500, GIB),))
+    on = node(holdings=[holding("own", cpus=own), holding("pool", cpus=pool)], cpu=server_cpu(reserved=0b11))
+    assert on.cpu_use.taken == parse("2-3")
+    assert on.cpu_use.numa == {1: (500, GIB)}
+    assert on.cpu_use is on.cpu_use, "summed once"
+    assert on.own_cpus == SERVER_CPUS.all & ~0b11
+    assert on.free_cpus == SERVER_CPUS.all & ~0b1111
+    assert on.without(["own"]).free_cpus == SERVER_CPUS.all & ~0b11
+
+
+def test_where_the_cpus_are_not_known_there_are_none() -> None:
+    on = node(holdings=[holding("own", cpus=CpuShare("LSR", 0b1))])
+    assert (on.cpu_use, on.own_cpus, on.free_cpus) == (NO_USE, 0, 0)
+
+
+def test_the_virtual_functions_that_pods_hold_are_known_by_bus_id() -> None:
+    functions = (Function(0, "0000:01:00.1"), Function(-1, "0000:01:00.2"))
+    first, second = (Share("rdma", "NIC-0", 0, {"rdma": 1}, functions=(one,)) for one in functions)
+    on = node(nic(0), holdings=held(first, second))
+    assert on.functions_held() == {"0000:01:00.1", "0000:01:00.2"}
+
+
+# --- the order of NUMA nodes goes by what is free of their devices: the fullest first, as nodes of the default do
+
+
+def cards_at(*numas: int, memory: int = 80 * GIB) -> list[Device]:
+    return [gpu(minor, memory, numa_node=numa) for minor, numa in enumerate(numas)]
+
+
+ORDERED = {
+    "what the kubelet gave away is not free": (
+        node(*cards_at(0, 0, 1, 1), kubelet=["GPU-0"], holdings=held(share(gpu(3), core=30, ratio=30))),
+        [1],
+    ),
+    "an unhealthy card is not free": (
+        node(gpu(0, healthy=False, numa_node=0), *cards_at(0, 0, 1, 1)[1:], holdings=held(part(gpu(3), 30))),
+        [1],
+    ),
+    "a small idle card is emptier than a large one in use": (
+        node(gpu(0, numa_node=0), gpu(1, 16 * GIB, numa_node=1), holdings=held(share(gpu(0), core=80, ratio=10))),
+        [0],
+    ),
+}
+
+
+@pytest.mark.parametrize(("on", "given"), ORDERED.values(), ids=ORDERED)
+def test_the_fullest_numa_node_comes_first(on: NodeSnapshot, given: list[int]) -> None:
+    on = NodeSnapshot(
+        on.name, on.devices, on.holdings, on.kubelet_held, cpu=server_cpu(policy=NumaPolicy.SINGLE_NUMA_NODE)
+    )
+    placed = place(request(wants("main", percent(10))), on)
+    assert isinstance(placed, Placement)
+    assert [one.minor for one in placed.shares] == given

@@ -1,0 +1,70 @@
+"""A node that the index excludes and `place()` accepts: always a bug, so it is counted and can be repeated."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Final
+
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.node import NodeSnapshot
+
+_LOG: Final = logging.getLogger(__name__)
+_MOST_CHARACTERS: Final = 16_384  # of a request or a node in a log line
+_MOST_REMEMBERED: Final = 256  # requests on nodes that were logged; beyond it all are forgotten and logged again
+
+
+class Contradictions:
+    """Reports contradictions: each is counted, and logged once a node and request.
+
+    Args:
+        count: called for each.
+    """
+
+    def __init__(self, count: Callable[[], object]) -> None:
+        self._count = count
+        self._logged: set[tuple[str, PodRequest]] = set()
+
+    def __call__(self, request: PodRequest, node: NodeSnapshot) -> None:
+        """Report that the index excludes a node on which `place()` accepts a request."""
+        self._count()
+        key = (node.name, request)
+        if key in self._logged:
+            return
+        if len(self._logged) >= _MOST_REMEMBERED:
+            self._logged.clear()
+        self._logged.add(key)
+        _LOG.error(
+            "the index excludes a node that place() accepts; the node is offered all the same. This is a bug: please "
+            "report it with this line",
+            extra={"node": node.name, "request": compact(request), "snapshot": compact(node)},
+        )
+
+
+def compact(value: object, most: int = _MOST_CHARACTERS) -> str:
+    """Write a value of the core as JSON without what is its default, cut off after so many characters."""
+    text = json.dumps(_plain(value), separators=(",", ":"))
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, DeviceType):
+        return value.name
+    if is_dataclass(value):
+        stated = ((one, getattr(value, one.name)) for one in fields(value) if one.init and one.compare)  # not derived
+        return {one.name: _plain(held) for one, held in stated if not _is_default(one, held)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(held) for key, held in value.items()}
+    if isinstance(value, AbstractSet):
+        return sorted(map(str, value))
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, (str, int)) else str(value)
+
+
+def _is_default(field: "Field[Any]", held: object) -> bool:
+    if field.default is not MISSING:
+        return bool(held == field.default)
+    return field.default_factory is not MISSING and bool(held == field.default_factory())
