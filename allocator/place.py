@@ -15,12 +15,11 @@ from allocator.devices.choose import choose_devices, choose_together
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, CpuUse, cpu_use
 from allocator.vocabulary.cpupolicy import NumaExclusive, NumaPolicy, NumaStrategy
-from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.cputopology import MOST_COMBINED, CpuTopology
 from allocator.vocabulary.holdings import NodeSnapshot, Share
 from allocator.vocabulary.outcome import Refusal
 
 _STRICTNESS: Final = tuple(NumaPolicy)
-_MOST_COMBINED: Final = 8  # NUMA nodes of which every set is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ def _by_width(cpu: CpuNode | None, numas: tuple[int, ...]) -> Iterator[tuple[int
     With more than eight NUMA nodes (beyond what the kubelet's Topology Manager takes) between one and all only those
     of one socket are a set: there would be too many others.
     """
-    if len(numas) <= _MOST_COMBINED:
+    if len(numas) <= MOST_COMBINED:
         yield from ((width, combinations(numas, width)) for width in range(1, len(numas) + 1))
         return
     yield 1, combinations(numas, 1)

@@ -83,7 +83,7 @@ def _strategy(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDe
     label = labels.get(NUMA_ALLOCATE_STRATEGY)
     if label in list(NumaStrategy):
         return NumaStrategy(label)
-    return NumaStrategy.DISTRIBUTE_EVENLY if topology.kubelet.distribute_across_numa else defaults.strategy
+    return NumaStrategy.DISTRIBUTE_BEYOND_ONE if topology.kubelet.distribute_across_numa else defaults.strategy
 
 
 def _numa_policy(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefaults) -> NumaPolicy:
