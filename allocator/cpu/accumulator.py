@@ -433,7 +433,7 @@ def _level_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int
         fair = left // ((len(order) - rank) * unit) * unit
         shares[index] = min(fair, sizes[index] // unit * unit)
         left -= shares[index]
-    for index in sorted(reversed(order), key=shares.__getitem__):  # what is over makes up no whole unit
+    for index in sorted(order, key=lambda index: (shares[index], -sizes[index], index)):  # no whole unit is over
         more = min(left, sizes[index] - shares[index])
         shares[index] += more
         left -= more

@@ -75,7 +75,7 @@ def bind_policy(ask: CpuAsk, node: CpuNode) -> tuple[BindPolicy, bool] | str:
     if node.architecture == ARM and ask.required is not BindPolicy.SPREAD_BY_PCPUS:
         return BindPolicy.FULL_PCPUS, True
     apart = (bind, wanted) == (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
-    if apart or ask.required not in {None, bind}:
+    if apart or ask.required not in {None, BindPolicy.DEFAULT, bind}:
         return f"the node's CPU bind policy is {bind}, the Pod's {wanted}"
     return bind, True
 
