@@ -15,13 +15,12 @@ from allocator.devices.choose import choose_devices, choose_together
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cpupolicy import NumaExclusive, NumaPolicy, NumaStrategy
-from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.cputopology import MOST_COMBINED, CpuTopology
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 _STRICTNESS: Final = tuple(NumaPolicy)
-_MOST_COMBINED: Final = 8  # NUMA nodes of which every set is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ def _by_width(cpu: CpuNode | None, numas: tuple[int, ...]) -> Iterator[tuple[int
     With more than eight NUMA nodes (beyond what the kubelet's Topology Manager takes) between one and all only those
     of one socket are a set: there would be too many others.
     """
-    if len(numas) <= _MOST_COMBINED:
+    if len(numas) <= MOST_COMBINED:
         yield from ((width, combinations(numas, width)) for width in range(1, len(numas) + 1))
         return
     yield 1, combinations(numas, 1)

@@ -174,7 +174,7 @@ class CpuSettings(Section, frozen=True):
 
     bind_policy: Literal["FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"
     exclusive_policy: Literal["None", "PCPULevel", "NUMANodeLevel"] = "None"
-    numa_allocate_strategy: NumaStrategy = NumaStrategy.MOST_ALLOCATED
+    numa_allocate_strategy: Literal["MostAllocated", "LeastAllocated", "DistributeEvenly"] = "MostAllocated"
     numa_topology_policy: NumaPolicy = NumaPolicy.NONE
 
 
@@ -210,7 +210,7 @@ def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:
     return CpuDefaults(
         BindPolicy(cpus.bind_policy),
         ExclusivePolicy(cpus.exclusive_policy),
-        cpus.numa_allocate_strategy,
+        NumaStrategy(cpus.numa_allocate_strategy),
         cpus.numa_topology_policy,
     )
 

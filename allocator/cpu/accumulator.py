@@ -40,10 +40,11 @@ def take(  # noqa: PLR0913 - each is one input of the rule, and all but three ar
         count: how many.
         bind: FullPCPUs or SpreadByPCPUs.
         exclusive: what is to be avoided, if it can be; Default is resolved by the caller.
-        strategy: which NUMA node or socket first. MostAllocated: that with the fewest free CPUs; LeastAllocated: that
-            with the most. DistributeEvenly: as LeastAllocated where one NUMA node will do; where more than one is
-            needed, as few as can give the same number each, the most free first (as the kubelet's
-            distribute-cpus-across-numa), counted in whole cores for FullPCPUs.
+        strategy: which NUMA node or socket first. MostAllocated: the one with the fewest free CPUs. LeastAllocated:
+            the one with the most. DistributeEvenly: every NUMA node gives the same number, as far as it has so many
+            free. The kubelet's distribute-cpus-across-numa: as LeastAllocated where one NUMA node suffices, otherwise
+            as few NUMA nodes as can give the same number each, the emptiest first. Both count in whole cores for
+            FullPCPUs.
         held_cores: all CPUs of the cores of which a Pod holds some with PCPULevel.
         held_nodes: all CPUs of the NUMA nodes in which a Pod holds some with NUMANodeLevel.
         required: whether `bind` must be kept: FullPCPUs by whole cores, SpreadByPCPUs by one thread of each core.
@@ -62,7 +63,8 @@ def take(  # noqa: PLR0913 - each is one input of the rule, and all but three ar
         held_cores,
         held_nodes,
         full=bind is BindPolicy.FULL_PCPUS,
-        even=strategy is NumaStrategy.DISTRIBUTE_EVENLY,
+        level=strategy is NumaStrategy.DISTRIBUTE_EVENLY,
+        even=strategy is NumaStrategy.DISTRIBUTE_BEYOND_ONE,
         sign=1 if strategy is NumaStrategy.MOST_ALLOCATED else -1,
     )
     free &= topology.all
@@ -100,9 +102,9 @@ def wishes_given_up(
     fitting = topology.leads if spread else topology.whole
     steps = [free]
     if exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
-        steps = [free & ~held_nodes, free & ~held_cores if spread else free]
+        steps = [free & ~held_nodes, free & ~held_cores, free] if spread else [free & ~held_nodes, free]
     elif exclusive is ExclusivePolicy.PCPU_LEVEL and spread:
-        steps = [free & ~held_cores]
+        steps = [free & ~held_cores, free]
     if free.bit_count() < count:
         return len(steps) + 1  # nor can they be chosen at all
     for given_up, usable in enumerate(steps):
@@ -120,7 +122,8 @@ class _Rule(NamedTuple):
         held_cores: CPUs of cores held with PCPULevel.
         held_nodes: CPUs of NUMA nodes held with NUMANodeLevel.
         full: whole cores first.
-        even: as many CPUs in each NUMA node where several are needed.
+        level: the same number of CPUs in every NUMA node, as far as each has so many.
+        even: the same number of CPUs in each NUMA node where one does not suffice.
         sign: 1 where fewer free CPUs come first, -1 where more do.
     """
 
@@ -129,6 +132,7 @@ class _Rule(NamedTuple):
     held_cores: int
     held_nodes: int
     full: bool
+    level: bool
     even: bool
     sign: int
 
@@ -158,6 +162,8 @@ def _pack(rule: _Rule, free: int, count: int) -> int:
 def _whole_cores(rule: _Rule, free: int, count: int) -> int:
     """Take whole free cores, and a part of one for what is over where they stand in one place; as many as there are."""
     topology = rule.topology
+    if rule.level and (taken := _level_cores(rule, free, count)):
+        return taken
     whole = 0
     for usable in _outside_held_nodes(rule, free):
         whole = topology.whole(usable)
@@ -291,47 +297,69 @@ def _many_sockets(topology: CpuTopology, whole: int, count: int) -> int:
     return taken
 
 
-def _apart(rule: _Rule, free: int, count: int) -> int:
-    """Take one thread of each core, then second ones, in one NUMA node or socket; 0 where none has enough."""
+def _level_cores(rule: _Rule, free: int, count: int) -> int:
+    """Take whole cores in equal numbers from every NUMA node; 0 where that leaves all of them in one."""
     topology = rule.topology
-    in_node, in_socket = _passes(rule, free)
-    for usable, once in in_node:
-        threads = topology.leads(usable) if once else usable
+    parts = [(usable, topology.whole(usable)) for usable in _outside_held_nodes(rule, free)]
+    return _level(rule, (*parts, (free, free)), count)
+
+
+def _apart(rule: _Rule, free: int, count: int) -> int:
+    """Take one thread of each core before the second of any; 0 where that takes cores of several sockets anyway.
+
+    The narrowest place is taken in which every core gives one thread: a NUMA node, a socket, the machine. Where the
+    machine has too few cores for that, the narrowest in which second threads make up for it.
+    """
+    topology = rule.topology
+    if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL and not rule.level:
+        usable = free & ~rule.held_nodes
+        threads = topology.leads(usable)
         cell = _best_cell(rule, usable, usable, threads, count)
         if cell is not None:
-            return _threads_apart(topology, threads & cell.cpus, count)
-    if rule.even:
-        parts = [(usable, topology.leads(usable) if once else usable) for usable, once in in_node]
-        evenly = _evenly(rule, parts, count)
-        if evenly:
-            return evenly
-    for usable, once in in_socket:
-        threads = topology.leads(usable) if once else usable
-        socket = _best_socket(rule, threads, count)
-        if socket is not None:
-            return _threads_apart(topology, threads & topology.sockets[socket], count)
-    return 0
+            return _lowest(threads & cell.cpus, count)
+    for usable in _passes(rule, free):
+        threads = topology.leads(usable)
+        if threads.bit_count() >= count:
+            return _one_thread_each(rule, usable, threads, count)
+    if rule.level and (taken := _level(rule, [(free, free)], count)):
+        return taken
+    cell = _best_cell(rule, free, free, free, count)
+    if cell is not None:
+        return _threads_apart(topology, free & cell.cpus, count)
+    if rule.even and (taken := _evenly(rule, [(free, free)], count)):
+        return taken
+    socket = _best_socket(rule, free, count)
+    return _threads_apart(topology, free & topology.sockets[socket], count) if socket is not None else 0
 
 
-_Passes = tuple[tuple[int, bool], ...]
+def _one_thread_each(rule: _Rule, usable: int, threads: int, count: int) -> int:
+    """Take so many of these threads, each of another core, of which there are enough."""
+    topology = rule.topology
+    if rule.level and (taken := _level(rule, [(threads, threads)], count)):
+        return taken
+    cell = _best_cell(rule, usable, usable, threads, count)
+    if cell is not None:
+        return _lowest(threads & cell.cpus, count)
+    if rule.even and (taken := _evenly(rule, [(usable, threads)], count)):
+        return taken
+    socket = _best_socket(rule, threads, count)
+    if socket is not None:
+        return _lowest(threads & topology.sockets[socket], count)
+    return _nearest(rule, usable, 0, count)
 
 
-def _passes(rule: _Rule, free: int) -> tuple[_Passes, _Passes]:
-    """What is tried in turn within one NUMA node, and within one socket: these CPUs, one of each core or all.
+def _passes(rule: _Rule, free: int) -> tuple[int, ...]:
+    """The CPUs from which one thread a core is taken, in the order in which that is tried.
 
-    Where no NUMA node outside of those held will do, NUMANodeLevel goes on as PCPULevel (CPU proposal, "Resource
-    spec"); Koordinator goes on without avoiding anything, which is the same where no free CPU is on a held core.
+    Where no NUMA node outside those held suffices, NUMANodeLevel goes on as PCPULevel (CPU proposal, "Resource spec").
+    Koordinator goes on without avoiding anything, which is the same where no free CPU is on a held core.
     """
-    everything = (free, False)
-    outside = (free & ~rule.held_cores, True)
     if rule.exclusive is ExclusivePolicy.PCPU_LEVEL:
-        return (outside, everything), (outside, everything)
+        return free & ~rule.held_cores, free
     if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
-        other_nodes = (free & ~rule.held_nodes, True)
-        if free & rule.held_cores:
-            return (other_nodes, outside, everything), (outside, everything)
-        return (other_nodes, everything), ((free, True), everything)
-    return ((free, True), everything), ((free, True), everything)
+        outside = free & ~rule.held_cores
+        return outside & ~rule.held_nodes, outside, free
+    return (free,)
 
 
 def _threads_apart(topology: CpuTopology, cpus: int, count: int) -> int:
@@ -366,6 +394,50 @@ def _evenly(rule: _Rule, parts: Iterable[tuple[int, int]], count: int) -> int:
                 taken |= _pack(inside, usable & topology.cells[index].cpus, share)
             return taken
     return 0
+
+
+def _level(rule: _Rule, parts: Iterable[tuple[int, int]], count: int) -> int:
+    """Take CPUs in equal numbers from every NUMA node, as far as it has so many; 0 where one node gives them all.
+
+    Args:
+        rule: of this choice.
+        parts: as for `_evenly`.
+        count: how many, together.
+    """
+    topology = rule.topology
+    inside = rule._replace(level=False)
+    for usable, measured in parts:
+        sizes = [(measured & cell.cpus).bit_count() for cell in topology.cells]
+        if sum(sizes) < count:
+            continue
+        shares = _level_shares(sizes, count, topology.threads_per_core if rule.full else 1)
+        if len(shares) > 1:
+            taken = 0
+            for index, share in shares:
+                taken |= _pack(inside, usable & topology.cells[index].cpus, share)
+            return taken
+        return 0
+    return 0
+
+
+def _level_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
+    """Divide a number over all NUMA nodes, in units, as evenly as their sizes allow; the larger ones get what is over.
+
+    Returns:
+        Pairs of index and share, without shares of nothing.
+    """
+    order = sorted(range(len(sizes)), key=lambda index: (sizes[index], -index))
+    shares = dict.fromkeys(order, 0)
+    left = count
+    for rank, index in enumerate(order):
+        fair = left // ((len(order) - rank) * unit) * unit
+        shares[index] = min(fair, sizes[index] // unit * unit)
+        left -= shares[index]
+    for index in sorted(order, key=lambda index: (shares[index], -sizes[index], index)):  # no whole unit is over
+        more = min(left, sizes[index] - shares[index])
+        shares[index] += more
+        left -= more
+    return [(index, share) for index, share in shares.items() if share]
 
 
 def _even_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuShare, CpuUse, NumaShare
 from allocator.vocabulary.cpupolicy import ARM, REFUSING, BindPolicy, ExclusivePolicy, NumaStrategy, supported
 from allocator.vocabulary.cpuset import format_cpuset, highest
-from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.cputopology import MOST_COMBINED, CpuTopology
 from allocator.vocabulary.outcome import Refusal
 
 # They run on what nobody else has to itself, and on the CPUs of the system: on no NUMA node's shared pool.
@@ -88,7 +88,7 @@ def bind_policy(ask: CpuAsk, node: CpuNode) -> tuple[BindPolicy, bool] | str:
     if node.architecture == ARM and ask.required is not BindPolicy.SPREAD_BY_PCPUS:
         return BindPolicy.FULL_PCPUS, True
     apart = (bind, wanted) == (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
-    if apart or ask.required not in {None, bind}:
+    if apart or ask.required not in {None, BindPolicy.DEFAULT, bind}:
         return f"the node's CPU bind policy is {bind}, the Pod's {wanted}"
     return bind, True
 
@@ -209,7 +209,7 @@ def _own(
         ask.count,
         bind=own.bind,
         exclusive=own.exclusive,
-        strategy=node.strategy,
+        strategy=_strategy(node, numa),
         held_cores=own.held_cores,
         held_nodes=own.held_nodes,
         required=own.required,
@@ -225,6 +225,18 @@ def _own(
         milli = {at: MILLI * (topology.nodes[at] & cpus).bit_count() for at in numa}
         stands = tuple(one for one in _stand(node, milli, memory) if one.milli or one.memory)
     return CpuShare(ask.qos, cpus, own.bind, own.exclusive, stands)
+
+
+def _strategy(node: CpuNode, numa: frozenset[int] | None) -> NumaStrategy:
+    """Which NUMA nodes give a Pod its own CPUs: those that it is aligned to share them, as its other resources do.
+
+    Among more than eight NUMA nodes, the Pod is aligned to a whole socket, which is wider than it needs: there as few
+    nodes as possible give the same number each (Koordinator, pkg/scheduler/plugins/nodenumaresource, splits over all).
+    """
+    if numa is None or len(numa) == 1:
+        return node.strategy
+    wide = len(node.topology.nodes) > MOST_COMBINED
+    return NumaStrategy.DISTRIBUTE_BEYOND_ONE if wide else NumaStrategy.DISTRIBUTE_EVENLY
 
 
 def _short_of_cpus(ask: CpuAsk, name: str, own: Own, free: int, *, permanent: bool) -> Refusal:

@@ -19,6 +19,8 @@ NUMA_TOPOLOGY_POLICIES: Final = (
     "node.koordinator.sh/numa-topology-alignment-policy",
     "node.koordinator.sh/numa-topology-policy",
 )
+# What the label may name: the kubelet's own way comes from its configuration alone.
+_STRATEGIES: Final = (NumaStrategy.MOST_ALLOCATED, NumaStrategy.LEAST_ALLOCATED, NumaStrategy.DISTRIBUTE_EVENLY)
 ARCHITECTURE: Final = "kubernetes.io/arch"
 # "None or empty value does not perform any policy"; PCPUOnly is what "Resource spec" calls FullPCPUsOnly.
 _BINDS: Final = {
@@ -81,9 +83,9 @@ def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefa
 
 def _strategy(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefaults) -> NumaStrategy:
     label = labels.get(NUMA_ALLOCATE_STRATEGY)
-    if label in list(NumaStrategy):
+    if label in _STRATEGIES:
         return NumaStrategy(label)
-    return NumaStrategy.DISTRIBUTE_EVENLY if topology.kubelet.distribute_across_numa else defaults.strategy
+    return NumaStrategy.DISTRIBUTE_BEYOND_ONE if topology.kubelet.distribute_across_numa else defaults.strategy
 
 
 def _numa_policy(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefaults) -> NumaPolicy:

@@ -191,8 +191,9 @@ def _read_qos(labels: Mapping[str, Any], problems: list[Problem]) -> QosClass | 
 
 def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, amounts: _PodAmounts) -> CpuAsk:
     milli, memory = amounts.milli, amounts.memory
-    required = None if wishes.required is BindPolicy.DEFAULT else wishes.required
-    preferred = required or (None if wishes.preferred is BindPolicy.DEFAULT else wishes.preferred)
+    required = wishes.required
+    tried = required or wishes.preferred
+    preferred = None if tried is BindPolicy.DEFAULT else tried
     exclusive = None if wishes.exclusive is ExclusivePolicy.DEFAULT else wishes.exclusive
     bound = label in _BOUND
     if not bound:

@@ -27,7 +27,7 @@ class CpuAsk:
         milli: thousandths of a CPU that it requests, by Kubernetes' rule for Pods, overhead included.
         memory: bytes that it requests, likewise.
         limit_milli: thousandths of a CPU that it may use at most; 0 where it is not limited.
-        required: bind policy that must be kept; never Default.
+        required: bind policy that must be kept; Default is the policy of the node, else the configured one.
         preferred: bind policy to try, `required` where there is one; None for the configured default.
         exclusive: whom to avoid; None for the configured default.
         numa_policy: how it is to be aligned; None where its author leaves that to the node.

@@ -26,11 +26,16 @@ class ExclusivePolicy(StrEnum):
 
 
 class NumaStrategy(StrEnum):
-    """Which NUMA node first (CPU proposal, "NUMA allocate strategy")."""
+    """Which NUMA node first (CPU proposal, "NUMA allocate strategy").
+
+    DISTRIBUTE_BEYOND_ONE is what the kubelet's option of that name does: it distributes only what no NUMA node can
+    give alone.
+    """
 
     MOST_ALLOCATED = "MostAllocated"
     LEAST_ALLOCATED = "LeastAllocated"
     DISTRIBUTE_EVENLY = "DistributeEvenly"
+    DISTRIBUTE_BEYOND_ONE = "distribute-cpus-across-numa"
 
 
 class NumaPolicy(StrEnum):

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from allocator.vocabulary.cpuset import MAX_CPU, members
 
 MAX_NODES: Final = 1024  # NUMA nodes; Linux numbers no more (MAX_NUMNODES)
+MOST_COMBINED: Final = 8  # NUMA nodes of which every set is tried; of more, single ones, sockets, and all
 MAX_ID: Final = 2**31 - 1  # cores, sockets and NUMA nodes are int32 where they are reported (CPU proposal, CPUInfo)
 
 

@@ -121,7 +121,7 @@ STANDS: dict[str, tuple[PodRequest, list[Holding], Stood]] = {
     "restricted to two, as an empty node would need two": (
         asking(lsr(8, 16, gpu=600), qos="LSR", numa=RESTRICTED),
         cards(1),
-        Stood((0,), (0, 1), (), (0, 1)),
+        Stood((0, 1), (0, 1), (), (0, 1)),
     ),
     "best effort, in one where one does": (
         asking(lsr(8, 16, gpu=400), qos="LSR", numa=BEST),
@@ -131,7 +131,7 @@ STANDS: dict[str, tuple[PodRequest, list[Holding], Stood]] = {
     "best effort, in two where no one does": (
         asking(lsr(8, 16, gpu=400), qos="LSR", numa=BEST),
         cards(1, 5),
-        Stood((0,), (0, 1), (), (0, 1)),
+        Stood((0, 1), (0, 1), (), (0, 1)),
     ),
     "no policy: anywhere": (
         asking(lsr(8, 16, gpu=200), qos="LSR"),
@@ -449,7 +449,7 @@ APART: dict[str, tuple[dict[str, str], list[Holding], Stood | str]] = {
         [spread_over_both()],
         Stood((0,)),
     ),
-    "best effort is kept apart where that can be": (BEST, [spread_over_both()], Stood((0,))),
+    "best effort is kept apart where that can be": (BEST, [spread_over_both()], Stood((0, 1))),
 }
 
 

@@ -573,7 +573,7 @@ async def test_publishing_makes_no_burst_for_which_a_bind_would_wait(kube: KubeC
 
 async def test_an_empty_record_is_deleted_and_comes_back_with_the_next_change(fake: FakeKube, ledger: Ledger) -> None:
     await ledger.change("n1", put("a"), SOON)
-    await ledger.change("n1", decision.release("a"), SOON)
+    await ledger.change("n1", release("a"), SOON)
     assert await ledger.discard("n1", SOON)
     assert fake.objects(NODE_ALLOCATIONS.path()) == []
     assert ledger.records() == []
@@ -585,7 +585,7 @@ async def test_a_record_with_holdings_is_not_deleted_whoever_wrote_them(
 ) -> None:
     await ledger.change("n1", put("a"), SOON)
     assert not await ledger.discard("n1", SOON)
-    await ledger.change("n1", decision.release("a"), SOON)
+    await ledger.change("n1", release("a"), SOON)
     await other.change("n1", put("b"), SOON)  # not seen by the first one
     assert not await ledger.discard("n1", SOON)
     assert sorted(stored(fake)) == ["b"]
@@ -593,7 +593,7 @@ async def test_a_record_with_holdings_is_not_deleted_whoever_wrote_them(
 
 async def test_a_change_that_comes_during_a_deletion_is_not_lost(fake: FakeKube, ledger: Ledger) -> None:
     await ledger.change("n1", put("a"), SOON)
-    await ledger.change("n1", decision.release("a"), SOON)
+    await ledger.change("n1", release("a"), SOON)
     held = hold_answer()
     fake.faults.add("delete", "nodeallocations", held)
     discarding = asyncio.create_task(ledger.discard("n1", SOON))

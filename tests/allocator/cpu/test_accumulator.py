@@ -18,6 +18,7 @@ from allocator.vocabulary.cputopology import Cpu, CpuTopology
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
 FREE_FOR_ALL, PCPU, NUMA = ExclusivePolicy.NONE, ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL
 MOST, LEAST, EVEN = NumaStrategy.MOST_ALLOCATED, NumaStrategy.LEAST_ALLOCATED, NumaStrategy.DISTRIBUTE_EVENLY
+BEYOND_ONE = NumaStrategy.DISTRIBUTE_BEYOND_ONE
 
 SMALL = "one socket, 4 cores, SMT"  # core k: CPUs k and k + 4
 TWO = "two sockets, 2 nodes, SMT, siblings near"  # core k: CPUs 2k and 2k + 1; node 0: 0-15, node 1: 16-31
@@ -86,6 +87,7 @@ def vectors(*kinds: str) -> dict[str, tuple[Ask, int | None]]:
 
 AGREED = vectors("")
 TOO_MANY, EVENLY, FALLEN_BACK, THREADS = (vectors(kind) for kind in ("count", "even", "fallback", "threads"))
+APART = vectors("spread")
 
 
 @pytest.mark.parametrize(("ask", "theirs"), AGREED.values(), ids=AGREED)
@@ -102,14 +104,33 @@ def test_where_koordinator_gives_more_than_asked_the_count_is_exact(ask, theirs)
 @pytest.mark.parametrize(("ask", "theirs"), EVENLY.values(), ids=EVENLY)
 def test_where_koordinator_does_not_distribute_we_do(ask, theirs) -> None:
     ours = chosen(ask)
-    shares = [(ours & node).bit_count() for node in ask.topology.nodes.values() if ours & node]
-    assert sum(shares) == ask.count == theirs.bit_count()
-    assert max(shares) - min(shares) <= (ask.topology.threads_per_core if ask.bind is FULL else 1)
+    assert ours.bit_count() == ask.count == theirs.bit_count()
+    if not (ask.held_cores or ask.held_nodes):
+        assert unevenness(ask, ours) <= (ask.topology.threads_per_core if ask.bind is FULL else 1)
+
+
+def unevenness(ask: Ask, cpus: int) -> int:
+    """By how many CPUs the shares of two NUMA nodes differ, of which the smaller could have had more."""
+    suited = ask.topology.whole(ask.free) if ask.bind is FULL else ask.topology.leads(ask.free)
+    if suited.bit_count() < ask.count:
+        suited = ask.free
+    shares = [((cpus & node).bit_count(), (suited & node).bit_count()) for node in ask.topology.nodes.values()]
+    most = max(share for share, _ in shares)
+    return most - min((share for share, free in shares if free > share), default=most)
 
 
 @pytest.mark.parametrize(("ask", "theirs"), FALLEN_BACK.values(), ids=FALLEN_BACK)
-def test_where_koordinator_gives_up_numa_exclusivity_we_avoid_held_cores(ask, theirs) -> None:
-    assert (chosen(ask) & ask.held_cores).bit_count() < (theirs & ask.held_cores).bit_count()
+def test_where_koordinator_gives_up_numa_exclusivity_we_avoid_held_nodes_or_cores(ask, theirs) -> None:
+    ours = chosen(ask)
+    fewer = [(ours & held).bit_count() < (theirs & held).bit_count() for held in (ask.held_cores, ask.held_nodes)]
+    assert any(fewer)
+
+
+@pytest.mark.parametrize(("ask", "theirs"), APART.values(), ids=APART)
+def test_where_koordinator_takes_siblings_beside_idle_cores_we_take_one_of_each_core(ask, theirs) -> None:
+    cores = cores_in(ask.topology, chosen(ask))
+    assert len(cores) == min(ask.count, len(cores_in(ask.topology, ask.free)))
+    assert len(cores) > len(cores_in(ask.topology, theirs))
 
 
 @pytest.mark.parametrize(("ask", "theirs"), THREADS.values(), ids=THREADS)
@@ -162,19 +183,34 @@ CASES: dict[str, tuple[Ask, str | None]] = {
         Ask(TWO, parse("1,4-15"), 4, SPREAD, NUMA, held_nodes=parse("0-31"), held_cores=parse("0-1")),
         "4,6,8,10",
     ),
-    "one node where one is enough, evenly": (Ask(TWO, parse("0-15,20-31"), 8, FULL, strategy=EVEN), "0-7"),
+    "half in each of two nodes, where one would do": (
+        Ask(TWO, parse("0-15,20-31"), 8, FULL, strategy=EVEN),
+        "0-3,20-23",
+    ),
+    "one thread of each core, half in each node": (Ask(TWO, parse("0-31"), 4, SPREAD, strategy=EVEN), "0,2,16,18"),
+    "a core is not halved": (Ask(TWO, parse("0-31"), 2, FULL, strategy=EVEN), "0-1"),
+    "as even as can be": (Ask(TWO, parse("0-15,16-19"), 10, FULL, strategy=EVEN), "0-5,16-19"),
+    "one of each core before any sibling, over nodes": (Ask(TWO, parse("0-7,16-23"), 8, SPREAD), "0,2,4,6,16,18,20,22"),
+    "siblings where there are no more cores": (Ask(TWO, parse("0-7,16-23"), 10, SPREAD), "0-4,6,16,18,20,22"),
+    "one node where one is enough, as the kubelet": (
+        Ask(TWO, parse("0-15,20-31"), 8, FULL, strategy=BEYOND_ONE),
+        "0-7",
+    ),
     "half in each of two nodes": (Ask(TWO, parse("0-31"), 20, FULL, strategy=EVEN), "0-9,16-25"),
     "half of the cores in each": (Ask(TWO, parse("0-5,16-21"), 8, SPREAD, strategy=EVEN), "0-2,4,16-18,20"),
     "whole cores where halves are odd": (Ask(TWO, parse("0-31"), 18, FULL, strategy=EVEN), "0-9,16-23"),
     "three of four nodes": (
-        Ask(ARM, machine(ARM).all & ~parse("40-63"), 72, SPREAD, strategy=EVEN),
+        Ask(ARM, machine(ARM).all & ~parse("40-63"), 72, SPREAD, strategy=BEYOND_ONE),
         "0-23,64-87,96-119",
     ),
     "all nodes where fewer have not so much": (
         Ask(ARM, parse("0-9,32-41,64-73,96-105"), 36, SPREAD, strategy=EVEN),
         "0-8,32-40,64-72,96-104",
     ),
-    "unevenly where it cannot be even": (Ask(TWO, parse("0-15,16-19"), 18, FULL, strategy=EVEN), "0-17"),
+    "unevenly where it cannot be even, as the kubelet": (
+        Ask(TWO, parse("0-15,16-19"), 18, FULL, strategy=BEYOND_ONE),
+        "0-17",
+    ),
     "required cores": (Ask(SMALL, 0xFF, 4, FULL, required=True), "0-1,4-5"),
     "required cores, an odd number": (Ask(SMALL, 0xFF, 3, FULL, required=True), None),
     "required cores, too few of them": (Ask(SMALL, parse("0-3,7"), 4, FULL, required=True), None),
@@ -212,7 +248,8 @@ ODD_MACHINES = {
     "a small core rather than half a large one": (HYBRID, 3, FULL, "0-1,8"),
     "threads apart on a hybrid": (HYBRID, 6, SPREAD, "0,2,4,6,8-9"),
     "one socket of a NUMA node that has two": (NUMA_OFF, 8, FULL, "0-3,8-11"),
-    "one socket of a NUMA node that has two, apart": (NUMA_OFF, 6, SPREAD, "0-3,8-9"),
+    "one thread of each core before any sibling, over sockets": (NUMA_OFF, 6, SPREAD, "0-5"),
+    "one socket of a NUMA node that has two, apart": (NUMA_OFF, 3, SPREAD, "0-2"),
 }
 
 
@@ -352,10 +389,13 @@ def test_full_cores_use_every_whole_one_before_many_broken_ones(ask) -> None:
         assert got & whole == whole
 
 
-@given(asks())
+@given(asks().filter(lambda ask: ask.strategy is not EVEN))
 def test_one_numa_node_gives_all_where_one_can(ask) -> None:
     topology = ask.topology
-    usable = whole_in(topology, ask.free) if ask.bind is FULL else ask.free
+    apart = topology.leads(ask.free)
+    usable = whole_in(topology, ask.free)
+    if ask.bind is SPREAD:
+        usable = apart if apart.bit_count() >= ask.count else ask.free
     if ask.count and any((usable & node).bit_count() >= ask.count for node in topology.nodes.values()):
         assert sum(1 for node in topology.nodes.values() if node & chosen(ask)) == 1
 
@@ -468,7 +508,7 @@ def fewest_even(sizes: list[int], count: int) -> int | None:
 def test_cpus_are_distributed_evenly_over_as_few_numa_nodes_as_can(sizes, count, bind) -> None:
     topology = machine(ARM)
     free = sum(((1 << size) - 1) << 32 * node for node, size in enumerate(sizes))
-    got = chosen(Ask(ARM, free, count, bind, strategy=EVEN))
+    got = chosen(Ask(ARM, free, count, bind, strategy=BEYOND_ONE))
     if got is None or count <= max(sizes):
         return
     shares = [(got & node).bit_count() for node in topology.nodes.values() if got & node]
@@ -476,6 +516,15 @@ def test_cpus_are_distributed_evenly_over_as_few_numa_nodes_as_can(sizes, count,
     if fewest is not None:
         assert len(shares) == fewest
         assert max(shares) - min(shares) <= 1
+
+
+@given(st.lists(st.integers(0, 32), min_size=4, max_size=4), st.integers(1, 128), st.sampled_from((FULL, SPREAD)))
+def test_every_numa_node_gives_the_same_number_as_far_as_it_has_so_many(sizes, count, bind) -> None:
+    free = sum(((1 << size) - 1) << 32 * node for node, size in enumerate(sizes))
+    ask = Ask(ARM, free, count, bind, strategy=EVEN)
+    got = chosen(ask)
+    assert (got is None) == (count > sum(sizes))
+    assert got is None or unevenness(ask, got) <= 1
 
 
 # ARM
@@ -509,4 +558,4 @@ def test_without_smt_both_policies_choose_the_same(ask) -> None:
 
 def test_cpus_of_a_set_are_chosen_by_number_not_by_chance() -> None:
     asked = Ask(FOUR, machine(FOUR).all, 6, SPREAD)
-    assert {tuple(members(chosen(asked))) for _ in range(20)} == {(0, 1, 2, 3, 16, 17)}
+    assert {tuple(members(chosen(asked))) for _ in range(20)} == {(0, 1, 2, 3, 4, 5)}

@@ -56,6 +56,16 @@ BINDS: dict[str, tuple[CpuAsk, CpuNode, tuple[BindPolicy, bool] | str]] = {
     "preferred": (lsr(4, preferred=SPREAD), CpuNode(TWO), (SPREAD, False)),
     "preferred before the default": (lsr(4, preferred=FULL), CpuNode(TWO, default_bind=SPREAD), (FULL, False)),
     "required": (lsr(4, **needs(SPREAD)), CpuNode(TWO), (SPREAD, True)),
+    "Default required: the default must be kept": (
+        lsr(4, required=BindPolicy.DEFAULT),
+        CpuNode(TWO, default_bind=SPREAD),
+        (SPREAD, True),
+    ),
+    "Default required, and the node has a policy": (
+        lsr(4, required=BindPolicy.DEFAULT),
+        CpuNode(TWO, bind=SPREAD),
+        (SPREAD, True),
+    ),
     "the node's": (lsr(4), CpuNode(TWO, bind=SPREAD), (SPREAD, True)),
     "the node's before the default": (lsr(4), CpuNode(TWO, bind=SPREAD, default_bind=FULL), (SPREAD, True)),
     "the node's and the Pod's agree": (lsr(4, **needs(FULL)), CpuNode(TWO, bind=FULL), (FULL, True)),
@@ -150,6 +160,7 @@ def test_what_is_preferred_gives_way_and_what_is_required_does_not() -> None:
     assert answer == Refusal(
         "node-1: 4 CPUs (FullPCPUs required) are asked, free are 16: 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31"
     )
+    assert choose_cpus(lsr(4, required=BindPolicy.DEFAULT), "node-1", node, used(node, halves)) == answer
     strict = CpuNode(TWO, bind=FULL)
     assert isinstance(choose_cpus(lsr(4), "node-1", strict, used(strict, halves)), Refusal)
 

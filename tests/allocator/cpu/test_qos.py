@@ -110,6 +110,14 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
                 "preferredCPUExclusivePolicy": "Default",
             },
         ),
+        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000, required=BindPolicy.DEFAULT),
+    ),
+    "a required Default comes before what is preferred": (
+        classed("LSR", TWO, spec={"requiredCPUBindPolicy": "Default", "preferredCPUBindPolicy": "SpreadByPCPUs"}),
+        CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000, required=BindPolicy.DEFAULT),
+    ),
+    "a preferred Default": (
+        classed("LSR", TWO, spec={"preferredCPUBindPolicy": "Default"}),
         CpuAsk(QosClass.LSR, 2, 2000, 4 * GIB, 2000),
     ),
     "explicitly not exclusive": (

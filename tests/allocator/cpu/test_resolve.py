@@ -108,12 +108,12 @@ def test_the_bind_policy_is_the_labels_then_the_kubelets(
 MOST, LEAST, EVENLY = NumaStrategy.MOST_ALLOCATED, NumaStrategy.LEAST_ALLOCATED, NumaStrategy.DISTRIBUTE_EVENLY
 STRATEGIES: dict[str, tuple[str | None, KubeletCpus, NumaStrategy, NumaStrategy]] = {
     "the configured": (None, KubeletCpus(), LEAST, LEAST),
-    "the kubelet's": (None, kubelet(EVEN), LEAST, EVENLY),
+    "the kubelet's": (None, kubelet(EVEN), LEAST, NumaStrategy.DISTRIBUTE_BEYOND_ONE),
     "the kubelet's, and no static policy": (None, kubelet(EVEN, policy=CpuManagerPolicy.NONE), LEAST, LEAST),
     "the label": ("MostAllocated", KubeletCpus(), LEAST, MOST),
     "the label before the kubelet's": ("LeastAllocated", kubelet(EVEN), MOST, LEAST),
     "the label DistributeEvenly": ("DistributeEvenly", KubeletCpus(), MOST, EVENLY),
-    "a label that nobody knows": ("Balanced", kubelet(EVEN), MOST, EVENLY),
+    "a label that nobody knows": ("Balanced", kubelet(EVEN), MOST, NumaStrategy.DISTRIBUTE_BEYOND_ONE),
     "an empty label": ("", KubeletCpus(), MOST, MOST),
 }
 
