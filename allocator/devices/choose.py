@@ -174,12 +174,12 @@ class DeviceSearch:
         wishes, hint, wiring = self.pod, self.hint, self.node.wiring
         near = self._mates(wishes.gang)
         scope = hint.scope or PLAIN_RULE.scope
-        gpus = self.kind.memory is not None
-        required = whole and gpus and (wishes.partition is not None or wiring.honour_partitions)
+        partitioned = self.kind.partitioned
+        required = whole and partitioned and (wishes.partition is not None or wiring.honour_partitions)
         if not whole or (self.order is DeviceOrder.MINOR and not required):
             plain = scope is PLAIN_RULE.scope and not near
             return _BY_RANK if plain else SetRule(scope, rank_first=True, near=near)
-        partitions = wiring.partitions if gpus else None
+        partitions = wiring.table(self.kind.name) if partitioned else None
         if not (near or partitions or required or wishes.waiting) and scope is PLAIN_RULE.scope:
             return PLAIN_RULE
         spec = wishes.partition
@@ -221,7 +221,10 @@ class DeviceSearch:
         # Devices of one node mostly are alike, as long as the Pod has nothing of them.
         amounts_of: dict[Amounts, Amounts] = {}
         fits: dict[tuple[Amounts, Amounts, bool], DeviceFit | None] = {}
+        models = ask.models if ask.template else ()
         for offer in self.offers:
+            if models and offer.device.model not in models:
+                continue
             alike = (offer.capacity, offer.free, offer.idle)
             if offer.containers or alike not in fits:
                 amounts = amounts_of.get(offer.capacity)

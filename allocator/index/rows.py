@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from allocator.index.packed import Packed
-from allocator.index.query import MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, Want
+from allocator.index.query import FULL, MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, Want
 from allocator.index.table import TypeRow
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.cpunode import CpuNode, cpu_use
@@ -37,6 +37,8 @@ def want_of(ask: DeviceAsk) -> Want:
     for tail, amount in zip(kind.tails, ask.amounts, strict=True):
         if amount is not None:
             amounts.append((tail, min(amount, MAX_AMOUNT)))
+        elif tail not in (kind.memory or ()):
+            amounts.append((tail, PartOf(FULL)))  # all that the device has
         elif kind.memory is not None:
             size, ratio = kind.memory
             if tail == size:
@@ -48,7 +50,7 @@ def want_of(ask: DeviceAsk) -> Want:
 
 def fullness(kind: DeviceType) -> tuple[str, ...]:
     """The resources that tell how full a device is: bytes say again what percent say."""
-    return tuple(tail for tail in kind.tails if kind.memory is None or tail != kind.memory[0])
+    return tuple(tail for tail in kind.tails if tail != kind.restated)
 
 
 def type_rows(node: NodeSnapshot) -> list[TypeRow]:
