@@ -7,7 +7,7 @@ BIN := .venv/bin
 NAME ?=
 ARGS ?=
 
-.PHONY: help setup demo test check unit controlplane node bench requirements clean
+.PHONY: help setup demo test check unit controlplane node bench generate requirements clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -48,6 +48,9 @@ node: setup  ## tests on a real kubelet and containerd (root)
 bench: setup  ## one benchmark: make bench NAME=mutate_pod ARGS=...; without NAME it lists them
 	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result filtering packed_cluster,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
 	$(BIN)/python bench/$(NAME).py $(ARGS)
+
+generate: setup  ## the chart's file of device resources, from the table of dialects
+	$(BIN)/python -m webhook.localplane generate
 
 requirements: setup  ## pin anew what pyproject.toml asks for, with hashes
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra dev --output-file requirements-dev.txt pyproject.toml
