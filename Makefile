@@ -13,7 +13,7 @@ SEED ?= 1
 COUNT ?= 30
 ARGS ?=
 
-.PHONY: help setup demo test check unit controlplane node mutants bench requirements clean
+.PHONY: help setup demo test check unit controlplane node mutants bench generate requirements clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -58,6 +58,9 @@ mutants: setup  ## count the random mutants that the tests kill: make mutants AR
 bench: setup  ## run one benchmark: make bench NAME=mutate_pod ARGS=...; without NAME, list them
 	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result filtering packed_cluster,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
 	$(BIN)/python bench/$(NAME).py $(ARGS)
+
+generate: setup  ## write the chart's file of device resources from the table of dialects
+	$(BIN)/python -m webhook.localplane generate
 
 requirements: setup  ## update the pins of pyproject.toml's dependencies, with hashes
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra dev --output-file requirements-dev.txt pyproject.toml

@@ -8,6 +8,7 @@ of one placement: both say the same of a Pod of one container and one type on a 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from allocator.place import Placement
@@ -22,7 +23,6 @@ FULLNESS: Final = 30
 MAX_SCORE: Final = UNBROKEN + IN_USE + FULLNESS
 _WHOLE: Final = 1000  # shares are counted in thousandths
 _CPU: Final = "cpu"  # all CPUs of a node that are Pods' own, or may be, as one device
-_BYTES: Final = frozenset((kind.name, kind.memory[0]) for kind in BUILT_IN.types if kind.memory)
 
 
 class Filled(NamedTuple):
@@ -46,13 +46,25 @@ class Filled(NamedTuple):
         return _WHOLE * self.used // self.total if self.total else _WHOLE
 
 
-def score(placement: Placement, node: NodeSnapshot, preference: Preference = Preference.PACKING) -> int:
-    """Score a placement from 0 to 100, higher is better; 0 where nothing is given that can be compared."""
+def score(
+    placement: Placement,
+    node: NodeSnapshot,
+    preference: Preference = Preference.PACKING,
+    restated: AbstractSet[tuple[str, str]] = BUILT_IN.restated,
+) -> int:
+    """Score a placement from 0 to 100, higher is better; 0 where nothing is given that can be compared.
+
+    Args:
+        placement: what would be given.
+        node: as it stands without it.
+        preference: by what nodes are compared.
+        restated: (type, tail) of bytes that a ratio says as well.
+    """
     classes = list(_classes(placement, node))
     if not classes:
         return 0
     if preference is Preference.PACKING:
-        return _packing(placement, node, classes)
+        return _packing(placement, node, classes, restated)
     shares = [one.share for one in classes]
     if preference is Preference.LEAST_REQUESTED:
         return (_WHOLE - sum(shares) // len(shares)) // (_WHOLE // FULL)
@@ -61,7 +73,9 @@ def score(placement: Placement, node: NodeSnapshot, preference: Preference = Pre
     return FULL - FULL * spread // (len(shares) ** 2 * (_WHOLE // 2) ** 2)
 
 
-def _packing(placement: Placement, node: NodeSnapshot, classes: Iterable[Filled]) -> int:
+def _packing(
+    placement: Placement, node: NodeSnapshot, classes: Iterable[Filled], restated: AbstractSet[tuple[str, str]]
+) -> int:
     """Half of it says how many of the devices taken were in use already or are filled (nothing whole is broken).
 
     A fifth says whether the node was in use at all (an idle node stays whole), the rest how full its devices of the
@@ -69,7 +83,7 @@ def _packing(placement: Placement, node: NodeSnapshot, classes: Iterable[Filled]
     """
     capacity = {device.id: device.capacity for device in node.devices}
     kept = sum(
-        share.id in capacity and (share.id in node.used or _fills(share, capacity[share.id]))
+        share.id in capacity and (share.id in node.used or _fills(share, capacity[share.id], restated))
         for share in placement.shares
     )
     wanted = len(placement.shares)
@@ -79,19 +93,19 @@ def _packing(placement: Placement, node: NodeSnapshot, classes: Iterable[Filled]
         if one.type == _CPU:
             kept += taken or one.used == one.total
             wanted += 1
-        if (one.type, one.tail) not in _BYTES:
+        if (one.type, one.tail) not in restated:
             full.setdefault(one.type, []).append(one)
     in_use = taken or any(device.id in node.used for device in node.devices)
     fullness = [FULLNESS * sum(one.used for one in of) // max(sum(one.total for one in of), 1) for of in full.values()]
     return UNBROKEN * kept // wanted + IN_USE * in_use + sum(fullness) // len(fullness)
 
 
-def _fills(share: Share, capacity: Mapping[str, int]) -> bool:
+def _fills(share: Share, capacity: Mapping[str, int], restated: AbstractSet[tuple[str, str]]) -> bool:
     """Whether a share takes all that its device has of something."""
     return any(
         amount >= capacity.get(tail, 0)
         for tail, amount in share.amounts.items()
-        if amount and (share.type, tail) not in _BYTES
+        if amount and (share.type, tail) not in restated
     )
 
 

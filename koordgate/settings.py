@@ -1,6 +1,7 @@
 """What the settings files of both processes have in common: one YAML file, read once, checked whole, then frozen."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -8,7 +9,10 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypeError, DeviceTypes, Unit, own_type
+from allocator.quantity import QuantityError, to_int
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypeError, DeviceTypes, Unit, own_type
+from allocator.vocabulary.owntype import Part, Share, composed_type
+from allocator.vocabulary.partition import Board, Partition, PartitionTable
 
 # With an upper bound, which keeps infinity out.
 Seconds = Annotated[float, Meta(gt=0, le=24 * 3600)]
@@ -38,6 +42,54 @@ class DevicePool(Section, frozen=True):
     devices: dict[Name, Annotated[int, Meta(ge=1)]] = {}
 
 
+_Label = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$")]
+_RESOURCE = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_Resource = Annotated[str, Meta(pattern=rf"^{_RESOURCE}$")]
+_MaybeResource = Annotated[str, Meta(pattern=rf"^({_RESOURCE})?$")]
+
+
+class OwnAmount(Section, frozen=True):
+    """One of the resources that a device of one's own is made of.
+
+    Attributes:
+        name: as messages, records and templates name it.
+        resource: the full name under which Pods ask for it.
+        unit: percent, bytes or units of a device.
+        ratio: of bytes, the full name under which Pods ask for them in percent of a device; none where empty.
+    """
+
+    name: _Label
+    resource: _Resource
+    unit: Unit = Unit.PERCENT
+    ratio: _MaybeResource = ""
+
+
+class OwnTemplate(Section, frozen=True):
+    """A share that a device is cut into.
+
+    Attributes:
+        name: as its maker spells it; Pods ask for it by the type's resource, a dash and this name.
+        amounts: name of an amount -> quantity.
+        models: of the devices that have it; all where empty.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,30}[A-Za-z0-9])?$")]
+    amounts: dict[Name, str | int]
+    models: tuple[Name, ...] = ()
+
+
+class OwnBoard(Section, frozen=True):
+    """A partition table of nodes with boards of certain models.
+
+    Attributes:
+        models: as the label node.koordinator.sh/gpu-model spells them, or their first words.
+        partitions: the sets of minors that may be given together; of equals, an earlier one is preferred.
+    """
+
+    models: Annotated[tuple[Name, ...], Meta(min_length=1)]
+    partitions: tuple[Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1, max_length=64)], ...]
+
+
 class OwnType(Section, frozen=True):
     """A device type beyond GPU, RDMA and FPGA.
 
@@ -48,22 +100,72 @@ class OwnType(Section, frozen=True):
             holds many.
         environment: variable in which a container finds the ids of its devices; none where empty.
         pools: devices that exist without being told by a node.
+        amounts: what a device is made of, where parts of one are asked apart.
+        split: the full name that says over how many devices the amounts are split; none where empty.
+        templates: the only parts of a device that may be had; any part where empty.
+        partitioned: whether whole devices come as sets of the node's partition table.
+        boards: such tables by model, for nodes that state none.
     """
 
-    name: Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$")]
-    resource: Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")]
+    name: _Label
+    resource: _Resource
     unit: Unit = Unit.PERCENT
     environment: Annotated[str, Meta(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")] = ""
     pools: tuple[DevicePool, ...] = ()
+    amounts: tuple[OwnAmount, ...] = ()
+    split: _MaybeResource = ""
+    templates: tuple[OwnTemplate, ...] = ()
+    partitioned: bool = False
+    boards: tuple[OwnBoard, ...] = ()
+
+    @property
+    def kind(self) -> DeviceType:
+        """The same as the allocator takes it.
+
+        Raises:
+            DeviceTypeError: its keys contradict one another.
+        """
+        if self.unit is Unit.BYTES:
+            raise DeviceTypeError(f"device type {self.name}: bytes are a unit of amounts, not of the type")
+        made = own_type(self.name, self.resource, self.unit, self.environment)
+        boards = [Board(one.models, _table(self.name, one.partitions)) for one in self.boards]
+        if not self.amounts:
+            if self.split or self.templates:
+                raise DeviceTypeError(f"device type {self.name}: split and templates are for a type with amounts")
+            return replace(made, partitioned=self.partitioned or bool(boards), boards=tuple(boards))
+        if self.pools:
+            raise DeviceTypeError(f"device type {self.name}: pools hold one number, and are for a type without amounts")
+        return composed_type(
+            made,
+            [Part(one.name, one.resource, one.unit, one.ratio) for one in self.amounts],
+            split=self.split,
+            templates=[Share(one.name, _amounts(self.name, one), one.models) for one in self.templates],
+            boards=boards,
+            partitioned=self.partitioned,
+        )
+
+
+def _table(kind: str, sets: Iterable[tuple[int, ...]]) -> PartitionTable:
+    ordered = [tuple(sorted(minors)) for minors in sets]
+    if len(set(ordered)) != len(ordered) or any(len(set(minors)) != len(minors) for minors in ordered):
+        raise DeviceTypeError(f"device type {kind}: boards: a partition, or a minor in one, stands there twice")
+    return PartitionTable(tuple(Partition(minors) for minors in ordered))
+
+
+def _amounts(kind: str, template: OwnTemplate) -> dict[str, int]:
+    try:
+        return {name: to_int(amount) for name, amount in template.amounts.items()}
+    except QuantityError as error:
+        raise DeviceTypeError(f"device type {kind}: template {template.name}: {error}") from error
 
 
 def device_types(own: Iterable[OwnType]) -> DeviceTypes:
     """The table of device types: the built-in ones and those of the settings.
 
     Raises:
-        DeviceTypeError: a name or a resource stands there twice.
+        DeviceTypeError: a name or a resource stands there twice, or a type contradicts itself.
     """
-    return BUILT_IN.with_types(own_type(one.name, one.resource, one.unit, one.environment) for one in own)
+    return BUILT_IN.with_types(one.kind for one in own)
 
 
 def read_text(path: Path) -> str:

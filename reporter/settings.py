@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from allocator.quantity import to_int
+from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.names import TYPE_FPGA, TYPE_GPU, TYPE_RDMA
 from koordgate.settings import Name, OwnType, Port, Seconds, Section, decode, device_types, read_text
 from reporter.gpu.health import HealthPolicy
@@ -91,12 +93,16 @@ class PciType(Section, frozen=True):
         vendor: PCI vendor id, as 0x10ee.
         device: PCI device id; any where empty.
         class_: upper byte, or upper two bytes, of the PCI class, as 0x12 or 0x1200; any where empty.
+        model: what their model is called in templates, boards and selectors; nothing where empty.
+        amounts: name of an amount of the type -> quantity that such a device has: bytes and units must be stated.
     """
 
     type: Name
     vendor: Annotated[str, Meta(pattern=_HEX)]
     device: Annotated[str, Meta(pattern=_HEX)] | None = None
     class_: Annotated[str, Meta(pattern=_CLASS)] | None = msgspec.field(default=None, name="class")
+    model: str = ""
+    amounts: dict[Name, str | int] = msgspec.field(default_factory=dict)
 
     @property
     def match(self) -> PciMatch:
@@ -109,7 +115,25 @@ class PciType(Section, frozen=True):
             device=int(self.device, 16) if self.device else None,
             base_class=code >> 8 if code is not None and whole else code,
             sub_class=code & 0xFF if code is not None and whole else None,
+            model=self.model,
+            amounts=tuple((name, to_int(amount)) for name, amount in sorted(self.amounts.items())),
         )
+
+    def check(self, kind: DeviceType) -> None:
+        """Compare the amounts with what devices of the type are made of.
+
+        Raises:
+            ValueError: one is not of it, is no quantity, or must be stated and is not.
+        """
+        stated = dict(self.match.amounts)
+        strange = sorted(stated.keys() - set(kind.tails))
+        if strange:
+            raise ValueError(f"devices.pci: {strange[0]} is no amount of {kind.name}; use {', '.join(kind.tails)}")
+        for tail, percent in zip(kind.tails, kind.percent, strict=True):
+            if not (percent or kind.simple or stated.get(tail)):
+                raise ValueError(
+                    f"devices.pci: PCI does not say how much {tail} a {kind.name} has; state it in amounts"
+                )
 
 
 class ReporterDeviceSettings(Section, frozen=True):
@@ -178,6 +202,7 @@ class ReporterSettings(Section, frozen=True):
                 raise ValueError(
                     f"devices.pci: {one.type} is neither {TYPE_FPGA} nor one of devices.types: name it there"
                 )
+            one.check(types.by_name[one.type])
 
 
 def pci_matches(settings: ReporterSettings) -> tuple[PciMatch, ...]:

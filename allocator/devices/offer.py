@@ -83,7 +83,8 @@ class Offer:
 def completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
     """What an ask takes of a device; the one of the two memory amounts that was not asked follows from the other.
 
-    Percent to bytes rounds down, what is handed out; bytes to percent rounds up, what is accounted.
+    Percent to bytes rounds down, what is handed out; bytes to percent rounds up, what is accounted. Of anything else
+    that was not asked by amount, it takes all.
     """
     kind = ask.type
     if None not in ask.amounts:
@@ -95,7 +96,7 @@ def completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
             told[size] = capacity[size] * (told[ratio] or 0) // FULL
         elif told[ratio] is None:
             told[ratio] = -(-(told[size] or 0) * FULL // capacity[size])
-    return tuple([amount or 0 for amount in told])
+    return tuple([has if amount is None else amount for amount, has in zip(told, capacity, strict=True)])
 
 
 def wishes_of(containers: Sequence[ContainerAsk]) -> tuple[list[Wish], int]:

@@ -37,7 +37,10 @@ def find_options(wish: Wish, offers: Iterable[Offer], terms: Terms) -> list[Opti
     # Devices of one node mostly are alike, as long as the Pod has nothing of them.
     amounts_of: dict[Amounts, Amounts] = {}
     fits: dict[tuple[Amounts, Amounts, bool], DeviceFit | None] = {}
+    models = ask.models if ask.template else ()
     for offer in offers:
+        if models and offer.device.model not in models:
+            continue
         alike = (offer.capacity, offer.free, offer.idle)
         if offer.containers or alike not in fits:
             amounts = amounts_of.get(offer.capacity)

@@ -19,12 +19,12 @@ def set_rule(terms: Terms, *, whole: bool) -> SetRule:
     wishes, wiring = terms.wishes, terms.node.wiring
     near = _mates(terms) if wishes.gang else frozenset()
     scope = terms.hint.scope or PLAIN_RULE.scope
-    gpus = terms.kind.memory is not None
-    required = whole and gpus and (wishes.partition is not None or wiring.honour_partitions)
+    partitioned = terms.kind.partitioned
+    required = whole and partitioned and (wishes.partition is not None or wiring.honour_partitions)
     if not whole or (terms.order is DeviceOrder.MINOR and not required):
         plain = scope is PLAIN_RULE.scope and not near
         return BY_RANK if plain else SetRule(scope, rank_first=True, near=near)
-    partitions = wiring.partitions if gpus else None
+    partitions = wiring.table(terms.kind.name) if partitioned else None
     if not (near or partitions or required or wishes.waiting) and scope is PLAIN_RULE.scope:
         return PLAIN_RULE
     spec = wishes.partition

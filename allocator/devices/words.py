@@ -1,38 +1,35 @@
 """Devices and asks in a user's words."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from allocator.quantity import format_bytes
 from allocator.topology.sets import WITHIN
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import DeviceType, Unit
 from allocator.vocabulary.hints import Scope
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, TYPE_GPU
-
-_SPOKEN: Final = {GPU_CORE: "core", GPU_MEMORY: "memory", GPU_MEMORY_RATIO: "memory"}  # as people read messages
 
 
 def plural(kind: DeviceType) -> str:
     """Name several devices of a type: "GPUs"."""
-    return "GPUs" if kind.name == TYPE_GPU else f"{kind.name} devices"
+    return kind.plural
 
 
 def describe(ask: DeviceAsk) -> str:
     """Write an ask as a person would: `2 x (core 100 %, memory 100 %)`."""
-    return f"{ask.count} x ({describe_amounts(ask.type, ask.amounts)})"
+    kind = ask.type
+    if not kind.simple and kind.unit is Unit.DEVICES and ask.whole:
+        return f"{ask.count} x (whole)"
+    template = f"{ask.template}: " if ask.template else ""
+    return f"{ask.count} x ({template}{describe_amounts(kind, ask.amounts)})"
 
 
 def describe_amounts(kind: DeviceType, amounts: Sequence[int | None]) -> str:
     """Write amounts of a device, one for each of the type's tails: `core 50 %, memory 40Gi (50 %)`."""
     told: dict[str, list[str]] = {}
-    for tail, amount in zip(kind.tails, amounts, strict=True):
-        if amount is None or (tail == GPU_CORE and not amount):
-            continue
-        in_bytes = kind.memory is not None and tail == kind.memory[0]
-        unit = "" if kind.unit is Unit.UNITS else " %"
-        name = _SPOKEN.get(tail, tail)
-        told.setdefault(name, []).insert(0, format_bytes(amount) if in_bytes else f"{amount}{unit}")
+    for tail, word, unit, amount in zip(kind.tails, kind.words, kind.units, amounts, strict=True):
+        if amount or (amount == 0 and (kind.simple or tail in (kind.memory or ()))):
+            text = format_bytes(amount) if unit is Unit.BYTES else f"{amount}{' %' if unit is Unit.PERCENT else ''}"
+            told.setdefault(word, []).insert(0, text)
     return ", ".join(f"{name} {texts[0]}" + "".join(f" ({more})" for more in texts[1:]) for name, texts in told.items())
 
 

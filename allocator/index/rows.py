@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from allocator.index.packed import Packed
-from allocator.index.query import MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, Want
+from allocator.index.query import FULL, MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, Want
 from allocator.index.table import TypeRow
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.cpunode import CpuNode
@@ -36,6 +36,8 @@ def want_of(ask: DeviceAsk) -> Want:
     for tail, amount in zip(kind.tails, ask.amounts, strict=True):
         if amount is not None:
             amounts.append((tail, min(amount, MAX_AMOUNT)))
+        elif tail not in (kind.memory or ()):
+            amounts.append((tail, PartOf(FULL)))  # all that the device has
         elif kind.memory is not None:
             size, ratio = kind.memory
             if tail == size:

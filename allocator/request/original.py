@@ -8,12 +8,9 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, to_int
 from allocator.request.devices import PodReading, Stated
 from allocator.request.pod import read_request
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.names import (
-    GPU_MEMORY,
-    GPU_SHARED,
-    ORIGINAL_REQUEST,
-)
+from allocator.request.spoken import dialect_of
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
+from allocator.vocabulary.names import ORIGINAL_REQUEST
 
 _MAPS: Final = ("requests", "limits")
 
@@ -45,19 +42,26 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     """Read what the annotation tells of a container; an amount that is none is as good as left out."""
     shared: int | None = None
     memory = False
-    for tail, amount in _amounts(original, types):
-        if tail == GPU_MEMORY:
-            memory = True
-        elif tail == GPU_SHARED and shared is None:
-            with contextlib.suppress(QuantityError):
-                shared = to_int(amount)
+    for kind in types.types:
+        for written in _maps(original) if kind.states_memory else ():
+            amounts = {name: text for name, text in written.items() if _is_of(name, kind, types)}
+            dialect = dialect_of(kind, amounts, types)
+            for name, amount in amounts.items():
+                term = dialect.by_name[name] if dialect is not None else types.resources[name].term
+                memory = memory or term.states == kind.restated
+                if term.states == kind.split and shared is None:
+                    with contextlib.suppress(QuantityError):
+                        shared = to_int(amount)
     return Stated(derived=not memory, shared=shared)
 
 
-def _amounts(original: object, types: DeviceTypes) -> Iterator[tuple[str, object]]:
-    """Walk through the device resources of a container, as tail and amount: requests first."""
+def _is_of(name: object, kind: DeviceType, types: DeviceTypes) -> bool:
+    return name in types.resources and types.resources[str(name)].type is kind
+
+
+def _maps(original: object) -> Iterator[Mapping[str, object]]:
+    """The maps of a container's resources as they were written: requests first."""
     for key in _MAPS:
         resources = original.get(key) if isinstance(original, dict) else None
-        for name, amount in resources.items() if isinstance(resources, dict) else ():
-            if name in types.resources:
-                yield types.resources[name].tail, amount
+        if isinstance(resources, dict):
+            yield resources

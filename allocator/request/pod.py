@@ -21,7 +21,8 @@ _SAYING: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER, GANG_ANNOTATION)  # beside th
 
 def is_ours(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> bool:
     """Tell whether a Pod asks for anything of ours, readably or not."""
-    return names_devices(pod.get("spec") or {}, types) or names_cpus(pod)
+    annotations = (pod.get("metadata") or {}).get("annotations")
+    return names_devices(pod.get("spec") or {}, types, annotations) or names_cpus(pod)
 
 
 def asks_by_metadata(pod: Mapping[str, Any]) -> bool:
@@ -39,13 +40,13 @@ def read_request(pod: Mapping[str, Any], stated: Mapping[str, Stated], types: De
         stated: by container, what its annotation tells of those that were translated.
         types: that may be asked for.
     """
-    reading = read_pod(pod.get("spec") or {}, stated, types)
+    metadata = pod.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    reading = read_pod(pod.get("spec") or {}, stated, types, annotations)
     cpus = read_cpu_ask(pod)
     problems = [*reading.problems, *cpus.problems]
     if not reading.request.containers:
         return replace(reading, cpu=cpus.ask, problems=tuple(problems)) if cpus.ask or cpus.problems else reading
-    metadata = pod.get("metadata") or {}
-    annotations = metadata.get("annotations") or {}
     hints = read_hints(annotations, types.by_name) if annotations else NO_HINTS
     wishes = NO_WISHES
     if isinstance(hints, PodHints):

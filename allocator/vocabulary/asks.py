@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from allocator.vocabulary.cpuask import CpuAsk
-from allocator.vocabulary.devicetype import FULL, GPU_TYPE, DeviceType, Unit
+from allocator.vocabulary.devicetype import FULL, GPU_TYPE, DeviceType
 from allocator.vocabulary.hints import Joint, PartitionSpec, TypeHint
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.vocabulary.phase import Phase
@@ -17,14 +17,16 @@ class DeviceAsk:
         type: device type.
         count: distinct devices, 1 or more; with `every`, at least so many.
         amounts: of each device, one for each of the type's tails, in their units; None where it follows from the
-            other of the type's two memory tails.
+            other of the type's two memory tails, and of another tail where all that the device has is asked.
         every: so much of every device that the ask's hint selects (Koordinator's ApplyForAll).
+        template: the type's template that the amounts are; "" where they are none.
     """
 
     type: DeviceType
     count: int
     amounts: tuple[int | None, ...]
     every: bool = False
+    template: str = ""
 
     def amount(self, tail: str) -> int | None:
         """What is asked of one resource; None where it was not stated."""
@@ -33,14 +35,15 @@ class DeviceAsk:
     @property
     def whole(self) -> bool:
         """Whether it takes devices that nobody else may share: all of them in percent, and no bytes."""
-        kind = self.type
-        if kind.unit is Unit.UNITS:
-            return False
-        size = kind.memory[0] if kind.memory else ""
-        for tail, amount in zip(kind.tails, self.amounts, strict=True):
-            if amount != FULL and (amount is not None or tail != size):
+        for percent, amount in zip(self.type.percent, self.amounts, strict=True):
+            if amount != FULL if percent else amount is not None:
                 return False
-        return True
+        return not self.template
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models of which the devices must be; empty: any."""
+        return self.type.template(self.template).models if self.template else ()
 
 
 def gpu_ask(count: int, core: int, *, ratio: int | None, memory: int | None) -> DeviceAsk:

@@ -1,14 +1,17 @@
-"""Device types are data: one entry says how a type is asked for, what a device is made of, and how it is shown.
+"""Device types are data: one entry says what a device is made of, how it is counted, and how it is shown.
 
 GPU, RDMA and FPGA are three entries; a configuration adds more ("Automatically recognize different kind devices. When
-a new device added, we don't need modify any code": the device proposal, "Scheduling").
+a new device added, we don't need modify any code": the device proposal, "Scheduling"). How a type is asked for is said
+by dialects (`allocator.vocabulary.dialects`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.dialects import DIALECTS
 from allocator.vocabulary.names import (
     DOMAINS,
     FPGA,
@@ -17,115 +20,211 @@ from allocator.vocabulary.names import (
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     GPU_SHARED,
-    NVIDIA_GPU,
     RDMA,
     TYPE_FPGA,
     TYPE_GPU,
     TYPE_RDMA,
     VISIBLE_DEVICES_ENV,
 )
+from allocator.vocabulary.partition import HOPPER, Board
 
 FULL: Final = 100  # percent: one whole device
 
 
 class Unit(StrEnum):
-    """What a number in a resource means.
+    """What a number means.
 
     PERCENT of a device (above 100: whole devices); DEVICES, whole ones only; UNITS of a device that holds any number
-    of them (places in a queue, addresses of a pool), all from one device.
+    of them (places in a queue, addresses of a pool, cores); BYTES of a device.
     """
 
     PERCENT = "percent"
     DEVICES = "devices"
     UNITS = "units"
+    BYTES = "bytes"
 
 
-@dataclass(frozen=True, slots=True)
+class Template(NamedTuple):
+    """A share that a device is cut into by its maker: a part of one may be had in these sizes only.
+
+    Attributes:
+        name: as the maker spells it, such as "vir04".
+        amounts: of one device, one for each of the type's tails; None where it follows from the other memory tail.
+        models: of the devices that have it; empty: all.
+    """
+
+    name: str
+    amounts: tuple[int | None, ...]
+    models: tuple[str, ...] = ()
+
+    def covers(self, asked: Iterable[int | None]) -> bool:
+        """Tell whether it has as much of everything that is asked."""
+        return all(not want or (has is not None and has >= want) for has, want in zip(self.amounts, asked, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DeviceType:
-    """How devices of one type are asked for, counted and shown.
+    """What devices of one type are made of, and how they are counted and shown.
 
     Attributes:
         name: as Device objects and the device-allocated annotation spell it.
         tails: the resources that a device is made of, in the order in which people read them; an ask has one amount
             for each.
         unit: of the plain resource.
+        units: of each tail; by default that of the plain resource, where whole devices count in percent.
+        words: of each tail, as messages name it; by default the tail.
         plain: the tail that states all of a device at once: "gpu" states compute and memory alike.
         split: the tail that says over how many devices an ask is split; "" where there is none.
         memory: the tails (bytes, percent) that say one thing in two units; each follows from the other.
-        domains: under which the tails are spelled; empty where `resource` is the one name.
-        resource: the full name of the plain resource, of a type of one's own.
-        native: full names that count whole devices, as vendors' device plugins do.
+        domains: under which the tails are spelled; empty for a type of one's own.
+        names: tail -> its one full name, of a type of one's own.
         environment: the variable in which a container is told its devices' ids; "" for none.
         nothing: that variable's value for a container that asks for none.
         fit: indices into `tails`: what counts, first to last, in telling how well an ask fits.
+        noun: one device, as messages name it.
+        plural: several devices, as messages name them; by default made of the name.
+        states_memory: bytes are written beside a ratio where all devices that a Pod may get have the same memory.
+        model_of_node: a device without a model of its own is of the model that its Device object is labelled with.
+        partitioned: whole devices may have to come as a set of the node's partition table.
+        boards: partition tables by model, for nodes that state none.
+        templates: the shares that a part of a device must be, smallest first; empty: any part may be had.
+        percent: whether each tail counts in percent; derived.
     """
 
     name: str
     tails: tuple[str, ...]
     unit: Unit = Unit.PERCENT
+    units: tuple[Unit, ...] = ()
+    words: tuple[str, ...] = ()
     plain: str = ""
     split: str = ""
     memory: tuple[str, str] | None = None
     domains: tuple[str, ...] = ()
-    resource: str = ""
-    native: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
     environment: str = ""
     nothing: str = ""
     fit: tuple[int, ...] = (0,)
+    noun: str = "device"
+    plural: str = ""
+    states_memory: bool = False
+    model_of_node: bool = False
+    partitioned: bool = False
+    boards: tuple[Board, ...] = ()
+    templates: tuple[Template, ...] = ()
+    percent: tuple[bool, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        each = Unit.UNITS if self.unit is Unit.UNITS else Unit.PERCENT
+        object.__setattr__(self, "units", self.units or (each,) * len(self.tails))
+        object.__setattr__(self, "words", self.words or self.tails)
+        object.__setattr__(self, "plural", self.plural or f"{self.name} devices")
+        object.__setattr__(self, "percent", tuple(unit is Unit.PERCENT for unit in self.units))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by what the types are; nearly always it is one and the same object."""
+        if self is other or not isinstance(other, DeviceType):
+            return self is other
+        return all(getattr(self, one.name) == getattr(other, one.name) for one in fields(self) if one.compare)
 
     def __hash__(self) -> int:
         """A hash of the name alone: types are compared far less often than requests that name them are looked up."""
         return hash(self.name)
 
-    def resource_name(self, domain: str, tail: str) -> str:
-        """Spell one of the type's resources in a domain; a type of one's own has one spelling."""
-        return f"{domain}/{tail}" if self.domains else self.resource
+    @property
+    def simple(self) -> bool:
+        """Whether the plain resource is the only thing that a device is made of."""
+        return self.tails == (self.plain,)
 
-    def spellings(self) -> Iterator[tuple[str, "ResourceName"]]:
-        """Every full name under which the type is asked for."""
-        tails = tuple(dict.fromkeys((self.plain, *self.tails, *((self.split,) if self.split else ()))))
-        for domain in self.domains:
-            for tail in tails:
-                yield f"{domain}/{tail}", ResourceName(self, domain, tail)
-        if self.resource:
-            yield self.resource, ResourceName(self, self.resource, self.plain)
-        for name in self.native:
-            yield name, ResourceName(self, name, self.plain)
+    @property
+    def restated(self) -> str:
+        """The tail of the bytes that a ratio says as well; "" where there is none."""
+        return self.memory[0] if self.memory else ""
+
+    def in_bytes(self, tail: str) -> bool:
+        """Tell whether a tail counts bytes."""
+        return tail in self.tails and self.units[self.tails.index(tail)] is Unit.BYTES
+
+    def resource_name(self, domain: str, tail: str) -> str:
+        """Spell one of the type's resources in a domain; a type of one's own has one spelling of each."""
+        return f"{domain}/{tail}" if self.domains else self.names.get(tail, tail)
+
+    def spellings(self, tail: str) -> tuple[str, ...]:
+        """All canonical spellings of one of the type's resources."""
+        if self.domains:
+            return tuple(f"{domain}/{tail}" for domain in self.domains)
+        return (self.names[tail],) if tail in self.names else ()
+
+    def template(self, name: str) -> Template:
+        """The template of this name."""
+        return next(one for one in self.templates if one.name == name)
+
+    def template_resource(self, name: str) -> str:
+        """Spell the resource that counts devices with this template's share: `huawei.com/npu-vir04`."""
+        return f"{self.names[self.plain]}-{name}"
+
+    def template_of(self, amounts: Mapping[str, int]) -> str:
+        """Name the template that a share of a device is; "" where it is none."""
+        for one in self.templates:
+            if all(has is None or amounts.get(tail) == has for tail, has in zip(self.tails, one.amounts, strict=True)):
+                return one.name
+        return ""
+
+    def own_dialects(self) -> tuple[Dialect, ...]:
+        """The dialect that a type of one's own brings; none of a type whose dialects stand in the table."""
+        if not self.names:
+            return ()
+        whole = self.unit is Unit.DEVICES
+        terms = [Term(name, tail, counts=whole and tail == self.plain) for tail, name in self.names.items()]
+        terms += [Term(self.template_resource(one.name), self.split, template=one.name) for one in self.templates]
+        return (Dialect(next(iter(self.names.values())), self.name, tuple(terms)),)
 
 
 class ResourceName(NamedTuple):
-    """What a resource's name means: the type, the dialect (a domain, or a plain resource's own name), and the tail."""
+    """What a name means by itself: the type, the first dialect that has it, and its term there."""
 
     type: DeviceType
-    dialect: str
-    tail: str
+    dialect: Dialect
+    term: Term
+
+    @property
+    def tail(self) -> str:
+        """What it states."""
+        return self.term.states
 
     @property
     def counts_devices(self) -> bool:
         """Whether it counts whole devices, not percent."""
-        return self.dialect in self.type.native or self.type.unit is Unit.DEVICES
+        return self.term.counts
 
 
 class DeviceTypeError(ValueError):
-    """A device type that cannot stand beside the others; the message says which name is taken."""
+    """A device type or a dialect that cannot stand beside the others; the message says which name is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTypes:
-    """The table of types.
+    """The table of types, and the dialects in which they are asked for.
 
     Attributes:
-        by_name: type's name -> type, in the order in which they are chosen.
-        resources: full resource name -> what it means.
+        types: in the order in which they are chosen.
+        dialects: the table of dialects; those of types of one's own come with the types.
+        by_name: type's name -> type; derived.
+        resources: full resource name -> what it means; derived.
+        annotations: key of a Pod's annotation that asks for devices -> what it means; derived.
+        spoken: type's name -> its dialects, in the table's order; derived.
+        restated: (type, tail) of bytes that a ratio says as well; derived.
     """
 
     types: tuple[DeviceType, ...]
+    dialects: tuple[Dialect, ...] = DIALECTS
     by_name: Mapping[str, DeviceType] = field(init=False, repr=False, compare=False)
     resources: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
+    annotations: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
+    spoken: Mapping[str, tuple[Dialect, ...]] = field(init=False, repr=False, compare=False)
+    restated: frozenset[tuple[str, str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_name: dict[str, DeviceType] = {}
-        resources: dict[str, ResourceName] = {}
         environments: dict[str, str] = {}
         for one in self.types:
             if one.name in by_name:
@@ -136,14 +235,22 @@ class DeviceTypes:
                 raise DeviceTypeError(
                     f"variable {one.environment} of device type {one.name} is that of {whose} already; use another"
                 )
-            for name, meaning in one.spellings():
-                if name in resources:
-                    raise DeviceTypeError(
-                        f"resource {name} of device type {one.name} is that of {resources[name].type.name} already"
-                    )
-                resources[name] = meaning
+        spoken = {
+            one.name: (*(each for each in self.dialects if each.type == one.name), *one.own_dialects())
+            for one in self.types
+        }
+        resources: dict[str, ResourceName] = {}
+        annotations: dict[str, ResourceName] = {}
+        for one in self.types:
+            for dialect in spoken[one.name]:
+                _add(resources, one, dialect, dialect.terms)
+                _add(annotations, one, dialect, dialect.annotations)
         object.__setattr__(self, "by_name", by_name)
         object.__setattr__(self, "resources", resources)
+        object.__setattr__(self, "annotations", annotations)
+        object.__setattr__(self, "spoken", spoken)
+        restated = frozenset((one.name, one.restated) for one in self.types if one.restated)
+        object.__setattr__(self, "restated", restated)
 
     def with_types(self, more: Iterable[DeviceType]) -> "DeviceTypes":
         """Return the table with further types.
@@ -151,20 +258,51 @@ class DeviceTypes:
         Raises:
             DeviceTypeError: a name or a resource is taken.
         """
-        return DeviceTypes((*self.types, *more))
+        return DeviceTypes((*self.types, *more), self.dialects)
+
+    def with_dialects(self, more: Iterable[Dialect]) -> "DeviceTypes":
+        """Return the table with further dialects of its types, after those that are there.
+
+        Raises:
+            DeviceTypeError: a resource is another type's.
+        """
+        return DeviceTypes(self.types, (*self.dialects, *more))
+
+
+def _add(known: dict[str, ResourceName], kind: DeviceType, dialect: Dialect, terms: Iterable[Term]) -> None:
+    """Note what a dialect's names mean; a name that an earlier dialect of the type has keeps its meaning there.
+
+    Raises:
+        DeviceTypeError: a name is another type's, or stands twice in the dialect.
+    """
+    for term in terms:
+        first = known.setdefault(term.name, ResourceName(kind, dialect, term))
+        if first.type.name != kind.name:
+            raise DeviceTypeError(
+                f"resource {term.name} of device type {kind.name} is that of {first.type.name} already"
+            )
+        if first.dialect is dialect and first.term is not term:
+            raise DeviceTypeError(f"resource {term.name} of device type {kind.name} stands there twice; name it once")
 
 
 GPU_TYPE: Final = DeviceType(
     TYPE_GPU,
     tails=(GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO),
+    units=(Unit.PERCENT, Unit.BYTES, Unit.PERCENT),
+    words=("core", "memory", "memory"),
     plain=GPU,
     split=GPU_SHARED,
     memory=(GPU_MEMORY, GPU_MEMORY_RATIO),
     domains=DOMAINS,
-    native=(NVIDIA_GPU,),
     environment=VISIBLE_DEVICES_ENV,
     nothing="void",
     fit=(1, 0),  # memory first: it is what cannot be shared in time
+    noun="card",
+    plural="GPUs",
+    states_memory=True,
+    model_of_node=True,
+    partitioned=True,
+    boards=(HOPPER,),
 )
 RDMA_TYPE: Final = DeviceType(TYPE_RDMA, tails=(RDMA,), plain=RDMA, domains=DOMAINS)
 FPGA_TYPE: Final = DeviceType(TYPE_FPGA, tails=(FPGA,), plain=FPGA, domains=DOMAINS)
@@ -173,4 +311,4 @@ BUILT_IN: Final = DeviceTypes((GPU_TYPE, RDMA_TYPE, FPGA_TYPE))
 
 def own_type(name: str, resource: str, unit: Unit, environment: str = "") -> DeviceType:
     """Make a type that a configuration declares: one resource of one name."""
-    return DeviceType(name, tails=(name,), unit=unit, plain=name, resource=resource, environment=environment)
+    return DeviceType(name, tails=(name,), unit=unit, plain=name, names={name: resource}, environment=environment)

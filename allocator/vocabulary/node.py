@@ -179,4 +179,4 @@ class NodeSnapshot:
 
 def fullness(kind: DeviceType) -> tuple[str, ...]:
     """The resources by which devices of a type are compared: bytes repeat what percent say, and are left out."""
-    return tuple([tail for tail in kind.tails if kind.memory is None or tail != kind.memory[0]])
+    return tuple([tail for tail in kind.tails if tail != kind.restated])

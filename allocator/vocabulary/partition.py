@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class PartitionPolicy(StrEnum):
@@ -52,3 +52,42 @@ class PartitionTable:
         object.__setattr__(
             self, "best", {size: tuple(p for p in self.sizes[size] if p.score == best[size]) for size in self.sizes}
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """The partition table that nodes with boards of certain models have, unless they state one.
+
+    Attributes:
+        models: as labels spell them, or their first words: "H100" is also "H100-80GB-HBM3".
+        table: of such a node.
+        vendors: as labels spell them; a node that does not say is meant too. Empty: any.
+        unlike: words of a model that make it another one: the same chips on cards of their own.
+    """
+
+    models: tuple[str, ...]
+    table: PartitionTable
+    vendors: tuple[str, ...] = ()
+    unlike: frozenset[str] = frozenset()
+
+    def fits(self, vendor: str, model: str) -> bool:
+        """Tell whether a node's labels name such a board."""
+        if vendor and self.vendors and vendor not in self.vendors:
+            return False
+        named = any(model == one or model.startswith(f"{one}-") for one in self.models)
+        return named and self.unlike.isdisjoint(model.split("-"))
+
+
+_HALVES: Final = ((0, 1), (2, 3), (4, 5), (6, 7)), ((0, 1, 2, 3), (4, 5, 6, 7)), (tuple(range(8)),)
+HOPPER: Final = Board(
+    ("H100", "H800", "H20"),
+    PartitionTable(
+        tuple(
+            Partition(minors, 1, None, "NVLink")
+            for sets in (tuple((minor,) for minor in range(8)), *_HALVES)
+            for minors in sets
+        )
+    ),
+    vendors=("nvidia",),
+    unlike=frozenset({"PCIe", "NVL"}),
+)

@@ -13,13 +13,22 @@ class Wiring:
 
     Attributes:
         links: how strongly any two devices are connected.
-        partitions: the sets in which whole GPUs may be given; None where there is no table.
+        partitions: the sets in which whole devices of partitioned types may be given; None where there is no table.
         honour_partitions: whether only these sets may be given (policy Honor), whatever the Pod asks.
+        others: type's name -> its table, of types of which the boards have another one than `partitions`.
     """
 
     links: Links = NO_LINKS
     partitions: PartitionTable | None = None
     honour_partitions: bool = False
+    others: tuple[tuple[str, PartitionTable | None], ...] = ()
+
+    def table(self, kind: str) -> PartitionTable | None:
+        """The partition table of a type's devices."""
+        for name, table in self.others:
+            if name == kind:
+                return table
+        return self.partitions
 
 
 UNWIRED: Final = Wiring()

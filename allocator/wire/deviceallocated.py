@@ -38,18 +38,21 @@ def write_annotations(shares: Sequence[Share], domain: str, types: DeviceTypes =
 
 def _write_share(share: Share, kind: DeviceType | None, domain: str) -> dict[str, Any]:
     """Write a share; of a type that left the settings, of which no spelling is known, by its tails as they are."""
-    size = kind.memory[0] if kind and kind.memory else ""
     named = sorted((kind.resource_name(domain, tail) if kind else tail, tail) for tail in share.amounts)
     amounts = {
-        name: format_bytes(share.amounts[tail]) if tail == size else format_int(share.amounts[tail])
+        name: format_bytes(share.amounts[tail]) if kind and kind.in_bytes(tail) else format_int(share.amounts[tail])
         for name, tail in named
     }
     entry: dict[str, Any] = {"minor": share.minor, "resources": amounts}
     if share.id:  # Koordinator leaves an empty one out
         entry["id"] = share.id
+    extension: dict[str, Any] = {}
     if share.functions:
-        entry["extension"] = {"vfs": [_write_function(function) for function in share.functions]}
-    return entry
+        extension["vfs"] = [_write_function(function) for function in share.functions]
+    template = kind.template_of(share.amounts) if kind else ""
+    if template:
+        extension["gpuSharedResourceTemplate"] = template  # Koordinator's key, whatever the type
+    return {**entry, "extension": extension} if extension else entry
 
 
 def _write_function(function: Function) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def _read_share(
     amounts: dict[str, int] = {}
     for name, amount in (entry.get("resources") or {}).items():
         known = types.resources.get(name)
-        if known is not None and known.type == kind and known.tail in kind.tails:
+        if known is not None and known.type == kind and known.dialect.own and known.tail in kind.tails:
             try:
                 amounts[known.tail] = to_int(amount)
             except QuantityError as error:

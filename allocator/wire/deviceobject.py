@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.device import Device, VirtualFunction
-from allocator.vocabulary.devicetype import BUILT_IN, FULL, GPU_TYPE, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.links import NO_LINKS, Links, Place, link
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
@@ -38,6 +38,7 @@ class NodeDevices:
         partitions: the table that the object states; None where it states none.
         labels: of the object.
         cordoned: ids of devices that an administrator has taken out.
+        partitioned: the types whose devices may have to come as a set of a partition table.
     """
 
     node: str
@@ -48,17 +49,25 @@ class NodeDevices:
     partitions: PartitionTable | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     cordoned: frozenset[str] = frozenset()
+    partitioned: tuple[DeviceType, ...] = ()
 
     def wiring(self, node_labels: Mapping[str, str]) -> Wiring:
-        """How the devices hang together; a Node's labels tell of partitions where the object has no table."""
-        table = self.partitions
-        if table is None:
-            vendor, model = (self.labels.get(key) or node_labels.get(key, "") for key in (GPU_VENDOR, GPU_MODEL))
-            table = built_in(vendor, model)
-        policy = policy_of(self.labels, node_labels, stated=self.partitions is not None)
-        if table is None and policy is not PartitionPolicy.HONOR and self.links is NO_LINKS:
+        """How the devices hang together; boards by the Node's labels where the Device object states no table."""
+        stated = self.partitions
+        kinds = self.partitioned if stated is None else ()
+        tables = [(kind.name, self._board(kind, node_labels)) for kind in kinds]
+        table = tables[0][1] if tables else stated
+        others = tuple(one for one in tables if one[1] != table)
+        policy = policy_of(self.labels, node_labels, stated=stated is not None)
+        if table is None and not others and policy is not PartitionPolicy.HONOR and self.links is NO_LINKS:
             return UNWIRED
-        return Wiring(self.links, table, policy is PartitionPolicy.HONOR)
+        return Wiring(self.links, table, policy is PartitionPolicy.HONOR, others)
+
+    def _board(self, kind: DeviceType, node_labels: Mapping[str, str]) -> PartitionTable | None:
+        """The table of the board that a type's devices are on, by the model that labels or the devices state."""
+        vendor, model = (self.labels.get(key) or node_labels.get(key, "") for key in (GPU_VENDOR, GPU_MODEL))
+        own = (device.model for device in self.devices if device.type == kind.name)
+        return built_in(vendor, model or next(own, ""), kind.boards)
 
 
 def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodeDevices:
@@ -97,6 +106,7 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
         partitions,
         labels,
         cordoned,
+        tuple(kind for kind in types.types if kind.partitioned),
     )
 
 
@@ -184,7 +194,7 @@ def _read_device(entry: Mapping[str, Any], model: str, types: DeviceTypes) -> De
         capacity=_read_capacity(kind, entry.get("resources") or entry.get("resource") or {}, types),
         numa_node=_number(topology.get("nodeID")),
         pcie=pcie if isinstance(pcie, str) and pcie else None,
-        model=labels.get(GPU_MODEL, model if kind == GPU_TYPE else ""),
+        model=labels.get(GPU_MODEL, model if kind.model_of_node else ""),
         labels=labels,
         why_not="" if healthy else _why_not(entry.get("conditions")),
         functions=_read_functions(entry.get("vfGroups")),
@@ -222,22 +232,20 @@ def _read_functions(groups: object) -> tuple[VirtualFunction, ...]:
 
 
 def _read_capacity(kind: DeviceType, resources: Mapping[str, object], types: DeviceTypes) -> dict[str, int]:
-    """Read what a device has: a whole one has 100 of everything in percent; bytes and units must be told."""
-    size = kind.memory[0] if kind.memory else ""
-    counted = kind.unit is Unit.UNITS
-    capacity = {} if counted else {tail: FULL for tail in kind.tails if tail != size}
-    told: dict[str, int] = {}
+    """Read what a device has: a whole one has 100 of everything in percent; bytes and units must be stated."""
+    capacity = {tail: FULL for tail, percent in zip(kind.tails, kind.percent, strict=True) if percent}
+    stated: dict[str, int] = {}
     for name, amount in resources.items():
         known = types.resources.get(name)
-        if known is not None and known.type == kind and known.tail in kind.tails:
-            has = FULL if kind.unit is Unit.DEVICES else to_int(amount)
-            if told.setdefault(known.tail, has) != has:
-                raise ValueError(f"{known.tail} stands twice with different amounts, {told[known.tail]} and {has}")
+        if known is not None and known.type == kind and known.dialect.own and known.tail in kind.tails:
+            has = FULL if known.counts_devices else to_int(amount)
+            if stated.setdefault(known.tail, has) != has:
+                raise ValueError(f"{known.tail} stands twice with different amounts, {stated[known.tail]} and {has}")
             capacity[known.tail] = has
-    for tail in kind.tails:
-        if not capacity.get(tail) and (counted or tail == size):
+    for tail, percent in zip(kind.tails, kind.percent, strict=True):
+        if not capacity.get(tail) and not percent:
             raise ValueError(f"no {tail}; a share of it cannot be counted")
-        if tail != size and not counted and capacity[tail] > FULL:
+        if percent and capacity[tail] > FULL:
             raise ValueError(f"{tail} above 100, which is a whole device")
     return {tail: capacity[tail] for tail in kind.tails}
 

@@ -1,11 +1,11 @@
 """Partition tables as nodes tell of them: annotations of the Device object, and tables that are built in."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from allocator.quantity import LARGEST, QuantityError, to_int
-from allocator.vocabulary.partition import Partition, PartitionPolicy, PartitionTable
+from allocator.vocabulary.partition import HOPPER, Board, Partition, PartitionPolicy, PartitionTable
 
 GPU_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
 
@@ -17,23 +17,6 @@ GPU_VENDOR: Final = "node.koordinator.sh/gpu-vendor"
 
 
 GPU_MODEL: Final = "node.koordinator.sh/gpu-model"
-
-
-_NVLINK: Final = "NVLink"
-
-
-_BUILT_IN_MODELS: Final = frozenset({"H100", "H800", "H20"})
-
-
-_UNSWITCHED: Final = frozenset({"PCIe", "NVL"})  # the same chips on cards of their own
-
-
-_BUILT_IN: Final = {
-    1: tuple((minor,) for minor in range(8)),
-    2: ((0, 1), (2, 3), (4, 5), (6, 7)),
-    4: ((0, 1, 2, 3), (4, 5, 6, 7)),
-    8: (tuple(range(8)),),
-}
 
 
 _KEYS: Final = frozenset({"minors", "gpuLinkType", "ringBusBandwidth", "allocationScore"})
@@ -57,22 +40,15 @@ _MAX_PROBLEMS: Final = 8
 _SHOWN: Final = 64  # characters of what somebody wrote
 
 
-def built_in(vendor: str, model: str) -> PartitionTable | None:
+def built_in(vendor: str, model: str, boards: Iterable[Board] = (HOPPER,)) -> PartitionTable | None:
     """Return the table that boards of this model have, for nodes that state none.
 
     Args:
         vendor: label gpu-vendor, "" where absent.
         model: label gpu-model, as "H100" or, as NVML names it, "H100-80GB-HBM3".
+        boards: of the device type.
     """
-    name, *rest = model.split("-")
-    if vendor not in {"", "nvidia"} or name not in _BUILT_IN_MODELS or _UNSWITCHED.intersection(rest):
-        return None
-    return _HOPPER
-
-
-_HOPPER: Final = PartitionTable(
-    tuple(Partition(minors, 1, None, _NVLINK) for sets in _BUILT_IN.values() for minors in sets)
-)
+    return next((board.table for board in boards if board.fits(vendor, model)), None)
 
 
 def policy_of(device: Mapping[str, object], node: Mapping[str, object], *, stated: bool) -> PartitionPolicy:

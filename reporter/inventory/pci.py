@@ -5,7 +5,7 @@ Nothing raises: what cannot be read is unknown, and a device whose state is unkn
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,6 +34,8 @@ class PciMatch:
         device: PCI device id, where it matters.
         base_class: the upper byte of the class.
         sub_class: the byte below.
+        model: of these devices, for templates, boards and selectors; "" where it does not matter.
+        amounts: (name, amount) of what such a device has and PCI does not say: bytes of memory, cores.
     """
 
     type: str
@@ -41,6 +43,8 @@ class PciMatch:
     device: int | None = None
     base_class: int | None = None
     sub_class: int | None = None
+    model: str = ""
+    amounts: tuple[tuple[str, int], ...] = ()
 
 
 # Xilinx and Altera make nothing else of this class; Intel's FPGA cards are told by their ids (driver dfl-pci of Linux).
@@ -65,6 +69,8 @@ class PciDevice:
         problem: why it cannot be used; "" where it can.
         functions: PCI addresses of its virtual functions, ascending.
         reason: of the problem, one word; "" where there is none.
+        model: as the match states it.
+        amounts: likewise.
     """
 
     type: str
@@ -76,6 +82,8 @@ class PciDevice:
     problem: str = ""
     functions: tuple[str, ...] = ()
     reason: str = ""
+    model: str = ""
+    amounts: tuple[tuple[str, int], ...] = ()
 
 
 class _Problem(NamedTuple):
@@ -152,23 +160,24 @@ def _port_state(port: Path) -> str:
 
 def _matched(sysfs: Path, matches: tuple[PciMatch, ...]) -> list[PciDevice]:
     """Devices by id; of the functions of one slot the first stands for the card."""
-    slots: dict[tuple[str, str], str] = {}
+    slots: dict[tuple[str, str], tuple[str, PciMatch]] = {}
     for name in files.names(sysfs / "bus" / "pci" / "devices"):
         bus = place.address(name)
         if bus is None or bus != name or (_device(sysfs, bus) / "physfn").exists():
             continue
-        kind = _kind(_device(sysfs, bus), matches)
-        if kind is not None:
-            slots.setdefault((kind, bus.rpartition(".")[0]), bus)
+        match = _match(_device(sysfs, bus), matches)
+        if match is not None:
+            slots.setdefault((match.type, bus.rpartition(".")[0]), (bus, match))
     devices: list[PciDevice] = []
     counts: dict[str, int] = {}
-    for (kind, _), bus in sorted(slots.items()):
+    for (kind, _), (bus, match) in sorted(slots.items(), key=lambda slot: slot[0]):
         minor = counts[kind] = counts.get(kind, -1) + 1
-        devices.append(_make(sysfs, kind, bus, minor, problem=_interfaces(_device(sysfs, bus) / "net")))
+        made = _make(sysfs, kind, bus, minor, problem=_interfaces(_device(sysfs, bus) / "net"))
+        devices.append(replace(made, model=match.model, amounts=match.amounts))
     return devices
 
 
-def _kind(device: Path, matches: tuple[PciMatch, ...]) -> str | None:
+def _match(device: Path, matches: tuple[PciMatch, ...]) -> PciMatch | None:
     vendor = files.number(device / "vendor", 0)
     if vendor not in {match.vendor for match in matches}:
         return None  # most devices: no more of them is read
@@ -183,7 +192,7 @@ def _kind(device: Path, matches: tuple[PciMatch, ...]) -> str | None:
             (match.sub_class, code >> 8 & 0xFF),
         )
         if all(want is None or want == has for want, has in asked):
-            return match.type
+            return match
     return None
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, KOORDINATOR_DOMAIN, TYPE_GPU
 from allocator.wire.deviceobject import read_device_object
+from allocator.wire.partitions import GPU_MODEL
 from reporter.gpu.inventory import TYPE_MIG, DeviceReport, timestamp
 from reporter.inventory.pci import PciDevice
 from reporter.kubelet.checkpoint import CheckpointError
@@ -162,7 +163,7 @@ def _entry(one: PciDevice, types: DeviceTypes, aside: frozenset[str]) -> dict[st
         "id": one.bus,
         "minor": one.minor,
         "health": not problem,
-        "resources": {kind.resource_name(KOORDINATOR_DOMAIN, kind.tails[0]): _whole(kind)},
+        "resources": _amounts(one, kind),
         "conditions": [
             {
                 "type": "Healthy",
@@ -174,13 +175,20 @@ def _entry(one: PciDevice, types: DeviceTypes, aside: frozenset[str]) -> dict[st
     }
     if one.numa_node is not None and one.pcie_root is not None:
         entry["topology"] = {"socketID": -1, "nodeID": one.numa_node, "pcieID": one.pcie_root, "busID": one.bus}
+    if one.model:
+        entry["labels"] = {GPU_MODEL: one.model}
     if one.functions:
         entry["vfGroups"] = [{"vfs": [{"minor": -1, "busID": bus} for bus in one.functions]}]
     return entry
 
 
-def _whole(kind: DeviceType) -> str:
-    return "1" if kind.unit is not Unit.PERCENT else "100"
+def _amounts(one: PciDevice, kind: DeviceType) -> dict[str, str]:
+    """Write what a whole device has: 100 of everything in percent, the rest as its match states it."""
+    if kind.simple and not one.amounts:
+        whole = "100" if kind.unit is Unit.PERCENT else "1"
+        return {kind.resource_name(KOORDINATOR_DOMAIN, kind.plain): whole}
+    stated = {tail: FULL for tail, percent in zip(kind.tails, kind.percent, strict=True) if percent} | dict(one.amounts)
+    return {kind.resource_name(KOORDINATOR_DOMAIN, tail): str(stated[tail]) for tail in sorted(stated)}
 
 
 def _standing(live: Mapping[str, Any] | None) -> list[Any]:

@@ -53,13 +53,11 @@ def amounts(devices: Iterable[Device], types: DeviceTypes) -> dict[str, str]:
         kind = types.by_name[device.type]
         for tail in kind.tails:
             amount = device.capacity.get(tail, 0)
-            whole = amount // FULL if kind.unit is Unit.DEVICES else amount
-            for name in _spellings(kind.domains, kind.resource, tail):
+            whole = amount // FULL if kind.simple and kind.unit is Unit.DEVICES else amount
+            for name in kind.spellings(tail):
                 sums[name] += whole if device.healthy else 0
+        for name in () if kind.simple or kind.domains else kind.spellings(kind.plain):
+            sums[name] += (1 if kind.unit is Unit.DEVICES else FULL) if device.healthy else 0
         if device.type == TYPE_GPU:  # the one that Koordinator sums as well; it stands for compute
             sums[f"{KOORDINATOR_DOMAIN}/{GPU}"] += device.capacity.get(GPU_CORE, 0) if device.healthy else 0
     return {name: str(sums[name]) for name in sorted(sums)}
-
-
-def _spellings(domains: Iterable[str], resource: str, tail: str) -> tuple[str, ...]:
-    return (*(f"{domain}/{tail}" for domain in domains), *((resource,) if resource else ()))

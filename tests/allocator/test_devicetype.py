@@ -59,14 +59,15 @@ def test_the_built_in_types_are_asked_for_under_these_names() -> None:
     assert set(BUILT_IN.resources) == {*plain, "nvidia.com/gpu"}
     assert list(BUILT_IN.by_name) == ["gpu", "rdma", "fpga"]
     for one in BUILT_IN.types:
-        assert {name for name, _ in one.spellings()} <= set(BUILT_IN.resources)
+        assert {name for tail in one.tails for name in one.spellings(tail)} <= set(BUILT_IN.resources)
         assert {BUILT_IN.resources[one.resource_name(domain, one.plain)].type for domain in DOMAINS} == {one}
 
 
 def test_an_own_type_has_one_name_in_every_domain() -> None:
-    assert dict(NPU.spellings()) == {"example.com/npu": (NPU, "example.com/npu", "npu")}
+    assert NPU.spellings("npu") == ("example.com/npu",)
+    assert TYPES.resources["example.com/npu"].type is NPU
     assert {NPU.resource_name(domain, "npu") for domain in DOMAINS} == {"example.com/npu"}
-    assert [TYPES.resources[one.resource].counts_devices for one in (NPU, CAMERA, QUEUE)] == [False, True, False]
+    assert [TYPES.resources[one.names[one.name]].counts_devices for one in (NPU, CAMERA, QUEUE)] == [False, True, False]
     assert TYPES.by_name["queue"] is QUEUE
     assert TYPES.types[:3] == BUILT_IN.types
 

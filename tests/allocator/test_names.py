@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.vocabulary import names
-from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE
+from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE, RDMA_TYPE, DeviceType
 
 # Kubernetes: a key is an optional DNS subdomain of at most 253 characters, "/", and a name of at most 63.
 PREFIX = re.compile(r"(?=.{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/")
@@ -50,11 +50,18 @@ def test_no_constant_says_what_another_says() -> None:
     assert alike == {names.TYPE_GPU, names.TYPE_RDMA, names.TYPE_FPGA}  # each a type, and a tail
 
 
-def test_every_resource_tells_its_dialect_and_tail() -> None:
-    assert BUILT_IN.resources["kubernetes.io/gpu-core"] == (GPU_TYPE, "kubernetes.io", "gpu-core")
-    assert BUILT_IN.resources["koordinator.sh/gpu.shared"] == (GPU_TYPE, "koordinator.sh", "gpu.shared")
-    assert BUILT_IN.resources["nvidia.com/gpu"] == (GPU_TYPE, "nvidia.com/gpu", "gpu")
-    assert BUILT_IN.resources["koordinator.sh/rdma"] == (RDMA_TYPE, "koordinator.sh", "rdma")
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("kubernetes.io/gpu-core", (GPU_TYPE, "kubernetes.io", "gpu-core")),
+        ("koordinator.sh/gpu.shared", (GPU_TYPE, "koordinator.sh", "gpu.shared")),
+        ("nvidia.com/gpu", (GPU_TYPE, "nvidia.com/gpu", "gpu")),
+        ("koordinator.sh/rdma", (RDMA_TYPE, "koordinator.sh", "rdma")),
+    ],
+)
+def test_every_resource_tells_its_dialect_and_tail(name: str, meant: tuple[DeviceType, str, str]) -> None:
+    found = BUILT_IN.resources[name]
+    assert (found.type, found.dialect.name, found.tail) == meant
 
 
 def test_every_name_is_a_valid_key_for_kubernetes() -> None:

@@ -5,8 +5,6 @@ from http import HTTPStatus
 from typing import Any
 
 from allocator.quantity import format_bytes
-from allocator.vocabulary.devicetype import GPU_TYPE
-from allocator.vocabulary.names import GPU_MEMORY
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
 from webhook.admission.translate import TranslationPolicy, translate
@@ -45,7 +43,7 @@ class PodWebhooks:
             f"{format_bytes(largest)}, and the Pod waits until a larger one joins"
             for container in translation.reading.containers
             for ask in container.requests
-            if largest and ask.type == GPU_TYPE and (ask.amount(GPU_MEMORY) or 0) > largest
+            if largest and ask.type.states_memory and (ask.amount(ask.type.restated) or 0) > largest
         )
         return patched(translation.operations, warnings=warnings)
 

@@ -17,13 +17,9 @@ from allocator.quantity import QuantityError, format_bytes, format_int, to_int
 from allocator.request.devices import ContainerReading, PodReading
 from allocator.request.original import originals, read_asks
 from allocator.vocabulary.asks import DeviceAsk
-from allocator.vocabulary.devicetype import BUILT_IN, FULL, GPU_TYPE, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    GPU_SHARED,
     KUBERNETES_DOMAIN,
     ORIGINAL_REQUEST,
     visible_devices,
@@ -105,25 +101,32 @@ def _walk(pod: Mapping[str, Any], reading: PodReading) -> Iterator[tuple[Contain
 
 def _original(container: ContainerReading, spec: Mapping[str, Any], types: DeviceTypes) -> dict[str, dict[str, Any]]:
     """Copy a container's device resources as its author wrote them."""
-    resources = spec["resources"]
     stated = container.stated
     original: dict[str, dict[str, Any]] = {}
     for key, names in zip(MAPS, container.names, strict=True):
-        if names:
-            original[key] = {
-                name: resources[key][name]
-                for name in names
-                if not (stated.derived and types.resources[name].tail == GPU_MEMORY)
-            }
-            domain = _gpu_domain(names, types)
-            if stated.shared is not None and domain:
-                original[key][GPU_TYPE.resource_name(domain, GPU_SHARED)] = format_int(stated.shared)
+        if not names:
+            continue
+        resources = spec["resources"][key]
+        original[key] = {name: resources[name] for name in names if not (stated.derived and _is_bytes(name, types))}
+        split = _split_name(names, types)
+        if stated.shared is not None and split:
+            original[key][split] = format_int(stated.shared)
     return original
 
 
-def _gpu_domain(names: Sequence[str], types: DeviceTypes) -> str:
-    """The domain in which a container's GPUs are asked; "" where none are."""
-    return next((types.resources[name].dialect for name in names if types.resources[name].type == GPU_TYPE), "")
+def _is_bytes(name: str, types: DeviceTypes) -> bool:
+    """Tell whether a resource is the bytes that admission may state beside a ratio."""
+    kind, _, term = types.resources[name]
+    return kind.states_memory and term.states == kind.restated
+
+
+def _split_name(names: Sequence[str], types: DeviceTypes) -> str:
+    """The name of the split in the domain in which a container's devices are asked; "" where that is no domain."""
+    for name in names:
+        kind, dialect, _ = types.resources[name]
+        if kind.states_memory:
+            return kind.resource_name(dialect.name, kind.split)
+    return ""
 
 
 def _translate_resources(
@@ -136,8 +139,11 @@ def _translate_resources(
     """Make a container's two maps say its asks in the resources that are counted; tell whether anything changed."""
     if not container.requests:
         return _remove_zero(container, operations)
-    resources = spec["resources"]
+    resources = spec.get("resources")
     before = len(operations)
+    if resources is None:  # asked by an annotation alone
+        resources = {}
+        operations.append(add(f"{container.pointer}/resources", {}))
     for key, asks, names in zip(MAPS, (container.requests, container.limits), container.names, strict=True):
         target: dict[str, str] = {}
         for ask in asks:
@@ -171,27 +177,36 @@ def _same(present: object, wanted: str) -> bool:
 def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[str, str]:
     """Write an ask in the resources that are counted.
 
-    GPUs as core, memory ratio and memory; gpu.shared only where the number of cards would not follow, and never in the
-    domain kubernetes.io (the original-request annotation then holds it). Other types in their one resource.
+    GPUs as core, memory ratio and memory. The split only where the number of devices would not follow, and never in
+    the domain kubernetes.io (the original-request annotation then holds it). Types with one resource in that; whole
+    devices of a type that counts them, and templates, as their number.
     """
     kind = ask.type
-    if kind != GPU_TYPE:
+    if ask.template:
+        return {kind.template_resource(ask.template): format_int(ask.count)}
+    if kind.simple or (kind.unit is Unit.DEVICES and ask.whole):
         per_device = 1 if kind.unit is Unit.DEVICES else ask.amounts[0] or 0
         return {kind.resource_name(domain, kind.plain): format_int(per_device * ask.count)}
-    core, ratio, memory = ask.amount(GPU_CORE), ask.amount(GPU_MEMORY_RATIO), ask.amount(GPU_MEMORY)
-    written: dict[str, str] = {}
-    if core:
-        written[GPU_CORE] = format_int(core * ask.count)
-    if ratio is not None:
-        written[GPU_MEMORY_RATIO] = format_int(ratio * ask.count)
-        if memory_per_gpu is not None:
-            written[GPU_MEMORY] = format_bytes(memory_per_gpu * ratio // FULL * ask.count)
-    elif memory is not None:
-        written[GPU_MEMORY] = format_bytes(memory * ask.count)
-    whole = core in {0, FULL} and ratio in {None, FULL} and (core or ratio)
-    if ask.count > 1 and not whole and domain != KUBERNETES_DOMAIN:
-        written[GPU_SHARED] = format_int(ask.count)
+    stated = dict(zip(kind.tails, ask.amounts, strict=True))
+    if kind.memory and kind.states_memory and memory_per_gpu is not None:
+        size, ratio = kind.memory
+        percent = stated[ratio]
+        if percent is not None:
+            stated[size] = memory_per_gpu * percent // FULL
+    written = {
+        tail: (format_bytes if kind.in_bytes(tail) else format_int)(amount * ask.count)
+        for tail, amount in stated.items()
+        if amount
+    }
+    if ask.count > 1 and kind.split and not _count_follows(ask) and not (kind.domains and domain == KUBERNETES_DOMAIN):
+        written[kind.split] = format_int(ask.count)
     return {kind.resource_name(domain, tail): text for tail, text in sorted(written.items())}
+
+
+def _count_follows(ask: DeviceAsk) -> bool:
+    """Tell whether the number of devices follows from the amounts: whole devices of all that is asked in percent."""
+    percents = [amount for amount, percent in zip(ask.amounts, ask.type.percent, strict=True) if percent]
+    return any(percents) and all(amount in {None, 0, FULL} for amount in percents)
 
 
 def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ...]:

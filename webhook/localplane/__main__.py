@@ -1,4 +1,4 @@
-"""`python -m webhook.localplane`: build the programs ahead of time, or run a control plane by hand."""
+"""`python -m webhook.localplane`: build the programs ahead of time, run a control plane by hand, write chart files."""
 
 import argparse
 import asyncio
@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from webhook.localplane import dialects
 from webhook.localplane.binaries import EVERYTHING, BuildError, cache_folder, find_or_build
+from webhook.localplane.chart import ChartError, chart_folder
 from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
 
 
@@ -22,6 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--workdir", type=Path, help="keep data, logs and kubeconfig here")
     run.add_argument("--scheduler", action="store_true", help="run a kube-scheduler as well")
     run.add_argument("--controller-manager", action="store_true", help="run kube-controller-manager as well")
+    commands.add_parser("generate", help="write the files of the chart that are made from the table of dialects")
     for command in (build, run):
         command.add_argument("--cache", type=Path, default=cache_folder(), help="default: %(default)s")
     return parser
@@ -55,9 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "build":
             _build(arguments.names, arguments.cache)
+        elif arguments.command == "generate":
+            sys.stdout.write(f"{dialects.write(chart_folder())}\n")
         else:
             asyncio.run(_run(arguments))
-    except BuildError as error:
+    except (BuildError, ChartError) as error:
         sys.stderr.write(f"localplane: {error}\n")
         return 1
     return 0

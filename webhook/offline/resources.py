@@ -30,12 +30,12 @@ def _of_devices(devices: Iterable[Device]) -> dict[str, int]:
     """
     total: Counter[str] = Counter()
     for device in devices:
-        kind = BUILT_IN.by_name.get(device.type)
-        if kind is None or not device.healthy:
+        if not device.healthy:
             continue
-        for name, meaning in kind.spellings():
-            # gpu and gpu.shared, which no device states, count a whole one each, as in Koordinator.
-            total[name] += 1 if meaning.counts_devices else device.capacity.get(meaning.tail, FULL)
+        for name, meaning in BUILT_IN.resources.items():
+            if meaning.type.name == device.type and (meaning.dialect.own or meaning.counts_devices):
+                # gpu and gpu.shared, which no device states, count a whole one each, as in Koordinator.
+                total[name] += 1 if meaning.counts_devices else device.capacity.get(meaning.tail, FULL)
     return dict(total)
 
 

@@ -10,7 +10,7 @@ from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, ORIGINAL_REQUEST
+from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.offline.account import DeviceUse
@@ -136,13 +136,21 @@ def gib(amount: int) -> str:
 def share_of(share: Share, kind: DeviceType) -> str:
     """Say how much of a device a share is, in full."""
     amounts = share.amounts
-    if {GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO} <= amounts.keys():
-        told = [f"core {amounts[GPU_CORE]} %, memory {gib(amounts[GPU_MEMORY])} ({amounts[GPU_MEMORY_RATIO]} %)"]
+    if not kind.simple and set(kind.tails) <= amounts.keys():
+        told = [_amount_of(tail, kind, amounts) for tail in kind.tails if tail != _ratio(kind)]
     else:
         told = [f"{tail} {amount}{_unit(kind, tail)}" for tail, amount in sorted(amounts.items())]
     if share.functions:
         told.append(f"virtual function {_functions(share)}")
     return ", ".join(told) or _UNTOLD
+
+
+def _amount_of(tail: str, kind: DeviceType, amounts: Mapping[str, int]) -> str:
+    """Say how much of one resource is meant, in the resource's word; of memory in bytes and in percent."""
+    amount, ratio = amounts[tail], _ratio(kind)
+    text = gib(amount) if kind.in_bytes(tail) else f"{amount}{_unit(kind, tail)}"
+    percent = f" ({amounts[ratio]} %)" if tail == kind.restated else ""
+    return f"{_spoken(tail, kind)} {text}{percent}"
 
 
 def part_of(share: Share, kind: DeviceType) -> str:
@@ -155,7 +163,7 @@ def part_of(share: Share, kind: DeviceType) -> str:
     elif len(set(percent.values())) == 1:
         told = f"{next(iter(percent.values()))} %"
     else:
-        told = ", ".join(f"{_spoken(tail)} {amount} %" for tail, amount in percent.items() if amount)
+        told = ", ".join(f"{_spoken(tail, kind)} {amount} %" for tail, amount in percent.items() if amount)
     return f"{told}, function {_functions(share)}" if share.functions else told
 
 
@@ -164,16 +172,17 @@ def used_of(use: DeviceUse) -> str:
     kind, device = use.type, use.device
     told = []
     for tail in kind.tails:
-        total = device.capacity[tail] if device else None
-        if kind.memory is not None and tail == kind.memory[1]:
+        if tail == _ratio(kind):
             continue  # the bytes say it
-        if kind.memory is not None and tail == kind.memory[0]:
+        total, word = device.capacity[tail] if device else None, "" if kind.simple else f"{_spoken(tail, kind)} "
+        if kind.in_bytes(tail):
             used = gib(use.used(tail))
-            told.append(used if total is None else f"{used.removesuffix(' GiB')} of {gib(total)}")
-        elif kind.unit is Unit.UNITS:
-            told.append(str(use.used(tail)) + ("" if total is None else f" of {total}"))
+            word = "" if tail == kind.restated else word
+            told.append(word + (used if total is None else f"{used.removesuffix(' GiB')} of {gib(total)}"))
+        elif _unit(kind, tail):
+            told.append(f"{word}{use.used(tail)} %")
         else:
-            told.append(f"{_spoken(tail)} {use.used(tail)} %" if len(kind.tails) > 1 else f"{use.used(tail)} %")
+            told.append(f"{word}{use.used(tail)}" + ("" if total is None else f" of {total}"))
     if device is not None and device.functions:
         taken = sum(len(share.functions) for _, share in use.held)
         told.append(f"{taken} of {len(device.functions)} functions")
@@ -182,15 +191,20 @@ def used_of(use: DeviceUse) -> str:
 
 def _percent(kind: DeviceType) -> tuple[str, ...]:
     """A type's resources that count in percent of a device."""
-    return tuple(tail for tail in kind.tails if kind.memory is None or tail != kind.memory[0])
+    return tuple(tail for tail, percent in zip(kind.tails, kind.percent, strict=True) if percent)
+
+
+def _ratio(kind: DeviceType) -> str:
+    """The tail that says in percent what another one says in bytes; "" where there is none."""
+    return kind.memory[1] if kind.memory else ""
 
 
 def _unit(kind: DeviceType, tail: str) -> str:
-    return "" if kind.unit is Unit.UNITS or tail not in _percent(kind) else " %"
+    return " %" if tail in _percent(kind) else ""
 
 
-def _spoken(tail: str) -> str:
-    return {GPU_CORE: "core", GPU_MEMORY_RATIO: "memory"}.get(tail, tail)
+def _spoken(tail: str, kind: DeviceType) -> str:
+    return kind.words[kind.tails.index(tail)]
 
 
 def _functions(share: Share) -> str:

@@ -84,6 +84,7 @@ class Ranking:
         self._cluster = cluster
         self._contradicted = contradicted
         self._preference = preference
+        self._restated = types.restated
         self.assumed = assumed
         self._index = ClusterIndex({kind.name: fullness(kind) for kind in types.types})
         self._unindexed: set[str] = set()  # nodes with figures that the index cannot hold: `place()` alone decides
@@ -208,7 +209,9 @@ class Ranking:
 
     def _judge(self, request: PodRequest, snapshot: NodeSnapshot) -> PlaceVerdict:
         outcome = place(request, snapshot)
-        return PlaceVerdict(outcome, 0 if isinstance(outcome, Refusal) else score(outcome, snapshot, self._preference))
+        if isinstance(outcome, Refusal):
+            return PlaceVerdict(outcome, 0)
+        return PlaceVerdict(outcome, score(outcome, snapshot, self._preference, self._restated))
 
     def snapshot(self, node: str) -> NodeSnapshot:
         """A node as it stands, with what is assumed on it."""

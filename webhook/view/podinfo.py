@@ -12,10 +12,10 @@ from allocator.vocabulary.asks import NO_WISHES, PodRequest
 from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY, GPU_MEMORY_RATIO, RESOURCE_STATUS, TYPE_GPU
+from allocator.vocabulary.names import DEVICE_ALLOCATED, RESOURCE_STATUS
 from allocator.wire.deviceallocated import AnnotationError, read_annotations
 from allocator.wire.podallocated import read_cpu_share
 
@@ -43,6 +43,7 @@ class PodInfo:
         cpus: what its resource-status annotation says it holds; None where it says nothing.
         priority: of its spec, 0 where that says nothing.
         requests: what kube-scheduler counts for it on a node, by resource; empty where that cannot be read.
+        kinds: the types of its shares.
     """
 
     uid: str
@@ -60,6 +61,7 @@ class PodInfo:
     cpus: CpuShare | None = None
     priority: int = 0
     requests: tuple[tuple[str, int], ...] = ()
+    kinds: tuple[DeviceType, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -136,6 +138,7 @@ def read_pod_info(
         cpus=cpus,
         priority=spec.get("priority") or 0,
         requests=requests,
+        kinds=tuple(dict.fromkeys([types.by_name[share.type] for share in shares])),
     )
 
 
@@ -161,7 +164,7 @@ def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodReq
     reading = read_asks(obj, types)
     named = {name for container in reading.containers for names in container.names for name in names}
     meanings = [types.resources[name] for name in named]
-    canonical = any(meaning.dialect not in meaning.type.native for meaning in meanings)
+    canonical = any(meaning.dialect.own for meaning in meanings)
     request = PodRequest(()) if reading.problems else reading.request
     return canonical, request, "; ".join(str(problem) for problem in reading.problems)
 
@@ -187,10 +190,12 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Ho
     by_minor = {(device.type, device.minor): device for device in devices}
     shares: dict[str, Share] = {}
     hints = dict(pod.request.wishes.hints)
+    pairs = {kind.name: kind.memory for kind in pod.kinds if kind.memory}
     for share in pod.shares:
         device = by_id.get((share.type, share.id)) if share.id else by_minor.get((share.type, share.minor))
         identity = share.id or (device.id if device else f"{share.type}-minor-{share.minor}")
-        amounts = _accounted(share, device) if device and share.type == TYPE_GPU else dict(share.amounts)
+        pair = pairs.get(share.type)
+        amounts = _accounted(share, device, pair) if device and pair else dict(share.amounts)
         exclusive = hints.get(share.type, NO_HINT).exclusive
         alone, unshared = exclusive is ExclusiveLevel.PCIE, exclusive is ExclusiveLevel.DEVICE
         told = replace(share, id=identity, amounts=amounts, alone=alone, unshared=unshared)
@@ -209,13 +214,15 @@ def _added(known: Share | None, more: Share) -> Share:
     return replace(known, amounts=amounts, containers=tuple(dict.fromkeys((*known.containers, *more.containers))))
 
 
-def _accounted(share: Share, device: Device) -> dict[str, int]:
-    total = device.capacity[GPU_MEMORY]
-    memory, ratio = share.amounts.get(GPU_MEMORY), share.amounts.get(GPU_MEMORY_RATIO)
+def _accounted(share: Share, device: Device, pair: tuple[str, str]) -> dict[str, int]:
+    """Complete the two tails that say how much memory a share has, in bytes and in percent of the device."""
+    size, percent = pair
+    total = device.capacity[size]
+    memory, ratio = share.amounts.get(size), share.amounts.get(percent)
     if memory is None:
         memory = total * (ratio or 0) // FULL
     # A ratio's bytes are rounded down, so bytes that follow from the stated ratio need no more of it.
     needed = -(-memory * FULL // total)
     if ratio is None or memory > total * ratio // FULL:
         ratio = max(needed, ratio or 0)
-    return {**share.amounts, GPU_MEMORY: memory, GPU_MEMORY_RATIO: ratio}
+    return {**share.amounts, size: memory, percent: ratio}

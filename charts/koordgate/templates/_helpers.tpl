@@ -28,38 +28,64 @@ app.kubernetes.io/name: koord-scheduler
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* Every device resource that koordgate reads, without types of one's own, as a JSON list: allocator.vocabulary.devicetype.BUILT_IN.resources. */}}
-{{- define "koordgate.builtInResources" -}}
-{{- $names := list "nvidia.com/gpu" }}
-{{- range $domain := list "kubernetes.io" "koordinator.sh" }}
-{{- range list "gpu" "gpu-core" "gpu-memory" "gpu-memory-ratio" "gpu.shared" "rdma" "fpga" }}
-{{- $names = append $names (printf "%s/%s" $domain .) }}
+{{/* What koordgate's table of dialects says (allocator/vocabulary/dialects.py), as JSON; `make generate` writes the file. Takes the root. */}}
+{{- define "koordgate.dialects" -}}
+{{- .Files.Get "files/dialects.json" -}}
 {{- end }}
+
+{{/* Every device resource of a type of one's own, as a JSON list; takes the type (allocator.vocabulary.devicetype.own_dialects). */}}
+{{- define "koordgate.typeResources" -}}
+{{- $names := list .resource }}
+{{- range .amounts }}
+{{- $names = append $names .resource }}
+{{- if .ratio }}
+{{- $names = append $names .ratio }}
+{{- end }}
+{{- end }}
+{{- if .split }}
+{{- $names = append $names .split }}
+{{- end }}
+{{- $resource := .resource }}
+{{- range .templates }}
+{{- $names = append $names (printf "%s-%s" $resource .name) }}
 {{- end }}
 {{- $names | toJson -}}
 {{- end }}
 
 {{/* Every device resource that koordgate reads, sorted, as a JSON list. Refuses types of one's own that cannot stand beside the others. */}}
 {{- define "koordgate.deviceResources" -}}
-{{- $names := include "koordgate.builtInResources" . | fromJsonArray }}
-{{- $types := list "gpu" "rdma" "fpga" }}
+{{- $dialects := include "koordgate.dialects" . | fromJson }}
+{{- $names := $dialects.resources }}
+{{- $types := $dialects.types }}
 {{- range .Values.devices.types }}
 {{- if has .name $types }}
 {{- fail (printf "devices.types: there is a type %s already; give the new one another name" .name) }}
 {{- end }}
-{{- if has .resource $names }}
-{{- fail (printf "devices.types: resource %s of type %s is that of another type already; give it another name" .resource .name) }}
+{{- $type := . }}
+{{- range include "koordgate.typeResources" . | fromJsonArray }}
+{{- if has . $names }}
+{{- fail (printf "devices.types: resource %s of type %s is that of another type already; give it another name" . $type.name) }}
 {{- end }}
-{{- if and (include "koordgate.ignored" .) (or (contains "kubernetes.io/" .resource) (hasPrefix "requests." .resource)) }}
-{{- fail (printf "devices.types: kube-scheduler cannot ignore resource %s of type %s; give it another domain than kubernetes.io, not one that begins with \"requests.\", or have the nodes report it and set ignoredByScheduler to false" .resource .name) }}
+{{- if and (include "koordgate.ignored" $type) (or (contains "kubernetes.io/" .) (hasPrefix "requests." .)) }}
+{{- fail (printf "devices.types: kube-scheduler cannot ignore resource %s of type %s; give it another domain than kubernetes.io, not one that begins with \"requests.\", or have the nodes report it and set ignoredByScheduler to false" . $type.name) }}
+{{- end }}
+{{- $names = append $names . }}
 {{- end }}
 {{- $types = append $types .name }}
-{{- $names = append $names .resource }}
 {{- end }}
 {{- $names | sortAlpha | toJson -}}
 {{- end }}
 
-{{/* Says something where the scheduler is to ignore the resource of a type of one's own; takes the type. */}}
+{{/* The device resources that the reporter may state of its Node: all but those of vendors' device plugins, as a JSON list. */}}
+{{- define "koordgate.reportedResources" -}}
+{{- $names := include "koordgate.deviceResources" . | fromJsonArray }}
+{{- range (include "koordgate.dialects" . | fromJson).plugins }}
+{{- $names = without $names . }}
+{{- end }}
+{{- $names | toJson -}}
+{{- end }}
+
+{{/* Says something where the scheduler is to ignore the resources of a type of one's own; takes the type. */}}
 {{- define "koordgate.ignored" -}}
 {{- if or (not (hasKey . "ignoredByScheduler")) .ignoredByScheduler }}true{{ end -}}
 {{- end }}
@@ -68,12 +94,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 is counted by nobody; in kubernetes.io, of which kube-scheduler ignores nothing, translated Pods do not ask for it. */}}
 {{- define "koordgate.ignoredResources" -}}
 {{- $names := list }}
-{{- if eq .Values.domain "koordinator.sh" }}
-{{- $names = append $names "koordinator.sh/gpu.shared" }}
+{{- if ne .Values.domain "kubernetes.io" }}
+{{- $names = concat $names (get (include "koordgate.dialects" . | fromJson).splits .Values.domain) }}
 {{- end }}
 {{- range .Values.devices.types }}
 {{- if include "koordgate.ignored" . }}
-{{- $names = append $names .resource }}
+{{- $names = concat $names (include "koordgate.typeResources" . | fromJsonArray) }}
 {{- end }}
 {{- end }}
 {{- $names | sortAlpha | toJson -}}
@@ -216,6 +242,9 @@ object.spec.containers.exists(c, {{ include "koordgate.cel.names" (dict "root" .
 has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "koordgate.cel.names" (dict "root" . "resources" "c.resources") }}) ||
 {{ include "koordgate.cel.names" (dict "root" . "resources" "object.spec.resources") }} ||
 has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ include "koordgate.cel.mostAnnotations" . }} ||
+  {{- range (include "koordgate.dialects" . | fromJson).annotations }}
+  '{{ . }}' in object.metadata.annotations ||
+  {{- end }}
   object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }}))
 {{- end }}
 

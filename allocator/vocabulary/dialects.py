@@ -1,0 +1,38 @@
+"""The table of dialects: every name under which the built-in device types are asked for.
+
+One more entry here is all that a further dialect needs: admission, the check that a Pod speaks one dialect alone, the
+view of Pods and the chart's match conditions (after `make generate`) are made from this table.
+"""
+
+from typing import Final
+
+from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.names import (
+    DOMAINS,
+    FPGA,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    KUBERNETES_DOMAIN,
+    NVIDIA_GPU,
+    RDMA,
+    TYPE_FPGA,
+    TYPE_GPU,
+    TYPE_RDMA,
+)
+
+
+def _in_domain(domain: str, kind: str, *tails: str) -> Dialect:
+    """Spell a type's own tails in one of the two domains, in the tails' own units."""
+    terms = tuple(Term(f"{domain}/{tail}", tail) for tail in tails)
+    return Dialect(domain, kind, terms, equal=domain != KUBERNETES_DOMAIN)
+
+
+DIALECTS: Final = (
+    *(_in_domain(domain, TYPE_GPU, GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED) for domain in DOMAINS),
+    Dialect(NVIDIA_GPU, TYPE_GPU, (Term(NVIDIA_GPU, GPU, counts=True),), own=False),
+    *(_in_domain(domain, TYPE_RDMA, RDMA) for domain in DOMAINS),
+    *(_in_domain(domain, TYPE_FPGA, FPGA) for domain in DOMAINS),
+)

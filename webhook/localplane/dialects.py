@@ -1,0 +1,45 @@
+"""What the chart has to know of the table of dialects, as the file in the chart that its templates read.
+
+Helm cannot ask Python, so the file is kept in the tree: `make generate` writes it, and a test compares the two.
+"""
+
+import json
+from pathlib import Path
+from typing import Final
+
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+
+FILE: Final = Path("files", "dialects.json")
+
+
+def text(types: DeviceTypes = BUILT_IN) -> str:
+    """Write the file.
+
+    Its keys: `types`, names that types of one's own may not have; `resources`, all names of resources by which Pods
+    ask for devices; `plugins`, those of them that nodes report by a vendor's device plugin; `splits`, by domain, those
+    that nobody counts; `annotations`, by which Pods ask for devices.
+    """
+    known = {
+        "types": list(types.by_name),
+        "resources": sorted(types.resources),
+        "plugins": sorted(name for name, meaning in types.resources.items() if not meaning.dialect.own),
+        "splits": _splits(types),
+        "annotations": sorted(types.annotations),
+    }
+    return json.dumps(known, indent=2) + "\n"
+
+
+def _splits(types: DeviceTypes) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for kind in types.types:
+        for domain in kind.domains if kind.split else ():
+            found.setdefault(domain, []).append(kind.resource_name(domain, kind.split))
+    return found
+
+
+def write(chart: Path, types: DeviceTypes = BUILT_IN) -> Path:
+    """Write the file into a chart's folder; where it was written."""
+    path = chart / FILE
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text(types), encoding="utf-8")
+    return path
