@@ -1,0 +1,74 @@
+"""A cache that forgets what was not used for longest, bounded by weight rather than by the number of its entries.
+
+Keys often come from what users write (affinities, requests), so a bound on their number alone bounds no memory.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Generic, NamedTuple, TypeVar
+
+from cachetools import LRUCache
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class _Entry(NamedTuple, Generic[V]):
+    value: V
+    weight: int
+
+
+class _Weighed(LRUCache[K, _Entry[V]]):
+    """An LRUCache that reports what it evicts."""
+
+    def __init__(self, most: int, evicted: Callable[[K, V], object]) -> None:
+        super().__init__(most, getsizeof=lambda entry: entry.weight)
+        self._evicted = evicted
+
+    def popitem(self) -> tuple[K, _Entry[V]]:
+        """Evict the least recently used entry."""
+        key, entry = super().popitem()
+        self._evicted(key, entry.value)
+        return key, entry
+
+
+class BoundedCache(Generic[K, V]):
+    """Values by key, as many of the most recently used as weigh no more than `most` together.
+
+    Args:
+        most: the bound, in the unit of the weights: bytes, or entries where each weighs 1.
+        evicted: called with each entry that is evicted to make room.
+    """
+
+    def __init__(self, most: int, evicted: Callable[[K, V], object] = lambda _key, _value: None) -> None:
+        self._most = most
+        self._entries: _Weighed[K, V] = _Weighed(most, evicted)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def weight(self) -> int:
+        """The sum of the weights of all entries."""
+        return int(self._entries.currsize)
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, which counts as used now; None where there is none."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
+    def put(self, key: K, value: V, weight: int = 1) -> V:
+        """Keep a value, and return it; one heavier than the whole bound is returned but not kept.
+
+        Args:
+            key: replaced where it is there already.
+            value: anything but None.
+            weight: not negative; of key and value together.
+        """
+        self._entries.pop(key, None)
+        if weight <= self._most:
+            self._entries[key] = _Entry(value, weight)
+        return value
+
+    def clear(self) -> None:
+        """Forget everything, without calling `evicted`."""
+        self._entries.clear()
