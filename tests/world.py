@@ -23,7 +23,7 @@ from webhook.assembly import assemble
 from webhook.ledger.store import KubeStore
 from webhook.review import Request, Response
 from webhook.settings import WebhookSettings
-from webhook.view.cluster import ClusterView
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import AllocationFeed, Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
@@ -214,7 +214,7 @@ class World:
         self.complaints: dict[tuple[str, str], tuple[str, ...]] = {}
         self.parts = assemble(
             settings,
-            lambda cluster: KubeStore(kube, cluster.node_uid),
+            lambda seen: KubeStore(kube, seen.nodes.uid),
             KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             clock=self.clock,
@@ -315,7 +315,7 @@ class World:
 
     def audit(self) -> None:
         """Recount, from the API server alone, that nothing is given twice."""
-        view = ClusterView(self.clock)
+        view = ClusterView(SeenObjects(self.clock))
         types = self.parts.types
         for resource, feed in (
             (NODES, NodeFeed(view, types, self.parts.pools)),
@@ -339,6 +339,7 @@ class World:
             for obj in self.fake.objects(resource.path()):
                 feed.put(obj)
             feed.end_list()
+        self.parts.cluster.check_invariants()
 
     async def mutate(self, request: Request, deadline: float = 4.0) -> Response:
         return await self.parts.bindings.mutate(request, deadline)

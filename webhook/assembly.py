@@ -21,8 +21,9 @@ from webhook.settings import WebhookSettings, cpu_defaults
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
 from webhook.view.classes import pools_of
-from webhook.view.cluster import ClusterView, Defaults
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.livepods import LivePods
+from webhook.view.snapshots import Defaults
 
 
 def wall_clock() -> int:
@@ -50,7 +51,7 @@ class Parts:
 
 def assemble(
     settings: WebhookSettings,
-    store: Callable[[ClusterView], Store],
+    store: Callable[[SeenObjects], Store],
     live: LivePods,
     *,
     kube: KubeClient | None = None,
@@ -61,7 +62,7 @@ def assemble(
 
     Args:
         settings: of the process.
-        store: makes the store of the ledger, which may ask the view for what it knows of nodes.
+        store: makes the store of the ledger, which may ask what the API server's objects say of nodes.
         live: Pods from the API server itself.
         kube: where Events are written; None offline.
         clock: seconds since the epoch.
@@ -69,15 +70,15 @@ def assemble(
     """
     metrics = WebhookMetrics()
     types = device_types(settings.devices.types)
-    cluster = ClusterView(clock, Defaults(settings.devices.order, cpu_defaults(settings)), refitted=released)
+    seen = SeenObjects(clock, Defaults(settings.devices.order, cpu_defaults(settings)), refitted=released)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
-    ledger = Ledger(store(cluster), counters, watched=cluster.touch, gather=settings.ledger.gather_seconds)
-    cluster.attach(ledger)
+    ledger = Ledger(store(seen), counters, watched=seen.changes.touch, gather=settings.ledger.gather_seconds)
+    cluster = ClusterView(seen, ledger)
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
     binders = Binders(scheduler.name, scheduler.username, settings.domain, grace, types)
-    assumed = Assumed(time.monotonic, scheduler.assume_seconds, cluster.touched.add, released)
+    assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     ranking = Ranking(cluster, types, scheduler.preference, assumed)
     return Parts(
         settings=settings,
@@ -89,7 +90,7 @@ def assemble(
         pods=PodWebhooks(
             TranslationPolicy(settings.domain, scheduler.name, types),
             Writers(frozenset({settings.identity.username, scheduler.username})),
-            cluster.memory_in_reach if settings.state_memory else lambda _pod: (None, 0),
+            cluster.reach.of if settings.state_memory else lambda _pod: (None, 0),
         ),
         bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of),
         ranking=ranking,

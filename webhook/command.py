@@ -57,14 +57,10 @@ class Replica:
 
     def __init__(self, settings: WebhookSettings, kube: KubeClient) -> None:
         self._settings = settings
-        self._waker = Waker(kube, lambda: self.parts.cluster.anybody_waits())  # noqa: PLW0108 there are no parts yet
+        self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits())  # noqa: PLW0108 there are no parts yet
         self.parts: Parts = assemble(
             settings,
-            lambda cluster: KubeStore(
-                kube,
-                cluster.node_uid,
-                partial(packed_annotations, cluster),
-            ),
+            lambda seen: KubeStore(kube, seen.nodes.uid, partial(packed_annotations, seen)),
             KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             released=self._waker.released,

@@ -428,10 +428,10 @@ def test_taints_of_other_effects_are_kube_schedulers_business(three: World) -> N
 
 def test_a_node_that_is_gone_is_shunned_no_more(three: World) -> None:
     taint(three, "n2", "PreferNoSchedule")
-    assert three.parts.cluster.shunned(None) == {"n2"}
+    assert three.parts.cluster.nodes.shunned(None) == {"n2"}
     three.fake.remove(NODES.path("n2"))
     three.see(NODES)
-    assert three.parts.cluster.shunned(None) == frozenset()
+    assert three.parts.cluster.nodes.shunned(None) == frozenset()
 
 
 def test_a_pod_with_no_uid_is_judged_as_a_new_one(three: World) -> None:

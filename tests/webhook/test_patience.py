@@ -82,7 +82,7 @@ async def test_of_many_that_are_tried_again_only_the_first_waits(full: World) ->
     await asyncio.sleep(0)
     assert not first.done()
     assert all(other.done() for other in others)
-    full.parts.cluster.touch("n1")
+    full.parts.cluster.changes.touch("n1")
     assert (await first)["NodeNames"] == []
 
 

@@ -28,8 +28,9 @@ from koordgate.kube.watch import Handler
 from webhook.ledger.ledger import Counters, Ledger
 from webhook.ledger.store import KubeStore
 from webhook.upkeep.publish import Publisher, packed_annotations, packed_text
-from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import AllocationFeed, DeviceFeed, NodeFeed
+from webhook.view.nodes import NodeFacts
 
 Raw = dict[str, Any]
 GIB = 2**30
@@ -132,17 +133,17 @@ class Replica:
     sleeps: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.cluster = ClusterView(lambda: 1_800_000_000)
+        seen = SeenObjects(lambda: 1_800_000_000)
         self.ledger = Ledger(
             KubeStore(
                 self.kube,
-                self.cluster.node_uid,
-                partial(packed_annotations, self.cluster),
+                seen.nodes.uid,
+                partial(packed_annotations, seen),
             ),
             Counters(lost_race=self._lost),
-            watched=self.cluster.touch,
+            watched=seen.changes.touch,
         )
-        self.cluster.attach(self.ledger)
+        self.cluster = ClusterView(seen, self.ledger)
         self.publisher = Publisher(self.kube, self.cluster, self.ledger, self.name, self._sleep)
 
         def complain(_name: str, _problems: tuple[str, ...]) -> None:
@@ -427,7 +428,7 @@ async def test_a_record_that_was_deleted_is_made_again_but_not_that_of_a_node_th
 async def test_a_node_that_the_format_cannot_hold_is_told_of_once(
     fake: FakeKube, one: Replica, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one.cluster.put_node("n1", NodeFacts("uid-n1", {}, (own("IP pool", "IP pool", 3),)))
+    one.cluster.nodes.put("n1", NodeFacts("uid-n1", {}, (own("IP pool", "IP pool", 3),)))
     for _ in range(2):
         assert await one.publisher.publish() == 0
     assert caplog.text.count("what is free cannot be published: 'IP pool' is no name of a resource class") == 1

@@ -67,7 +67,7 @@ class Extender:
             return _fitting([], whole_nodes, {}, _told_of_few(names, problem))
         most = self._most_nodes if self._most_nodes is None or _prefers(spec) else 1
         # kube-scheduler's own scoring, which has nothing to choose from then, would avoid what is tainted so.
-        shunned = self._cluster.shunned(spec.get("tolerations"))
+        shunned = self._cluster.nodes.shunned(spec.get("tolerations"))
         ranked = self._ranking.rank(pod, names, most, shunned)
         if most == 1 and ranked.named:
             self._assume(pod, ranked.named[0])
@@ -113,7 +113,7 @@ class Extender:
         self._waited = began
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                await self._cluster.news()
+                await self._cluster.changes.news()
         except TimeoutError:
             return False
         return True
@@ -150,7 +150,7 @@ class Extender:
         for node, (uids, violations) in proposed.items():
             snapshot = self._ranking.snapshot(node).without([pod.uid])
             # kube-scheduler knows of no Pods on the node but those bound there, and refuses another as a victim.
-            there = (self._cluster.pod_by_uid(uid) for uid in snapshot.holdings)
+            there = (self._cluster.pods.by_uid(uid) for uid in snapshot.holdings)
             standing = {
                 known.uid: PodStanding(known.priority, dict(known.requests))
                 for known in there
@@ -165,7 +165,7 @@ class Extender:
         uid = pod["metadata"].setdefault("uid", "")
         if not isinstance(uid, str):
             raise BadExtenderArgsError("a Pod with a uid that is no text")
-        known = self._cluster.pod_by_uid(uid)
+        known = self._cluster.pods.by_uid(uid)
         if known is not None:
             return known
         _check_pod(pod)

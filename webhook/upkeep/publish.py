@@ -35,7 +35,7 @@ from koordgate.kube.resource import NODE_ALLOCATIONS
 from koordgate.kube.watch import Handler
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.store import read_record
-from webhook.view.cluster import ClusterView
+from webhook.view.cluster import ClusterView, SeenObjects
 
 Raw = dict[str, Any]
 T = TypeVar("T")
@@ -71,10 +71,10 @@ def packed_text(node: NodeSnapshot) -> str:
     return write_packed(classes.values())
 
 
-def packed_annotations(cluster: ClusterView, node: str, holdings: Mapping[str, Holding]) -> dict[str, str]:
+def packed_annotations(seen: SeenObjects, node: str, holdings: Mapping[str, Holding]) -> dict[str, str]:
     """What the ledger writes into a node's record beside these holdings; nothing where they cannot be packed."""
     try:
-        return {PACKED: packed_text(cluster.snapshot_on(node, holdings))} if cluster.knows(node) else {}
+        return {PACKED: packed_text(seen.snapshot_on(node, holdings))} if seen.nodes.knows(node) else {}
     except PackedError:
         return {}  # `Publisher` tells of it
 
@@ -196,7 +196,7 @@ class Publisher:
 
     def _differs(self, name: str) -> bool:
         """Whether what stands published is not what the node has, as far as is known here."""
-        if self._cluster.blocked(name):
+        if self._cluster.nodes.blocked(name):
             return False
         snapshot = self._cluster.snapshot(name)
         known = self._packed.get(name)
