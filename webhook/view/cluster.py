@@ -110,10 +110,11 @@ class ClusterView:
     def _make(self, node: str) -> NodeSnapshot:
         if self.nodes.blocked(node):
             return NodeSnapshot(node, ())
-        holdings, has_ended = self.held.record(node).holdings, self.pods.has_ended
-        if any(map(has_ended, holdings)):
-            holdings = {uid: holding for uid, holding in holdings.items() if not has_ended(uid)}
-        return self._snapshots.on(node, holdings)
+        held, has_ended = self.held.record(node).holdings, self.pods.has_ended
+        ended = [uid for uid in held if has_ended(uid, node)]
+        if ended:
+            held = {uid: holding for uid, holding in held.items() if uid not in ended}
+        return self._snapshots.on(node, held)
 
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
         """A node with these holdings of the ledger; see `Snapshots.on`."""

@@ -30,9 +30,9 @@ class PodTable:
         # namespace/name -> UID. One entry for each live Pod at most: a Pod that is deleted, or that a list does not
         # name, is dropped by the feed.
         self._strangers: dict[str, str] = {}
-        # UIDs whose holding may not have left the ledger yet. One that is forgotten too early makes its node look
-        # fuller than it is until the ledger follows; no bind depends on it.
-        self._ended: BoundedCache[str, bool] = BoundedCache(_MOST_ENDED)
+        # UID -> the node it was bound to, of those whose holding may not have left the ledger yet. One that is
+        # forgotten too early makes its node look fuller than it is until the ledger follows; no bind depends on it.
+        self._ended: BoundedCache[str, str] = BoundedCache(_MOST_ENDED)
 
     def put(self, pod: PodInfo) -> None:
         """Take in a Pod that asks for devices or CPUs, or holds some."""
@@ -87,7 +87,7 @@ class PodTable:
         The ledger follows within milliseconds, before any bind can come of that; but kube-scheduler is as quick, and
         backs off from Pods that are refused.
         """
-        self._ended.put(pod.uid, value=True)
+        self._ended.put(pod.uid, pod.node)
         self._changes.touch(pod.node)
 
     def get(self, namespace: str, name: str) -> PodInfo | None:
@@ -114,9 +114,9 @@ class PodTable:
         """Whether one of our Pods is not bound yet."""
         return bool(self._waiting)
 
-    def has_ended(self, uid: str) -> bool:
-        """Whether a Pod is known to have ended; what it holds in the ledger is about to be released."""
-        return self._ended.get(uid) is not None
+    def has_ended(self, uid: str, node: str) -> bool:
+        """Whether a Pod that was bound to this node ended: what it holds there is about to leave the ledger."""
+        return self._ended.get(uid) == node
 
     def is_stranger(self, namespace: str, name: str, uid: str) -> bool:
         """Whether a Pod is known to be none of ours; without a UID, whether one of that name is."""
