@@ -755,6 +755,25 @@ def test_a_gang_that_fits_nowhere_as_a_whole_still_begins() -> None:
     assert [send(ranking, pods[uid], list(model.devices)) for uid in "abc"] == ["n00", "n01", ""]
 
 
+# --- nodes that come and go between two questions
+
+
+def test_a_node_that_joins_after_a_question_is_named_in_its_place() -> None:
+    model = many(3)
+    late = model.devices.pop("n01")
+    view = model.view()
+    ranking = ranking_of(view)
+    names = ["n02", "n01", "n00"]
+    of = request(app("main", gpus(100)))
+    assert ranking.rank(asking(of), names, None).named == ("n00", "n02")
+    model.devices["n01"] = late
+    model.show(view, "n01")
+    assert ranking.rank(asking(of), names, None).named == ("n00", "n01", "n02")
+    del model.devices["n00"]
+    model.show(view, "n00")
+    assert ranking.rank(asking(of), names, None).named == ("n01", "n02")
+
+
 # --- what is remembered
 
 
