@@ -2,14 +2,11 @@
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import logging
 import signal
 import socket
-import ssl
 import sys
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,10 +22,11 @@ from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPO
 from koordgate.kube.watch import Handler, Reflector
 from koordgate.settings import SettingsError, device_types
 from webhook import settings
-from webhook.app import Draining, make_app, make_extender
+from webhook.app import listen, make_app, make_extender
 from webhook.assembly import Parts, assemble
+from webhook.edge import Draining
 from webhook.ledger.store import KubeStore
-from webhook.settings import ServeSettings, WebhookSettings
+from webhook.settings import WebhookSettings
 from webhook.tls.callers import Refusals, stranger
 from webhook.tls.certs import REAL, FileSource, SecretSource, Source, utc_now
 from webhook.tls.clientsecret import ClientSecret
@@ -44,7 +42,6 @@ _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are writ
 _WATCH_PATIENCE_S: Final = 60.0  # how long a watch may fail before the replica is not ready
 _GARBAGE: Final = 20_000  # allocations between collections; a request leaves next to no cycles
 _EXPIRY_S: Final = 1.0  # between looks at what was assumed
-_IN_FLIGHT_S: Final = 30.0  # how long the end waits for what is being answered
 
 
 class Replica:
@@ -223,31 +220,6 @@ class Replica:
                 self.parts.ranking.catch_up()
                 self._reconciled = True
         await asyncio.gather(self.parts.reconciler.run_timer(every), self._publisher.run(every))
-
-
-@contextlib.asynccontextmanager
-async def listen(
-    app: web.Application, serve: ServeSettings, context: ssl.SSLContext, *, port: int | None = None
-) -> AsyncIterator[int]:
-    """Serve an application over TLS; yields the port, and at the end answers what is in flight.
-
-    Args:
-        app: what to serve.
-        serve: the address.
-        context: with the certificate.
-        port: instead of the one in `serve`.
-    """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_IN_FLIGHT_S, keepalive_timeout=120.0)
-    await runner.setup()
-    try:
-        wanted = serve.port if port is None else port
-        site = web.TCPSite(runner, serve.host, wanted, ssl_context=context, backlog=1024)
-        await site.start()
-        taken: int = runner.addresses[0][1]
-        _LOG.info("serving on %s:%d", serve.host, taken)
-        yield taken
-    finally:
-        await runner.cleanup()
 
 
 async def _main(configured: WebhookSettings) -> None:
