@@ -26,7 +26,7 @@ from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record
 from webhook.offline import api
 from webhook.settings import WebhookSettings, without_gathering
-from webhook.view.cluster import NodeFacts
+from webhook.view.nodes import NodeFacts
 from webhook.view.podinfo import PodInfo
 
 GPUS, CPUS = 8, 128
@@ -51,11 +51,11 @@ def cluster(nodes: int, *, cpus: bool) -> Parts:
     topology = CpuTopology.of(Cpu(cpu, cpu % 64 % 32, cpu % 64 // 32, cpu % 64 // 32) for cpu in range(CPUS))
     for number in range(nodes):
         name = f"gpu-node-{number:05d}"
-        parts.cluster.put_node(name, NodeFacts(f"uid-{number}", {}))
+        parts.cluster.nodes.put(name, NodeFacts(f"uid-{number}", {}))
         if cpus:
-            parts.cluster.put_topology(NodeTopology(name, topology))
+            parts.cluster.nodes.put_topology(NodeTopology(name, topology))
         else:
-            parts.cluster.put_devices(NodeDevices(name, devices))
+            parts.cluster.nodes.put_devices(NodeDevices(name, devices))
         parts.ledger.observe(Record(name, 1, dict(taken(number, chance, cpus=cpus))))
     return parts
 
@@ -98,7 +98,7 @@ async def _measure(nodes: int, rounds: int, *, cpus: bool) -> tuple[float, float
             whole.append((time.perf_counter() - began) * 1000)
             if len(answer["NodeNames"]) != 1:
                 raise SystemExit(f"one node should have been named: {answer['NodeNames'][:5]}")
-            parts.cluster.touch(names[0])
+            parts.cluster.changes.touch(names[0])
             again = question(rounds + number, list(map(str, names)), cpus=cpus)
             began = time.perf_counter()
             parts.extender.filter(again)

@@ -24,9 +24,8 @@ from result import close
 
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.app import make_app
+from webhook.app import listen, make_app
 from webhook.assembly import assemble
-from webhook.command import listen
 from webhook.ledger.memory import MemoryStore
 from webhook.settings import Certificate, ServeSettings, WebhookSettings
 from webhook.tls.certs import MemorySource

@@ -24,7 +24,7 @@ from webhook.ledger.cluster import cluster_store
 from webhook.ledger.kube import RecordHandler
 from webhook.review import Request, Response
 from webhook.settings import WebhookSettings
-from webhook.view.cluster import ClusterView
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import Complain, DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
@@ -215,7 +215,7 @@ class World:
         self.complaints: dict[tuple[str, str], tuple[str, ...]] = {}
         self.parts = assemble(
             settings,
-            lambda cluster: cluster_store(kube, cluster.node_uid),
+            lambda seen: cluster_store(kube, seen.nodes.uid),
             KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             clock=self.clock,
@@ -316,7 +316,7 @@ class World:
 
     def audit(self) -> None:
         """Recount, from the API server alone, that nothing is given twice."""
-        view = ClusterView(self.clock)
+        view = ClusterView(SeenObjects(self.clock))
         types = self.parts.types
         for resource, feed in (
             (NODES, NodeFeed(view, types, self.parts.pools)),
@@ -340,6 +340,7 @@ class World:
             for obj in self.fake.objects(resource.path()):
                 feed.put(obj)
             feed.end_list()
+        self.parts.cluster.check_invariants()
 
     async def mutate(self, request: Request, deadline: float = 4.0) -> Response:
         return await self.parts.bindings.mutate(request, deadline)

@@ -23,8 +23,9 @@ from webhook.settings import WebhookSettings, cpu_defaults
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
 from webhook.view.classes import pools_of
-from webhook.view.cluster import ClusterView, Defaults
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.livepods import LivePods
+from webhook.view.snapshots import Defaults
 
 
 def wall_clock() -> int:
@@ -53,19 +54,19 @@ class Parts:
 
 def assemble(
     settings: WebhookSettings,
-    store: Callable[[ClusterView], Store],
+    store: Callable[[SeenObjects], Store],
     live: LivePods,
     *,
     kube: KubeClient | None = None,
     clock: Callable[[], int] = wall_clock,
     released: Callable[[str], None] = lambda _node: None,
-    published: Callable[[ClusterView, str, Holdings], str] = lambda _cluster, _node, _holdings: "",
+    published: Callable[[SeenObjects, str, Holdings], str] = lambda _seen, _node, _holdings: "",
 ) -> Parts:
     """Put a replica together.
 
     Args:
         settings: of the process.
-        store: makes the store of the ledger, which may ask the view for what it knows of nodes.
+        store: makes the store of the ledger, which may ask what the API server's objects say of nodes.
         live: Pods from the API server itself.
         kube: where Events are written; None offline.
         clock: seconds since the epoch.
@@ -74,17 +75,18 @@ def assemble(
     """
     metrics = WebhookMetrics()
     types = device_types(settings.devices.types)
-    cluster = ClusterView(clock, Defaults(settings.devices.order, cpu_defaults(settings)), refitted=released)
+    seen = SeenObjects(clock, Defaults(settings.devices.order, cpu_defaults(settings)), refitted=released)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
-    kept = store(cluster)
+    kept = store(seen)
     gather = settings.ledger.gather_seconds
-    ledger = Ledger(kept, counters, watched=cluster.touch, gather=gather, published=partial(published, cluster))
-    cluster.attach(ledger)
+    touch = seen.changes.touch
+    ledger = Ledger(kept, counters, watched=touch, gather=gather, published=partial(published, seen))
+    cluster = ClusterView(seen, ledger)
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
     binders = Binders(scheduler.name, scheduler.username, settings.domain, grace, types)
-    assumed = Assumed(time.monotonic, scheduler.assume_seconds, cluster.touched.add, released)
+    assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     contradicted = Contradictions(metrics.index_contradictions.inc)
     ranking = Ranking(cluster, types, scheduler.preference, assumed, contradicted)
     return Parts(
@@ -98,7 +100,7 @@ def assemble(
         pods=PodWebhooks(
             TranslationPolicy(settings.domain, scheduler.name, types),
             Writers(frozenset({settings.identity.username, scheduler.username})),
-            cluster.memory_in_reach if settings.state_memory else lambda _pod: (None, 0),
+            cluster.reach.of if settings.state_memory else lambda _pod: (None, 0),
         ),
         bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of),
         ranking=ranking,

@@ -2,14 +2,12 @@
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import logging
 import signal
 import socket
-import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +23,12 @@ from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
 from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError, device_types
 from webhook import settings
-from webhook.app import Draining, make_app, make_extender
+from webhook.app import listen, make_app, make_extender
 from webhook.assembly import Parts, assemble
+from webhook.edge import Draining
 from webhook.ledger.cluster import cluster_store
 from webhook.ledger.store import Listener, Watch
-from webhook.settings import ServeSettings, WebhookSettings
+from webhook.settings import WebhookSettings
 from webhook.tls.callers import Refusals, stranger
 from webhook.tls.certs import REAL, FileSource, SecretSource, Source, utc_now
 from webhook.tls.clientsecret import ClientSecret
@@ -46,7 +45,6 @@ _WATCH_PATIENCE_S: Final = 60.0  # how long a watch may fail before the replica 
 _GARBAGE: Final = 20_000  # allocations between collections; a request leaves next to no cycles
 _FIRST_RETRY_S: Final = 1.0  # after a first reconciliation that failed
 _EXPIRY_S: Final = 1.0  # between looks at what was assumed
-_IN_FLIGHT_S: Final = 30.0  # how long the end waits for what is being answered
 
 
 class Replica:
@@ -59,10 +57,10 @@ class Replica:
 
     def __init__(self, settings: WebhookSettings, kube: KubeClient) -> None:
         self._settings = settings
-        self._waker = Waker(kube, lambda: self.parts.cluster.anybody_waits())  # noqa: PLW0108 there are no parts yet
+        self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits())  # noqa: PLW0108 there are no parts yet
         self.parts: Parts = assemble(
             settings,
-            lambda cluster: cluster_store(kube, cluster.node_uid),
+            lambda seen: cluster_store(kube, seen.nodes.uid),
             KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             released=self._waker.released,
@@ -226,31 +224,6 @@ class Replica:
 
 def _log_watch_error(about: str, error: Exception) -> None:
     _LOG.warning("%s: %s", about, error)
-
-
-@contextlib.asynccontextmanager
-async def listen(
-    app: web.Application, serve: ServeSettings, context: ssl.SSLContext, *, port: int | None = None
-) -> AsyncIterator[int]:
-    """Serve an application over TLS; yields the port, and at the end answers what is in flight.
-
-    Args:
-        app: what to serve.
-        serve: the address.
-        context: with the certificate.
-        port: instead of the one in `serve`.
-    """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_IN_FLIGHT_S, keepalive_timeout=120.0)
-    await runner.setup()
-    try:
-        wanted = serve.port if port is None else port
-        site = web.TCPSite(runner, serve.host, wanted, ssl_context=context, backlog=1024)
-        await site.start()
-        taken: int = runner.addresses[0][1]
-        _LOG.info("serving on %s:%d", serve.host, taken)
-        yield taken
-    finally:
-        await runner.cleanup()
 
 
 async def _main(configured: WebhookSettings) -> None:

@@ -227,7 +227,7 @@ def _own(
     return CpuShare(ask.qos, cpus, own.bind, own.exclusive, stands)
 
 
-def _strategy(node: CpuNode, numa: frozenset[int] | None) -> NumaStrategy:
+def _strategy(node: CpuNode, numa: AbstractSet[int] | None) -> NumaStrategy:
     """Which NUMA nodes give a Pod its own CPUs: those that it is aligned to share them, as its other resources do.
 
     Among more than eight NUMA nodes, the Pod is aligned to a whole socket, which is wider than it needs: there as few

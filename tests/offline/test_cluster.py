@@ -179,7 +179,7 @@ async def test_a_refusal_of_the_bind_is_told_and_leaves_the_pod_unbound() -> Non
     class IllAtBind(InProcess):
         async def post(self, path: str, body: Mapping[str, Any]) -> Any:
             if path == MUTATE_BINDING:
-                parts.cluster.drop_devices("node-1")
+                parts.cluster.nodes.drop_devices("node-1")
             assert path != VALIDATE_BINDING, "the API server asks no further after a refusal"
             return await super().post(path, body)
 

@@ -11,7 +11,7 @@ from allocator.place import place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cpuset import parse
-from allocator.vocabulary.holdings import NodeSnapshot
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from webhook.scheduling.extender import unformatted
 

@@ -37,9 +37,9 @@ from world import (
 from yarl import URL
 
 from koordgate.kube.client import KubeClient
-from webhook.app import Draining, make_app, make_extender
+from webhook.app import listen, make_app, make_extender
 from webhook.assembly import Parts
-from webhook.command import listen
+from webhook.edge import Draining
 from webhook.localplane.waiting import until
 from webhook.review import Request, Response, allowed
 from webhook.settings import Certificate, ServeSettings, WebhookSettings

@@ -10,8 +10,9 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import DeviceOrder
 from webhook.scheduling.assumed import Assumed
-from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed
+from webhook.view.nodes import NodeFacts
 from webhook.view.podinfo import read_pod_info
 
 CARDS = tuple(gpu(minor) for minor in range(3))
@@ -24,7 +25,7 @@ def freed() -> list[str]:
 
 @pytest.fixture
 def assumed(freed: list[str]) -> Assumed:
-    made = Assumed(lambda: 0.0, 5.0, lambda _node: None, freed.append)
+    made = Assumed(lambda: 0.0, 5.0, freed.append)
     made.put("n1", holding("a", part(CARDS[0], 50)))
     return made
 
@@ -89,13 +90,13 @@ def test_a_bind_gives_something_else_where_what_the_pod_was_sent_for_is_not_to_b
 
 def test_a_node_that_changes_is_told_of_and_one_that_is_written_again_is_not() -> None:
     changed: list[str] = []
-    view = ClusterView(lambda: 0, refitted=changed.append)
+    view = ClusterView(SeenObjects(lambda: 0, refitted=changed.append))
     feed = DeviceFeed(view, BUILT_IN, lambda _node, _problems: None)
-    view.put_node("node-1", NodeFacts("uid-1", {}))
+    view.nodes.put("node-1", NodeFacts("uid-1", {}))
     for healthy, told in ((True, 1), (True, 1), (False, 2), (True, 3)):
         feed.put(device_object(device_entry(0, health=healthy)))
         assert changed == ["node-1"] * told
-    view.put_node("node-1", NodeFacts("uid-1", {}))
+    view.nodes.put("node-1", NodeFacts("uid-1", {}))
     assert len(changed) == 3
-    view.put_node("node-1", NodeFacts("uid-1", {"new": "label"}))
+    view.nodes.put("node-1", NodeFacts("uid-1", {"new": "label"}))
     assert len(changed) == 4

@@ -1,6 +1,7 @@
 """What a replica knows of the cluster: lists and watches taken in, what vanished, and what follows for each node."""
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import machines_cpu
@@ -27,12 +28,13 @@ from webhook.ledger.kube import RecordHandler
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record
-from webhook.scheduling import ranking as ranking_module
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
-from webhook.view import cluster as cluster_module
-from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.scheduling.verdicts import Verdicts
+from webhook.view import reach as reach_module
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
+from webhook.view.nodes import NodeFacts
 from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
 
 Raw = dict[str, Any]
@@ -41,15 +43,20 @@ HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50", 
 
 
 @pytest.fixture
-def view() -> ClusterView:
-    made = ClusterView(lambda: BEGINNING)
-    made.attach(Ledger(MemoryStore(), watched=made.touch))
-    return made
+def view() -> Iterator[ClusterView]:
+    made = view_on_a_ledger()
+    yield made
+    made.check_invariants()
+
+
+def view_on_a_ledger() -> ClusterView:
+    seen = SeenObjects(lambda: BEGINNING)
+    return ClusterView(seen, Ledger(MemoryStore(), watched=seen.changes.touch))
 
 
 def ledger_of(view: ClusterView) -> Ledger:
-    assert view._ledger
-    return view._ledger
+    assert isinstance(view.held, Ledger)
+    return view.held
 
 
 def facts(name: str, **labels: str) -> Raw:
@@ -93,9 +100,9 @@ def test_what_a_list_does_not_name_is_gone(view: ClusterView) -> None:
     feed.end_list()
     feed.begin_list()
     feed.put(facts("n2"))
-    assert view.node_uid("n1")  # not before the list is whole
+    assert view.nodes.uid("n1")  # not before the list is whole
     feed.end_list()
-    assert (view.node_uid("n1"), view.node_uid("n2")) == (None, "uid-n2")
+    assert (view.nodes.uid("n1"), view.nodes.uid("n2")) == (None, "uid-n2")
 
 
 def test_a_list_that_failed_half_way_takes_nothing_away(view: ClusterView) -> None:
@@ -110,16 +117,16 @@ def test_a_list_that_failed_half_way_takes_nothing_away(view: ClusterView) -> No
     for name in ("n1", "n2"):
         feed.put(facts(name))
     feed.end_list()
-    assert [view.node_uid(name) for name in ("n1", "n2", "n3")] == ["uid-n1", "uid-n2", None]
+    assert [view.nodes.uid(name) for name in ("n1", "n2", "n3")] == ["uid-n1", "uid-n2", None]
 
 
 def test_a_node_made_again_has_its_new_uid(view: ClusterView) -> None:
     feed = NodeFeed(view, BUILT_IN)
     feed.put(facts("n1"))
     feed.drop(facts("n1"))
-    assert view.node_uid("n1") is None
+    assert view.nodes.uid("n1") is None
     feed.put({"metadata": {"name": "n1", "uid": "another"}})
-    assert view.node_uid("n1") == "another"
+    assert view.nodes.uid("n1") == "another"
 
 
 def test_a_device_object_that_is_gone_leaves_nothing_to_allocate(view: ClusterView) -> None:
@@ -131,7 +138,7 @@ def test_a_device_object_that_is_gone_leaves_nothing_to_allocate(view: ClusterVi
     feed.drop(device_object())
     assert complaints["node-1"] == ()
     assert view.snapshot("node-1").devices == ()
-    assert not view.knows("node-1")
+    assert not view.nodes.knows("node-1")
 
 
 def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_mended(world: World) -> None:
@@ -177,7 +184,7 @@ def test_a_topology_that_is_gone_leaves_no_cpus_to_give_and_what_was_wrong_is_to
     feed.end_list()
     assert view.snapshot("n1").cpu is None
     assert complaints["n1"] == ()
-    assert not view.knows("n1")
+    assert not view.nodes.knows("n1")
 
 
 def test_machines_of_one_make_share_what_is_derived_from_their_cpus(view: ClusterView) -> None:
@@ -226,26 +233,30 @@ async def test_a_node_whose_record_cannot_be_read_refuses_until_it_can(world: Wo
 
 
 def test_a_node_that_is_gone_is_forgotten_when_its_spoilt_record_is_gone_too(view: ClusterView) -> None:
-    view.put_node("n1", NodeFacts("1", {}))
-    view.block("n1", "spoilt")
-    view.drop_node("n1")
-    assert "n1" in view._states
-    view.unblock("n1")
-    assert view._states == {}
-    view.unblock("nowhere")
-    assert view._states == {}
+    view.nodes.put("n1", NodeFacts("1", {}))
+    view.nodes.block("n1", "spoilt")
+    view.nodes.drop("n1")
+    assert view.nodes.knows("n1")
+    view.nodes.unblock("n1")
+    assert not view.nodes.known()
+    view.nodes.unblock("nowhere")
+    assert not view.nodes.known()
 
 
 def test_pods_of_all_kinds_are_told_apart(view: ClusterView, pods: PodFeed) -> None:
     for obj in (gpu_pod("ours"), plain_pod("stranger"), plain_pod("annotated", annotations=koordinator_annotation())):
         pods.put(obj)
-    assert [view.pod("default", name) is not None for name in ("ours", "stranger", "annotated")] == [True, False, False]
-    assert view.is_stranger("default", "annotated", "")  # with an allocation of nothing
-    assert view.is_stranger("default", "stranger", "uid-stranger")
-    assert view.is_stranger("default", "stranger", "")
-    assert not view.is_stranger("default", "stranger", "another")
-    assert not view.is_stranger("default", "ours", "")
-    assert not view.is_stranger("default", "nobody", "")
+    assert [view.pods.get("default", name) is not None for name in ("ours", "stranger", "annotated")] == [
+        True,
+        False,
+        False,
+    ]
+    assert view.pods.is_stranger("default", "annotated", "")  # with an allocation of nothing
+    assert view.pods.is_stranger("default", "stranger", "uid-stranger")
+    assert view.pods.is_stranger("default", "stranger", "")
+    assert not view.pods.is_stranger("default", "stranger", "another")
+    assert not view.pods.is_stranger("default", "ours", "")
+    assert not view.pods.is_stranger("default", "nobody", "")
 
 
 def test_a_stranger_that_gets_an_allocation_becomes_ours_and_holds_nothing_without_it(
@@ -253,12 +264,12 @@ def test_a_stranger_that_gets_an_allocation_becomes_ours_and_holds_nothing_witho
 ) -> None:
     pods.put(plain_pod("p"))
     pods.put(plain_pod("p", annotations=koordinator_annotation((0, HALF, ""))))
-    kept = view.pod("default", "p")
+    kept = view.pods.get("default", "p")
     assert kept
     assert kept.shares
-    assert not view.is_stranger("default", "p", "uid-p")
+    assert not view.pods.is_stranger("default", "p", "uid-p")
     pods.put(plain_pod("p"))
-    kept = view.pod("default", "p")
+    kept = view.pods.get("default", "p")
     assert kept is None or not (kept.asks or kept.shares)
 
 
@@ -287,7 +298,7 @@ def test_a_pod_that_ended_is_told_once(pods: PodFeed, ended: Ended, how: str) ->
 def test_a_pod_that_is_being_deleted_still_holds(view: ClusterView, pods: PodFeed, ended: Ended) -> None:
     obj = gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "GPU-0")))
     obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    view.put_devices(NodeDevices("n1", (gpu(0),), frozenset(), ()))
+    view.nodes.put_devices(NodeDevices("n1", (gpu(0),), frozenset(), ()))
     pods.put(obj)
     assert ended.names == []
     assert view.snapshot("n1").used["GPU-0"][GPU_CORE] == 50
@@ -297,8 +308,8 @@ def test_pods_of_one_name_in_two_namespaces_are_two(view: ClusterView, pods: Pod
     pods.put(gpu_pod("p", namespace="a", uid="1"))
     pods.put(gpu_pod("p", namespace="b", uid="2"))
     pods.drop(gpu_pod("p", namespace="a", uid="1"))
-    assert view.pod("a", "p") is None
-    assert view.pod_by_uid("2") == view.pod("b", "p") is not None
+    assert view.pods.get("a", "p") is None
+    assert view.pods.by_uid("2") == view.pods.get("b", "p") is not None
 
 
 # --- memory in reach
@@ -310,43 +321,48 @@ def devices(name: str, *memories: int) -> NodeDevices:
 
 def test_memory_is_stated_only_where_all_cards_in_reach_agree(view: ClusterView) -> None:
     anywhere = pod()
-    assert view.memory_in_reach(anywhere) == (None, 0)
-    view.put_devices(devices("n1", 8 * GIB, 8 * GIB))
-    assert view.memory_in_reach(anywhere) == (8 * GIB, 8 * GIB)
-    view.put_devices(devices("n2", 80 * GIB))
-    assert view.memory_in_reach(anywhere) == (None, 80 * GIB)
-    view.drop_devices("n2")
-    assert view.memory_in_reach(anywhere) == (8 * GIB, 8 * GIB)
-    view.put_devices(devices("n1", 24 * GIB))
-    assert view.memory_in_reach(anywhere) == (24 * GIB, 24 * GIB)
-    view.put_devices(devices("n1"))
-    assert view.memory_in_reach(anywhere) == (None, 0)
+    assert view.reach.of(anywhere) == (None, 0)
+    view.nodes.put_devices(devices("n1", 8 * GIB, 8 * GIB))
+    assert view.reach.of(anywhere) == (8 * GIB, 8 * GIB)
+    view.nodes.put_devices(devices("n2", 80 * GIB))
+    assert view.reach.of(anywhere) == (None, 80 * GIB)
+    view.nodes.drop_devices("n2")
+    assert view.reach.of(anywhere) == (8 * GIB, 8 * GIB)
+    view.nodes.put_devices(devices("n1", 24 * GIB))
+    assert view.reach.of(anywhere) == (24 * GIB, 24 * GIB)
+    view.nodes.put_devices(devices("n1"))
+    assert view.reach.of(anywhere) == (None, 0)
 
 
 def test_a_pod_that_selects_nodes_is_told_of_their_memory_alone(view: ClusterView) -> None:
-    view.put_node("n1", NodeFacts("1", {"gpu": "t4"}))
-    view.put_node("n2", NodeFacts("2", {"gpu": "a100"}))
-    view.put_devices(devices("n1", 16 * GIB))
-    view.put_devices(devices("n2", 80 * GIB))
-    view.put_devices(devices("unknown", 1 * GIB))  # its Node is not seen yet
+    view.nodes.put("n1", NodeFacts("1", {"gpu": "t4"}))
+    view.nodes.put("n2", NodeFacts("2", {"gpu": "a100"}))
+    view.nodes.put_devices(devices("n1", 16 * GIB))
+    view.nodes.put_devices(devices("n2", 80 * GIB))
+    view.nodes.put_devices(devices("unknown", 1 * GIB))  # its Node is not seen yet
     t4, none = pod(nodeSelector={"gpu": "t4"}), pod(nodeSelector={"gpu": "l4"})
-    assert view.memory_in_reach(t4) == (16 * GIB, 16 * GIB)
-    assert view.memory_in_reach(none) == (None, 0)
-    view.put_node("n2", NodeFacts("2", {"gpu": "t4"}))
-    assert view.memory_in_reach(t4) == (None, 80 * GIB)
-    view.drop_node("n2")
-    assert view.memory_in_reach(t4) == (16 * GIB, 16 * GIB)
-    view.put_devices(devices("n1", 15 * GIB))
-    assert view.memory_in_reach(t4) == (15 * GIB, 15 * GIB)
+    assert view.reach.of(t4) == (16 * GIB, 16 * GIB)
+    assert view.reach.of(none) == (None, 0)
+    view.nodes.put("n2", NodeFacts("2", {"gpu": "t4"}))
+    assert view.reach.of(t4) == (None, 80 * GIB)
+    view.nodes.drop("n2")
+    assert view.reach.of(t4) == (16 * GIB, 16 * GIB)
+    view.nodes.put_devices(devices("n1", 15 * GIB))
+    assert view.reach.of(t4) == (15 * GIB, 15 * GIB)
 
 
 def test_selections_that_authors_make_up_are_not_remembered_for_ever(
     view: ClusterView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "_MOST_SELECTIONS", 50)
-    for number in range(500):
-        view.memory_in_reach(pod(nodeSelector={"made-up": str(number)}))
-    assert len(view._reach) <= 50
+    monkeypatch.setattr(reach_module, "_MOST_BYTES", 10_000)
+    reach = reach_module.MemoryReach(view.nodes)
+    for number in range(100):
+        made_up = {"made-up": str(number) * (1 + number)}
+        assert reach.of(pod(nodeSelector=made_up)) == reach.of(pod(nodeSelector=made_up)) == (None, 0)
+        assert 0 < reach._found.weight <= 10_000
+    huge = pod(nodeSelector={"made-up": "x" * 20_000})
+    assert reach.of(huge) == (None, 0)
+    assert reach._found.weight <= 10_000
 
 
 # --- snapshots
@@ -358,7 +374,7 @@ def test_a_snapshot_is_made_anew_when_anything_about_the_node_changes(view: Clus
     def used() -> int:
         return view.snapshot("n1").used.get("GPU-0", {}).get(GPU_CORE, 0)
 
-    view.put_devices(devices("n1", 80 * GIB))
+    view.nodes.put_devices(devices("n1", 80 * GIB))
     assert used() == 0
     assert view.snapshot("n1") is view.snapshot("n1")
     ledger.observe(Record("n1", 1, {"u": holding("u", part(gpu(0), 30))}))
@@ -370,7 +386,7 @@ def test_a_snapshot_is_made_anew_when_anything_about_the_node_changes(view: Clus
     assert used() == 50
     pods.put({**running, "status": {"phase": "Succeeded"}})
     assert used() == 0
-    view.put_devices(NodeDevices("n1", (gpu(0, healthy=False),), frozenset({"GPU-0"}), ()))
+    view.nodes.put_devices(NodeDevices("n1", (gpu(0, healthy=False),), frozenset({"GPU-0"}), ()))
     assert not view.snapshot("n1").devices[0].healthy
     assert view.snapshot("n1").kubelet_held == {"GPU-0"}
     ledger.observe(Record("n1", 3, {"u": holding("u", part(gpu(0), 30))}))
@@ -379,7 +395,7 @@ def test_a_snapshot_is_made_anew_when_anything_about_the_node_changes(view: Clus
 
 
 def test_an_annotated_pod_that_lives_counts_though_the_ledger_is_empty(view: ClusterView, pods: PodFeed) -> None:
-    view.put_devices(devices("n1", 80 * GIB))
+    view.nodes.put_devices(devices("n1", 80 * GIB))
     pods.put(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, ""))))
     snapshot = view.snapshot("n1")
     assert snapshot.used["GPU-0"] == {GPU_CORE: 50, GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}
@@ -387,7 +403,7 @@ def test_an_annotated_pod_that_lives_counts_though_the_ledger_is_empty(view: Clu
 
 
 def test_what_the_ledger_says_of_a_pod_counts_before_its_annotation(view: ClusterView, pods: PodFeed) -> None:
-    view.put_devices(devices("n1", 80 * GIB))
+    view.nodes.put_devices(devices("n1", 80 * GIB))
     pods.put(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "GPU-0"))))
     mine: dict[str, Holding] = {"uid-p": holding("uid-p", part(gpu(0), 20, "main"))}
     assert view.snapshot_on("n1", mine).holdings == mine
@@ -395,7 +411,7 @@ def test_what_the_ledger_says_of_a_pod_counts_before_its_annotation(view: Cluste
 
 @pytest.mark.parametrize("bound", ["", "n2"])
 def test_an_annotation_counts_only_where_its_pod_is_bound(view: ClusterView, pods: PodFeed, bound: str) -> None:
-    view.put_devices(devices("n1", 80 * GIB))
+    view.nodes.put_devices(devices("n1", 80 * GIB))
     pods.put(gpu_pod("p", nodeName=bound, annotations=koordinator_annotation((0, HALF, "GPU-0"))))
     assert view.snapshot("n1").holdings == {}
 
@@ -472,16 +488,16 @@ async def test_of_two_entries_of_one_card_the_containers_stay(world: World) -> N
 
 
 def test_a_node_of_which_nothing_is_known_any_more_is_forgotten(view: ClusterView, pods: PodFeed) -> None:
-    view.put_node("n1", NodeFacts("1", {}))
-    view.put_devices(devices("n1", GIB))
+    view.nodes.put("n1", NodeFacts("1", {}))
+    view.nodes.put_devices(devices("n1", GIB))
     running = gpu_pod("p", nodeName="n1")
     pods.put(running)
-    view.drop_node("n1")
-    view.drop_devices("n1")
-    assert "n1" in view._states  # somebody still runs there
+    view.nodes.drop("n1")
+    view.nodes.drop_devices("n1")
+    assert view.pods.on("n1")  # somebody still runs there
     pods.drop(running)
-    view.drop_node("n1")
-    assert view._states == {}
+    view.nodes.drop("n1")
+    assert not view.nodes.known()
 
 
 # --- verdicts
@@ -509,16 +525,15 @@ def histories(draw: st.DrawFn) -> list[tuple[str, Any]]:
 
 
 def ranking_of(view: ClusterView) -> Ranking:
-    return Ranking(view, BUILT_IN, Preference.PACKING, Assumed(lambda: 0.0, 5.0, view.touched.add))
+    return Ranking(view, BUILT_IN, Preference.PACKING, Assumed(lambda: 0.0, 5.0))
 
 
 class History:
     """A view, and beside it, kept in the plainest way, what it should be of."""
 
     def __init__(self) -> None:
-        self.view = ClusterView(lambda: BEGINNING)
-        self.ledger = Ledger(MemoryStore(), watched=self.view.touch)
-        self.view.attach(self.ledger)
+        self.view = view_on_a_ledger()
+        self.ledger = ledger_of(self.view)
         self.ranking = ranking_of(self.view)
         self.cards: tuple[Any, ...] = ()
         self.held: dict[str, Holding] = {}
@@ -528,7 +543,7 @@ class History:
 
     def devices(self, cards: list[Any]) -> None:
         self.cards = tuple(sorted(cards, key=lambda card: card.order))
-        self.view.put_devices(NodeDevices("n1", self.cards, frozenset(), ()))
+        self.view.nodes.put_devices(NodeDevices("n1", self.cards, frozenset(), ()))
 
     def written(self, shares: list[tuple[str, Any, int]]) -> None:
         self.revision += 1
@@ -540,12 +555,12 @@ class History:
             said = {"kubernetes.io/gpu-core": str(percent), "kubernetes.io/gpu-memory-ratio": str(percent)}
             annotation = koordinator_annotation((card.minor, said, card.id))
             self.live[uid] = plain_pod(f"p-{uid}", uid=uid, nodeName="n1", annotations=annotation)
-            self.view.put_pod(info(self.live[uid]))
+            self.view.pods.put(info(self.live[uid]))
 
     def ends(self, uid: str) -> None:
         if self.live.pop(uid, None):
             self.ended.add(uid)
-            self.view.drop_pod("default", f"p-{uid}")
+            self.view.pods.drop("default", f"p-{uid}")
 
     def asked(self, question: tuple[PodRequest, str]) -> None:
         request, uid = question
@@ -569,14 +584,13 @@ def test_a_remembered_verdict_is_what_place_says_now(events: list[tuple[str, Any
     history = History()
     for what, data in events:
         getattr(history, what)(data)
+        history.view.check_invariants()
 
 
-def test_requests_beyond_what_is_remembered_get_right_verdicts_all_the_same(
-    view: ClusterView, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ranking_module, "_MOST_REQUESTS", 3)
-    view.put_devices(devices("n1", 80 * GIB))
+def test_requests_beyond_what_is_remembered_get_right_verdicts_all_the_same(view: ClusterView) -> None:
+    view.nodes.put_devices(devices("n1", 80 * GIB))
     ranking = ranking_of(view)
+    ranking._verdicts = verdicts = Verdicts(most=6_000)  # some three requests
     there = node(gpu(0))
     for _ in range(3):
         for percent in (10, 20, 30, 40, 50, 100):
@@ -586,6 +600,7 @@ def test_requests_beyond_what_is_remembered_get_right_verdicts_all_the_same(
             assert not isinstance(outcome, Refusal)
             assert not isinstance(wanted, Refusal)
             assert outcome.shares == wanted.shares
+            assert 0 < verdicts.weight <= 6_000
 
 
 def test_a_node_that_nobody_knows_has_no_devices(view: ClusterView) -> None:
@@ -593,7 +608,7 @@ def test_a_node_that_nobody_knows_has_no_devices(view: ClusterView) -> None:
     outcome = ranking_of(view).verdict("nowhere", request, "").outcome
     assert isinstance(outcome, Refusal)
     assert "no GPUs known" in outcome.message
-    assert view._states == {}  # candidates that are no nodes of ours leave nothing behind
+    assert not view.nodes.known()  # candidates that are no nodes of ours leave nothing behind
 
 
 # --- what is kept of a Pod
@@ -634,8 +649,8 @@ async def test_a_whole_cluster_is_seen_again_after_the_watches_were_lost(world: 
     world.fake.remove(DEVICES.path("n2"))
     world.remove_pod("a")
     world.see()
-    assert [world.parts.cluster.knows(name) for name in ("n1", "n2")] == [True, False]
-    assert world.parts.cluster.pod("default", "a") is None
+    assert [world.parts.cluster.nodes.knows(name) for name in ("n1", "n2")] == [True, False]
+    assert world.parts.cluster.pods.get("default", "a") is None
     world.add_node("n2")
     world.see(NODES, DEVICES, PODS)
     assert world.parts.cluster.snapshot("n2") == before

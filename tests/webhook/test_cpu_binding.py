@@ -513,6 +513,21 @@ async def test_koordinators_choice_of_cpus_is_taken_over(cpus: World) -> None:
     assert held.cpus == 0b110000
 
 
+@pytest.mark.parametrize("cpuset", ["0", "1", "0-1"])
+async def test_koordinators_choice_of_cpus_is_not_taken_over_where_the_nodes_cpus_are_not_known(
+    world: World, cpuset: str
+) -> None:
+    whole = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
+    card = {"minor": 0, "id": "GPU-n1-0", "resources": whole}
+    said = {RESOURCE_STATUS: json.dumps({"cpuset": cpuset}), DEVICE_ALLOCATED: json.dumps({"gpu": [card]})}
+    world.add_pod(gpu_pod("p", 100, annotations=said))
+    world.see()
+    response = await world.bind("p")
+    assert not response.allowed
+    assert f"CPUs {cpuset} are not free" in response.message
+    assert world.holdings() == {}
+
+
 async def test_koordinators_choice_for_an_aligned_pod_is_taken_over(cpus: World) -> None:
     """What is not named is not held by anybody: else NUMA nodes would seem taken by a Pod of several."""
     said = {RESOURCE_STATUS: '{"cpuset":"12-15","numaNodeResources":[{"node":1,"resources":{"cpu":"4"}}]}'}

@@ -428,10 +428,10 @@ def test_taints_of_other_effects_are_kube_schedulers_business(three: World) -> N
 
 def test_a_node_that_is_gone_is_shunned_no_more(three: World) -> None:
     taint(three, "n2", "PreferNoSchedule")
-    assert three.parts.cluster.shunned(None) == {"n2"}
+    assert three.parts.cluster.nodes.shunned(None) == {"n2"}
     three.fake.remove(NODES.path("n2"))
     three.see(NODES)
-    assert three.parts.cluster.shunned(None) == frozenset()
+    assert three.parts.cluster.nodes.shunned(None) == frozenset()
 
 
 def test_a_pod_with_no_uid_is_judged_as_a_new_one(three: World) -> None:
@@ -469,7 +469,7 @@ def test_what_the_pod_itself_holds_from_an_earlier_try_counts_as_free(three: Wor
 )
 def test_what_is_no_extender_args_is_said_to_be_none(three: World, wrong: Any) -> None:
     for handler in (three.parts.extender.filter, three.parts.extender.prioritize):
-        with pytest.raises(BadExtenderArgsError, match=r"ExtenderArgs|no object of arguments|a uid that is no text"):
+        with pytest.raises(BadExtenderArgsError, match=r"ExtenderArgs|body is not an object|uid that is not text"):
             handler(wrong)
 
 

@@ -72,6 +72,34 @@ async def test_a_pod_that_is_tried_for_the_first_time_is_answered_at_once(full: 
     assert stopped.value.value["NodeNames"] == []
 
 
+def asked_at_once(world: World, **nodes: Any) -> list[str]:
+    """The nodes that fit the second Pod, by an answer that waits for nothing."""
+    answer = world.parts.extender.filter_patiently({**args(world.pod("second")), **nodes})
+    with pytest.raises(StopIteration) as stopped:
+        answer.send(None)
+    found = stopped.value.value
+    return found.get("NodeNames") or [item["metadata"]["name"] for item in (found.get("Nodes") or {}).get("items", ())]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"NodeNames": None, "Nodes": {"items": [{"metadata": {"name": "n1"}}]}}],
+    ids=["by name", "as whole nodes"],
+)
+@pytest.mark.parametrize("refused_before", [False, True])
+async def test_a_pod_that_fitted_counts_as_tried_for_the_first_time_when_it_is_refused_later(
+    full: World, asked: Raw, *, refused_before: bool
+) -> None:
+    if refused_before:
+        assert asked_at_once(full, **asked) == []
+    full.remove_pod("first")
+    full.see(PODS)
+    assert asked_at_once(full, **asked) == ["n1"]
+    full.parts.ranking.assumed.drop("uid-second")
+    full.parts.cluster.nodes.drop_devices("n1")
+    assert asked_at_once(full, **asked) == []
+
+
 async def test_of_many_that_are_tried_again_only_the_first_waits(full: World) -> None:
     extender = full.parts.extender
     waiting = [gpu_pod(f"w{number}", 100) for number in range(3)]
@@ -83,7 +111,7 @@ async def test_of_many_that_are_tried_again_only_the_first_waits(full: World) ->
     await until_it_waits(*others)
     assert not first.done()
     assert all(other.done() for other in others)
-    full.parts.cluster.touch("n1")
+    full.parts.cluster.changes.touch("n1")
     assert (await first)["NodeNames"] == []
 
 

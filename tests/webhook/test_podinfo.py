@@ -24,7 +24,7 @@ from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_ORDER, GPU_CORE,
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
 from allocator.wire.podallocated import write_allocation
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
-from webhook.view.cluster import ClusterView
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import PodFeed
 from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
 
@@ -261,22 +261,22 @@ def test_a_pod_that_gives_up_its_numa_policy_while_it_waits_is_none_of_ours_any_
     assert known.request.cpu is not None
     assert known.request.cpu.numa_policy is NumaPolicy.BEST_EFFORT
     assert read_pod_info(cpu_pod("p", 1, ""), known) is None
-    view = ClusterView(lambda: BEGINNING)
+    view = ClusterView(SeenObjects(lambda: BEGINNING))
     feed = PodFeed(view, lambda _pod: None, lambda _pod: None, BUILT_IN)
     feed.put(aligned)
-    assert view.pod("default", "p")
+    assert view.pods.get("default", "p")
     feed.put(cpu_pod("p", 1, ""))
-    assert view.is_stranger("default", "p", "uid-p")
+    assert view.pods.is_stranger("default", "p", "uid-p")
 
 
 def test_gangs_follow_what_is_read_again() -> None:
-    view = ClusterView(lambda: BEGINNING)
+    view = ClusterView(SeenObjects(lambda: BEGINNING))
     feed = PodFeed(view, lambda _pod: None, lambda _pod: None, BUILT_IN)
     for gang in ("g", "h"):
         feed.put(labelled(gpu_pod("p"), **{GANG_LABELS[0]: gang}))
-    assert (view.gang("default/g"), view.gang("default/h")) == ({}, {"uid-p": ""})
+    assert (view.pods.gang("default/g"), view.pods.gang("default/h")) == ({}, {"uid-p": ""})
     feed.put(gpu_pod("p"))
-    assert view.gang("default/h") == {}
+    assert view.pods.gang("default/h") == {}
 
 
 # --- kept once
@@ -288,7 +288,7 @@ async def test_cpus_are_kept_once_where_ledger_and_annotation_agree_and_as_told_
         share = CpuShare("LSR", cpuset, BindPolicy.FULL_PCPUS)
         await world.parts.ledger.change("n1", lambda old, share=share: ({**old, "uid-p": holding_of(share)}, None), 5)
         world.see()
-        kept = world.parts.cluster.pod("default", "p")
+        kept = world.parts.cluster.pods.get("default", "p")
         assert kept
         assert kept.cpus is not None
         assert kept.cpus.cpus == 0b11

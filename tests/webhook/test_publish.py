@@ -30,8 +30,9 @@ from webhook.ledger.kube import KubeStore, RecordHandler
 from webhook.ledger.ledger import Counters, Ledger
 from webhook.upkeep.publish import Publisher, packed_text
 from webhook.upkeep.publish import published as published_text
-from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, RecordFeed
+from webhook.view.nodes import NodeFacts
 
 Raw = dict[str, Any]
 GIB = 2**30
@@ -134,14 +135,14 @@ class Replica:
     sleeps: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.cluster = ClusterView(lambda: 1_800_000_000)
+        seen = SeenObjects(lambda: 1_800_000_000)
         self.ledger = Ledger(
-            KubeStore(self.kube, self.cluster.node_uid),
+            KubeStore(self.kube, seen.nodes.uid),
             Counters(lost_race=self._lost),
-            watched=self.cluster.touch,
-            published=partial(published_text, self.cluster),
+            watched=seen.changes.touch,
+            published=partial(published_text, seen),
         )
-        self.cluster.attach(self.ledger)
+        self.cluster = ClusterView(seen, self.ledger)
         self.publisher = Publisher(self.cluster, self.ledger, self.name, self._sleep)
 
         def complain(_name: str, _problems: tuple[str, ...]) -> None:
@@ -473,7 +474,7 @@ async def test_records_that_may_not_be_deleted_stay_and_are_told_of_once_a_round
 async def test_a_node_that_the_format_cannot_hold_is_told_of_once(
     fake: FakeKube, one: Replica, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one.cluster.put_node("n1", NodeFacts("uid-n1", {}, (own("IP pool", "IP pool", 3),)))
+    one.cluster.nodes.put("n1", NodeFacts("uid-n1", {}, (own("IP pool", "IP pool", 3),)))
     for _ in range(2):
         assert await one.publisher.publish() == 0
     assert caplog.text.count("what is free cannot be published: 'IP pool' is no name of a resource class") == 1

@@ -46,11 +46,12 @@ from allocator.wire.nodetopology import KubeletCpus, NodeTopology, NumaZone
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record
-from webhook.scheduling import ranking as ranking_module
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.contradiction import Contradictions, compact
 from webhook.scheduling.ranking import Ranked, Ranking
-from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.scheduling.verdicts import Verdicts
+from webhook.view.cluster import ClusterView, SeenObjects
+from webhook.view.nodes import NodeFacts
 from webhook.view.podinfo import PodInfo
 
 NPU = own_type("npu", "example.com/npu", Unit.DEVICES, "NPU_VISIBLE_DEVICES")
@@ -76,7 +77,7 @@ class Clock:
 
 
 def ranking_of(view: ClusterView, preference: Preference = Preference.PACKING, clock: Clock | None = None) -> Ranking:
-    return Ranking(view, TYPES, preference, Assumed(clock or Clock(), KEEP_S, view.touched.add))
+    return Ranking(view, TYPES, preference, Assumed(clock or Clock(), KEEP_S))
 
 
 def asking(of: PodRequest, uid: str = "new", node: str = "") -> PodInfo:
@@ -103,9 +104,8 @@ class Model:
     blocked: dict[str, str] = field(default_factory=dict)
 
     def view(self) -> ClusterView:
-        made = ClusterView(lambda: BEGINNING)
-        ledger = Ledger(MemoryStore(), watched=made.touch)
-        made.attach(ledger)
+        seen = SeenObjects(lambda: BEGINNING)
+        made = ClusterView(seen, Ledger(MemoryStore(), watched=seen.changes.touch))
         for name in sorted({*self.nodes, *self.devices, *self.topologies, *self.held, *self.blocked}):
             self.show(made, name)
         return made
@@ -113,23 +113,23 @@ class Model:
     def show(self, view: ClusterView, name: str) -> None:
         """Tell a view all of a node."""
         if name in self.nodes:
-            view.put_node(name, self.nodes[name])
+            view.nodes.put(name, self.nodes[name])
         else:
-            view.drop_node(name)
+            view.nodes.drop(name)
         if name in self.devices:
-            view.put_devices(self.devices[name])
+            view.nodes.put_devices(self.devices[name])
         else:
-            view.drop_devices(name)
+            view.nodes.drop_devices(name)
         if name in self.topologies:
-            view.put_topology(self.topologies[name])
+            view.nodes.put_topology(self.topologies[name])
         else:
-            view.drop_topology(name)
+            view.nodes.drop_topology(name)
         if name in self.blocked:
-            view.block(name, self.blocked[name])
+            view.nodes.block(name, self.blocked[name])
         else:
-            view.unblock(name)
-        ledger = view._ledger
-        assert ledger
+            view.nodes.unblock(name)
+        ledger = view.held
+        assert isinstance(ledger, Ledger)
         record = ledger.record(name)
         if dict(record.holdings) != self.held.get(name, {}):
             ledger.observe(Record(name, (record.revision or 0) + 1, dict(self.held.get(name, {}))))
@@ -410,7 +410,7 @@ def models(draw: st.DrawFn) -> Model:
 def judged(view: ClusterView, of: PodRequest, names: Iterable[str] = CANDIDATES, uid: str = "new") -> dict[str, bool]:
     """What `place()` says of each node; nothing fits on a blocked one."""
     return {
-        name: not view.blocked(name) and isinstance(place(of, view.snapshot(name).without([uid])), Placement)
+        name: not view.nodes.blocked(name) and isinstance(place(of, view.snapshot(name).without([uid])), Placement)
         for name in names
     }
 
@@ -470,7 +470,7 @@ def test_after_any_changes_a_ranking_is_as_one_made_anew(
             ranked = ranking.rank(asking(of), CANDIDATES, most)
             anew = ranking_of(model.view(), preference).rank(asking(of), CANDIDATES, most)
             assert ranked == anew
-        assert ranking._judged == sum(map(len, ranking._verdicts.values()))
+        view.check_invariants()
 
 
 SHARES = st.sampled_from([25, 50, 100])
@@ -562,7 +562,7 @@ def test_a_request_of_no_devices_and_no_cpus_of_its_own_goes_where_nothing_is_kn
     """place() takes such a Pod anywhere: singleNUMANodeExclusive alone asks for no alignment."""
     of = PodRequest((), CpuAsk(QosClass.LS, 0, 1000, 0, single_numa_exclusive=NumaExclusive.PREFERRED))
     names = [f"n{number:02}" for number in range(40)]
-    ranked = ranking_of(ClusterView(lambda: BEGINNING)).rank(asking(of), names, None)
+    ranked = ranking_of(ClusterView(SeenObjects(lambda: BEGINNING))).rank(asking(of), names, None)
     assert list(ranked.named) == names
     assert ranked.refused == {}
 
@@ -754,7 +754,7 @@ def gang_view(model: Model, members: Mapping[str, str], percent: int = 100) -> t
     view = model.view()
     pods = {uid: replace(pod_of(uid, percent, "default/g"), node=node) for uid, node in members.items()}
     for one in pods.values():
-        view.put_pod(one)
+        view.pods.put(one)
     return view, pods
 
 
@@ -802,25 +802,37 @@ def test_a_gang_that_fits_nowhere_as_a_whole_still_begins() -> None:
     assert [send(ranking, pods[uid], list(model.devices)) for uid in "abc"] == ["n00", "n01", ""]
 
 
+# --- nodes that come and go between two questions
+
+
+def test_a_node_that_joins_after_a_question_is_named_in_its_place() -> None:
+    model = many(3)
+    late = model.devices.pop("n01")
+    view = model.view()
+    ranking = ranking_of(view)
+    names = ["n02", "n01", "n00"]
+    of = request(app("main", gpus(100)))
+    assert ranking.rank(asking(of), names, None).named == ("n00", "n02")
+    model.devices["n01"] = late
+    model.show(view, "n01")
+    assert ranking.rank(asking(of), names, None).named == ("n00", "n01", "n02")
+    del model.devices["n00"]
+    model.show(view, "n00")
+    assert ranking.rank(asking(of), names, None).named == ("n01", "n02")
+
+
 # --- what is remembered
 
 
-def kept(ranking: Ranking) -> int:
-    return sum(map(len, ranking._verdicts.values()))
-
-
-def test_verdicts_are_bounded_whatever_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking_module, "_MOST_REQUESTS", 40)
-    monkeypatch.setattr(ranking_module, "_MOST_VERDICTS", 60)
+def test_verdicts_are_bounded_whatever_is_asked() -> None:
     model = many(4)
     ranking = ranking_of(model.view())
+    ranking._verdicts = verdicts = Verdicts(most=50_000)
     names = list(model.devices)
     for number in range(300):
         of = request(app("main", ask(core=number % 100 + 1, memory=GIB + number)))
         assert len(ranking.rank(asking(of), names, None).named) == len(names)
-        assert kept(ranking) <= 60 + len(names)
-        assert len(ranking._requests) <= 40
-        assert ranking._judged == kept(ranking)
+        assert 0 < verdicts.weight <= 50_000
 
 
 def test_verdicts_on_a_node_that_changed_are_forgotten() -> None:
@@ -829,12 +841,12 @@ def test_verdicts_on_a_node_that_changed_are_forgotten() -> None:
     ranking = ranking_of(view)
     of = request(app("main", gpus(100)))
     ranking.rank(asking(of), list(model.devices), None)
-    assert kept(ranking) == 2
+    assert [ranking._verdicts.get(of, name) is None for name in ("n00", "n01")] == [False, False]
     model.held["n00"] = {"a": holding("a", part(model.devices["n00"].devices[0], 10))}
     model.show(view, "n00")
     assert ranking.rank(asking(of), list(model.devices), None).named == ("n01",)
+    assert [ranking._verdicts.get(of, name) is None for name in ("n00", "n01")] == [True, False]
     assert isinstance(ranking.verdict("n00", of, "").outcome, Refusal)
-    assert ranking._judged == kept(ranking) == 2
 
 
 def test_candidates_that_are_no_nodes_of_ours_leave_nothing_behind() -> None:
@@ -844,7 +856,7 @@ def test_candidates_that_are_no_nodes_of_ours_leave_nothing_behind() -> None:
         ranking.rank(asking(of), [f"strange-{number}"], None)
         ranking.snapshot(f"strange-{number}")
     assert ranking._snapshots.keys() <= {"n00"}
-    assert ranking._verdicts.keys() <= {"n00"}
+    assert ranking._verdicts._numbers.keys() <= {"n00"}
 
 
 def test_a_node_that_is_gone_leaves_nothing_behind() -> None:
@@ -857,4 +869,4 @@ def test_a_node_that_is_gone_leaves_nothing_behind() -> None:
     model.show(view, "n00")
     assert ranking.rank(asking(of), ["n00", "n01"], None).named == ("n01",)
     assert len(ranking._index) == 1
-    assert ranking._snapshots.keys() == ranking._verdicts.keys() == {"n01"}
+    assert ranking._snapshots.keys() == ranking._verdicts._numbers.keys() == {"n01"}

@@ -17,7 +17,7 @@ from allocator.vocabulary.holdings import Holding, InvariantError, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc, read_node_topology
 from koordgate.settings import DevicePool
-from webhook.view.cluster import ClusterView
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import annotated_holding, read_pod_info
 
@@ -190,7 +190,7 @@ class Account:
 
 def _view(standing: ClusterObjects, types: DeviceTypes, given: Sequence[tuple[str, DevicePool]]) -> ClusterView:
     """The cluster view that the webhook has, without a ledger."""
-    view = ClusterView(clock=lambda: 0)
+    view = ClusterView(SeenObjects(lambda: 0))
     nodes, devices = NodeFeed(view, types, given), DeviceFeed(view, types, _unheard)
     topologies, pods = TopologyFeed(view, _unheard), PodFeed(view, lambda _pod: None, lambda _pod: None, types)
     for feed, objects in (

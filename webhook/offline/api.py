@@ -10,9 +10,8 @@ import msgspec
 import orjson
 
 from webhook import review
-from webhook.app import make_app, make_extender
+from webhook.app import listen, make_app, make_extender
 from webhook.assembly import Parts
-from webhook.command import listen
 from webhook.settings import Certificate
 from webhook.tls.certs import MemorySource
 

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from allocator.vocabulary.holdings import Holding
+from webhook.view.changes import Changes
 
 
 class Assumed:
@@ -12,20 +13,21 @@ class Assumed:
     Args:
         clock: seconds, of any beginning.
         keep: seconds after which a bind is not to be expected any more.
-        touched: called with the node on which something changed.
-        freed: called with a node where somebody else may fit now, for the Pod that was sent there did not come.
+        freed: called with a node where another Pod may fit now, since the one that was sent there did not come.
+
+    Attributes:
+        changes: publishes the nodes on which what is assumed changed.
     """
 
     def __init__(
         self,
         clock: Callable[[], float],
         keep: float,
-        touched: Callable[[str], None],
         freed: Callable[[str], None] = lambda _node: None,
     ) -> None:
         self._clock = clock
         self._keep = keep
-        self._touched = touched
+        self.changes = Changes()
         self._freed = freed
         self._by_uid: OrderedDict[str, tuple[str, Holding, float]] = OrderedDict()
         self._on: dict[str, dict[str, Holding]] = {}
@@ -35,7 +37,7 @@ class Assumed:
         self.drop(holding.uid)
         self._by_uid[holding.uid] = (node, holding, self._clock() + self._keep)
         self._on.setdefault(node, {})[holding.uid] = holding
-        self._touched(node)
+        self.changes.touch(node)
 
     def drop(self, uid: str, bound: str = "") -> str:
         """A Pod is bound to a node, or asked for again, refused, finished or gone.
@@ -77,7 +79,7 @@ class Assumed:
         del held[uid]
         if not held:
             del self._on[node]
-        self._touched(node)
+        self.changes.touch(node)
 
     def on(self, node: str) -> Mapping[str, Holding]:
         """What is assumed on a node, by UID."""

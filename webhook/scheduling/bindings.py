@@ -184,10 +184,10 @@ class BindingWebhooks:
                 "a Binding names its Pod in metadata.name and its node in target.name", HTTPStatus.BAD_REQUEST
             )
         uid = (binding.get("metadata") or {}).get("uid") or ""
-        pod = self._cluster.pod(request.namespace, name)
+        pod = self._cluster.pods.get(request.namespace, name)
         if pod is not None and uid in {"", pod.uid} and not (pod.node or pod.terminating or not uid):
             return pod, node
-        if uid and self._cluster.is_stranger(request.namespace, name, uid):
+        if uid and self._cluster.pods.is_stranger(request.namespace, name, uid):
             return allowed()
         live = await self._read(request, uid, deadline)
         return live if isinstance(live, Response) else (live, node)

@@ -1,7 +1,7 @@
-"""`/scheduler/filter`, `prioritize` and `preempt`: which nodes can hold a Pod, how good each is, and who must go.
+"""`/scheduler/filter`, `prioritize`, `preempt`: which nodes can hold a Pod, how good each is, which Pods must go.
 
-The wire is kube-scheduler's (k8s.io/kube-scheduler/extender/v1): its keys are read in any case. The verdict is that of
-`place()`, which is what the bind will say.
+The wire format is kube-scheduler's (k8s.io/kube-scheduler/extender/v1); its keys are matched without regard to case.
+Every verdict is `place()`'s, so the bind will decide the same.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from allocator.score import MAX_SCORE
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal
+from webhook.boundedcache import BoundedCache
 from webhook.scheduling.ranking import MOST_TOLD, Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo, read_pod_info
@@ -22,28 +23,29 @@ P = TypeVar("P")
 
 MAX_EXTENDER_SCORE: Final = 10
 _SCORE_STEP: Final = MAX_SCORE // MAX_EXTENDER_SCORE
-_PATIENCE_S: Final = 0.04  # kube-scheduler waits meanwhile
-_NEXT_WAIT_S: Final = 0.4
-_MOST_REFUSED: Final = 65_536
-_LONGEST: Final = 200  # characters of why a Pod can land nowhere
-_KINDS: Final[Mapping[type, str]] = {dict: "object", list: "list", str: "text", int: "number"}
+_PATIENCE_S: Final = 0.04  # how long an answer may wait for a change; kube-scheduler stands still meanwhile
+_NEXT_WAIT_S: Final = 0.4  # from the beginning of one such wait to that of the next
+_MOST_REFUSED_BYTES: Final = 8 * 2**20  # of UIDs of refused Pods
+_UID_BYTES: Final = 300  # of one, beside its characters
+_LONGEST: Final = 200  # characters of the reason why a Pod fits nowhere
+_KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "text", int: "a number"}
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class BadExtenderArgsError(ValueError):
-    """A body that is not kube-scheduler's ExtenderArgs."""
+    """The body is not what kube-scheduler sends."""
 
 
 class Extender:
     """Answers kube-scheduler.
 
     Args:
-        cluster: what is known.
-        ranking: of the nodes.
-        types: of devices.
-        most_nodes: fitting nodes that `filter` names at most for a Pod that prefers some nodes to others; None names
-            all that fit. A Pod that has no preference is sent to the best node: kube-scheduler, which waits, is spared
-            its own scoring of hundreds, and Pods that follow see where it is going.
+        cluster: what is known of the cluster.
+        ranking: filters and orders nodes.
+        types: the device types.
+        most_nodes: the most nodes that `filter` names for a Pod that prefers some nodes to others; None names all that
+            fit. A Pod without preferences is sent to the best node alone: this spares kube-scheduler the scoring of
+            hundreds of nodes, and the Pods that follow are decided with this one's devices taken.
     """
 
     def __init__(self, cluster: ClusterView, ranking: Ranking, types: DeviceTypes, most_nodes: int | None) -> None:
@@ -51,23 +53,29 @@ class Extender:
         self._types = types
         self._ranking = ranking
         self._most_nodes = most_nodes
-        self._refused: set[str] = set()  # UIDs of Pods that fitted nowhere
-        self._waited = -math.inf  # when we last waited for news
+        self._refused: BoundedCache[str, bool] = BoundedCache(_MOST_REFUSED_BYTES)  # UIDs of Pods that fitted nowhere
+        self._waited = -math.inf  # when an answer last waited for a change, in seconds of the event loop's clock
 
     def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Tell which nodes can hold the Pod, and why the others cannot.
+        """Name the nodes that can hold the Pod; where there are none, give the reason for each.
+
+        Args:
+            args: an ExtenderArgs object.
+
+        Returns:
+            An ExtenderFilterResult object.
 
         Raises:
-            BadExtenderArgsError: it is no ExtenderArgs.
+            BadExtenderArgsError: `args` is not an ExtenderArgs object.
         """
         pod, names, whole_nodes, spec = self._read(args)
         if pod is None or not pod.asks:
             return _fitting(names, whole_nodes, {}, {})
-        if problem := pod.problem or pod.annotation_problem:  # as the bind
-            return _fitting([], whole_nodes, {}, _told_of_few(names, problem))
+        if problem := pod.problem or pod.annotation_problem:  # the bind would refuse it as well
+            return _fitting([], whole_nodes, {}, _unreadable(names, problem))
         most = self._most_nodes if self._most_nodes is None or _prefers(spec) else 1
-        # kube-scheduler's own scoring, which has nothing to choose from then, would avoid what is tainted so.
-        shunned = self._cluster.shunned(spec.get("tolerations"))
+        # With one node named, kube-scheduler's own scoring cannot avoid nodes tainted PreferNoSchedule.
+        shunned = self._cluster.nodes.shunned(spec.get("tolerations"))
         ranked = self._ranking.rank(pod, names, most, shunned)
         if most == 1 and ranked.named:
             self._assume(pod, ranked.named[0])
@@ -85,27 +93,34 @@ class Extender:
             self._ranking.assumed.put(node, holding)
 
     async def filter_patiently(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """As `filter`; a Pod that is tried again and fits nowhere is looked at once more when there is news.
+        """Answer as `filter`, but for a Pod that was refused before wait a little for a change, and try once more.
 
-        kube-scheduler tries it because it saw a Pod end, or a Node change, and may have seen it some milliseconds
-        before us; refused, it would sleep for a second and more.
+        kube-scheduler tries such a Pod again because it saw a Pod end or a Node change, and may have seen that some
+        milliseconds before this replica did. If it is refused once more, it backs off for a second or longer.
+
+        Args:
+            args: an ExtenderArgs object.
+
+        Returns:
+            An ExtenderFilterResult object.
 
         Raises:
-            BadExtenderArgsError: it is no ExtenderArgs.
+            BadExtenderArgsError: `args` is not an ExtenderArgs object.
         """
         answer = self.filter(args)
         uid = _lower(args)["pod"]["metadata"].get("uid", "")
         if answer.get("NodeNames") or (answer.get("Nodes") or {}).get("items"):
-            self._refused.discard(uid)
+            self._refused.drop(uid)
             return answer
-        again = uid in self._refused
-        if len(self._refused) >= _MOST_REFUSED:
-            self._refused.clear()
-        self._refused.add(uid)
+        again = self._refused.get(uid) is not None
+        self._refused.put(uid, value=True, weight=len(uid) + _UID_BYTES)
         return self.filter(args) if again and await self._news() else answer
 
     async def _news(self) -> bool:
-        """Wait a little until something changes; not for each of many Pods that are tried one after another."""
+        """Wait a little for a change, and tell whether there was one.
+
+        Where many Pods are tried one after another, only the first waits.
+        """
         clock = asyncio.get_running_loop().time
         began = clock()
         if began - self._waited < _NEXT_WAIT_S:
@@ -113,16 +128,22 @@ class Extender:
         self._waited = began
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                await self._cluster.news()
+                await self._cluster.changes.news()
         except TimeoutError:
             return False
         return True
 
     def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Score the nodes from 0 to 10.
+        """Score each node from 0 to 10, 10 the best.
+
+        Args:
+            args: an ExtenderArgs object.
+
+        Returns:
+            A HostPriorityList.
 
         Raises:
-            BadExtenderArgsError: it is no ExtenderArgs.
+            BadExtenderArgsError: `args` is not an ExtenderArgs object.
         """
         pod, names, _, _ = self._read(args)
         if pod is None or not pod.request:
@@ -131,10 +152,16 @@ class Extender:
         return [{"Host": name, "Score": verdict(name, request, uid).score // _SCORE_STEP} for name in names]
 
     def preempt(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Choose, on each node that kube-scheduler proposes, the Pods that must go; leave out where that cannot help.
+        """Choose the victims on each node that kube-scheduler proposes; leave out nodes where none would help.
+
+        Args:
+            args: an ExtenderPreemptionArgs object.
+
+        Returns:
+            An ExtenderPreemptionResult object.
 
         Raises:
-            BadExtenderArgsError: it is no ExtenderPreemptionArgs.
+            BadExtenderArgsError: `args` is not an ExtenderPreemptionArgs object.
         """
         lower = _lower(args)
         spec_pod = lower.get("pod")
@@ -149,8 +176,8 @@ class Extender:
         chosen: dict[str, tuple[list[str], int]] = {}
         for node, (uids, violations) in proposed.items():
             snapshot = self._ranking.snapshot(node).without([pod.uid])
-            # kube-scheduler knows of no Pods on the node but those bound there, and refuses another as a victim.
-            there = (self._cluster.pod_by_uid(uid) for uid in snapshot.holdings)
+            # kube-scheduler refuses a victim that is not bound to the node.
+            there = (self._cluster.pods.by_uid(uid) for uid in snapshot.holdings)
             standing = {
                 known.uid: PodStanding(known.priority, dict(known.requests))
                 for known in there
@@ -164,8 +191,8 @@ class Extender:
     def _known(self, pod: dict[str, Any]) -> PodInfo | None:
         uid = pod["metadata"].setdefault("uid", "")
         if not isinstance(uid, str):
-            raise BadExtenderArgsError("a Pod with a uid that is no text")
-        known = self._cluster.pod_by_uid(uid)
+            raise BadExtenderArgsError("a Pod with a uid that is not text")
+        known = self._cluster.pods.by_uid(uid)
         if known is not None:
             return known
         _check_pod(pod)
@@ -174,7 +201,7 @@ class Extender:
     def _read(
         self, args: Mapping[str, Any]
     ) -> tuple[PodInfo | None, list[str], Mapping[str, Any] | None, Mapping[str, Any]]:
-        """Read the Pod, the candidates' names, their Node list if whole Nodes were sent, and the Pod's spec."""
+        """Read the Pod, the names of the candidates, their NodeList if whole Nodes were sent, and the Pod's spec."""
         lower = _lower(args)
         pod, names, nodes = lower.get("pod"), lower.get("nodenames"), lower.get("nodes")
         if not isinstance(pod, dict) or not isinstance(pod.get("metadata"), dict):
@@ -186,32 +213,32 @@ class Extender:
         else:
             raise BadExtenderArgsError("ExtenderArgs without NodeNames or Nodes")
         if not {str}.issuperset(map(type, names)):
-            raise BadExtenderArgsError("ExtenderArgs with a node's name that is no text")
+            raise BadExtenderArgsError("ExtenderArgs with a node's name that is not text")
         spec = pod.get("spec")
         return self._known(pod), names, nodes, spec if isinstance(spec, dict) else {}
 
 
 def unformatted(text: str) -> str:
-    """Write out per cent signs: kube-scheduler takes what refuses a Pod for the format of its Event."""
+    """Write per cent signs as words: kube-scheduler uses the reason as the format string of its Event."""
     return text.replace(" %", " percent").replace("%", " percent")
 
 
-def _told_of_few(names: Sequence[str], problem: str) -> dict[str, str]:
-    """Say of some nodes why the Pod can land on none; of the others, which may be thousands, that it is the same."""
+def _unreadable(names: Sequence[str], problem: str) -> dict[str, str]:
+    """Give the reason why a Pod fits nowhere for some nodes, and for the others, maybe thousands, refer to these."""
     why = unformatted(problem if len(problem) <= _LONGEST else f"{problem[:_LONGEST]} ...")
-    told = dict.fromkeys(names, "the Pod cannot be read, as is told of other nodes")
-    return told | dict.fromkeys(names[:MOST_TOLD], why)
+    reasons = dict.fromkeys(names, "the Pod cannot be read: see other nodes")
+    return reasons | dict.fromkeys(names[:MOST_TOLD], why)
 
 
 def _lower(args: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments with their keys in lower case."""
     if not isinstance(args, dict):
-        raise BadExtenderArgsError("the body is no object of arguments")
+        raise BadExtenderArgsError("the body is not an object")
     return {key.lower(): value for key, value in args.items()}
 
 
 def _check_pod(pod: Mapping[str, Any]) -> None:
-    """Refuse what the API server would not have stored: what reads Pods counts on that."""
+    """Refuse what the API server would not have stored: the functions that read Pods rely on its validation."""
     metadata, spec = _part(pod, "metadata", dict), _part(pod, "spec", dict)
     _part(pod, "status", dict)
     if not _part(metadata, "name", str):
@@ -219,13 +246,13 @@ def _check_pod(pod: Mapping[str, Any]) -> None:
     _part(metadata, "namespace", str)
     for key in ("labels", "annotations"):
         if not {str}.issuperset(map(type, _part(metadata, key, dict).values())):
-            raise BadExtenderArgsError(f"a Pod with {key} that are no texts")
+            raise BadExtenderArgsError(f"a Pod with {key} that are not text")
     for key, kind in (("nodeName", str), ("schedulerName", str), ("priority", int)):
         _part(spec, key, kind)
     of = [container for key in ("initContainers", "containers") for container in _part(spec, key, list)]
     for container in (spec, *of):
         if not isinstance(container, dict):
-            raise BadExtenderArgsError("a Pod with a container that is no object")
+            raise BadExtenderArgsError("a Pod with a container that is not an object")
         _part(container, "name", str)
         resources = _part(container, "resources", dict)
         for key in ("requests", "limits"):
@@ -233,29 +260,29 @@ def _check_pod(pod: Mapping[str, Any]) -> None:
 
 
 def _part(of: Mapping[str, Any], key: str, kind: type[P]) -> P:
-    """A member of an object; an empty one where it is left out."""
+    """A member of an object; an empty value of its kind where it is left out."""
     found = of.get(key)
     if found is None:
         return kind()
     if not isinstance(found, kind):
-        raise BadExtenderArgsError(f"a Pod with {key} that is no {_KINDS[kind]}")
+        raise BadExtenderArgsError(f"a Pod with {key} that is not {_KINDS[kind]}")
     return found
 
 
 def _proposed(lower: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
-    """Read kube-scheduler's victims: node -> UIDs, and how many disruption budgets are broken."""
+    """Read kube-scheduler's victims: node -> their UIDs, and the number of disruption budgets they violate."""
     nodes = lower.get("nodenametometavictims") or lower.get("nodenametovictims") or {}
     found: dict[str, tuple[list[str], int]] = {}
     try:
         for node, victims in nodes.items():
-            told = _lower(victims)
-            pods = told.get("pods") or []
+            lowered = _lower(victims)
+            pods = lowered.get("pods") or []
             uids = [_lower(pod).get("uid") or pod["metadata"]["uid"] for pod in pods]
             if not {str}.issuperset(map(type, uids)):
-                raise BadExtenderArgsError("ExtenderPreemptionArgs with a victim's uid that is no text")
-            violations = told.get("numpdbviolations") or 0
+                raise BadExtenderArgsError("ExtenderPreemptionArgs with a victim's uid that is not text")
+            violations = lowered.get("numpdbviolations") or 0
             if type(violations) is not int:
-                raise BadExtenderArgsError("ExtenderPreemptionArgs with a NumPDBViolations that is no number")
+                raise BadExtenderArgsError("ExtenderPreemptionArgs with a NumPDBViolations that is not a number")
             found[node] = (uids, violations)
     except (AttributeError, KeyError, TypeError) as error:
         raise BadExtenderArgsError("ExtenderPreemptionArgs with victims that cannot be read") from error
@@ -263,15 +290,15 @@ def _proposed(lower: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:
 
 
 def _victims(chosen: Mapping[str, tuple[list[str], int]]) -> dict[str, Any]:
-    told = {
+    by_node = {
         node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
         for node, (uids, violations) in chosen.items()
     }
-    return {"NodeNameToMetaVictims": told}
+    return {"NodeNameToMetaVictims": by_node}
 
 
 def _prefers(spec: Mapping[str, Any]) -> bool:
-    """Tell whether a Pod prefers some of the nodes that it may land on, which kube-scheduler's scoring alone serves."""
+    """Tell whether a Pod prefers some nodes to others, which only kube-scheduler's own scoring takes into account."""
     affinity = spec.get("affinity")
     parts = affinity.values() if isinstance(affinity, dict) else ()
     preferred = any(isinstance(part, dict) and part.get(_PREFERRED) for part in parts)

@@ -5,8 +5,7 @@ placed on for real. What was named is assumed until the bind comes or some secon
 at once are not sent to devices that are as good as gone.
 """
 
-import itertools
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from allocator.index.query import Want
 from allocator.index.rows import CPU_ROW, NUMA_ROW, query_of, type_rows, want_of
 from allocator.index.search import NodeSearch
 from allocator.index.table import RowError
-from allocator.place import Placement, place
+from allocator.place import place
 from allocator.score import score
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
@@ -27,20 +26,11 @@ from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import Preference
 from webhook.scheduling.assumed import Assumed
+from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
-_MOST_REQUESTS: Final = 4096  # distinct requests remembered; beyond it the older half is forgotten and learnt again
-_MOST_VERDICTS: Final = 150_000  # likewise of verdicts, some 500 bytes each
 MOST_TOLD: Final = 16  # nodes of which it is told in full why they do not fit
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceVerdict:
-    """What `place()` says of one request on one node, with its score (0-100) where it fits."""
-
-    outcome: Placement | Refusal
-    score: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +80,9 @@ class Ranking:
         self._unindexed: set[str] = set()  # nodes with figures that the index cannot hold: `place()` alone decides
         self._blocked: set[str] = set()  # nodes on which nothing may be placed
         self._snapshots: dict[str, NodeSnapshot] = {}
-        self._verdicts: dict[str, dict[int, PlaceVerdict]] = {}
-        self._requests: OrderedDict[PodRequest, int] = OrderedDict()  # the one asked for last is the last
-        self._numbers = itertools.count()
-        self._judged = 0  # verdicts remembered, over all nodes
+        self._verdicts = Verdicts()
+        self._changed = cluster.changes.reader(cluster.nodes.known())
+        self._reassumed = assumed.changes.reader()
 
     def rank(self, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str] = frozenset()) -> Ranked:
         """Find nodes for a Pod.
@@ -107,7 +96,7 @@ class Ranking:
         before = self.assumed.drop(pod.uid)  # asked again: what was made of it is not to be
         self.catch_up()
         # Of these the index cannot know that they do not fit.
-        open_to = self._unindexed.union(self._cluster.nodes_holding(pod.uid))
+        open_to = self._unindexed.union(self._cluster.held.nodes_of(pod.uid))
         search = NodeSearch(self._index, query_of(pod.request), names, open_to)
         request = self.wanted(pod)
         refused: dict[str, Refusal] = {}
@@ -152,7 +141,7 @@ class Ranking:
         mates: Counter[str] = Counter()
         waiting = 1
         gang = pod.request.wishes.gang
-        for uid, node in self._cluster.gang(gang).items() if gang else ():
+        for uid, node in self._cluster.pods.gang(gang).items() if gang else ():
             at = node or self.assumed.node_of(uid)
             if at:
                 mates[at] += 1
@@ -193,18 +182,13 @@ class Ranking:
         snapshot = self._snapshot(node)
         if uid in snapshot.holdings:
             return self._judge(request, snapshot.without([uid]))
-        if not self._cluster.knows(node):
+        if not self._cluster.nodes.knows(node):
             return self._judge(request, snapshot)  # nothing would tell when to forget it
-        number = self._number(request)
-        verdicts = self._verdicts.setdefault(node, {})
-        verdict = verdicts.get(number)
-        if verdict is None:
-            verdict = verdicts[number] = self._judge(request, snapshot)
-            self._judged += 1
-        return verdict
+        known = self._verdicts.get(request, node)
+        return self._verdicts.put(request, node, self._judge(request, snapshot)) if known is None else known
 
     def _blocked_refusal(self, node: str) -> Refusal:
-        why = self._cluster.blocked(node)
+        why = self._cluster.nodes.blocked(node)
         return Refusal(f"{node}: {why}", permanent=True, short=why)
 
     def _judge(self, request: PodRequest, snapshot: NodeSnapshot) -> PlaceVerdict:
@@ -225,39 +209,19 @@ class Ranking:
             assumed = self.assumed.on(node)
             if assumed:
                 snapshot = snapshot.holding_all({**assumed, **snapshot.holdings})
-            if self._cluster.knows(node):
+            if self._cluster.nodes.knows(node):
                 self._snapshots[node] = snapshot
         return snapshot
 
-    def _number(self, request: PodRequest) -> int:
-        """A small number for a request, the same for equal ones: the key under which verdicts are remembered."""
-        number = self._requests.get(request)
-        if number is None:
-            number = self._requests[request] = next(self._numbers)
-        else:
-            self._requests.move_to_end(request)
-        if len(self._requests) > _MOST_REQUESTS or self._judged > _MOST_VERDICTS:
-            self._forget_half()
-        return number
-
-    def _forget_half(self) -> None:
-        """Forget the requests not asked for longest, and the verdicts on them."""
-        gone = {self._requests.popitem(last=False)[1] for _ in range(len(self._requests) // 2)}
-        self._judged = 0
-        for node, verdicts in self._verdicts.items():
-            kept = {number: verdict for number, verdict in verdicts.items() if number not in gone}
-            self._verdicts[node] = kept
-            self._judged += len(kept)
-
     def catch_up(self) -> None:
-        """Take in what changed since the last call; each answer does, at the start it takes a while."""
-        touched = self._cluster.touched
-        while touched:
-            node = touched.pop()
+        """Take in what changed since the last call, as each answer does; the first call takes in all nodes."""
+        for node in self._reassumed.drain():
+            self._changed.note(node)  # so that a node that changed in both ways is looked at once
+        for node in self._changed.drain():
             self._snapshots.pop(node, None)
-            self._judged -= len(self._verdicts.pop(node, ()))
-            (self._blocked.add if self._cluster.blocked(node) else self._blocked.discard)(node)
-            if self._cluster.knows(node):
+            self._verdicts.forget(node)
+            (self._blocked.add if self._cluster.nodes.blocked(node) else self._blocked.discard)(node)
+            if self._cluster.nodes.knows(node):
                 self._put(node)
             else:
                 self._index.drop(node)

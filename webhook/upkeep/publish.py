@@ -23,7 +23,7 @@ from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.errors import Forbidden, KubeError, TooManyRequests, Unauthorized, Unreachable
 from koordgate.kube.watch import Handler
 from webhook.ledger.ledger import BusyError, Ledger
-from webhook.view.cluster import ClusterView
+from webhook.view.cluster import ClusterView, SeenObjects
 
 Raw = dict[str, Any]
 
@@ -55,10 +55,10 @@ def packed_text(node: NodeSnapshot) -> str:
     return write_packed(classes.values())
 
 
-def published(cluster: ClusterView, node: str, holdings: Mapping[str, Holding]) -> str:
+def published(seen: SeenObjects, node: str, holdings: Mapping[str, Holding]) -> str:
     """What the ledger stores beside these holdings of a node; empty where they cannot be packed."""
     try:
-        return packed_text(cluster.snapshot_on(node, holdings)) if cluster.knows(node) else ""
+        return packed_text(seen.snapshot_on(node, holdings)) if seen.nodes.knows(node) else ""
     except PackedError:
         return ""  # `Publisher` logs why
 
@@ -186,7 +186,7 @@ class Publisher:
 
     def _differs(self, name: str) -> bool:
         """Whether the published text is not what the node has and has free, as far as is known here."""
-        if self._cluster.blocked(name):
+        if self._cluster.nodes.blocked(name):
             return False
         snapshot = self._cluster.snapshot(name)
         known = self._packed.get(name)

@@ -95,7 +95,7 @@ class Reconciler:
     async def _release_ended(self) -> None:
         while True:
             uid = await self._ended.get()
-            pod = self._cluster.pod_by_uid(uid)
+            pod = self._cluster.pods.by_uid(uid)
             for node in self._ledger.nodes_of(uid):
                 if pod is None or pod.finished:
                     await self._release(uid, node, "gone")
@@ -136,7 +136,7 @@ class Reconciler:
         suspects = []
         for record in self._ledger.records():
             for holding in record.holdings.values():
-                pod = self._cluster.pod_by_uid(holding.uid)
+                pod = self._cluster.pods.by_uid(holding.uid)
                 if pod is None or pod.node != record.node or pod.finished:
                     suspects.append((record.node, holding))
         return suspects
@@ -144,20 +144,20 @@ class Reconciler:
     def _missing(self) -> list[PodInfo]:
         return [
             pod
-            for pod in self._cluster.pods()
+            for pod in self._cluster.pods.all()
             if pod.node and pod.holds and not pod.finished and pod.uid not in self._ledger.record(pod.node).holdings
         ]
 
     def _bound_around(self) -> list[PodInfo]:
         found = [
             pod
-            for pod in self._cluster.pods()
+            for pod in self._cluster.pods.all()
             if pod.node and pod.lacks and not pod.finished and pod.in_scope(self._scheduler_name)
         ]
         return sorted(found, key=lambda pod: (pod.namespace, pod.name))
 
     async def _check(self, node: str, holding: Holding) -> None:
-        pod = self._cluster.pod_by_uid(holding.uid)
+        pod = self._cluster.pods.by_uid(holding.uid)
         if pod is not None and pod.finished:
             await self._release(holding.uid, node, "finished")
             return

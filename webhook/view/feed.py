@@ -2,52 +2,22 @@
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.holdings import Holding
-from allocator.wire.deviceobject import NodeDevices, read_device_object
+from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import read_node_topology
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.store import ABSENT, Record, UnreadableError
 from webhook.view.classes import Pools, node_classes
-from webhook.view.cluster import ClusterView, NodeFacts
+from webhook.view.cluster import ClusterView
+from webhook.view.lean import lean_devices, lean_pod, lean_record, lean_topology, same, same_text
+from webhook.view.nodes import NodeFacts
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
-T = TypeVar("T", bound=Hashable)
-V = TypeVar("V")
-
-_MOST_SHARED: Final = 32_768  # distinct values; beyond it all is forgotten and learnt again
-
-
-class _Shared:
-    """One copy of what thousands of objects say alike; parsed JSON holds one each. Nobody ever changes such a value."""
-
-    def __init__(self) -> None:
-        self._values: dict[Hashable, Any] = {}
-        self._mappings: dict[Hashable, Any] = {}
-
-    def same(self, value: T) -> T:
-        """The first copy of this value."""
-        return _first(self._values, value, value)
-
-    def mapping(self, value: Mapping[str, V]) -> Mapping[str, V]:
-        """The first copy of this mapping."""
-        return _first(self._mappings, tuple(value.items()), value)
-
-
-def _first(copies: dict[Hashable, Any], key: Hashable, value: V) -> V:
-    if len(copies) >= _MOST_SHARED:
-        copies.clear()
-    first: V = copies.setdefault(key, value)
-    return first
-
-
-_SHARED: Final = _Shared()
 
 
 def _release_memory() -> None:
@@ -99,7 +69,7 @@ class _Listing:
 
 def _key(obj: Mapping[str, Any]) -> tuple[str, str]:
     metadata = obj["metadata"]
-    return _SHARED.same(metadata.get("namespace", "")), metadata["name"]
+    return same_text(metadata.get("namespace", "")), metadata["name"]
 
 
 Complain = Callable[[str, tuple[str, ...]], None]
@@ -131,17 +101,17 @@ class NodeFeed(_Listing):
     def there(self, obj: Raw) -> None:
         """Take in a Node."""
         metadata = obj["metadata"]
-        labels = {key: _SHARED.same(value) for key, value in (metadata.get("labels") or {}).items()}
+        labels = {same_text(key): same_text(value) for key, value in (metadata.get("labels") or {}).items()}
         classes, problems = node_classes(metadata, self._types, self._pools)
         self._complain(metadata["name"], problems)
         taints = (obj.get("spec") or {}).get("taints") or ()
         shunning = [(one["key"], one.get("value") or "") for one in taints if one["effect"] == PREFER_NO_SCHEDULE]
-        facts = NodeFacts(metadata["uid"], labels, classes, _SHARED.same(tuple(shunning)))
-        self._cluster.put_node(metadata["name"], facts)
+        facts = NodeFacts(metadata["uid"], labels, classes, same(tuple(shunning)))
+        self._cluster.nodes.put(metadata["name"], facts)
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a Node."""
-        self._cluster.drop_node(name)
+        self._cluster.nodes.drop(name)
         self._complain(name, ())
 
 
@@ -162,13 +132,13 @@ class DeviceFeed(_Listing):
 
     def there(self, obj: Raw) -> None:
         """Take in a Device object."""
-        devices = _lean_devices(read_device_object(obj, self._types))
-        self._cluster.put_devices(devices)
+        devices = lean_devices(read_device_object(obj, self._types))
+        self._cluster.nodes.put_devices(devices)
         self._complain(devices.node, devices.problems)
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a Device object."""
-        self._cluster.drop_devices(name)
+        self._cluster.nodes.drop_devices(name)
         self._complain(name, ())
 
 
@@ -187,14 +157,13 @@ class TopologyFeed(_Listing):
 
     def there(self, obj: Raw) -> None:
         """Take in a NodeResourceTopology."""
-        topology = read_node_topology(obj)
-        # Machines of one make are alike, and what is derived from their CPUs is large.
-        self._cluster.put_topology(replace(topology, cpu=_SHARED.same(topology.cpu)))
+        topology = lean_topology(read_node_topology(obj))
+        self._cluster.nodes.put_topology(topology)
         self._complain(topology.node, topology.problems)
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a NodeResourceTopology."""
-        self._cluster.drop_topology(name)
+        self._cluster.nodes.drop_topology(name)
         self._complain(name, ())
 
 
@@ -224,14 +193,15 @@ class PodFeed(_Listing):
     def there(self, obj: Raw) -> None:
         """Take in a Pod."""
         namespace, name = _key(obj)
-        known = self._cluster.pod(namespace, name)
+        known = self._cluster.pods.get(namespace, name)
         pod = read_pod_info(obj, known, self._types)
         if known is not None and known.uid != obj["metadata"]["uid"]:
             self._ended(known)  # deleted and made again while nobody watched
         if pod is None:
-            self._cluster.put_stranger(namespace, name, obj["metadata"]["uid"])
+            self._cluster.pods.put_stranger(namespace, name, obj["metadata"]["uid"])
             return
-        self._cluster.put_pod(_lean_pod(pod))
+        held = self._cluster.held.record(pod.node).holdings.get(pod.uid) if pod.holds else None
+        self._cluster.pods.put(lean_pod(pod, held))
         if pod.finished and not (known is not None and known.finished):
             self._ended(pod)
         elif pod.node and not (known is not None and known.uid == pod.uid and known.node):
@@ -239,7 +209,7 @@ class PodFeed(_Listing):
 
     def gone(self, namespace: str, name: str) -> None:
         """Forget a Pod."""
-        known = self._cluster.drop_pod(namespace, name)
+        known = self._cluster.pods.drop(namespace, name)
         if known is not None:
             self._ended(known)
 
@@ -276,10 +246,10 @@ class RecordFeed:
         except UnreadableError as error:
             self._unreadable.add(node)
             self._ledger.forget(node)  # a bind there reads it live, and fails with this error until it is mended
-            self._cluster.block(node, str(error))
+            self._cluster.nodes.block(node, str(error))
             self._complain(node, (str(error),))
         else:
-            self._ledger.observe(_lean_record(record))
+            self._ledger.observe(lean_record(record))
             self._readable(node)
 
     def drop(self, node: str, revision: int) -> None:
@@ -296,51 +266,5 @@ class RecordFeed:
 
     def _readable(self, node: str) -> None:
         self._unreadable.discard(node)
-        self._cluster.unblock(node)
+        self._cluster.nodes.unblock(node)
         self._complain(node, ())
-
-
-def _lean_devices(devices: NodeDevices) -> NodeDevices:
-    same = _SHARED.same
-    lean = tuple(
-        replace(
-            device,
-            type=same(device.type),
-            capacity=_SHARED.mapping(device.capacity),
-            pcie=same(device.pcie),
-            model=same(device.model),
-            labels=_SHARED.mapping(device.labels),
-        )
-        for device in devices.devices
-    )
-    return replace(devices, devices=lean)
-
-
-def _lean_record(record: Record) -> Record:
-    return replace(record, holdings={uid: _lean_holding(holding) for uid, holding in record.holdings.items()})
-
-
-def _lean_holding(holding: Holding) -> Holding:
-    same = _SHARED.same
-    shares = tuple(
-        replace(
-            share,
-            type=same(share.type),
-            amounts=_SHARED.mapping(share.amounts),
-            containers=same(share.containers),
-        )
-        for share in holding.shares
-    )
-    return replace(holding, namespace=same(holding.namespace), shares=shares)
-
-
-def _lean_pod(pod: PodInfo) -> PodInfo:
-    same = _SHARED.same
-    return replace(
-        pod,
-        namespace=same(pod.namespace),
-        node=same(pod.node),
-        scheduler_name=same(pod.scheduler_name),
-        request=same(pod.request),
-        requests=same(pod.requests),
-    )

@@ -30,6 +30,20 @@ def test_rows_found_are_the_callers_own() -> None:
     assert nodes.find(["a"]).tolist() == [1]
 
 
+def test_the_order_of_names_takes_in_who_comes_and_who_goes() -> None:
+    nodes = NodeRows()
+    assert nodes.by_name().tolist() == [0]
+    for name in ("b", "d"):
+        nodes.add(name)
+    assert nodes.by_name().tolist() == [0, 1, 2]
+    nodes.add("a")  # into a row of its own
+    assert nodes.by_name().tolist() == [0, 2, 3, 1]
+    nodes.drop("b")
+    assert nodes.by_name()[[2, 3]].tolist() == [3, 2]
+    nodes.add("c")  # into the row that was given up
+    assert nodes.by_name().tolist() == [0, 2, 3, 1]
+
+
 def test_thousands_of_names_are_found_whichever_share_a_slot() -> None:
     """Of 3,000 names in 32,768 slots some hundred fall on one that is taken; some come into slots that are given up."""
     nodes, known, chance = NodeRows(), dict[str, int](), random.Random(5)

@@ -1,0 +1,69 @@
+"""Verdicts that are remembered: never a stale one, and never more bytes of them than the bound."""
+
+import pytest
+from builders import app, ask, gpu, node, request
+
+from allocator.place import place
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.outcome import Refusal
+from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
+
+HALF, WHOLE = (request(app("main", ask(core=percent, ratio=percent))) for percent in (50, 100))
+
+
+def verdict(of: PodRequest = HALF, score: int = 0) -> PlaceVerdict:
+    return PlaceVerdict(place(of, node(gpu(0))), score)
+
+
+def test_a_verdict_is_of_one_request_on_one_node() -> None:
+    verdicts = Verdicts()
+    given = verdicts.put(HALF, "n1", verdict(score=7))
+    assert verdicts.get(HALF, "n1") is given
+    assert verdicts.get(WHOLE, "n1") is None
+    assert verdicts.get(HALF, "n2") is None
+
+
+def test_a_node_that_changes_loses_its_verdicts_and_no_others() -> None:
+    verdicts = Verdicts()
+    for of in (HALF, WHOLE):
+        for name in ("n1", "n2"):
+            verdicts.put(of, name, verdict(of))
+    verdicts.forget("n1")
+    verdicts.forget("nowhere")
+    left = [(of, name) for name in ("n1", "n2") for of in (HALF, WHOLE) if verdicts.get(of, name) is not None]
+    assert left == [(HALF, "n2"), (WHOLE, "n2")]
+    again = verdicts.put(HALF, "n1", verdict(score=1))
+    assert verdicts.get(HALF, "n1") is again
+    assert verdicts.get(WHOLE, "n1") is None, "of the node as it was before"
+
+
+def test_a_verdict_given_again_weighs_once() -> None:
+    verdicts = Verdicts()
+    verdicts.put(HALF, "n1", verdict())
+    once = verdicts.weight
+    assert once > 0
+    for _ in range(5):
+        verdicts.forget("n1")
+        verdicts.put(HALF, "n1", verdict())
+    assert verdicts.weight == once
+    verdicts.put(HALF, "n2", verdict())
+    assert verdicts.weight > once
+
+
+@pytest.mark.parametrize("name_length", [1, 300])
+def test_the_bound_is_in_bytes_and_the_request_asked_for_last_stays(name_length: int) -> None:
+    verdicts = Verdicts(most=10_000)
+    for number in range(1, 50):
+        asked = request(app(f"{number}" * name_length, ask(core=number, ratio=number)))
+        verdicts.put(asked, "n1", verdict())
+        assert verdicts.weight <= 10_000
+        assert verdicts.get(asked, "n1") is not None
+    assert verdicts.get(request(app("1" * name_length, ask(core=1, ratio=1))), "n1") is None
+
+
+def test_a_long_refusal_and_a_request_beyond_the_bound_are_not_remembered() -> None:
+    verdicts = Verdicts(most=10_000)
+    long = PlaceVerdict(Refusal("x" * 10_000), 0)
+    assert verdicts.put(HALF, "n1", long) is long
+    assert verdicts.get(HALF, "n1") is None
+    assert verdicts.weight == 0

@@ -1,0 +1,389 @@
+"""The cluster view through any history: its indices agree, and it is what a view made anew from the same would be."""
+
+import asyncio
+from typing import Any
+
+import machines_cpu
+import pytest
+from builders import GIB, device_entry, device_object, gpu, holding, part
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from world import BEGINNING, cpu_pod, gpu_pod, koordinator_annotation, plain_pod
+
+from allocator.request.pod import GANG_LABELS
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import InvariantError
+from allocator.vocabulary.names import GPU_CORE
+from allocator.wire.deviceobject import NodeDevices
+from allocator.wire.nodetopology import NodeTopology, write_node_topology
+from webhook.ledger.ledger import Ledger
+from webhook.ledger.store import MemoryStore, Record
+from webhook.view.changes import Changes
+from webhook.view.cluster import ClusterView, SeenObjects
+from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.nodes import NodeFacts, NodeTable
+from webhook.view.podinfo import PodInfo, read_pod_info
+
+Raw = dict[str, Any]
+NODES = ("n1", "n2")
+POD_NAMES = ("a", "b", "c")
+HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
+SELECTIONS: list[Raw] = [{}, {"nodeSelector": {"pool": "x"}}, {"nodeSelector": {"pool": "y"}}]
+
+
+def view_on_a_ledger() -> tuple[ClusterView, Ledger]:
+    seen = SeenObjects(lambda: BEGINNING)
+    ledger = Ledger(MemoryStore(), watched=seen.changes.touch)
+    return ClusterView(seen, ledger), ledger
+
+
+def info(obj: Raw) -> PodInfo:
+    made = read_pod_info(obj)
+    assert made
+    return made
+
+
+# --- changes
+
+
+def test_each_reader_takes_every_change_once() -> None:
+    changes = Changes()
+    early = changes.reader()
+    for node in ("n1", "n2", "n1"):
+        changes.touch(node)
+    late = changes.reader(start=["n3"])
+    changes.touch("n2")
+    assert sorted(early.drain()) == ["n1", "n2"]
+    assert sorted(late.drain()) == ["n2", "n3"]
+    assert list(early.drain()) == list(late.drain()) == []
+    changes.touch("n1")
+    assert list(early.drain()) == list(late.drain()) == ["n1"]
+
+
+def test_what_a_reader_did_not_get_to_comes_the_next_time() -> None:
+    changes = Changes()
+    reader = changes.reader()
+    for node in ("n1", "n2", "n3"):
+        changes.touch(node)
+    for node in reader.drain():
+        assert node == "n3"
+        break
+    changes.touch("n4")
+    assert sorted(reader.drain()) == ["n1", "n2", "n4"]
+
+
+async def test_all_who_wait_for_news_are_woken_by_the_next_change_alone() -> None:
+    changes = Changes()
+    changes.touch("before")
+    waiting = [asyncio.ensure_future(changes.news()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in waiting)
+    changes.touch("n1")
+    changes.touch("n2")
+    await asyncio.gather(*waiting)
+    again = asyncio.ensure_future(changes.news())
+    await asyncio.sleep(0)
+    assert not again.done()
+    changes.touch("n1")
+    await again
+
+
+async def test_one_who_gives_up_waiting_takes_the_news_from_nobody() -> None:
+    changes = Changes()
+    leaving, staying = (asyncio.ensure_future(changes.news()) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.sleep(0)
+    changes.touch("n1")
+    await staying
+    assert leaving.cancelled()
+
+
+# --- nodes
+
+
+def test_a_node_is_known_while_it_has_anything_to_give() -> None:
+    refitted: list[str] = []
+    nodes = NodeTable(Changes(), refitted.append)
+    nodes.put("n1", NodeFacts("uid-1", {}))
+    assert not nodes.knows("n1")
+    assert refitted == []
+    nodes.put("n1", NodeFacts("uid-1", {}, classes=(gpu(0),)))
+    assert nodes.knows("n1")
+    nodes.put("n1", NodeFacts("uid-1", {}))
+    assert not nodes.knows("n1")
+    nodes.put_devices(NodeDevices("n1", (gpu(0),)))
+    nodes.put_topology(NodeTopology("n1"))
+    nodes.drop("n1")
+    nodes.drop_devices("n1")
+    assert nodes.knows("n1")
+    nodes.drop_topology("n1")
+    assert not nodes.knows("n1")
+    assert refitted == ["n1"] * 7
+
+
+def test_a_snapshot_of_a_node_that_loses_everything_is_empty_at_once() -> None:
+    view, ledger = view_on_a_ledger()
+    view.nodes.put("n1", NodeFacts("uid-1", {}, classes=(gpu(0),)))
+    ledger.observe(Record("n1", 1, {"u": holding("u", part(gpu(0), 50))}))
+    assert len(view.snapshot("n1").devices) == 1
+    view.nodes.put("n1", NodeFacts("uid-1", {}))
+    view.check_invariants()
+    assert view.snapshot("n1").devices == ()
+
+
+# --- Pods of one name, one after another
+
+
+@pytest.mark.parametrize("foreign", ["none of ours", "ours, with another UID"])
+def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_every_index(foreign: str) -> None:
+    view, ledger = view_on_a_ledger()
+    view.nodes.put_devices(NodeDevices("n1", (gpu(0),)))
+    gang = {GANG_LABELS[0]: "g"}
+    annotated = koordinator_annotation((0, HALF, "GPU-0"))
+    bound = gpu_pod("a", nodeName="n1", uid="uid-1", labels=gang, annotations=annotated)
+    waiting = gpu_pod("b", uid="uid-2", labels=gang)
+    for obj in (bound, waiting):
+        view.pods.put(info(obj))
+    ledger.observe(Record("n1", 1, {"uid-1": holding("uid-1", part(gpu(0), 50))}))
+    assert view.snapshot("n1").used["GPU-0"][GPU_CORE] == 50
+    assert view.pods.gang("default/g") == {"uid-1": "n1", "uid-2": ""}
+    assert view.pods.anybody_waits()
+    for name, uid in (("a", "uid-3"), ("b", "uid-4")):
+        if foreign == "none of ours":
+            view.pods.put_stranger("default", name, uid)
+        else:
+            view.pods.put(info(gpu_pod(name, uid=uid, nodeName="n2")))
+        view.check_invariants()
+    assert [view.pods.by_uid(uid) for uid in ("uid-1", "uid-2")] == [None, None]
+    assert view.pods.gang("default/g") == {}
+    assert not view.pods.anybody_waits()
+    assert view.pods.on("n1") == {}
+    assert view.pods.has_ended("uid-1", "n1")
+    assert not view.pods.has_ended("uid-1", "n2"), "what it holds there is from a bind that failed"
+    assert not view.pods.has_ended("uid-2", ""), "it was never bound, so it holds nothing that counts as free"
+    assert view.snapshot("n1").used == {}, "the ledger follows"
+    assert view.pods.is_stranger("default", "a", "uid-3") is (foreign == "none of ours")
+    assert not view.pods.is_stranger("default", "a", "uid-1")
+
+
+@pytest.mark.parametrize("broken", ["by_uid", "on", "waiting", "gangs", "strangers", "by_name"])
+def test_an_index_of_pods_that_is_wrong_is_found(broken: str) -> None:
+    view, _ = view_on_a_ledger()
+    view.pods.put(info(gpu_pod("a")))
+    view.pods.put(info(gpu_pod("b", nodeName="n1", labels={GANG_LABELS[0]: "g"})))
+    view.check_invariants()
+    pods: Any = view.pods
+    match broken:
+        case "by_uid":
+            del pods._by_uid["uid-a"]
+        case "on":
+            pods._on["n2"] = pods._on.pop("n1")
+        case "waiting":
+            pods._waiting.add("uid-b")
+        case "gangs":
+            pods._gangs["default/g"]["uid-b"] = ""
+        case "strangers":
+            pods._strangers["default/a"] = "uid-a"
+        case _:
+            pods._by_name["default", "c"] = pods._by_name.pop(("default", "a"))
+    with pytest.raises(InvariantError):
+        view.check_invariants()
+
+
+@pytest.mark.parametrize("broken", ["bare", "lost", "shunned", "empty", "current", "reach of a node", "reach of all"])
+def test_an_index_of_nodes_that_is_wrong_is_found(broken: str) -> None:
+    view, _ = view_on_a_ledger()
+    facts = NodeFacts("uid-1", {}, classes=(gpu(1),), shunning=(("slow", ""),))
+    view.nodes.put("n1", facts)
+    view.nodes.put_devices(NodeDevices("n1", (gpu(0),)))
+    view.snapshot("n1")
+    view.check_invariants()
+    own: Any = view
+    match broken:
+        case "bare":
+            own.nodes._known["n2"] = type(own.nodes._known["n1"])()
+        case "lost":
+            own.nodes._facts["n2"] = facts
+        case "shunned":
+            own.nodes._shunned[facts.shunning].add("n2")
+        case "empty":
+            own._snapshots._empty["n1"] = own._snapshots._make("n2")
+        case "current":
+            own._current["n2"] = own.snapshot("n1")
+        case "reach of a node":
+            own.reach._of.clear()
+        case _:
+            own.reach._all[GIB] = 1
+    with pytest.raises(InvariantError):
+        view.check_invariants()
+
+
+# --- any history
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """What the API server may say in any order, and beside the view the objects as they stand."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.view, self.ledger = view_on_a_ledger()
+        self.feeds = feeds(self.view)
+        self.objects: dict[str, dict[str, Raw]] = {"node": {}, "devices": {}, "topology": {}, "pod": {}}
+        self.pods: dict[str, tuple[str, str, str]] = {}  # by name: UID, kind, gang
+        self.blocked: set[str] = set()
+        self.made = 0
+        self.revision = 0
+        self.reader = self.view.changes.reader()
+        self.seen = {name: self.view.snapshot(name) for name in NODES}
+
+    def _put(self, kind: str, name: str, obj: Raw) -> None:
+        self.objects[kind][name] = obj
+        self.feeds[kind].put(obj)
+
+    def _drop(self, kind: str, name: str) -> None:
+        obj = self.objects[kind].pop(name, None)
+        if obj is not None:
+            self.feeds[kind].drop(obj)
+
+    @rule(
+        name=st.sampled_from(NODES),
+        pool=st.sampled_from(["", "x", "y"]),
+        tainted=st.booleans(),
+        remade=st.booleans(),
+    )
+    def node(self, name: str, pool: str, tainted: bool, remade: bool) -> None:  # noqa: FBT001 drawn
+        taints = [{"key": "slow", "effect": "PreferNoSchedule"}] if tainted else []
+        metadata = {"name": name, "uid": f"uid-{name}-{remade}", "labels": {"pool": pool}}
+        self._put("node", name, {"metadata": metadata, "spec": {"taints": taints}})
+
+    @rule(name=st.sampled_from(NODES), memories=st.lists(st.sampled_from([16, 80]), max_size=2))
+    def devices(self, name: str, memories: list[int]) -> None:
+        entries = [
+            device_entry(minor, id=f"GPU-{name}-{minor}", resources={"koordinator.sh/gpu-memory": f"{size}Gi"})
+            for minor, size in enumerate(memories)
+        ]
+        self._put("devices", name, device_object(*entries, name=name))
+
+    @rule(name=st.sampled_from(NODES))
+    def topology(self, name: str) -> None:
+        said = NodeTopology(name, machines_cpu.machine("one socket, 4 cores, SMT"))
+        self._put("topology", name, write_node_topology(said))
+
+    @rule(kind=st.sampled_from(["node", "devices", "topology"]), name=st.sampled_from(NODES))
+    def gone(self, kind: str, name: str) -> None:
+        self._drop(kind, name)
+
+    @rule(name=st.sampled_from(NODES), spoilt=st.booleans())
+    def record(self, name: str, spoilt: bool) -> None:  # noqa: FBT001 drawn
+        if spoilt:
+            self.blocked.add(name)
+            self.view.nodes.block(name, "spoilt")
+        else:
+            self.blocked.discard(name)
+            self.view.nodes.unblock(name)
+
+    @rule(name=st.sampled_from(NODES), holders=st.sets(st.integers(0, 9), max_size=2))
+    def held(self, name: str, holders: set[int]) -> None:
+        self.revision += 1
+        cards = {f"uid-{number}": gpu(at, device_id=f"GPU-{name}-{at}") for at, number in enumerate(sorted(holders))}
+        held = {uid: holding(uid, part(card, 50)) for uid, card in cards.items()}
+        self.ledger.observe(Record(name, self.revision, held))
+
+    @rule(
+        name=st.sampled_from(POD_NAMES),
+        kind=st.sampled_from(["gpu", "cpu", "stranger"]),
+        again=st.booleans(),
+        node=st.sampled_from(["", *NODES]),
+        gang=st.sampled_from(["", "g"]),
+        annotated=st.booleans(),
+        phase=st.sampled_from(["Pending", "Succeeded"]),
+    )
+    def pod(self, name: str, kind: str, again: bool, node: str, gang: str, annotated: bool, phase: str) -> None:  # noqa: FBT001 drawn
+        """A Pod comes, changes, or takes the name of another; it may even seem to move."""
+        before = self.pods.get(name)
+        if before is not None and again:
+            uid, kind, gang = before  # these never change
+        else:
+            uid, self.made = f"uid-{self.made}", self.made + 1
+        self.pods[name] = uid, kind, gang
+        about: Raw = {"uid": uid, "nodeName": node, "labels": {GANG_LABELS[0]: gang} if gang else {}}
+        if annotated:
+            about["annotations"] = koordinator_annotation((0, HALF, f"GPU-{node}-0"))
+        made = {"gpu": gpu_pod, "stranger": plain_pod}.get(kind)
+        obj = made(name, **about) if made else cpu_pod(name, 2, **about)
+        self._put("pod", name, {**obj, "status": {"phase": phase}})
+
+    @rule(name=st.sampled_from(POD_NAMES))
+    def pod_gone(self, name: str) -> None:
+        self.pods.pop(name, None)
+        self._drop("pod", name)
+
+    @rule(kind=st.sampled_from(["node", "devices", "topology", "pod"]))
+    def listed_again(self, kind: str) -> None:
+        self.feeds[kind].begin_list()
+        for obj in self.objects[kind].values():
+            self.feeds[kind].put(obj)
+        self.feeds[kind].end_list()
+
+    @rule(name=st.sampled_from(NODES), selection=st.sampled_from(SELECTIONS))
+    def asked(self, name: str, selection: Raw) -> None:
+        self.view.snapshot(name)
+        self.view.reach.of({"spec": selection})
+
+    @invariant()
+    def indices_agree(self) -> None:
+        if hasattr(self, "view"):
+            self.view.check_invariants()
+
+    @invariant()
+    def a_view_made_anew_says_the_same(self) -> None:
+        if not hasattr(self, "view"):
+            return
+        anew, _ = view_on_a_ledger()
+        for kind, feed in feeds(anew).items():
+            for obj in self.objects[kind].values():
+                feed.put(obj)
+        for name in self.blocked:
+            anew.nodes.block(name, "spoilt")
+        assert anew.nodes.known() == self.view.nodes.known()
+        assert ours(anew) == ours(self.view)
+        assert anew.pods.anybody_waits() == self.view.pods.anybody_waits()
+        assert anew.pods.gang("default/g") == self.view.pods.gang("default/g")
+        assert anew.nodes.shunned(None) == self.view.nodes.shunned(None)
+        for name in NODES:
+            assert anew.snapshot_on(name, {}) == self.view.snapshot_on(name, {})
+        for selection in SELECTIONS:
+            assert anew.reach.of({"spec": selection}) == self.view.reach.of({"spec": selection})
+
+    @invariant()
+    def every_change_is_published(self) -> None:
+        """A snapshot is another than before only where its node was named."""
+        if not hasattr(self, "view"):
+            return
+        named = set(self.reader.drain())
+        for name in NODES:
+            now = self.view.snapshot(name)
+            assert name in named or now == self.seen[name]
+            self.seen[name] = now
+
+
+def ours(view: ClusterView) -> list[str]:
+    return sorted(str(pod) for pod in view.pods.all() if pod.asks or pod.holds)
+
+
+def feeds(view: ClusterView) -> dict[str, Any]:
+    def unheard(_name: str, _problems: tuple[str, ...]) -> None:
+        """Nobody listens."""
+
+    return {
+        "node": NodeFeed(view, BUILT_IN),
+        "devices": DeviceFeed(view, BUILT_IN, unheard),
+        "topology": TopologyFeed(view, unheard),
+        "pod": PodFeed(view, lambda _pod: None, lambda _pod: None, BUILT_IN),
+    }
+
+
+AnyHistory.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
+TestAnyHistory = AnyHistory.TestCase

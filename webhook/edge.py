@@ -1,0 +1,193 @@
+"""The edge of the HTTPS server: limits, deadlines, and how every error becomes an answer."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from webhook import review
+from webhook.metrics import WebhookMetrics
+from webhook.scheduling.extender import BadExtenderArgsError
+from webhook.settings import ServeSettings
+
+_LOG: Final = logging.getLogger(__name__)
+_MARGIN_S: Final = 0.25  # an answer must be on its way before the API server stops waiting
+_LEAST_S: Final = 0.2  # that a handler is given, however little the API server says that it waits
+_JSON: Final = "application/json"
+
+Sync = Callable[[review.Request], review.Response]
+Async = Callable[[review.Request, float], Awaitable[review.Response]]
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+Stranger = Callable[[web.Request], str]
+"""Why the caller of a request is refused; "" where it is not."""
+
+
+class Draining:
+    """Whether the process is about to end: it still answers, but closes each connection after the answer."""
+
+    def __init__(self) -> None:
+        self.begun = False
+
+
+class _Patience:
+    """How long a caller waits from now on, for its body to be read and its question to be answered together."""
+
+    __slots__ = ("seconds", "until")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.until = asyncio.get_running_loop().time() + seconds
+
+    @property
+    def left(self) -> float:
+        return max(self.until - asyncio.get_running_loop().time(), 0.0)
+
+
+class Edge:
+    """Turns HTTP requests into calls of handlers, and their results and errors into answers.
+
+    Args:
+        serve: limits.
+        metrics: of this process.
+        draining: `begun` is set once the process is to end.
+    """
+
+    def __init__(self, serve: ServeSettings, metrics: WebhookMetrics, draining: Draining) -> None:
+        self._deadline = serve.deadline_seconds
+        self._metrics = metrics
+        self._draining = draining
+
+    def pod_review(self, path: str, handler: Sync) -> Handler:
+        """Serve a review whose handler answers from memory, at once."""
+
+        async def answer(request: review.Request, _deadline: float) -> review.Response:
+            return handler(request)
+
+        return self.binding_review(path, answer)
+
+    def binding_review(self, path: str, handler: Async) -> Handler:
+        """Serve a review whose handler may wait for the API server."""
+        count = {outcome: self._metrics.requests.labels(path, outcome).inc for outcome in _OUTCOMES}
+        observe = self._metrics.seconds.labels(path).observe
+
+        async def serve(http: web.Request) -> web.Response:
+            began = time.perf_counter()
+            patience = self._patience(http)
+            try:
+                _want_json(http)
+                question = review.decode(await self._body(http, patience))
+            except review.BadReviewError as error:
+                count["bad"]()
+                return self._respond(orjson.dumps({"error": str(error)}), HTTPStatus.BAD_REQUEST)
+            except web.HTTPException:
+                count["bad"]()
+                raise
+            response = await self._answer(path, handler, question, patience)
+            status = response.code if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR else HTTPStatus.OK
+            count[_outcome(response)]()
+            observe(time.perf_counter() - began)
+            return self._respond(review.encode(question.uid, response), status)
+
+        return serve
+
+    async def _answer(
+        self, path: str, handler: Async, question: review.Request, patience: _Patience
+    ) -> review.Response:
+        try:
+            async with asyncio.timeout_at(patience.until):
+                return await handler(question, patience.left)
+        except TimeoutError:
+            return review.errored(f"no decision in {patience.seconds:.1f} s; try again", HTTPStatus.GATEWAY_TIMEOUT)
+        except Exception:  # noqa: BLE001 a bug costs one answer, not the process
+            self._bug(path, question.uid)
+            message = f"a bug in koordgate (review {question.uid}); the traceback is in its log, please report it"
+            return review.errored(message, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def extender(self, path: str, handler: Callable[[Mapping[str, Any]], object], stranger: Stranger) -> Handler:
+        """Serve a call of kube-scheduler, and refuse all other callers.
+
+        Args:
+            path: of the call, a label of the metrics.
+            handler: answers it, or raises a BadExtenderArgsError.
+            stranger: why the caller is refused; "" where it is not.
+        """
+        count = {outcome: self._metrics.requests.labels(path, outcome).inc for outcome in _OUTCOMES}
+        observe = self._metrics.seconds.labels(path).observe
+
+        async def serve(http: web.Request) -> web.Response:
+            began = time.perf_counter()
+            reason = stranger(http)
+            if reason:
+                count["denied"]()
+                return self._respond(orjson.dumps({"Error": reason}), HTTPStatus.FORBIDDEN)
+            try:
+                answer = handler(orjson.loads(await self._body(http, self._patience(http))))
+                if isinstance(answer, Awaitable):
+                    answer = await answer
+            except (BadExtenderArgsError, orjson.JSONDecodeError) as error:
+                count["bad"]()
+                return self._respond(orjson.dumps({"Error": str(error)}), HTTPStatus.BAD_REQUEST)
+            except web.HTTPException:
+                count["bad"]()
+                raise
+            except Exception:  # noqa: BLE001 as above
+                count["errored"]()
+                self._bug(path, "")
+                message = "a bug in koordgate; the traceback is in its log, please report it"
+                return self._respond(orjson.dumps({"Error": message}), HTTPStatus.INTERNAL_SERVER_ERROR)
+            count["allowed"]()
+            observe(time.perf_counter() - began)
+            return self._respond(orjson.dumps(answer), HTTPStatus.OK)
+
+        return serve
+
+    def _patience(self, http: web.Request) -> _Patience:
+        """The API server states in the parameter `timeout`, as in `5s`, how long it waits; its time runs already."""
+        stated = http.query.get("timeout", "").removesuffix("s")
+        is_number = stated.replace(".", "", 1).isdecimal() and stated.isascii()
+        waits = float(stated) - _MARGIN_S if is_number else self._deadline
+        return _Patience(max(min(self._deadline, waits), _LEAST_S))
+
+    async def _body(self, http: web.Request, patience: _Patience) -> bytes:
+        """Read a body in time; one above the size limit is answered 413 by aiohttp itself."""
+        try:
+            if http.content.is_eof():
+                return await http.read()  # all of it came with the headers, so there is nothing to wait for
+            async with asyncio.timeout_at(patience.until):
+                return await http.read()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text=f"the body did not arrive in {patience.seconds:.1f} s") from None
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(text=f"the body cannot be read: {error}") from None
+
+    def _bug(self, path: str, uid: str) -> None:
+        self._metrics.bugs.labels(path).inc()
+        _LOG.exception("a handler failed", extra={"path": path, "review": uid})
+
+    def _respond(self, body: bytes, status: HTTPStatus) -> web.Response:
+        response = web.Response(body=body, status=status, content_type=_JSON)
+        if self._draining.begun:
+            response.force_close()
+        return response
+
+
+def _want_json(http: web.Request) -> None:
+    if http.content_type != _JSON:
+        stated = http.headers.get("Content-Type", "none")
+        raise web.HTTPUnsupportedMediaType(
+            text=f"an AdmissionReview must have Content-Type {_JSON}, not {stated[:100]}"
+        )
+
+
+_OUTCOMES: Final = ("allowed", "patched", "denied", "errored", "bad")
+
+
+def _outcome(response: review.Response) -> str:
+    if response.allowed:
+        return "patched" if response.patch else "allowed"
+    return "errored" if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR else "denied"

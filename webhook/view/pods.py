@@ -1,0 +1,170 @@
+"""Our Pods by name, by UID, by node and by gang; who waits and who ended; and which Pods are none of ours."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
+
+from allocator.vocabulary.holdings import InvariantError
+from webhook.boundedcache import BoundedCache
+from webhook.view.changes import Changes
+from webhook.view.podinfo import PodInfo
+
+_MOST_ENDED: Final = 16_384  # UIDs of ended Pods; the ledger lets go of what each held within milliseconds
+_NOBODY: Final[Mapping[str, PodInfo]] = {}
+T = TypeVar("T")
+
+
+class PodTable:
+    """The Pods.
+
+    Args:
+        changes: where the node of each Pod that holds something is published when the Pod comes, changes or goes.
+    """
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._by_name: dict[tuple[str, str], PodInfo] = {}
+        self._by_uid: dict[str, PodInfo] = {}
+        self._on: dict[str, dict[str, PodInfo]] = {}  # node -> UID -> Pod
+        self._waiting: set[str] = set()  # UIDs of those that ask and are not bound
+        self._gangs: dict[str, dict[str, str]] = {}  # gang -> UID of each of its Pods -> node, "" while unbound
+        # namespace/name -> UID. One entry for each live Pod at most: a Pod that is deleted, or that a list does not
+        # name, is dropped by the feed.
+        self._strangers: dict[str, str] = {}
+        # UID -> the node it was bound to, of those whose holding may not have left the ledger yet. One that is
+        # forgotten too early makes its node look fuller than it is until the ledger follows; no bind depends on it.
+        self._ended: BoundedCache[str, str] = BoundedCache(_MOST_ENDED)
+
+    def put(self, pod: PodInfo) -> None:
+        """Take in a Pod that asks for devices or CPUs, or holds some."""
+        self._strangers.pop(f"{pod.namespace}/{pod.name}", None)
+        self._replace(self.get(pod.namespace, pod.name), pod)
+
+    def put_stranger(self, namespace: str, name: str, uid: str) -> None:
+        """Take in a Pod that is none of ours; one of ours that had its name is gone."""
+        self._replace(self.get(namespace, name), None)
+        self._strangers[f"{namespace}/{name}"] = uid
+
+    def drop(self, namespace: str, name: str) -> PodInfo | None:
+        """Take in that a Pod is gone; returns what was kept of it if it was ours."""
+        self._strangers.pop(f"{namespace}/{name}", None)
+        known = self.get(namespace, name)
+        self._replace(known, None)
+        return known
+
+    def _replace(self, known: PodInfo | None, pod: PodInfo | None) -> None:
+        if known is not None:
+            self._take_out(known)
+        if pod is not None:
+            self._put_in(pod)
+        if known is not None and known.node and (pod is None or pod.uid != known.uid):
+            self._end(known)
+        elif pod is not None and pod.node and pod.finished:
+            self._end(pod)
+        for changed in (known, pod):
+            if changed is not None and changed.node and changed.holds:
+                self._changes.touch(changed.node)
+
+    def _take_out(self, pod: PodInfo) -> None:
+        del self._by_name[pod.namespace, pod.name]
+        self._by_uid.pop(pod.uid, None)
+        self._waiting.discard(pod.uid)
+        _leave(self._on, pod.node, pod.uid)
+        _leave(self._gangs, pod.request.wishes.gang, pod.uid)
+
+    def _put_in(self, pod: PodInfo) -> None:
+        self._by_name[pod.namespace, pod.name] = pod
+        self._by_uid[pod.uid] = pod
+        if _waits(pod):
+            self._waiting.add(pod.uid)
+        if pod.node:
+            self._on.setdefault(pod.node, {})[pod.uid] = pod
+        if (gang := pod.request.wishes.gang) and not pod.finished:
+            self._gangs.setdefault(gang, {})[pod.uid] = pod.node
+
+    def _end(self, pod: PodInfo) -> None:
+        """Take in that a Pod ended: what it held counts as free for whoever looks for a node from now on.
+
+        The ledger follows within milliseconds, before any bind can come of that; but kube-scheduler is as quick, and
+        backs off from Pods that are refused.
+        """
+        self._ended.put(pod.uid, pod.node)
+        self._changes.touch(pod.node)
+
+    def get(self, namespace: str, name: str) -> PodInfo | None:
+        """One of our Pods by name; None where there is none."""
+        return self._by_name.get((namespace, name))
+
+    def by_uid(self, uid: str) -> PodInfo | None:
+        """One of our Pods by UID; None where there is none."""
+        return self._by_uid.get(uid)
+
+    def all(self) -> Iterable[PodInfo]:
+        """All our Pods."""
+        return self._by_name.values()
+
+    def on(self, node: str) -> Mapping[str, PodInfo]:
+        """Our Pods that are bound to a node, by UID."""
+        return self._on.get(node, _NOBODY)
+
+    def gang(self, name: str) -> Mapping[str, str]:
+        """The Pods of a gang by UID, and the node of each; "" for one that is not bound."""
+        return self._gangs.get(name, {})
+
+    def anybody_waits(self) -> bool:
+        """Whether one of our Pods is not bound yet."""
+        return bool(self._waiting)
+
+    def has_ended(self, uid: str, node: str) -> bool:
+        """Whether a Pod that was bound to this node ended: what it holds there is about to leave the ledger."""
+        return self._ended.get(uid) == node
+
+    def is_stranger(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether a Pod is known to be none of ours; without a UID, whether one of that name is."""
+        known = self._strangers.get(f"{namespace}/{name}")
+        return known is not None and uid in {"", known}
+
+    def check_invariants(self) -> None:
+        """Compare the indices with the Pods by name.
+
+        Raises:
+            InvariantError: they disagree.
+        """
+        for (namespace, name), pod in self._by_name.items():
+            if (namespace, name) != (pod.namespace, pod.name):
+                raise InvariantError(f"Pod {pod} stands under {namespace}/{name}")
+        pods = list(self._by_name.values())
+        by_uid = {pod.uid: pod for pod in pods}
+        if by_uid != self._by_uid or len(by_uid) != len(pods):
+            raise InvariantError(f"Pods by UID are {sorted(self._by_uid)}, not {sorted(by_uid)}")
+        waiting = {pod.uid for pod in pods if _waits(pod)}
+        if waiting != self._waiting:
+            raise InvariantError(f"Pods that wait are {sorted(self._waiting)}, not {sorted(waiting)}")
+        on = _grouped((pod.node, pod.uid, pod) for pod in pods)
+        if on != self._on:
+            raise InvariantError(f"Pods by node are {self._on}, not {on}")
+        gangs = _grouped((pod.request.wishes.gang, pod.uid, pod.node) for pod in pods if not pod.finished)
+        if gangs != self._gangs:
+            raise InvariantError(f"gangs are {self._gangs}, not {gangs}")
+        if twice := self._strangers.keys() & {str(pod) for pod in pods}:
+            raise InvariantError(f"Pods that are ours and none of ours: {sorted(twice)}")
+
+
+def _waits(pod: PodInfo) -> bool:
+    return pod.asks and not pod.node and not pod.finished
+
+
+def _leave(groups: dict[str, dict[str, T]], group: str, uid: str) -> None:
+    """Take a Pod out of a group, and forget a group without Pods."""
+    members = groups.get(group)
+    if members is not None:
+        members.pop(uid, None)
+        if not members:
+            del groups[group]
+
+
+def _grouped(members: Iterator[tuple[str, str, T]]) -> dict[str, dict[str, T]]:
+    groups: dict[str, dict[str, T]] = {}
+    for group, uid, value in members:
+        if group:
+            groups.setdefault(group, {})[uid] = value
+    return groups

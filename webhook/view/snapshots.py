@@ -1,0 +1,103 @@
+"""Snapshots of nodes: what each is and has, and who holds what there, as one frozen value.
+
+What a node is follows from its objects and is remembered until these change; its holdings are given by the caller.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from allocator.cpu.resolve import CpuDefaults, resolve
+from allocator.vocabulary.holdings import Holding, InvariantError
+from allocator.vocabulary.names import DEVICE_ORDER
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.preference import DeviceOrder
+from allocator.vocabulary.wiring import UNWIRED
+from webhook.view.classes import beside
+from webhook.view.nodes import NodeTable
+from webhook.view.podinfo import annotated_holding
+from webhook.view.pods import PodTable
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds on nodes that say nothing themselves.
+
+    Attributes:
+        order: which of the devices that fit comes first.
+        cpu: CPU orchestration.
+    """
+
+    order: DeviceOrder = DeviceOrder.MOST_USED
+    cpu: CpuDefaults = field(default_factory=CpuDefaults)
+
+
+class Snapshots:
+    """Makes snapshots.
+
+    Args:
+        nodes: what nodes are and have.
+        pods: whose annotations say what they hold.
+        clock: seconds since the epoch.
+        defaults: for nodes that say nothing themselves.
+    """
+
+    def __init__(self, nodes: NodeTable, pods: PodTable, clock: Callable[[], int], defaults: Defaults) -> None:
+        self._nodes = nodes
+        self._pods = pods
+        self._clock = clock
+        self._defaults = defaults
+        self._remade = nodes.remade.reader()
+        self._empty: dict[str, NodeSnapshot] = {}  # of known nodes: all but the holdings
+
+    def on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
+        """A node with these holdings of the ledger, and with those that only annotations of its live Pods name.
+
+        The second part matters where a ledger was lost, or where Koordinator bound before us: what the annotations of
+        a running Pod name is never given again, whatever the ledger says.
+        """
+        empty = self._without_holdings(node)
+        held = dict(holdings)
+        for uid, pod in self._pods.on(node).items():
+            if uid not in held and pod.holds and not pod.finished:
+                adopted = annotated_holding(pod, empty.devices, self._clock())
+                if adopted is not None:
+                    held[uid] = adopted
+        return empty.holding_all(held)
+
+    def _without_holdings(self, node: str) -> NodeSnapshot:
+        for changed in self._remade.drain():
+            self._empty.pop(changed, None)
+        empty = self._empty.get(node)
+        if empty is None:
+            empty = self._make(node)
+            if self._nodes.knows(node):  # else no change would be published that makes it stale
+                self._empty[node] = empty
+        return empty
+
+    def _make(self, node: str) -> NodeSnapshot:
+        listed, topology, facts = self._nodes.devices(node), self._nodes.topology(node), self._nodes.facts(node)
+        labels: Mapping[str, str] = facts.labels if facts else {}
+        devices = listed.devices if listed else ()
+        if facts is not None and facts.classes:
+            devices = beside(devices, facts.classes)
+        order = labels.get(DEVICE_ORDER, "")
+        return NodeSnapshot(
+            node,
+            devices,
+            kubelet_held=listed.kubelet_held if listed else frozenset(),
+            wiring=listed.wiring(labels) if listed else UNWIRED,
+            cpu=None if topology is None else resolve(topology, labels, self._defaults.cpu),
+            order=order if order in list(DeviceOrder) else self._defaults.order,
+        )
+
+    def check_invariants(self) -> None:
+        """Compare what is remembered with what the objects say now.
+
+        Raises:
+            InvariantError: they disagree.
+        """
+        for node in tuple(self._empty):
+            if self._without_holdings(node) != self._make(node):
+                raise InvariantError(f"{node}: what is remembered of the node is not what its objects say")
+        if lost := self._empty.keys() - self._nodes.known():
+            raise InvariantError(f"nodes that are remembered and not known: {sorted(lost)}")
