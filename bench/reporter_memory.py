@@ -39,7 +39,7 @@ async def report(url: str, folder: Path, environment: dict[str, str]) -> None:
         metrics = ReporterMetrics()
         agent = Agent(site.settings(folder, every=0.1), site.NODE, kube, nvml, metrics)
         running = asyncio.create_task(agent.run(asyncio.Event()))
-        while rounds(metrics) < ROUNDS or agent.cards.view.driver is None:  # noqa: ASYNC110 counters tell nobody
+        while rounds(metrics) < ROUNDS or agent.state.cards.view.driver is None:  # noqa: ASYNC110 counters tell nobody
             await asyncio.sleep(0.1)
         print(site.resident_mb(os.getpid()), site.resident_mb(nvml.pid or os.getpid()), flush=True)
         running.cancel()

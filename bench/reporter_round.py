@@ -20,6 +20,7 @@ from result import close
 from koordgate.kube.client import KubeClient
 from reporter.agent import Agent
 from reporter.metrics import ReporterMetrics
+from reporter.round.events import Due, Lane
 
 GOAL_MS = 50.0
 READS = ("get", "list", "watch")
@@ -31,6 +32,8 @@ async def settle(agent: Agent, fake: FakeKube) -> None:
     """Until all is told and a round writes nothing."""
     end = time.monotonic() + SETTLE_S
     quiet = 0
+    while not agent.port:  # noqa: ASYNC110 a port tells nobody
+        await asyncio.sleep(0.01)
     while quiet < 5:
         before = writes(fake)
         await full_round(agent)
@@ -42,12 +45,11 @@ async def settle(agent: Agent, fake: FakeKube) -> None:
 
 
 async def full_round(agent: Agent) -> None:
-    """All that the agent's tasks do side by side, once."""
-    await agent.cards.read()
-    await agent.round()
-    if agent.decided is not None:
-        await agent.prove(agent.decided)
-    await agent.publish()
+    """All that the agent's lanes do side by side, once."""
+    for lane in (Lane.CARDS, Lane.ROUND, Lane.PROOF, Lane.PUBLISH):
+        agent.handle(Due(lane))
+        while (working := agent.working.get(lane)) is not None:
+            await working
 
 
 def writes(fake: FakeKube) -> int:

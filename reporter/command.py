@@ -8,34 +8,22 @@ import os
 import signal
 import socket
 import sys
-import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from koordgate import log
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError, NotFound
-from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
+from koordgate.kube.errors import KubeError
 from koordgate.settings import SettingsError
-from reporter import settings
-from reporter.agent import Agent, rules_of
-from reporter.cards import Cards
+from reporter import once, settings
+from reporter.agent import Agent
 from reporter.cgroup import plan
-from reporter.decide import Decided, StandingObjects, by_index, by_minor, decide
 from reporter.gpu.guarded import DriverRoots, GuardedNvml, Patience
-from reporter.gpu.health import NodeRecord
-from reporter.host import Host
-from reporter.kubelet import configz
-from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.metrics import ReporterMetrics
-from reporter.pods import NodePod, read_pod
-from reporter.proof import evidence
-from reporter.proof.agree import Evidence
-from reporter.publish.identity import NodeIdentity, read_node
+from reporter.round.decide import Decided
 from reporter.settings import ReporterSettings
 
 _LOG: Final = logging.getLogger(__name__)
@@ -76,81 +64,27 @@ async def serve(configured: ReporterSettings, until: asyncio.Event) -> None:
             await nvml.aclose()
 
 
-async def look(configured: ReporterSettings, kube: KubeClient | None) -> tuple[Decided, tuple[str, ...]]:
-    """Look once, and change nothing.
-
-    Args:
-        configured: the settings.
-        kube: the cluster; None to look at the machine alone.
-
-    Returns:
-        What was found, and what of the cluster could not be read.
-    """
-    problems: list[str] = []
-    name = node_name(configured)
-    rules = rules_of(configured)
-    host = Host(configured)
-    node: dict[str, Any] | None = None
-    pods: tuple[NodePod, ...] = ()
-    standing = StandingObjects()
-    if kube is not None:
-        try:
-            node = await _object(kube, NODES, name)
-            standing = StandingObjects(await _object(kube, DEVICES, name), await _object(kube, TOPOLOGIES, name))
-            pods = await _pods(kube, name, rules.types)
-        except KubeError as error:
-            problems.append(f"the API server: {error}")
-    nvml = open_nvml(configured)
-    try:
-        cards = Cards(nvml, rules.policy, _keep_nothing, asyncio.to_thread)
-        cards.start_from(host.load_health()[0])
-        await cards.read()
-        kubelet = PodResourcesSocket(configured.kubelet.pod_resources, patience=0)
-        reading = replace(host.read(), told=await kubelet.read(pods))
-        if kube is not None and configured.kubelet.configz:
-            reading = replace(reading, configuration=await configz.ask(kube, name))
-        root = reading.configuration.value.cgroup_root if reading.configuration.value else "/"
-        uses = evidence.card_uses(await cards.processes(), host.proc)
-        seen = Evidence(host.containers(pods, root), uses, by_minor(cards.view.node), by_index(cards.view.node))
-        problems += host.take_over(pods, reading, dry=True).problems
-    finally:
-        if nvml is not None:
-            await nvml.aclose()
-    if cards.view.outage is not None:
-        problems.append(f"NVML: {cards.view.outage.message}")
-    identity = read_node(node) if node is not None else NodeIdentity(name, "")
-    return decide(identity, reading, cards.view, pods, seen, rules, standing, time.time()), tuple(problems)
-
-
-def _keep_nothing(_: NodeRecord) -> str:
-    return ""
-
-
-async def _object(kube: KubeClient, resource: Resource, name: str) -> dict[str, Any] | None:
-    try:
-        return await kube.get(resource.path(name))
-    except NotFound:
-        return None
-
-
-async def _pods(kube: KubeClient, name: str, types: Any) -> tuple[NodePod, ...]:
-    found = []
-    async for page, _ in kube.list_pages(PODS.path(), params={"fieldSelector": f"spec.nodeName={name}"}):
-        found += [read_pod(obj, types) for obj in page]
-    return tuple(found)
-
-
 def show(decided: Decided, problems: tuple[str, ...]) -> str:
-    """All findings as text: tables, then the objects as YAML."""
+    """Show what was found as text: tables, then the objects as YAML."""
     from reporter import tables  # noqa: PLC0415 the DaemonSet never needs what draws tables
 
     wants = plan.wants(decided.pods, decided.topology.pools, decided.topology.kubelet)
     objects = [body for body in (decided.device.body, decided.topology.body, decided.status) if body is not None]
     return (
-        tables.draw(decided, wants, (*problems, *decided.problems))
+        tables.draw(decided, wants, problems)
         + "\n"
         + yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True, width=120)
     )
+
+
+async def look(configured: ReporterSettings, kube: KubeClient | None) -> tuple[Decided, tuple[str, ...]]:
+    """Look once, with an NVML process for as long as that takes; see `once.look`."""
+    nvml = open_nvml(configured)
+    try:
+        return await once.look(configured, node_name(configured), kube, nvml)
+    finally:
+        if nvml is not None:
+            await nvml.aclose()
 
 
 async def _look_and_show(configured: ReporterSettings, *, offline: bool) -> str:

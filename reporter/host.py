@@ -11,7 +11,6 @@ from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy, fin
 from reporter.cgroup.enforcer import Enforcer, Findings
 from reporter.cgroup.layout import CgroupLayout, LayoutError
 from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus
-from reporter.decide import HostReading
 from reporter.gpu import records
 from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
 from reporter.inventory import files
@@ -25,6 +24,7 @@ from reporter.kubelet.watched import FileError, Watched, read_bounded
 from reporter.pods import NodePod
 from reporter.proof import evidence
 from reporter.proof.agree import ContainerSeen
+from reporter.reading import HostReading
 from reporter.settings import ReporterSettings, pci_matches
 from reporter.takeover.rounds import TakenOver, TakeOver
 

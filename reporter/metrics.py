@@ -11,6 +11,7 @@ from reporter.gpu.health import CardState, NodeRecord
 from reporter.gpu.xid import kind_of
 from reporter.proof.agree import Agreement
 from reporter.publish.device import others
+from reporter.round.effects import ShowRound
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -136,7 +137,20 @@ class ReporterMetrics:
             if not one.healthy:
                 self.devices_unusable.labels(one.type, identity, one.reason).set(1)
 
-    def heard_xid(self, xid: XidEvent, known: bool) -> None:  # noqa: FBT001 a callback's
+    def show_round(self, shown: ShowRound) -> None:
+        """Count a round, and show its outcome."""
+        self.rounds.inc()
+        self.nvml_up.set(shown.nvml_up)
+        self.show_cards(shown.cards)
+        self.show_devices(shown.decided.device.body)
+        self.show_agreements(shown.decided.agreements)
+        self.take_overs.inc(shown.taken_over)
+        if shown.findings is not None:
+            self.cpuset_writes.inc(shown.findings.written)
+            self.cpuset_reapplied.inc(len(shown.findings.reapplied))
+        self.problems.set(len(shown.problems))
+
+    def heard_xid(self, xid: XidEvent, *, known: bool) -> None:
         """Count an Xid error."""
         self.xids.labels(kind_of(xid.xid).says.name.lower(), str(known).lower()).inc(xid.count)
 

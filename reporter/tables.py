@@ -8,7 +8,7 @@ from rich.table import Table
 
 from allocator.vocabulary.cpuset import format_cpuset
 from reporter.cgroup.plan import WantedCpusets
-from reporter.decide import Decided
+from reporter.round.decide import Decided
 
 _WIDTH = 160
 

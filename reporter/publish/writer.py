@@ -1,28 +1,19 @@
-"""Objects applied, each only when it is not what it should be.
+"""One object applied by server-side apply, with a field manager of our own.
 
-Server-side apply with a field manager of our own: what others own stays, what we stop to tell goes. Fields that we tell
-and somebody else changed are taken back by force, as Kubernetes recommends for controllers; that is counted.
+Fields of others stay, and fields that we no longer set are removed. Fields of ours that somebody else changed are taken
+back by force, as Kubernetes recommends for controllers.
 """
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import Conflict, KubeError
+from koordgate.kube.errors import Conflict
 from koordgate.kube.resource import Resource
-from reporter.publish.compare import holds
 from reporter.publish.identity import MANAGER
-from reporter.publish.live import LiveObject
 
-_LOG: Final = logging.getLogger(__name__)
 _TRIES: Final = 4
-_TYPE: Final = ("apiVersion", "kind")  # left out of the items of a list
-_FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +21,8 @@ class Target:
     """Where something is applied.
 
     Attributes:
-        resource: of the object.
-        subresource: through which; the object itself where None.
+        resource: the object's resource.
+        subresource: the subresource to write through; None for the object itself.
     """
 
     resource: Resource
@@ -41,77 +32,20 @@ class Target:
         return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
 
 
-class Applied:
-    """One object, or one part of it, kept as it should be.
+async def apply(kube: KubeClient, target: Target, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply an object; a conflict is tried again at once, a few times.
 
-    Args:
-        kube: the open client.
-        target: where.
-        live: how it stands.
-        clock: monotonic, in seconds.
-        wrote: told of each write that the API server took, and whether somebody else had changed it before.
+    Returns:
+        The object as it now stands.
 
-    Attributes:
-        problem: why the last write failed; "" where none did.
+    Raises:
+        KubeError: the API server did not accept it.
     """
-
-    def __init__(
-        self,
-        kube: KubeClient,
-        target: Target,
-        live: LiveObject,
-        clock: Callable[[], float],
-        wrote: Callable[[Target, bool], None] = lambda _target, _taken_back: None,
-    ) -> None:
-        self._kube = kube
-        self._target = target
-        self._live = live
-        self._clock = clock
-        self._wrote = wrote
-        self._last: bytes | None = None  # what was applied last; before the first, keys of an earlier run may stand
-        self._failures = 0
-        self._retry_at = 0.0
-        self.problem = ""
-
-    async def keep(self, body: Mapping[str, Any]) -> bool:
-        """Apply, where the object is not so already and a failure is not too recent.
-
-        Returns:
-            Whether it stands as it should.
-        """
-        told = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-        stands = holds(self._live.obj, {key: value for key, value in body.items() if key not in _TYPE})
-        if told == self._last and stands:
-            return True
-        if self._clock() < self._retry_at:
-            return False
-        taken_back = told == self._last and self._live.obj is not None
+    path = target.resource.path(body["metadata"]["name"], subresource=target.subresource)
+    for attempt in range(1, _TRIES + 1):
         try:
-            answer = await self._apply(body)
-        except KubeError as error:
-            self._failed(error)
-            return False
-        self._last = told
-        self._failures, self._retry_at, self.problem = 0, 0.0, ""
-        self._live.take(answer)
-        self._wrote(self._target, taken_back)
-        return True
-
-    async def _apply(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        path = self._target.resource.path(body["metadata"]["name"], subresource=self._target.subresource)
-        for attempt in range(1, _TRIES + 1):
-            try:
-                return await self._kube.patch(path, body, "apply", field_manager=MANAGER, force=True)
-            except Conflict:  # somebody writes at the same moment, again and again: the API server gave up
-                if attempt == _TRIES:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
-
-    def _failed(self, error: KubeError) -> None:
-        pause = min(_FIRST_PAUSE_S * 2.0**self._failures, _LONGEST_PAUSE_S)
-        self._failures = min(self._failures + 1, 30)
-        self._retry_at = self._clock() + pause
-        problem = f"{self._target}: {error}"
-        if problem != self.problem:
-            _LOG.warning("not written, tried again in %.0f s: %s", pause, problem)
-        self.problem = problem
+            return await kube.patch(path, body, "apply", field_manager=MANAGER, force=True)
+        except Conflict:  # the API server gives up when others write at the same moment, again and again
+            if attempt == _TRIES:
+                raise
+    raise AssertionError("the last attempt returns or raises")

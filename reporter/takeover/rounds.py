@@ -12,13 +12,13 @@ from typing import Final, Literal
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import CpuTopology
 from reporter.cgroup.layout import KubernetesQos
-from reporter.decide import HostReading
 from reporter.kubelet.configuration import STATIC, STRICT_RESERVATION, KubeletConfiguration, reserved_cpus
 from reporter.kubelet.cpustate import CpuState
 from reporter.kubelet.watched import FileReading, Watched
 from reporter.pods import NodePod
 from reporter.publish.events import Occurrence, about_node
 from reporter.publish.identity import NodeIdentity
+from reporter.reading import HostReading
 from reporter.takeover.file import BACKUP_BYTES, Backup, backup_of, parse_backup, take_over, undo, waits
 from reporter.takeover.plan import Cpus, TakeOverError, WantedState, propose
 

@@ -343,7 +343,7 @@ async def test_a_steady_hour_with_eight_cards_and_pods_that_have_some_writes_not
         played.change({"gpu.*.corrected": str(hour_part)})  # harmless, and it shows that the cards are read
 
         async def were_read(count: int = hour_part) -> bool:
-            return {card.facts.wear.corrected for card in running.agent.cards.view.node.cards.values()} == {count}
+            return {card.facts.wear.corrected for card in running.agent.state.cards.view.node.cards.values()} == {count}
 
         await until(were_read, "the cards are read", poll_s=0.005)
         await rounds(running, HOUR // READINGS)

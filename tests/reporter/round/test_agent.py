@@ -11,6 +11,7 @@ from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodetopology import read_node_topology
 from reporter.kubelet import devicecheckpoint
 from reporter.publish.identity import MANAGER
+from reporter.publish.keep import RetryPace
 
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1"
@@ -18,6 +19,7 @@ NODE = "/api/v1/nodes/n1"
 UID = "11111111-2222-3333-4444-555555555555"
 OTHER = "99999999-2222-3333-4444-555555555555"
 CONTAINER = "a" * 64
+OFTEN = {"proof": 0.01, "proofs_apart": 0.01}
 
 
 def events(fake: FakeKube) -> list[dict[str, Any]]:
@@ -131,13 +133,12 @@ async def test_a_node_made_anew_owns_the_objects(site, start, fake: FakeKube) ->
     [[answer(409)] * 2, [answer(500), drop()], [answer(404)], [answer(403)]],
     ids=["conflicts", "no answer", "not installed", "no right"],
 )
-async def test_a_write_that_fails_is_tried_again(site, start, fake: FakeKube, faults, monkeypatch) -> None:
-    monkeypatch.setattr("reporter.publish.writer._FIRST_PAUSE_S", 0.01)
+async def test_a_write_that_fails_is_tried_again(site, start, fake: FakeKube, faults) -> None:
     site.add_node()
     for resource in ("devices", "noderesourcetopologies", "nodes/status"):
         fake.faults.add("patch", resource, *faults)
 
-    await start()
+    await start(pace={"retry": RetryPace(first=0.01)})
     await site.settled()
 
     assert site.find(DEVICE)
@@ -269,7 +270,7 @@ async def test_nvml_that_is_missing_on_a_machine_without_a_card_is_nothing_to_te
     site.add_node()
     agent = await start(gpus=True)
     await fake.until(lambda: site.find(DEVICE), within=15)
-    while agent.cards.view.outage is None:
+    while agent.state.cards.view.outage is None:
         await site.more_rounds(1)
     await site.settled()
 
@@ -278,9 +279,8 @@ async def test_nvml_that_is_missing_on_a_machine_without_a_card_is_nothing_to_te
 
 
 async def test_a_container_that_has_not_what_was_decided_is_an_event_a_metric_and_told(
-    site, start, fake: FakeKube, monkeypatch
+    site, start, fake: FakeKube
 ) -> None:
-    monkeypatch.setattr("reporter.agent._PROOF_S", 0.01)
     site.add_node()
     given = '{"gpu":[{"minor":0,"id":"GPU-0","resources":{"koordinator.sh/gpu-core":"50"}}]}'
     site.add_pod("shares", UID, container=CONTAINER, device_allocated=given)
@@ -292,7 +292,7 @@ async def test_a_container_that_has_not_what_was_decided_is_an_event_a_metric_an
     pod["metadata"]["annotations"]["visible-devices.koordgate.io/main"] = "GPU-0"
     fake.put("/api/v1/namespaces/ns/pods", pod)
 
-    await start()
+    await start(pace=OFTEN)
     await fake.until(lambda: events(fake), within=15)
     await site.settled()
 

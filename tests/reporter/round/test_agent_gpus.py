@@ -17,6 +17,7 @@ from nvml_standin import Played, recorded
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
 from reporter.gpu.guarded import Patience
+from reporter.round.events import Due, Lane
 
 Raw = dict[str, Any]
 
@@ -29,6 +30,7 @@ GIB = 2**30
 NVIDIA = 0x10DE
 DISPLAY = 0x030200
 SOON = 30.0
+OFTEN = {"proof": 0.01, "proofs_apart": 0.01}
 
 
 def device(site) -> Raw:
@@ -244,7 +246,7 @@ async def test_cards_that_are_sick_from_the_start_are_events_and_metrics_and_one
         "2 RowRemapFailed": 1,
         "GpuLost": 1,
     }
-    assert found["GpuLost"]["message"].startswith("the card at place 3 of NVML's list has not answered")
+    assert found["GpuLost"]["message"].startswith("the card at index 3 of NVML's list has not answered")
     assert metric(site, "gpus", state="unhealthy") == 2
     assert metric(site, "gpu_errors", uuid=cards(site)[2]["id"], reason="RowRemapFailed") == 1
     assert metric(site, "problems") == 1
@@ -356,7 +358,7 @@ async def test_a_restarted_reporter_goes_on_telling_the_driver_before_nvml_answe
     await site.more_rounds(5)
 
     assert (device(site)["metadata"]["labels"], fake.get(NODE)["metadata"]["labels"]) == before
-    decided = site.agent.decided
+    decided = site.agent.state.decided
     assert decided.device.body["metadata"]["labels"].items() <= before[0].items()
     for body in (decided.device.body, decided.status):
         assert body["metadata"]["labels"]["node.koordinator.sh/gpu-driver-version"] == recorded("h200")["driver"]
@@ -367,10 +369,9 @@ async def test_an_error_that_is_heard_while_cards_are_read_counts(site, played, 
     await told(site, start, played, "a100x8")
 
     for card in range(8):
-        reading = asyncio.create_task(site.agent.cards.read())
+        site.agent.handle(Due(Lane.CARDS))
         await asyncio.sleep(0)  # the question is on its way, and waits for the wait for an error to end
         played.happen(card, 79)
-        await reading
         await until(lambda card=card: states(site)[card] == "unhealthy")
     await site.settled()
 
@@ -410,11 +411,10 @@ def read(files: Iterable[Path]) -> set[str]:
 
 
 async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_told(
-    site, played, start, fake: FakeKube, monkeypatch
+    site, played, start, fake: FakeKube
 ) -> None:
-    monkeypatch.setattr("reporter.agent._PROOF_S", 0.01)
     files = pinned(site)
-    nvml = await told(site, start, played, "a100x8", Patience(first_answer=600.0, answer=600.0, end=0.05))
+    nvml = await told(site, start, played, "a100x8", Patience(first_answer=600.0, answer=600.0, end=0.05), pace=OFTEN)
     assert read(files) == {"2-3\n"}
     asking = nvml.pid
 
@@ -428,7 +428,7 @@ async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_told(
     await site.settled()
 
     assert nvml.pid == asking  # it hangs all the time
-    assert site.agent.cards.view.outage is None
+    assert site.agent.state.cards.view.outage is None
     assert site.amount() == "300"
     assert conditions(site) == ["Healthy"] * 8
     assert site.agent.unhealthy() == []
@@ -571,12 +571,11 @@ async def test_a_reading_that_is_called_off_as_its_process_starts_or_is_killed_l
 
 
 async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_away(
-    site, played, start, fake: FakeKube, monkeypatch
+    site, played, start, fake: FakeKube
 ) -> None:
-    monkeypatch.setattr("reporter.agent._PROOF_S", 0.01)
     site.add_pod("stranger", UID)
     site.machine.file("77/cgroup", f"0::/kubepods/burstable/pod{UID}/{BOX}", site.machine.proc)
-    await told(site, start, played, "a100x8", Patience(first_pause=0.2, end=30.0), outage=600)
+    await told(site, start, played, "a100x8", Patience(first_pause=0.2, end=30.0), outage=600, pace=OFTEN)
 
     def taken() -> frozenset[str]:
         return read_device_object(device(site)).kubelet_held
@@ -587,23 +586,20 @@ async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_away(
     await until(lambda: metric(site, "nvml_up") == 0)
     before = device(site)
     for _ in range(2):
-        seen = site.agent._evidence
-        await until(lambda seen=seen: site.agent._evidence is not seen)
+        seen = site.agent.state.proof.evidence
+        await until(lambda seen=seen: site.agent.state.proof.evidence is not seen)
     await site.more_rounds(3)
     assert device(site) == before
 
     (site.machine.proc / "77" / "cgroup").unlink()
-    await until(lambda: not read_device_object(site.agent.decided.device.body).kubelet_held)
+    await until(lambda: not read_device_object(site.agent.state.decided.device.body).kubelet_held)
 
 
-async def test_a_pod_that_uses_another_card_than_its_own_is_told(
-    site, played, start, fake: FakeKube, monkeypatch
-) -> None:
-    monkeypatch.setattr("reporter.agent._PROOF_S", 0.01)
+async def test_a_pod_that_uses_another_card_than_its_own_is_told(site, played, start, fake: FakeKube) -> None:
     share = {"minor": 0, "id": A100.format(0), "resources": {"koordinator.sh/gpu-core": "50"}}
     site.add_pod("shares", UID, container=BOX, device_allocated=json.dumps({"gpu": [share]}))
     site.machine.file("77/cgroup", f"0::/kubepods/burstable/pod{UID}/{BOX}", site.machine.proc)
-    await told(site, start, played, "a100x8")
+    await told(site, start, played, "a100x8", pace=OFTEN)
     assert not events(fake)
 
     played.change({"gpu.6.processes": "77:1048576"})

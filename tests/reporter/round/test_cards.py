@@ -1,33 +1,33 @@
 """The cards as followed: what is known before NVML answers, cards that come back, errors of no card, and metrics."""
 
 import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from nvml_standin import Played
 
-from reporter.cards import Cards
-from reporter.gpu.facts import DriverFacts, GpuFacts, Wear
+from reporter.gpu.facts import DriverFacts, GpuFacts, LostCard, NodeReading, Outage, Wear, XidEvent
 from reporter.gpu.guarded import Patience
 from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth, HealthPolicy, NodeRecord
 from reporter.metrics import ReporterMetrics
+from reporter.round.cards import CardsState, words
+from reporter.round.clock import Moment
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
 DRIVER = DriverFacts("580", "13.0", None)
 PATIENT = Patience(answer=30.0, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0, renewal=0.0)
+POLICY = HealthPolicy()
+AWAY = Outage("NvmlHangs", "it hangs", 100.0)
 
 
-async def at_once(work: Callable[[], str]) -> str:
-    return work()
+def at(seconds: float) -> Moment:
+    return Moment(wall=seconds, steady=seconds)
 
 
-def follow(nvml: Any, metrics: ReporterMetrics | None = None, **more: Any) -> Cards:
-    heard = metrics.heard_xid if metrics is not None else lambda _xid, _known: None
-    policy = more.pop("policy", HealthPolicy())
-    return Cards(nvml, policy, lambda _: "", at_once, heard=heard, **more)
+def reading(count: int, *, lost: Iterable[LostCard] = ()) -> NodeReading:
+    gpus = tuple(GpuFacts(uuid=A100.format(n), minor=n, bus=f"0000:0{n}:00.0") for n in range(count))
+    return NodeReading(DRIVER, gpus, tuple(lost), "boot")
 
 
 def metric(metrics: ReporterMetrics, name: str, **labels: str) -> float | None:
@@ -37,108 +37,178 @@ def metric(metrics: ReporterMetrics, name: str, **labels: str) -> float | None:
 
 async def test_a_card_that_is_not_listed_any_more_and_comes_back_is_seen(played: Played) -> None:
     played.play("a100x8")
-    cards = follow(played.nvml(PATIENT))
+    nvml = played.nvml(PATIENT)
+    cards = CardsState()
 
-    def present() -> int:
-        return sum(card.health.present for card in cards.view.node.cards.values())
+    async def present() -> tuple[int, int]:
+        nonlocal cards
+        cards = cards.read(await nvml.read(cards.view.node.cards), (), at(0.0), POLICY)
+        return sum(card.health.present for card in cards.view.node.cards.values()), len(cards.view.node.cards)
 
-    await cards.read()
-    assert present() == 8
+    assert await present() == (8, 8)
     played.change({"count": "7", "gpu.7.lost": "1"})
     for _ in range(3):
-        await cards.read()
-        assert (present(), len(cards.view.node.cards)) == (7, 8)
+        assert await present() == (7, 8)
 
     played.change({"count": "8", "gpu.7.lost": None})
-    await cards.read()
-    assert present() == 8
+    assert await present() == (8, 8)
 
 
 # Before NVML answers
 
 
-async def test_what_is_restored_has_the_driver(played: Played) -> None:
-    cards = follow(played.nvml(PATIENT))
-
-    cards.start_from(NodeRecord("boot", {}, DRIVER))
+def test_what_is_restored_has_the_driver_and_need_not_be_saved() -> None:
+    cards = CardsState().restored(NodeRecord("boot", {}, DRIVER), at(5.0))
 
     assert cards.view.driver == DRIVER
+    assert not cards.save_due(at(6.0), 300.0)
+    assert cards.save_due(at(306.0), 300.0)
 
 
-async def test_the_view_is_settled_by_a_reading(played: Played) -> None:
-    played.play("h200")
-    cards = follow(played.nvml(PATIENT))
-    cards.start_from(NOTHING_KNOWN)
-    assert not cards.settled
-
-    await cards.read()
-
-    assert cards.settled
-
-
-async def test_the_view_is_settled_by_what_was_kept(played: Played) -> None:
-    cards = follow(played.nvml(PATIENT))
-    cards.start_from(NodeRecord("boot", {}))
-
-    assert cards.settled
+@pytest.mark.parametrize(
+    ("cards", "settled"),
+    [
+        (CardsState(), False),
+        (CardsState().restored(NOTHING_KNOWN, at(0.0)), False),
+        (CardsState().restored(NodeRecord("boot", {}), at(0.0)), True),
+        (CardsState().read(reading(0), (), at(0.0), POLICY), True),
+        (CardsState().away(replace(AWAY, since=40.0)), True),
+        (CardsState().away(replace(AWAY, since=41.0)), False),
+    ],
+    ids=["the start", "nothing restored", "restored", "a reading", "an outage that lasted", "an outage that did not"],
+)
+def test_the_cards_are_settled_by_what_is_known(cards: CardsState, settled: object) -> None:
+    assert cards.settled(at(100.0), 60.0) is settled
 
 
-@pytest.mark.parametrize(("seconds", "settled"), [(0.0, True), (1e6, False)])
-async def test_the_view_is_settled_by_an_outage_that_lasts(played: Played, seconds, settled) -> None:
-    played.play("h200")
-    played.change({"error.nvmlInitWithFlags": "9"})
-    cards = follow(played.nvml(PATIENT), outage_seconds=seconds)
-
-    await cards.read()
-
-    assert cards.view.outage is not None
-    assert cards.settled is settled
+# What follows from a change
 
 
-def test_the_view_is_settled_where_gpus_are_switched_off() -> None:
-    assert follow(None).settled
+def sick(cards: CardsState) -> CardsState:
+    return cards.heard([XidEvent(A100.format(1), 79, 0.0)], at(1.0), POLICY)
+
+
+@pytest.mark.parametrize(
+    ("change", "same", "save"),
+    [
+        (lambda cards: cards.read(reading(2), (), at(50.0), POLICY), True, False),
+        (lambda cards: cards.read(reading(3), (), at(1.0), POLICY), False, True),
+        (lambda cards: cards.read(reading(1), (), at(1.0), POLICY), False, True),
+        (lambda cards: cards.away(AWAY), False, False),
+        (sick, False, True),
+    ],
+    ids=["times only", "another card", "a card away", "an outage alone", "an error"],
+)
+def test_a_change_of_more_than_times_is_seen_and_one_of_the_record_is_saved(change, same, save) -> None:
+    before = CardsState().read(reading(2), (), at(0.0), POLICY).saving(at(0.0))
+
+    after = change(before)
+
+    assert after.same(before) is same
+    assert after.save_due(at(60.0), 300.0) is save
+
+
+def test_the_end_of_an_outage_is_a_change() -> None:
+    before = CardsState().read(reading(2), (), at(0.0), POLICY).away(AWAY)
+
+    after = before.read(reading(2), (), at(1.0), POLICY)
+
+    assert not after.same(before)
+    assert after.view.outage is None
+
+
+def test_an_outage_keeps_the_cards_as_they_were_last_known() -> None:
+    before = sick(CardsState().read(reading(3), (), at(0.0), POLICY))
+
+    after = before.away(AWAY)
+
+    assert after.view == replace(before.view, outage=AWAY)
+    assert after.to_ask == ()
+
+
+def test_processes_are_asked_of_cards_that_answer_and_remembered_of_all_that_are_known() -> None:
+    cards = CardsState().read(reading(3), (), at(0.0), POLICY)
+    cards = replace(cards, processes={A100.format(n): () for n in (1, 2, 7)})
+
+    cards = cards.read(reading(2), (), at(1.0), POLICY)
+
+    assert cards.to_ask == (A100.format(0), A100.format(1))
+    assert set(cards.remembered) == {A100.format(1), A100.format(2)}
+
+
+@pytest.mark.parametrize(("lost", "unnamed"), [(0, 0), (1, 0), (2, 2)])
+def test_a_card_without_a_name_is_reported_unless_it_can_be_one_that_is_away(lost: int, unnamed: int) -> None:
+    cards = CardsState().read(reading(3), (), at(0.0), POLICY)
+    nameless = (LostCard(2 + n, None, reset=n == 1, message="Unknown Error") for n in range(lost))
+
+    cards = cards.read(reading(2, lost=nameless), (), at(1.0), POLICY)
+
+    problems = cards.view.problems
+    assert len(problems) == len(cards.view.unnamed) == unnamed
+    if unnamed:
+        assert problems[0].startswith("the card at index 2 of NVML's list has not answered")
+        assert "reset" in problems[1]
 
 
 # Xid errors of no card
 
 
-@pytest.mark.parametrize("at_a_reading", [True, False], ids=["taken with a reading", "heard at once"])
-async def test_a_grave_error_of_no_card_is_counted_logged_and_a_problem_for_a_while(
-    played: Played, caplog, at_a_reading
-) -> None:
+@pytest.mark.parametrize("at_a_reading", [True, False], ids=["with a reading", "between readings"])
+def test_a_grave_error_of_no_card_is_a_problem_for_a_while_and_takes_no_card_out(at_a_reading) -> None:
+    xids = [
+        XidEvent(None, 79, 0.0, 2),
+        XidEvent(None, 31, 0.0),
+        XidEvent("GPU-of-another-node", 48, 0.0),
+        XidEvent(None, 79, 0.0),
+        XidEvent(A100.format(2), 13, 0.0),
+    ]
+    cards = CardsState().read(reading(3), (), at(0.0), POLICY)
+
+    now = at(10.0)
+    cards = cards.read(reading(3), xids, now, POLICY) if at_a_reading else cards.heard(xids, now, POLICY)
+
+    first, second = cards.problem(at(11.0), POLICY.quiet).split("; Xid ")
+    assert first.startswith("Xid 48 (uncorrectable (double bit) memory error), 1 times, names no known card")
+    assert second.startswith("79 (GPU has fallen off the bus), 3 times, names no known card")
+    assert {card.health.state for card in cards.view.node.cards.values()} == {CardState.HEALTHY}
+    assert cards.problem(at(10.0 + POLICY.quiet), POLICY.quiet) == ""
+    later = cards.heard([XidEvent(None, 79, 0.0)], at(10.0 + POLICY.quiet), POLICY)
+    assert ", 1 times," in later.problem(at(11.0 + POLICY.quiet), POLICY.quiet), "counted anew after a quiet while"
+
+
+def test_a_record_that_cannot_be_saved_is_a_problem_beside_errors() -> None:
+    cards = replace(CardsState(), unsaved="read-only").heard([XidEvent(None, 79, 0.0)], at(1.0), POLICY)
+
+    assert cards.problem(at(2.0), POLICY.quiet).startswith("read-only; Xid 79 ")
+
+
+@pytest.mark.parametrize(
+    ("xid", "known", "said"),
+    [
+        (XidEvent("GPU-0", 13, 0.0), True, "Xid 13 on card GPU-0"),
+        (XidEvent("GPU-0", 79, 0.0), True, "Xid 79 on card GPU-0"),
+        (XidEvent(None, 79, 0.0), False, "Xid 79 (GPU has fallen off the bus) on no known card (NVML names none)"),
+        (XidEvent("GPU-9", 79, 0.0), False, "Xid 79 (GPU has fallen off the bus) on no known card (GPU-9)"),
+        (XidEvent(None, 31, 0.0), False, ""),
+    ],
+    ids=["of a program", "of a card", "of no card", "of an unknown card", "of a program, nowhere"],
+)
+def test_the_log_names_errors_of_cards_and_grave_ones(xid: XidEvent, known, said: str) -> None:
+    assert words(xid, known=known) == said
+
+
+async def test_errors_are_heard_as_the_library_reports_them(played: Played) -> None:
     played.play("a100x8")
-    metrics = ReporterMetrics()
     nvml = played.nvml(PATIENT)
-    cards = follow(nvml, metrics)
-    await cards.read()
-    before = cards.view.node.cards
-    hearing = None if at_a_reading else asyncio.create_task(cards._hear(nvml))
-    with caplog.at_level(logging.WARNING, "reporter.cards"):
-        played.happen(-1, 79, times=2)
-        played.happen(-1, 31)
-        played.happen(2, 13)
-        async with asyncio.timeout(30.0):
-            while metric(metrics, "xids_total", **{"class": "application", "known": "true"}) != 1:
-                if hearing is None:
-                    await cards.read()
-                await asyncio.sleep(0.005)
-    if hearing is not None:
-        hearing.cancel()
+    cards = CardsState().read(await nvml.read(), (), at(0.0), POLICY)
 
-    assert metric(metrics, "xids_total", **{"class": "fatal", "known": "false"}) == 2
-    assert metric(metrics, "xids_total", **{"class": "application", "known": "false"}) == 1
-    assert cards.problem.startswith("Xid 79 (GPU has fallen off the bus), 2 times, of no card")
-    assert "Xid 31" not in cards.problem
-    warnings = [record.getMessage() for record in caplog.records]
-    assert "Xid 79 (GPU has fallen off the bus) on no known card (NVML names none)" in warnings
-    assert f"Xid 13 on card {A100.format(2)}" in warnings
-    assert not [text for text in warnings if "Xid 31" in text]
-    assert {uuid: card.health.state for uuid, card in cards.view.node.cards.items()} == dict.fromkeys(
-        before, CardState.HEALTHY
-    )
+    played.happen(-1, 79, times=2)
+    played.happen(2, 94)
+    async with asyncio.timeout(30.0):
+        while cards.view.node.cards[A100.format(2)].health.usable:
+            cards = cards.heard(await nvml.xids(), at(1.0), POLICY)
 
-    cards._policy = replace(cards._policy, quiet=0.0)
-    assert cards.problem == ""
+    assert sum(not card.health.usable for card in cards.view.node.cards.values()) == 1
 
 
 # ReporterMetrics

@@ -15,7 +15,6 @@ from allocator.wire.nodetopology import CpuBasicInfo
 from allocator.wire.resourcestatus import ResourceStatus
 from reporter.cgroup.apply import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
-from reporter.decide import GpuView, HostReading, Rules, StandingObjects, decide, health_events, held, outage_event
 from reporter.gpu.facts import GpuFacts, GpuProcess, Outage
 from reporter.gpu.faults import STANDING
 from reporter.gpu.health import CardRecord, CardState, GpuHealth, NodeRecord
@@ -28,6 +27,9 @@ from reporter.pods import NodePod, read_pod
 from reporter.proof import agree, evidence
 from reporter.proof.agree import Agreement, CardUse, ContainerSeen, Evidence, Mismatch
 from reporter.publish.identity import NodeIdentity
+from reporter.reading import GpuView, HostReading
+from reporter.round.decide import Rules, StandingObjects, decide, held
+from reporter.round.occurrences import health_events, outage_event
 
 NODE = NodeIdentity("n1", "node-uid")
 UID = "11111111-2222-3333-4444-555555555555"

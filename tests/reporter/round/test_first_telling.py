@@ -121,18 +121,17 @@ async def test_a_card_that_a_stranger_has_is_never_told_as_free(site, start, fak
     agent = await start(nvml=again, gpus=True)
     await site.more_rounds(10)
     asked.set()
-    await fake.until(lambda: agent._proved)
+    await fake.until(lambda: agent.state.proof.done)
     await site.more_rounds(10)
     assert all(CARD in told for told in told_of_cards(fake, since))
     assert CARD in fake.get(DEVICE)["metadata"]["annotations"][DEVICES_CHECKPOINTS[0]]
 
 
 async def test_a_stranger_that_comes_later_is_found_as_its_container_is_told(
-    site, start, fake: FakeKube, played: Played, monkeypatch: pytest.MonkeyPatch
+    site, start, fake: FakeKube, played: Played
 ) -> None:
-    monkeypatch.setattr("reporter.agent._PROOFS_APART_S", 0.01)
     eight_cards(site, played)
-    await start(nvml=played.nvml(), gpus=True)
+    await start(nvml=played.nvml(), gpus=True, pace={"proofs_apart": 0.01})
     await fake.until(lambda: told_of_cards(fake) == [""])
 
     a_stranger(site)
@@ -153,13 +152,12 @@ async def test_a_kubelet_that_does_not_answer_keeps_no_cpuset_from_being_right(
         await answered.wait()
         return FileReading(KubeletConfiguration(), None)
 
-    monkeypatch.setattr("reporter.agent._CONFIGZ_S", 0.01)
     monkeypatch.setattr(configz, "ask", ask)
     site.add_node()
     site.add_pod("own", POD, container=BOX, qos="LSR", resource_status='{"cpuset": "2-3"}')
     site.cgroup(f"kubepods/burstable/pod{POD}")
     main = site.cgroup(f"kubepods/burstable/pod{POD}/{BOX}")
-    await start(configz=True)
+    await start(configz=True, pace={"configz": 0.01})
     await site.more_rounds(10)
     assert (site.writes(), (main / "cpuset.cpus").read_text()) == (0, "0-7\n")
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from fake_kube import FakeKube, answer
 
+from allocator.vocabulary.devicetype import BUILT_IN
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.serviceaccount import ServiceAccountAccess
@@ -20,7 +21,9 @@ from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth,
 from reporter.host import Host
 from reporter.inventory.pci import FPGAS, PciMatch
 from reporter.publish.events import EventWriter, Occurrence
-from reporter.publish.live import LiveObject
+from reporter.round.cluster import ClusterState
+from reporter.round.events import ObjectGone, ObjectStands, PodsChanged, RoundEvent, Watched
+from reporter.watches import ObjectWatch, PodWatch
 
 ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}
 DSP = "types: [{name: dsp, resource: example.com/dsp}]"
@@ -203,26 +206,75 @@ def obj(revision: str, uid: str = "u") -> dict[str, Any]:
 
 
 def test_a_watch_that_is_behind_our_own_write_is_passed_over() -> None:
-    live = LiveObject("n1")
-    live.put(obj("5"))
-    live.take(obj("9"))
+    cluster = ClusterState().with_object(Watched.NODE, obj("5")).with_object(Watched.NODE, obj("9"))
 
-    live.put(obj("7"))
-    assert live.obj == obj("9")
-    live.put(obj("3", uid="made anew"))
-    assert live.obj == obj("3", uid="made anew")
+    assert cluster.with_object(Watched.NODE, obj("7")) is cluster
+    assert cluster.with_object(Watched.NODE, obj("9")) is cluster
+    anew = obj("3", uid="made anew")
+    assert cluster.with_object(Watched.NODE, anew).objects[Watched.NODE] == anew
 
 
 def test_what_a_list_does_not_name_is_gone() -> None:
-    changes: list[int] = []
-    live = LiveObject("n1", lambda: changes.append(1))
-    live.put(obj("5"))
-    live.begin_list()
-    live.put({"metadata": {"name": "another", "uid": "x", "resourceVersion": "1"}})
-    live.end_list()
+    said: list[RoundEvent] = []
+    watch = ObjectWatch(Watched.NODE, "n1", said.append)
+    watch.put(obj("5"))
+    watch.begin_list()
+    watch.put({"metadata": {"name": "another", "uid": "x", "resourceVersion": "1"}})
+    watch.end_list()
+    watch.begin_list()
+    watch.put(obj("6"))
+    watch.end_list()
+    watch.drop({"metadata": {"name": "another", "uid": "x", "resourceVersion": "7"}})
+    watch.drop(obj("8"))
 
-    assert live.obj is None
-    assert len(changes) == 2
+    gone = ObjectGone(Watched.NODE)
+    assert said == [ObjectStands(Watched.NODE, obj("5")), gone, ObjectStands(Watched.NODE, obj("6")), gone]
+
+
+def listed(*names: str) -> list[dict[str, Any]]:
+    return [{"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}} for name in names]
+
+
+def test_pods_are_reported_whole_after_a_list_and_one_by_one_after_that() -> None:
+    said: list[RoundEvent] = []
+    watch = PodWatch(BUILT_IN, said.append)
+
+    def reported() -> list[list[str]]:
+        return [[pod.name for pod in event.pods] for event in said if isinstance(event, PodsChanged)]
+
+    watch.begin_list()
+    for one in listed("c", "a", "b"):
+        watch.put(one)
+    assert not said, "half a list would show Pods as gone"
+    watch.end_list()
+    watch.put(listed("b")[0])
+    watch.put(listed("d")[0])
+    watch.drop(listed("x")[0])
+    watch.drop(listed("a")[0])
+    watch.begin_list()
+    for one in listed("d", "c"):
+        watch.put(one)
+    watch.end_list()
+    watch.begin_list()
+    for one in listed("c", "d"):
+        watch.put(one)
+    watch.end_list()
+
+    assert reported() == [["a", "b", "c"], ["a", "b", "c", "d"], ["b", "c", "d"], ["c", "d"]]
+
+
+def test_a_list_that_fails_half_way_changes_nothing() -> None:
+    said: list[RoundEvent] = []
+    watch = PodWatch(BUILT_IN, said.append)
+    watch.begin_list()
+    watch.put(listed("a")[0])
+    watch.begin_list()
+    watch.put(listed("b")[0])
+    watch.end_list()
+
+    (event,) = said
+    assert isinstance(event, PodsChanged)
+    assert [pod.name for pod in event.pods] == ["b"]
 
 
 # Health

@@ -13,11 +13,11 @@ from fake_kube import FakeKube, answer
 from allocator.vocabulary.cpuset import parse
 from koordgate.kube.client import KubeClient
 from reporter.command import look
-from reporter.decide import HostReading
 from reporter.host import Host
 from reporter.kubelet import cpustate
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.pods import read_pod
+from reporter.reading import HostReading
 from reporter.takeover.file import backup_of, take_over
 from reporter.takeover.plan import TakeOverError, WantedState
 from reporter.takeover.rounds import wish
@@ -194,11 +194,11 @@ async def test_what_the_kubelet_took_back_of_a_pod_that_ends_is_never_put_in_aga
     await rounds_until(site, lambda: kubelet.in_file == {A: {"main": parse("4-5")}})
     if change is None:
         fake.remove(f"{PODS}/a")
-        await rounds_until(site, lambda: not agent._watches.pods.pods)
+        await rounds_until(site, lambda: not agent.state.cluster.pods)
     else:
         change(obj)
         fake.put(PODS, obj)
-        await rounds_until(site, lambda: any(one.deleted or one.finished for one in agent._watches.pods.pods))
+        await rounds_until(site, lambda: any(one.deleted or one.finished for one in agent.state.cluster.pods))
     await site.more_rounds(2)
 
     kubelet.entries = {}

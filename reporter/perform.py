@@ -1,0 +1,199 @@
+"""Effects turned into I/O, and its outcome into events: everything of the round that may wait, block or fail."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
+from koordgate.settings import device_types
+from reporter.gpu.facts import GpuProcess
+from reporter.gpu.guarded import GuardedNvml, NvmlRefusedError, NvmlUnavailableError
+from reporter.host import Host
+from reporter.kubelet import configz
+from reporter.kubelet.podresources import PodResourcesSocket
+from reporter.proof import evidence
+from reporter.publish.events import EventWriter
+from reporter.publish.writer import apply
+from reporter.round.decide import Rules
+from reporter.round.effects import (
+    Apply,
+    AskKubelet,
+    HearXids,
+    Prove,
+    ReadCards,
+    ReadHost,
+    RoundEffect,
+    SaveHealth,
+    SendEvents,
+    WriteCpus,
+)
+from reporter.round.events import (
+    CardsAway,
+    CardsRead,
+    CpusWritten,
+    EventsSent,
+    HealthSaved,
+    HostRead,
+    KubeletAnswered,
+    Proved,
+    RoundEvent,
+    WriteRefused,
+    Written,
+    XidsHeard,
+)
+from reporter.round.state import Pace, RoundPlan
+from reporter.settings import ReporterSettings
+
+_T = TypeVar("_T")
+
+
+def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: Pace | None = None) -> RoundPlan:
+    """The plan that the settings ask for.
+
+    Args:
+        settings: of the process.
+        node: name of the Node.
+        gpus: whether NVML is read.
+        pace: how often things are done; as the settings say if None.
+    """
+    rules = Rules(
+        types=device_types(settings.devices.types),
+        policy=settings.gpus.policy,
+        outage_seconds=settings.gpus.outage_seconds,
+        mems=settings.cpus.memory,
+    )
+    return RoundPlan(
+        name=node,
+        rules=rules,
+        pace=pace or Pace(every=settings.round_seconds),
+        gpus=gpus,
+        enforce=settings.cpus.enforce,
+        configz=settings.kubelet.configz,
+        proof=settings.proof.enabled,
+        settle_seconds=settings.gpus.outage_seconds,
+    )
+
+
+class Performer:
+    """Performs the effects of lanes.
+
+    Files are read and written in one thread, one piece of work after another.
+
+    Args:
+        host: the node's files.
+        pod_resources: the kubelet's socket.
+        nvml: how cards are read; None if GPUs are switched off.
+        kube: the open client, and the Events to write; None without a cluster.
+        node: name of the Node.
+        dry: whether no file is changed.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        pod_resources: PodResourcesSocket,
+        nvml: GuardedNvml | None,
+        kube: tuple[KubeClient, EventWriter] | None,
+        node: str,
+        *,
+        dry: bool = False,
+    ) -> None:
+        self._host = host
+        self._pod_resources = pod_resources
+        self._nvml = nvml
+        self._kube = kube
+        self._node = node
+        self._dry = dry
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="files")
+
+    def close(self) -> None:
+        """Begin nothing more; does not wait for a file that does not answer."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def in_thread(self, work: Callable[[], _T]) -> _T:
+        """Do what may block."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def perform(self, effect: RoundEffect) -> RoundEvent:  # noqa: PLR0911 one answer for each effect
+        """Perform an effect of a lane; anything that it raises is a bug."""
+        match effect:
+            case ReadCards():
+                return await self._read_cards(effect)
+            case HearXids():
+                return XidsHeard(await self._open_nvml().xids())
+            case SaveHealth(node):
+                return HealthSaved(await self.in_thread(partial(self._host.save_health, node)))
+            case ReadHost(pods):
+                host = await self.in_thread(self._host.read)
+                return HostRead(replace(host, told=await self._pod_resources.read(pods)))
+            case WriteCpus():
+                return await self.in_thread(partial(self._write_cpus, effect))
+            case Prove():
+                return await self._prove(effect)
+            case _:
+                return await self._ask_cluster(effect)
+
+    async def _ask_cluster(self, effect: RoundEffect) -> RoundEvent:
+        if self._kube is None:
+            raise RuntimeError(f"{type(effect).__name__} needs a cluster")
+        kube, events = self._kube
+        match effect:
+            case AskKubelet(before):
+                return KubeletAnswered(await configz.ask(kube, self._node, before))
+            case SendEvents():
+                await events.write()
+                return EventsSent()
+            case Apply(target, body):
+                try:
+                    return Written(target, await apply(kube, target, body))
+                except KubeError as error:
+                    return WriteRefused(target, f"{target}: {error}")
+            case _:
+                raise AssertionError(f"{type(effect).__name__} is no effect of a lane")
+
+    async def _read_cards(self, effect: ReadCards) -> RoundEvent:
+        nvml = self._open_nvml()
+        try:
+            reading = await nvml.read(effect.expected)
+        except NvmlUnavailableError as error:
+            return CardsAway(error.outage, error.retry_seconds)
+        return CardsRead(reading, nvml.take_xids())
+
+    def _write_cpus(self, effect: WriteCpus) -> CpusWritten:
+        findings, problem = None, ""
+        if effect.decided is not None and not self._dry:
+            topology = effect.decided.topology
+            findings, problem = self._host.enforce(
+                effect.decided.pods, topology.pools, topology.kubelet, effect.decided.cgroup_root
+            )
+        return CpusWritten(findings, problem, self._host.take_over(effect.pods, effect.host, dry=self._dry))
+
+    async def _prove(self, effect: Prove) -> Proved:
+        seen = await self.in_thread(partial(self._host.containers, effect.pods, effect.cgroup_root))
+        processes = await self._processes(effect)
+        uses = await self.in_thread(partial(evidence.card_uses, processes, self._host.proc))
+        return Proved(seen, uses, processes)
+
+    async def _processes(self, effect: Prove) -> Mapping[str, tuple[GpuProcess, ...]]:
+        """List the processes on each card; of a card that does not answer now, those last listed.
+
+        A card must not seem unused because NVML is away. procfs shows whether a process has ended since.
+        """
+        found = dict(effect.known)
+        for uuid in effect.ask:
+            try:
+                found[uuid] = await self._open_nvml().processes(uuid)
+            except NvmlRefusedError:
+                continue
+            except NvmlUnavailableError:
+                break
+        return found
+
+    def _open_nvml(self) -> GuardedNvml:
+        if self._nvml is None:
+            raise RuntimeError("GPUs are switched off")
+        return self._nvml

@@ -1,0 +1,77 @@
+"""When an object is written (pure): if it differs from what we want, and not too soon after a failure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from reporter.publish.compare import holds
+
+_TYPE: Final = ("apiVersion", "kind")  # the items of a list lack them
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPace:
+    """How long to wait after failed writes, in seconds.
+
+    Attributes:
+        first: after the first failure; the wait doubles with each further one.
+        longest: the longest wait.
+    """
+
+    first: float = 1.0
+    longest: float = 300.0
+
+    def after(self, failures: int) -> float:
+        """The wait after a number of failures in a row, one or more."""
+        return min(self.first * 2.0 ** min(failures - 1, 30), self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The writes of one object so far.
+
+    Attributes:
+        last: what was last accepted, serialised; None before the first write of this process: until then, fields of an
+            earlier version of ours may stand in the object.
+        trying: what is being written; None if nothing is.
+        taken_back: whether somebody else had changed what is being written.
+        failures: failed writes in a row.
+        retry_at: when the next attempt may be made, on the steady clock.
+        problem: why the last write failed; "" if it did not.
+    """
+
+    last: bytes | None = None
+    trying: bytes | None = None
+    taken_back: bool = False
+    failures: int = 0
+    retry_at: float = 0.0
+    problem: str = ""
+
+    def begun(self, body: Mapping[str, Any], live: Mapping[str, Any] | None, now: float) -> "Kept | None":
+        """The same with a write begun; None if the object stands as wanted, or if it is too soon.
+
+        Args:
+            body: what is wanted.
+            live: the object in the cluster; None if there is none.
+            now: the steady clock, seconds.
+        """
+        wanted = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+        stands = holds(live, {key: value for key, value in body.items() if key not in _TYPE})
+        if (wanted == self.last and stands) or now < self.retry_at:
+            return None
+        return replace(self, trying=wanted, taken_back=wanted == self.last and live is not None)
+
+    def written(self) -> "Kept":
+        """The same after the write was accepted."""
+        return Kept(last=self.trying)
+
+    def refused(self, problem: str, now: float, pace: RetryPace) -> "Kept":
+        """The same after the write failed."""
+        failures = self.failures + 1
+        return Kept(self.last, failures=failures, retry_at=now + pace.after(failures), problem=problem)
+
+    def dropped(self) -> "Kept":
+        """The same after a bug ended the write."""
+        return replace(self, trying=None, taken_back=False)

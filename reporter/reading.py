@@ -1,0 +1,83 @@
+"""What one look at the node found, as frozen values: its files, and what NVML says of its cards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from allocator.wire.nodetopology import NumaZone
+from reporter.gpu.facts import DriverFacts, LostCard, Outage
+from reporter.gpu.faults import STANDING
+from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
+from reporter.inventory.cpus import CpuInventory
+from reporter.inventory.pci import PciDevice
+from reporter.kubelet.allocations import Allocations
+from reporter.kubelet.configuration import KubeletConfiguration
+from reporter.kubelet.cpustate import CpuState
+from reporter.kubelet.devicecheckpoint import DeviceCheckpoint
+from reporter.kubelet.watched import FileReading
+
+
+def _unread() -> FileReading[Any]:
+    return FileReading(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """The node's files as read once.
+
+    Attributes:
+        cpus: CPUs of the machine.
+        zones: NUMA node to its CPUs, memory and huge pages.
+        devices: RDMA NICs, FPGAs and configured types.
+        nvidia: whether sysfs lists an NVIDIA card, whatever NVML says.
+        configuration: the kubelet's configuration.
+        cpu_state: the kubelet's CPU manager state.
+        checkpoint: the kubelet's device manager checkpoint.
+        told: the kubelet's answer on its PodResources socket.
+    """
+
+    cpus: CpuInventory
+    zones: Mapping[int, NumaZone] = field(default_factory=dict)
+    devices: tuple[PciDevice, ...] = ()
+    nvidia: bool = False
+    configuration: FileReading[KubeletConfiguration] = field(default_factory=_unread)
+    cpu_state: FileReading[CpuState] = field(default_factory=_unread)
+    checkpoint: FileReading[DeviceCheckpoint] = field(default_factory=_unread)
+    told: FileReading[Allocations] = field(default_factory=_unread)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why a file of the kubelet, or its PodResources answer, cannot be used: a sentence each."""
+        readings = (self.configuration.problem, self.cpu_state.problem, self.checkpoint.problem, self.told.problem)
+        return tuple(problem for problem in readings if problem)
+
+    @property
+    def cgroup_root(self) -> str:
+        """The cgroup under which the kubelet keeps its Pods; "/" while its configuration is unknown."""
+        return (self.configuration.value or KubeletConfiguration()).cgroup_root
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """The node's cards as currently known.
+
+    Attributes:
+        node: the record of all cards.
+        driver: the driver as last read; None if it never was.
+        outage: why NVML cannot be read; None while it can.
+        unnamed: cards that have never answered, so that their UUIDs are unknown.
+    """
+
+    node: NodeRecord = NOTHING_KNOWN
+    driver: DriverFacts | None = None
+    outage: Outage | None = None
+    unnamed: tuple[LostCard, ...] = ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each card without a known UUID."""
+        return tuple(
+            f"the card at index {card.index} of NVML's list has not answered since the driver was loaded "
+            f"({card.message}): {STANDING['GpuNeedsReset' if card.reset else 'GpuLost'].message}"
+            for card in self.unnamed
+        )

@@ -1,0 +1,16 @@
+"""Time as the state machine takes it: given from outside, never read."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment on two clocks.
+
+    Attributes:
+        wall: seconds since 1970, as written into records and objects.
+        steady: seconds on a clock that never jumps, by which waits are counted.
+    """
+
+    wall: float
+    steady: float

@@ -1,0 +1,263 @@
+"""What can happen to the reporter, as values: each is one input of the state machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from reporter.cgroup.enforcer import Findings
+from reporter.gpu.facts import GpuProcess, NodeReading, Outage, XidEvent
+from reporter.gpu.health import NodeRecord
+from reporter.kubelet.configuration import KubeletConfiguration
+from reporter.kubelet.watched import FileReading
+from reporter.pods import NodePod
+from reporter.proof.agree import CardUse, ContainerSeen
+from reporter.publish.writer import Target
+from reporter.reading import HostReading
+from reporter.takeover.rounds import TakenOver
+
+Raw = Mapping[str, Any]
+
+
+class Lane(StrEnum):
+    """A line of work that proceeds one effect at a time; the lanes run side by side and never wait for one another."""
+
+    CARDS = "cards"  # NVML is read
+    XIDS = "xids"  # Xid errors are awaited
+    HEALTH = "health"  # the cards' record is saved
+    ROUND = "round"  # files are read, and cpusets are written
+    PROOF = "proof"  # containers and cards are inspected
+    CONFIGZ = "configz"  # the kubelet is asked for its configuration
+    PUBLISH = "publish"  # Events and objects are written to the API server
+
+
+class Watched(StrEnum):
+    """What is watched in the cluster."""
+
+    NODE = "nodes"
+    DEVICE = "devices"
+    TOPOLOGY = "noderesourcetopologies"
+    PODS = "pods"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvent:
+    """Anything that happens.
+
+    Attributes:
+        lane: the lane whose effect this event concludes; None if it concludes none.
+    """
+
+    lane: ClassVar[Lane | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored(RoundEvent):
+    """The cards' record of an earlier process was read; the machine starts.
+
+    Attributes:
+        node: the record.
+        problems: what in the file could not be used, a sentence each.
+    """
+
+    node: NodeRecord
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Due(RoundEvent):
+    """A lane's time has come.
+
+    Attributes:
+        which: the lane.
+    """
+
+    which: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFailed(RoundEvent):
+    """A bug ended a lane's work; the lane is tried again later.
+
+    Attributes:
+        which: the lane.
+    """
+
+    which: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStands(RoundEvent):
+    """The cluster has this object.
+
+    Attributes:
+        what: the Node, the Device or the NodeResourceTopology.
+        obj: the object.
+    """
+
+    what: Watched
+    obj: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectGone(RoundEvent):
+    """The cluster has no such object any more.
+
+    Attributes:
+        what: the Node, the Device or the NodeResourceTopology.
+    """
+
+    what: Watched
+
+
+@dataclass(frozen=True, slots=True)
+class PodsChanged(RoundEvent):
+    """The node's Pods changed.
+
+    Attributes:
+        pods: all of them, by namespace, name and UID.
+    """
+
+    pods: tuple[NodePod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(RoundEvent):
+    """A first complete list was taken in.
+
+    Attributes:
+        what: what was listed.
+    """
+
+    what: Watched
+
+
+@dataclass(frozen=True, slots=True)
+class CardsRead(RoundEvent):
+    """NVML was read.
+
+    Attributes:
+        reading: the reading.
+        xids: Xid errors reported since the last reading and not yet heard.
+    """
+
+    lane: ClassVar = Lane.CARDS
+    reading: NodeReading
+    xids: tuple[XidEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CardsAway(RoundEvent):
+    """NVML could not be read.
+
+    Attributes:
+        outage: why, and since when.
+        retry_seconds: when a new attempt makes sense, in seconds from now.
+    """
+
+    lane: ClassVar = Lane.CARDS
+    outage: Outage
+    retry_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class XidsHeard(RoundEvent):
+    """NVML reported Xid errors."""
+
+    lane: ClassVar = Lane.XIDS
+    xids: tuple[XidEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSaved(RoundEvent):
+    """The cards' record was written.
+
+    Attributes:
+        problem: why it was not; "" if it was.
+    """
+
+    lane: ClassVar = Lane.HEALTH
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostRead(RoundEvent):
+    """The node's files were read, and the kubelet's PodResources socket was asked."""
+
+    lane: ClassVar = Lane.ROUND
+    host: HostReading
+
+
+@dataclass(frozen=True, slots=True)
+class CpusWritten(RoundEvent):
+    """Cpusets were enforced and the kubelet's CPU state was taken over, as far as the settings ask for it.
+
+    Attributes:
+        findings: what enforcement found and did; None if it did not run.
+        problem: why enforcement could not run; "" if it did.
+        taken: what became of the take-over.
+    """
+
+    lane: ClassVar = Lane.ROUND
+    findings: Findings | None = None
+    problem: str = ""
+    taken: TakenOver = field(default_factory=TakenOver)
+
+
+@dataclass(frozen=True, slots=True)
+class Proved(RoundEvent):
+    """Containers and cards were inspected.
+
+    Attributes:
+        containers: container id to what was seen of it.
+        uses: processes on cards.
+        processes: card's UUID to its processes as last listed.
+    """
+
+    lane: ClassVar = Lane.PROOF
+    containers: Mapping[str, ContainerSeen]
+    uses: tuple[CardUse, ...]
+    processes: Mapping[str, tuple[GpuProcess, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletAnswered(RoundEvent):
+    """The kubelet was asked for its configuration."""
+
+    lane: ClassVar = Lane.CONFIGZ
+    answer: FileReading[KubeletConfiguration]
+
+
+@dataclass(frozen=True, slots=True)
+class EventsSent(RoundEvent):
+    """The Kubernetes Events that were waiting were written, as far as the API server took them."""
+
+    lane: ClassVar = Lane.PUBLISH
+
+
+@dataclass(frozen=True, slots=True)
+class Written(RoundEvent):
+    """The API server accepted a write.
+
+    Attributes:
+        target: what was written.
+        obj: the object as it now stands.
+    """
+
+    lane: ClassVar = Lane.PUBLISH
+    target: Target
+    obj: Raw
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRefused(RoundEvent):
+    """A write failed.
+
+    Attributes:
+        target: what was to be written.
+        problem: why, a sentence.
+    """
+
+    lane: ClassVar = Lane.PUBLISH
+    target: Target
+    problem: str

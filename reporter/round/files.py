@@ -1,0 +1,97 @@
+"""The lane of the rounds (pure): files read, everything decided, cpusets written, and what follows for the cluster."""
+
+from dataclasses import replace
+from math import inf
+
+from reporter.publish.identity import NodeIdentity
+from reporter.round.clock import Moment
+from reporter.round.decide import Decided, StandingObjects, decide
+from reporter.round.effects import Note, ReadHost, RoundEffect, ShowRound, Warn, WriteCpus
+from reporter.round.events import CpusWritten, HostRead, Lane, Watched
+from reporter.round.follow import Stepped
+from reporter.round.occurrences import occurrences
+from reporter.round.state import CurrentRound, RoundState, Telling
+
+
+def begin(state: RoundState, now: Moment) -> Stepped:
+    """Read the node's files; what of the cluster is unknown now stays unknown to this round."""
+    cluster = state.cluster
+    current = CurrentRound(now.steady, cluster.node, cluster.pods_known, cluster.complete)
+    return replace(state.begun(Lane.ROUND), current=current), (ReadHost(cluster.pods),)
+
+
+def on_read(state: RoundState, event: HostRead, now: Moment) -> Stepped:
+    """Decide; then write cpusets, if the Pods and the kubelet's configuration are known."""
+    current = state.under_way
+    host = event.host
+    if state.configz is not None:
+        host = replace(host, configuration=state.configz)
+    state = replace(state, host=host)
+    objects = state.cluster.objects
+    decided = decide(
+        current.node or NodeIdentity(state.plan.name, ""),
+        host,
+        state.cards.view,
+        state.cluster.pods,
+        state.proof.evidence,
+        state.plan.rules,
+        StandingObjects(objects.get(Watched.DEVICE), objects.get(Watched.TOPOLOGY)),
+        now.wall,
+    )
+    with_cards = state.cards_settled(now) and (state.proof.done or not state.plan.proof)
+    current = replace(current, configured=state.configured, with_cards=with_cards, decided=decided)
+    state = replace(state, current=current)
+    if not (current.pods_known and current.configured):
+        return _conclude(state, current, decided, CpusWritten(), now)
+    return state, (WriteCpus(decided if state.plan.enforce else None, state.cluster.pods, host),)
+
+
+def on_written(state: RoundState, event: CpusWritten, now: Moment) -> Stepped:
+    """Conclude the round."""
+    current = state.under_way
+    if current.decided is None:
+        raise RuntimeError("cpusets were written before they were decided")
+    return _conclude(state, current, current.decided, event, now)
+
+
+def failed(state: RoundState, now: Moment) -> RoundState:
+    """Give the round up."""
+    return replace(state.resting(Lane.ROUND, now.steady + state.plan.pace.every), current=None)
+
+
+def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote: CpusWritten, now: Moment) -> Stepped:
+    """Note what follows: metrics, logs and Kubernetes Events at once, objects when the publisher's turn comes."""
+    pace = state.plan.pace
+    again = state.lanes[Lane.ROUND].due < inf  # something changed meanwhile
+    state = state.resting(Lane.ROUND, now.steady + (pace.gather if again else pace.every))
+    state = replace(state, current=None, decided=decided)
+    if current.complete and state.told.device is None:
+        state = replace(state, told=replace(state.told, device=state.cluster.objects.get(Watched.DEVICE) or {}))
+    problems = _problems(state, decided, wrote, now)
+    view = state.cards.view
+    effects: list[RoundEffect] = [
+        ShowRound(decided, view.node, view.outage is None, wrote.findings, wrote.taken.written, problems)
+    ]
+    if problems != state.problems:
+        effects += map(Warn, problems)
+        state = replace(state, problems=problems)
+    if current.node is not None and current.configured and state.host is not None:
+        body = decided.device.body
+        told, found = occurrences(current.node, state.told, state.host, view, body, decided.agreements, wrote.taken)
+        state = replace(state, told=told)
+        if found:
+            effects.append(Note(found))
+    if current.complete and current.configured:  # otherwise the objects would lose what this round could not know
+        state = replace(state, telling=Telling(decided, current.with_cards)).wanted(Lane.PUBLISH, now.steady)
+    return state, tuple(effects)
+
+
+def _problems(state: RoundState, decided: Decided, wrote: CpusWritten, now: Moment) -> tuple[str, ...]:
+    """Everything that is wrong now, a sentence each."""
+    findings = wrote.findings
+    of_cpus = [failure.message for failure in findings.failures] if findings is not None else []
+    of_cpus += [note for _, note in findings.notes] if findings is not None else []
+    of_cards = state.cards.problem(now, state.plan.rules.policy.quiet)
+    writes = (kept.problem for kept in state.kept.values())
+    several = (*decided.problems, *wrote.taken.problems, wrote.problem, of_cards, *of_cpus, *writes)
+    return tuple(filter(None, several))

@@ -1,0 +1,159 @@
+"""Which Kubernetes Events a round leads to (pure): each change once."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reporter.gpu.health import NOTHING_KNOWN, CardState, NodeRecord
+from reporter.proof.agree import Agreement
+from reporter.publish import device
+from reporter.publish.events import Occurrence, about_node, about_pod
+from reporter.publish.identity import NodeIdentity
+from reporter.reading import GpuView, HostReading
+from reporter.takeover import rounds as takeover
+from reporter.takeover.rounds import TakenOver
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What Events were already written about, so that none is written twice.
+
+    Attributes:
+        health: the cards' record that Events were written about.
+        device: the Device object that Events were written about; at the start, the one in the cluster ({} if there is
+            none). None until that is known: a restart must not repeat Events.
+        outage: reason of NVML's outage; "" without.
+        taken: the take-over's Events.
+        mismatches: the Events of Pods that do not have what was allocated to them.
+        unusable: what could not be used of the kubelet's files.
+    """
+
+    health: NodeRecord = NOTHING_KNOWN
+    device: Mapping[str, Any] | None = None
+    outage: str = ""
+    taken: tuple[Occurrence, ...] = ()
+    mismatches: tuple[Occurrence, ...] = ()
+    unusable: frozenset[str] = frozenset()
+
+
+def occurrences(
+    node: NodeIdentity,
+    told: Told,
+    host: HostReading,
+    cards: GpuView,
+    body: Mapping[str, Any],
+    agreements: Iterable[Agreement],
+    taken: TakenOver,
+) -> tuple[Told, tuple[Occurrence, ...]]:
+    """Find the Events of a round, and what they are about.
+
+    Args:
+        node: the Node.
+        told: what Events were written about before.
+        host: the node's files.
+        cards: the node's cards.
+        body: the Device object as decided.
+        agreements: how each Pod compares with what was allocated to it.
+        taken: what became of the take-over.
+    """
+    found = health_events(node, told.health, cards.node, told.device, body)
+    outage = outage_event(node, cards, host)
+    if outage is not None and outage.reason != told.outage:
+        found.append(outage)
+    take_over = tuple(takeover.events(node, taken))
+    if take_over != told.taken:
+        found += take_over
+    mismatches = tuple(mismatch_events(agreements))
+    if mismatches != told.mismatches:
+        found += mismatches
+    for problem in host.problems:
+        if problem not in told.unusable:
+            reason = "PodResourcesUnusable" if problem == host.told.problem else "KubeletFileUnusable"
+            found.append(Occurrence(about_node(node), reason, problem))
+    after = replace(
+        told,
+        health=cards.node,
+        device=body if told.device is not None else None,
+        outage=outage.reason if outage is not None else "",
+        taken=take_over,
+        mismatches=mismatches,
+        unusable=frozenset(host.problems),
+    )
+    return after, tuple(found)
+
+
+def health_events(
+    node: NodeIdentity,
+    before: NodeRecord,
+    after: NodeRecord,
+    told: Mapping[str, Any] | None = None,
+    now: Mapping[str, Any] | None = None,
+) -> list[Occurrence]:
+    """List cards whose state changed or that had further errors, and other devices whose health changed.
+
+    Args:
+        node: the Node.
+        before: the cards as last reported.
+        after: the cards now.
+        told: the Device object as last reported, as `Told.device`.
+        now: the Device object as decided.
+    """
+    found = [] if told is None or now is None else _device_events(node, told, now)
+    for uuid, card in sorted(after.cards.items()):
+        health = card.health
+        known = before.cards.get(uuid)
+        was = known.health if known is not None else None
+        if was is None and health.state is CardState.HEALTHY:
+            continue
+        further = health.count - (was.count if was is not None else 0)
+        if was is not None and was.state is health.state and further <= 0:
+            continue
+        cause = health.cause
+        if health.state in {CardState.HEALTHY, CardState.RECOVERING} or cause is None:
+            message = f"card {uuid} is {health.state.value}"
+            found.append(Occurrence(about_node(node), f"Gpu{health.state.value.capitalize()}", message, "Normal"))
+        else:
+            message = f"card {uuid} is {health.state.value}: {cause.message}"
+            found.append(Occurrence(about_node(node), cause.reason, message, count=max(further, 1)))
+    return found
+
+
+def _device_events(node: NodeIdentity, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Occurrence]:
+    """List devices other than cards that became unusable, or unusable for another reason, or usable again, or are gone.
+
+    As with cards, a cordon is no Event. A device may have failed or recovered while it was cordoned, so its state after
+    the cordon is one.
+    """
+    found = []
+    before, after = device.others(was), device.others(now)
+    for identity, one in sorted(after.items()):
+        known = before.get(identity)
+        about = f"device {identity} ({one.type}) is"
+        if one.healthy:
+            if was and (known is None or not known.healthy):  # a device that appears may be one that was gone
+                found.append(Occurrence(about_node(node), "DeviceHealthy", f"{about} healthy", "Normal"))
+        elif one.reason != device.SET_ASIDE and (known is None or known.healthy or known.reason != one.reason):
+            found.append(Occurrence(about_node(node), one.reason, f"{about} unusable: {one.message}"))
+    for identity, one in sorted(before.items()):
+        if identity not in after:
+            message = f"device {identity} ({one.type}) is gone"
+            found.append(Occurrence(about_node(node), "DeviceGone", message))
+    return found
+
+
+def outage_event(node: NodeIdentity, view: GpuView, host: HostReading) -> Occurrence | None:
+    """Report that NVML is out of reach on a node with cards, or that a card without a known UUID is lost."""
+    if view.outage is None:
+        return Occurrence(about_node(node), "GpuLost", "; ".join(view.problems)) if view.unnamed else None
+    if not (view.node.cards or host.nvidia):
+        return None
+    return Occurrence(about_node(node), view.outage.reason, view.outage.message)
+
+
+def mismatch_events(agreements: Iterable[Agreement]) -> list[Occurrence]:
+    """List each contradiction between what a Pod has and what was allocated to it."""
+    return [
+        Occurrence(about_pod(one.pod), "AllocationMismatch", mismatch.message)
+        for one in agreements
+        for mismatch in one.mismatches
+    ]

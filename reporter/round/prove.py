@@ -1,0 +1,67 @@
+"""The lanes that inspect (pure): what containers and cards really have, and how the kubelet says it is configured."""
+
+from dataclasses import replace
+from math import inf
+
+from reporter.proof.agree import Evidence
+from reporter.round.clock import Moment
+from reporter.round.decide import by_index, by_minor
+from reporter.round.effects import AskKubelet, Prove
+from reporter.round.events import KubeletAnswered, Lane, Proved
+from reporter.round.follow import Stepped
+from reporter.round.state import RoundState
+
+
+def proof_due(state: RoundState, now: Moment) -> float:
+    """When the next proof is due: in time, or early if there are other cards or containers; infinite if it cannot be.
+
+    A proof needs a decision, the Pods and the cards. NVML takes its time for each card, so no round waits for a proof.
+    """
+    if not state.plan.proof or state.decided is None or not state.cluster.pods_known or not state.cards_settled(now):
+        return inf
+    changed = state.subject != state.proof.subject
+    return min(state.lanes[Lane.PROOF].due, state.proof.not_before if changed else inf)
+
+
+def begin_proof(state: RoundState, now: Moment) -> Stepped:
+    """Inspect containers and cards."""
+    decided = state.decided
+    if decided is None or proof_due(state, now) == inf:
+        return state, ()
+    pods = tuple(pod for pod in state.cluster.pods if not pod.finished)
+    effect = Prove(pods, decided.cgroup_root, state.cards.to_ask, state.cards.remembered)
+    return replace(state.begun(Lane.PROOF), proof=replace(state.proof, subject=state.subject)), (effect,)
+
+
+def on_proved(state: RoundState, event: Proved, now: Moment) -> Stepped:
+    """Keep the evidence; a round compares it."""
+    cards = state.cards.view.node
+    evidence = Evidence(event.containers, event.uses, by_minor(cards), by_index(cards))
+    news = evidence != state.proof.evidence or not state.proof.done
+    proof = replace(state.proof, evidence=evidence)
+    state = _proved(replace(state, proof=proof, cards=replace(state.cards, processes=event.processes)), now)
+    return state.stirred(now) if news else state, ()
+
+
+def proof_failed(state: RoundState, now: Moment) -> RoundState:
+    """Go on without: a bug in the proof must not keep the cards from being reported."""
+    return _proved(state, now).stirred(now)
+
+
+def _proved(state: RoundState, now: Moment) -> RoundState:
+    pace = state.plan.pace
+    proof = replace(state.proof, done=True, not_before=now.steady + pace.proofs_apart)
+    return replace(state.resting(Lane.PROOF, now.steady + pace.proof), proof=proof)
+
+
+def begin_configz(state: RoundState, _: Moment) -> Stepped:
+    """Ask the kubelet; no round waits for its answer."""
+    before = state.configz.value if state.configz is not None else None
+    return state.begun(Lane.CONFIGZ), (AskKubelet(before),)
+
+
+def on_answered(state: RoundState, event: KubeletAnswered, now: Moment) -> Stepped:
+    """Keep the answer; a round follows if it differs."""
+    news = event.answer != state.configz
+    state = replace(state.ended(Lane.CONFIGZ, now.steady + state.plan.pace.configz), configz=event.answer)
+    return state.stirred(now) if news else state, ()

@@ -1,0 +1,269 @@
+"""The whole state of the reporter, as frozen values, and what always holds of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any, Final
+
+from koordgate.kube.resource import DEVICES, NODES, TOPOLOGIES
+from reporter.kubelet.configuration import KubeletConfiguration
+from reporter.kubelet.watched import FileReading
+from reporter.proof.agree import Evidence
+from reporter.publish.identity import NodeIdentity
+from reporter.publish.keep import Kept, RetryPace
+from reporter.publish.writer import Target
+from reporter.reading import HostReading
+from reporter.round.cards import CardsState
+from reporter.round.clock import Moment
+from reporter.round.cluster import ClusterState
+from reporter.round.decide import Decided, Rules
+from reporter.round.events import Lane, Watched
+from reporter.round.occurrences import Told
+
+DEVICE: Final = Target(DEVICES)
+TOPOLOGY: Final = Target(TOPOLOGIES)
+STATUS: Final = Target(NODES, "status")
+WATCHED: Final = {DEVICE: Watched.DEVICE, TOPOLOGY: Watched.TOPOLOGY, STATUS: Watched.NODE}
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often things are done, in seconds, all above 0.
+
+    Attributes:
+        every: between rounds, readings of NVML, and attempts to publish, if nothing asks for one earlier.
+        gather: how long a round waits after a change for others that come with it.
+        proof: between proofs if nothing changes.
+        proofs_apart: between proofs at least: each looks at every process of every container.
+        configz: between questions for the kubelet's configuration.
+        save: the oldest that the saved record of the cards may become while only times change.
+        stuck: a round that takes longer will never end; the process must be restarted.
+        retry: after failed writes.
+    """
+
+    every: float = 10.0
+    gather: float = 0.1
+    proof: float = 60.0
+    proofs_apart: float = 5.0
+    configz: float = 60.0
+    save: float = 300.0
+    stuck: float = 300.0
+    retry: RetryPace = field(default_factory=RetryPace)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """What never changes while the process runs.
+
+    Attributes:
+        name: name of the Node.
+        rules: the settings that decide.
+        pace: how often things are done.
+        gpus: whether NVML is read.
+        enforce: whether cpusets are written.
+        configz: whether the kubelet is asked for its configuration.
+        proof: whether allocations are compared with what containers and cards have.
+        settle_seconds: after how long NVML's being out of reach counts as an answer; see `CardsState.settled`.
+    """
+
+    name: str
+    rules: Rules
+    pace: Pace = Pace()
+    gpus: bool = True
+    enforce: bool = True
+    configz: bool = False
+    proof: bool = True
+    settle_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One lane.
+
+    Attributes:
+        busy: whether an effect of the lane is under way.
+        due: when its next work is due, on the steady clock; infinite if none is.
+    """
+
+    busy: bool = False
+    due: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentRound:
+    """The round that is under way.
+
+    Attributes:
+        began: when, on the steady clock.
+        node: the Node as it stood at the beginning; None if it did not exist or was unknown.
+        pods_known: whether the Pods were known at the beginning.
+        complete: whether everything in the cluster was.
+        configured: whether it is known how the kubelet is configured, once the files are read.
+        with_cards: whether it is known which cards there are and who has them, likewise.
+        decided: what was decided, likewise.
+    """
+
+    began: float
+    node: NodeIdentity | None
+    pods_known: bool
+    complete: bool
+    configured: bool = False
+    with_cards: bool = False
+    decided: Decided | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What the cluster is to be told.
+
+    Attributes:
+        decided: by the last round that knew everything in the cluster, and the kubelet's configuration.
+        with_cards: whether that round knew which cards there are and who has them. Without, neither the Device object
+            nor the Node's amounts are written: a card would be missing, or one in use would be reported as free.
+    """
+
+    decided: Decided
+    with_cards: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProofState:
+    """The proof: what containers and cards really have.
+
+    Attributes:
+        evidence: what the last proof saw.
+        done: whether there was one, even if a bug ended it: a bug there must not keep the cards from being reported.
+        subject: the cards and containers that it looked at.
+        not_before: the earliest next one, on the steady clock.
+    """
+
+    evidence: Evidence = field(default_factory=Evidence)
+    done: bool = False
+    subject: tuple[frozenset[str], frozenset[str]] | None = None
+    not_before: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundState:
+    """Everything that the reporter knows and is about to do.
+
+    Attributes:
+        plan: what never changes.
+        lanes: each line of work.
+        cluster: what is known of the cluster.
+        cards: what is known of the cards.
+        host: the node's files as last read; None before the first time.
+        configz: the kubelet's last answer about its configuration; None before the first.
+        proof: the proof.
+        current: the round under way; None between rounds.
+        decided: what the last round decided; None before the first.
+        telling: what the cluster is to be told; None until everything is known that this takes.
+        publishing: the objects that the present publication still has to look at, with what each should be.
+        kept: the writes of each object so far.
+        told: what Kubernetes Events were written about.
+        problems: all that was wrong in the last round, a sentence each.
+    """
+
+    plan: RoundPlan
+    lanes: Mapping[Lane, Work] = field(default_factory=lambda: dict.fromkeys(Lane, Work()))
+    cluster: ClusterState = field(default_factory=ClusterState)
+    cards: CardsState = field(default_factory=CardsState)
+    host: HostReading | None = None
+    configz: FileReading[KubeletConfiguration] | None = None
+    proof: ProofState = ProofState()
+    current: CurrentRound | None = None
+    decided: Decided | None = None
+    telling: Telling | None = None
+    publishing: tuple[tuple[Target, Mapping[str, Any]], ...] = ()
+    kept: Mapping[Target, Kept] = field(default_factory=lambda: dict.fromkeys(WATCHED, Kept()))
+    told: Told = field(default_factory=Told)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def configured(self) -> bool:
+        """Whether it is known how the kubelet is configured."""
+        return not self.plan.configz or self.configz is not None
+
+    @property
+    def under_way(self) -> CurrentRound:
+        """The round under way.
+
+        Raises:
+            RuntimeError: there is none.
+        """
+        if self.current is None:
+            raise RuntimeError("no round is under way")
+        return self.current
+
+    @property
+    def subject(self) -> tuple[frozenset[str], frozenset[str]]:
+        """What a proof would look at: cards and containers."""
+        return frozenset(self.cards.view.node.cards), self.cluster.containers
+
+    def cards_settled(self, now: Moment) -> bool:
+        """Whether it is known which cards there are."""
+        if not self.plan.gpus or (self.host is not None and not self.host.nvidia):
+            return True
+        return self.cards.settled(now, self.plan.settle_seconds)
+
+    def wanted(self, lane: Lane, at: float) -> "RoundState":
+        """The same with a lane's work due at a time, or earlier if it already is."""
+        work = self.lanes[lane]
+        return self if work.due <= at else self._with(lane, replace(work, due=at))
+
+    def stirred(self, now: Moment) -> "RoundState":
+        """The same with a round due shortly: something changed."""
+        return self.wanted(Lane.ROUND, now.steady + self.plan.pace.gather)
+
+    def begun(self, lane: Lane) -> "RoundState":
+        """The same with a lane's effect under way."""
+        return self._with(lane, Work(busy=True))
+
+    def ended(self, lane: Lane, due: float = inf) -> "RoundState":
+        """The same with a lane at rest until a time, or until the earlier one that was wanted meanwhile."""
+        return self._with(lane, Work(due=min(due, self.lanes[lane].due)))
+
+    def resting(self, lane: Lane, due: float) -> "RoundState":
+        """The same with a lane at rest until exactly a time, whatever was wanted meanwhile."""
+        return self._with(lane, Work(due=due))
+
+    def _with(self, lane: Lane, work: Work) -> "RoundState":
+        return replace(self, lanes={**self.lanes, lane: work})
+
+
+def unhealthy(state: RoundState, now: Moment) -> list[str]:
+    """Why the process should be restarted: a round that does not end."""
+    stuck = state.plan.pace.stuck
+    if state.current is not None and now.steady - state.current.began > stuck:
+        return [f"a round has taken more than {stuck:.0f} s: a file of this node does not answer"]
+    return []
+
+
+def check_invariants(state: RoundState) -> None:
+    """Raise AssertionError if the state contradicts itself."""
+    broken = [words for words, holds in _invariants(state).items() if not holds]
+    if broken:
+        raise AssertionError("; ".join(broken))
+
+
+def _invariants(state: RoundState) -> dict[str, bool]:
+    """What must always hold, and whether it does."""
+    lanes, cluster, plan, telling = state.lanes, state.cluster, state.plan, state.telling
+    busy = frozenset(lane for lane, work in lanes.items() if work.busy)
+    trying = [target for target, kept in state.kept.items() if kept.trying is not None]
+    cards_written = any(state.kept[target].last is not None for target in (DEVICE, STATUS))
+    holders_known = state.proof.done or not plan.proof
+    return {
+        "a round is under way exactly while its lane is busy": (Lane.ROUND in busy) == (state.current is not None),
+        "without GPUs no card is read": plan.gpus or busy.isdisjoint({Lane.CARDS, Lane.XIDS, Lane.HEALTH}),
+        "the kubelet is asked only if the settings say so": plan.configz or Lane.CONFIGZ not in busy,
+        "proofs are made only if the settings say so": plan.proof or Lane.PROOF not in busy,
+        "no proof before the Pods are known": cluster.pods_known or not state.proof.done,
+        "nothing is published before the cluster is known": cluster.complete or Lane.PUBLISH not in busy,
+        "writes are pending only during a publication": Lane.PUBLISH in busy or not state.publishing,
+        "one write at a time": len(trying) <= (Lane.PUBLISH in busy),
+        "what is told is known": telling is None or (cluster.complete and state.configured and bool(state.decided)),
+        "cards are told once their holders are known": telling is None or not telling.with_cards or holders_known,
+        "cards are written once their holders are known": not cards_written or holders_known,
+        "cards go by their UUIDs": all(card.facts.uuid == uuid for uuid, card in state.cards.view.node.cards.items()),
+    }

@@ -1,0 +1,160 @@
+"""The transitions (pure): from a state and an event to the next state and the effects that it asks for."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import inf
+from typing import Any, Final
+
+from reporter.round import files, follow, prove, tell
+from reporter.round.clock import Moment
+from reporter.round.effects import RoundEffect, Warn
+from reporter.round.events import (
+    CardsAway,
+    CardsRead,
+    CpusWritten,
+    Due,
+    EventsSent,
+    HealthSaved,
+    HostRead,
+    KubeletAnswered,
+    Lane,
+    LaneFailed,
+    Listed,
+    ObjectGone,
+    ObjectStands,
+    PodsChanged,
+    Proved,
+    Restored,
+    RoundEvent,
+    WriteRefused,
+    Written,
+    XidsHeard,
+)
+from reporter.round.follow import Stepped
+from reporter.round.state import RoundState
+
+
+def step(state: RoundState, event: RoundEvent, now: Moment) -> tuple[RoundState, tuple[RoundEffect, ...]]:
+    """Take one event in.
+
+    Args:
+        state: the state before.
+        event: what happened.
+        now: when.
+
+    Returns:
+        The state after, and what is to be done: at most one effect of each lane, and only of lanes that were at rest
+        or whose effect the event concludes.
+    """
+    return _ON[type(event)](state, event, now)
+
+
+def next_due(state: RoundState, now: Moment) -> Lane | None:
+    """The lane whose work is due: the first by name of the order of lanes; None if there is none."""
+    return next((lane for lane in Lane if due_at(state, lane, now) <= now.steady), None)
+
+
+def wakes_at(state: RoundState, now: Moment) -> float:
+    """When the next lane's work is due, on the steady clock; infinite if only an event can bring work."""
+    return min(due_at(state, lane, now) for lane in Lane)
+
+
+def due_at(state: RoundState, lane: Lane, now: Moment) -> float:
+    """When a lane's work is due, on the steady clock; infinite while it is busy or has none."""
+    work = state.lanes[lane]
+    if work.busy or (lane is Lane.PUBLISH and not state.cluster.complete):
+        return inf
+    return prove.proof_due(state, now) if lane is Lane.PROOF else work.due
+
+
+def _on_restored(state: RoundState, event: Restored, now: Moment) -> Stepped:
+    """Start: what an earlier process knew of the cards is known, and Events about it were written."""
+    cards = state.cards.restored(event.node, now)
+    state = replace(state, cards=cards, told=replace(state.told, health=event.node))
+    for lane in {Lane.CARDS, Lane.ROUND, Lane.PROOF, Lane.CONFIGZ} - _off(state):
+        state = state.wanted(lane, now.steady)
+    return state, tuple(map(Warn, event.problems))
+
+
+def _on_due(state: RoundState, event: Due, now: Moment) -> Stepped:
+    """Begin a lane's work; one that is busy does it again afterwards."""
+    if state.lanes[event.which].busy:
+        return state.wanted(event.which, now.steady), ()
+    if event.which in _off(state):
+        return state, ()
+    return _BEGIN[event.which](state, now)
+
+
+def _off(state: RoundState) -> frozenset[Lane]:
+    """The lanes that the settings switch off."""
+    off = frozenset({Lane.CARDS, Lane.XIDS, Lane.HEALTH}) if not state.plan.gpus else frozenset()
+    return off | ({Lane.CONFIGZ} if not state.plan.configz else set())
+
+
+def _on_failed(state: RoundState, event: LaneFailed, now: Moment) -> Stepped:
+    """Try a lane's work again later: a bug in one must not end the node's reporter."""
+    lane = event.which
+    if lane is Lane.ROUND:
+        return files.failed(state, now), ()
+    if lane is Lane.PROOF:
+        return prove.proof_failed(state, now), ()
+    if lane is Lane.PUBLISH:
+        return tell.failed(state, now), ()
+    if lane is Lane.CONFIGZ:
+        return state.resting(lane, now.steady + state.plan.pace.configz), ()
+    if lane is Lane.HEALTH:
+        state = replace(state, cards=replace(state.cards, saved=None))  # so the next reading tries again
+    return state.resting(lane, now.steady + state.plan.pace.every if lane is Lane.CARDS else inf), ()
+
+
+def _on_stands(state: RoundState, event: ObjectStands, now: Moment) -> Stepped:
+    cluster = state.cluster.with_object(event.what, event.obj)
+    return (state if cluster is state.cluster else replace(state, cluster=cluster).stirred(now)), ()
+
+
+def _on_gone(state: RoundState, event: ObjectGone, now: Moment) -> Stepped:
+    cluster = state.cluster.without(event.what)
+    return (state if cluster is state.cluster else replace(state, cluster=cluster).stirred(now)), ()
+
+
+def _on_pods(state: RoundState, event: PodsChanged, now: Moment) -> Stepped:
+    return replace(state, cluster=state.cluster.with_pods(event.pods)).stirred(now), ()
+
+
+def _on_listed(state: RoundState, event: Listed, now: Moment) -> Stepped:
+    """Once everything was listed, a round that knows it all follows."""
+    if event.what in state.cluster.listed:
+        return state, ()
+    return replace(state, cluster=state.cluster.with_list(event.what)).stirred(now), ()
+
+
+_ON: Final[Mapping[type[RoundEvent], Callable[[RoundState, Any, Moment], Stepped]]] = {
+    Restored: _on_restored,
+    Due: _on_due,
+    LaneFailed: _on_failed,
+    ObjectStands: _on_stands,
+    ObjectGone: _on_gone,
+    PodsChanged: _on_pods,
+    Listed: _on_listed,
+    CardsRead: follow.on_read,
+    CardsAway: follow.on_away,
+    XidsHeard: follow.on_xids,
+    HealthSaved: follow.on_saved,
+    HostRead: files.on_read,
+    CpusWritten: files.on_written,
+    Proved: prove.on_proved,
+    KubeletAnswered: prove.on_answered,
+    EventsSent: tell.on_sent,
+    Written: tell.on_written,
+    WriteRefused: tell.on_refused,
+}
+
+_BEGIN: Final[Mapping[Lane, Callable[[RoundState, Moment], Stepped]]] = {
+    Lane.CARDS: follow.begin_cards,
+    Lane.XIDS: follow.begin_xids,
+    Lane.HEALTH: follow.begin_health,
+    Lane.ROUND: files.begin,
+    Lane.PROOF: prove.begin_proof,
+    Lane.CONFIGZ: prove.begin_configz,
+    Lane.PUBLISH: tell.begin,
+}
