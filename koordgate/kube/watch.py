@@ -186,7 +186,7 @@ class Reflector:
     def _tell(self, method: Callable[[Raw], None], obj: Raw) -> None:
         try:
             method(obj)
-        except Exception as error:  # noqa: BLE001 one object that the handler cannot take must not blind it to the rest
+        except Exception as error:  # noqa: BLE001 one object on which the handler fails must not hide the others
             self._count("error")
             about = obj.get("metadata") or {}
             name = "/".join(filter(None, (about.get("namespace"), about.get("name"))))
