@@ -1,1 +1,1 @@
-"""What both processes share around the core: settings, log, metrics, the Kubernetes boundary, the ledger, the CLI."""
+"""What the webhook and the reporter share: the command line, settings, log, back-off and the Kubernetes boundary."""

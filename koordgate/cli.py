@@ -1,4 +1,4 @@
-"""The console script `koordgate`: finds sub-commands by entry point, so that it imports only the one asked for."""
+"""The console script `koordgate`: finds sub-commands by entry point, and imports only the one that is run."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ _GROUP: Final = "koordgate.commands"
 _SUMMARIES: Final = {
     "demo": "show the whole product on this machine: translate, guard, allocate, and who holds what",
     "devices": "show a cluster's devices and who holds them, and take one out: cordon, uncordon",
-    "reporter": "tell what a node has and how healthy it is, and put cpusets into effect",
+    "reporter": "report what a node has and how healthy it is, and put cpusets into effect",
     "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
     "webhook": "serve admission, binding and the scheduler extender of a cluster",
 }
@@ -22,10 +22,10 @@ class Command:
     """A sub-command.
 
     Attributes:
-        description: what `--help` begins with.
-        examples: what `--help` ends with.
+        description: the beginning of `--help`.
+        examples: the end of `--help`.
         arguments: adds its arguments to a parser.
-        run: does it, and returns the exit status.
+        run: runs it, and returns the exit status.
     """
 
     description: str
@@ -60,7 +60,7 @@ def _overview(names: Sequence[str]) -> argparse.ArgumentParser:
         prog="koordgate",
         description="Fine-grained devices and pinned CPUs for a stock Kubernetes.",
         usage="koordgate [-h] [--version] COMMAND ...",
-        epilog=f"commands:\n{listed}\n\n`koordgate COMMAND --help` tells a command's options, with examples.",
+        epilog=f"commands:\n{listed}\n\n`koordgate COMMAND --help` shows a command's options, with examples.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"koordgate {version('koordgate')}")

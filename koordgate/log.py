@@ -1,4 +1,4 @@
-"""Logs as JSON lines: one object a line, with the Pod, node and review it is about."""
+"""Logs as JSON lines: one object a line, with the Pod, node and review that it is about."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""What the settings files of both processes have in common: one YAML file, read once, checked whole, then frozen."""
+"""What the settings of both processes have in common: one YAML file, read once, validated as a whole, then frozen."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,7 +14,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypeErro
 from allocator.vocabulary.owntype import Part, Share, composed_type
 from allocator.vocabulary.partition import Board, Partition, PartitionTable
 
-# With an upper bound, which keeps infinity out.
+# The upper bound also excludes infinity.
 Seconds = Annotated[float, Meta(gt=0, le=24 * 3600)]
 Name = Annotated[str, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -27,7 +27,7 @@ class SettingsError(ValueError):
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A part of the file: camelCase keys, unknown ones refused."""
+    """A part of the file, with camelCase keys; unknown keys are refused."""
 
 
 class DevicePool(Section, frozen=True):
@@ -169,10 +169,10 @@ def device_types(own: Iterable[OwnType]) -> DeviceTypes:
 
 
 def read_text(path: Path) -> str:
-    """Read a settings file of whichever command.
+    """Read the settings file of a command, but no more of it than `decode` takes.
 
     Raises:
-        SettingsError: it cannot be read, or is no UTF-8; more than `decode` takes is not read.
+        SettingsError: it cannot be read, or is not UTF-8.
     """
     try:
         with path.open("rb") as file:
@@ -186,7 +186,7 @@ def read_text(path: Path) -> str:
 
 
 def decode(text: str, source: str, kind: type[_S]) -> _S:
-    """Read settings of one command from YAML text; an empty one means all defaults.
+    """Read the settings of a command from YAML text; empty text means all defaults.
 
     Args:
         text: the YAML.
@@ -194,15 +194,20 @@ def decode(text: str, source: str, kind: type[_S]) -> _S:
         kind: the settings' structure.
 
     Raises:
-        SettingsError: it is too long, no YAML, or holds a wrong or unknown key.
+        SettingsError: it is too long, not YAML, or has a wrong or unknown key.
     """
     if len(text) > _MOST_BYTES:
-        raise SettingsError(f"{source}: longer than {_MOST_BYTES} bytes; no settings are")
+        raise SettingsError(f"{source}: longer than {_MOST_BYTES} bytes, which no settings file is")
     try:
         raw: Any = yaml.safe_load(text)
     except RecursionError as error:
-        raise SettingsError(f"{source}: not YAML that can be read: nested too deeply") from error
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the last three for ill-formed scalars
+        raise SettingsError(f"{source}: cannot be read as YAML: nested too deeply") from error
+    except (
+        yaml.YAMLError,
+        ValueError,
+        LookupError,
+        AttributeError,
+    ) as error:  # the last three come of ill-formed scalars
         raise SettingsError(f"{source}: not YAML: {error}") from error
     try:
         return msgspec.convert(raw if raw is not None else {}, kind)

@@ -1,4 +1,4 @@
-"""The Kubernetes boundary: the only package that talks to the API server or imports kubernetes_asyncio.
+"""The Kubernetes boundary: the only package that talks to the API server, or imports kubernetes_asyncio.
 
-What goes in and out is plain JSON (dicts); what goes wrong is one of `koordgate.kube.errors`.
+Objects are plain JSON (dicts), and every failure is one of `koordgate.kube.errors`.
 """

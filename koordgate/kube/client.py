@@ -39,7 +39,7 @@ _OK: Final = range(200, 300)
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """One request, the same in each attempt."""
+    """One request; every attempt sends the same."""
 
     method: str
     path: str
@@ -58,18 +58,18 @@ class _Ask:
 class KubeClient:
     """The Kubernetes API as plain JSON. Use as `async with KubeClient.autodetect() as kube:`.
 
-    Every verb has a `deadline` in seconds for everything it does, waits and retries included (None: no limit), and
-    raises only `koordgate.kube.errors`. Reads are retried within it when the server cannot be reached; writes only
-    when it is certain that they were not performed (429, no connection), so that an ambiguous write is the caller's
-    to look into: `Unreachable.maybe_performed`.
+    Every verb has a `deadline` in seconds, waits and retries included (None: no limit), and raises only
+    `koordgate.kube.errors`. Reads are retried within it when the server cannot be reached. Writes are retried only when
+    it is certain that they were not performed (429, no connection); an ambiguous write is left to the caller:
+    `Unreachable.maybe_performed`.
 
     Args:
         base_url: of the API server.
         token: bearer token.
-        access: instead of these two, for credentials that change.
-        limit: connections at most, watches included.
+        access: replaces these two where credentials change.
+        limit: most connections, watches included.
         sleep: waits; tests pass their own.
-        jitter: chance in [0, 1).
+        jitter: a random number in [0, 1).
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class KubeClient:
 
     @classmethod
     def from_kubeconfig(cls, path: Path | str | None = None, *, limit: int = 64) -> Self:
-        """The current context of a kubeconfig; None for $KUBECONFIG or the usual place."""
+        """Use the current context of a kubeconfig; None: that of $KUBECONFIG, else of the default path."""
 
         async def load() -> Access:
             from koordgate.kube.kubeconfig import kubeconfig_access  # noqa: PLC0415 takes 36 MB and a second
@@ -103,7 +103,7 @@ class KubeClient:
 
     @classmethod
     def autodetect(cls, *, limit: int = 64) -> Self:
-        """$KUBECONFIG where it is set, the Pod's service account inside a Pod, else the usual kubeconfig."""
+        """Use $KUBECONFIG where it is set, the service account inside a Pod, else the default kubeconfig."""
         return cls(access=service_account_access, limit=limit) if inside_a_pod() else cls.from_kubeconfig(limit=limit)
 
     async def __aenter__(self) -> Self:
@@ -122,19 +122,19 @@ class KubeClient:
     async def get(
         self, path: str, *, params: Params | None = None, deadline: float | None = _DEADLINE_S
     ) -> dict[str, Any]:
-        """Reads an object, or anything else that is JSON.
+        """Read an object, or anything else that is JSON.
 
         Raises:
-            NotFound: it is not there.
+            NotFound: it does not exist.
         """
         return await self._ask(_Ask("GET", path, params or {}), deadline)
 
     async def list_pages(
         self, path: str, *, limit: int = 500, params: Params | None = None, deadline: float | None = _DEADLINE_S
     ) -> AsyncGenerator[tuple[list[dict[str, Any]], str], None]:
-        """Lists a collection page by page: the items and the list's resourceVersion.
+        """List a collection page by page; yields the items and the list's resourceVersion.
 
-        The list of items is the caller's to empty while it goes, so that a page need not stay whole in memory.
+        The caller may empty the list of items as it goes, so that a page need not stay in memory as a whole.
 
         Args:
             path: of the collection.
@@ -143,7 +143,7 @@ class KubeClient:
             deadline: for each page.
 
         Raises:
-            Gone: the list took so long that its revision is compacted; what was yielded is no whole, start again.
+            Gone: the list took so long that its revision is compacted; what was yielded is incomplete: start again.
         """
         query = {**(params or {}), "limit": limit}
         while True:
@@ -157,7 +157,7 @@ class KubeClient:
     async def create(
         self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, deadline: float | None = _DEADLINE_S
     ) -> dict[str, Any]:
-        """POSTs an object to its collection, or a subresource such as a Binding to its object.
+        """POST an object to its collection, or a subresource such as a Binding to its object.
 
         Raises:
             AlreadyExists: the name is taken.
@@ -167,7 +167,7 @@ class KubeClient:
     async def replace(
         self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, deadline: float | None = _DEADLINE_S
     ) -> dict[str, Any]:
-        """PUTs an object; with a resourceVersion in its metadata this is a compare-and-swap.
+        """PUT an object; with a resourceVersion in its metadata this is a compare-and-swap.
 
         Raises:
             Conflict: the object is at another revision.
@@ -185,14 +185,14 @@ class KubeClient:
         dry_run: bool = False,
         deadline: float | None = _DEADLINE_S,
     ) -> dict[str, Any]:
-        """Changes an object.
+        """Change an object.
 
         Args:
             path: of the object.
             body: a list of operations for `json`, a partial object for `merge` and `apply`.
-            content_type: which kind of patch.
-            field_manager: who owns the fields; `apply` needs it.
-            force: `apply` takes fields from other managers.
+            content_type: the kind of patch.
+            field_manager: owner of the fields; required by `apply`.
+            force: `apply` takes over fields of other managers.
             dry_run: nothing is stored.
             deadline: in seconds.
         """
@@ -206,7 +206,7 @@ class KubeClient:
     async def delete(
         self, path: str, *, revision: str | None = None, deadline: float | None = _DEADLINE_S
     ) -> dict[str, Any]:
-        """Deletes an object.
+        """Delete an object.
 
         Args:
             path: of the object.
@@ -235,10 +235,10 @@ class KubeClient:
         Args:
             path: of the collection.
             params: resourceVersion and selectors.
-            timeout_s: when the server shall end it.
+            timeout_s: after how many seconds the server is to end it.
             on_open: called once the server has accepted the watch.
-            deadline: for the server to accept it. There is none for events: a server that vanished is found by TCP,
-                one that hangs a while after `timeout_s`.
+            deadline: for the server to accept it. Events have none: TCP notices a server that vanished, and one that
+                hangs is given up `deadline` seconds after `timeout_s`.
 
         Raises:
             Gone: the resourceVersion is too old.
@@ -257,7 +257,7 @@ class KubeClient:
                     yield _decoded(ask, line)
 
     async def _ask(self, ask: _Ask, deadline: float | None) -> dict[str, Any]:
-        """The one function that all verbs but watch go through: deadline, retries, errors."""
+        """Perform a request of any verb but watch: deadline, retries, errors."""
         async with _time_limit(ask, deadline) as limit:
             renew = False
             backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, self._jitter)
@@ -275,7 +275,7 @@ class KubeClient:
 
     @asynccontextmanager
     async def _answer(self, ask: _Ask, *, renew: bool) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Sends it once and yields a successful answer; everything else is raised as ours."""
+        """Send a request once, and yield a successful answer; anything else is raised as a `KubeError`."""
         if self._session is None:
             raise RuntimeError("KubeClient is used outside its `async with`")
         headers = {"Content-Type": ask.content_type} if ask.body is not None else {}
@@ -301,7 +301,7 @@ class KubeClient:
 
 
 def _wait_before_retry(ask: _Ask, error: KubeError, backoff: Backoff) -> float | None:
-    """How long to wait before the request is sent again; None where it must not be."""
+    """Seconds to wait before the request is sent again; None where it must not be."""
     if isinstance(error, TooManyRequests):
         return max(backoff.failed(), error.retry_after or 0)
     if isinstance(error, Unreachable) and (error.refused or not ask.is_write):
@@ -323,7 +323,7 @@ async def _time_limit(ask: _Ask, deadline: float | None) -> AsyncIterator[asynci
 
 
 def _too_late(limit: asyncio.Timeout, wait: float) -> bool:
-    """Whether the deadline would pass during the wait: then the error at hand says more than a timeout would."""
+    """Whether the deadline would pass during the wait; the present error says more than a timeout would."""
     end = limit.when()
     return end is not None and asyncio.get_running_loop().time() + wait >= end
 
@@ -332,11 +332,11 @@ def _decoded(ask: _Ask, data: bytes) -> dict[str, Any]:
     try:
         return orjson.loads(data)  # type: ignore[no-any-return]
     except orjson.JSONDecodeError as error:
-        raise Unreachable(f"{ask}: the answer is no JSON: {error}") from error
+        raise Unreachable(f"{ask}: the answer is not JSON: {error}") from error
 
 
 def _refusal(answer: aiohttp.ClientResponse, data: bytes) -> KubeError:
-    """The error that an unsuccessful answer stands for; not every one carries a Status."""
+    """Make the error of an unsuccessful answer; not every answer carries a Status."""
     hint = answer.headers.get("Retry-After", "")
     retry_after = float(hint) if hint.isdecimal() else None
     try:
@@ -349,16 +349,16 @@ def _refusal(answer: aiohttp.ClientResponse, data: bytes) -> KubeError:
 
 
 async def _lines(ask: _Ask, stream: aiohttp.StreamReader, hung_at: float | None) -> AsyncGenerator[bytes, None]:
-    """Lines of any length (aiohttp's own reader gives up on long ones, and one event may be megabytes)."""
+    """Yield lines of any length (aiohttp's own reader refuses long ones, and an event may have megabytes)."""
     pieces: list[bytes] = []
     while True:
         try:
-            async with asyncio.timeout_at(hung_at):  # never around a yield: it would cancel whoever consumes us
+            async with asyncio.timeout_at(hung_at):  # never around a yield: it would cancel the consumer
                 chunk = await stream.readany()
         except TimeoutError as error:
             raise Unreachable(f"{ask}: the watch hangs") from error
         if not chunk:
-            return  # a rest without its newline is an event cut short by the server's end
+            return  # a rest without a newline is an event that the server cut short
         *whole, rest = chunk.split(b"\n")
         for line in whole:
             pieces.append(line)

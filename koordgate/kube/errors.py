@@ -1,14 +1,14 @@
-"""What the API server, or the way to it, may answer instead of a result.
+"""What may come instead of a result: refusals of the API server, and failures on the way to it.
 
     KubeError
-    ├── Unauthorized            401: it does not know who we are
-    ├── Forbidden               403: it knows, and we may not
+    ├── Unauthorized            401: it does not accept our credentials
+    ├── Forbidden               403: our user may not do this
     ├── NotFound                404
     ├── AlreadyExists           409 on create
-    ├── Conflict                409: resourceVersion or uid is not what the writer thought
+    ├── Conflict                409: the resourceVersion is not the one that was written on
     ├── Gone                    410: a revision or a continue token is too old
     ├── Invalid                 400, 422: it can never be accepted as it is
-    ├── TooManyRequests         429: later, with a hint when
+    ├── TooManyRequests         429: try later, perhaps with a hint when
     └── Unreachable             no answer, a broken answer or a 5xx
 
 Exceptions of kubernetes_asyncio and aiohttp never leave this package; these are chained to them.
@@ -27,12 +27,12 @@ _RBAC: Final = re.compile(
 
 
 class KubeError(Exception):
-    """Anything but success, said by the API server or met on the way to it.
+    """Any failure, reported by the API server or met on the way to it.
 
     Attributes:
         status: HTTP status, 0 where there was no answer.
-        reason: the machine's word of the Status object, as `NotFound`; empty where there was none.
-        message: in words.
+        reason: of the Status object, as `NotFound`; empty where there was none.
+        message: for people.
     """
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
@@ -50,9 +50,9 @@ class Forbidden(KubeError):
     """We may not do this.
 
     Attributes:
-        user: who lacked it, as `system:serviceaccount:<namespace>:<name>`; empty when an admission plugin said no.
+        user: who lacks the right, as `system:serviceaccount:<namespace>:<name>`; empty where admission refused.
         verb: what was asked, as `list`; empty likewise.
-        resource: of what, as `nodeallocations.koordgate.io`; empty likewise.
+        resource: on what, as `nodeallocations.koordgate.io`; empty likewise.
     """
 
     def __init__(self, message: str, *, status: int = 403, reason: str = "Forbidden") -> None:
@@ -70,15 +70,15 @@ class Forbidden(KubeError):
 
 
 class NotFound(KubeError):
-    """There is no such object, or no such resource."""
+    """The object does not exist, or the resource does not."""
 
 
 class AlreadyExists(KubeError):
-    """An object of that name is there already."""
+    """An object of that name exists already."""
 
 
 class Conflict(KubeError):
-    """The object is not at the revision, or is not the one (uid), that the write was decided on."""
+    """The object is not at the revision that the write was decided on."""
 
 
 class Gone(KubeError):
@@ -90,10 +90,10 @@ class Invalid(KubeError):
 
 
 class TooManyRequests(KubeError):
-    """The API server asks us to come later.
+    """The API server asks clients to try later.
 
     Attributes:
-        retry_after: in how many seconds; None where it did not say.
+        retry_after: after how many seconds; None where it did not say.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class TooManyRequests(KubeError):
 
 
 class Unreachable(KubeError):
-    """No answer that can be used: connect errors, timeouts, broken connections, 5xx.
+    """No usable answer: connect errors, timeouts, broken connections, 5xx.
 
     Attributes:
-        maybe_performed: the request may have reached the API server, so what it asked may be done, or be done yet.
-        refused: no connection came about at all: a write may be sent again.
+        maybe_performed: the request may have reached the API server, and may have been performed, or may be still.
+        refused: no connection was made at all: a write may be sent again.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ _TOO_MANY: Final = 429
 
 
 def from_status(status: Mapping[str, Any], *, retry_after: float | None = None) -> KubeError:
-    """The one place where a status becomes an exception.
+    """Make an exception of a status.
 
     Args:
         status: a `kind: Status`, from an answer's body or from an ERROR event of a watch.

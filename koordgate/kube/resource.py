@@ -23,7 +23,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """What an object of it has as `apiVersion`."""
+        """The `apiVersion` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, name: str | None = None, namespace: str | None = None, subresource: str | None = None) -> str:
@@ -35,7 +35,7 @@ class Resource:
             subresource: as `binding`; needs a name.
 
         Raises:
-            ValueError: the parts do not go together, or one could never be a name.
+            ValueError: the parts do not fit together, or one cannot be a name.
         """
         if namespace is not None and not self.namespaced:
             raise ValueError(f"{self.plural} are cluster-scoped, namespace {namespace!r} given")
@@ -50,7 +50,7 @@ class Resource:
 
 
 def _segment(text: str) -> str:
-    """One segment of a path: names come from other people's objects and must not lead elsewhere."""
+    """Quote one segment of a path: names come from objects of other people, and must not lead to another path."""
     if text in {"", ".", ".."} or "/" in text or "%" in text:  # as path.IsValidPathSegmentName of apimachinery
         raise ValueError(f"{text!r} cannot be a name")
     return quote(text, safe=":")

@@ -1,4 +1,4 @@
-"""The HTTP session under the client: pool, dead peers, and no retries but our own."""
+"""The HTTP session under the client: its pool, detection of dead peers, and no hidden retries."""
 
 import socket
 import ssl
@@ -8,8 +8,8 @@ import aiohttp
 
 from koordgate.kube.errors import Unreachable
 
-# A peer that vanished without a word is noticed in half a minute, where Linux would take 2 hours on an idle watch, and
-# 15 minutes on a request: https://github.com/kubernetes/kubernetes/issues/48638 is the same in Go's client.
+# A peer that vanished silently is noticed within half a minute. Linux's defaults take 2 hours on an idle watch and 15
+# minutes on a request: https://github.com/kubernetes/kubernetes/issues/48638 is the same in Go's client.
 _SOCKET_OPTIONS: Final = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
     (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 15),
@@ -20,18 +20,18 @@ _SOCKET_OPTIONS: Final = (
 
 
 def open_session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
-    """Makes the session.
+    """Open the session.
 
     Args:
         tls: settings for https; None for the defaults.
-        limit: connections at most.
+        limit: most connections.
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=limit, ssl=tls if tls is not None else True, socket_factory=_watchful_socket, keepalive_timeout=30
         ),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # the client's deadlines rule
-        # The API server is near: its gzip costs both sides more time than it saves.
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # the client has its own deadlines
+        # The API server is near: gzip would cost both sides more time than it saves.
         headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "koordgate"},
         cookie_jar=aiohttp.DummyCookieJar(),
         middlewares=(_no_hidden_retry,),
@@ -42,16 +42,16 @@ def _watchful_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     for level, name, value in _SOCKET_OPTIONS:
-        if hasattr(socket, name):  # some are Linux's only
+        if hasattr(socket, name):  # some exist on Linux only
             made.setsockopt(level, getattr(socket, name), value)
     return made
 
 
 async def _no_hidden_retry(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Makes a broken connection ours before aiohttp sees it.
+    """Turn a broken connection into our own error before aiohttp handles it.
 
-    aiohttp sends PUT and DELETE again on a fresh connection when a kept one breaks. A compare-and-swap whose answer was
-    lost would then meet its own write and be reported as a conflict.
+    aiohttp repeats PUT and DELETE on a fresh connection when a kept one breaks. A compare-and-swap whose answer was
+    lost would then collide with its own write, and be reported as a conflict.
     """
     asked = f"{request.method} {request.url.path}"
     try:

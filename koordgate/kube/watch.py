@@ -1,4 +1,4 @@
-"""Reflector: one resource listed and watched into a handler, through everything that may go wrong on the way."""
+"""Reflector: keeps a handler in step with one resource by a list and watches, whatever fails on the way."""
 
 import asyncio
 import random
@@ -14,17 +14,17 @@ from koordgate.kube.errors import Gone, KubeError, NotFound, TooManyRequests, fr
 from koordgate.kube.resource import Resource
 
 Raw = dict[str, Any]
-"""An object as the API server has it."""
+"""An object, as JSON."""
 
 Happening = Literal["list", "watch", "relist", "error"]
-"""What a Reflector counts: lists begun, watches opened, lists forced by a revision too old, failures."""
+"""What a Reflector counts: lists begun, watches opened, lists repeated because a revision was too old, failures."""
 
 
 class Handler(Protocol):
-    """What keeps the objects. Its methods are called one after another, never at the same time, and do not wait.
+    """Hears of objects. Its methods are called one after another, never at the same time, and do not wait.
 
-    Between `begin_list` and `end_list` comes a `put` for each object there is. What was not put by then is gone: its
-    DELETED event was missed. A list that fails half-way is followed by another `begin_list`, without `end_list`.
+    Between `begin_list` and `end_list` comes a `put` for each object that exists. An object that was not put by then is
+    gone: its DELETED event was missed. A list that fails is followed by another `begin_list`, without `end_list`.
     """
 
     def begin_list(self) -> None:
@@ -42,15 +42,15 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long things take and wait, in seconds; the last three are for tests to replace.
+    """Durations in seconds; tests replace the last three.
 
     Attributes:
-        first: the first wait after a failure; it doubles with each one that follows.
+        first: the first wait after a failure; it doubles with each further one.
         longest: the longest wait.
         absent: the wait where the resource does not exist (its CRD is not installed).
-        watch: how long a watch lives at least; twice that at most, so that not all end at once.
+        watch: the shortest life of a watch; the longest is twice that, so that not all end at once.
         settled: a watch that lived this long was no failure, whatever ended it.
-        jitter: chance in [0, 1).
+        jitter: a random number in [0, 1).
         sleep: waits.
         clock: monotonic.
     """
@@ -71,25 +71,26 @@ _DEFAULT_PACE: Final = Pace()
 class Reflector:
     """Keeps a handler in step with one resource.
 
-    Memory stays bounded: a page of a list is handed over object by object and forgotten.
+    Memory stays bounded: each page of a list is handed over object by object, and dropped.
 
     Args:
         kube: the open client.
         resource: what to watch.
-        handler: who is told.
-        namespace: one namespace only.
+        handler: hears of its objects.
+        namespace: only this one; None for all.
         selectors: `fieldSelector` and `labelSelector`.
         page: objects in a page of a list.
-        pace: waits.
-        count: told of each happening, for metrics.
-        on_error: told of an object (as `pods default/web`) that the handler failed on, and of failures of the
-            resource itself (as `pods`).
+        pace: durations.
+        count: called with each happening, for metrics.
+        on_error: called with the object (as `pods default/web`) on which the handler failed, or the resource (as
+            `pods`) that could not be listed or watched, and the error.
 
     Attributes:
-        synced: set once the handler has had a first whole list (an absent resource counts as empty).
-        healthy_since: on `Pace.clock`, since when lists and watches go well; None while they do not.
-        failing_since: likewise, since when they do not. A single broken watch is ordinary; readiness should allow some.
-        last_error: what went wrong last, None after all went well again.
+        synced: set once the handler has had a first complete list (an absent resource counts as empty).
+        healthy_since: on `Pace.clock`, since when lists and watches succeed; None while they fail.
+        failing_since: likewise, since when they fail; None while they succeed. A broken watch is ordinary: readiness
+            should tolerate some time of it.
+        last_error: the last failure; None after a success.
     """
 
     def __init__(  # noqa: PLR0913 collaborators, keyword-only, most with a default
@@ -123,7 +124,7 @@ class Reflector:
         self._opened_at: float | None = None
 
     async def run(self) -> None:
-        """Lists and watches until it is cancelled."""
+        """List and watch until cancelled."""
         while True:
             try:
                 if self._revision is None:
@@ -154,7 +155,7 @@ class Reflector:
         self.synced.set()
 
     async def _watch(self) -> float:
-        """Watches until the server ends it; returns how long to wait before the next."""
+        """Watch until the server ends it; returns the seconds to wait before the next watch."""
         params = {**self._selectors, "resourceVersion": self._revision or ""}
         lifetime = int(self._pace.watch * (1 + self._pace.jitter()))
         async with aclosing(
@@ -165,7 +166,7 @@ class Reflector:
                 self._backoff.reset()
         if self._settled():
             return 0.0
-        return self._next_wait()  # a server, or a proxy, that ends watches at once must not be asked in a tight loop
+        return self._next_wait()  # a server or proxy that ends watches at once must not be asked in a tight loop
 
     def _opened(self) -> None:
         self._count("watch")
@@ -180,12 +181,12 @@ class Reflector:
             self._tell(self._handler.drop, obj)
         elif kind in {"ADDED", "MODIFIED"}:
             self._tell(self._handler.put, obj)
-        self._revision = obj["metadata"]["resourceVersion"]  # a BOOKMARK has nothing else to say
+        self._revision = obj["metadata"]["resourceVersion"]  # a BOOKMARK carries nothing else
 
     def _tell(self, method: Callable[[Raw], None], obj: Raw) -> None:
         try:
             method(obj)
-        except Exception as error:  # noqa: BLE001 one object that the handler cannot take must not blind it to the rest
+        except Exception as error:  # noqa: BLE001 one object on which the handler fails must not hide the others
             self._count("error")
             about = obj.get("metadata") or {}
             name = "/".join(filter(None, (about.get("namespace"), about.get("name"))))
@@ -197,7 +198,7 @@ class Reflector:
             self.healthy_since = self._pace.clock()
 
     def _absent(self) -> float:
-        """The resource does not exist: there are no objects, and that is no failure."""
+        """Take in that the resource does not exist: it has no objects, which is no failure."""
         self._handler.begin_list()
         self._handler.end_list()
         self._revision = None
@@ -207,7 +208,7 @@ class Reflector:
         return self._pace.absent * (1 + self._pace.jitter() / 10)
 
     def _too_old(self) -> float:
-        """Our revision is compacted: list again, at once the first time."""
+        """Take in that our revision is compacted: list again, the first time at once."""
         self._revision = None
         self._count("relist")
         wait, first = self._next_wait(), self._backoff.failures == 1
@@ -224,7 +225,7 @@ class Reflector:
         return max(wait, error.retry_after or 0) if isinstance(error, TooManyRequests) else wait
 
     def _settled(self) -> bool:
-        """Whether the watch at hand lived long enough to count as a success."""
+        """Whether the last watch lived long enough to count as a success."""
         return self._opened_at is not None and self._pace.clock() - self._opened_at >= self._pace.settled
 
     def _next_wait(self) -> float:

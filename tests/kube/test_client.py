@@ -241,7 +241,7 @@ async def test_an_answer_that_is_no_json_is_unreachable() -> None:
     async with await asyncio.start_server(proxy, "127.0.0.1") as server:
         port = server.sockets[0].getsockname()[1]
         async with KubeClient(f"http://127.0.0.1:{port}") as kube:
-            with pytest.raises(Unreachable, match="no JSON"):
+            with pytest.raises(Unreachable, match="not JSON"):
                 await kube.delete(NODES.path("n1"))
 
 

@@ -100,6 +100,13 @@ def gate_of(fault: Fault) -> asyncio.Event:
     return gate
 
 
+async def pending(ledger: Ledger, changes: int) -> None:
+    """Wait until so many changes wait for their turn on n1."""
+    async with asyncio.timeout(SOON):
+        while len(ledger._pending.get("n1", ())) < changes:  # noqa: ASYNC110 the ledger tells nobody of its queue
+            await asyncio.sleep(0)
+
+
 # --- group commit
 
 
@@ -111,7 +118,7 @@ async def test_changes_that_come_during_a_write_are_written_together(
     first = asyncio.create_task(ledger.change("n1", put("first"), SOON))
     await held.reached.wait()
     rest = [asyncio.create_task(ledger.change("n1", put(f"u{n:02}"), SOON)) for n in range(20)]
-    await asyncio.sleep(0)
+    await pending(ledger, 20)
     gate_of(held).set()
     await asyncio.gather(first, *rest)
     assert told.groups == [1, 20]
@@ -221,7 +228,7 @@ async def test_three_replicas_neither_lose_nor_double_anything(fake: FakeKube, k
 OPERATIONS = st.lists(
     st.tuples(
         st.integers(0, 2),  # which replica
-        st.sampled_from(["take", "take", "release", "watch"]),
+        st.sampled_from(["take", "take", "release", "watch", "publish", "discard"]),
         st.sampled_from("abcdefgh"),
         st.sampled_from([20, 50, 60, 100]),
     ),
@@ -253,9 +260,19 @@ class Slow(MemoryStore):
             raise Unreachable("performed, but the answer is lost")
         return written
 
+    async def delete(self, record: Record, deadline: float) -> None:
+        fault = self._faults.pop() if self._faults else ""
+        await asyncio.sleep(0)
+        if fault == "before":
+            raise Unreachable("not performed")
+        await super().delete(record, deadline)
+        await asyncio.sleep(0)
+        if fault == "after":
+            raise Unreachable("performed, but the answer is lost")
+
 
 @given(OPERATIONS, st.lists(st.sampled_from(["", "", "", "before", "after"]), max_size=10))
-@settings(max_examples=150)
+@settings(max_examples=200)
 def test_whatever_replicas_do_and_whatever_fails_nothing_is_given_twice(
     operations: list[tuple[int, str, str, int]], faults: list[str]
 ) -> None:
@@ -264,13 +281,17 @@ def test_whatever_replicas_do_and_whatever_fails_nothing_is_given_twice(
 
     async def run() -> None:
         store = Slow(list(faults))
-        ledgers = [Ledger(store) for _ in range(3)]
+        ledgers = [Ledger(store, published=lambda _node, holdings: " ".join(sorted(holdings))) for _ in range(3)]
         ended: set[str] = set()
 
         async def perform(number: int, what: str, uid: str, percent: int) -> None:
             try:
                 if what == "watch":
                     ledgers[number].observe(store._records.get("n1", Record("n1")))
+                elif what == "publish":
+                    await ledgers[number].publish("n1", SOON)
+                elif what == "discard":
+                    await ledgers[number].discard("n1", SOON)
                 elif what == "release":
                     ended.add(uid)
                     await ledgers[number].change("n1", release(uid), SOON)
@@ -282,7 +303,9 @@ def test_whatever_replicas_do_and_whatever_fails_nothing_is_given_twice(
                 pass
 
         await asyncio.gather(*(perform(*operation) for operation in operations))
-        held = store._records.get("n1", Record("n1")).holdings
+        kept = store._records.get("n1", Record("n1"))
+        held = kept.holdings
+        assert kept.published == " ".join(sorted(held))
         NodeSnapshot("n1", CARDS, held).check_invariants()
         for uid, minor in answered.items():
             assert uid in ended or held[uid].shares[0].minor == minor
@@ -386,7 +409,7 @@ async def test_a_caller_that_left_while_it_waited_for_its_turn_is_skipped(fake: 
     await held.reached.wait()
     leaving = asyncio.create_task(ledger.change("n1", put("leaving"), SOON))
     staying = asyncio.create_task(ledger.change("n1", put("staying"), SOON))
-    await asyncio.sleep(0)
+    await pending(ledger, 2)
     leaving.cancel()
     gate_of(held).set()
     assert await staying == "first staying"

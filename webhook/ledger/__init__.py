@@ -1,1 +1,1 @@
-"""Who holds what, written by compare-and-swap: stores, and the ledger that decides and commits on them."""
+"""Who holds what, written by compare-and-swap: the ledger that decides and commits, and the stores under it."""

@@ -16,10 +16,10 @@ from webhook.localplane.plane import CONTROL_PLANE, ControlPlane
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m webhook.localplane", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    build = commands.add_parser("build", help="find or build the programs, and say where each of them is")
+    build = commands.add_parser("build", help="find or build the programs, and print the path of each")
     build.add_argument("names", nargs="*", metavar="NAME", help=f"all if none is given: {', '.join(EVERYTHING)}")
     run = commands.add_parser(
-        "run", help="run etcd and the API server until interrupted, and say where the kubeconfig is"
+        "run", help="run etcd and the API server until interrupted, and print the path of the kubeconfig"
     )
     run.add_argument("--workdir", type=Path, help="keep data, logs and kubeconfig here")
     run.add_argument("--scheduler", action="store_true", help="run a kube-scheduler as well")
@@ -53,7 +53,7 @@ async def _run(arguments: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Run the command; returns the exit status."""
     arguments = _parser().parse_args(argv)
     try:
         if arguments.command == "build":

@@ -1,6 +1,6 @@
 """A small raw-JSON client of the API server.
 
-On purpose not `koordgate.kube`: what tests assert with it is seen through other eyes than those of the code under test.
+It is deliberately not `koordgate.kube`: what tests assert must not be read by the code that they test.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 _CALL_S = 60.0
-# With Retry-After it means "not yet": custom resources are (re)initializing just after an API server started.
+# With Retry-After it means "not yet": custom resources are (re)initializing just after the API server has started.
 _TOO_MANY = 429
 _RETRY_S = 10.0
 _LINE_BYTES = 2**24  # a watch event is one line, and an object may have 1.5 MiB and more
@@ -96,7 +96,7 @@ class AdminClient:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> JsonObject:
-        """One request, one JSON object; repeated, as every Kubernetes client does, while the server says "retry".
+        """Send a request for one JSON object, again while the server asks for that, as every Kubernetes client does.
 
         Args:
             method: The HTTP method.
@@ -106,7 +106,7 @@ class AdminClient:
             content_type: Of the body.
 
         Returns:
-            The decoded answer; an answer that is no JSON (such as that of /readyz) as `{"text": ...}`.
+            The decoded answer; one that is not JSON (such as that of /readyz) as `{"text": ...}`.
 
         Raises:
             ApiError: The answer's status is 400 or more.
@@ -123,7 +123,7 @@ class AdminClient:
                 later = answer.headers.get("Retry-After") if answer.status == _TOO_MANY else None
                 if later is None or time.monotonic() >= end:
                     return _decoded(answer, text)
-            await asyncio.sleep(float(later))  # the server's own word for when to ask again
+            await asyncio.sleep(float(later))  # as long as the server asks for
 
     async def get(self, path: str, **params: str) -> JsonObject:
         """Read one object."""
@@ -148,7 +148,7 @@ class AdminClient:
         return await self.request("POST", path, body, params=params)
 
     async def replace(self, path: str, body: JsonObject, **params: str) -> JsonObject:
-        """Write an object whole."""
+        """Replace an object."""
         return await self.request("PUT", path, body, params=params)
 
     async def patch(self, path: str, body: Any, content_type: str = MERGE_PATCH, **params: str) -> JsonObject:
@@ -164,11 +164,11 @@ class AdminClient:
 
         Args:
             body: The object, with apiVersion and kind.
-            namespace: Where it goes if it is namespaced and names no namespace itself.
+            namespace: Its namespace, where it is namespaced and names none.
             manager: The field manager.
 
         Returns:
-            The object as it is now.
+            The object as it is stored.
         """
         path = await self.path_of(body, namespace=namespace)
         return await self.patch(path, body, APPLY_PATCH, fieldManager=manager, force="true")
@@ -204,7 +204,7 @@ class AdminClient:
             yield json.loads(line)
 
     async def watch_lines(self, path: str, **params: str) -> AsyncIterator[bytes]:
-        """The events of a watch as they come, one line of JSON each, for whoever only counts them."""
+        """The events of a watch as they come, each a line of JSON, for a caller that only counts them."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CALL_S)
         query = {**params, "watch": "true"}
         async with self._session.get(self._url + path, params=query, timeout=timeout) as answer:

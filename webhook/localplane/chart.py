@@ -1,4 +1,4 @@
-"""Render the Helm chart, and install what it renders through the API."""
+"""Renders the Helm chart, and installs the rendered objects through the API."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from webhook.localplane.waiting import until
 RELEASE = "koordgate"
 NAMESPACE = "koordgate-system"
 CONFIG_KEY = "config.yaml"
-# What others need comes first; what can refuse others comes last.
+# Objects that others need come first; objects that can refuse others come last.
 _FIRST = ("Namespace", "PriorityClass", "CustomResourceDefinition", "ServiceAccount", "ConfigMap", "Secret")
 _LAST = (
     "ValidatingAdmissionPolicy",
@@ -30,11 +30,11 @@ _LAST = (
 
 
 class ChartError(RuntimeError):
-    """The chart cannot be rendered, or does not hold what was looked for."""
+    """The chart cannot be rendered, or lacks an object that is needed."""
 
 
 def chart_folder() -> Path:
-    """The chart: of the checkout, or of the installed wheel.
+    """The folder of the chart, in the checkout or the installed wheel.
 
     Raises:
         ChartError: It is in neither.
@@ -56,12 +56,12 @@ def render(
 
     Args:
         binaries: With helm among them.
-        values: Laid over the chart's own values.
-        chart: Its folder; ours if not given.
+        values: Merged over the chart's own values.
+        chart: Its folder; ours by default.
         namespace: The release's namespace.
 
     Returns:
-        The objects, custom resource definitions included, test hooks not.
+        The objects, custom resource definitions included, test hooks excluded.
 
     Raises:
         ChartError: Helm refused; the message is Helm's.
@@ -74,7 +74,7 @@ def render(
             *("--namespace", namespace, "--values", str(values_file)),
             *("--kube-version", KUBERNETES, "--include-crds", "--skip-tests"),
         )
-        homes = {f"HELM_{kind}_HOME": folder for kind in ("CACHE", "CONFIG", "DATA")}  # nothing of the user's own
+        homes = {f"HELM_{kind}_HOME": folder for kind in ("CACHE", "CONFIG", "DATA")}  # ignore the user's own
         done = subprocess.run(argv, env={**os.environ, **homes}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ChartError(done.stderr.strip())
@@ -94,7 +94,7 @@ def find(objects: Iterable[JsonObject], kind: str, name: str) -> JsonObject:
 
 
 def settings_text(objects: Iterable[JsonObject]) -> str:
-    """The settings file of the webhook, as its ConfigMap holds it."""
+    """The settings file of the webhook, from its ConfigMap."""
     text: str = find(objects, "ConfigMap", RELEASE)["data"][CONFIG_KEY]
     return text
 
@@ -102,12 +102,12 @@ def settings_text(objects: Iterable[JsonObject]) -> str:
 async def install(plane: ControlPlane, objects: Iterable[JsonObject], *, namespace: str = NAMESPACE) -> None:
     """Apply objects in an order in which each finds what it needs, as `helm install --create-namespace` does.
 
-    Deployments are made too; without controller manager and kubelet nothing runs them.
+    Deployments are created too, but nothing runs them without a controller manager and a kubelet.
 
     Args:
-        plane: Where to.
-        objects: What `render` gave.
-        namespace: The release's namespace, made if it is not there.
+        plane: The control plane.
+        objects: From `render`.
+        namespace: The release's namespace, created where it does not exist.
     """
     await plane.ensure_namespace(namespace)
     async with plane.admin() as admin:
@@ -118,7 +118,7 @@ async def install(plane: ControlPlane, objects: Iterable[JsonObject], *, namespa
 
 
 async def uninstall(plane: ControlPlane, objects: Iterable[JsonObject], *, namespace: str = NAMESPACE) -> None:
-    """Delete what `install` made, but for the namespace and the custom resource definitions, as Helm does."""
+    """Delete what `install` created, except the namespace and the custom resource definitions, as Helm does."""
     kept = {"Namespace", "CustomResourceDefinition"}
     async with plane.admin() as admin:
         for item in sorted(objects, key=_rank, reverse=True):

@@ -16,8 +16,8 @@ def _der(tag: int, content: bytes) -> bytes:
 def signing_key_pem() -> str:
     """A fresh P-256 private key as PEM.
 
-    An ECPrivateKey (RFC 5915) may leave out its public half, and Go computes it from the private one; what is left is a
-    random number in an envelope, which needs neither openssl nor the cryptography package here.
+    An ECPrivateKey (RFC 5915) may omit its public half, which Go computes from the private one. What remains is a
+    random number in an envelope, which needs neither openssl nor the cryptography package.
     """
     number = (secrets.randbelow(_ORDER - 1) + 1).to_bytes(32, "big")
     key = _der(0x30, _der(0x02, b"\x01") + _der(0x04, number) + _der(0xA0, _CURVE))

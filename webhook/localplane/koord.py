@@ -1,4 +1,4 @@
-"""koord-scheduler on the local control plane: the chart's own configuration, its own ServiceAccount, our address."""
+"""koord-scheduler on the local control plane, with the chart's configuration and ServiceAccount, at our address."""
 
 import base64
 from collections.abc import Iterable
@@ -18,13 +18,13 @@ _VOLUME = "tls"
 async def start_koord_scheduler(
     plane: ControlPlane, objects: Iterable[JsonObject], address: tuple[str, int] | None = None
 ) -> None:
-    """Start kube-scheduler as the chart's Deployment would, but for the election of a leader.
+    """Start kube-scheduler as the chart's Deployment would, without leader election.
 
     Args:
-        plane: Where to.
-        objects: What the chart rendered; a webhook must have made the Secret that is mounted by now.
-        address: Where the extender is reached, as there is no cluster DNS (the certificate is verified by the
-            Service's name all the same); None where the chart names an external URL.
+        plane: The control plane.
+        objects: The rendered chart; a webhook must already have made the Secret that is mounted.
+        address: The extender's address, since there is no cluster DNS (the certificate is still verified by the
+            Service's name); None where the chart names an external URL.
     """
     objects = list(objects)
     config = yaml.safe_load(find(objects, "ConfigMap", NAME)["data"][CONFIG_KEY])
@@ -40,7 +40,7 @@ async def start_koord_scheduler(
 
 
 async def _mounted(plane: ControlPlane, deployment: JsonObject) -> Path:
-    """The folder with what the kubelet would mount of the Secret, under the names that the Deployment gives."""
+    """Write what the kubelet would mount of the Secret, as the Deployment says; returns the folder."""
     (volume,) = (one for one in deployment["spec"]["template"]["spec"]["volumes"] if one["name"] == _VOLUME)
     async with plane.admin() as admin:
         secret = await admin.get(f"{_SECRETS}/{volume['secret']['secretName']}")

@@ -1,4 +1,4 @@
-"""etcd, kube-apiserver and, if wished, kube-controller-manager and kube-schedulers on loopback."""
+"""etcd, kube-apiserver and, optionally, kube-controller-manager and kube-schedulers on loopback."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-ma
 _HOST = "127.0.0.1"
 _ADMIN = "koordgate-admin"
 _PROBE_S = 5.0
-_GOODBYE_S = 1.0  # the API server would see its watches off for a minute, and the data is thrown away
+_GOODBYE_S = 1.0  # the API server would drain its watches for a minute, and the data is thrown away
 _TOKEN_S = 24 * 3600
 
 
@@ -31,11 +31,11 @@ class ControlPlane:
     """A Kubernetes control plane; an async context manager.
 
     Everything is as in a cluster (RBAC, the Node authorizer, the default admission plugins, signed service account
-    tokens), but for three things: etcd does not sync to disk, certificates are made by the API server itself, and there
-    is no kube-proxy: Services get addresses of 127.0.0.0/8, on which a `Balancer` can listen, so that the API server
-    reaches webhooks by their Service as it does in a cluster.
+    tokens), with three exceptions. etcd does not sync to disk. The API server makes its own certificates. There is no
+    kube-proxy: Services get addresses of 127.0.0.0/8, on which a `Balancer` can listen, so that the API server reaches
+    webhooks by their Service as it does in a cluster.
 
-    Without the controller manager nothing makes a namespace's default ServiceAccount: use `ensure_namespace`.
+    Without the controller manager nothing creates a namespace's default ServiceAccount: use `ensure_namespace`.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class ControlPlane:
         """Describe the control plane; `async with` starts it.
 
         Args:
-            binaries: Where the programs are; see `binaries.find_or_build`.
-            workdir: Logs, data and keys; kept at the end if given, else a temporary folder.
+            binaries: The programs; see `binaries.find_or_build`.
+            workdir: For logs, data and keys, and kept at the end; by default a temporary folder.
             controller_manager: Whether to run kube-controller-manager.
-            users: Further users by name, each with its groups; `tokens` holds their tokens.
+            users: Further users by name, each with its groups; their tokens are in `tokens`.
             feature_gates: For kube-apiserver and kube-controller-manager.
             apiserver_args: Further arguments of kube-apiserver.
         """
@@ -82,7 +82,7 @@ class ControlPlane:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        # Together, not in order: what the API server says about a vanished etcd goes to a log that nobody reads.
+        # Together, not in order: complaints of the API server about a missing etcd go to a log that nobody reads.
         await asyncio.gather(*(process.stop(deadline_s=_GOODBYE_S) for process in self._processes.values()))
         self._processes.clear()
         if self._given_workdir is None:
@@ -104,7 +104,7 @@ class ControlPlane:
         return self.workdir / "kubeconfig" / "admin.yaml"
 
     def admin(self, token: str | None = None) -> AdminClient:
-        """A client to be used with `async with`; the administrator's unless a token is given."""
+        """A client, to be used with `async with`; the administrator's unless a token is given."""
         return AdminClient(self.admin_url, token or self.admin_token, self.ca_file)
 
     def kubeconfig(self, token: str, path: Path) -> Path:
@@ -112,10 +112,10 @@ class ControlPlane:
 
         Args:
             token: The bearer token.
-            path: Where to write it.
+            path: The file.
 
         Returns:
-            The path.
+            The same path.
         """
         cluster = {"server": self.admin_url, "certificate-authority": str(self.ca_file)}
         context = {"cluster": "local", "user": "user", "namespace": "default"}
@@ -135,8 +135,8 @@ class ControlPlane:
         Args:
             namespace: Of the account.
             name: Of the account.
-            node: Where given, the token is that of a Pod on this Node, as a kubelet mounts it, and names both. The Pod
-                is made if it is not there; it is there for its name only.
+            node: If given, the token is bound to a Pod on this Node, as those that a kubelet mounts, and names both.
+                The Pod is created if need be, and serves no other purpose.
         """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         spec: dict[str, Any] = {"expirationSeconds": _TOKEN_S}
@@ -156,7 +156,7 @@ class ControlPlane:
         return self.kubeconfig(token, self.workdir / "kubeconfig" / file)
 
     async def ensure_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
-        """A namespace in which Pods can be created: with its default ServiceAccount."""
+        """Create a namespace, if need be, with the default ServiceAccount that its Pods need."""
         namespace: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         if labels:
             namespace["metadata"]["labels"] = dict(labels)
@@ -168,11 +168,11 @@ class ControlPlane:
     async def add_node(
         self, name: str, capacity: Mapping[str, str], *, labels: Mapping[str, str] | None = None
     ) -> None:
-        """A Node without a kubelet, ready for Pods to be bound to it.
+        """Add a Node without a kubelet, to which Pods can be bound.
 
         Args:
             name: Of the Node.
-            capacity: All of it is allocatable; a scheduler wants `pods` among it.
+            capacity: All of it is allocatable; schedulers need `pods` in it.
             labels: Of the Node.
         """
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels or {})}}
@@ -186,17 +186,17 @@ class ControlPlane:
         async with self.admin() as admin:
             await admin.apply(node)
             await admin.patch(f"/api/v1/nodes/{name}/status", {"status": status})
-            # Admission taints every new Node as not ready, and there is no node controller to lift it.
+            # Admission taints every new Node as not ready, and no node controller removes the taint.
             await admin.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
 
     async def service_address(self, namespace: str, name: str) -> tuple[str, int]:
-        """The address and the first port of a Service: where a `Balancer` listens to play its part."""
+        """The address and the first port of a Service, on which a `Balancer` can listen in its place."""
         async with self.admin() as admin:
             spec = (await admin.get(f"/api/v1/namespaces/{namespace}/services/{name}"))["spec"]
         return spec["clusterIP"], spec["ports"][0]["port"]
 
     def kill_apiserver(self) -> None:
-        """End the API server at once, as a crash does; etcd and its data stay."""
+        """Kill the API server, as a crash does; etcd and its data stay."""
         self._processes["kube-apiserver"].kill()
 
     async def start_apiserver(self) -> None:
@@ -215,9 +215,9 @@ class ControlPlane:
 
         Args:
             name: Of this process, for `stop_scheduler` and the log.
-            config: A KubeSchedulerConfiguration as YAML; its kubeconfig is set here, leader election is off unless it
-                is named.
-            kubeconfig: Whose rights the scheduler has; the administrator's if not given.
+            config: A KubeSchedulerConfiguration as YAML. Its kubeconfig is set here; leader election is off unless it
+                says otherwise.
+            kubeconfig: The scheduler's credentials; the administrator's by default.
 
         Returns:
             Its base URL on loopback (metrics, with the administrator's token; verified by `scheduler_ca_file`).
@@ -283,7 +283,7 @@ class ControlPlane:
             "--endpoint-reconciler-type=none",
             f"--secure-port={port}",
             f"--cert-dir={self.ca_file.parent}",
-            # Of 127.0.0.0/8 all is local; the port makes it this control plane's own.
+            # All of 127.0.0.0/8 is local; the port makes the range unique to this control plane.
             f"--service-cluster-ip-range=127.{port >> 8}.{port & 0xFF}.0/24",
             f"--token-auth-file={self.workdir / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC",
@@ -299,13 +299,13 @@ class ControlPlane:
         return await _answers(f"{self.admin_url}/readyz", self.ca_file)
 
     async def _default_namespace(self) -> None:
-        """The API server makes the namespace `default` by itself, a moment after it is ready."""
+        """Wait for the namespace `default`, which the API server creates shortly after it is ready."""
 
         async def made() -> bool:
             try:
                 await self.ensure_namespace("default")
             except ApiError as error:
-                if error.status == 404 or error.reason == "Conflict":  # noqa: PLR2004 - two makers at once
+                if error.status == 404 or error.reason == "Conflict":  # noqa: PLR2004 - created twice at once
                     return False
                 raise
             return True
@@ -346,7 +346,7 @@ class ControlPlane:
 
     def _add(self, name: str, binary: str, argv: Sequence[str]) -> Process:
         if name in self._processes and self._processes[name].alive:
-            raise ValueError(f"{name} runs already")
+            raise ValueError(f"{name} is already running")
         process = Process(name, (self._binaries[binary], *argv), self.workdir / "logs" / f"{name}.log")
         self._processes[name] = process
         return process
@@ -385,7 +385,7 @@ def _scheduler_config(text: str, kubeconfig: Path) -> str:
 
 
 async def _answers(url: str, ca_file: Path | None) -> bool:
-    """Whether a health endpoint says yes; not reached, not yet certified and not yet ready are all no."""
+    """Whether a health endpoint reports success; unreachable, not yet certified and not yet ready are all failures."""
     try:
         tls = ssl.create_default_context(cafile=ca_file)
         timeout = aiohttp.ClientTimeout(total=_PROBE_S)

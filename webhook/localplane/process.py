@@ -1,4 +1,4 @@
-"""A child process with a log file, that never outlives its parent."""
+"""A child process with a log file, which never outlives its parent."""
 
 import ctypes
 import os
@@ -15,22 +15,21 @@ from webhook.localplane.waiting import NotInTimeError, until
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _TERMINATE_S = 20.0
-# Below Linux's range for outgoing connections: a server that goes down and comes back finds no client on its port.
+# Below Linux's range for outgoing connections: no client takes the port of a server that is restarting.
 _PORTS = range(16_384, 32_768)
 
-
-_GOGC = "400"  # there is memory to spare and no core: let Go's collector run less often
+_GOGC = "400"  # memory is plentiful and cores are not: Go's collector runs less often
 
 
 class StartError(RuntimeError):
-    """A process ended, or did not become ready, while it was being started."""
+    """A process ended, or did not become ready, during its start."""
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port on which nobody listens now."""
+    """Find a TCP port on which nobody listens."""
     for port in random.SystemRandom().sample(_PORTS, k=200):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            # What Go's listeners do too: a port whose last connections are in TIME_WAIT is free.
+            # As Go's listeners do: a port whose last connections are in TIME_WAIT is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((host, port))
@@ -41,15 +40,15 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def _die_with_parent() -> None:
-    """Run in the child before exec: a parent killed outright leaves nothing behind."""
+    """Run in the child before exec: a parent that is killed leaves no child behind."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Process:
-    """One child in a process group of its own; its output goes to a file.
+    """One child in a process group of its own, whose output goes to a file.
 
-    It is bound to no event loop, so a process started in one may be stopped in another.
+    It is bound to no event loop: a process started in one may be stopped in another.
     """
 
     def __init__(
@@ -85,13 +84,13 @@ class Process:
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> None:
-        """Start it; the log file is appended to.
+        """Start it; its output is appended to the log file.
 
         Raises:
             StartError: It is already running, or cannot be executed.
         """
         if self.alive:
-            raise StartError(f"{self.name} runs already")
+            raise StartError(f"{self.name} is already running")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             try:
@@ -109,11 +108,11 @@ class Process:
                 raise StartError(f"{self.name} cannot be started: {error}") from error
 
     async def ready(self, check: Callable[[], Awaitable[bool]], *, deadline_s: float = 60.0) -> None:
-        """Wait until a check answers true.
+        """Wait until a check succeeds.
 
         Args:
-            check: Answers whether the process serves.
-            deadline_s: How long it may take.
+            check: Whether the process serves.
+            deadline_s: How long it may take, in seconds.
 
         Raises:
             StartError: The process ended or was not ready in time; the message quotes the end of its log.
@@ -140,7 +139,7 @@ class Process:
         return f"--- end of {self.log} ---\n" + "\n".join(text.splitlines()[-lines:])
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the whole process group; nothing happens when it has ended."""
+        """Send a signal to the whole process group, unless it has ended."""
         if self._child is None:
             return
         try:
@@ -149,13 +148,13 @@ class Process:
             return
 
     def kill(self) -> None:
-        """End it at once, and reap it."""
+        """Kill it, and reap it."""
         if self._child is not None:
             self.signal(signal.SIGKILL)
             self._child.wait()
 
     async def stop(self, *, deadline_s: float = _TERMINATE_S) -> None:
-        """Ask it to end; kill what is left of its group after the deadline."""
+        """Ask it to end; what is left of its group after the deadline is killed."""
 
         async def ended() -> bool:
             return not self.alive

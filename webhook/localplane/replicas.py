@@ -1,4 +1,4 @@
-"""Several webhook processes behind one address, as a Deployment and its Service are in a cluster."""
+"""Several webhook processes behind one address, like a Deployment and its Service in a cluster."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ _PROBE_S = 5.0
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Two trees as one: where both have a mapping it is merged, else `above` wins."""
+    """Merge two trees: mappings are merged, anything else of `above` replaces what is below."""
     merged = dict(below)
     for key, value in above.items():
         known = merged.get(key)
@@ -28,24 +28,24 @@ def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 
 
 def this_koordgate() -> tuple[str, ...]:
-    """How to call `koordgate` of this very Python."""
-    return sys.executable, "-P", "-m", "koordgate"  # -P: whatever lies in the working directory is not imported
+    """The command that runs `koordgate` with the present Python."""
+    return sys.executable, "-P", "-m", "koordgate"  # -P: nothing is imported from the working directory
 
 
 class Routing(Enum):
     """How requests reach the replicas."""
 
-    BY_TURNS = "each connection to the next one, which is hardest on them"
-    STICKY = "reviews to one and extender calls to another, as the affinity of the chart's Service may have it"
-    DIRECT = "the one process listens on the addresses itself, without a balancer: for measurements"
+    BY_TURNS = "each connection to the next one, which is the hardest case"
+    STICKY = "reviews to one and extender calls to another, as the affinity of the chart's Service may do"
+    DIRECT = "a single process listens on the addresses itself, without a balancer: for measurements"
 
 
 class Replicas:
-    """Webhook processes by number, each on ports of its own, with balancers in front; an async context manager.
+    """Webhook processes by number, each on ports of its own behind balancers; an async context manager.
 
     Attributes:
-        balancer: What listens on the one address of the webhooks.
-        extender_balancer: What listens on the one address of the extender.
+        balancer: Listens on the one address of the webhooks.
+        extender_balancer: Listens on the one address of the extender.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class Replicas:
         """Describe them; `async with` starts all of them and waits until each is ready.
 
         Args:
-            settings: The settings file's YAML, such as `chart.settings_text` gives.
-            kubeconfig: Whose rights they have.
+            settings: The settings file's YAML, as from `chart.settings_text`.
+            kubeconfig: Their credentials.
             workdir: For settings files and logs.
-            listen: The balancer's address, such as `ControlPlane.service_address` gives.
-            listen_extender: The extender's address; a free port beside `listen` if not given.
-            count: How many processes.
-            overrides: Laid over the settings.
+            listen: The balancer's address, as from `ControlPlane.service_address`.
+            listen_extender: The extender's address; by default a free port on the host of `listen`.
+            count: The number of processes.
+            overrides: Merged over the settings.
             routing: How requests reach them.
         """
         direct, sticky = routing is Routing.DIRECT, routing is Routing.STICKY
@@ -119,7 +119,7 @@ class Replicas:
         return self._processes[number]
 
     async def start(self, number: int) -> None:
-        """Start a process (again); once it is ready, connections go to it."""
+        """Start a process, perhaps again; once it is ready, connections go to it."""
         process = self._processes[number]
         process.start()
 
@@ -130,12 +130,12 @@ class Replicas:
         self._route(self._serving | {number})
 
     async def stop(self, number: int) -> None:
-        """End a process as a rollout does: new connections go elsewhere first, then it is asked to end."""
+        """End a process as a rollout does: connections go elsewhere first, then it is asked to end."""
         self._route(self._serving - {number})
         await self._processes[number].stop()
 
     def kill(self, number: int) -> None:
-        """End a process as a crash does: the balancer learns it from the refused connection."""
+        """End a process as a crash does: the balancer notices by the refused connection."""
         self._processes[number].kill()
 
     def _route(self, numbers: set[int]) -> None:
@@ -147,7 +147,7 @@ class Replicas:
     def _add(self, number: int) -> None:
         listen, beside = self._direct or ((_HOST, free_port(_HOST)), (_HOST, free_port(_HOST)))
         host, port, extender = *listen, beside[1]
-        # No endpoint controller needs time to notice that it ends.
+        # There is no endpoint controller that needs time to notice that it ends.
         serve = {"host": host, "port": port, "extenderPort": extender, "shutdownDelaySeconds": 0}
         path = self._workdir / f"webhook-{number}.yaml"
         self._workdir.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ class Replicas:
         timeout = aiohttp.ClientTimeout(total=_PROBE_S)
         url = f"{self.urls[number]}/readyz"
         try:
-            # As the kubelet probes: without verifying, for the certificate is the Service's.
+            # As the kubelet probes: unverified, because the certificate is the Service's.
             async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, ssl=False) as answer:
                 return answer.status == 200  # noqa: PLR2004 - HTTP's OK
         except (aiohttp.ClientError, TimeoutError):

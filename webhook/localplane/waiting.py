@@ -1,4 +1,4 @@
-"""The one place that polls: wait until a condition holds, or say what did not."""
+"""Polling, in one place: wait until a condition holds, or say which did not."""
 
 import asyncio
 import time
@@ -19,20 +19,20 @@ async def until(
     deadline_s: float = 30.0,
     poll_s: float = 0.05,
 ) -> T:
-    """Poll a condition until it answers something true.
+    """Poll a condition until it returns something true.
 
     Args:
-        condition: Awaited again and again; its first true answer is returned. What it raises is not caught: a condition
-            says itself which failures mean "not yet".
+        condition: Awaited again and again. What it raises is not caught: the condition decides which failures mean
+            "not yet".
         what: The condition in words, for the error.
-        deadline_s: How long it may take.
-        poll_s: Pause between two tries.
+        deadline_s: How long it may take, in seconds.
+        poll_s: Pause between two attempts, in seconds.
 
     Returns:
-        The condition's first true answer.
+        The first true value of the condition.
 
     Raises:
-        NotInTimeError: The deadline passed; the message quotes the last answer.
+        NotInTimeError: The deadline passed; the message quotes the last value.
     """
     end = time.monotonic() + deadline_s
     while True:
