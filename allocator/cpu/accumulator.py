@@ -11,9 +11,12 @@ a core is whole when all its threads are free, whatever the other cores have. Wh
 threads, those are taken that add up.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final
 
+from allocator.cpu.distribution import even_shares, level_shares
+from allocator.cpu.nearest import nearest, spill
+from allocator.cpu.takerule import TakeRule
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy
 from allocator.vocabulary.cputopology import Cell, CpuTopology
 
@@ -57,7 +60,7 @@ def take(  # noqa: PLR0913 - each is one input of the rule, and all but three ar
     """
     if count < 0 or bind not in _BINDS or exclusive is ExclusivePolicy.DEFAULT:
         raise ValueError(f"resolve what is asked before choosing: {count} CPUs, {bind}, exclusive {exclusive}")
-    rule = _Rule(
+    rule = TakeRule(
         topology,
         exclusive,
         held_cores,
@@ -113,36 +116,12 @@ def wishes_given_up(
     return len(steps) + (steps[0].bit_count() < count)
 
 
-class _Rule(NamedTuple):
-    """What stays the same during one choice.
-
-    Attributes:
-        topology: the machine.
-        exclusive: what is to be avoided.
-        held_cores: CPUs of cores held with PCPULevel.
-        held_nodes: CPUs of NUMA nodes held with NUMANodeLevel.
-        full: whole cores first.
-        level: the same number of CPUs in every NUMA node, as far as each has so many.
-        even: the same number of CPUs in each NUMA node where one does not suffice.
-        sign: 1 where fewer free CPUs come first, -1 where more do.
-    """
-
-    topology: CpuTopology
-    exclusive: ExclusivePolicy
-    held_cores: int
-    held_nodes: int
-    full: bool
-    level: bool
-    even: bool
-    sign: int
-
-
-def _kept(rule: _Rule, chosen: int) -> bool:
+def _kept(rule: TakeRule, chosen: int) -> bool:
     """Whether the set is of whole cores, or has one thread of each core."""
     return (rule.topology.whole(chosen) if rule.full else rule.topology.leads(chosen)) == chosen
 
 
-def _pack(rule: _Rule, free: int, count: int) -> int:
+def _pack(rule: TakeRule, free: int, count: int) -> int:
     """Choose so many of the free CPUs, of which there are enough."""
     if not count:
         return 0
@@ -156,10 +135,10 @@ def _pack(rule: _Rule, free: int, count: int) -> int:
         if found:
             return found
     left = count - taken.bit_count()
-    return _spill(rule, free, taken, left) if left else taken
+    return spill(rule, free, taken, left) if left else taken
 
 
-def _whole_cores(rule: _Rule, free: int, count: int) -> int:
+def _whole_cores(rule: TakeRule, free: int, count: int) -> int:
     """Take whole free cores, and a part of one for what is over where they stand in one place; as many as there are."""
     topology = rule.topology
     if rule.level and (taken := _level_cores(rule, free, count)):
@@ -183,14 +162,14 @@ def _whole_cores(rule: _Rule, free: int, count: int) -> int:
     return _many_sockets(topology, whole, count)
 
 
-def _outside_held_nodes(rule: _Rule, free: int) -> tuple[int, ...]:
+def _outside_held_nodes(rule: TakeRule, free: int) -> tuple[int, ...]:
     """First the CPUs outside of NUMA nodes that are held with the same policy, then all."""
     if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL and free & rule.held_nodes:
         return (free & ~rule.held_nodes, free)
     return (free,)
 
 
-def _best_cell(rule: _Rule, counted: int, usable: int, enough: int, count: int) -> Cell | None:
+def _best_cell(rule: TakeRule, counted: int, usable: int, enough: int, count: int) -> Cell | None:
     """Find the NUMA node that comes first of those with enough CPUs.
 
     Args:
@@ -213,7 +192,7 @@ def _best_cell(rule: _Rule, counted: int, usable: int, enough: int, count: int) 
     return found
 
 
-def _best_socket(rule: _Rule, counted: int, count: int) -> int | None:
+def _best_socket(rule: TakeRule, counted: int, count: int) -> int | None:
     """Find the socket that comes first of those with so many of the CPUs counted: by their number, then its own."""
     found, best = None, 0
     for socket, cpus in rule.topology.sockets.items():
@@ -239,7 +218,7 @@ def _first_cores(cores: Iterable[int], whole: int, count: int) -> int:
     return taken | _lowest(split, count)
 
 
-def _add_up(rule: _Rule, whole: int, count: int) -> int:
+def _add_up(rule: TakeRule, whole: int, count: int) -> int:
     """Take whole cores of unequal sizes that are so many CPUs together; 0 where none are.
 
     In one NUMA node if that can be, first in that which comes first, else in one socket, else of all.
@@ -278,7 +257,7 @@ def _cores_of_sum(cores: Sequence[int], count: int) -> int:
 def _many_sockets(topology: CpuTopology, whole: int, count: int) -> int:
     """Take the whole cores of entire sockets, the largest first; then single cores, the smallest socket first.
 
-    Never takes more than `count`; what is less than a core is left to `_spill`.
+    Never takes more than `count`; what is less than a core is left to `spill`.
     """
     sizes = sorted((-(whole & cpus).bit_count(), socket) for socket, cpus in topology.sockets.items())
     taken = 0
@@ -297,14 +276,14 @@ def _many_sockets(topology: CpuTopology, whole: int, count: int) -> int:
     return taken
 
 
-def _level_cores(rule: _Rule, free: int, count: int) -> int:
+def _level_cores(rule: TakeRule, free: int, count: int) -> int:
     """Take whole cores in equal numbers from every NUMA node; 0 where that leaves all of them in one."""
     topology = rule.topology
     parts = [(usable, topology.whole(usable)) for usable in _outside_held_nodes(rule, free)]
     return _level(rule, (*parts, (free, free)), count)
 
 
-def _apart(rule: _Rule, free: int, count: int) -> int:
+def _apart(rule: TakeRule, free: int, count: int) -> int:
     """Take one thread of each core before the second of any; 0 where that takes cores of several sockets anyway.
 
     The narrowest place is taken in which every core gives one thread: a NUMA node, a socket, the machine. Where the
@@ -332,7 +311,7 @@ def _apart(rule: _Rule, free: int, count: int) -> int:
     return _threads_apart(topology, free & topology.sockets[socket], count) if socket is not None else 0
 
 
-def _one_thread_each(rule: _Rule, usable: int, threads: int, count: int) -> int:
+def _one_thread_each(rule: TakeRule, usable: int, threads: int, count: int) -> int:
     """Take so many of these threads, each of another core, of which there are enough."""
     topology = rule.topology
     if rule.level and (taken := _level(rule, [(threads, threads)], count)):
@@ -345,10 +324,10 @@ def _one_thread_each(rule: _Rule, usable: int, threads: int, count: int) -> int:
     socket = _best_socket(rule, threads, count)
     if socket is not None:
         return _lowest(threads & topology.sockets[socket], count)
-    return _nearest(rule, usable, 0, count)
+    return nearest(rule, usable, 0, count)
 
 
-def _passes(rule: _Rule, free: int) -> tuple[int, ...]:
+def _passes(rule: TakeRule, free: int) -> tuple[int, ...]:
     """The CPUs from which one thread a core is taken, in the order in which that is tried.
 
     Where no NUMA node outside those held suffices, NUMANodeLevel goes on as PCPULevel (CPU proposal, "Resource spec").
@@ -375,7 +354,7 @@ def _threads_apart(topology: CpuTopology, cpus: int, count: int) -> int:
         cpus ^= threads
 
 
-def _evenly(rule: _Rule, parts: Iterable[tuple[int, int]], count: int) -> int:
+def _evenly(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int:
     """Take as many CPUs in each of as few NUMA nodes as possible; 0 where no number of NUMA nodes has that.
 
     Args:
@@ -387,7 +366,7 @@ def _evenly(rule: _Rule, parts: Iterable[tuple[int, int]], count: int) -> int:
     inside = rule._replace(even=False)
     for usable, measured in parts:
         sizes = [(measured & cell.cpus).bit_count() for cell in topology.cells]
-        shares = _even_shares(sizes, count, topology.threads_per_core if rule.full else 1)
+        shares = even_shares(sizes, count, topology.threads_per_core if rule.full else 1)
         if shares:
             taken = 0
             for index, share in shares:
@@ -396,7 +375,7 @@ def _evenly(rule: _Rule, parts: Iterable[tuple[int, int]], count: int) -> int:
     return 0
 
 
-def _level(rule: _Rule, parts: Iterable[tuple[int, int]], count: int) -> int:
+def _level(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int:
     """Take CPUs in equal numbers from every NUMA node, as far as it has so many; 0 where one node gives them all.
 
     Args:
@@ -410,7 +389,7 @@ def _level(rule: _Rule, parts: Iterable[tuple[int, int]], count: int) -> int:
         sizes = [(measured & cell.cpus).bit_count() for cell in topology.cells]
         if sum(sizes) < count:
             continue
-        shares = _level_shares(sizes, count, topology.threads_per_core if rule.full else 1)
+        shares = level_shares(sizes, count, topology.threads_per_core if rule.full else 1)
         if len(shares) > 1:
             taken = 0
             for index, share in shares:
@@ -418,115 +397,6 @@ def _level(rule: _Rule, parts: Iterable[tuple[int, int]], count: int) -> int:
             return taken
         return 0
     return 0
-
-
-def _level_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
-    """Divide a number over all NUMA nodes, in units, as evenly as their sizes allow; the larger ones get what is over.
-
-    Returns:
-        Pairs of index and share, without shares of nothing.
-    """
-    order = sorted(range(len(sizes)), key=lambda index: (sizes[index], -index))
-    shares = dict.fromkeys(order, 0)
-    left = count
-    for rank, index in enumerate(order):
-        fair = left // ((len(order) - rank) * unit) * unit
-        shares[index] = min(fair, sizes[index] // unit * unit)
-        left -= shares[index]
-    for index in sorted(order, key=lambda index: (shares[index], -sizes[index], index)):  # no whole unit is over
-        more = min(left, sizes[index] - shares[index])
-        shares[index] += more
-        left -= more
-    return [(index, share) for index, share in shares.items() if share]
-
-
-def _even_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
-    """Divide a number evenly over the fewest NUMA nodes that have so much, two or more; the largest are used first.
-
-    Of all ways to give each the same, that leaves what is free most even, which the kubelet's
-    distribute-cpus-across-numa goes by. What does not divide goes, a unit each, to the largest.
-
-    Returns:
-        Pairs of index and share; empty where it cannot be.
-    """
-    order = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
-    for nodes in range(2, len(order) + 1):
-        share = count // (nodes * unit) * unit
-        rest = count - share * nodes
-        shares = []
-        for index in order[:nodes]:
-            more = min(unit, rest)
-            rest -= more
-            shares.append((index, share + more))
-        if all(size <= sizes[index] for index, size in shares):
-            return [(index, size) for index, size in shares if size]
-    return []
-
-
-def _spill(rule: _Rule, free: int, taken: int, left: int) -> int:
-    """Take what is still missing one CPU at a time, near what was taken; returns all that is taken then."""
-    for usable in _spill_passes(rule, free & ~taken, taken):
-        more = _nearest(rule, usable & ~taken, taken, left)
-        taken |= more
-        left -= more.bit_count()
-        if not left:
-            break
-    return taken
-
-
-def _spill_passes(rule: _Rule, free: int, taken: int) -> Iterator[int]:
-    """What is tried in turn; what this request took counts as held."""
-    if rule.exclusive is ExclusivePolicy.PCPU_LEVEL:
-        yield free & ~(rule.held_cores | rule.topology.cores_of(taken))
-    elif rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
-        yield free & ~(rule.held_nodes | rule.topology.nodes_of(taken))
-        if free & rule.held_cores:
-            yield free & ~rule.held_cores
-    yield free
-
-
-def _nearest(rule: _Rule, usable: int, taken: int, count: int) -> int:
-    """Take up to so many CPUs, one thread of each core before the second of any, the cores in order of nearness."""
-    chosen = 0
-    cpus = usable
-    while cpus and count:
-        threads = rule.topology.leads(cpus)
-        size = threads.bit_count()
-        if size > count:
-            return chosen | _nearest_cores(rule, usable, taken, threads, count)
-        chosen |= threads
-        count -= size
-        cpus ^= threads
-    return chosen
-
-
-def _nearest_cores(rule: _Rule, usable: int, taken: int, threads: int, count: int) -> int:
-    """Take so many of these threads, each of another core.
-
-    Cores come in the order: sockets that gave most so far; their free CPUs and then the NUMA node's, by the
-    strategy; cores with fewer free threads; socket; core.
-    """
-    topology, sign = rule.topology, rule.sign
-    near = {
-        socket: (-(taken & cpus).bit_count(), sign * (usable & cpus).bit_count())
-        for socket, cpus in topology.sockets.items()
-    }
-    alike: dict[tuple[int, int, int], int] = {}
-    for cell in topology.cells:
-        key = (*near[cell.socket], sign * (usable & cell.cpus).bit_count())
-        alike[key] = alike.get(key, 0) | cell.cpus
-    chosen = 0
-    for key in sorted(alike):
-        there = threads & alike[key]
-        if there.bit_count() > count:
-            cores = [core for core in topology.cores if core & there]
-            cores.sort(key=lambda core: (core & usable).bit_count())
-            for core in cores[:count]:
-                chosen |= core & threads
-            return chosen
-        chosen |= there
-        count -= there.bit_count()
-    return chosen
 
 
 def _lowest(cpus: int, count: int) -> int:

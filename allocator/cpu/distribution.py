@@ -1,0 +1,46 @@
+"""How many CPUs each NUMA node gives if several give some: pure numbers."""
+
+from collections.abc import Sequence
+
+
+def level_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
+    """Divide a number over all NUMA nodes, in units, as evenly as their sizes allow; the larger ones get what is over.
+
+    Returns:
+        Pairs of index and share, without shares of nothing.
+    """
+    order = sorted(range(len(sizes)), key=lambda index: (sizes[index], -index))
+    shares = dict.fromkeys(order, 0)
+    left = count
+    for rank, index in enumerate(order):
+        fair = left // ((len(order) - rank) * unit) * unit
+        shares[index] = min(fair, sizes[index] // unit * unit)
+        left -= shares[index]
+    for index in sorted(order, key=lambda index: (shares[index], -sizes[index], index)):  # no whole unit is over
+        more = min(left, sizes[index] - shares[index])
+        shares[index] += more
+        left -= more
+    return [(index, share) for index, share in shares.items() if share]
+
+
+def even_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
+    """Divide a number evenly over the fewest NUMA nodes that have so much, two or more; the largest are used first.
+
+    Of all ways to give each the same, that leaves what is free most even, which the kubelet's
+    distribute-cpus-across-numa goes by. What does not divide goes, a unit each, to the largest.
+
+    Returns:
+        Pairs of index and share; empty where it cannot be.
+    """
+    order = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
+    for nodes in range(2, len(order) + 1):
+        share = count // (nodes * unit) * unit
+        rest = count - share * nodes
+        shares = []
+        for index in order[:nodes]:
+            more = min(unit, rest)
+            rest -= more
+            shares.append((index, share + more))
+        if all(size <= sizes[index] for index, size in shares):
+            return [(index, size) for index, size in shares if size]
+    return []

@@ -1,0 +1,72 @@
+"""Single CPUs near those already taken."""
+
+from collections.abc import Iterator
+
+from allocator.cpu.takerule import TakeRule
+from allocator.vocabulary.cpupolicy import ExclusivePolicy
+
+
+def spill(rule: TakeRule, free: int, taken: int, left: int) -> int:
+    """Take what is still missing one CPU at a time, near what was taken; returns all that is taken then."""
+    for usable in _spill_passes(rule, free & ~taken, taken):
+        more = nearest(rule, usable & ~taken, taken, left)
+        taken |= more
+        left -= more.bit_count()
+        if not left:
+            break
+    return taken
+
+
+def _spill_passes(rule: TakeRule, free: int, taken: int) -> Iterator[int]:
+    """What is tried in turn; what this request took counts as held."""
+    if rule.exclusive is ExclusivePolicy.PCPU_LEVEL:
+        yield free & ~(rule.held_cores | rule.topology.cores_of(taken))
+    elif rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
+        yield free & ~(rule.held_nodes | rule.topology.nodes_of(taken))
+        if free & rule.held_cores:
+            yield free & ~rule.held_cores
+    yield free
+
+
+def nearest(rule: TakeRule, usable: int, taken: int, count: int) -> int:
+    """Take up to so many CPUs, one thread of each core before the second of any, the cores in order of nearness."""
+    chosen = 0
+    cpus = usable
+    while cpus and count:
+        threads = rule.topology.leads(cpus)
+        size = threads.bit_count()
+        if size > count:
+            return chosen | _nearest_cores(rule, usable, taken, threads, count)
+        chosen |= threads
+        count -= size
+        cpus ^= threads
+    return chosen
+
+
+def _nearest_cores(rule: TakeRule, usable: int, taken: int, threads: int, count: int) -> int:
+    """Take so many of these threads, each of another core.
+
+    Cores come in the order: sockets that gave most so far; their free CPUs and then the NUMA node's, by the
+    strategy; cores with fewer free threads; socket; core.
+    """
+    topology, sign = rule.topology, rule.sign
+    near = {
+        socket: (-(taken & cpus).bit_count(), sign * (usable & cpus).bit_count())
+        for socket, cpus in topology.sockets.items()
+    }
+    alike: dict[tuple[int, int, int], int] = {}
+    for cell in topology.cells:
+        key = (*near[cell.socket], sign * (usable & cell.cpus).bit_count())
+        alike[key] = alike.get(key, 0) | cell.cpus
+    chosen = 0
+    for key in sorted(alike):
+        there = threads & alike[key]
+        if there.bit_count() > count:
+            cores = [core for core in topology.cores if core & there]
+            cores.sort(key=lambda core: (core & usable).bit_count())
+            for core in cores[:count]:
+                chosen |= core & threads
+            return chosen
+        chosen |= there
+        count -= there.bit_count()
+    return chosen
