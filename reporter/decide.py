@@ -6,7 +6,7 @@ from typing import Any
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.wire.deviceobject import device_of
-from allocator.wire.nodetopology import NumaZone
+from allocator.wire.numazones import NumaZone
 from reporter.cgroup import plan
 from reporter.gpu import inventory
 from reporter.gpu.facts import DriverFacts, LostCard, Outage
