@@ -2,15 +2,26 @@
 
 from typing import Any
 
-from builders import ask, gpu, request
+from builders import ask, gpu, nic, node, request
 from hypothesis import strategies as st
 
-from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
-from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.cpunode import CpuShare, NumaShare
-from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy
-from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare, Zone
+from allocator.vocabulary.cpupolicy import (
+    REFUSING,
+    BindPolicy,
+    ExclusivePolicy,
+    NumaExclusive,
+    NumaPolicy,
+    NumaStrategy,
+)
+from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.device import VirtualFunction
+from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE
+from allocator.vocabulary.hints import ExclusiveLevel, Joint, Scope, Selector, TypeHint
 from allocator.vocabulary.holdings import Function, Holding, Share
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.phase import Phase
 
 INT64 = 2**63 - 1
@@ -181,3 +192,99 @@ def holdings(draw: st.DrawFn) -> Holding:
         draw(st.none() | cpu_shares()),
         draw(st.just("") | NAMES.map("default/{}".format)),
     )
+
+
+# A node of several NUMA nodes in some state, and Pods that are aligned on it
+
+_EXCLUSIVE = tuple(one for one in ExclusivePolicy if one is not ExclusivePolicy.DEFAULT)  # which readers resolve
+
+
+@st.composite
+def cpu_rules(draw: st.DrawFn) -> dict[str, Any]:
+    """Fields of a `CpuNode`: the rules of a node and of its kubelet."""
+    return {
+        "policy": draw(st.sampled_from(NumaPolicy)),
+        "strategy": draw(st.sampled_from(NumaStrategy)),
+        "bind": draw(st.sampled_from([None, None, BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS])),
+        "whole_cores": draw(st.sampled_from([False, False, True])),
+        "kubelet_policy": draw(st.sampled_from([NumaPolicy.NONE, NumaPolicy.NONE, *REFUSING])),
+        "kubelet_by_container": draw(st.booleans()),
+        "reserved": draw(st.sampled_from([0, 0, 0b11, 0b1000])),
+    }
+
+
+@st.composite
+def server_nodes(draw: st.DrawFn, cpu: CpuTopology) -> NodeSnapshot:
+    """Four to eight cards and two to four NICs on two NUMA nodes: some unhealthy, some the kubelet's, some homeless."""
+    cards, nics = draw(st.sampled_from([(4, 2), (8, 4)]))
+    homeless = draw(st.sampled_from([None, None, None, 0]))
+
+    def about(minor: int, many: int, each: int) -> dict[str, Any]:
+        at = minor * 2 // many
+        return {
+            "numa_node": None if minor == homeless else at,
+            "pcie": f"pci{minor // each}",
+            "healthy": draw(st.integers(0, 11)) > 0,
+        }
+
+    devices = [gpu(minor, **about(minor, cards, 2)) for minor in range(cards)]
+    devices += [nic(minor, VirtualFunction(0, f"0000:{minor}0:00.1"), **about(minor, nics, 1)) for minor in range(nics)]
+    kubelet = draw(st.sets(st.sampled_from([one.id for one in devices]), max_size=1))
+    zones = draw(st.sampled_from([{}, {at: Zone(1000 * cpus.bit_count(), 8 * GIB) for at, cpus in cpu.nodes.items()}]))
+    rules = draw(cpu_rules())
+    return node(*devices, kubelet=kubelet, cpu=draw(st.sampled_from([None, *[CpuNode(cpu, zones=zones, **rules)] * 7])))
+
+
+@st.composite
+def aligned_cpus(draw: st.DrawFn) -> CpuAsk:
+    """CPUs of its own, thousandths of a shared pool, or a burst; with or without alignment."""
+    own = draw(st.integers(0, 2)) > 0
+    count = draw(st.sampled_from([1, 2, 2, 4, 6, 9])) if own else 0
+    milli = count * 1000 or draw(st.sampled_from([0, 500, 3000, 9000]))
+    required = draw(st.sampled_from([None, None, BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS])) if own else None
+    burst = None if own else draw(st.sampled_from([None, None, BindPolicy.CONSTRAINED_BURST]))
+    return CpuAsk(
+        qos=draw(st.sampled_from([QosClass.LSE, QosClass.LSR])) if own else QosClass.LS,
+        count=count,
+        milli=milli,
+        memory=draw(st.sampled_from([0, 0, GIB, 9 * GIB])),
+        limit_milli=milli,
+        required=required,
+        preferred=required or burst,
+        exclusive=draw(st.sampled_from([None, *_EXCLUSIVE])) if own else None,
+        numa_policy=draw(st.sampled_from([None, *(one for one in NumaPolicy if one is not NumaPolicy.NONE)])),
+        single_numa_exclusive=draw(st.sampled_from([None, None, *NumaExclusive])),
+        static=draw(st.sampled_from([(), ((Phase.APP, count),)])) if count else (),
+    )
+
+
+@st.composite
+def aligned_requests(draw: st.DrawFn) -> PodRequest:
+    """Cards, NICs beside them or of all roots, and CPUs, with hints; never nothing."""
+    containers = []
+    for name in draw(st.sampled_from(["a", "a", "ab"])):
+        if draw(st.integers(0, 3)):
+            percent = draw(st.sampled_from([20, 50, 100]))
+            count = draw(st.sampled_from([1, 1, 2, 2, 3, 4]))
+            containers.append(ContainerAsk(name, Phase.APP, ask(count, core=percent, ratio=percent)))
+        if draw(st.integers(0, 3)) == 0:
+            every = draw(st.booleans())
+            containers.append(
+                ContainerAsk(name, Phase.APP, DeviceAsk(RDMA_TYPE, 1, (draw(st.sampled_from([20, 100])),), every))
+            )
+    cpu = draw(st.none() | aligned_cpus() if containers else aligned_cpus())
+    hints = {
+        "gpu": TypeHint(
+            scope=draw(st.sampled_from([None, None, Scope.NUMA_NODE, Scope.PCIE])),
+            exclusive=draw(st.sampled_from([None, None, None, *ExclusiveLevel])),
+        ),
+        "rdma": TypeHint(functions=draw(st.sampled_from([None, None, Selector()]))),
+    }
+    both = {one.ask.type.name for one in containers} == {"gpu", "rdma"}
+    joint = Joint(("gpu", "rdma"), draw(st.booleans())) if both and draw(st.booleans()) else None
+    how = Wishes(
+        hints=tuple(hints.items()) if draw(st.booleans()) else (),
+        joint=joint,
+        order=draw(st.sampled_from(["", "", "", "leastUsed", "minor"])),
+    )
+    return request(*containers, cpu=cpu, wishes=how)

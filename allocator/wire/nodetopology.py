@@ -6,17 +6,25 @@ written as koordlet writes them.
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from allocator.quantity import to_milli
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpupolicy import NumaPolicy
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.wire.keptcpus import (
+    NODE_RESERVATION,
+    SYSTEM_QOS_RESOURCE,
+    NodeReservation,
+    SystemCpus,
+    read_kept_into,
+    write_reservation,
+    write_system,
+)
+from allocator.wire.numazones import NumaZone, read_zones, write_zones
 from allocator.wire.values import (
     SHOWN,
     UNREADABLE,
@@ -29,8 +37,7 @@ from allocator.wire.values import (
     as_object,
     as_text,
     one_of,
-    read_amount,
-    write_amount,
+    stated,
 )
 
 API_VERSION: Final = "topology.node.k8s.io/v1alpha1"
@@ -43,14 +50,10 @@ CPU_BASIC_INFO: Final = "node.koordinator.sh/cpu-basic-info"
 POD_CPU_ALLOCS: Final = "node.koordinator.sh/pod-cpu-allocs"
 CPU_SHARED_POOLS: Final = "node.koordinator.sh/cpu-shared-pools"
 BE_CPU_SHARED_POOLS: Final = "node.koordinator.sh/be-cpu-shared-pools"
-NODE_RESERVATION: Final = "node.koordinator.sh/reservation"
-SYSTEM_QOS_RESOURCE: Final = "node.koordinator.sh/system-qos-resource"
 
 FULL_PCPUS_ONLY: Final = "full-pcpus-only"
 DISTRIBUTE_ACROSS_NUMA: Final = "distribute-cpus-across-numa"
 
-_ZONE_TYPE: Final = "Node"
-_ZONE_NAME: Final = re.compile(r"node-(0|[1-9][0-9]{0,8})", re.ASCII)
 _TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")  # how Go, and so the kubelet, spells it
 
 
@@ -103,25 +106,6 @@ class PodCpuAlloc:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReservation:
-    """What the administrator keeps from all Pods: CPUs by number, or else so many thousandths of a CPU.
-
-    Of an amount the node's reporter makes CPUs (Koordinator, pkg/koordlet/statesinformer): nobody else knows which.
-    """
-
-    cpus: int = 0
-    milli: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SystemCpus:
-    """The CPUs of Pods of class SYSTEM, and whether these have them for themselves."""
-
-    cpus: int = 0
-    exclusive: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class CpuBasicInfo:
     """What the machine's processors are; nothing is decided by it."""
 
@@ -130,14 +114,6 @@ class CpuBasicInfo:
     turbo: bool = False
     cat_l3_mask: str = ""
     vendor: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NumaZone:
-    """What one NUMA node has, by resource: cpu in thousandths, memory in bytes, others in their unit."""
-
-    allocatable: Mapping[str, int]
-    capacity: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +148,8 @@ class NodeTopology:
     pod_cpu_allocs: tuple[PodCpuAlloc, ...] = ()
     shared_pools: tuple[PoolCpus, ...] = ()
     best_effort_pools: tuple[PoolCpus, ...] = ()
-    reservation: NodeReservation = NodeReservation()
-    system: SystemCpus = SystemCpus()
+    reservation: NodeReservation = field(default_factory=NodeReservation)
+    system: SystemCpus = field(default_factory=SystemCpus)
     zones: Mapping[int, NumaZone] = field(default_factory=dict)
     managed_by: str = ""
     holders_unknown: bool = False
@@ -223,7 +199,7 @@ def read_node_topology(obj: Mapping[str, Any]) -> NodeTopology:
     told = len(problems)
     kubelet = _read_kubelet(annotation(CPU_MANAGER_POLICY), problems)
     allocs = problems.each(f"annotation {POD_CPU_ALLOCS}", _pod_cpu_alloc, annotation(POD_CPU_ALLOCS))
-    reservation, system = _read_kept(annotations, problems)
+    reservation, system = read_kept_into(problems, annotations)
     if reservation.milli and not reservation.cpus:
         problems.append(f"annotation {NODE_RESERVATION}: an amount of CPUs, but not which; state reservedCPUs")
     holders_unknown = len(problems) > told
@@ -240,25 +216,11 @@ def read_node_topology(obj: Mapping[str, Any]) -> NodeTopology:
         best_effort_pools=pools(BE_CPU_SHARED_POOLS),
         reservation=reservation,
         system=system,
-        zones=_read_zones(obj.get("zones"), problems),
+        zones=read_zones(obj.get("zones"), problems),
         managed_by=problems.read(f"label {MANAGED_BY}", as_text, labels.get(MANAGED_BY), ""),
         holders_unknown=holders_unknown,
         problems=tuple(problems),
     )
-
-
-def read_kept(annotations: Mapping[str, Any]) -> tuple[NodeReservation, SystemCpus, tuple[str, ...]]:
-    """Read what an administrator keeps on a Node, by annotations of the same names; and what cannot be read of it."""
-    problems = Problems()
-    return *_read_kept(annotations, problems), tuple(problems)
-
-
-def _read_kept(annotations: Mapping[str, Any], problems: Problems) -> tuple[NodeReservation, SystemCpus]:
-    reserved, system = (
-        problems.read(f"annotation {key}", as_json, annotations.get(key), None)
-        for key in (NODE_RESERVATION, SYSTEM_QOS_RESOURCE)
-    )
-    return _read_reservation(reserved, problems), _read_system(system, problems)
 
 
 def read_pool(value: object) -> PoolCpus:
@@ -327,30 +289,6 @@ def _pod_cpu_alloc(value: object) -> PodCpuAlloc:
     )
 
 
-def _read_reservation(raw: object, problems: Problems) -> NodeReservation:
-    where = f"annotation {NODE_RESERVATION}"
-    entry = problems.object(where, raw)
-    amounts = problems.object(f"{where}: resources", entry.get("resources"))
-    return NodeReservation(
-        problems.read(f"{where}: reservedCPUs", as_cpus, entry.get("reservedCPUs"), 0),
-        problems.read(f"{where}: resources: cpu", _milli, amounts.get("cpu"), 0),
-    )
-
-
-def _milli(value: object) -> int:
-    return 0 if value is None else to_milli(value)
-
-
-def _read_system(raw: object, problems: Problems) -> SystemCpus:
-    where = f"annotation {SYSTEM_QOS_RESOURCE}"
-    entry = problems.object(where, raw)
-    exclusive = entry.get("cpusetExclusive")
-    return SystemCpus(
-        problems.read(f"{where}: cpuset", as_cpus, entry.get("cpuset"), 0),
-        exclusive is None or problems.read(f"{where}: cpusetExclusive", as_flag, exclusive, True),
-    )
-
-
 def _read_topology_policies(value: object, problems: Problems) -> tuple[NumaPolicy, NumaScope]:
     """Read the topology manager's policy; the API has a list of them, the kubelet has one."""
     known = problems.each("topologyPolicies", _topology_policy, value)
@@ -369,54 +307,6 @@ def _topology_policy(value: object) -> tuple[NumaPolicy, NumaScope]:
             if policy is not NumaPolicy.NONE and text == policy.value + scope.value:
                 return policy, scope
     raise ValueError(f"{text[:SHOWN]!r} is no policy of the kubelet's topology manager")
-
-
-def _read_zones(value: object, problems: Problems) -> dict[int, NumaZone]:
-    zones: dict[int, NumaZone] = {}
-    for index, entry in enumerate(problems.list("zones", value)):
-        where = f"zones[{index}]"
-        node = problems.read(where, _zone_node, entry, None)
-        if node is None:
-            continue
-        if node in zones:
-            problems.append(f"{where}: NUMA node {node} stands twice; left out")
-            continue
-        zones[node] = _read_zone(f"{where}.resources", entry.get("resources"), problems)
-    return dict(sorted(zones.items()))
-
-
-def _zone_node(value: object) -> int | None:
-    """Tell which NUMA node a zone is; None for a zone that is something else."""
-    entry = as_object(value)
-    if entry.get("type") != _ZONE_TYPE:
-        return None
-    match = _ZONE_NAME.fullmatch(as_text(entry.get("name")))
-    if match is None:
-        raise ValueError("the name of a NUMA node is node- and its number")
-    return int(match[1])
-
-
-def _read_zone(where: str, value: object, problems: Problems) -> NumaZone:
-    allocatable: dict[str, int] = {}
-    capacity: dict[str, int] = {}
-    for name, has, could in problems.each(where, _zone_resource, value):
-        if name in allocatable:
-            problems.append(f"{where}: {name[:SHOWN]!r} stands twice; the first counts")
-            continue
-        allocatable[name] = has
-        capacity[name] = could
-    return NumaZone(allocatable, capacity)
-
-
-def _zone_resource(value: object) -> tuple[str, int, int]:
-    """Read a resource's name, what Pods may have of it, and what there is; the latter may be left out."""
-    entry = as_object(value)
-    name = as_text(entry.get("name"))
-    if not name:
-        raise ValueError("no name")
-    has = read_amount(name, entry.get("allocatable"))
-    could = entry.get("capacity")
-    return name, has, has if could is None else read_amount(name, could)
 
 
 # Writing
@@ -438,24 +328,21 @@ def write_node_topology(topology: NodeTopology) -> dict[str, Any]:
             "annotations": _write_annotations(topology),
         },
         "topologyPolicies": [policy.value if policy is NumaPolicy.NONE else policy.value + topology.numa_scope.value],
-        "zones": [
-            {"name": f"node-{node}", "type": _ZONE_TYPE, "resources": _write_zone(zone)}
-            for node, zone in sorted(topology.zones.items())
-        ],
+        "zones": write_zones(topology.zones),
     }
 
 
 def _write_annotations(topology: NodeTopology) -> dict[str, str]:
-    basic, kubelet, kept = topology.basic, topology.kubelet, topology.reservation
+    basic, kubelet = topology.basic, topology.kubelet
     values: dict[str, Any] = {
-        CPU_BASIC_INFO: _stated(
+        CPU_BASIC_INFO: stated(
             cpuModel=basic.model,
             hyperThreadEnabled=basic.hyper_threading,
             turboEnabled=basic.turbo,
             catL3CbmMask=basic.cat_l3_mask,
             vendorID=basic.vendor,
         ),
-        CPU_MANAGER_POLICY: _stated(
+        CPU_MANAGER_POLICY: stated(
             policy=kubelet.policy.value,
             options=dict(sorted(kubelet.options.items())),
             reservedCPUs=format_cpuset(kubelet.reserved),
@@ -463,26 +350,17 @@ def _write_annotations(topology: NodeTopology) -> dict[str, str]:
         CPU_SHARED_POOLS: [write_pool(pool) for pool in topology.shared_pools],
         BE_CPU_SHARED_POOLS: [write_pool(pool) for pool in topology.best_effort_pools],
         POD_CPU_ALLOCS: [_write_alloc(alloc) for alloc in topology.pod_cpu_allocs] or None,
-        NODE_RESERVATION: _stated(
-            resources={"cpu": write_amount("cpu", kept.milli)} if kept.milli else {},
-            reservedCPUs=format_cpuset(kept.cpus),
-        ),
+        NODE_RESERVATION: write_reservation(topology.reservation),
     }
     if topology.cpu is not None:
         values[CPU_TOPOLOGY] = {"detail": [cpu._asdict() for cpu in topology.cpu.cpus]}
     if topology.system.cpus:
-        exclusive = {} if topology.system.exclusive else {"cpusetExclusive": False}
-        values[SYSTEM_QOS_RESOURCE] = {"cpuset": format_cpuset(topology.system.cpus), **exclusive}
+        values[SYSTEM_QOS_RESOURCE] = write_system(topology.system)
     return {key: json.dumps(value, separators=(",", ":")) for key, value in values.items()}
 
 
-def _stated(**fields: Any) -> dict[str, Any]:
-    """Make an object of the fields that are not empty."""
-    return {key: value for key, value in fields.items() if value}
-
-
 def _write_alloc(alloc: PodCpuAlloc) -> dict[str, Any]:
-    return _stated(
+    return stated(
         namespace=alloc.namespace,
         name=alloc.name,
         uid=alloc.uid,
@@ -493,16 +371,4 @@ def _write_alloc(alloc: PodCpuAlloc) -> dict[str, Any]:
 
 def write_pool(pool: PoolCpus) -> dict[str, Any]:
     """Write one entry of a list of pools; an empty set is left out."""
-    return {"socket": pool.socket, "node": pool.node, **_stated(cpuset=format_cpuset(pool.cpus))}
-
-
-def _write_zone(zone: NumaZone) -> list[dict[str, str]]:
-    return [
-        {
-            "name": name,
-            "capacity": write_amount(name, zone.capacity[name]),
-            "allocatable": write_amount(name, amount),
-            "available": write_amount(name, amount),
-        }
-        for name, amount in sorted(zone.allocatable.items())
-    ]
+    return {"socket": pool.socket, "node": pool.node, **stated(cpuset=format_cpuset(pool.cpus))}

@@ -138,3 +138,8 @@ def write_amount(resource: str, amount: int) -> str:
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else f"{amount // 1000}"
     return format_bytes(amount) if resource == "memory" or resource.startswith("hugepages-") else f"{amount}"
+
+
+def stated(**fields: Any) -> dict[str, Any]:
+    """Make an object of the fields that are not empty."""
+    return {key: value for key, value in fields.items() if value}

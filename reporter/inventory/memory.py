@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from allocator.vocabulary.cputopology import CpuTopology
-from allocator.wire.nodetopology import NumaZone
+from allocator.wire.numazones import NumaZone
 from reporter.inventory import files
 
 _TOTAL: Final = re.compile(r"MemTotal:\s+([0-9]{1,15}) kB", re.ASCII)

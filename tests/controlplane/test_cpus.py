@@ -28,13 +28,9 @@ from controlplane.gpu_cluster import (
 )
 from machines_cpu import build, siblings_far
 
-from allocator.wire.nodetopology import (
-    KubeletCpus,
-    NodeReservation,
-    NodeTopology,
-    NumaZone,
-    write_node_topology,
-)
+from allocator.wire.keptcpus import NodeReservation
+from allocator.wire.nodetopology import KubeletCpus, NodeTopology, write_node_topology
+from allocator.wire.numazones import NumaZone
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.replicas import Replicas

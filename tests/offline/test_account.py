@@ -9,7 +9,8 @@ from offline.clusters import ALLOCATED, QOS, STATUS, asking, held, nic, node, to
 
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
-from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeReservation, PodCpuAlloc, SystemCpus
+from allocator.wire.keptcpus import NodeReservation, SystemCpus
+from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, PodCpuAlloc
 from koordgate.settings import DevicePool
 from webhook.offline import apiserver, report, words
 from webhook.offline.account import Account, ClusterObjects
