@@ -157,6 +157,15 @@ def test_annotations_ask_for_one_container(annotations: Raw, expected: dict[str,
     }
 
 
+def test_what_an_annotation_asks_is_read_again_while_the_pod_waits() -> None:
+    known = read_pod_info(pod(container("a", limits={N: 1})), types=TYPES)
+    changed = pod(container("a", limits={N: 1}), annotations={"gpu-fraction": "0.5"})
+    assert known is not None
+    info = read_pod_info(changed, known, TYPES)
+    assert info is not None
+    assert "in 2 dialects at once" in info.problem
+
+
 @pytest.mark.parametrize(
     ("annotations", "limits", "told"),
     [
