@@ -14,7 +14,7 @@ import time
 from result import close
 
 from allocator.devices.choose import choose_devices
-from allocator.vocabulary.asks import ContainerAsk, PodRequest, gpu_ask
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.holdings import Holding, Share
@@ -33,10 +33,10 @@ LANES = 12
 # Koordinator's device allocator, compiled Go on one core of a machine like this, when the design was made.
 KOORDINATOR_MICROSECONDS = 15.0
 ASKS = {
-    "half": gpu_ask(1, 50, ratio=50, memory=None),
-    "1 whole": gpu_ask(1, 100, ratio=100, memory=None),
-    "2 whole": gpu_ask(2, 100, ratio=100, memory=None),
-    "4 whole": gpu_ask(4, 100, ratio=100, memory=None),
+    "half": DeviceAsk(GPU_TYPE, 1, (50, None, 50)),
+    "1 whole": DeviceAsk(GPU_TYPE, 1, (100, None, 100)),
+    "2 whole": DeviceAsk(GPU_TYPE, 2, (100, None, 100)),
+    "4 whole": DeviceAsk(GPU_TYPE, 4, (100, None, 100)),
 }
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.pod import GANG_LABELS, read_request
-from allocator.vocabulary.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes, gpu_ask
+from allocator.vocabulary.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.device import Device, VirtualFunction
-from allocator.vocabulary.devicetype import FULL, RDMA_TYPE
+from allocator.vocabulary.devicetype import FULL, GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA, TYPE_GPU, TYPE_RDMA
 from allocator.vocabulary.node import NodeSnapshot
@@ -73,7 +73,7 @@ def pod(
 
 
 def ask(count: int = 1, *, core: int = 0, ratio: int | None = None, memory: int | None = None) -> DeviceAsk:
-    return gpu_ask(count, core, ratio=ratio, memory=memory)
+    return DeviceAsk(GPU_TYPE, count, (core, memory, ratio))
 
 
 def gpus(percent: int) -> DeviceAsk:

@@ -12,16 +12,14 @@ Rules of the CPU proposal, "Koordinator QoS CPU orchestration principles" and "R
   without a CPU limit, for Pods of class BE and SYSTEM, which run elsewhere, and for LSE and LSR, which share no pool.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocator.quantity import QuantityError, to_milli
+from allocator.request.cpuamounts import CPU, PodCpuAmounts, as_object, read_cpu_amounts
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
 from allocator.vocabulary.outcome import Problem
-from allocator.vocabulary.phase import Phase
 from allocator.wire.resourcespec import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
@@ -37,13 +35,10 @@ PRIORITY_CLASS_LABEL: Final = "koordinator.sh/priority-class"
 PROD: Final = "koord-prod"
 _RECLAIMED: Final = ("koord-mid", "koord-batch", "koord-free")  # priority classes of resources that may be taken back
 
-_CPU: Final = 1000  # thousandths
 _SHOWN: Final = 40  # characters of a wrong value that are quoted
 
 
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)
-_UNSTATED: Final = (None, None)
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # a container's, as Kubernetes has it
 _NOT_OURS: Final = ("", "SYSTEM")  # labels that leave a Pod to the kubelet
 
 
@@ -53,71 +48,6 @@ class CpuAskReading:
 
     ask: CpuAsk | None
     problems: tuple[Problem, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Amounts:
-    """What one container, or the Pod as a whole, states; None where it does not.
-
-    Attributes:
-        path: where its resources stand, a container by its name.
-        phase: when it runs.
-        cpu: request and limit, in thousandths.
-        memory: request and limit, in bytes.
-    """
-
-    path: str
-    phase: Phase
-    cpu: tuple[int | None, int | None]
-    memory: tuple[int | None, int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _PodAmounts:
-    """What a Pod states, by part: its containers in the order they start, itself, its RuntimeClass's overhead."""
-
-    containers: tuple[_Amounts, ...]
-    pod: _Amounts
-    overhead_milli: int
-    overhead_memory: int
-
-    @property
-    def milli(self) -> int:
-        """CPU request without overhead."""
-        return _requested(self.pod.cpu, ((one.phase, one.cpu) for one in self.containers))
-
-    @property
-    def memory(self) -> int:
-        """Memory request without overhead."""
-        return _requested(self.pod.memory, ((one.phase, one.memory) for one in self.containers))
-
-    @property
-    def unlimited(self) -> _Amounts | None:
-        """The first app or sidecar that leaves the Pod without a CPU limit; None where there is a limit."""
-        if self.pod.cpu[1] is not None:
-            return None
-        return next((one for one in self.containers if one.phase is not Phase.INIT and one.cpu[1] is None), None)
-
-    @property
-    def limit_milli(self) -> int:
-        """CPU limit, overhead included; 0 where there is none."""
-        if self.unlimited is not None:
-            return 0
-        limit = self.pod.cpu[1]
-        if limit is None:
-            limit = _peak((one.phase, one.cpu[1] or 0) for one in self.containers)
-        return limit + self.overhead_milli if limit else 0
-
-    @property
-    def static(self) -> tuple[tuple[Phase, int], ...]:
-        """The containers to which the kubelet's static policy would give CPUs, with how many."""
-        if self.pod.cpu != _UNSTATED or self.pod.memory != _UNSTATED:
-            return ()
-        # Kubernetes' QoS class Guaranteed (pkg/apis/core/v1/helper/qos)
-        if not (_fixed([one.cpu for one in self.containers]) and _fixed([one.memory for one in self.containers])):
-            return ()
-        asked = ((one.phase, _default(one.cpu) or 0) for one in self.containers)
-        return tuple((phase, milli // _CPU) for phase, milli in asked if milli and not milli % _CPU)
 
 
 def names_cpus(pod: Mapping[str, Any]) -> bool:
@@ -144,8 +74,8 @@ def read_cpu_ask(pod: Mapping[str, Any]) -> CpuAskReading:
         return CpuAskReading(None)
     problems: list[Problem] = []
     metadata: dict[str, Any] = pod["metadata"]
-    labels = _object(metadata.get("labels"), "metadata.labels", problems)
-    annotations = _object(metadata.get("annotations"), "metadata.annotations", problems)
+    labels = as_object(metadata.get("labels"), "metadata.labels", problems)
+    annotations = as_object(metadata.get("annotations"), "metadata.annotations", problems)
     wishes = read_resource_spec(annotations, problems) or ResourceSpec()
     numa = read_numa_topology_spec(annotations, problems) or NumaTopologySpec()
     label = _read_qos(labels, problems)
@@ -155,8 +85,8 @@ def read_cpu_ask(pod: Mapping[str, Any]) -> CpuAskReading:
     if label in {None, QosClass.SYSTEM} and not (aligned or burst):
         return CpuAskReading(None, tuple(problems))
     unread: list[Problem] = []
-    spec = _object(pod.get("spec"), "spec", unread)
-    amounts = _read_amounts(spec, unread)
+    spec = as_object(pod.get("spec"), "spec", unread)
+    amounts = read_cpu_amounts(spec, unread)
     ask = _ask(label, wishes, numa, amounts)
     if label in _BOUND:
         _check_priority(label, labels, spec, problems)
@@ -166,14 +96,6 @@ def read_cpu_ask(pod: Mapping[str, Any]) -> CpuAskReading:
         _check_limited(amounts, problems)
     problems.extend(unread)
     return CpuAskReading(None if problems else ask, tuple(problems))
-
-
-def _object(value: object, path: str, problems: list[Problem]) -> Mapping[str, Any]:
-    if isinstance(value, dict):
-        return value
-    if value is not None:
-        problems.append(Problem(path, "is no object, as it must be in a Pod"))
-    return {}
 
 
 def _read_qos(labels: Mapping[str, Any], problems: list[Problem]) -> QosClass | None:
@@ -189,7 +111,7 @@ def _read_qos(labels: Mapping[str, Any], problems: list[Problem]) -> QosClass | 
     return None
 
 
-def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, amounts: _PodAmounts) -> CpuAsk:
+def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, amounts: PodCpuAmounts) -> CpuAsk:
     milli, memory = amounts.milli, amounts.memory
     required = wishes.required
     tried = required or wishes.preferred
@@ -204,7 +126,7 @@ def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, a
     total = milli + amounts.overhead_milli
     return CpuAsk(
         qos=label or (QosClass.LS if milli or memory else QosClass.BE),
-        count=total // _CPU if bound else 0,
+        count=total // CPU if bound else 0,
         milli=total,
         memory=memory + amounts.overhead_memory,
         limit_milli=amounts.limit_milli,
@@ -215,106 +137,6 @@ def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, a
         single_numa_exclusive=numa.exclusive or (NumaExclusive.REQUIRED if policy else None),
         static=amounts.static,
     )
-
-
-# What is stated
-
-
-def _read_amounts(spec: Mapping[str, Any], problems: list[Problem]) -> _PodAmounts:
-    containers = tuple(
-        _read_resources(f"{path}.resources", phase, container.get("resources"), problems)
-        for path, container, phase in _containers(spec, problems)
-    )
-    pod = _read_resources("spec.resources", Phase.APP, spec.get("resources"), problems)
-    overhead = _object(spec.get("overhead"), "spec.overhead", problems)
-    return _PodAmounts(
-        containers,
-        pod,
-        _read_amount(overhead, "cpu", "spec.overhead", 1, problems) or 0,
-        _read_amount(overhead, "memory", "spec.overhead", _CPU, problems) or 0,
-    )
-
-
-def _containers(spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[tuple[str, Mapping[str, Any], Phase]]:
-    for key in ("initContainers", "containers"):
-        listed = spec.get(key)
-        if listed is not None and not isinstance(listed, list):
-            problems.append(Problem(f"spec.{key}", "is no list, as it must be in a Pod"))
-            continue
-        for index, value in enumerate(listed or ()):
-            name = value.get("name") if isinstance(value, dict) else None
-            path = f"spec.{key}[{name if isinstance(name, str) and _NAME.fullmatch(name) else index}]"
-            container = _object(value, path, problems)
-            phase = Phase.APP
-            if key == "initContainers":
-                phase = Phase.SIDECAR if container.get("restartPolicy") == "Always" else Phase.INIT
-            yield path, container, phase
-
-
-def _read_resources(path: str, phase: Phase, value: object, problems: list[Problem]) -> _Amounts:
-    resources = _object(value, path, problems)
-    requests, limits = (_object(resources.get(key), f"{path}.{key}", problems) for key in ("requests", "limits"))
-    return _Amounts(
-        path,
-        phase,
-        (
-            _read_amount(requests, "cpu", f"{path}.requests", 1, problems),
-            _read_amount(limits, "cpu", f"{path}.limits", 1, problems),
-        ),
-        (
-            _read_amount(requests, "memory", f"{path}.requests", _CPU, problems),
-            _read_amount(limits, "memory", f"{path}.limits", _CPU, problems),
-        ),
-    )
-
-
-def _read_amount(amounts: Mapping[str, Any], name: str, path: str, divisor: int, problems: list[Problem]) -> int | None:
-    """Read an amount in thousandths divided by this, rounded up as Kubernetes does."""
-    if amounts.get(name) is None:
-        return None
-    try:
-        return -(-to_milli(amounts[name]) // divisor)
-    except QuantityError as error:
-        problems.append(Problem(f"{path}[{name}]", str(error)))
-        return None
-
-
-# Kubernetes' rule for what a Pod requests (k8s.io/component-helpers, resource.PodRequests)
-
-
-def _requested(
-    pod: tuple[int | None, int | None], containers: Iterable[tuple[Phase, tuple[int | None, int | None]]]
-) -> int:
-    """What the Pod states counts; else what its containers do; a request that is missing is its limit."""
-    if pod[0] is not None:
-        return pod[0]
-    stated = [(phase, _default(amounts)) for phase, amounts in containers]
-    if all(amount is None for _, amount in stated):
-        return pod[1] or 0
-    return _peak((phase, amount or 0) for phase, amount in stated)
-
-
-def _default(amounts: tuple[int | None, int | None]) -> int | None:
-    return amounts[1] if amounts[0] is None else amounts[0]
-
-
-def _fixed(containers: Sequence[tuple[int | None, int | None]]) -> bool:
-    """Whether every container has a limit, and all together request what they are limited to."""
-    requested = sum(_default(amounts) or 0 for amounts in containers)
-    return all(limit for _, limit in containers) and requested == sum(limit or 0 for _, limit in containers)
-
-
-def _peak(containers: Iterable[tuple[Phase, int]]) -> int:
-    """The most at any step: each init container beside the sidecars started before it, then sidecars and apps."""
-    most = sidecars = apps = 0
-    for phase, amount in containers:
-        if phase is Phase.APP:
-            apps += amount
-        elif phase is Phase.SIDECAR:
-            sidecars += amount
-        else:
-            most = max(most, sidecars + amount)
-    return max(most, sidecars + apps)
 
 
 # What is wrong
@@ -354,7 +176,7 @@ def _check_priority(
         problems.append(Problem("spec.priorityClassName", told))
 
 
-def _check_whole(qos: QosClass | None, amounts: _PodAmounts, problems: list[Problem]) -> None:
+def _check_whole(qos: QosClass | None, amounts: PodCpuAmounts, problems: list[Problem]) -> None:
     """Find CPU that is not whole, or whose limit is not its request (CPU proposal, QoS principle 1).
 
     A container that states no CPU runs on those of the Pod. Where the Pod states CPU for itself, that must be right as
@@ -367,7 +189,7 @@ def _check_whole(qos: QosClass | None, amounts: _PodAmounts, problems: list[Prob
     if request is None and limit is not None and len(problems) == known:
         request = amounts.milli
     _check_pair(amounts.pod.path, request, limit, problems)
-    if amounts.overhead_milli % _CPU:
+    if amounts.overhead_milli % CPU:
         message = (
             f"{amounts.overhead_milli}m is no whole number of CPUs, so the Pod's sum is none; "
             f"use a RuntimeClass whose overhead is, or another QoS class than {qos}"
@@ -382,26 +204,26 @@ def _check_pair(path: str, request: int | None, limit: int | None, problems: lis
     found = [
         Problem(f"{path}.{key}[cpu]", f"{amount}m is no whole number of CPUs; ask {_nearest(amount)}")
         for key, amount in (("requests", request), ("limits", limit))
-        if amount is not None and amount % _CPU
+        if amount is not None and amount % CPU
     ]
     if found:
         problems.extend(found)
     elif request is not None and limit is None:
         if request:
-            message = f"missing; in a Pod of class LSE or LSR it must equal the request: write {request // _CPU}"
+            message = f"missing; in a Pod of class LSE or LSR it must equal the request: write {request // CPU}"
             problems.append(Problem(f"{path}.limits[cpu]", message))
     elif request is not None and limit is not None and request != limit:
-        low, high = request // _CPU, limit // _CPU
+        low, high = request // CPU, limit // CPU
         message = f"request {low} and limit {high} differ; in a Pod of class LSE or LSR write {low} or {high} in both"
         problems.append(Problem(f"{path}.requests[cpu]", message))
 
 
 def _nearest(milli: int) -> str:
-    low = milli // _CPU
+    low = milli // CPU
     return f"{low} or {low + 1}" if low else "1"
 
 
-def _check_limited(amounts: _PodAmounts, problems: list[Problem]) -> None:
+def _check_limited(amounts: PodCpuAmounts, problems: list[Problem]) -> None:
     """Find what leaves a Pod of policy ConstrainedBurst without the limit by which its pool is chosen."""
     if amounts.limit_milli:
         return

@@ -46,12 +46,14 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
         for written in _maps(original) if kind.states_memory else ():
             amounts = {name: text for name, text in written.items() if _is_of(name, kind, types)}
             dialect = dialect_of(kind, amounts, types)
-            for name, amount in amounts.items():
+            for name, text in amounts.items():
                 term = dialect.by_name[name] if dialect is not None else types.resources[name].term
-                memory = memory or term.states == kind.restated
+                amount = None
+                with contextlib.suppress(QuantityError):
+                    amount = to_int(text)
+                memory = memory or (term.states == kind.restated and amount != 0)  # 0 bytes ask for none
                 if term.states == kind.split and shared is None:
-                    with contextlib.suppress(QuantityError):
-                        shared = to_int(amount)
+                    shared = amount
     return Stated(derived=not memory, shared=shared)
 
 

@@ -25,11 +25,12 @@ def is_ours(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> bool:
     return names_devices(pod.get("spec") or {}, types, annotations) or names_cpus(pod)
 
 
-def asks_by_metadata(pod: Mapping[str, Any]) -> bool:
+def asks_by_metadata(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> bool:
     """Tell whether labels or annotations, which may be changed while the Pod waits, have a say in what it asks for."""
     metadata = pod.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    return any(key in annotations for key in _SAYING) or any(key in labels for key in GANG_LABELS) or names_cpus(pod)
+    saying = any(key in annotations for key in (*_SAYING, *types.annotations))
+    return saying or any(key in labels for key in GANG_LABELS) or names_cpus(pod)
 
 
 def read_request(pod: Mapping[str, Any], stated: Mapping[str, Stated], types: DeviceTypes = BUILT_IN) -> PodReading:

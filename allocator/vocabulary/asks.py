@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 
 from allocator.vocabulary.cpuask import CpuAsk
-from allocator.vocabulary.devicetype import FULL, GPU_TYPE, DeviceType
+from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.hints import Joint, PartitionSpec, TypeHint
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.vocabulary.phase import Phase
 
 
@@ -44,12 +43,6 @@ class DeviceAsk:
     def models(self) -> tuple[str, ...]:
         """The models of which the devices must be; empty: any."""
         return self.type.template(self.template).models if self.template else ()
-
-
-def gpu_ask(count: int, core: int, *, ratio: int | None, memory: int | None) -> DeviceAsk:
-    """Make an ask for GPUs: percent of compute, and memory as percent or bytes, of each card."""
-    amounts = {GPU_CORE: core, GPU_MEMORY: memory, GPU_MEMORY_RATIO: ratio}
-    return DeviceAsk(GPU_TYPE, count, tuple(amounts[tail] for tail in GPU_TYPE.tails))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceTypes, Unit
-from allocator.vocabulary.names import GPU, GPU_CORE, GPU_MEMORY, KOORDINATOR_DOMAIN, TYPE_GPU
+from allocator.vocabulary.names import GPU_MEMORY, KOORDINATOR_DOMAIN, TYPE_GPU
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish.identity import NodeIdentity
@@ -56,8 +56,7 @@ def amounts(devices: Iterable[Device], types: DeviceTypes) -> dict[str, str]:
             whole = amount // FULL if kind.simple and kind.unit is Unit.DEVICES else amount
             for name in kind.spellings(tail):
                 sums[name] += whole if device.healthy else 0
-        for name in () if kind.simple or kind.domains else kind.spellings(kind.plain):
-            sums[name] += (1 if kind.unit is Unit.DEVICES else FULL) if device.healthy else 0
-        if device.type == TYPE_GPU:  # the one that Koordinator sums as well; it stands for compute
-            sums[f"{KOORDINATOR_DOMAIN}/{GPU}"] += device.capacity.get(GPU_CORE, 0) if device.healthy else 0
+        if not kind.simple:  # all of a device at once, which Koordinator sums for GPUs as well
+            whole = 1 if kind.unit is Unit.DEVICES else FULL
+            sums[kind.resource_name(KOORDINATOR_DOMAIN, kind.plain)] += whole if device.healthy else 0
     return {name: str(sums[name]) for name in sorted(sums)}

@@ -87,6 +87,11 @@ FORMS: dict[str, tuple[Raw, Raw, Raw]] = {
         amounts(gpu_memory_ratio="25"),
         amounts(gpu_memory="2Gi"),
     ),
+    "no bytes beside a ratio": (
+        amounts(gpu_memory_ratio="25", gpu_memory="0"),
+        amounts(gpu_memory_ratio="25"),
+        amounts(gpu_memory="2Gi"),
+    ),
     "two cards' memory alone": (
         amounts(gpu_memory_ratio="200"),
         amounts(gpu_memory_ratio="200"),

@@ -111,6 +111,13 @@ def _original(container: ContainerReading, spec: Mapping[str, Any], types: Devic
         split = _split_name(names, types)
         if stated.shared is not None and split:
             original[key][split] = format_int(stated.shared)
+    if not original:  # asked by annotations alone, which say it no more once the resources do
+        splits = {
+            ask.type.resource_name(KUBERNETES_DOMAIN, ask.type.split): format_int(ask.count)
+            for ask in container.requests
+            if ask.type.states_memory and _needs_split(ask)
+        }
+        return {MAPS[1]: splits} if splits else {}
     return original
 
 
@@ -198,15 +205,16 @@ def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[s
         for tail, amount in stated.items()
         if amount
     }
-    if ask.count > 1 and kind.split and not _count_follows(ask) and not (kind.domains and domain == KUBERNETES_DOMAIN):
+    if _needs_split(ask) and not (kind.domains and domain == KUBERNETES_DOMAIN):
         written[kind.split] = format_int(ask.count)
     return {kind.resource_name(domain, tail): text for tail, text in sorted(written.items())}
 
 
-def _count_follows(ask: DeviceAsk) -> bool:
-    """Tell whether the number of devices follows from the amounts: whole devices of all that is asked in percent."""
+def _needs_split(ask: DeviceAsk) -> bool:
+    """Tell whether the number of devices does not follow from the amounts, as that of whole devices in percent does."""
     percents = [amount for amount, percent in zip(ask.amounts, ask.type.percent, strict=True) if percent]
-    return any(percents) and all(amount in {None, 0, FULL} for amount in percents)
+    follows = any(percents) and all(amount in {None, 0, FULL} for amount in percents)
+    return ask.count > 1 and bool(ask.type.split) and not follows
 
 
 def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ...]:

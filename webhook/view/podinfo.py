@@ -105,7 +105,7 @@ def read_pod_info(
     metadata = obj["metadata"]
     spec = obj.get("spec") or {}
     annotations = metadata.get("annotations") or {}
-    if known is not None and known.uid == metadata["uid"] and not _may_differ(known, obj):
+    if known is not None and known.uid == metadata["uid"] and not _may_differ(known, obj, types):
         asked = (known.canonical, known.request, known.problem)
         requests = known.requests
     elif is_ours(obj, types) or DEVICE_ALLOCATED in annotations or RESOURCE_STATUS in annotations:
@@ -142,7 +142,7 @@ def read_pod_info(
     )
 
 
-def _may_differ(known: PodInfo, obj: Mapping[str, Any]) -> bool:
+def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> bool:
     """Tell whether a Pod may ask for something else than before.
 
     Its resources never change, but its CPUs, and how its devices are chosen, hang on labels and annotations, which its
@@ -151,7 +151,7 @@ def _may_differ(known: PodInfo, obj: Mapping[str, Any]) -> bool:
     if known.node:
         return False
     said = bool(known.problem) or known.request.cpu is not None or known.request.wishes != NO_WISHES
-    return said or asks_by_metadata(obj)
+    return said or asks_by_metadata(obj, types)
 
 
 def _insists(ask: CpuAsk | None) -> bool:

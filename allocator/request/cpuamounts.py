@@ -1,0 +1,186 @@
+"""What a Pod states of CPU and memory: container by container, for the Pod as a whole, and in sum."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.quantity import QuantityError, to_milli
+from allocator.vocabulary.outcome import Problem
+from allocator.vocabulary.phase import Phase
+
+CPU: Final = 1000  # thousandths
+_UNSTATED: Final = (None, None)
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # a container's, as Kubernetes has it
+
+
+@dataclass(frozen=True, slots=True)
+class CpuAmounts:
+    """What one container, or the Pod as a whole, states; None where it does not.
+
+    Attributes:
+        path: where its resources stand, a container by its name.
+        phase: when it runs.
+        cpu: request and limit, in thousandths.
+        memory: request and limit, in bytes.
+    """
+
+    path: str
+    phase: Phase
+    cpu: tuple[int | None, int | None]
+    memory: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PodCpuAmounts:
+    """What a Pod states, by part: its containers in the order they start, itself, its RuntimeClass's overhead."""
+
+    containers: tuple[CpuAmounts, ...]
+    pod: CpuAmounts
+    overhead_milli: int
+    overhead_memory: int
+
+    @property
+    def milli(self) -> int:
+        """CPU request without overhead."""
+        return _requested(self.pod.cpu, ((one.phase, one.cpu) for one in self.containers))
+
+    @property
+    def memory(self) -> int:
+        """Memory request without overhead."""
+        return _requested(self.pod.memory, ((one.phase, one.memory) for one in self.containers))
+
+    @property
+    def unlimited(self) -> CpuAmounts | None:
+        """The first app or sidecar that leaves the Pod without a CPU limit; None where there is a limit."""
+        if self.pod.cpu[1] is not None:
+            return None
+        return next((one for one in self.containers if one.phase is not Phase.INIT and one.cpu[1] is None), None)
+
+    @property
+    def limit_milli(self) -> int:
+        """CPU limit, overhead included; 0 where there is none."""
+        if self.unlimited is not None:
+            return 0
+        limit = self.pod.cpu[1]
+        if limit is None:
+            limit = _peak((one.phase, one.cpu[1] or 0) for one in self.containers)
+        return limit + self.overhead_milli if limit else 0
+
+    @property
+    def static(self) -> tuple[tuple[Phase, int], ...]:
+        """The containers to which the kubelet's static policy would give CPUs, with how many."""
+        if self.pod.cpu != _UNSTATED or self.pod.memory != _UNSTATED:
+            return ()
+        # Kubernetes' QoS class Guaranteed (pkg/apis/core/v1/helper/qos)
+        if not (_fixed([one.cpu for one in self.containers]) and _fixed([one.memory for one in self.containers])):
+            return ()
+        asked = ((one.phase, _default(one.cpu) or 0) for one in self.containers)
+        return tuple((phase, milli // CPU) for phase, milli in asked if milli and not milli % CPU)
+
+
+def as_object(value: object, path: str, problems: list[Problem]) -> Mapping[str, Any]:
+    """Take an object that may be left out; anything else is a problem, and reads as left out."""
+    if isinstance(value, dict):
+        return value
+    if value is not None:
+        problems.append(Problem(path, "is no object, as it must be in a Pod"))
+    return {}
+
+
+def read_cpu_amounts(spec: Mapping[str, Any], problems: list[Problem]) -> PodCpuAmounts:
+    """Read what a Pod's spec states; what cannot be read is a problem, and reads as not stated."""
+    containers = tuple(
+        _read_resources(f"{path}.resources", phase, container.get("resources"), problems)
+        for path, container, phase in _containers(spec, problems)
+    )
+    pod = _read_resources("spec.resources", Phase.APP, spec.get("resources"), problems)
+    overhead = as_object(spec.get("overhead"), "spec.overhead", problems)
+    return PodCpuAmounts(
+        containers,
+        pod,
+        _read_amount(overhead, "cpu", "spec.overhead", 1, problems) or 0,
+        _read_amount(overhead, "memory", "spec.overhead", CPU, problems) or 0,
+    )
+
+
+def _containers(spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[tuple[str, Mapping[str, Any], Phase]]:
+    for key in ("initContainers", "containers"):
+        listed = spec.get(key)
+        if listed is not None and not isinstance(listed, list):
+            problems.append(Problem(f"spec.{key}", "is no list, as it must be in a Pod"))
+            continue
+        for index, value in enumerate(listed or ()):
+            name = value.get("name") if isinstance(value, dict) else None
+            path = f"spec.{key}[{name if isinstance(name, str) and _NAME.fullmatch(name) else index}]"
+            container = as_object(value, path, problems)
+            phase = Phase.APP
+            if key == "initContainers":
+                phase = Phase.SIDECAR if container.get("restartPolicy") == "Always" else Phase.INIT
+            yield path, container, phase
+
+
+def _read_resources(path: str, phase: Phase, value: object, problems: list[Problem]) -> CpuAmounts:
+    resources = as_object(value, path, problems)
+    requests, limits = (as_object(resources.get(key), f"{path}.{key}", problems) for key in ("requests", "limits"))
+    return CpuAmounts(
+        path,
+        phase,
+        (
+            _read_amount(requests, "cpu", f"{path}.requests", 1, problems),
+            _read_amount(limits, "cpu", f"{path}.limits", 1, problems),
+        ),
+        (
+            _read_amount(requests, "memory", f"{path}.requests", CPU, problems),
+            _read_amount(limits, "memory", f"{path}.limits", CPU, problems),
+        ),
+    )
+
+
+def _read_amount(amounts: Mapping[str, Any], name: str, path: str, divisor: int, problems: list[Problem]) -> int | None:
+    """Read an amount in thousandths divided by this, rounded up as Kubernetes does."""
+    if amounts.get(name) is None:
+        return None
+    try:
+        return -(-to_milli(amounts[name]) // divisor)
+    except QuantityError as error:
+        problems.append(Problem(f"{path}[{name}]", str(error)))
+        return None
+
+
+# Kubernetes' rule for what a Pod requests (k8s.io/component-helpers, resource.PodRequests)
+
+
+def _requested(
+    pod: tuple[int | None, int | None], containers: Iterable[tuple[Phase, tuple[int | None, int | None]]]
+) -> int:
+    """What the Pod states counts; else what its containers do; a request that is missing is its limit."""
+    if pod[0] is not None:
+        return pod[0]
+    stated = [(phase, _default(amounts)) for phase, amounts in containers]
+    if all(amount is None for _, amount in stated):
+        return pod[1] or 0
+    return _peak((phase, amount or 0) for phase, amount in stated)
+
+
+def _default(amounts: tuple[int | None, int | None]) -> int | None:
+    return amounts[1] if amounts[0] is None else amounts[0]
+
+
+def _fixed(containers: Sequence[tuple[int | None, int | None]]) -> bool:
+    """Whether every container has a limit, and all together request what they are limited to."""
+    requested = sum(_default(amounts) or 0 for amounts in containers)
+    return all(limit for _, limit in containers) and requested == sum(limit or 0 for _, limit in containers)
+
+
+def _peak(containers: Iterable[tuple[Phase, int]]) -> int:
+    """The most at any step: each init container beside the sidecars started before it, then sidecars and apps."""
+    most = sidecars = apps = 0
+    for phase, amount in containers:
+        if phase is Phase.APP:
+            apps += amount
+        elif phase is Phase.SIDECAR:
+            sidecars += amount
+        else:
+            most = max(most, sidecars + amount)
+    return max(most, sidecars + apps)

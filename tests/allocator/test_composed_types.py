@@ -1,0 +1,278 @@
+"""Device types made of several amounts, by settings alone: how they are asked for, read, chosen and written."""
+
+import json
+from typing import Any
+
+import pytest
+from builders import GIB, app, container, device_object, node, pod, pod_spec, request
+from hypothesis import given
+from hypothesis import strategies as st
+from npus import CAPACITY, DCU, NPU, TYPES, npu, refused
+
+from allocator.devices.explain import describe
+from allocator.index.cluster import ClusterIndex
+from allocator.index.rows import fullness, query_of, type_rows
+from allocator.place import Placement, place
+from allocator.request.devices import read_pod
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.names import DEVICE_ALLOCATED
+from allocator.vocabulary.outcome import Refusal
+from allocator.wire.deviceallocated import read_annotations, write_annotations
+from allocator.wire.deviceobject import read_device_object
+from allocator.wire.partitions import GPU_PARTITIONS
+from webhook.admission.translate import TranslationPolicy, canonical, translate
+
+H, D = "huawei.com/npu", "example.com/dcu"
+WHOLE = (None, None, None, 100, 100)
+VIR04 = (4, 4, 12 * GIB, None, 50)
+Raw = dict[str, Any]
+
+
+def asked(resources: Raw) -> DeviceAsk | str | None:
+    """The one ask that a container makes, or what is wrong with it."""
+    reading = read_pod(pod_spec(container(limits=resources)), types=TYPES)
+    if reading.problems:
+        return "; ".join(map(str, reading.problems))
+    asks = [one.ask for one in reading.request.containers]
+    return asks[0] if asks else None
+
+
+def template(name: str, count: int = 1) -> DeviceAsk:
+    return DeviceAsk(NPU, count, NPU.template(name).amounts, template=name)
+
+
+# What a container writes -> what it asks, and what admission makes of that.
+ASKS: dict[str, tuple[Raw, DeviceAsk, Raw]] = {
+    "whole devices": ({H: 2}, DeviceAsk(NPU, 2, WHOLE), {H: "2"}),
+    "a template": ({f"{H}-vir04": 1}, template("vir04"), {f"{H}-vir04": "1"}),
+    "three of a template": ({f"{H}-vir01": "3"}, template("vir01", 3), {f"{H}-vir01": "3"}),
+    "just what a template has": (
+        {f"{H}-core": 4, f"{H}-cpu": 4, f"{H}-memory": "12Gi", f"{H}-dvpp": 50},
+        template("vir04"),
+        {f"{H}-vir04": "1"},
+    ),
+    "cores alone, rounded up": ({f"{H}-core": 3}, template("vir04_3c"), {f"{H}-vir04_3c": "1"}),
+    "more CPUs than the smaller of two": ({f"{H}-core": 3, f"{H}-cpu": 4}, template("vir04"), {f"{H}-vir04": "1"}),
+    "memory alone, rounded up": ({f"{H}-memory": 1}, template("vir01"), {f"{H}-vir01": "1"}),
+    "two halves": ({f"{H}-core": 2, f"{H}.shared": 2}, template("vir01", 2), {f"{H}-vir01": "2"}),
+    "no template, none beside": ({f"{H}-vir01": 0, H: 1}, DeviceAsk(NPU, 1, WHOLE), {H: "1"}),
+    "percent of all": ({D: 30}, DeviceAsk(DCU, 1, (30, None, 30)), {f"{D}-compute": "30", f"{D}-vram-ratio": "30"}),
+    "two whole ones in percent": (
+        {D: 200},
+        DeviceAsk(DCU, 2, (100, None, 100)),
+        {f"{D}-compute": "200", f"{D}-vram-ratio": "200"},
+    ),
+    "compute and bytes": (
+        {f"{D}-compute": 20, f"{D}-vram": "4Gi"},
+        DeviceAsk(DCU, 1, (20, 4 * GIB, None)),
+        {f"{D}-compute": "20", f"{D}-vram": "4Gi"},
+    ),
+    "halves of two": (
+        {D: 100, f"{D}.shared": 2},
+        DeviceAsk(DCU, 2, (50, None, 50)),
+        {f"{D}-compute": "100", f"{D}-vram-ratio": "100", f"{D}.shared": "2"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("resources", "ask", "written"), ASKS.values(), ids=ASKS)
+def test_amounts_and_templates_are_asked_for_and_written_once_and_for_all(
+    resources: Raw, ask: DeviceAsk, written: Raw
+) -> None:
+    assert asked(resources) == ask
+    assert canonical(ask, "kubernetes.io", 80 * GIB) == written
+    assert asked(written) == ask
+    policy = TranslationPolicy("kubernetes.io", "koord-scheduler", TYPES)
+    made = pod(container(requests=written, limits=written), schedulerName="koord-scheduler")
+    assert [one for one in translate(made, policy, None).operations if "resources" in one["path"]] == []
+
+
+# What a container writes -> what it is told.
+WRONG: dict[str, tuple[Raw, str]] = {
+    "a template and amounts": (
+        {f"{H}-vir01": 1, f"{H}-core": 1},
+        "template vir01 already states what is asked of each device, core beside it contradicts; keep one",
+    ),
+    "two templates": ({f"{H}-vir01": 1, f"{H}-vir02": 1}, "vir01 and vir02 are both asked; keep one"),
+    "more devices than any node has": ({f"{H}-vir01": 129}, "ask 128 at most"),
+    "more than any template has": (
+        {f"{H}-core": 5},
+        "no template of a npu has as much as is asked of each (vir01, vir02, vir04_3c, vir04); ask less, or whole",
+    ),
+    "percent of memory, which no template states": ({f"{H}-memory-ratio": 50}, "no template of a npu has as much"),
+    "nothing at all": ({f"{H}-core": 0}, "nothing above 0 is asked; add memory-ratio"),
+    "an odd split": ({f"{H}-core": 3, f"{H}.shared": 2}, "core 3 does not split evenly over 2 devices; ask 2 or 4"),
+    "whole ones and parts": ({D: 100, f"{D}-compute": 10}, "dcu already states compute and vram, compute beside it"),
+    "no device in percent": ({D: 0}, "dcu must be greater than zero: 50 is half a device"),
+    "compute without memory": (
+        {f"{D}-compute": 10},
+        "compute 10 is asked without memory; add vram-ratio (percent of a device) or vram (bytes), or ask dcu alone",
+    ),
+    "memory twice": ({f"{D}-vram": 1, f"{D}-vram-ratio": 1}, "vram and vram-ratio are both asked"),
+    "parts that do not agree": (
+        {f"{D}-compute": 200, f"{D}-vram-ratio": 100},
+        "compute 200 is 2 device(s) but vram-ratio 100 is 1",
+    ),
+    "a part above the whole": ({D: 150}, "dcu 150 is over 100, where only multiples of 100 are whole devices"),
+    "too thin a split": ({D: 300, f"{D}.shared": 2}, "dcu 300 over dcu.shared 2 is more than 100 of each device"),
+}
+
+
+@pytest.mark.parametrize(("resources", "told"), WRONG.values(), ids=WRONG)
+def test_what_can_never_work_is_told(resources: Raw, told: str) -> None:
+    assert told in str(asked(resources))
+
+
+# Keys of a type in the settings -> why they are refused.
+CONTRADICTIONS = {
+    "amounts: [{name: npu, resource: a/x}]": "amount npu has a name that is taken",
+    "amounts: [{name: m, resource: a/m, ratio: a/r}]": "amount m has a ratio, which only bytes have",
+    "amounts: [{name: m, resource: a/m, unit: devices}]": "m counts percent, bytes or units of one",
+    "amounts: [{name: m, resource: a/m, unit: units}]": "percent of it say nothing of units of m; set its unit to",
+    "unit: units, amounts: [{name: m, resource: a/m}]": "with amounts its unit is percent or devices, not units",
+    "unit: bytes": "bytes are a unit of amounts",
+    "split: a/s": "split and templates are for a type with amounts",
+    "amounts: [{name: m, resource: a/npu}]": "resource a/npu of device type npu stands there twice",
+    "amounts: [{name: m, resource: nvidia.com/gpu}]": "resource nvidia.com/gpu of device type npu is that of gpu",
+    "amounts: [{name: m, resource: a/m}], pools: [{devices: {x: 1}}]": "pools hold one number",
+    "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {x: 1}}]": "template t: x is no amount",
+    "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 0}}]": "it has no amount above 0",
+    "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 1.5}}]": "amounts",
+    "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: lots}}]": "template t: 'lots' is not",
+    "boards: [{models: [x], partitions: [[0, 0]]}]": "a partition, or a minor in one, stands there twice",
+    "boards: [{models: [x], partitions: [[0, 1], [1, 0]]}]": "a partition, or a minor in one, stands there twice",
+    "boards: [{models: [], partitions: []}]": "models",
+    "unit: devices, amounts: [{name: m, resource: a/m, unit: bytes, ratio: a/r}], "
+    "templates: [{name: t, amounts: {m: 1, m-ratio: 1}}]": "template t: keep one of m and m-ratio",
+    "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 1}}, {name: t, amounts: {m: 2}}]": (
+        "template t stands there twice"
+    ),
+    "unit: devices, amounts: [{name: m, resource: a/m, unit: bytes, ratio: a/r}, "
+    "{name: n, resource: a/n, unit: bytes, ratio: a/q}]": "two of its amounts have a ratio",
+}
+
+
+@pytest.mark.parametrize(("keys", "told"), CONTRADICTIONS.items(), ids=CONTRADICTIONS)
+def test_settings_that_contradict_one_another_are_refused(keys: str, told: str) -> None:
+    assert told in refused(keys)
+
+
+# Devices
+
+
+def on(*minors: int, model: str = "310P3", annotations: Raw | None = None, **fields: Any) -> NodeSnapshot:
+    """A node with these NPUs, as its Device object is read."""
+    read = read_device_object(
+        device_object(*(npu(minor, model=model) for minor in minors), annotations=annotations), TYPES
+    )
+    assert read.problems == ()
+    return NodeSnapshot("node-1", read.devices, wiring=read.wiring({}), **fields)
+
+
+def test_a_device_is_read_with_all_that_it_is_made_of() -> None:
+    (device,) = on(0).devices
+    assert device == Device("npu", "npu-0", 0, True, CAPACITY, model="310P3", labels=device.labels)
+
+
+def test_bytes_and_units_must_be_stated() -> None:
+    read = read_device_object(device_object(npu(0, resources={"huawei.com/npu-core": "8"})), TYPES)
+    assert read.devices == ()
+    assert "no cpu; a share of it cannot be counted" in read.problems[0]
+
+
+def minors(answer: Placement | Refusal) -> list[int] | str:
+    return answer.message if isinstance(answer, Refusal) else [share.minor for share in answer.shares]
+
+
+def holding(uid: str, ask: DeviceAsk, there: NodeSnapshot) -> NodeSnapshot:
+    answer = place(request(app("a", ask)), there)
+    assert isinstance(answer, Placement)
+    return there.with_holding(Holding(uid, "default", uid, 0, answer.shares))
+
+
+def test_templates_share_a_device_until_anything_runs_out() -> None:
+    there = on(0, 1)
+    for uid in ("a", "b"):
+        there = holding(uid, template("vir04_3c"), there)
+    there.check_invariants()
+    assert there.used["npu-0"] == {"core": 8, "cpu": 6, "memory": 24 * GIB, "memory-ratio": 100, "dvpp": 100}
+    assert minors(place(request(app("a", template("vir01"))), there)) == [1]
+    told = minors(place(request(app("a", DeviceAsk(NPU, 2, WHOLE))), there))
+    assert "asks 2 x (whole); 1 of 2 npu devices can hold it" in told
+    told = minors(place(request(app("a", template("vir04", 2))), there))
+    assert "asks 2 x (vir04: core 4, cpu 4, memory 12Gi, dvpp 50 %)" in told
+
+
+def test_a_whole_device_has_all_that_it_is_made_of() -> None:
+    answer = place(request(app("a", DeviceAsk(NPU, 1, WHOLE))), on(0))
+    assert isinstance(answer, Placement)
+    assert answer.shares[0].amounts == CAPACITY
+
+
+def test_a_template_of_one_model_is_taken_of_that_model_alone() -> None:
+    there = on(0, model="910")
+    assert isinstance(place(request(app("a", template("vir02"))), there), Refusal)
+    assert minors(place(request(app("a", template("vir01"))), there)) == [0]
+
+
+PAIR = DeviceAsk(NPU, 2, WHOLE)
+TABLE = json.dumps({"2": [{"minors": [0, 1], "allocationScore": 1}]})
+
+
+@pytest.mark.parametrize(
+    ("annotations", "model", "expected"),
+    [({}, "310P3", [0, 3]), ({GPU_PARTITIONS: TABLE}, "310P3", [0, 1]), ({}, "910", [0, 1])],
+    ids=["by the board", "the node states its own", "a board without a table"],
+)
+def test_whole_devices_come_as_a_partition(annotations: Raw, model: str, expected: list[int]) -> None:
+    assert minors(place(request(app("a", PAIR)), on(0, 1, 2, 3, model=model, annotations=annotations))) == expected
+
+
+def test_a_board_of_one_type_says_nothing_of_anothers_devices() -> None:
+    wiring = read_device_object(device_object(npu(0)), TYPES).wiring({})
+    assert (wiring.table("gpu"), wiring.table("npu") is None) == (None, False)
+
+
+def test_shares_are_written_with_their_template_and_read_back() -> None:
+    answer = place(request(app("a", template("vir04")), app("b", DeviceAsk(NPU, 1, WHOLE))), on(0, 1))
+    assert isinstance(answer, Placement)
+    annotations = write_annotations(answer.shares, "koordinator.sh", TYPES)
+    whole, part = sorted(json.loads(annotations[DEVICE_ALLOCATED])["npu"], key=lambda entry: "extension" in entry)
+    assert part["extension"] == {"gpuSharedResourceTemplate": "vir04"}
+    assert part["resources"] == {
+        "huawei.com/npu-core": "4",
+        "huawei.com/npu-cpu": "4",
+        "huawei.com/npu-dvpp": "50",
+        "huawei.com/npu-memory": "12Gi",
+        "huawei.com/npu-memory-ratio": "50",
+    }
+    assert "extension" not in whole
+    assert sorted(read_annotations(annotations, TYPES), key=repr) == sorted(answer.shares, key=repr)
+
+
+@given(
+    st.lists(st.sampled_from([template(one.name, n) for one in NPU.templates for n in (1, 2)] + [PAIR]), max_size=8),
+    st.sampled_from([template("vir02"), template("vir04"), DeviceAsk(NPU, 1, WHOLE)]),
+)
+def test_nothing_is_given_twice_and_the_index_excludes_no_node_that_would_do(
+    before: list[DeviceAsk], then: DeviceAsk
+) -> None:
+    there = on(0, 1, 2)
+    for number, ask in enumerate(before):
+        answer = place(request(app("a", ask)), there)
+        if isinstance(answer, Placement):
+            there = there.with_holding(Holding(f"uid-{number}", "d", "p", 0, answer.shares))
+    there.check_invariants()
+    index = ClusterIndex({kind.name: fullness(kind) for kind in TYPES.types})
+    index.put("node-1", type_rows(there))
+    wanted = request(app("a", then))
+    assert not isinstance(place(wanted, there), Placement) or index.fitting(query_of(wanted)).any()
+
+
+def test_asks_are_described_as_a_person_would() -> None:
+    assert describe(DeviceAsk(DCU, 2, (50, None, 50))) == "2 x (compute 50 %, vram 50 %)"
+    assert describe(DeviceAsk(DCU, 1, (0, GIB, None))) == "1 x (vram 1Gi)"
+    assert NPU.plural == "npu devices"
+    assert node(Device("npu", "npu-0", 0, True, CAPACITY)).devices

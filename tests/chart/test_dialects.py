@@ -1,0 +1,139 @@
+"""The chart's match conditions follow the table of dialects, and types of one's own."""
+
+import json
+import shutil
+from pathlib import Path
+
+import cel
+import pytest
+import yaml
+from builders import container, pod
+from dialects import TYPES
+from npus import TEXT
+from npus import TYPES as NPU_TYPES
+
+from allocator.request.pod import is_ours
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from koordgate.settings import device_types
+from reporter import settings as reporter
+from webhook import settings
+from webhook.localplane import chart, dialects
+from webhook.localplane.__main__ import main
+from webhook.localplane.admin import JsonObject
+from webhook.localplane.binaries import Binaries
+from webhook.localplane.chart import ChartError, find, settings_text
+
+
+def test_the_chart_has_the_table_as_it_is(chart_folder: Path) -> None:
+    """Where this fails, run `make generate`."""
+    assert (chart_folder / dialects.FILE).read_text() == dialects.text()
+
+
+def test_the_command_writes_the_file_of_the_tree(
+    chart_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("webhook.localplane.__main__.chart_folder", lambda: tmp_path)
+    assert main(["generate"]) == 0
+    written = Path(capsys.readouterr().out.strip())
+    assert written == tmp_path / dialects.FILE
+    assert written.read_text() == (chart_folder / dialects.FILE).read_text()
+
+
+def test_the_file_tells_names_of_device_plugins_from_our_own() -> None:
+    known = json.loads(dialects.text(TYPES))
+    assert known["plugins"] == [
+        "example.com/blocks",
+        "example.com/core",
+        "nvidia.com/gpu",
+        "nvidia.com/gpucores",
+        "nvidia.com/gpumem",
+        "nvidia.com/gpumem-percentage",
+    ]
+    assert set(known["resources"]) == {*BUILT_IN.resources, *known["plugins"]}
+    assert known["annotations"] == ["gpu-fraction", "gpu-fraction-devices", "gpu-fraction-memory"]
+
+
+def sent(objects: list[JsonObject], obj: JsonObject) -> bool:
+    """Whether a Pod that is created is sent to be translated."""
+    hooks = find(objects, "MutatingWebhookConfiguration", "koordgate")["webhooks"]
+    (hook,) = (one for one in hooks if one["name"].startswith("pods."))
+    request = {"operation": "CREATE", "userInfo": {"username": "alice"}, "resource": {"resource": "pods"}}
+    variables = {"request": request, "object": obj, "oldObject": None}
+    return all(cel.compile(one["expression"]).execute(variables) for one in hook["matchConditions"])
+
+
+@pytest.fixture(scope="module")
+def extended(binaries: Binaries, chart_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[JsonObject]:
+    """The chart as it is after `make generate` with more entries in the table, and nothing else changed."""
+    folder = tmp_path_factory.mktemp("chart") / "koordgate"
+    shutil.copytree(chart_folder, folder)
+    dialects.write(folder, TYPES)
+    return chart.render(binaries, {"reporter": {"enabled": True}}, chart=folder)
+
+
+def check(objects: list[JsonObject], types: DeviceTypes, obj: JsonObject) -> None:
+    assert sent(objects, obj) is is_ours(obj, types) is True
+
+
+@pytest.mark.parametrize("name", sorted(TYPES.resources))
+def test_each_resource_of_a_further_dialect_is_sent(extended: list[JsonObject], name: str) -> None:
+    check(extended, TYPES, pod(container(limits={name: "1"})))
+    check(extended, TYPES, pod(container(), init=[container(requests={name: "1"})]))
+
+
+@pytest.mark.parametrize("key", sorted(TYPES.annotations))
+def test_each_annotation_of_a_further_dialect_is_sent(
+    extended: list[JsonObject], objects: list[JsonObject], key: str
+) -> None:
+    obj = pod(container(), annotations={key: "0.5"})
+    check(extended, TYPES, obj)
+    assert not sent(objects, obj)
+    assert not sent(extended, pod(container(), annotations={f"{key}x": "0.5"}))
+
+
+def test_the_reporter_may_not_write_what_device_plugins_report(extended: list[JsonObject]) -> None:
+    (policy,) = (one for one in extended if one["kind"] == "ValidatingAdmissionPolicy")
+    text = json.dumps(policy)
+    assert "kubernetes.io/gpu-core" in text
+    assert not any(name in text for name in json.loads(dialects.text(TYPES))["plugins"])
+
+
+OWN = yaml.safe_load(TEXT)["devices"]["types"]
+
+
+@pytest.fixture(scope="module")
+def own(render) -> list[JsonObject]:
+    rendered: list[JsonObject] = render({"devices": {"types": OWN}, "reporter": {"enabled": True}})
+    return rendered
+
+
+@pytest.mark.parametrize("name", sorted(NPU_TYPES.resources.keys() - BUILT_IN.resources.keys()))
+def test_each_resource_of_a_type_of_several_amounts_is_sent_and_ignored_by_the_scheduler(
+    own: list[JsonObject], name: str
+) -> None:
+    check(own, NPU_TYPES, pod(container(limits={name: "1"})))
+    config = yaml.safe_load(find(own, "ConfigMap", "koord-scheduler")["data"]["config.yaml"])
+    ((profile,), args) = config["profiles"], config["profiles"][0]["pluginConfig"][0]["args"]
+    assert name in args["ignoredResources"], profile
+
+
+def test_both_processes_get_the_types_as_the_values_have_them(own: list[JsonObject]) -> None:
+    assert device_types(settings.parse(settings_text(own)).devices.types) == NPU_TYPES
+    text = find(own, "ConfigMap", "koordgate-reporter")["data"]["config.yaml"]
+    assert device_types(reporter.parse(text).devices.types) == NPU_TYPES
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"amounts": [{"name": "m", "resource": "nvidia.com/gpu"}]}, "resource nvidia.com/gpu of type npu is that of"),
+        ({"amounts": [{"name": "m", "resource": "a/x"}], "split": "a/x"}, "resource a/x of type npu is that of"),
+        ({"amounts": [{"name": "m", "resource": "x.kubernetes.io/m"}]}, "cannot ignore resource x.kubernetes.io/m"),
+        ({"amounts": [{"name": "m", "resource": "m"}]}, "pattern"),
+        ({"templates": [{"name": "t"}]}, "amounts"),
+        ({"boards": [{"models": [], "partitions": []}]}, "minItems"),
+    ],
+)
+def test_types_that_cannot_stand_beside_the_others_are_refused(render, changed: JsonObject, told: str) -> None:
+    with pytest.raises(ChartError, match=told):
+        render({"devices": {"types": [{"name": "npu", "resource": "a/npu", **changed}]}})

@@ -1,0 +1,210 @@
+"""One more entry in the table of dialects is all that a dialect needs: admission, its refusals, the view of Pods."""
+
+import json
+from typing import Any
+
+import pytest
+from builders import GIB, ask, container, pod
+from dialects import MIB, TYPES
+from hypothesis import given
+from hypothesis import strategies as st
+from world import asks
+
+from allocator.request.original import read_asks
+from allocator.request.pod import is_ours
+from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE, DeviceTypeError
+from allocator.vocabulary.dialect import Dialect, Term
+from allocator.vocabulary.names import KOORD_SCHEDULER, ORIGINAL_REQUEST
+from webhook import patch
+from webhook.admission.translate import TranslationPolicy, translate
+from webhook.admission.validate import created
+from webhook.view.podinfo import read_pod_info
+
+POLICY = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, TYPES)
+N = V = "nvidia.com/gpu"
+E = "example.com/"
+Raw = dict[str, Any]
+
+
+def admitted(obj: Raw) -> Raw:
+    """A Pod as it is stored: translated, accepted, and translated again without a change."""
+    made = translate(obj, POLICY, 80 * GIB)
+    assert made.problems == ()
+    done: Raw = patch.apply(obj, made.operations)
+    assert created(asks(done), KOORD_SCHEDULER, TYPES) == []
+    assert translate(done, POLICY, 80 * GIB).operations == ()
+    return done
+
+
+def asked(obj: Raw) -> list[DeviceAsk]:
+    reading = read_asks(obj, TYPES)
+    assert reading.problems == ()
+    return [one.ask for one in reading.request.containers]
+
+
+def refusals(obj: Raw) -> str:
+    return "; ".join(map(str, translate(obj, POLICY, None).problems))
+
+
+# Limits of each container -> what each asks.
+SAID: dict[str, tuple[list[Raw], list[DeviceAsk]]] = {
+    "whole cards, as ever": ([{N: 2}], [ask(2, core=100, ratio=100)]),
+    "a share of each of two cards": (
+        [{N: 2, f"{V}mem": 4096, f"{V}cores": 30}],
+        [ask(2, core=30, memory=4096 * MIB)],
+    ),
+    "one card where no number is written": ([{f"{V}mem": 1024}], [ask(1, memory=GIB)]),
+    "percent of each": ([{N: 3, f"{V}mem-percentage": 25}], [ask(3, ratio=25)]),
+    "cores alone are of the whole memory": ([{f"{V}cores": 10}], [ask(1, core=10, ratio=100)]),
+    "whole cards beside a container with a share": (
+        [{N: 1}, {N: 1, f"{V}mem": 1024}],
+        [ask(1, core=100, ratio=100), ask(1, memory=GIB)],
+    ),
+    "blocks of memory for all cards together": (
+        [{f"{E}core": 200, f"{E}blocks": 8}],
+        [ask(2, core=100, memory=GIB)],
+    ),
+    "another type in a dialect of its own": (
+        [{f"{V}mem": 1024, "koordinator.sh/rdma": 50}],
+        [ask(1, memory=GIB), DeviceAsk(RDMA_TYPE, 1, (50,))],
+    ),
+}
+
+
+@pytest.mark.parametrize(("limits", "expected"), SAID.values(), ids=SAID)
+def test_a_dialect_is_understood_and_rewritten_in_our_resources(limits: list[Raw], expected: list[DeviceAsk]) -> None:
+    obj = pod(*(container(name, limits=one) for name, one in zip("ab", limits, strict=False)))
+    assert asked(obj) == expected
+    done = admitted(obj)
+    assert [(one.type, one.count, one.amounts[0]) for one in asked(done)] == [
+        (one.type, one.count, one.amounts[0]) for one in expected
+    ]
+    for one in done["spec"]["containers"]:
+        assert all(name.startswith("kubernetes.io/") for name in one["resources"]["limits"])
+    kept = json.loads(done["metadata"]["annotations"][ORIGINAL_REQUEST])
+    assert [kept[name]["limits"] for name in "ab"[: len(limits)]] == limits
+
+
+SEVERAL = {
+    "of containers": (
+        [{f"{V}mem": 1024}, {"kubernetes.io/gpu": 50}],
+        (
+            "gpu devices are asked in 2 dialects at once (spec.containers[0] asks nvidia.com/gpumem, "
+            "spec.containers[1] asks kubernetes.io/gpu); use one"
+        ),
+    ),
+    "of one container": ([{f"{V}mem": 1024, f"{E}core": 10}], "in 2 dialects at once"),
+    "whole cards beside blocks": ([{N: 1, f"{E}blocks": 4}], "in 2 dialects at once"),
+    "three": ([{f"{V}mem": 1, f"{E}core": 10, "koordinator.sh/gpu": 1}], "in 3 dialects at once"),
+}
+
+
+@pytest.mark.parametrize(("limits", "told"), SEVERAL.values(), ids=SEVERAL)
+def test_two_dialects_at_once_are_refused_by_both_webhooks(limits: list[Raw], told: str) -> None:
+    obj = pod(*(container(name, limits=one) for name, one in zip("ab", limits, strict=False)))
+    assert told in refusals(obj)
+    assert told in "; ".join(map(str, created(asks(obj), KOORD_SCHEDULER, TYPES)))
+
+
+def test_a_request_must_equal_its_limit_where_kubernetes_wants_it() -> None:
+    told = refusals(pod(container(requests={f"{V}mem": 1}, limits={f"{V}mem": 2})))
+    assert "nvidia.com/gpumem: the request must equal the limit" in told
+
+
+@pytest.mark.parametrize("limits", [{f"{V}mem": 1024}, {N: 1, f"{V}cores": 5}, {f"{E}blocks": 1}], ids=str)
+def test_names_of_a_device_plugin_leave_an_untranslated_pod_to_its_scheduler(limits: Raw) -> None:
+    obj = pod(container(limits=limits))
+    info = read_pod_info(obj, types=TYPES)
+    assert info is not None
+    assert not info.canonical
+    assert not info.in_scope(KOORD_SCHEDULER)
+    done = read_pod_info(admitted(obj), types=TYPES)
+    assert done is not None
+    assert done.canonical
+    assert read_pod_info(obj) is None or N in limits  # without the entry the names are nobody's
+
+
+# Annotations of a Pod of two containers, a and b -> which asks what.
+FRACTIONS: dict[str, tuple[Raw, dict[str, DeviceAsk]]] = {
+    "half a card for the first": ({"gpu-fraction": "0.5"}, {"a": ask(1, core=50, ratio=50)}),
+    "a third, rounded up": ({"gpu-fraction": "0.333"}, {"a": ask(1, core=34, ratio=34)}),
+    "for the other": (
+        {"gpu-fraction": "0.25", "gpu-fraction-container": "b"},
+        {"b": ask(1, core=25, ratio=25)},
+    ),
+    "bytes": ({"gpu-fraction-memory": "1024"}, {"a": ask(1, memory=GIB)}),
+    "half of each of two": (
+        {"gpu-fraction": "1", "gpu-fraction-devices": "2"},
+        {"a": ask(2, core=50, ratio=50)},
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "expected"), FRACTIONS.values(), ids=FRACTIONS)
+def test_annotations_ask_for_one_container(annotations: Raw, expected: dict[str, DeviceAsk]) -> None:
+    obj = pod(container("a"), container("b"), annotations=annotations)
+    assert is_ours(obj, TYPES)
+    assert not is_ours(obj)
+    made = read_asks(obj, TYPES).request
+    assert {one.name: one.ask for one in made.containers} == expected
+    done = admitted(obj)
+    names = {one["name"] for one in done["spec"]["containers"] if "resources" in one}
+    assert names == expected.keys()
+    again = {one.name: one.ask for one in read_asks(done, TYPES).request.containers}
+    assert {name: (one.count, one.amounts[0]) for name, one in again.items()} == {
+        name: (one.count, one.amounts[0]) for name, one in expected.items()
+    }
+
+
+def test_what_an_annotation_asks_is_read_again_while_the_pod_waits() -> None:
+    known = read_pod_info(pod(container("a", limits={N: 1})), types=TYPES)
+    changed = pod(container("a", limits={N: 1}), annotations={"gpu-fraction": "0.5"})
+    assert known is not None
+    info = read_pod_info(changed, known, TYPES)
+    assert info is not None
+    assert "in 2 dialects at once" in info.problem
+
+
+@pytest.mark.parametrize(
+    ("annotations", "limits", "told"),
+    [
+        ({"gpu-fraction": "0.5"}, {N: 1}, "gpu devices are asked in 2 dialects at once"),
+        ({"gpu-fraction": "-1"}, {}, "metadata.annotations[gpu-fraction]: -1 is negative"),
+        ({"gpu-fraction": "half"}, {}, "metadata.annotations[gpu-fraction]"),
+        ({"gpu-fraction": "1.5"}, {}, "gpu 150 is over 100"),
+        ({"gpu-fraction": "1", "gpu-fraction-container": "x"}, {}, "names no container of the Pod"),
+    ],
+)
+def test_annotations_that_make_no_sense_are_told(annotations: Raw, limits: Raw, told: str) -> None:
+    assert told in refusals(pod(container("a", limits=limits), annotations=annotations))
+
+
+def test_a_name_of_another_type_cannot_be_in_a_dialect() -> None:
+    with pytest.raises(DeviceTypeError, match=r"resource koordinator\.sh/rdma of device type rdma is that of gpu"):
+        BUILT_IN.with_dialects([Dialect("x", "gpu", (Term("koordinator.sh/rdma", "gpu"),))])
+    with pytest.raises(DeviceTypeError, match="stands there twice"):
+        BUILT_IN.with_dialects([Dialect("x", "gpu", (Term("a/b", "gpu"), Term("a/b", "gpu-core")))])
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([N, f"{V}mem", f"{V}cores", f"{V}mem-percentage", f"{E}core", "kubernetes.io/gpu"]),
+        st.integers(0, 300),
+        max_size=3,
+    ),
+    st.sampled_from(["kubernetes.io", "koordinator.sh"]),
+)
+def test_whatever_is_asked_is_refused_or_translated_once_and_for_all(limits: Raw, domain: str) -> None:
+    obj = pod(container("a", limits=limits))
+    policy = TranslationPolicy(domain, KOORD_SCHEDULER, TYPES)
+    first = translate(obj, policy, 80 * GIB)
+    if first.problems:
+        return
+    done = patch.apply(obj, first.operations)
+    again = translate(done, policy, 80 * GIB)
+    assert (again.problems, again.operations) == ((), ())
+    before, after = first.reading.request.containers, again.reading.request.containers
+    assert [(one.ask.count, one.ask.amounts[0]) for one in before] == [
+        (one.ask.count, one.ask.amounts[0]) for one in after
+    ]
