@@ -299,6 +299,28 @@ def test_what_took_a_card_out_is_named_until_something_worse_comes() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("standing", "xids", "reason"),
+    [
+        ({}, (92, 79, 48), "Xid79"),
+        ({}, (92, 48, 79), "Xid79"),
+        ({"remap_failed": True}, (48, 79), "RowRemapFailed"),
+        ({"retirement_pending": True}, (48, 92), "Xid48"),
+        ({"retirement_pending": True, "sram_worn": True}, (92,), "SramWorn"),
+    ],
+    ids=["errors", "errors the other way round", "a fault", "an error", "the heavier of two faults"],
+)
+@pytest.mark.parametrize("before", [NEW, at(NEW, 1.0, seen(CARD, 94))], ids=["in service", "suspect"])
+def test_of_several_new_faults_the_heaviest_is_named(before, standing, xids, reason) -> None:
+    assert at(before, 2.0, seen(worn(**standing), *xids)).cause.reason == reason
+
+
+def test_a_lighter_fault_that_comes_later_is_not_named_in_place_of_the_heavier_one() -> None:
+    health = at(NEW, 1.0, seen(CARD, 79))
+
+    assert at(health, 2.0, seen(worn(retirement_pending=True), 92, 48)).cause.reason == "Xid79"
+
+
 def test_a_reset_that_leaves_less_names_what_is_left() -> None:
     health = live(NEW, (1, seen(CARD, 48)), (1, seen(worn(retirement_pending=True), rebooted=True)))
 

@@ -203,6 +203,15 @@ async def test_a_server_is_asked_and_its_words_are_by_uid(path: Path) -> None:
     assert second == FileReading(Allocations({"u1": {"main": ContainerResources({}, 0b1100)}}), None)
 
 
+async def test_an_empty_message_is_an_answer(path: Path) -> None:
+    """A node without a Pod: the message has no byte, and is there all the same."""
+    async with listening(path, http2(answering(framed(b"")))):
+        assert await unary.call(str(path), podlist.METHOD, b"", most_bytes=MOST_BYTES, seconds=5.0) == b""
+        found = await PodResourcesSocket(str(path)).read([node_pod()])
+
+    assert found == FileReading(Allocations({}), None)
+
+
 async def test_an_answer_of_many_frames_is_read_whole(path: Path) -> None:
     async with Kubelet(path, GOOD) as kubelet:
         ids = [f"device-{number:05}" for number in range(50_000)]
@@ -318,6 +327,7 @@ HOSTILE: dict[str, tuple[Talk, str, bool]] = {
     "cut off": (http2(answering(framed(GOOD, length=len(GOOD) + 1))), "said to have", False),
     "two messages": (http2(answering(framed(GOOD) + framed(GOOD))), "said to have", False),
     "no message": (http2(answering(b"")), "has no message", False),
+    "half a message's head": (http2(answering(b"\0\0\0\0")), "has no message", False),
     "compressed": (http2(answering(framed(GOOD, flag=1))), "compressed", False),
     "no protobuf": (http2(answering(framed(b"\xff" * 9))), "truncated or malformed", False),
     "fails": (

@@ -378,6 +378,18 @@ async def test_an_error_that_is_heard_while_cards_are_read_counts(site, played, 
     assert amounts(site) == ("0", "0")
 
 
+async def test_errors_are_heard_at_once_however_rarely_cards_are_read(site, played, start) -> None:
+    played.play("a100x8")
+    site.add_node()
+    await start(nvml=played.nvml(), every=3600)
+    await until(lambda: states(site) == ["healthy"] * 8)
+
+    played.happen(3, 79)
+    played.happen(5, 94)
+
+    await until(lambda: [states(site)[card] for card in (3, 4, 5)] == ["unhealthy", "healthy", "suspect"])
+
+
 async def test_one_card_can_be_set_aside_and_taken_back(site, played, start, fake: FakeKube) -> None:
     await told(site, start, played, "a100x8")
     aside = device(site)

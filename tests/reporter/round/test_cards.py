@@ -3,16 +3,23 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from nvml_standin import Played
 
-from reporter.gpu.facts import DriverFacts, GpuFacts, LostCard, NodeReading, Outage, Wear, XidEvent
+from reporter.gpu.facts import DriverFacts, GpuFacts, GpuProcess, LostCard, NodeReading, Outage, Wear, XidEvent
 from reporter.gpu.guarded import Patience
 from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth, HealthPolicy, NodeRecord
+from reporter.host import Host
+from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.metrics import ReporterMetrics
+from reporter.perform import Performer
 from reporter.round.cards import CardsState, words
 from reporter.round.clock import Moment
+from reporter.round.effects import Prove
+from reporter.round.events import Proved
+from reporter.settings import parse
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
 DRIVER = DriverFacts("580", "13.0", None)
@@ -209,6 +216,28 @@ async def test_errors_are_heard_as_the_library_reports_them(played: Played) -> N
             cards = cards.heard(await nvml.xids(), at(1.0), POLICY)
 
     assert sum(not card.health.usable for card in cards.view.node.cards.values()) == 1
+
+
+async def test_a_card_that_refuses_keeps_the_processes_last_listed_and_those_after_it_are_asked(
+    played: Played, tmp_path: Path
+) -> None:
+    played.play("a100x8")
+    played.change({f"gpu.{number}.processes": f"{70 + number}:5" for number in range(8)})
+    played.change({"gpu.2.error.nvmlDeviceGetComputeRunningProcesses_v3": "3"})
+    nvml = played.nvml(PATIENT)
+    host = Host(parse(f"roots: {{cgroup: {tmp_path}, proc: {tmp_path}}}"))
+    performer = Performer(host, PodResourcesSocket(""), nvml, None, "n1")
+    known = {A100.format(2): (GpuProcess(1, None),), A100.format(3): (GpuProcess(2, None),)}
+
+    seen = await performer.perform(Prove((), "/", tuple(map(A100.format, range(8))), known))
+    again = await performer.perform(Prove((), "/", (), known))
+    performer.close()
+
+    assert isinstance(seen, Proved)
+    assert isinstance(again, Proved)
+    pids = {uuid: [process.pid for process in listed] for uuid, listed in seen.processes.items()}
+    assert pids == {A100.format(number): [1 if number == 2 else 70 + number] for number in range(8)}
+    assert again.processes == known
 
 
 # ReporterMetrics

@@ -1,0 +1,153 @@
+"""Nodes with several Pods, containers and cards: one that is passed over never hides those after it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocator.vocabulary.holdings import Share
+from allocator.wire.resourcestatus import ResourceStatus
+from reporter.cgroup.apply import Hierarchy
+from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
+from reporter.kubelet import allocations
+from reporter.kubelet.allocations import ContainerResources, PodResources
+from reporter.kubelet.devicecheckpoint import PodDevices
+from reporter.pods import NodePod
+from reporter.proof import agree, evidence
+from reporter.proof.agree import CardUse, ContainerSeen, Evidence
+
+CARDS = {number: f"GPU-{number}" for number in range(4)}
+MIB = 2**20
+
+
+def uid(number: int) -> str:
+    return f"{number:08d}-2222-3333-4444-555555555555"
+
+
+def box(number: int, part: int = 0) -> str:
+    return f"{number:032x}{part:032x}"
+
+
+def pod(number: int, *names: str, **over: Any) -> NodePod:
+    plain = NodePod(uid(number), "ns", f"p{number}", uid(number), KubernetesQos.BURSTABLE)
+    containers = {box(number, part): name for part, name in enumerate(names or ("main",))}
+    return replace(plain, containers=containers, **over)
+
+
+def owner(number: int, card: int, *names: str) -> NodePod:
+    share = Share("gpu", CARDS[card], card, {"gpu-core": 50, "gpu-memory": 100 * MIB}, names or ("main",))
+    visible = {(name, "gpu"): frozenset({CARDS[card]}) for name in names or ("main",)}
+    return pod(number, *names, shares=(share,), visible=visible)
+
+
+@pytest.mark.parametrize(
+    "passed_over",
+    [pod(1, finished=True), owner(1, 3), pod(1)],
+    ids=["finished", "ours", "held by the kubelet's word"],
+)
+def test_a_pod_that_is_no_stranger_hides_no_stranger_after_it(passed_over: NodePod) -> None:
+    pods = (passed_over, pod(2, "init", "main"), pod(3), pod(4))
+    containers = {
+        box(2, 1): ContainerSeen(visible="GPU-1"),
+        box(1): ContainerSeen(visible="GPU-3"),
+        box(4): ContainerSeen(visible="GPU-2", minors=frozenset({2, 3})),
+    }
+    uses = (CardUse("GPU-0", uid(4), 7, None), CardUse("GPU-3", None, 8, None), CardUse("GPU-3", uid(1), 9, None))
+
+    found = agree.strangers(pods, Evidence(containers, uses, CARDS), frozenset({uid(1)}))
+
+    assert found == (
+        PodDevices(uid(2), "main", "nvidia.com/gpu", ("GPU-1",)),
+        PodDevices(uid(4), "", "nvidia.com/gpu", ("GPU-0",)),
+        PodDevices(uid(4), "main", "nvidia.com/gpu", ("GPU-2",)),
+    )
+
+
+def test_each_pod_is_compared_whatever_those_before_it_are() -> None:
+    pods = (
+        owner(4, 2),
+        pod(3, status=ResourceStatus(0b1100)),
+        pod(1),  # nothing was allocated to it
+        owner(2, 1),  # nothing was seen of it
+        owner(5, 3),
+    )
+    containers = {
+        box(1): ContainerSeen(cpus=1),
+        box(3): ContainerSeen(cpus=0b11),
+        box(4): ContainerSeen(visible="GPU-2"),
+        box(5): ContainerSeen(visible="GPU-0"),
+    }
+    uses = (
+        CardUse("GPU-2", uid(4), 7, 60 * MIB),
+        CardUse("GPU-3", uid(5), 8, 60 * MIB),
+        CardUse("GPU-2", uid(5), 9, 1),
+    )
+
+    found = agree.agreements(pods, Evidence(containers, uses, CARDS))
+
+    assert [(one.pod.name, [mismatch.kind for mismatch in one.mismatches]) for one in found] == [
+        ("p3", ["cpuset"]),
+        ("p4", []),
+        ("p5", ["environment", "process"]),
+    ]
+
+
+def test_each_container_is_compared_whatever_was_seen_of_those_before_it() -> None:
+    one = owner(1, 0, "a", "b", "c", "d")
+    seen = {
+        box(1, 1): ContainerSeen(cpus=1),
+        box(1, 2): ContainerSeen(visible="GPU-1"),
+        box(1, 3): ContainerSeen(visible=""),
+    }
+
+    (found,) = agree.agreements([one], Evidence(seen, (), CARDS))
+
+    assert [mismatch.message.split()[1] for mismatch in found.mismatches] == ["c", "d"]
+
+
+def test_each_entry_of_the_checkpoint_counts_for_its_own_pod() -> None:
+    entries = [
+        PodDevices(uid(1), "main", "example.com/fuse", ("fuse-1",)),
+        PodDevices(uid(2), "main", "nvidia.com/gpu", ("none", "GPU-2::1")),
+        PodDevices(uid(3), "main", "nvidia.com/gpu", ()),
+        PodDevices(uid(4), "side", "example.com/card", ("GPU-0",)),
+    ]
+
+    assert agree.card_holders(entries, Evidence({}, (), CARDS)) == {uid(2), uid(4)}
+
+
+def test_a_pod_whose_cgroup_cannot_be_named_hides_no_pod_after_it(tmp_path: Path) -> None:
+    layout = CgroupLayout(Driver.CGROUPFS)
+    pods = (replace(pod(1), cgroup="../x"), pod(2, "a", "b"), pod(3))
+    for number, part in ((2, 0), (2, 1), (3, 0)):
+        folder = tmp_path / layout.pod(KubernetesQos.BURSTABLE, uid(number)) / box(number, part)
+        folder.mkdir(parents=True)
+        (folder / "cpuset.cpus.effective").write_text(f"{number + part}\n")
+    (tmp_path / layout.pod(KubernetesQos.BURSTABLE, uid(2)) / ("f" * 64)).mkdir()  # the sandbox: no container of it
+
+    found = evidence.containers(Hierarchy(tmp_path, Version.V2), layout, pods, tmp_path / "proc", environment=False)
+
+    assert {identity: seen.cpus for identity, seen in found.items()} == {box(2): 4, box(2, 1): 8, box(3): 8}
+
+
+def test_a_pod_that_is_not_known_by_name_hides_none_that_the_kubelet_reports_after_it() -> None:
+    listed = [
+        PodResources("ns", "gone", {"main": ContainerResources()}),
+        PodResources("ns", "a", {"main": ContainerResources(cpus=1)}),
+        PodResources("other", "b", {"main": ContainerResources(cpus=2)}),
+        PodResources("ns", "twice", {"main": ContainerResources(cpus=4)}),
+        PodResources("ns", "twice", {"main": ContainerResources(cpus=8)}),
+        PodResources("ns", "b", {"main": ContainerResources(cpus=16)}),
+    ]
+    known = {("ns", "a"): uid(1), ("ns", "b"): uid(2), ("ns", "twice"): uid(3)}
+
+    found = allocations.by_uid(listed, known)
+
+    assert {pod: containers["main"].cpus for pod, containers in found.items()} == {uid(1): 1, uid(2): 16}
+
+
+def test_the_kubelet_knows_each_pod_that_it_acknowledged() -> None:
+    pods = (pod(1), pod(2, acknowledged=True, finished=True), pod(3, acknowledged=True), pod(4, acknowledged=True))
+
+    assert allocations.names(pods) == {("ns", "p3"): uid(3), ("ns", "p4"): uid(4)}
