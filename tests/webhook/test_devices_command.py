@@ -177,7 +177,7 @@ async def test_what_cannot_be_read_is_told_and_the_rest_shown(fake: FakeKube, de
     said = await devices()
     assert "GPU-0" in said.out
     assert "koordgate devices: Device n1: spec.devices[1]: no id" in said.err
-    assert "who holds what there is unknown" in said.err
+    assert "its holdings are unknown" in said.err
     assert f"annotation {PACKED}" in said.err
 
 
@@ -398,9 +398,9 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
         (("a/b",), "no node can have that name"),
         (("cordon", "n1"), "cordon takes a node and a device's id"),
         (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device's id"),
-        (("uncordon", "n1", "GPU-0", "--packed"), "do not go with uncordon"),
-        (("cordon", "n1", "GPU-0", "--output", "yaml"), "do not go with cordon"),
-        (("n1", "--dry-run"), "--dry-run goes with cordon and uncordon only"),
+        (("uncordon", "n1", "GPU-0", "--packed"), "cannot be used with uncordon"),
+        (("cordon", "n1", "GPU-0", "--output", "yaml"), "cannot be used with cordon"),
+        (("n1", "--dry-run"), "--dry-run can be used with cordon and uncordon only"),
         (("--config", "/absent/file"), "/absent/file"),
     ],
 )

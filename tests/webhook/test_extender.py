@@ -469,9 +469,7 @@ def test_what_the_pod_itself_holds_from_an_earlier_try_counts_as_free(three: Wor
 )
 def test_what_is_no_extender_args_is_said_to_be_none(three: World, wrong: Any) -> None:
     for handler in (three.parts.extender.filter, three.parts.extender.prioritize):
-        with pytest.raises(
-            BadExtenderArgsError, match=r"ExtenderArgs|body is not an object|uid that is not text"
-        ):
+        with pytest.raises(BadExtenderArgsError, match=r"ExtenderArgs|body is not an object|uid that is not text"):
             handler(wrong)
 
 
