@@ -143,11 +143,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    description="Show the devices of a cluster's nodes, their health, how much of them is used and by which Pods; or take\n"
-    "one out of service with cordon: Pods that hold some of it keep running and are listed, and no others get any of\n"
-    "it until uncordon. The cluster is that of the kubeconfig ($KUBECONFIG). This needs the rights to get and\n"
-    "list nodes, devices.scheduling.koordinator.sh and nodeallocations.koordgate.io; cordons need the right to patch\n"
-    "the devices (for a software class: the nodes).\n"
+    description="Show the devices of a cluster's nodes, their health, how much of them is used and by which Pods. Or\n"
+    "take one out of service with cordon: Pods that hold some of it keep running and are listed, and no other Pod\n"
+    "gets any of it until uncordon. The cluster is that of the kubeconfig ($KUBECONFIG). This needs the rights to\n"
+    "get and list nodes, devices.scheduling.koordinator.sh and nodeallocations.koordgate.io; cordons need the right\n"
+    "to patch the devices (for a software class: the nodes).\n"
     "Objects that cannot be read are reported on standard error.",
     examples="examples:\n"
     "  koordgate devices\n"
