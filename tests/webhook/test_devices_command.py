@@ -321,7 +321,7 @@ async def test_an_object_that_others_write_again_and_again_is_given_up(cluster: 
     cluster.faults.always("patch", "devices", answer(409))
     said = await devices("cordon", "n1", "GPU-0")
     assert said.status == 2
-    assert "changed by others again and again; try again" in said.err
+    assert "others changed the cordons of node n1 during each of 8 attempts; try again" in said.err
 
 
 # Software classes
