@@ -124,7 +124,7 @@ class Ranking:
         return replace(request, wishes=replace(request.wishes, waiting=waiting - 1)) if waiting > 1 else request
 
     def _gang(self, pod: PodInfo) -> tuple[Mapping[str, int], int]:
-        """The nodes that others of the gang are bound or were sent to, counted; and how many still wait, with the Pod."""
+        """The nodes that others of the gang are bound or were sent to, counted; and how many wait, with the Pod."""
         mates: Counter[str] = Counter()
         waiting = 1
         gang = pod.request.wishes.gang
