@@ -1,4 +1,4 @@
-"""How the parts are put together, the same in a cluster and offline: only the store and the live Pods differ."""
+"""Assembles a replica, alike in a cluster and offline: only the ledger's store and the reading of live Pods differ."""
 
 import time
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def wall_clock() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One replica, put together; nothing runs yet."""
+    """The parts of one replica; nothing runs yet."""
 
     settings: WebhookSettings
     types: DeviceTypes
@@ -62,16 +62,16 @@ def assemble(
     released: Callable[[str], None] = lambda _node: None,
     published: Callable[[SeenObjects, str, Holdings], str] = lambda _seen, _node, _holdings: "",
 ) -> Parts:
-    """Put a replica together.
+    """Assemble a replica.
 
     Args:
         settings: of the process.
-        store: makes the store of the ledger, which may ask what the API server's objects say of nodes.
-        live: Pods from the API server itself.
-        kube: where Events are written; None offline.
+        store: makes the ledger's store, which may read what the API server's objects say of nodes.
+        live: reads Pods from the API server itself.
+        kube: writes Events; None offline.
         clock: seconds since the epoch.
-        released: called with a node on which something was given back, or that changed: who waits may fit there now.
-        published: makes what is published of a node beside these holdings; nothing is, where it is left out.
+        released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
+        published: makes what is published of a node beside these holdings; nothing is published by default.
     """
     metrics = WebhookMetrics()
     types = device_types(settings.devices.types)

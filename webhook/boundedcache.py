@@ -69,10 +69,6 @@ class BoundedCache(Generic[K, V]):
             self._entries[key] = _Entry(value, weight)
         return value
 
-    def drop(self, key: K) -> None:
-        """Forget a key, if it is there, without calling `evicted`."""
-        self._entries.pop(key, None)
-
     def clear(self) -> None:
         """Forget everything, without calling `evicted`."""
         self._entries.clear()

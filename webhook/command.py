@@ -42,9 +42,9 @@ from webhook.view.podinfo import PodInfo
 _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side
 _WATCH_PATIENCE_S: Final = 60.0  # how long a watch may fail before the replica is not ready
-_GARBAGE: Final = 20_000  # allocations between collections; a request leaves next to no cycles
+_GARBAGE: Final = 20_000  # allocations between garbage collections; requests leave hardly any cycles
 _FIRST_RETRY_S: Final = 1.0  # after a first reconciliation that failed
-_EXPIRY_S: Final = 1.0  # between looks at what was assumed
+_EXPIRY_S: Final = 1.0  # between checks of assumed placements
 
 
 class Replica:
@@ -77,13 +77,13 @@ class Replica:
                 self._client_secret = ClientSecret(kube, settings, own)
         self._registration = Registration(kube, settings.identity, self.source)
         parts = self.parts
-        # Where no connection comes about there is no path: what is counted is the extender as a whole.
+        # A connection that fails has no path; it counts for the extender as a whole.
         self._refusals = Refusals(parts.metrics.requests.labels("/scheduler", "denied").inc)
         self.source.entrance.refused = self._refusals.handshake
         parts.metrics.certificate_expires.set_function(self._certificate_expires)
         reporter = parts.reporter
         self._publisher = publisher = Publisher(parts.cluster, parts.ledger, socket.gethostname())
-        # Pods last: by then the ledger is known, so that what ended meanwhile is seen to end.
+        # Pods last: the ledger is known by then, so holdings of Pods that ended meanwhile are found.
         self._watches: list[tuple[str, Watch]] = [
             self._reflector(
                 kube,
@@ -113,12 +113,12 @@ class Replica:
         return lambda happening: counter.labels(name, happening).inc()
 
     def _pod_ended(self, pod: PodInfo) -> None:
-        """A Pod finished or is gone: what it held can go, and it comes no more to where it was sent."""
+        """A Pod finished or is gone: what it held can be released, and it will not come to where it was sent."""
         self.parts.ranking.assumed.drop(pod.uid)
         self.parts.reconciler.ended(pod)
 
     def _pod_bound(self, pod: PodInfo) -> None:
-        """A Pod is bound, maybe by another replica than the one that sent it there."""
+        """A Pod is bound, maybe to another node than this replica sent it to."""
         self.parts.ranking.assumed.drop(pod.uid, pod.node)
         self.parts.reconciler.bound(pod)
 
@@ -127,7 +127,7 @@ class Replica:
         return expires.timestamp() if expires is not None else 0.0
 
     def unready(self) -> list[str]:
-        """Why the replica is not ready, a sentence each."""
+        """The reasons why the replica is not ready, a clause each."""
         now = asyncio.get_running_loop().time()
         reasons = ["shutting down"] if self.draining.begun else []
         for name, watch in self._watches:
@@ -168,7 +168,7 @@ class Replica:
                 task.cancel()
 
     async def _serve(self, ending: asyncio.Task[object]) -> None:
-        """Listen on both ports until the end has begun and callers had time to leave."""
+        """Listen on both ports until the end has begun and callers have had time to leave."""
         serve, asks = self._settings.serve, self._settings.scheduler.client_certificates
         app = make_app(self.parts, self.unready, self.draining)
         extender = (
@@ -187,24 +187,24 @@ class Replica:
             await asyncio.sleep(serve.shutdown_delay_seconds)
 
     def _stranger(self, http: web.Request) -> str:
-        """Why the caller of a request is not the scheduler; empty where it is."""
+        """Why the caller of a request is not the scheduler; "" where it is."""
         reason = stranger(http.get_extra_info("peercert"), self._settings.scheduler.common_name)
         if reason:
             self._refusals.request(reason)
         return reason
 
     async def _expire(self) -> None:
-        """Give up waiting for binds that did not come, and wake the Pods that were refused for their sake."""
+        """Drop assumed placements whose bind did not come, and wake the Pods that were refused because of them."""
         while True:
             await asyncio.sleep(_EXPIRY_S)
             for node in self.parts.ranking.assumed.expire():
                 self._waker.released(node)
 
     async def _reconcile(self) -> None:
-        """Reconcile once everything is listed, again soon if that fails, and then on a timer; so is published."""
+        """Reconcile once everything is listed, soon again if that fails, then on a timer; publish on the same timer."""
         for _, watch in self._watches:
             await watch.synced.wait()
-        # What the first lists brought stays for long: the collector need not walk through it again and again.
+        # The objects of the first lists live long: keep them out of further garbage collections.
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GARBAGE)
@@ -257,7 +257,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="settings (YAML); see docs/settings.md"
     )
-    parser.add_argument("--check", action="store_true", help="only check the settings")
+    parser.add_argument("--check", action="store_true", help="check the settings, and exit")
 
 
 COMMAND: Final = Command(

@@ -77,13 +77,3 @@ def test_it_keeps_the_most_recently_used_that_fit_as_a_list_would(
             model.append((key, value, weight))
         assert cache.weight == sum(entry[2] for entry in model) <= most
         assert len(cache) == len(model)
-
-
-def test_what_is_dropped_is_forgotten_and_nobody_is_told() -> None:
-    evicted: list[str] = []
-    cache: BoundedCache[str, int] = BoundedCache(10, lambda key, _value: evicted.append(key))
-    cache.put("a", 1, 4)
-    cache.put("b", 2, 5)
-    cache.drop("a")
-    cache.drop("nothing")
-    assert (cache.get("a"), cache.get("b"), cache.weight, evicted) == (None, 2, 5, [])

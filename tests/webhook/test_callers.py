@@ -35,8 +35,8 @@ def test_the_one_exact_common_name_is_no_stranger() -> None:
 @pytest.mark.parametrize(
     ("shown", "told"),
     [
-        (None, "it showed no certificate"),
-        ({}, "it showed no certificate"),
+        (None, "it presented no certificate"),
+        ({}, "it presented no certificate"),
         ({"subject": ()} | {"issuer": ()}, "is for nobody, and only 'koord-scheduler' may call"),
         (subject(NAME, kind="organizationName"), "is for nobody"),
         (subject(NAME + "-2"), "is for 'koord-scheduler-2'"),
@@ -149,7 +149,7 @@ def before(version: ssl.TLSVersion) -> Callable[[], ssl.SSLContext]:
 @pytest.mark.parametrize(
     ("client", "reason"),
     [
-        (lambda: caller(None), "it showed no certificate; kube-scheduler has certFile and keyFile"),
+        (lambda: caller(None), "it presented no certificate; set certFile and keyFile"),
         (lambda: caller(OF_OTHER), "its certificate is not accepted: unable to get local issuer certificate"),
         (lambda: caller(SERVER), "its certificate is not accepted: unsuitable certificate purpose"),
         (

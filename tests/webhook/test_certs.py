@@ -219,7 +219,7 @@ async def test_a_write_whose_answer_was_lost_is_found_and_used(
 
 async def test_a_secret_that_others_change_without_end_is_an_error(source: SecretSource, fake: FakeKube) -> None:
     fake.faults.always("create", "secrets", answer(409))
-    with pytest.raises(KubeError, match="changed by others 5 times"):
+    with pytest.raises(KubeError, match="changed by others during each of 5 attempts"):
         await source.refresh()
 
 
@@ -282,7 +282,7 @@ async def test_what_others_put_on_the_secret_stays(source: SecretSource, fake: F
 async def test_a_secret_of_cert_manager_is_left_alone(source: SecretSource, fake: FakeKube) -> None:
     about = {"name": "koordgate-tls", "annotations": {"cert-manager.io/certificate-name": "x"}}
     fake.put(SECRETS, {"metadata": about})
-    with pytest.raises(CertificateError, match=r"is cert-manager's: mount it and set certificate\.files"):
+    with pytest.raises(CertificateError, match=r"is managed by cert-manager: mount it and set certificate\.files"):
         await source.refresh()
 
 

@@ -152,7 +152,7 @@ async def test_a_secret_of_cert_manager_is_left_alone(world: World, fake: FakeKu
     about = {"name": "koordgate-scheduler-tls", "annotations": {"cert-manager.io/certificate-name": "x"}}
     fake.put(SECRETS, {"metadata": about})
     assert not await world.kept.check()
-    assert "is cert-manager's" in world.kept.problem
+    assert "is managed by cert-manager" in world.kept.problem
 
 
 async def test_what_stands_in_the_way_is_told_once_and_it_is_tried_again_soon(
@@ -182,5 +182,6 @@ async def test_others_that_change_it_without_end_are_told(world: World, fake: Fa
     fake.faults.always("create", "secrets", answer(409))
     assert not await world.kept.check()
     assert (
-        world.kept.problem == "Secret koordgate-system/koordgate-scheduler-tls was changed by others 5 times meanwhile"
+        world.kept.problem
+        == "Secret koordgate-system/koordgate-scheduler-tls was changed by others during each of 5 attempts"
     )

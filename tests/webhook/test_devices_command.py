@@ -178,7 +178,7 @@ async def test_what_cannot_be_read_is_told_and_the_rest_shown(fake: FakeKube, de
     said = await devices()
     assert "GPU-0" in said.out
     assert "koordgate devices: Device n1: spec.devices[1]: no id" in said.err
-    assert "who holds what there is unknown" in said.err
+    assert "its holdings are unknown" in said.err
     assert f"annotation {PACKED}" in said.err
 
 
@@ -322,7 +322,7 @@ async def test_an_object_that_others_write_again_and_again_is_given_up(cluster: 
     cluster.faults.always("patch", "devices", answer(409))
     said = await devices("cordon", "n1", "GPU-0")
     assert said.status == 2
-    assert "changed by others again and again; try again" in said.err
+    assert "others changed the cordons of node n1 during each of 8 attempts; try again" in said.err
 
 
 # Software classes
@@ -399,9 +399,9 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
         (("a/b",), "no node can have that name"),
         (("cordon", "n1"), "cordon takes a node and a device's id"),
         (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device's id"),
-        (("uncordon", "n1", "GPU-0", "--packed"), "do not go with uncordon"),
-        (("cordon", "n1", "GPU-0", "--output", "yaml"), "do not go with cordon"),
-        (("n1", "--dry-run"), "--dry-run goes with cordon and uncordon only"),
+        (("uncordon", "n1", "GPU-0", "--packed"), "cannot be used with uncordon"),
+        (("cordon", "n1", "GPU-0", "--output", "yaml"), "cannot be used with cordon"),
+        (("n1", "--dry-run"), "--dry-run can be used with cordon and uncordon only"),
         (("--config", "/absent/file"), "/absent/file"),
     ],
 )

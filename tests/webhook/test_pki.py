@@ -136,7 +136,7 @@ LONG = client(BUNDLE.authority, days=90)
 CLIENT_CASES = {
     "as made": (GOOD, BUNDLE, NOW, ""),
     "just before two thirds": (GOOD, BUNDLE, NOW + timedelta(days=20) - SECOND, ""),
-    "at two thirds": (GOOD, BUNDLE, NOW + timedelta(days=20), "two thirds of the certificate's life are over"),
+    "at two thirds": (GOOD, BUNDLE, NOW + timedelta(days=20), "two thirds of the certificate's life have passed"),
     "expired": (GOOD, BUNDLE, NOW + timedelta(days=30), "the certificate expired"),
     "none": (Pair(b"", b""), BUNDLE, NOW, "the certificate is empty"),
     "broken": (Pair(GOOD.certificate[:99], GOOD.key), BUNDLE, NOW, "the certificate cannot be read"),
@@ -145,9 +145,9 @@ CLIENT_CASES = {
         client(BUNDLE.authority, "koord-scheduler-2"),
         BUNDLE,
         NOW,
-        "is for ['koord-scheduler-2'], wanted",
+        "is for ['koord-scheduler-2'], and must be for",
     ),
-    "a server's": (BUNDLE.leaf, BUNDLE, NOW, "is none of a client"),
+    "a server's": (BUNDLE.leaf, BUNDLE, NOW, "is not a client certificate"),
     "another authority": (client(OTHER.authority), BUNDLE, NOW, "not signed by the authority"),
     "a new authority": (GOOD, NEWER, NOW, ""),
     "past two thirds, a new authority": (LONG, NEWER, NOW + timedelta(minutes=29), ""),
@@ -179,14 +179,14 @@ CASES = {
         BUNDLE,
         NOW - timedelta(hours=1) - SECOND,
         Step.AUTHORITY,
-        "is valid from",
+        "is not valid before",
     ),
     "just before two thirds of the certificate": (BUNDLE, NOW + timedelta(days=20) - SECOND, Step.NONE, ""),
     "at two thirds of the certificate": (
         BUNDLE,
         NOW + timedelta(days=20),
         Step.CERTIFICATE,
-        "two thirds of the certificate's life are over",
+        "two thirds of the certificate's life have passed",
     ),
     "at the certificate's end": (BUNDLE, NOW + timedelta(days=30), Step.CERTIFICATE, "the certificate expired"),
     "just before two thirds of the authority": (
@@ -199,7 +199,7 @@ CASES = {
         YOUNG_AUTHORITY,
         NOW + timedelta(days=2),
         Step.AUTHORITY,
-        "two thirds of the authority's life are over",
+        "two thirds of the authority's life have passed",
     ),
     "at the authority's end": (BUNDLE, NOW + timedelta(days=90), Step.AUTHORITY, "the authority expired"),
     "no certificate": (replace(BUNDLE, leaf=Pair(b"", b"")), NOW, Step.CERTIFICATE, "the certificate is empty"),
@@ -249,7 +249,7 @@ CASES = {
         replace(BUNDLE, authority=BUNDLE.leaf),
         NOW,
         Step.AUTHORITY,
-        "is none of an authority",
+        "does not belong to a CA",
     ),
 }
 
@@ -283,9 +283,8 @@ def test_a_certificate_that_lacks_a_name_is_renewed(
 
 def test_the_reason_names_the_names() -> None:
     reason = pki.renewal(BUNDLE, NOW, ("new.example",)).reason
-    assert reason == (
-        "the certificate is for 10.0.0.1, fd00::1, koordgate, koordgate.koordgate-system.svc, wanted are new.example"
-    )
+    has = "10.0.0.1, fd00::1, koordgate, koordgate.koordgate-system.svc"
+    assert reason == f"the certificate is for {has}, and must be for new.example"
 
 
 # --- bundles

@@ -162,7 +162,9 @@ async def test_a_configuration_that_never_rests_is_a_problem_and_no_endless_loop
     configure(fake, "a")
     fake.faults.always("patch", "mutatingwebhookconfigurations", answer(409, "modified"))
     assert not await registration.check()
-    assert registration.problems == ("the webhook configurations were not written in 5 attempts, at last: modified",)
+    assert registration.problems == (
+        "the webhook configurations could not be written in 5 attempts; the last error: modified",
+    )
 
 
 async def test_a_replica_that_read_the_old_authority_cannot_put_it_back(
@@ -208,7 +210,7 @@ async def test_a_missing_right_is_named_as_the_rule_to_add(
     fake.faults.always(verb, "mutatingwebhookconfigurations", answer(403, words))
     assert not await registration.check()
     assert (
-        f"mutatingwebhookconfigurations/ours: may not {verb} it; add to the ClusterRole of u: "
+        f"mutatingwebhookconfigurations/ours: no right to {verb} it; add to the ClusterRole of u: "
         '{apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], '
         'resourceNames: ["ours"], verbs: ["get", "patch"]}'
     ) in registration.problems[0]

@@ -347,7 +347,7 @@ async def test_the_scheduler_is_answered_with_the_certificate_of_its_secret(
 
 
 STRANGERS: dict[str, tuple[Callable[[FakeKube], Pair | None], str]] = {
-    "none": (lambda _: None, "it showed no certificate"),
+    "none": (lambda _: None, "it presented no certificate"),
     "a foreign CA's": (
         lambda _: pki.new_client_certificate(pki.new_authority("koordgate", now(), 1), SCHEDULER, now(), 1),
         "its certificate is not accepted: unable to get local issuer certificate",

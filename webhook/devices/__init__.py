@@ -1,1 +1,1 @@
-"""`koordgate devices`: what there is, and taking a device out of service."""
+"""`koordgate devices`: shows devices, and takes one out of service."""

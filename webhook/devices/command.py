@@ -1,4 +1,4 @@
-"""`koordgate devices`: what the nodes of a cluster have and who holds it, what is published of it, and cordons."""
+"""`koordgate devices`: shows the devices of a cluster's nodes, who holds them and what is published; sets cordons."""
 
 import argparse
 import asyncio
@@ -55,26 +55,26 @@ def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
 
 
 def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
-    """Split the words into a verb, "" for showing devices, and what it is about.
+    """Split the words into a verb, "" for showing devices, and its arguments.
 
     Raises:
-        CommandError: they do not go together, or with the options.
+        CommandError: the words do not fit together, or do not fit the options.
     """
     words: list[str] = arguments.words
     if not words or words[0] not in _VERBS:
         if arguments.dry_run:
-            raise CommandError("--dry-run goes with cordon and uncordon only")
+            raise CommandError("--dry-run can be used with cordon and uncordon only")
         return "", words
     verb, *about = words
     if len(about) != 2:  # noqa: PLR2004 a node and a device
         raise CommandError(f"{verb} takes a node and a device's id, as in: koordgate devices {verb} NODE ID")
     if arguments.packed or arguments.output != "table":
-        raise CommandError(f"--packed and --output do not go with {verb}")
+        raise CommandError(f"--packed and --output cannot be used with {verb}")
     return verb, about
 
 
 async def _main(arguments: argparse.Namespace, known: Known) -> list[str]:
-    """Do it; returns what could not be read."""
+    """Run the command; returns what could not be read, a sentence each."""
     verb, about = _understand(arguments)
     async with KubeClient.autodetect() as kube:
         store = cluster_store(kube)
@@ -125,28 +125,32 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="NODE",
-        help="nodes that are shown, all if none is named; or cordon or uncordon, a node, and a device's id (a GPU's "
-        "UUID, another device's PCI address, the name in a software class)",
+        help="the nodes to show, all by default; or cordon or uncordon, a node, and the id of a device (a GPU's UUID, "
+        "another device's PCI address, a name in a software class)",
     )
     parser.add_argument(
-        "--packed", action="store_true", help="show what the nodes have published: total and free of each class, packed"
+        "--packed",
+        action="store_true",
+        help="show what the nodes have published: the packed total and free amounts of each class",
     )
-    parser.add_argument("--output", choices=("table", "yaml"), default="table", help="as what devices are shown")
+    parser.add_argument("--output", choices=("table", "yaml"), default="table", help="the format of the output")
     parser.add_argument(
-        "--dry-run", action="store_true", help="with cordon and uncordon: have the API server check it, write nothing"
+        "--dry-run",
+        action="store_true",
+        help="with cordon and uncordon: let the API server check the change, and write nothing",
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the webhook's settings: needed to know device types of your own"
+        "--config", type=Path, metavar="FILE", help="the webhook's settings, which define device types of your own"
     )
 
 
 COMMAND: Final = Command(
-    description="Show the devices of a cluster's nodes, their health, what is used of them and by which Pods; or take\n"
-    "one out with cordon: the Pods that hold something of it run on and are listed, and nothing new lands on it until\n"
-    "uncordon. The cluster is that of the kubeconfig ($KUBECONFIG). Needed are the rights to get and list\n"
-    "nodes, devices.scheduling.koordinator.sh and nodeallocations.koordgate.io, and for cordons to patch the devices\n"
-    "(for those of a software class: the nodes).\n"
-    "What cannot be read of an object is told on standard error.",
+    description="Show the devices of a cluster's nodes, their health, how much of them is used and by which Pods. Or\n"
+    "take one out of service with cordon: Pods that hold some of it keep running and are listed, and no other Pod\n"
+    "gets any of it until uncordon. The cluster is that of the kubeconfig ($KUBECONFIG). This needs the rights to\n"
+    "get and list nodes, devices.scheduling.koordinator.sh and nodeallocations.koordgate.io; cordons need the right\n"
+    "to patch the devices (for a software class: the nodes).\n"
+    "Objects that cannot be read are reported on standard error.",
     examples="examples:\n"
     "  koordgate devices\n"
     "  koordgate devices node-1 node-2 --output yaml\n"

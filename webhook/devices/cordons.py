@@ -1,4 +1,4 @@
-"""Taking one device of a node out, and putting it back: `koordgate devices cordon` and `uncordon`."""
+"""Takes one device of a node out of service, and puts it back: `koordgate devices cordon` and `uncordon`."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,11 +25,12 @@ _ATTEMPTS: Final = 8  # to write a cordon while others write the same object
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A device that is cordoned, or is no more.
+    """The result of cordoning or uncordoning a device.
 
     Attributes:
-        state: of its node, after it.
-        device: None where the node does not have it, which a cordon may outlive.
+        state: of its node, after the change.
+        identity: the device's id.
+        device: the device; None where the node no longer has it, since a cordon outlives its device.
         changed: whether anything had to be written.
     """
 
@@ -42,21 +43,21 @@ class Marked:
 async def mark(
     kube: KubeClient, store: Store, node: str, identity: str, known: Known, *, cordon: bool, dry_run: bool = False
 ) -> Marked:
-    """Cordon a device or end that, by compare-and-swap; done twice it changes nothing more.
+    """Cordon or uncordon a device, by compare-and-swap; idempotent.
 
-    It is written on the object that tells of the device: the Device object, or the Node for one of a software class.
+    The cordon is written on the object that lists the device: the Device object, or the Node for a software class.
 
     Args:
         kube: the open client.
         store: of the ledger.
-        node: its node.
-        identity: its id: a GPU's UUID, another device's PCI address, the name in a software class.
-        known: what the settings say.
-        cordon: or uncordon.
-        dry_run: the API server checks it and stores nothing.
+        node: name of its node.
+        identity: its id: a GPU's UUID, another device's PCI address, a name in a software class.
+        known: device types and pools of the settings.
+        cordon: whether to cordon, else to uncordon.
+        dry_run: the API server checks the change and stores nothing.
 
     Raises:
-        CommandError: there is no such node or device, or others wrote the object again and again.
+        CommandError: there is no such node or device, or others kept writing the object.
         KubeError: the API server refuses, or cannot be reached.
     """
     for _ in range(_ATTEMPTS):
@@ -79,20 +80,20 @@ async def mark(
         state = read_node(node, objects[DEVICES], await find_record(store, node), objects[NODES], known)
         device = next((device for device in state.devices if device.id == identity), None)
         return Marked(state, identity, device, after != before)
-    raise CommandError(f"the cordons of node {node} were changed by others again and again; try again")
+    raise CommandError(f"others changed the cordons of node {node} during each of {_ATTEMPTS} attempts; try again")
 
 
 def _is_class(state: NodeState, identity: str, *, cordon: bool) -> bool:
-    """Tell whether an id is one of a software class; a cordon may be ended of a device that is not there any more.
+    """Whether an id is that of a device of a software class; a device that is gone can still be uncordoned.
 
     Raises:
-        CommandError: it stands nowhere.
+        CommandError: the node has no device or cordon of this id.
     """
     if identity in {device.id for device in state.listed.devices}:
         return False
     if identity in {device.id for device in state.classes}:
         return True
     if cordon or identity not in state.cordoned:
-        told = [f"{device.type} {device.minor} {device.id}" for device in state.devices]
-        raise CommandError(f"node {state.node} has no device {identity!r}; {there_are(told)}")
+        names = [f"{device.type} {device.minor} {device.id}" for device in state.devices]
+        raise CommandError(f"node {state.node} has no device {identity!r}; {there_are(names)}")
     return identity in state.cordoned_classes

@@ -1,4 +1,4 @@
-"""One node as a cluster has it, for people: its devices, who holds them, and what it has published."""
+"""The state of one node, for people: its devices, who holds them, and what it has published."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -27,15 +27,15 @@ _PAGE: Final = 100  # objects a page: a node of many devices is some 50 KB
 
 
 class CommandError(Exception):
-    """What was asked cannot be done as it stands; the message says what can."""
+    """The command cannot be carried out as given; the message says what can."""
 
 
 class Known(NamedTuple):
-    """What the settings say of devices.
+    """What the settings define.
 
     Attributes:
-        types: of devices.
-        pools: of software classes.
+        types: device types.
+        pools: devices of software classes.
     """
 
     types: DeviceTypes = BUILT_IN
@@ -44,14 +44,14 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """One node as the cluster has it.
+    """One node.
 
     Attributes:
-        listed: its Device object, read; without devices where it has none.
-        classes: what it has of software classes.
-        cordoned_classes: ids of those that an administrator has taken out.
-        holdings: who holds what.
-        packed: what it has published; None where it has not.
+        listed: its Device object; without devices where there is none.
+        classes: its devices of software classes.
+        cordoned_classes: ids of those that an administrator has cordoned.
+        holdings: who holds what, by namespace, name and UID.
+        packed: what it has published; None where it has published nothing.
         problems: what could not be read, a sentence each.
     """
 
@@ -69,20 +69,20 @@ class NodeState:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """All that it has."""
+        """All its devices."""
         return beside(self.listed.devices, self.classes)
 
     @property
     def cordoned(self) -> frozenset[str]:
-        """Ids of the devices that an administrator has taken out."""
+        """Ids of the devices that an administrator has cordoned."""
         return self.listed.cordoned | self.cordoned_classes
 
     def held(self, identity: str) -> list[tuple[Holding, Share]]:
-        """Who holds something of a device, by namespace and name."""
+        """Who holds some of a device, by namespace and name."""
         return [(one, share) for one in self.holdings for share in one.shares if share.id == identity]
 
     def strays(self) -> list[Share]:
-        """One share of each device that is held and is none of the node's, by type and number."""
+        """One share of each device that is held although the node does not have it, by type and minor."""
         there = {device.id for device in self.devices}
         found = {share.id: share for one in self.holdings for share in one.shares if share.id not in there}
         return sorted(found.values(), key=lambda share: (share.type, share.minor, share.id))
@@ -91,7 +91,7 @@ class NodeState:
 def read_node(
     name: str, device: Raw | None, record: Record | UnreadableError | None, obj: Raw | None, known: Known
 ) -> NodeState:
-    """Read a node's objects; what is not there or makes no sense is left out and told.
+    """Read a node's objects; what is missing or cannot be read is left out, and reported in `problems`.
 
     Args:
         name: of the node.
@@ -127,7 +127,7 @@ def read_node(
 
 
 async def list_all(kube: KubeClient, resource: Resource) -> AsyncIterator[Raw]:
-    """All objects of a resource.
+    """List all objects of a resource.
 
     Raises:
         CommandError: the cluster has no such resource.
@@ -166,7 +166,7 @@ async def _all_records(store: Store) -> dict[str, Record | UnreadableError]:
 
 
 async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
-    """A node's object of a resource; None where it has none.
+    """Get a node's object of a resource; None where it has none.
 
     Raises:
         CommandError: no node can have that name.
@@ -183,10 +183,10 @@ async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
 
 
 async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], known: Known) -> list[NodeState]:
-    """Read these nodes, or all that have anything, in the order of their names.
+    """Read these nodes, or if none is named all that have devices, in the order of their names.
 
     Raises:
-        CommandError: a node that was named has nothing that could be shown, or a CRD is missing.
+        CommandError: a named node has nothing to show, or a CRD is missing.
         KubeError: the API server refuses, or cannot be reached.
     """
     if not nodes:
@@ -212,13 +212,13 @@ async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], kno
 
 
 async def unknown_node(kube: KubeClient, node: str) -> CommandError:
-    """Say that a node has nothing, and which have."""
+    """The error that a node has no devices, which names those that have."""
     known = [obj["metadata"]["name"] async for obj in list_all(kube, DEVICES)]
     return CommandError(f"node {node} has no Device object; {there_are(known)}")
 
 
 def there_are(names: Iterable[str]) -> str:
-    """Name what there is, as far as a line can."""
+    """List names, as many as fit one line."""
     listed = sorted(names)
     more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
     return f"there are: {', '.join(listed[:_MOST_NAMED])}{more}" if listed else "there are none at all"

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster have and who holds it, what is published of it: as tables, and as data."""
+"""The devices of nodes, who holds them and what is published, as tables and as data."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -26,13 +26,13 @@ def new_table(*headers: str) -> Table:
 
 
 def add_row(table: Table, *cells: str | Iterable[str]) -> None:
-    """Add a row of texts, or of several lines each; what no terminal should see is replaced."""
+    """Add a row; a cell is one text, or several lines. Unprintable characters are replaced."""
     texts = ([cell] if isinstance(cell, str) else list(cell) for cell in cells)
     table.add_row(*(Text("\n".join(printable(line) for line in lines) or "-") for lines in texts))
 
 
 def printable(text: str) -> str:
-    """Replace what no terminal should see."""
+    """Replace characters that a terminal must not interpret."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -56,12 +56,12 @@ def _holder(holding: Holding, share: Share) -> str:
 
 
 def told_share(share: Share) -> str:
-    """Say what is held."""
+    """Write the amounts of a share."""
     return ", ".join(f"{tail} {_amount(tail, amount)}" for tail, amount in share.amounts.items())
 
 
 def devices_table(states: Iterable[NodeState]) -> Table:
-    """Make the table of devices, by node, type and number."""
+    """Make the table of devices, by node, type and minor."""
     table = new_table("NODE", "TYPE", "MINOR", "ID", "MODEL", "NUMA", "PCIE ROOT", "HEALTH", "USED", "PODS")
     for state in states:
         for device in state.devices:
@@ -82,7 +82,7 @@ def devices_table(states: Iterable[NodeState]) -> Table:
 
 
 def packed_table(states: Iterable[NodeState]) -> Table:
-    """Make the table of what nodes have published, a line for each class."""
+    """Make the table of published amounts, a row for each class."""
     table = new_table("NODE", "CLASS", "B", "N", "TOTAL", "FREE", "TOTAL OF EACH", "FREE OF EACH")
     for state in states:
         if state.packed is None:
@@ -97,7 +97,7 @@ def packed_table(states: Iterable[NodeState]) -> Table:
 
 
 def devices_list(states: Iterable[NodeState]) -> list[Raw]:
-    """Say of each node what `devices_table` shows, as data: amounts in percent, bytes and units."""
+    """The contents of `devices_table` as data, for each node: amounts in percent, bytes and units."""
     return [
         {
             "node": state.node,
@@ -144,7 +144,7 @@ def _pods_data(state: NodeState, identity: str) -> list[Raw]:
 
 
 def packed_list(states: Iterable[NodeState]) -> list[Raw]:
-    """Say of each node what `packed_table` shows, as data."""
+    """The contents of `packed_table` as data, for each node."""
     return [
         {
             "node": state.node,

@@ -1,6 +1,6 @@
-"""Who holds what, counted from the objects alone (pure): what nodes have, and the annotations of Pods.
+"""Who holds what, counted from the objects alone (pure): what nodes have, and what Pods' annotations say.
 
-It asks no ledger, so that what is shown is what stands in the cluster.
+No ledger is read, so that what is shown is what the cluster's objects say.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ Raw = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterObjects:
-    """What stands in a cluster, as Kubernetes objects."""
+    """The Kubernetes objects of a cluster."""
 
     nodes: Sequence[Raw] = ()
     devices: Sequence[Raw] = ()
@@ -43,9 +43,9 @@ class DeviceUse:
         type: its type.
         minor: its number there.
         id: its identity.
-        device: as the node has it; None where only a Pod's annotation names it.
-        by_kubelet: the kubelet's device plugin gave it away.
-        held: Pod (namespace/name) and its share, in the order of names.
+        device: as the node reports it; None where only a Pod's annotation names it.
+        by_kubelet: whether the kubelet's device plugin allocated it.
+        held: Pods (namespace/name) with their shares, by name.
     """
 
     node: str
@@ -57,7 +57,7 @@ class DeviceUse:
     held: tuple[tuple[str, Share], ...]
 
     def used(self, tail: str) -> int:
-        """Sum up what is held of a resource."""
+        """The held amount of a resource, summed over Pods."""
         return sum(share.amounts.get(tail, 0) for _, share in self.held)
 
     @property
@@ -67,7 +67,7 @@ class DeviceUse:
 
     @property
     def why_not(self) -> str:
-        """Why nothing new lands here, for people; "" where it may."""
+        """Why no other Pod can get any of it, for people; "" where one can."""
         if self.device is None:
             return "the node has no such device"
         if not self.device.healthy:
@@ -81,11 +81,11 @@ class NodeCpus:
 
     Attributes:
         node: its name.
-        topology: which CPU is where; None where the node does not tell, or not so that it can be used.
-        reserved: CPUs that are given to nobody; those of `kubelet` are not among them.
-        held: Pod (namespace/name) and what it holds, in the order of names.
-        kubelet: Pods to which the kubelet's static policy gave CPUs by itself.
-        pools: what is left for Pods without CPUs of their own; None where the topology is not known.
+        topology: which CPU is where; None where the node reports none, or none that can be used.
+        reserved: CPUs that no Pod may get, without those in `kubelet`.
+        held: Pods (namespace/name) with what they hold, by name.
+        kubelet: Pods that got CPUs from the kubelet's static policy.
+        pools: the CPUs left for Pods without CPUs of their own; None where the topology is not known.
     """
 
     node: str
@@ -97,7 +97,7 @@ class NodeCpus:
 
     @property
     def given(self) -> int:
-        """The CPUs that are some Pod's own."""
+        """The CPUs that belong to some Pod alone."""
         given = 0
         for _, share in self.held:
             given |= share.cpus
@@ -120,12 +120,12 @@ class _Counted:
 
 
 class Account:
-    """All that nodes have, and what Pods hold of it.
+    """What all nodes have, and what Pods hold of it.
 
     Args:
-        standing: the objects; Pods that are bound and not finished hold what their annotations say.
-        types: of devices.
-        given: by type's name, the devices that nodes have by configuration.
+        standing: the cluster's objects; Pods that are bound and not finished hold what their annotations say.
+        types: the device types.
+        given: devices that nodes have by configuration, each pool with the name of its type.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Account:
 
     @property
     def nodes(self) -> list[str]:
-        """The names of all nodes that have, or are said to hold, anything."""
+        """The names of all nodes that have anything, or that Pods are bound to."""
         return list(self._nodes)
 
     def holding(self, pod: Raw) -> Holding | None:
@@ -152,7 +152,7 @@ class Account:
         return annotated_holding(info, node.snapshot.devices if node else (), 0)
 
     def devices(self, node: str | None = None) -> list[DeviceUse]:
-        """The devices of a node, or of all, by type and minor; after a type's own those that only annotations name."""
+        """The devices of a node, or of all, by type and minor; after those of a type the ones only annotations name."""
         return [use for name in ([node] if node is not None else self._nodes) for use in self._uses(self._nodes[name])]
 
     def _uses(self, node: _Counted) -> Iterator[DeviceUse]:
@@ -172,12 +172,12 @@ class Account:
                 yield DeviceUse(snapshot.name, kind, minor, identity, None, by_kubelet=False, held=tuple(found))
 
     def cpus(self) -> list[NodeCpus]:
-        """The CPUs of each node that tells them, or of which a Pod holds some."""
+        """The CPUs of each node that reports them, or of which a Pod holds some."""
         found = (_cpus_of(node) for node in self._nodes.values())
         return [one for one in found if one is not None]
 
     def overgiven(self) -> list[str]:
-        """Recount every device and CPU: a sentence for each node on which more is held than there is."""
+        """Recount every device and CPU; returns a sentence for each node on which more is held than there is."""
         found = []
         for node in self._nodes.values():
             try:
@@ -205,7 +205,7 @@ def _view(standing: ClusterObjects, types: DeviceTypes, given: Sequence[tuple[st
 
 
 def _unheard(_node: str, _problems: Iterable[str]) -> None:
-    """Who loaded the objects has told what is wrong with them."""
+    """Whoever loaded the objects has reported their problems already."""
 
 
 def _cpus_of(node: _Counted) -> NodeCpus | None:
@@ -232,7 +232,7 @@ def _cpus_of(node: _Counted) -> NodeCpus | None:
 
 
 def _strange_cpus(node: _Counted) -> Iterator[str]:
-    """CPUs that a Pod holds and that are not there, or are another's by the kubelet's own doing."""
+    """Find CPUs that a Pod holds and the node lacks, or that the kubelet gave to another Pod."""
     cpus = _cpus_of(node)
     if cpus is None or cpus.topology is None:
         return

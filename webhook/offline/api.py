@@ -1,4 +1,4 @@
-"""How the offline API server and scheduler reach the webhook: the same JSON in this process or over HTTPS."""
+"""How the offline API server and scheduler call the webhook: the same JSON, in this process or over HTTPS."""
 
 import contextlib
 import ssl
@@ -25,14 +25,14 @@ _HOST: Final = "127.0.0.1"
 
 
 class Api(Protocol):
-    """Asks the webhook: a JSON body for a path, JSON back."""
+    """Calls the webhook."""
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a body to one of the paths above, and return the answer."""
+        """Post a JSON body to one of the paths above, and return the decoded answer."""
 
 
 class InProcess:
-    """Calls the handlers themselves, through the same codec.
+    """Calls the handlers directly, through the server's codec.
 
     Args:
         parts: of the replica.
@@ -46,7 +46,7 @@ class InProcess:
         self._scheduler = {FILTER: extender.filter, PRIORITIZE: extender.prioritize}
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Answer a body as the server would."""
+        """Answer as the server would."""
         sent = orjson.dumps(body)
         if path in self._scheduler:
             return orjson.loads(orjson.dumps(self._scheduler[path](orjson.loads(sent))))
@@ -77,7 +77,7 @@ class Https:
         self.calls = 0
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a body, and read the answer whatever its status: the webhook explains in it."""
+        """Post the body, and read the answer whatever its status, since it holds the explanation."""
         self.calls += 1
         headers = {"Content-Type": "application/json"}
         url = self._extender if path in {FILTER, PRIORITIZE} else self.url
@@ -87,9 +87,9 @@ class Https:
 
 @contextlib.asynccontextmanager
 async def serving(parts: Parts) -> AsyncIterator[Https]:
-    """Serve a replica on loopback, with a certificate of its own making, and yield a client that trusts it alone.
+    """Serve a replica on loopback with a self-made certificate, and yield a client that trusts only that.
 
-    The scheduler here is no process of its own, so the extender asks it for no certificate.
+    The scheduler here is not a process of its own, so the extender requires no client certificate.
     """
     source = MemorySource(Certificate(dns_names=("localhost",), ip_addresses=(_HOST,)))
     await source.start()

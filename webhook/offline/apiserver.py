@@ -1,4 +1,4 @@
-"""The API server's part, as far as it matters here: defaults, AdmissionReviews, and what a Binding does (pure)."""
+"""The API server's part, as far as it is needed: defaults, AdmissionReviews, and the effect of a Binding (pure)."""
 
 import base64
 import copy
@@ -21,12 +21,12 @@ _RESOURCES: Final = {"Pod": ("pods", ""), "Binding": ("pods", "binding")}
 
 
 def uid(kind: str, namespace: str, name: str) -> str:
-    """Make the UID of an object that has none: always the same for the same name."""
+    """Make the UID of an object that has none; the same for the same kind and name."""
     return str(uuid.uuid5(_UIDS, f"{kind}/{namespace}/{name}"))
 
 
 def with_defaults(obj: Mapping[str, Any]) -> Raw:
-    """Copy an object and fill in what the API server fills in and somebody here reads."""
+    """Copy an object, with those defaults of the API server that are read here."""
     made = copy.deepcopy(dict(obj))
     metadata = made["metadata"]
     if made["kind"] != "Pod":
@@ -54,7 +54,7 @@ def binding(pod: Mapping[str, Any], node: str) -> Raw:
 
 
 def bound(pod: Mapping[str, Any], by: Mapping[str, Any]) -> Raw:
-    """Do what a Binding does: node, annotations and labels come into the Pod in one write."""
+    """Apply a Binding to a Pod: its node, annotations and labels."""
     made = copy.deepcopy(dict(pod))
     for key in ("annotations", "labels"):
         carried = by["metadata"].get(key)
@@ -90,12 +90,12 @@ def review(obj: Mapping[str, Any], path: str, username: str, groups: Sequence[st
 
 @dataclass(frozen=True, slots=True)
 class ReviewVerdict:
-    """What a review was answered.
+    """The answer to a review.
 
     Attributes:
-        refusal: why the write does not go on; "" where it does.
-        object: the object as it goes on.
-        warnings: for whoever wrote it.
+        refusal: why the object is refused; "" where it is admitted.
+        object: the object, patched where it is admitted.
+        warnings: for its author.
     """
 
     refusal: str
@@ -107,11 +107,11 @@ def verdict(obj: Mapping[str, Any], answer: Mapping[str, Any]) -> ReviewVerdict:
     """Read the answer to a review of this object, and apply its patch.
 
     Raises:
-        ValueError: it is no answer to a review.
+        ValueError: `answer` is not the answer to a review.
     """
     response = answer.get("response")
     if not isinstance(response, Mapping):
-        raise ValueError(f"no AdmissionReview answer: {str(answer)[:200]}")  # noqa: TRY004 - the other side's mistake
+        raise ValueError(f"not the answer to an AdmissionReview: {str(answer)[:200]}")  # noqa: TRY004 - the other side's mistake
     warnings = tuple(response.get("warnings") or ())
     if not response.get("allowed"):
         told = (response.get("status") or {}).get("message") or "refused without a message"

@@ -1,4 +1,4 @@
-"""A cluster in memory: the webhook's own code, with this module as its API server and kube-scheduler."""
+"""A cluster in memory: runs the webhook's own code, and plays the API server's and kube-scheduler's parts."""
 
 import contextlib
 import random
@@ -21,13 +21,13 @@ from webhook.offline import api, apiserver
 from webhook.offline.account import Account, ClusterObjects
 from webhook.offline.objects import InputError
 from webhook.offline.resources import managed
-from webhook.offline.scheduling import KubeScheduler, finished
+from webhook.offline.scheduler import KubeScheduler, finished
 from webhook.settings import WebhookSettings, without_gathering
 from webhook.view.feed import Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
-_EXEMPT: Final = "kube-system"  # with the installation's own namespace, what the chart always leaves alone
+_EXEMPT: Final = "kube-system"  # the chart always exempts it, and the namespace of the installation
 _STOCK_SCHEDULER: Final = "system:kube-scheduler"
 _DEFAULTS: Final = WebhookSettings()
 
@@ -68,15 +68,15 @@ class Result:
 
 
 def stands(pod: Mapping[str, Any]) -> bool:
-    """Tell whether a Pod is there already, rather than to be created: bound, finished, or on its way out."""
+    """Whether a Pod exists already and is not to be created: it is bound, finished, or being deleted."""
     return bool(pod["spec"].get("nodeName")) or finished(pod) or pod["metadata"].get("deletionTimestamp") is not None
 
 
 class Pods:
-    """The Pods of the cluster, as the webhook reads them live from the API server.
+    """The Pods of the cluster, in place of the API server that the webhook reads live Pods from.
 
     Args:
-        types: of devices.
+        types: the device types.
     """
 
     def __init__(self, types: DeviceTypes) -> None:
@@ -90,13 +90,13 @@ class Pods:
 
 
 class OfflineCluster:
-    """A cluster in memory. Make one with `in_process` or `over_https`: only the way to the webhook differs.
+    """A cluster in memory. Make one with `in_process` or `over_https`, which differ in how the webhook is called.
 
     Args:
         parts: of the webhook, on the in-memory store.
-        pods: that the parts read live.
-        way: to the webhook.
-        among: chooses among nodes of equal score.
+        pods: in place of the API server, for `parts`.
+        way: calls the webhook.
+        among: chooses among the sorted names of nodes with equal scores.
 
     Attributes:
         parts: of the webhook.
@@ -140,14 +140,14 @@ class OfflineCluster:
     @classmethod
     @contextlib.asynccontextmanager
     async def over_https(cls, settings: WebhookSettings = _DEFAULTS) -> AsyncIterator[tuple[Self, api.Https]]:
-        """Serve the webhook on loopback, and yield a cluster that asks it over HTTPS, with the client."""
+        """Serve the webhook on loopback, and yield a cluster that calls it over HTTPS, with the client."""
         parts, pods = _assembled(settings)
         async with api.serving(parts) as way:
             yield cls(parts, pods, way), way
 
     @property
     def standing(self) -> ClusterObjects:
-        """All that stands in the cluster, Pods in the order in which they came."""
+        """All objects of the cluster, Pods in the order of their creation."""
         found = ([*self._nodes.values()], [*self._devices.values()], [*self._topologies.values()])
         return ClusterObjects(*found, [*self._pods.by_name.values()])
 
@@ -162,11 +162,11 @@ class OfflineCluster:
 
     @property
     def pods(self) -> list[Raw]:
-        """All Pods, in the order in which they came."""
+        """All Pods, in the order of their creation."""
         return list(self._pods.by_name.values())
 
     async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
-        """Put in what the cluster is made of, and Pods that are there already, whose annotations tell what they hold.
+        """Load the cluster's objects, and Pods that are bound already, which hold what their annotations say.
 
         Returns:
             The Pods, as they stand.
@@ -204,7 +204,7 @@ class OfflineCluster:
         return replace(result, pod=bound.pod, state=bound.state, reasons=bound.reasons)
 
     async def admit(self, pod: Mapping[str, Any]) -> Result:
-        """Create a Pod as the API server does, without a scheduler."""
+        """Create a Pod as the API server does, without scheduling it."""
         made = apiserver.with_defaults(pod)
         namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
         if (namespace, name) in self._pods.by_name:
@@ -249,7 +249,7 @@ class OfflineCluster:
         return Result(bound, PodFate.BOUND)
 
     async def delete(self, namespace: str, name: str) -> None:
-        """Delete a Pod; what it held is free again."""
+        """Delete a Pod, and release what it held."""
         pod = self._pods.by_name.pop((namespace, name))
         self._scheduler.forget(pod)
         self._pod_feed.drop(pod)
@@ -259,13 +259,13 @@ class OfflineCluster:
         return apiserver.verdict(obj, await self._api.post(path, apiserver.review(obj, path, username)))
 
     def _reviewed(self, pod: Mapping[str, Any]) -> bool:
-        """Whether the chart's webhooks look at a Pod that is created."""
+        """Whether the chart's webhooks are called for a Pod that is created."""
         annotations = pod["metadata"].get("annotations") or {}
         ours = is_ours(pod, self.parts.types) or any(is_allocation_annotation(key) for key in annotations)
         return ours and pod["metadata"]["namespace"] not in self._exempt
 
     def _put(self, pod: Raw) -> None:
-        """Store a Pod, and tell the webhook as a watch would."""
+        """Store a Pod, and pass it to the webhook as a watch would."""
         key = pod["metadata"]["namespace"], pod["metadata"]["name"]
         known = self._pods.by_name.get(key)
         if known is not None:
@@ -275,7 +275,7 @@ class OfflineCluster:
         self._pod_feed.put(pod)
 
     def _complain(self, kind: str) -> Complain:
-        """Note what could not be read of objects of a kind."""
+        """Make the function that notes what could not be read of objects of a kind."""
 
         def complain(name: str, problems: tuple[str, ...]) -> None:
             self.notes.extend(f"{kind} {name}: {problem}" for problem in problems)
@@ -293,4 +293,4 @@ def _naming_all(settings: WebhookSettings) -> WebhookSettings:
 
 
 def _chooser(seed: int | None) -> Callable[[Sequence[str]], str]:
-    return min if seed is None else random.Random(seed).choice  # noqa: S311 - a dice, no secret
+    return min if seed is None else random.Random(seed).choice  # noqa: S311 - no secret

@@ -1,4 +1,4 @@
-"""The demo's cluster as a real control plane on loopback, with the chart installed and the webhook as a process."""
+"""The demo's cluster as a real control plane on loopback, with the chart installed and the webhook in a process."""
 
 import asyncio
 import contextlib
@@ -35,18 +35,18 @@ _WEBHOOK_SAYS: Final = re.compile(r'^admission webhook "[^"]*" denied the reques
 
 
 class PlaneError(RuntimeError):
-    """The control plane did not come up, or did not do what it must; the message says what."""
+    """The control plane did not start, or failed; the message says how."""
 
 
 class PlaneCluster:
     """A real cluster, once `load` has filled it.
 
     Args:
-        plane: running, and empty.
-        admin: its administrator.
-        binaries: with helm.
+        plane: a running, empty control plane.
+        admin: a client with all rights.
+        binaries: must include helm.
         stack: ends what `load` starts.
-        settings: of the webhook; of these, what concerns devices and CPUs.
+        settings: of the webhook; only those of devices and CPUs are used.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class PlaneCluster:
         self._stack = stack
 
     async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
-        """Create what the cluster is made of, and Pods, then install the chart and start webhook and schedulers.
+        """Create the cluster's objects and Pods, then install the chart and start webhook and schedulers.
 
-        The Pods come first, for afterwards nobody may create one that says what it holds.
+        Pods come first: once the chart is installed, nobody may create one with an allocation.
         """
         ports = free_port(_HOST), free_port(_HOST)
         url, extender = (f"https://{_HOST}:{port}" for port in ports)
@@ -126,7 +126,7 @@ class PlaneCluster:
         await until(self._gated, "the API server reaches the webhook")
 
     async def _gated(self) -> bool:
-        """Whether a Pod that asks for a device passes admission; shortly after a start the CA is not yet known."""
+        """Whether a Pod that asks for a device is translated; before the CA is published, no webhook is called."""
         resources = {"limits": {NVIDIA_GPU: "1"}}
         spec = {"containers": [{"name": "main", "image": "none", "resources": resources}]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "demo-probe"}, "spec": spec}
@@ -139,7 +139,7 @@ class PlaneCluster:
         return bool(made["spec"]["schedulerName"] == KOORD_SCHEDULER)
 
     async def submit(self, pod: Mapping[str, Any]) -> Result:
-        """Create a Pod, and wait until it is bound or a scheduler says that it cannot be."""
+        """Create a Pod, and wait until it is bound or reported as unschedulable."""
         try:
             created = await self._create(pod)
         except ApiError as error:
@@ -165,7 +165,7 @@ class PlaneCluster:
         return await self._admin.create(f"/api/v1/namespaces/{namespace}/pods", dict(pod))
 
     async def bind(self, namespace: str, name: str, node: str, username: str | None = None) -> Result:
-        """Bind a Pod as this user; as the administrator if none is given."""
+        """Bind a Pod as this user, by default as the administrator."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         pod = await self._admin.get(path)
         async with self._plane.admin(self._plane.tokens[username] if username else None) as client:
@@ -183,10 +183,10 @@ class PlaneCluster:
 
 @contextlib.asynccontextmanager
 async def real_cluster(settings: WebhookSettings) -> AsyncIterator[PlaneCluster]:
-    """Start a control plane, and end it with all that ran on it.
+    """Run a control plane, and end it with all that was started on it.
 
     Args:
-        settings: of the webhook; of these, what concerns devices and CPUs.
+        settings: of the webhook; only those of devices and CPUs are used.
 
     Raises:
         PlaneError: something did not start, or did not answer.
@@ -202,7 +202,7 @@ async def real_cluster(settings: WebhookSettings) -> AsyncIterator[PlaneCluster]
 
 
 def _all_rights(username: str) -> Raw:
-    """So that it is the guard that stops them, and not the lack of a right."""
+    """Give a user all rights, so that only the guard can stop them."""
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""`koordgate demo`: the whole product on this machine, over real HTTPS or on a real control plane."""
+"""`koordgate demo`: the whole product on one machine, over real HTTPS or on a real control plane."""
 
 import argparse
 import asyncio
@@ -26,7 +26,7 @@ _STRAY: Final[dict[str, Any]] = {
     "kind": "Pod",
     "metadata": {"name": "demo-bound-around", "namespace": "default"},
     "spec": {
-        "nodeSelector": {"koordgate.io/demo": "nowhere"},  # so that its own scheduler does not come first
+        "nodeSelector": {"koordgate.io/demo": "nowhere"},  # so that its own scheduler does not bind it
         "containers": [
             {"name": "main", "image": "registry.example.com/main:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
         ],
@@ -36,13 +36,13 @@ _STRAY: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is played.
+    """What the demo is run with.
 
     Attributes:
         settings: of the webhook.
-        cluster: what it is filled with.
-        workload: Pods to be created, in their order.
-        map: where the device map is written; None for nowhere.
+        cluster: objects to load.
+        workload: Pods to create, in this order.
+        map: path of the device map; None to write none.
     """
 
     settings: WebhookSettings
@@ -52,20 +52,20 @@ class Given:
 
 
 class Stage(Protocol):
-    """A cluster that the demo is played on."""
+    """A cluster that the demo runs on."""
 
     @property
     def node_names(self) -> list[str]:
         """The names of the Nodes."""
 
     async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
-        """Put in what the cluster is made of, and Pods that are there already."""
+        """Load the cluster's objects, and Pods that are bound already."""
 
     async def submit(self, pod: Mapping[str, Any]) -> Result:
-        """Create a Pod, and see what becomes of it."""
+        """Create a Pod, and return its outcome."""
 
     async def bind(self, namespace: str, name: str, node: str, username: str | None = None) -> Result:
-        """Bind a Pod, as this user."""
+        """Bind a Pod as this user."""
 
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a Pod."""
@@ -75,15 +75,15 @@ class Stage(Protocol):
 
 
 async def play(stage: Stage, given: Given, told: Callable[[], str]) -> bool:
-    """Play the workload on a cluster, and print what becomes of it.
+    """Run the workload on a cluster, and print the outcome.
 
     Args:
-        stage: empty.
-        given: what it is filled with, and the Pods to be created, in their order.
-        told: ends the summary.
+        stage: an empty cluster.
+        given: objects to load, and Pods to create, in this order.
+        told: makes the end of the summary.
 
     Returns:
-        Whether all went as it must: no device is given twice, and nobody else could bind a Pod that asks for devices.
+        Whether no device is given twice, and nobody but koord-scheduler could bind a Pod that asks for devices.
 
     Raises:
         InputError: an object cannot be used.
@@ -111,7 +111,7 @@ async def play(stage: Stage, given: Given, told: Callable[[], str]) -> bool:
 
 
 async def _bind_around(stage: Stage) -> Result:
-    """Try what must not work: somebody who is not koord-scheduler binds a Pod that asks for devices."""
+    """Try to bind a Pod that asks for devices as a user other than koord-scheduler, which must be refused."""
     metadata = _STRAY["metadata"]
     created = await stage.submit(_STRAY)
     if created.state is PodFate.DENIED:
@@ -123,23 +123,23 @@ async def _bind_around(stage: Stage) -> Result:
 
 
 async def _here(given: Given) -> bool:
-    """Play on the in-memory cluster, with the webhook behind HTTPS."""
+    """Run on the in-memory cluster, with the webhook behind HTTPS."""
     async with OfflineCluster.over_https(given.settings) as (stage, way):
         terminal.show(f"The webhook serves on {way.url}, in this process, with a certificate of its own making.", "")
         return await play(stage, given, lambda: f"; {way.calls} requests were answered over HTTPS")
 
 
 async def _really(given: Given) -> bool:
-    """Play on a real control plane."""
+    """Run on a real control plane."""
     async with real_cluster(given.settings) as stage:
         terminal.show("etcd, kube-apiserver and two kube-schedulers run on loopback, the chart is installed.", "")
         return await play(stage, given, lambda: "; all on a real control plane")
 
 
 def _given(arguments: argparse.Namespace) -> Given:
-    """Read what is played: files that are given, and the examples for the others.
+    """Read the given files, and the examples in place of those that are not given.
 
-    A cluster and a workload of one's own go with the default settings, not with those of the examples.
+    If neither cluster nor workload is an example, the default settings are used, not those of the examples.
     """
     own = arguments.cluster and arguments.workload
     examples = None if own else data_folder("examples")

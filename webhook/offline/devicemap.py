@@ -17,9 +17,9 @@ from webhook.offline import report, words
 from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.cluster import Result
 
-_HUES: Final = 47  # degrees from one Pod's colour to the next: coprime to 360, and neighbours differ plainly
-_LEAST: Final = 3  # percent of a card that the smallest share is drawn with
-_SHADES: Final = 3  # which Pods of equal hue are told apart by
+_HUES: Final = 47  # degrees between the colours of successive Pods: coprime to 360, and neighbours differ clearly
+_LEAST: Final = 3  # percent of a card that the smallest share is drawn as
+_SHADES: Final = 3  # by which Pods of the same hue differ
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --bg: #fff; --fg: #1b1f24; --soft: #57606a; --line: #d0d7de; --empty: #eef1f4;
@@ -76,7 +76,7 @@ def write(path: Path, results: Sequence[Result], account: Account) -> None:
 
 
 def page(results: Sequence[Result], account: Account) -> str:
-    """Make the page: a node after another, then all Pods with what they hold, or why they hold nothing."""
+    """Make the page: the nodes, then all Pods with what they hold, or why they hold nothing."""
     colours = _colours(account)
     cpus = {one.node: one for one in account.cpus()}
     body = [
@@ -93,23 +93,23 @@ def page(results: Sequence[Result], account: Account) -> str:
 
 
 def _text(text: object) -> str:
-    """Write anything that comes from an object, as text or in quotes; what UTF-8 cannot hold is shown as a mark."""
+    """Escape text from an object, for HTML text and attributes; what UTF-8 cannot encode is replaced."""
     return html.escape(str(text).encode("utf-8", "replace").decode())
 
 
 class _Colours:
-    """One colour a Pod: neighbours in the order of names are far apart."""
+    """One colour for each Pod; Pods next to one another by name get very different ones."""
 
     def __init__(self, pods: Iterable[str]) -> None:
         self._places = {pod: place for place, pod in enumerate(sorted(set(pods)))}
 
     def style(self, pod: str) -> str:
-        """The colour, as what the style sheet's class `pod` reads."""
+        """The colour, as the style that the class `pod` of the style sheet reads."""
         place = self._places[pod]
         return f"--h:{place * _HUES % 360};--s:{place * _HUES // 360 % _SHADES - 1}"
 
     def key(self, pod: str) -> str:
-        """A small square of the colour; nothing for who holds nothing."""
+        """A small square of the colour; "" for a Pod that holds nothing."""
         if pod not in self._places:
             return ""
         return f'<span class="key pod" style="{self.style(pod)}"></span>'
@@ -168,7 +168,7 @@ def _card(use: DeviceUse, colours: _Colours) -> str:
 
 
 def _fullest(use: DeviceUse) -> str:
-    """Of a device's resources the one of which the greatest part is held: by it the device is drawn."""
+    """The resource of a device of which the greatest part is held; the device is drawn by it."""
     return max(use.type.tails, key=lambda tail: _percent(use.used(tail), use, tail))
 
 
@@ -178,12 +178,12 @@ def _percent(amount: int, use: DeviceUse, tail: str) -> int:
 
 
 def _width(share: Share, use: DeviceUse, tail: str) -> int:
-    """How much of a device a share fills, in percent; enough to be seen even where it holds little."""
+    """How much of a device a share fills, in percent, and no less than can be seen."""
     return max(_percent(share.amounts.get(tail, 0), use, tail), _LEAST)
 
 
 def _strips(cpus: NodeCpus, topology: CpuTopology, numa: int, colours: _Colours) -> str:
-    """The cores of a NUMA node, and in words who has which of its CPUs."""
+    """The cores of a NUMA node, and a list of who has which of its CPUs."""
     owners = dict(_owners(cpus))
     inside = topology.nodes[numa]
     cores = "".join(
@@ -199,7 +199,7 @@ def _strips(cpus: NodeCpus, topology: CpuTopology, numa: int, colours: _Colours)
 
 
 def _owners(cpus: NodeCpus) -> Iterator[tuple[int, str]]:
-    """Each CPU that is some Pod's own, and the Pod."""
+    """The Pod of each CPU that belongs to one Pod alone."""
     for pod, share in cpus.held:
         yield from ((cpu, pod) for cpu in members(share.cpus))
     for alloc in cpus.kubelet:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 STDIN: Final = "-"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-_UNUSED: Final = frozenset({"NodeAllocation"})  # taken without a word: it says again what Pods' annotations say
+_UNUSED: Final = frozenset({"NodeAllocation"})  # left out without a note: Pods' annotations say the same
 _VERSIONS: Final = {"Device": DEVICES.api_version, nodetopology.KIND: nodetopology.API_VERSION}
 
 
@@ -52,12 +52,12 @@ class Objects:
 
     @property
     def cluster(self) -> list[Raw]:
-        """What the cluster is made of: all but Pods."""
+        """All objects but the Pods."""
         return [*self.nodes, *self.devices, *self.topologies]
 
 
 class _Loader(_Fast):
-    """YAML as Kubernetes reads it: an unquoted time is text, and 12:30 is no number of base 60."""
+    """YAML as Kubernetes reads it: an unquoted time is text, and so is 12:30, not a number in base 60."""
 
 
 _SCALARS: Final = ("timestamp", "int", "float")
@@ -120,7 +120,7 @@ def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
     number = 0
     try:
         for number, document in enumerate(yaml.load_all(text, _Loader), 1):
-            # Kubernetes knows YAML as another way to write JSON; this also separates what an alias shares.
+            # To Kubernetes, YAML is another way to write JSON; this also copies what an alias shares.
             yield f"{source}, document {number}", orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
     except yaml.YAMLError as error:
         told = " ".join(str(error).split())
@@ -141,7 +141,7 @@ def _objects(source: str, text: str) -> Iterator[tuple[str, Raw, str]]:
         if not isinstance(items, list):
             raise InputError(f"{where}: items of the {kind} is no list; make it one")
         for index, item in enumerate(items, 1):
-            # The items of a PodList, unlike those of a List, name no kind.
+            # Unlike those of a List, the items of a PodList have no kind.
             at = f"{where}, item {index}"
             yield at, *_identified(at, item, kind.removesuffix("List"))
 

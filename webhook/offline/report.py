@@ -1,4 +1,4 @@
-"""What is shown in the end: a table of Pods, tables of each node's devices and CPUs, and the Pods as objects."""
+"""The output: a table of Pods, tables of each node's devices and CPUs, and the Pods as objects."""
 
 import sys
 from collections import Counter
@@ -37,7 +37,7 @@ _BEST_EFFORT: Final = "best-effort pool: class BE, and BestEffort"
 
 
 def show_pods(results: Sequence[Result], account: Account) -> None:
-    """Print the table of Pods; on a terminal that is too narrow for it, a few lines a Pod."""
+    """Print the table of Pods; on a terminal that is too narrow for it, a few lines for each Pod."""
     table = pods_table(results, account)
     if sys.stdout.isatty():
         console = screen()
@@ -60,7 +60,7 @@ def _cell(lines: Iterable[str], style: str = "") -> Text:
 
 
 def pods_table(results: Sequence[Result], account: Account) -> Table:
-    """Make the table of Pods, in their order."""
+    """Make the table of Pods, in the given order."""
     table = _table("POD", "ASKED", "STATE", "NODE", "WHAT IT GOT, OR WHY NOT")
     for result in results:
         given = result.given or result.pod
@@ -75,7 +75,7 @@ def pods_table(results: Sequence[Result], account: Account) -> Table:
 
 
 def block(result: Result, account: Account) -> Text:
-    """Tell of one Pod in a few lines: what it asked, what admission made of it, and what came of it."""
+    """Describe one Pod in a few lines: what it asked for, what admission made of that, and the outcome."""
     given = result.given or result.pod
     text = Text(f"{words.name_of(given)}  ", "bold")
     node = _node(result)
@@ -101,7 +101,7 @@ def _state(result: Result) -> str:
 
 
 def outcome(result: Result, account: Account) -> list[str]:
-    """Say of a Pod what it got, or why it got nothing, a line each."""
+    """What a Pod got, or why it got nothing, as lines."""
     holding = None if result.state is PodFate.DENIED else account.holding(result.pod)
     held = words.held(holding, account.types) if holding is not None else []
     trouble = words.trouble(result.pod, account.types) if result.state is PodFate.STANDING else ""
@@ -110,12 +110,12 @@ def outcome(result: Result, account: Account) -> list[str]:
 
 
 def show_nodes(account: Account) -> None:
-    """Print of each node who holds what of its devices and CPUs."""
+    """Print for each node who holds which of its devices and CPUs."""
     show(*node_parts(account))
 
 
 def node_parts(account: Account) -> list[Table | Text | str]:
-    """Make of each node a heading, a table of its devices, and one of its CPUs."""
+    """Make for each node a heading, a table of its devices, and one of its CPUs."""
     parts: list[Table | Text | str] = []
     cpus = {one.node: one for one in account.cpus()}
     for node in account.nodes:
@@ -132,7 +132,7 @@ def node_parts(account: Account) -> list[Table | Text | str]:
 
 
 def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None) -> str:
-    """Say in a line what a node has."""
+    """Summarize in one line what a node has."""
     counted = Counter(use.type for use in uses)
     told = [words.counted(count, kind) for kind, count in counted.items()]
     topology = cpus.topology if cpus else None
@@ -142,7 +142,7 @@ def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None) -> str:
             f"{len(topology.cpus)} CPUs ({_some(len(topology.sockets), 'socket')}, {_some(nodes, 'NUMA node')}, "
             f"{_some(threads, 'thread')} a core)"
         )
-    return ", ".join(told) or "CPUs that it does not tell"
+    return ", ".join(told) or "CPUs that it does not report"
 
 
 def _some(count: int, what: str) -> str:
@@ -168,7 +168,7 @@ def _holders(use: DeviceUse) -> Iterator[str]:
 
 
 def cpus_table(cpus: NodeCpus) -> Table:
-    """Make the table of a node's CPUs: of each NUMA node who has which, and what is left for all others."""
+    """Make the table of a node's CPUs: for each NUMA node who has which, and what is left for all others."""
     table = _table("NUMA", "CPUS", "WHO")
     before = ""
     for row in cpu_rows(cpus):
@@ -181,9 +181,9 @@ class CpuRow(NamedTuple):
     """Some CPUs of a NUMA node.
 
     Attributes:
-        numa: the NUMA node; - where it is not known.
-        cpus: as a list; "" for a part of those of the row before.
-        who: has them.
+        numa: the NUMA node; "-" where it is not known.
+        cpus: in list format; "" for some of those of the row before.
+        who: who has them, in words.
         pod: the Pod (namespace/name) that has them; "" for a pool, and for what is reserved.
     """
 
@@ -194,7 +194,7 @@ class CpuRow(NamedTuple):
 
 
 def cpu_rows(cpus: NodeCpus) -> Iterator[CpuRow]:
-    """Tell of each NUMA node who has which CPUs."""
+    """Make the rows of each NUMA node."""
     if cpus.topology is None:
         for pod, share in cpus.held:
             yield CpuRow("-", format_cpuset(share.cpus), f"{words.short_name(pod)}: {words.cpus_of(share)}", pod)
@@ -203,7 +203,7 @@ def cpu_rows(cpus: NodeCpus) -> Iterator[CpuRow]:
         at = str(numa)
         yield from _own_rows(cpus, at, inside)
         if cpus.reserved & inside:
-            yield CpuRow(at, format_cpuset(cpus.reserved & inside), "reserved: no Pod has them for its own")
+            yield CpuRow(at, format_cpuset(cpus.reserved & inside), "reserved: given to no Pod")
         yield CpuRow(at, _pool(cpus.pools.shared if cpus.pools else (), numa), _SHARED)
         for pod, share in cpus.held:
             for one in share.numa:
@@ -214,7 +214,7 @@ def cpu_rows(cpus: NodeCpus) -> Iterator[CpuRow]:
 
 
 def _own_rows(cpus: NodeCpus, at: str, inside: int) -> Iterator[CpuRow]:
-    """The Pods that have CPUs of their own in a NUMA node."""
+    """The rows of Pods that have CPUs of their own in a NUMA node."""
     for pod, share in cpus.held:
         if share.cpus & inside:
             yield CpuRow(at, format_cpuset(share.cpus & inside), f"{words.short_name(pod)} ({share.qos})", pod)
@@ -241,7 +241,7 @@ def summary(results: Sequence[Result], account: Account) -> str:
 
 
 def in_use(account: Account) -> str:
-    """Count how many devices of each type are in use, and how many CPUs are Pods' own."""
+    """Count the devices of each type that are in use, and the CPUs that belong to one Pod alone."""
     uses = account.devices()
     has, used = Counter(use.type for use in uses), Counter(use.type for use in uses if use.in_use)
     told = [f"{used[kind]} of {has[kind]} {plural(kind)}" for kind in account.types.types if has[kind]]
@@ -253,7 +253,7 @@ def in_use(account: Account) -> str:
 
 
 def as_list(results: Sequence[Result]) -> dict[str, Any]:
-    """Make a v1 List of the Pods as they stand in the cluster; a refused one says so in its status."""
+    """Make a v1 List of the Pods as they are in the cluster; the status of a refused one says why."""
     items: list[Mapping[str, Any]] = []
     for result in results:
         reason = _REASONS.get(result.state)
@@ -271,7 +271,7 @@ def write_json(results: Sequence[Result]) -> None:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes no anchors: every object stands alone."""
+    """Writes no anchors, so that every object is complete."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 the base's
         """Repeat what is shared."""

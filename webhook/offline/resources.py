@@ -1,4 +1,4 @@
-"""What a node has for Pods, and what of it is missing (pure)."""
+"""What a node has for Pods, and what a Pod lacks there (pure)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,10 +10,10 @@ from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
 
 
 def allocatable(node: Mapping[str, Any], devices: Iterable[Device]) -> dict[str, int]:
-    """Tell what a Node has for Pods; device resources that it does not state are those of its devices.
+    """The amounts that a Node has for Pods; device resources that it does not state are summed over its devices.
 
     Raises:
-        BadQuantityError: an amount is no quantity.
+        BadQuantityError: an amount is not a quantity.
     """
     status = node.get("status") or {}
     stated = status.get("allocatable")
@@ -24,9 +24,9 @@ def allocatable(node: Mapping[str, Any], devices: Iterable[Device]) -> dict[str,
 
 
 def _of_devices(devices: Iterable[Device]) -> dict[str, int]:
-    """Sum up healthy devices under every name of their resources, as their reporter would state them.
+    """Sum up healthy devices under every name of their resources, as the reporter would state them.
 
-    Types of one's own nobody states: of them only the extender knows (`managed`).
+    Nobody states the administrator's own types; only the extender accounts for them (`managed`).
     """
     total: Counter[str] = Counter()
     for device in devices:
@@ -40,12 +40,12 @@ def _of_devices(devices: Iterable[Device]) -> dict[str, int]:
 
 
 def managed(types: DeviceTypes) -> frozenset[str]:
-    """The resources that kube-scheduler leaves to the extender where a node does not state them: own types'."""
+    """The resources of own types, which kube-scheduler leaves to the extender where a node does not state them."""
     return frozenset(types.resources.keys() - BUILT_IN.resources.keys())
 
 
 def shortages(asked: Amounts, has: Amounts, used: Amounts) -> Iterable[tuple[str, int, int, int]]:
-    """Find what a node lacks: resource, asked, free, and how much the node has in all."""
+    """Find what a node lacks: resource, amount asked, free, and in total."""
     for name in sorted(asked):
         total = has.get(name, 0)
         free = total - used.get(name, 0)

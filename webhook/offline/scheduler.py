@@ -1,100 +1,118 @@
-"""A small stand-in for kube-scheduler (pure): which nodes may take a Pod, and which of those that fit is taken.
+"""The stand-in for kube-scheduler: keeps what each node has and what its Pods request, and calls the extender."""
 
-It looks at spec.unschedulable, taints, nodeSelector and required node affinity, and sums of resources. It does not look
-at Pod affinity, topology spread, volumes, host ports, priorities or preemption, and scores by the extender alone.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from allocator.amounts import CPU
-from allocator.quantity import format_bytes
-from webhook.offline.resources import shortages
-from webhook.view.nodeselection import may_land, tolerated
+from allocator.amounts import pod_amounts
+from allocator.vocabulary.device import Device
+from webhook.offline import api
+from webhook.offline.predicates import NodeCandidate, best, candidate, grouped, why_not
+from webhook.offline.resources import allocatable
 
-_HARD: Final = frozenset({"NoSchedule", "NoExecute"})
-_CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-_MILLI: Final = 1000
-_BYTES: Final = ("memory", "ephemeral-storage", "gpu-memory")
+_FINISHED: Final = ("Succeeded", "Failed")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCandidate:
-    """A node as the stand-in sees it.
-
-    Attributes:
-        name: of the node.
-        labels: of the node.
-        taints: as the Node states them.
-        unschedulable: whether it is cordoned.
-        allocatable: what it has, by resource.
-    """
-
-    name: str
-    labels: Mapping[str, str]
-    taints: Sequence[Mapping[str, Any]]
-    unschedulable: bool
-    allocatable: Mapping[str, int]
+def finished(pod: Mapping[str, Any]) -> bool:
+    """Whether a Pod has ended, and so holds nothing."""
+    return (pod.get("status") or {}).get("phase") in _FINISHED
 
 
-def candidate(node: Mapping[str, Any], allocatable: Mapping[str, int]) -> NodeCandidate:
-    """Make a candidate of a Node object."""
-    metadata, spec = node["metadata"], node.get("spec") or {}
-    taints = tuple(spec.get("taints") or ())
-    unschedulable = bool(spec.get("unschedulable"))
-    return NodeCandidate(metadata["name"], metadata.get("labels") or {}, taints, unschedulable, allocatable)
-
-
-def why_not(
-    spec: Mapping[str, Any], asked: Mapping[str, int], node: NodeCandidate, used: Mapping[str, int]
-) -> str | None:
-    """Say why a node cannot take a Pod; None where it can.
+class KubeScheduler:
+    """Finds nodes for Pods.
 
     Args:
-        spec: of the Pod.
-        asked: what it asks in sum.
-        node: the node.
-        used: what the node's Pods ask in sum.
+        way: calls the webhook, which is the extender.
+        scheduler_name: `spec.schedulerName` of the Pods for which the extender is called.
+        among: chooses among the sorted names of nodes with equal scores.
+        managed: resources that only the extender accounts for, where a Node does not state them.
     """
-    tolerations = spec.get("tolerations") or ()
-    if node.unschedulable and not tolerated(_CORDON, tolerations):
-        return "the node is cordoned (spec.unschedulable)"
-    for taint in node.taints:
-        if taint.get("effect") in _HARD and not tolerated(taint, tolerations):
-            value = f"={taint['value']}" if taint.get("value") else ""
-            return f"the Pod does not tolerate the taint {taint['key']}{value}:{taint['effect']}"
-    if not may_land(spec, node.name, node.labels):
-        return "the Pod's nodeSelector or required node affinity does not match the node's labels"
-    short = [
-        f"{name}: {_told(name, amount)} asked, {_told(name, free)} of {_told(name, total)} free"
-        if name in node.allocatable
-        else f"{name}: {_told(name, amount)} asked, and the node states none in status.allocatable"
-        for name, amount, free, total in shortages(asked, node.allocatable, used)
-    ]
-    return f"not enough {'; '.join(short)}" if short else None
 
+    def __init__(
+        self,
+        way: api.Api,
+        scheduler_name: str,
+        among: Callable[[Sequence[str]], str],
+        managed: frozenset[str] = frozenset(),
+    ) -> None:
+        self._api = way
+        self._scheduler_name = scheduler_name
+        self._among = among
+        self._managed = managed
+        self._candidates: dict[str, NodeCandidate] = {}
+        self._used: dict[str, Counter[str]] = {}
 
-def _told(name: str, amount: int) -> str:
-    if name == CPU:
-        return str(amount // _MILLI) if amount % _MILLI == 0 else f"{amount}m"
-    return format_bytes(amount) if name.rpartition("/")[2] in _BYTES else str(amount)
+    def put_node(self, node: Mapping[str, Any], devices: Iterable[Device]) -> None:
+        """Add a Node.
 
+        Raises:
+            BadQuantityError: one of its amounts is not a quantity.
+        """
+        self._candidates[node["metadata"]["name"]] = candidate(node, allocatable(node, devices))
 
-def best(scores: Mapping[str, int], among: Callable[[Sequence[str]], str] = min) -> str:
-    """Take the node with the highest score.
+    def count(self, pod: Mapping[str, Any]) -> None:
+        """Count a Pod's requests on its node, if it is bound and not finished.
 
-    Args:
-        scores: at least one, by node.
-        among: chooses among equals, whose names come sorted; the first by name if not given.
-    """
-    highest = max(scores.values())
-    return among(sorted(name for name, score in scores.items() if score == highest))
+        Raises:
+            BadQuantityError: a request is not a quantity.
+        """
+        self._add(pod, 1)
 
+    def forget(self, pod: Mapping[str, Any]) -> None:
+        """Stop counting a Pod's requests."""
+        self._add(pod, -1)
 
-def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
-    """Write reasons by node as lines; nodes with the same reason share one."""
-    nodes: dict[str, list[str]] = {}
-    for node in sorted(reasons):
-        nodes.setdefault(reasons[node].removeprefix(f"{node}: "), []).append(node)
-    return tuple(f"{', '.join(names)}: {reason}" for reason, names in nodes.items())
+    def _add(self, pod: Mapping[str, Any], times: int) -> None:
+        node = pod["spec"].get("nodeName")
+        if not node or finished(pod):
+            return
+        used = self._used.setdefault(node, Counter())
+        for name, amount in pod_amounts(pod["spec"]).items():
+            used[name] += amount * times
+
+    async def find(self, pod: Mapping[str, Any], only: str | None = None) -> str | tuple[str, ...]:
+        """Find a node for a Pod.
+
+        Args:
+            pod: as admitted.
+            only: the one node that is a candidate; None for all.
+
+        Returns:
+            The node's name, or why there is none, a line each.
+        """
+        spec = pod["spec"]
+        if spec.get("schedulingGates"):
+            gates = ", ".join(str(gate.get("name")) for gate in spec["schedulingGates"])
+            return (f"the Pod waits for its schedulingGates: {gates}",)
+        asked = pod_amounts(spec)
+        left = self._managed if spec["schedulerName"] == self._scheduler_name else frozenset()
+        reasons: dict[str, str] = {}
+        fitting = []
+        for name in sorted(self._candidates) if only is None else [only]:
+            node = self._candidates[name]
+            counted = {what: much for what, much in asked.items() if what in node.allocatable or what not in left}
+            why = why_not(spec, counted, node, self._used.get(name, {}))
+            if why is None:
+                fitting.append(name)
+            else:
+                reasons[name] = why
+        scores = dict.fromkeys(fitting, 0)
+        if fitting and spec["schedulerName"] == self._scheduler_name:
+            scores = await self._extend(pod, fitting, reasons)
+        if scores:
+            return best(scores, self._among)
+        return grouped(reasons) or ("there is no Node",)
+
+    async def _extend(self, pod: Mapping[str, Any], names: list[str], reasons: dict[str, str]) -> dict[str, int]:
+        """Call the extender as kube-scheduler does: filter these nodes, and score the rest."""
+        answer = await self._api.post(api.FILTER, {"Pod": pod, "Nodes": None, "NodeNames": names})
+        if answer.get("Error"):
+            reasons.update(dict.fromkeys(names, f"the extender failed: {answer['Error']}"))
+            return {}
+        reasons.update(answer["FailedNodes"])
+        reasons.update(answer["FailedAndUnresolvableNodes"])
+        left = answer["NodeNames"]
+        if not left:
+            return {}
+        scored = await self._api.post(api.PRIORITIZE, {"Pod": pod, "Nodes": None, "NodeNames": left})
+        return {entry["Host"]: entry["Score"] for entry in scored}

@@ -1,6 +1,6 @@
-"""The shape that a Kubernetes API server insists on before anything else looks at an object: only what we read.
+"""The structure that an API server requires of objects, for the fields that are read here.
 
-Offline nobody else checks it, and a list where an object must be would otherwise look like a bug of ours.
+Offline no API server checks it, and a list in place of an object would otherwise look like a bug of koordgate.
 """
 
 from typing import Annotated, Any, Final
@@ -123,7 +123,7 @@ _SHAPES: Final[dict[str, type[Struct]]] = {"Pod": _Pod, "Node": _Node}
 
 
 def wrong_shape(kind: str, obj: object) -> str:
-    """Say where an object of a kind is not of the shape that the API server takes; "" where it is."""
+    """Why an API server would reject the structure of an object; "" where it would not."""
     try:
         msgspec.convert(obj, _SHAPES.get(kind, _Any))
     except msgspec.ValidationError as error:

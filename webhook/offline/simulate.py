@@ -21,10 +21,12 @@ _UNUSABLE: Final = 2
 
 
 async def simulate(objects: Objects, cluster: OfflineCluster) -> list[Result]:
-    """Put the objects into a cluster: Pods that are there already hold what they say, the others go through all of it.
+    """Load the objects into a cluster, and create, schedule and bind the Pods that are not bound yet.
+
+    Pods that are bound hold what their annotations say.
 
     Returns:
-        How each Pod fared, in the order of the input.
+        The outcome for each Pod, in the order of the input.
 
     Raises:
         InputError: an object cannot be used.
@@ -51,7 +53,7 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Webhoo
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(level=logging.ERROR)  # what the webhook would log of the input is told below, in words
+    logging.basicConfig(level=logging.ERROR)  # problems of the input are printed below
     try:
         configured = WebhookSettings() if arguments.config is None else settings.load(arguments.config)
         objects = read(arguments.files)
@@ -78,7 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:
-    """What the objects themselves do not tell."""
+    """Remarks on Pods that the objects themselves do not contain."""
     for result in results:
         trouble = words.trouble(result.pod, account.types) if result.state is PodFate.STANDING else ""
         remarks = [trouble] if trouble else [f"warning: {warning}" for warning in result.warnings]

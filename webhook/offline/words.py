@@ -1,4 +1,4 @@
-"""Pods, requests and shares in words, as people read them in the tables (pure)."""
+"""Pods, requests and shares in words, for the tables (pure)."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,9 +19,9 @@ from webhook.view.podinfo import PodInfo, read_pod_info
 Raw = Mapping[str, Any]
 
 _GIB: Final = 2**30
-_SHORT: Final = 12  # GPU- and eight digits, or a PCI address: enough to tell devices apart on a node
+_SHORT: Final = 12  # GPU- and eight digits, or a PCI address: unique on a node
 _NAME: Final = 32
-_UNTOLD: Final = "an amount that is not told"
+_UNTOLD: Final = "an amount that is not stated"
 _WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_ORDER)
 _LONGEST: Final = 200  # characters of an annotation that are shown
 
@@ -32,12 +32,12 @@ def name_of(pod: Raw) -> str:
 
 
 def asked(pod: Raw, types: DeviceTypes) -> tuple[str, ...]:
-    """Say what a Pod's author asked: a line for each container that asks for devices or CPUs, and each wish."""
+    """What a Pod's author asked for: a line for each container that asks for devices or CPUs, and for each wish."""
     return tuple(_lines(pod, _originals(pod), types))
 
 
 def admitted(pod: Raw, types: DeviceTypes) -> tuple[str, ...]:
-    """Say what a Pod asks as it stands, in the same lines."""
+    """What a Pod asks for after admission, in the same form as `asked`."""
     return tuple(_lines(pod, {}, types))
 
 
@@ -61,7 +61,7 @@ def _lines(pod: Raw, originals: Mapping[str, Any], types: DeviceTypes) -> Iterat
 
 
 def _amounts(resources: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """What a container states of these resources: requests, then limits that differ."""
+    """What a container states of these resources: requests, and limits that differ."""
     wanted = set(names)
     requests, limits = (
         {name: amount for name, amount in (resources.get(key) or {}).items() if name in wanted}
@@ -78,10 +78,12 @@ def _cut(text: str) -> str:
 
 
 def _originals(pod: Raw) -> Mapping[str, Any]:
-    """What admission replaced, by container; nothing where it cannot be read, which is then not shown."""
+    """The resources that admission replaced, by container; empty where they cannot be read."""
     try:
         originals = json.loads((pod["metadata"].get("annotations") or {}).get(ORIGINAL_REQUEST, "{}"))
-        json.dumps(originals, ensure_ascii=False).encode()  # UnicodeEncodeError, a ValueError: what nobody can print
+        json.dumps(
+            originals, ensure_ascii=False
+        ).encode()  # UnicodeEncodeError, a ValueError, where it cannot be printed
     except (ValueError, RecursionError):
         return {}
     if not isinstance(originals, dict):
@@ -94,7 +96,7 @@ def _is_resources(kept: object) -> bool:
 
 
 def trouble(pod: Raw, types: DeviceTypes) -> str:
-    """Say what is wrong with the allocation of a Pod that is bound; "" where nothing is."""
+    """What is wrong with the allocation of a Pod that is bound; "" where nothing is."""
     info = read_pod_info(pod, types=types)
     if info is None or not info.node or info.finished:
         return ""
@@ -113,12 +115,12 @@ def _what(info: PodInfo) -> str:
 
 
 def shown_id(identity: str, kind: DeviceType) -> str:
-    """Shorten an identity to what tells devices apart on a node; that of a software class is a name."""
+    """Shorten an id to a part that is unique on a node; that of a software class is a name."""
     return identity[: _SHORT if kind.unit is not Unit.UNITS else _NAME]
 
 
 def short_name(pod: str) -> str:
-    """Leave out the namespace that most Pods are in."""
+    """Leave out the namespace `default`."""
     return pod.removeprefix("default/")
 
 
@@ -128,13 +130,13 @@ def counted(count: int, kind: DeviceType) -> str:
 
 
 def gib(amount: int) -> str:
-    """Write bytes for people, to a tenth."""
+    """Write bytes in GiB, rounded to tenths."""
     tenths = (amount * 10 + _GIB // 2) // _GIB
     return f"{tenths // 10} GiB" if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10} GiB"
 
 
 def share_of(share: Share, kind: DeviceType) -> str:
-    """Say how much of a device a share is, in full."""
+    """How much of a device a share is, in full."""
     amounts = share.amounts
     if not kind.simple and set(kind.tails) <= amounts.keys():
         told = [_amount_of(tail, kind, amounts) for tail in kind.tails if tail != _ratio(kind)]
@@ -154,7 +156,7 @@ def _amount_of(tail: str, kind: DeviceType, amounts: Mapping[str, int]) -> str:
 
 
 def part_of(share: Share, kind: DeviceType) -> str:
-    """Say how much of a device a share is, in brief."""
+    """How much of a device a share is, in brief."""
     percent = {tail: share.amounts[tail] for tail in _percent(kind) if tail in share.amounts}
     if kind.unit is Unit.UNITS or not percent:
         told = ", ".join(str(amount) for amount in share.amounts.values()) or _UNTOLD
@@ -168,12 +170,12 @@ def part_of(share: Share, kind: DeviceType) -> str:
 
 
 def used_of(use: DeviceUse) -> str:
-    """Say how much of a device is held, of how much."""
+    """How much of a device is held, and of how much."""
     kind, device = use.type, use.device
     told = []
     for tail in kind.tails:
         if tail == _ratio(kind):
-            continue  # the bytes say it
+            continue  # the bytes say the same
         total, word = device.capacity[tail] if device else None, "" if kind.simple else f"{_spoken(tail, kind)} "
         if kind.in_bytes(tail):
             used = gib(use.used(tail))
@@ -190,7 +192,7 @@ def used_of(use: DeviceUse) -> str:
 
 
 def _percent(kind: DeviceType) -> tuple[str, ...]:
-    """A type's resources that count in percent of a device."""
+    """A type's resources that are counted in percent of a device."""
     return tuple(tail for tail, percent in zip(kind.tails, kind.percent, strict=True) if percent)
 
 
@@ -212,7 +214,7 @@ def _functions(share: Share) -> str:
 
 
 def device(share: Share, kind: DeviceType) -> str:
-    """Name the device of a share, and say how much of it that is."""
+    """Name the device of a share, and how much of it the share is."""
     return f"{share.type} {share.minor} {shown_id(share.id, kind)}: {share_of(share, kind)}"
 
 
@@ -220,7 +222,7 @@ def device(share: Share, kind: DeviceType) -> str:
 
 
 def cpus_of(share: CpuShare) -> str:
-    """Say what a Pod holds of CPUs and NUMA nodes; "" where the kubelet sees to them."""
+    """What a Pod holds of CPUs and NUMA nodes; "" where the kubelet manages them."""
     told = []
     if share.cpus:
         policy = f", {share.bind}" if share.bind else ""
@@ -231,7 +233,7 @@ def cpus_of(share: CpuShare) -> str:
 
 
 def numa_of(one: NumaShare) -> str:
-    """Say what a Pod holds in one NUMA node."""
+    """What a Pod holds in one NUMA node."""
     told = [f"{cpu(one.milli)} CPU"] if one.milli else []
     told += [gib(one.memory)] if one.memory else []
     return ", ".join(told) or "its shared pool"
@@ -243,7 +245,7 @@ def cpu(milli: int) -> str:
 
 
 def held(holding: Holding, types: DeviceTypes) -> list[str]:
-    """Say what a Pod holds: its devices, by type and minor, and its CPUs."""
+    """What a Pod holds: its devices, by type and minor, and its CPUs."""
     order = {name: place for place, name in enumerate(types.by_name)}
     shares = sorted(holding.shares, key=lambda share: (order[share.type], share.minor))
     told = [device(share, types.by_name[share.type]) for share in shares]

@@ -1,4 +1,4 @@
-"""Where Pods were sent that are not bound yet: between filter and bind others may be on their way to the same node."""
+"""Where Pods were sent that are not bound yet: between filter and bind, other Pods may be sent to the same node."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ class Assumed:
     """Where Pods were sent that are not bound yet.
 
     Args:
-        clock: seconds, of any beginning.
-        keep: seconds after which a bind is not to be expected any more.
+        clock: monotonic seconds.
+        keep: seconds after which a bind is no longer expected.
         freed: called with a node where another Pod may fit now, since the one that was sent there did not come.
 
     Attributes:
@@ -33,17 +33,21 @@ class Assumed:
         self._on: dict[str, dict[str, Holding]] = {}
 
     def put(self, node: str, holding: Holding) -> None:
-        """A Pod was sent to a node, where it would hold this."""
+        """A Pod was sent to a node, and will hold this there."""
         self.drop(holding.uid)
         self._by_uid[holding.uid] = (node, holding, self._clock() + self._keep)
         self._on.setdefault(node, {})[holding.uid] = holding
         self.changes.touch(node)
 
     def drop(self, uid: str, bound: str = "") -> str:
-        """A Pod is bound to a node, or asked for again, refused, finished or gone.
+        """Forget where a Pod was sent: it is bound, refused, filtered again, finished or gone.
+
+        Args:
+            uid: of the Pod.
+            bound: the node that it is bound to; "" where it is not.
 
         Returns:
-            Where it was sent before, "" for nowhere.
+            The node that it was sent to; "" for none.
         """
         node, _, _ = self._by_uid.pop(uid, ("", None, 0.0))
         if node:
@@ -53,16 +57,16 @@ class Assumed:
         return node
 
     def node_of(self, uid: str) -> str:
-        """Where a Pod was sent; "" for nowhere."""
+        """The node that a Pod was sent to; "" for none."""
         known = self._by_uid.get(uid)
         return known[0] if known else ""
 
     def of(self, uid: str, node: str) -> Holding | None:
-        """What a Pod was sent to a node for; None where it was not sent there."""
+        """What a Pod was sent to a node to hold; None where it was not sent there."""
         return self.on(node).get(uid)
 
     def expire(self) -> list[str]:
-        """Forget what is too old; returns the nodes that it was on."""
+        """Forget placements whose bind is no longer expected; returns their nodes."""
         now = self._clock()
         nodes = []
         while self._by_uid:

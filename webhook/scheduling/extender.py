@@ -53,7 +53,7 @@ class Extender:
         self._types = types
         self._ranking = ranking
         self._most_nodes = most_nodes
-        self._refused: BoundedCache[str, bool] = BoundedCache(_MOST_REFUSED_BYTES)  # UIDs of Pods that fitted nowhere
+        self._refused: BoundedCache[str, bool] = BoundedCache(_MOST_REFUSED_BYTES)  # UID -> whether it fitted nowhere
         self._waited = -math.inf  # when an answer last waited for a change, in seconds of the event loop's clock
 
     def filter(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,11 +110,15 @@ class Extender:
         answer = self.filter(args)
         uid = _lower(args)["pod"]["metadata"].get("uid", "")
         if answer.get("NodeNames") or (answer.get("Nodes") or {}).get("items"):
-            self._refused.drop(uid)
+            if self._refused.get(uid):
+                self._remember(uid, refused=False)
             return answer
-        again = self._refused.get(uid) is not None
-        self._refused.put(uid, value=True, weight=len(uid) + _UID_BYTES)
+        again = bool(self._refused.get(uid))
+        self._remember(uid, refused=True)
         return self.filter(args) if again and await self._news() else answer
+
+    def _remember(self, uid: str, *, refused: bool) -> None:
+        self._refused.put(uid, refused, len(uid) + _UID_BYTES)
 
     async def _news(self) -> bool:
         """Wait a little for a change, and tell whether there was one.

@@ -1,8 +1,8 @@
-"""Which nodes can hold a Pod, the best first: the index looks ahead over all nodes, `place()` has the last word.
+"""Which nodes can hold a Pod, the best first: the index filters and orders all nodes, `place()` decides.
 
-The index turns away no node that `place()` would take, and puts the others in order; each node that is named is then
-placed on for real. What was named is assumed until the bind comes or some seconds have passed, so that Pods that follow
-at once are not sent to devices that are as good as gone.
+The index excludes no node that `place()` would accept, and orders the others; a node is named only after `place()` has
+accepted it. The placement on a named node is assumed until the bind comes or some seconds have passed, so that the Pods
+that follow are not sent to the same devices.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
-MOST_TOLD: Final = 16  # nodes of which it is told in full why they do not fit
+MOST_TOLD: Final = 16  # most nodes that get the full reason why the Pod does not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class Ranked:
     """The answer for one Pod.
 
     Attributes:
-        named: nodes that can hold it, the best first; not more than were asked for.
-        refused: where none can, why each cannot. kube-scheduler tells that only of a Pod that fits nowhere.
+        named: nodes that can hold it, the best first, at most as many as were asked for.
+        refused: where no node can, the reason for each. kube-scheduler reports these only for a Pod that fits nowhere.
     """
 
     named: tuple[str, ...]
     refused: Mapping[str, Refusal]
 
     def reasons(self) -> Iterator[tuple[str, bool, str]]:
-        """Each refused node, whether for good, and why: in full where they are few, else in words that are alike."""
+        """Each refused node, whether for good, and why: in full for few nodes, else in short, alike for many."""
         full = len(self.refused) <= MOST_TOLD
         for node, refusal in self.refused.items():
             yield node, refusal.permanent, refusal.message if full or not refusal.short else refusal.short
@@ -56,9 +56,9 @@ class Ranking:
     """Filters and orders nodes.
 
     Args:
-        cluster: what is known.
-        types: of devices.
-        preference: by what nodes are compared.
+        cluster: what is known of the cluster.
+        types: the device types.
+        preference: how nodes are compared.
         assumed: where Pods were sent that are not bound yet.
         contradicted: called with a request and a node that the index excludes and `place()` accepts.
     """
@@ -77,7 +77,7 @@ class Ranking:
         self._restated = types.restated
         self.assumed = assumed
         self._index = ClusterIndex({kind.name: fullness(kind) for kind in types.types})
-        self._unindexed: set[str] = set()  # nodes with figures that the index cannot hold: `place()` alone decides
+        self._unindexed: set[str] = set()  # nodes with amounts that the index cannot hold: `place()` alone decides
         self._blocked: set[str] = set()  # nodes on which nothing may be placed
         self._snapshots: dict[str, NodeSnapshot] = {}
         self._verdicts = Verdicts()
@@ -90,12 +90,12 @@ class Ranking:
         Args:
             pod: with a readable request.
             names: the candidates.
-            most: how many to name, of the best; None for all that fit.
-            shunned: nodes that come after all others.
+            most: the most nodes to name, the best; None names all that fit.
+            shunned: nodes that are ordered after all others.
         """
-        before = self.assumed.drop(pod.uid)  # asked again: what was made of it is not to be
+        before = self.assumed.drop(pod.uid)  # filtered again, so the bind that was assumed will not come
         self.catch_up()
-        # Of these the index cannot know that they do not fit.
+        # The index cannot exclude these: it lacks their amounts, or counts what the Pod itself holds there.
         open_to = self._unindexed.union(self._cluster.held.nodes_of(pod.uid))
         search = NodeSearch(self._index, query_of(pod.request), names, open_to)
         request = self.wanted(pod)
@@ -115,7 +115,7 @@ class Ranking:
         return Ranked(tuple(accepted[:most]), {} if accepted else refused | away)
 
     def _best_first(self, search: NodeSearch, pod: PodInfo, before: str, shunned: AbstractSet[str]) -> Iterator[str]:
-        """The nodes that may fit: those with most of the Pod's gang, then by score, then by name; then the shunned."""
+        """The nodes that may fit: by most of the Pod's gang, then by score, then by name; the shunned after these."""
         mates, waiting = self._gang(pod)
         late: list[str] = []
         again = False
@@ -131,13 +131,13 @@ class Ranking:
             yield before
 
     def wanted(self, pod: PodInfo) -> PodRequest:
-        """What a Pod asks for now: one of a gang is to leave room beside itself for those that still wait."""
+        """What a Pod asks for now; one of a gang leaves room for the others of the gang that still wait."""
         _, waiting = self._gang(pod)
         request = pod.request
         return replace(request, wishes=replace(request.wishes, waiting=waiting - 1)) if waiting > 1 else request
 
     def _gang(self, pod: PodInfo) -> tuple[Mapping[str, int], int]:
-        """Where others of the Pod's gang are, or were sent; and how many still wait, the Pod included."""
+        """The nodes that others of the gang are bound or were sent to, counted; and how many wait, with the Pod."""
         mates: Counter[str] = Counter()
         waiting = 1
         gang = pod.request.wishes.gang
@@ -175,7 +175,7 @@ class Ranking:
         return refused, []
 
     def verdict(self, node: str, request: PodRequest, uid: str) -> PlaceVerdict:
-        """What `place()` says of a request on a node; what the Pod itself holds there already counts as free."""
+        """The verdict of `place()` on a request on a node; what the Pod itself holds there counts as free."""
         self.catch_up()
         if node in self._blocked:
             return PlaceVerdict(self._blocked_refusal(node), 0)
@@ -183,7 +183,7 @@ class Ranking:
         if uid in snapshot.holdings:
             return self._judge(request, snapshot.without([uid]))
         if not self._cluster.nodes.knows(node):
-            return self._judge(request, snapshot)  # nothing would tell when to forget it
+            return self._judge(request, snapshot)  # no change would be published that makes it stale
         known = self._verdicts.get(request, node)
         return self._verdicts.put(request, node, self._judge(request, snapshot)) if known is None else known
 
@@ -198,7 +198,7 @@ class Ranking:
         return PlaceVerdict(outcome, score(outcome, snapshot, self._preference, self._restated))
 
     def snapshot(self, node: str) -> NodeSnapshot:
-        """A node as it stands, with what is assumed on it."""
+        """A node as it stands, with the assumed placements."""
         self.catch_up()
         return self._snapshot(node)
 
@@ -214,7 +214,7 @@ class Ranking:
         return snapshot
 
     def catch_up(self) -> None:
-        """Take in what changed since the last call, as each answer does; the first call takes in all nodes."""
+        """Take in what changed since the last call; every answer does this, and the first takes in all nodes."""
         for node in self._reassumed.drain():
             self._changed.note(node)  # so that a node that changed in both ways is looked at once
         for node in self._changed.drain():

@@ -1,7 +1,7 @@
 """Who may call the extender: the scheduler, by a client certificate; and the TLS context that asks for one.
 
-The extender has a port of its own. On the webhooks' port nothing is asked: an API server may have a client certificate
-by a CA that we do not know, and asking for one that need not be there would then fail its connections.
+The extender has a port of its own. The webhooks' port requests no client certificate: an API server may have one from a
+CA that is unknown here, and would then fail to connect although none is required.
 """
 
 import logging
@@ -18,11 +18,11 @@ Refused = Callable[[str], None]
 
 
 class Refusals:
-    """Hears why callers were refused: counts each, and logs each reason once a minute, for callers try without end.
+    """Counts refused callers, and logs each reason at most once a minute, since callers retry without end.
 
     Args:
-        count: called for each refusal that no HTTP request stands for.
-        clock: seconds that never go back.
+        count: called for each refused connection; refused requests are counted where they are answered.
+        clock: monotonic seconds.
     """
 
     def __init__(self, count: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,12 +31,12 @@ class Refusals:
         self._told: dict[str, float] = {}
 
     def handshake(self, reason: str) -> None:
-        """Hear of a connection that did not come about."""
+        """A TLS handshake failed for this reason."""
         self._count()
         self.request(reason)
 
     def request(self, reason: str) -> None:
-        """Hear of a request that was answered with a refusal."""
+        """A request was refused for this reason."""
         now = self._clock()
         if reason in self._told and now < self._told[reason] + _AGAIN_S:
             return
@@ -45,35 +45,36 @@ class Refusals:
 
 
 def stranger(shown: Mapping[str, Any] | None, name: str) -> str:
-    """Why the owner of a certificate may not call; empty where it may.
+    """Why the owner of a certificate may not call; "" where it may.
 
     Args:
-        shown: a verified certificate, as `ssl.SSLSocket.getpeercert` tells it.
+        shown: a verified certificate, as `ssl.SSLSocket.getpeercert` returns it.
         name: the one common name that its subject must have, compared exactly.
     """
     if not shown:
-        return "it showed no certificate"
+        return "it presented no certificate"
     has = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
     if has == [name]:
         return ""
-    told = ", ".join(repr(value[:100]) for value in has[:3]) or "nobody"
-    return f"its certificate is for {told}, and only {name!r} may call (scheduler.commonName)"
+    owner = ", ".join(repr(value[:100]) for value in has[:3]) or "nobody"
+    return f"its certificate is for {owner}, and only {name!r} may call (scheduler.commonName)"
 
 
 class Entrance(ssl.SSLContext):
-    """The context of the extender's port: each connection is made with what holds at that moment.
+    """The TLS context of the extender's port; each connection uses the certificate and the CAs of that moment.
 
-    What a context trusts can grow but not shrink, so that a change takes a new one; the server keeps this one.
+    The CAs that an `ssl.SSLContext` trusts can grow but not shrink. So each change makes a new inner context, while the
+    server keeps this outer one.
 
     Attributes:
-        refused: told why a handshake failed.
+        refused: called with the reason of each failed handshake.
     """
 
     refused: Refused
     _asking: ssl.SSLContext
 
     def __new__(cls) -> Self:
-        """Nobody comes in before `change`."""
+        """Make a context that accepts nobody until `change` is called."""
         made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
         made.refused = lambda _: None
         made._asking = _Asking(made._hear)
@@ -83,14 +84,14 @@ class Entrance(ssl.SSLContext):
         self.refused(reason)
 
     def change(self, load: Callable[[ssl.SSLContext], object], authorities: bytes) -> None:
-        """From the next connection on, serve and trust these.
+        """Use another certificate and other CAs from the next connection on.
 
         Args:
-            load: puts our certificate into a context; what it raises leaves all as it was.
-            authorities: what callers' certificates must be by, as PEM.
+            load: puts our certificate into a context; if it raises, nothing changes.
+            authorities: the CAs that may sign callers' certificates, as PEM.
 
         Raises:
-            ssl.SSLError: these cannot be read.
+            ssl.SSLError: `authorities` cannot be read.
         """
         asking = _Asking(self._hear)
         asking.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
@@ -98,18 +99,18 @@ class Entrance(ssl.SSLContext):
         self._asking = asking
 
     def wrap_bio(self, *arguments: Any, **more: Any) -> ssl.SSLObject:
-        """What event loops call for each connection."""
+        """Wrap one connection; event loops call this."""
         return self._asking.wrap_bio(*arguments, **more)
 
 
 class _Handshake(ssl.SSLObject):
-    """Says why it fails: event loops do not."""
+    """A connection that reports why its handshake failed, which event loops do not."""
 
     def do_handshake(self) -> None:
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
-            raise  # not done yet, or hung up
+            raise  # not complete yet, or the peer hung up
         except ssl.SSLError as error:
             context = self.context
             if isinstance(context, _Asking):
@@ -118,7 +119,7 @@ class _Handshake(ssl.SSLObject):
 
 
 class _Asking(ssl.SSLContext):
-    """Takes nobody without a certificate. TLS 1.3 without tickets: each connection is verified anew."""
+    """Requires a client certificate. TLS 1.3 without session tickets, so that each connection is verified anew."""
 
     sslobject_class = _Handshake
     hear: Refused
@@ -129,17 +130,17 @@ class _Asking(ssl.SSLContext):
         made.minimum_version = ssl.TLSVersion.TLSv1_3
         made.num_tickets = 0
         made.verify_mode = ssl.CERT_REQUIRED
-        # As Go does, and so kube-scheduler: what was given is trusted, though it be no root.
+        # As in Go, and so in kube-scheduler: a configured CA is trusted even if it is not a root.
         made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         return made
 
 
 def _reason(error: ssl.SSLError) -> str:
-    told = error.reason or str(error)
-    if told == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return "it showed no certificate; kube-scheduler has certFile and keyFile in extenders[].tlsConfig for it"
+    reason = error.reason or str(error)
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "it presented no certificate; set certFile and keyFile in extenders[].tlsConfig of kube-scheduler"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
-    if told.endswith(_DISTRUSTS_US):
+    if reason.endswith(_DISTRUSTS_US):
         return "it does not trust our certificate: kube-scheduler reads its caFile when it starts, so restart it"
-    return f"no TLS connection: {told.replace('_', ' ').lower()}"
+    return f"no TLS connection: {reason.replace('_', ' ').lower()}"

@@ -1,6 +1,6 @@
 """Where the server's certificate comes from: a Secret that replicas share, files, or memory; renewed without a restart.
 
-While the authority changes, the old certificate goes on being served until the API servers trust both authorities:
+While the CA changes, the old certificate is served until the API servers trust both CAs:
 
     make the new pair -> `ca_bundle` holds both -> it is published (`published`) -> SETTLE -> the new pair is served
 """
@@ -29,10 +29,10 @@ from webhook.tls.tlssecret import Found, TlsSecret
 
 POLL_S: Final = 60.0
 SETTLE: Final = timedelta(seconds=30)
-"""How long after it was published every API server has surely seen a bundle; their watches take a second at most."""
+"""How long after its publication every API server has surely seen a bundle; their watches take a second at most."""
 
 OVERLAP: Final = timedelta(hours=1)
-"""How long a replaced authority stays in the Secret at least: every replica has read it many times by then."""
+"""How long a replaced CA stays in the Secret at least: by then every replica has read the Secret many times."""
 
 _PREVIOUS_KEPT: Final = 3
 _ATTEMPTS: Final = 5
@@ -49,13 +49,13 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Time and chance; tests have their own.
+    """Clock, sleep and jitter; tests bring their own.
 
     Attributes:
-        clock: the wall clock. It is looked at on each poll, so that time slept through is noticed.
-        sleep: waits.
-        jitter: chance in [0, 1), so that replicas do not all poll at once.
-        settle: from publishing a new authority to serving under it.
+        clock: the wall clock. It is read on each poll, so that a suspended machine notices the time that passed.
+        sleep: waits for so many seconds.
+        jitter: a random number in [0, 1), so that replicas do not all poll at once.
+        settle: time between publishing a new CA and serving a certificate signed by it.
     """
 
     clock: Callable[[], datetime] = utc_now
@@ -77,13 +77,13 @@ REAL: Final = Timing()
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What there is to serve.
+    """A certificate that can be served.
 
     Attributes:
         pair: the certificate and its key.
-        authorities: what has to be trusted before it can be served.
-        ca_bundle: all that has to be published.
-        callers: what the certificates of the extender's callers must be by, as PEM.
+        authorities: CAs that the API servers must trust before the certificate is served, as PEM each.
+        ca_bundle: all CAs to publish, as PEM.
+        callers: CAs that may sign the certificates of the extender's callers, as PEM.
     """
 
     pair: Pair
@@ -93,15 +93,15 @@ class _Offer:
 
 
 class Source(ABC):
-    """A serving certificate, and what it has to be trusted by. A subclass says how to read it.
+    """A serving certificate and the CAs that sign it; a subclass reads them from one kind of place.
 
     Attributes:
-        context: for the server; one object, its certificate changes in place.
-        entrance: the same for the extender's port, where callers are asked for theirs.
-        ca_bundle: PEM of the authorities to publish; during a change the old and the new one.
-        changed: set when `ca_bundle` has changed; who publishes clears it.
-        authoritative: every replica sees the same: what else is published is stale. Otherwise it may be another
-            replica's, and stays until it expires.
+        context: the server's TLS context; always this object, whose certificate changes in place.
+        entrance: the TLS context of the extender's port, which requires client certificates.
+        ca_bundle: the CAs to publish, as PEM; during a change the old and the new one.
+        changed: set when `ca_bundle` has changed; whoever publishes clears it.
+        authoritative: whether all replicas read the same, so that any other published CA is stale. Otherwise it may be
+            another replica's, and stays published until it expires.
     """
 
     authoritative = True
@@ -124,52 +124,52 @@ class Source(ABC):
 
     @abstractmethod
     async def _read(self) -> _Offer:
-        """What there is now, renewed if need be.
+        """Read the certificate, and renew it if need be.
 
         Raises:
-            KubeError: the API server did not give it.
-            CertificateError: it cannot be used.
+            KubeError: the API server refused, or cannot be reached.
+            CertificateError: what was read cannot be used.
         """
 
     async def start(self) -> None:
-        """Return once there is a certificate to serve; try until then."""
+        """Try until there is a certificate to serve."""
         backoff = self._timing.backoff()
         while not await self._tried("trying again"):
             await self._timing.sleep(backoff.failed())
 
     async def run(self) -> None:
-        """Renew and reload forever."""
+        """Renew and reload until cancelled."""
         while True:
             await self._timing.sleep(self._timing.about(POLL_S))
             await self._tried("the old one stays")
             try:
                 self._advance()
             except CertificateError as error:
-                _LOG.warning("certificate not switched: %s", error)
+                _LOG.warning("the new certificate is not served yet: %s", error)
 
     async def refresh(self) -> bytes:
-        """Read again, renew if need be, and return the `ca_bundle` of a moment after the call began.
+        """Read the certificate again, renew it if need be, and return the `ca_bundle` read after the call began.
 
         Raises:
-            KubeError: the API server did not give it.
+            KubeError: the API server refused, or cannot be reached.
             CertificateError: what was read cannot be used.
         """
         ticket = next(self._tickets)
         offer = await self._read()
-        if ticket > self._newest:  # else a read that began after this one has been taken already
+        if ticket > self._newest:  # else the result of a later read is in use already
             self._take(offer)
             self._newest = ticket
         return offer.ca_bundle
 
     def published(self, bundle: bytes) -> None:
-        """Hear that the webhook configurations carry this bundle."""
+        """The webhook configurations carry this bundle."""
         now = self._timing.clock()
         carried = pki.still_trusted(bundle, now)
         self._trusted_since = {authority: self._trusted_since.get(authority, now) for authority in carried}
 
     @property
     def expires(self) -> datetime | None:
-        """When the certificate that is served expires; None while none is."""
+        """When the served certificate expires; None while none is served."""
         return self._expires if self._serving is not None else None
 
     def healthy(self, now: datetime) -> str | None:
@@ -185,29 +185,29 @@ class Source(ABC):
             await self.refresh()
         except (KubeError, CertificateError) as error:
             self._trouble = str(error)
-            _LOG.warning("certificate not read, %s: %s", otherwise, error)
+            _LOG.warning("the certificate could not be read, %s: %s", otherwise, error)
             return False
         self._trouble = ""
         return True
 
     def _take(self, offer: _Offer) -> None:
         if self._serving is None or offer.pair != self._serving.pair:
-            _load(_server_context(), offer.pair)  # what the live context refused half-way would leave it broken
+            _load(_server_context(), offer.pair)  # a pair that fails to load would leave the live context broken
         if offer.ca_bundle != self.ca_bundle:
             self.ca_bundle = offer.ca_bundle
             self.changed.set()
-        self._callers = offer.callers  # at once: certificates by a new authority may come before it serves
+        self._callers = offer.callers  # at once: callers may have certificates of a new CA before we serve one
         self._waiting = None if self._serving and offer.pair == self._serving.pair else offer
         self._advance()
 
     def _advance(self) -> None:
-        """Serve the waiting pair if those who call trust it by now, or can no longer trust the old one anyhow."""
+        """Serve the waiting pair if all callers trust it by now, or if the old one has expired anyway."""
         now, new, old = self._timing.clock(), self._waiting, self._serving
         if new is not None:
             never = now + self._timing.settle
             trusted = all(self._trusted_since.get(one, never) + self._timing.settle <= now for one in new.authorities)
             if old is None or set(new.authorities) <= set(old.authorities) or trusted or now >= self._expires:
-                # On the event loop's own thread, where all handshakes happen: none can see it half done.
+                # All handshakes happen on this thread, so none sees the context half changed.
                 self._expires = _load(self.context, new.pair)
                 self._serving, self._waiting = new, None
                 _LOG.info("serving a certificate that expires at %s", self._expires.isoformat())
@@ -215,23 +215,23 @@ class Source(ABC):
             self._follow(self._serving.pair)
 
     def _follow(self, pair: Pair) -> None:
-        """Bring the extender's port in step."""
+        """Give the extender's port the same certificate, and its callers' CAs."""
         if self._let_in != (pair, self._callers):
             try:
                 self.entrance.change(lambda context: _load(context, pair), self._callers)
             except ssl.SSLError as error:
-                raise CertificateError(f"the TLS library does not take the callers' authorities: {error}") from error
+                raise CertificateError(f"the TLS library rejects the callers' CAs: {error}") from error
             self._let_in = (pair, self._callers)
 
 
 class SecretSource(Source):
-    """A pair of our own making that all replicas share through a Secret.
+    """A certificate that the replicas make themselves and share through a Secret.
 
     Args:
-        client: for the namespace's Secrets: get, create, update.
+        client: may get, create and update the namespace's Secrets.
         namespace: of the Secret.
-        wanted: its name, the names in the certificate and the lives.
-        timing: time and chance.
+        wanted: the Secret's name, the names in the certificate, and how long certificate and CA are valid.
+        timing: clock, sleep and jitter.
     """
 
     def __init__(self, client: KubeClient, namespace: str, wanted: Certificate, timing: Timing = REAL) -> None:
@@ -244,11 +244,11 @@ class SecretSource(Source):
         return _offer(*await self.current())
 
     async def current(self) -> tuple[Bundle, datetime]:
-        """The bundle of a moment after the call began, renewed if need be, and that moment.
+        """The bundle read after the call began, renewed if need be, and when it was read.
 
         Raises:
-            KubeError: the API server did not give it.
-            CertificateError: it cannot be used.
+            KubeError: the API server refused, or cannot be reached.
+            CertificateError: what was read cannot be used.
         """
         for _ in range(_ATTEMPTS):
             found = await self._secret.read()
@@ -260,8 +260,8 @@ class SecretSource(Source):
             if await self._secret.write(found, _data_of(bundle)):
                 _LOG.info("%s: made a new %s, because %s", self._secret, step.name.lower(), reason)
                 return bundle, now
-            # Another replica was first: what it wrote is as good.
-        raise KubeError(f"{self._secret} was changed by others {_ATTEMPTS} times while it was being renewed")
+            # Another replica wrote first; its bundle is read in the next attempt.
+        raise KubeError(f"{self._secret} was changed by others during each of {_ATTEMPTS} attempts to renew it")
 
     def _judged(self, found: Found, now: datetime) -> tuple[Bundle, Renewal]:
         if found.secret is None:
@@ -271,15 +271,17 @@ class SecretSource(Source):
 
 
 class FileSource(Source):
-    """Files that somebody else renews, as cert-manager through a mounted Secret. What does not fit together waits.
+    """Files that somebody else renews, such as cert-manager through a mounted Secret.
+
+    Files that do not match one another are not used; the certificate read before is kept.
 
     Args:
-        files: the serving certificate's.
-        timing: time and chance.
-        client_authority: the file with the CA of the extender's callers; None where it is that of `files`.
+        files: paths of certificate, key and CA.
+        timing: clock, sleep and jitter.
+        client_authority: path of the CA of the extender's callers; None where it is the one in `files`.
     """
 
-    authoritative = False  # the kubelets bring new files to the replicas at different times
+    authoritative = False  # kubelets update the mounted files of the replicas at different times
 
     def __init__(self, files: CertificateFiles, timing: Timing = REAL, client_authority: str | None = None) -> None:
         super().__init__(timing)
@@ -305,7 +307,7 @@ class FileSource(Source):
 
 
 class MemorySource(Source):
-    """A pair of our own making in this process only. Whoever calls takes `ca_bundle` as it is now."""
+    """A certificate made for this process alone; its callers read `ca_bundle` from it."""
 
     def __init__(self, wanted: Certificate, timing: Timing = REAL) -> None:
         super().__init__(timing)
@@ -325,11 +327,11 @@ def renewed(bundle: Bundle, step: Step, wanted: Certificate, now: datetime, trus
     """Carry out what `pki.renewal` decided.
 
     Args:
-        bundle: to be renewed; empty for the first.
+        bundle: to be renewed; empty where there is none yet.
         step: what to make.
-        wanted: names and lives.
-        now: moment of making.
-        trusted: authorities that this replica knows to be in use, where the bundle may have lost them.
+        wanted: the names in the certificate, and how long certificate and CA are valid.
+        now: the current time.
+        trusted: CAs that this replica knows to be in use, as PEM, in case the bundle has lost them.
     """
     if step is Step.NONE:
         return bundle
@@ -372,7 +374,7 @@ def _server_context() -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, pair: Pair) -> datetime:
-    """Put a pair into a context, by way of files that only we can read and that are gone at once; when it expires."""
+    """Load a pair into a context, through short-lived files that only we can read; returns when it expires."""
     expires = pki.check_pair(pair)
     try:
         with tempfile.TemporaryDirectory(prefix="koordgate-") as directory:  # mode 0700
@@ -381,7 +383,7 @@ def _load(context: ssl.SSLContext, pair: Pair) -> datetime:
             key.write_bytes(pair.key)
             context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise CertificateError(f"the TLS library does not take the certificate: {error}") from error
+        raise CertificateError(f"the TLS library rejects the certificate: {error}") from error
     return expires
 
 

@@ -1,7 +1,7 @@
-"""The scheduler's certificate: made by our CA, kept in a Secret that the scheduler's Pod mounts, renewed in time.
+"""The scheduler's certificate: signed by our CA, kept in a Secret that the scheduler's Pod mounts, renewed in time.
 
-Several replicas do it side by side, and one that has not yet heard of a new authority must not bring a certificate by
-the old one back. So: read this Secret, *then* ask for the authority, then write on condition that it is unchanged.
+All replicas do this, and one that does not know of a new CA yet must not put back a certificate signed by the old one.
+So each reads this Secret, *then* reads the CA, and writes on condition that the Secret has not changed since.
 """
 
 import logging
@@ -21,17 +21,18 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ClientSecret:
-    """Keeps the scheduler's certificate good.
+    """Keeps the scheduler's certificate valid.
 
     Args:
-        client: for Secrets: get, create, update.
+        client: may get, create and update Secrets.
         settings: of the process.
-        source: whose authority signs.
-        timing: time and chance.
+        source: of the CA that signs.
+        timing: clock, sleep and jitter.
 
     Attributes:
-        made: there has been a good one once. It stays true when a later check fails: what is mounted is good for long.
-        problem: what stood in the way at the last check; empty where nothing did.
+        made: whether a valid certificate has been seen once. It stays true when a later check fails: the mounted
+            certificate remains valid for long.
+        problem: why the last check failed; "" where it did not.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class ClientSecret:
         self._timing = timing
 
     async def run(self) -> None:
-        """Check forever: each minute, and soon again after a failure."""
+        """Check once a minute until cancelled, and sooner after a failure."""
         backoff = self._timing.backoff()
         while True:
             if await self.check():
@@ -57,9 +58,13 @@ class ClientSecret:
             await self._timing.sleep(wait)
 
     async def check(self) -> bool:
-        """Make it where it has to be made; whether it is good now."""
+        """Renew the certificate if need be, and return whether it is valid now."""
         try:
-            problem = "" if await self._kept() else f"{self._secret} was changed by others {_ATTEMPTS} times meanwhile"
+            problem = (
+                ""
+                if await self._kept()
+                else f"{self._secret} was changed by others during each of {_ATTEMPTS} attempts"
+            )
         except (KubeError, CertificateError) as error:
             problem = str(error)
         if problem and problem != self.problem:
@@ -80,7 +85,7 @@ class ClientSecret:
         return False
 
     async def _wanted(self, found: Found) -> tuple[str, dict[str, bytes]]:
-        """Why the certificate is made anew, if it is, and what the Secret should hold."""
+        """Why the certificate must be made anew, "" where it need not, and what the Secret should hold."""
         bundle, now = await self._source.current()
         pair = Pair(found.value("tls.crt"), found.value("tls.key"))
         reason = pki.client_renewal(pair, bundle, self._name, now)

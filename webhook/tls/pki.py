@@ -1,6 +1,6 @@
-"""Keys and certificates: made, read and judged. The one importer of cryptography.
+"""Makes, reads and judges keys and certificates. The only importer of cryptography.
 
-Time is an argument; the only chance is that of new keys and serial numbers.
+The time is an argument; the only randomness is in new keys and serial numbers.
 """
 
 import ipaddress
@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, Pub
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BACKDATED: Final = timedelta(hours=1)
-"""How long before its making a certificate becomes valid, so that clocks may differ."""
+"""How long before it is made a certificate becomes valid, since clocks differ."""
 
 CLIENT_OVERLAP: Final = timedelta(minutes=30)
-"""How long clients keep their certificates after a new authority was made: by then every replica trusts that, too."""
+"""How long clients keep their certificates after a new CA was made; by then every replica trusts that one as well."""
 
 _USES: Final = (
     "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
@@ -51,9 +51,9 @@ class Bundle:
     """What the replicas share.
 
     Attributes:
-        leaf: what the server shows, and its key.
-        authority: what signed it, and its key.
-        previous: certificates of earlier authorities that some replica may still serve under.
+        leaf: the server's certificate and its key.
+        authority: the CA that signed it, and its key.
+        previous: earlier CAs, as PEM, whose certificates some replica may still serve.
     """
 
     leaf: Pair
@@ -62,7 +62,7 @@ class Bundle:
 
 
 class Step(Enum):
-    """What has to be made anew."""
+    """What must be made anew."""
 
     NONE = auto()
     CERTIFICATE = auto()
@@ -70,14 +70,14 @@ class Step(Enum):
 
 
 class Renewal(NamedTuple):
-    """A decision and why; the reason is empty where nothing has to be made."""
+    """What must be made anew, and why; the reason is "" where nothing must."""
 
     step: Step
     reason: str
 
 
 def new_authority(name: str, now: datetime, days: float) -> Pair:
-    """Make a self-signed authority. Its name gets a number: issuers are looked up by name, and bundles hold several."""
+    """Make a self-signed CA, with a number in its name: issuers are found by name, and bundles hold several."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     number = x509.NameAttribute(NameOID.SERIAL_NUMBER, f"{serial:x}"[:16])
@@ -98,26 +98,33 @@ def new_authority(name: str, now: datetime, days: float) -> Pair:
 def new_certificate(
     authority: Pair, dns_names: Iterable[str], ip_addresses: Iterable[str], now: datetime, days: float
 ) -> Pair:
-    """Make a server certificate signed by an authority of `new_authority`.
+    """Make a server certificate signed by a CA of `new_authority`.
+
+    Args:
+        authority: the CA and its key.
+        dns_names: of the server.
+        ip_addresses: of the server.
+        now: the current time.
+        days: how long it is valid, at most as long as the CA.
 
     Raises:
-        CertificateError: there is no name, one is no name, or the authority cannot be read.
+        CertificateError: there is no name, one is not valid, or the CA cannot be read.
     """
     names = x509.SubjectAlternativeName(check_names(dns_names, ip_addresses))
     return _signed(authority, "koordgate", ExtendedKeyUsageOID.SERVER_AUTH, now, days, (names,))
 
 
 def new_client_certificate(authority: Pair, name: str, now: datetime, days: float) -> Pair:
-    """Make a client certificate signed by an authority of `new_authority`; it can serve nothing.
+    """Make a client certificate signed by a CA of `new_authority`; it is not valid for servers.
 
     Args:
-        authority: that signs.
-        name: who the client is, as the subject's common name.
-        now: moment of making.
-        days: its life, which ends with the authority's at the latest.
+        authority: the CA and its key.
+        name: of the client, the subject's common name.
+        now: the current time.
+        days: how long it is valid, at most as long as the CA.
 
     Raises:
-        CertificateError: the name cannot be certified, or the authority cannot be read.
+        CertificateError: the name is not valid, or the CA cannot be read.
     """
     return _signed(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
 
@@ -133,7 +140,7 @@ def _signed(
     issuer = _certificate(authority.certificate, "authority certificate")
     issuer_key = _key(authority.key, "authority key")
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
-        raise CertificateError("the authority key is not of an elliptic curve, so not one that we made")
+        raise CertificateError("the authority key is not an elliptic-curve key, so koordgate did not make it")
     if now >= issuer.not_valid_after_utc:
         raise CertificateError(f"the authority expired at {issuer.not_valid_after_utc:{_TIME}}")
     try:
@@ -158,7 +165,7 @@ def _signed(
 
 
 def renewal(bundle: Bundle, now: datetime, dns_names: Iterable[str], ip_addresses: Iterable[str] = ()) -> Renewal:
-    """Decide what of a bundle must be made anew, the graver first."""
+    """Decide what in a bundle must be made anew; a new CA includes a new certificate."""
     try:
         authority = _certificate(bundle.authority.certificate, "authority certificate")
         key = _key(bundle.authority.key, "authority key").public_key()
@@ -172,13 +179,13 @@ def renewal(bundle: Bundle, now: datetime, dns_names: Iterable[str], ip_addresse
 
 
 def client_renewal(pair: Pair, bundle: Bundle, name: str, now: datetime) -> str:
-    """Why a client certificate must be made anew; empty where it is good.
+    """Why a client certificate must be made anew; "" where it need not.
 
     Args:
         pair: the certificate and its key.
-        bundle: whose authority signs.
-        name: who the client is.
-        now: moment of judging.
+        bundle: with the CA that signs.
+        name: of the client.
+        now: the current time.
     """
     try:
         check_pair(pair)
@@ -201,7 +208,7 @@ def check_pair(pair: Pair) -> datetime:
     """Check that a key belongs to a certificate and return when the certificate expires.
 
     Raises:
-        CertificateError: it does not, or one cannot be read.
+        CertificateError: the key does not belong to it, or one of them cannot be read.
     """
     certificate = _certificate(pair.certificate, "certificate")
     if _bare(certificate.public_key()) != _bare(_key(pair.key, "key").public_key()):
@@ -210,15 +217,15 @@ def check_pair(pair: Pair) -> datetime:
 
 
 def issued(authority: Pair) -> datetime:
-    """When an authority was made."""
+    """When a CA was made."""
     return _issued(_certificate(authority.certificate, "authority certificate"))
 
 
 def certificates_in(pem: bytes) -> tuple[bytes, ...]:
-    """The certificates of a PEM file, each in one way of writing and once.
+    """The certificates of a PEM file, each once and in the same encoding.
 
     Raises:
-        CertificateError: there is none, or one cannot be read.
+        CertificateError: the file has none, or one cannot be read.
     """
     found = [_certificate(block, "authority certificate") for block in _BLOCK.findall(pem)]
     if not found:
@@ -227,7 +234,7 @@ def certificates_in(pem: bytes) -> tuple[bytes, ...]:
 
 
 def still_trusted(pem: bytes, now: datetime) -> tuple[bytes, ...]:
-    """As `certificates_in`, but leaves out what has expired or cannot be read."""
+    """As `certificates_in`, without those that have expired or cannot be read."""
     kept: dict[bytes, None] = {}
     for block in _BLOCK.findall(pem):
         try:
@@ -259,22 +266,22 @@ def _unfit_authority(authority: x509.Certificate, key: PublicKeyTypes) -> str:
     except _UNREADABLE:
         signs = False
     if not signs:
-        return "the authority certificate is none of an authority"
+        return "the authority certificate does not belong to a CA"
     if _bare(authority.public_key()) != _bare(key) or not isinstance(key, ec.EllipticCurvePublicKey):
         return "the authority key does not match the authority certificate"
     return ""
 
 
 def _untimely(certificate: x509.Certificate, now: datetime, what: str) -> str:
-    """Why the moment is outside the first two thirds of a certificate's life."""
+    """Why `now` is outside of the first two thirds of a certificate's life; "" where it is inside."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begin:
-        return f"the {what} is valid from {begin:{_TIME}} only"
+        return f"the {what} is not valid before {begin:{_TIME}}"
     issued = _issued(certificate)
     if now >= end:
         return f"the {what} expired at {end:{_TIME}}"
     if now >= issued + (end - issued) * 2 / 3:
-        return f"two thirds of the {what}'s life are over, it expires at {end:{_TIME}}"
+        return f"two thirds of the {what}'s life have passed; it expires at {end:{_TIME}}"
     return ""
 
 
@@ -291,23 +298,23 @@ def _renamed(certificate: x509.Certificate, names: list[x509.GeneralName]) -> st
         has = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except _UNREADABLE:
         has = []
-    # More names than wanted are fine until the next renewal: during a roll-out that adds one, the old replicas and the
-    # new would otherwise replace each other's certificate in turn.
+    # Surplus names may stay until the next renewal: during a rollout that adds a name, old and new replicas would
+    # otherwise replace each other's certificate in turn.
     if set(has) >= set(names):
         return ""
-    return f"the certificate is for {_spoken(has)}, wanted are {_spoken(names)}"
+    return f"the certificate is for {_spoken(has)}, and must be for {_spoken(names)}"
 
 
 def _misnamed(certificate: x509.Certificate, name: str) -> str:
-    """Why a certificate is not for this client."""
+    """Why a certificate is not this client's; "" where it is."""
     try:
         uses = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
         has = [attribute.value for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     except _UNREADABLE:
         uses, has = [], []
     if uses != [ExtendedKeyUsageOID.CLIENT_AUTH]:
-        return "the certificate is none of a client"
-    return "" if has == [name] else f"the certificate is for {has}, wanted is {name!r}"
+        return "the certificate is not a client certificate"
+    return "" if has == [name] else f"the certificate is for {has}, and must be for {name!r}"
 
 
 def _spoken(names: Iterable[x509.GeneralName]) -> str:
@@ -319,7 +326,11 @@ def _issued(certificate: x509.Certificate) -> datetime:
 
 
 def check_names(dns_names: Iterable[str], ip_addresses: Iterable[str]) -> list[x509.GeneralName]:
-    """Each name once; DNS names in lower case."""
+    """Each name once, DNS names in lower case.
+
+    Raises:
+        CertificateError: there is none, or one is not valid.
+    """
     try:
         dns = [x509.DNSName(name.lower()) for name in dns_names]
         addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in ip_addresses]
@@ -327,7 +338,9 @@ def check_names(dns_names: Iterable[str], ip_addresses: Iterable[str]) -> list[x
         raise CertificateError(f"a certificate cannot be for that name: {error}") from error
     names: list[x509.GeneralName] = list(dict.fromkeys((*dns, *addresses)))
     if not names:
-        raise CertificateError("a certificate needs a DNS name or an IP address, as koordgate.koordgate-system.svc")
+        raise CertificateError(
+            "a certificate needs a DNS name or an IP address, such as koordgate.koordgate-system.svc"
+        )
     return names
 
 
@@ -358,7 +371,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 
 def _bare(key: PublicKeyTypes) -> bytes:
-    """A public key in a form that can be compared."""
+    """A public key as bytes that can be compared."""
     return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 

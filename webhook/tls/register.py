@@ -1,9 +1,8 @@
-"""Tells the API server whom to trust: the CA in our two webhook configurations, kept there.
+"""Publishes the CA bundle into our two webhook configurations, so that the API server trusts us.
 
-Several replicas publish side by side, and one that has not yet heard of a new authority must not put the old bundle
-back. So: read the configurations, *then* ask the source anew, then write on condition that the configuration is still
-at the revision that was read. As the source is always changed before a configuration is, what is written can never be
-older than what it replaces.
+All replicas publish, and one that does not know of a new CA yet must not put the old bundle back. So each reads the
+configurations, *then* reads the source, and writes on condition that the configuration is still at the revision that
+was read. Since the source always changes before a configuration does, a write never replaces a newer bundle.
 """
 
 import asyncio
@@ -30,12 +29,12 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Registration:
-    """Keeps the CA of a source published.
+    """Keeps the CA bundle of a source published.
 
     Attributes:
-        published: both configurations have carried it once. It stays true when a later check fails: a webhook that is
-            trusted serves on, whatever ails the API server.
-        problems: what stood in the way at the last check, in words.
+        published: whether both configurations have carried the bundle once. It stays true when a later check fails: a
+            webhook that is trusted keeps serving while the API server has trouble.
+        problems: why the last check failed, a clause each.
     """
 
     def __init__(self, client: KubeClient, identity: Identity, source: Source, timing: Timing = REAL) -> None:
@@ -47,7 +46,7 @@ class Registration:
         self._timing = timing
 
     async def run(self) -> None:
-        """Publish, then check forever: each minute, when the source changes, and soon again after a failure."""
+        """Publish, then check once a minute, on each change of the source, and sooner after a failure."""
         backoff = self._timing.backoff()
         while True:
             if await self.check():
@@ -58,7 +57,7 @@ class Registration:
             await self._rest(wait)
 
     async def check(self) -> bool:
-        """Publish where it is not published; whether it is now."""
+        """Publish the bundle where it is not published, and return whether it is now."""
         self._source.changed.clear()
         problems = await publish(self._client, self._identity, self._source, self._timing.clock())
         if problems != self.problems:
@@ -71,7 +70,7 @@ class Registration:
         return not problems
 
     async def _rest(self, seconds: float) -> None:
-        """Wait, but not longer than until the source changes."""
+        """Wait for so many seconds, or until the source changes."""
         waits = (
             asyncio.ensure_future(self._timing.sleep(seconds)),
             asyncio.ensure_future(self._source.changed.wait()),
@@ -85,10 +84,10 @@ class Registration:
 
 
 async def publish(client: KubeClient, identity: Identity, source: Source, now: datetime) -> tuple[str, ...]:
-    """Bring both webhook configurations to carry the source's bundle, and tell the source once they do.
+    """Write the source's bundle into both webhook configurations, and tell the source once both carry it.
 
     Returns:
-        What stands in the way, in words; nothing where all is published.
+        Why the bundle is not published, a clause each; empty where it is.
     """
     targets = (_Target(MUTATING_WEBHOOKS, identity.mutating), _Target(VALIDATING_WEBHOOKS, identity.validating))
     lost = ""
@@ -98,8 +97,8 @@ async def publish(client: KubeClient, identity: Identity, source: Source, now: d
             bundle = await source.refresh()
             wanted = _Wanted(bundle, None if source.authoritative else now)
             brought = [await _bring(client, *each, wanted) for each in zip(targets, found, strict=True)]
-        except (Conflict, Invalid) as error:  # Invalid: a `test` of the patch did not hold
-            lost = f"the webhook configurations were not written in {_ATTEMPTS} attempts, at last: {error}"
+        except (Conflict, Invalid) as error:  # Invalid: a `test` operation of the patch failed
+            lost = f"the webhook configurations could not be written in {_ATTEMPTS} attempts; the last error: {error}"
             continue
         except (KubeError, CertificateError) as error:
             return (f"there is no CA to publish: {error}",)
@@ -131,21 +130,21 @@ class _Wanted:
 
     Attributes:
         bundle: of the source.
-        keep_at: what others published stays where it is valid at this moment; None: nothing of others stays.
+        keep_at: certificates that others published stay if they are valid at this moment; None: none stays.
     """
 
     bundle: bytes
     keep_at: datetime | None
 
     def beside(self, carried: str) -> str:
-        """What should be in place of this `caBundle`."""
+        """The `caBundle`, as base64, that should replace this one."""
         bundle = self.bundle
-        if self.keep_at is not None:  # sorted, so that replicas which know of different ones agree
+        if self.keep_at is not None:  # sorted, so that replicas with different bundles write the same
             bundle = b"".join(sorted({*pki.certificates_in(bundle), *self._valid(carried)}))
         return base64.b64encode(bundle).decode()
 
     def any_in(self, carried: str) -> bool:
-        """Whether one of the bundle's authorities is in this `caBundle`."""
+        """Whether a CA of the bundle is in this `caBundle`."""
         return not set(pki.certificates_in(self.bundle)).isdisjoint(self._valid(carried))
 
     def _valid(self, carried: str) -> tuple[bytes, ...]:
@@ -157,7 +156,7 @@ class _Wanted:
 
 
 async def _or_reason(asked: Awaitable[dict[str, Any]], target: _Target, verb: str) -> dict[str, Any] | str:
-    """An answer, or why there is none; a lost race is the caller's."""
+    """An answer, or why there is none; a lost race is raised, for the caller to try again."""
     try:
         return await asked
     except (Conflict, Invalid):
@@ -169,22 +168,24 @@ async def _or_reason(asked: Awaitable[dict[str, Any]], target: _Target, verb: st
             f'{{apiGroups: ["{target.resource.group}"], resources: ["{target.resource.plural}"], '
             f'resourceNames: ["{target.name}"], verbs: ["get", "patch"]}}'
         )
-        return f"{target}: may not {verb} it; add to the ClusterRole of {error.user or 'our user'}: {rule} ({error})"
+        return (
+            f"{target}: no right to {verb} it; add to the ClusterRole of {error.user or 'our user'}: {rule} ({error})"
+        )
     except KubeError as error:
         return f"{target}: {error}"
 
 
 async def _bring(client: KubeClient, target: _Target, config: dict[str, Any] | str, wanted: _Wanted) -> str:
-    """Bring one configuration to carry what is wanted.
+    """Write what is wanted into one configuration, if it does not carry it yet.
 
     Args:
-        client: to write with.
-        target: which configuration.
-        config: it, or why it could not be read.
-        wanted: what to carry.
+        client: may patch the configuration.
+        target: the configuration's resource and name.
+        config: the configuration, or why it could not be read.
+        wanted: what it should carry.
 
     Returns:
-        Why it does not carry it; empty where it does.
+        Why it does not carry that; "" where it does.
     """
     if isinstance(config, str):
         return config
@@ -207,7 +208,7 @@ async def _bring(client: KubeClient, target: _Target, config: dict[str, Any] | s
 
 
 def _change(index: int, name: str, ca_bundle: str) -> list[dict[str, Any]]:
-    """The operations on one webhook, by its place in the list and on condition that it is still there."""
+    """The patch operations for one webhook, by its index, on condition that it still has that index."""
     return [
         {"op": "test", "path": f"/webhooks/{index}/name", "value": name},
         {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": ca_bundle},
@@ -215,7 +216,7 @@ def _change(index: int, name: str, ca_bundle: str) -> list[dict[str, Any]]:
 
 
 def _injected(target: _Target, config: dict[str, Any], wanted: _Wanted) -> str:
-    """What is wrong with a configuration that cert-manager's cainjector publishes into: we would fight with it."""
+    """What is wrong with a configuration that cert-manager's cainjector writes; we must not write it too."""
     for webhook in config["webhooks"]:
         if not wanted.any_in(webhook["clientConfig"].get("caBundle") or ""):
             return f"{target}: cert-manager's cainjector has not published the CA of {webhook['name']} (yet)"

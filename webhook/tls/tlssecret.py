@@ -1,4 +1,4 @@
-"""A Secret with a certificate that all replicas share: read and written whole, by compare-and-swap."""
+"""A Secret with a certificate that all replicas share, written by compare-and-swap."""
 
 import base64
 import binascii
@@ -25,7 +25,7 @@ class Found:
     secret: dict[str, Any] | None
 
     def value(self, key: str) -> bytes:
-        """What is under a key; what is no base64 is as good as empty."""
+        """The value of a key; empty where there is none or it is not base64."""
         data = (self.secret or {}).get("data") or {}
         try:
             return base64.b64decode(data.get(key) or "", validate=True)
@@ -37,7 +37,7 @@ class TlsSecret:
     """One Secret.
 
     Args:
-        client: for the namespace's Secrets: get, create, update.
+        client: may get, create and update the namespace's Secrets.
         namespace: of the Secret.
         name: of the Secret.
     """
@@ -53,28 +53,32 @@ class TlsSecret:
         return self._title
 
     async def read(self) -> Found:
-        """Read it.
+        """Read the Secret.
 
         Raises:
-            KubeError: the API server did not give it.
-            CertificateError: it is cert-manager's, so not ours to write.
+            KubeError: the API server refused, or cannot be reached.
+            CertificateError: the Secret is managed by cert-manager.
         """
         try:
             secret = await self._client.get(self._path)
         except NotFound:
             return Found(None)
         if _FOREIGN in (secret["metadata"].get("annotations") or {}):
-            raise CertificateError(f"{self} is cert-manager's: mount it and set certificate.files")
+            raise CertificateError(f"{self} is managed by cert-manager: mount it and set certificate.files")
         return Found(secret)
 
     async def write(self, over: Found, data: Mapping[str, bytes]) -> bool:
-        """Put these in place of what was found; empty ones are taken out, and what is under other keys stays.
+        """Write these values over a Secret as it was read; keys with empty values are removed, other keys stay.
+
+        Args:
+            over: the Secret as read.
+            data: values by key.
 
         Returns:
-            Whether it was written; not, where another replica was first.
+            Whether it was written; False where another replica wrote first.
 
         Raises:
-            KubeError: the API server did not take it.
+            KubeError: the API server refused, or cannot be reached.
         """
         written = {key: base64.b64encode(value).decode() for key, value in data.items() if value}
         try:
@@ -82,7 +86,7 @@ class TlsSecret:
                 about = {"name": self._name, "labels": {"app.kubernetes.io/name": "koordgate"}}
                 body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": about}
                 await self._client.create(self._collection, {**body, "data": written})
-            else:  # with its resourceVersion, and its type, which cannot be changed
+            else:  # with its resourceVersion, and its type, which is immutable
                 kept = {key: value for key, value in (over.secret.get("data") or {}).items() if key not in data}
                 await self._client.replace(self._path, {**over.secret, "data": kept | written})
         except (AlreadyExists, Conflict, NotFound):

@@ -1,7 +1,7 @@
-"""The ledger against live Pods: what ended is released at once, and a timer finds whatever was missed.
+"""Keeps the ledger equal to live Pods: what ended is released at once, and a timer finds whatever was missed.
 
-A holding goes when its Pod is gone (by UID), finished, bound elsewhere, or was never bound and is older than a grace
-longer than any API request can live. Whatever a watch did not say itself is checked by a live read first.
+A holding is released when its Pod (by UID) is gone, finished, or bound elsewhere, or was not bound within a grace
+period that is longer than any API request lasts. Unless a watch reported it, a live read confirms it first.
 """
 
 import asyncio
@@ -20,35 +20,35 @@ from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
 _READ_S: Final = 30.0
-# Short: binds wait for the same few places at which the ledger writes. What fails is tried again when next reconciled.
+# Short, since binds compete for the ledger's few concurrent writes. What fails is tried again in the next round.
 _WRITE_S: Final = 5.0
-_AT_ONCE: Final = 16  # changes under way at the same time
+_AT_ONCE: Final = 16  # concurrent changes
 
 Kind = Literal["gone", "finished", "unbound", "moved", "adopted"]
 
 
 class Reports(Protocol):
-    """Told of what was found."""
+    """Reports what the reconciler found."""
 
     def mended(self, kind: Kind) -> None:
-        """A difference was mended."""
+        """A difference of this kind was corrected."""
 
     def bound_around(self, pods: list[PodInfo]) -> None:
         """These Pods ask for devices and were bound without an allocation."""
 
 
 class Reconciler:
-    """Keeps the ledger in step with live Pods.
+    """Keeps the ledger equal to live Pods.
 
     Args:
-        scheduler_name: of the Pods that are ours.
-        grace: seconds.
-        cluster: what is known.
-        ledger: what is mended.
-        live: Pods from the API server itself.
+        scheduler_name: `spec.schedulerName` of the Pods that only koord-scheduler may bind.
+        grace: seconds after which a holding of a Pod that is not bound is released.
+        cluster: what is known of the cluster.
+        ledger: is corrected.
+        live: reads Pods from the API server itself.
         clock: seconds since the epoch.
-        reports: told of differences.
-        released: called with the node on which something was given back.
+        reports: of differences.
+        released: called with each node on which a holding was released.
     """
 
     def __init__(
@@ -74,20 +74,20 @@ class Reconciler:
         self._ended: asyncio.Queue[str] = asyncio.Queue()
 
     def ended(self, pod: PodInfo) -> None:
-        """Take in that a Pod finished or is gone; `run_releases` gives back what it held."""
+        """A Pod finished or is gone; `run_releases` will release what it held."""
         if self._ledger.nodes_of(pod.uid):
             self._ended.put_nowait(pod.uid)
 
     def bound(self, pod: PodInfo) -> None:
-        """Take in that a Pod is bound; `run_releases` gives back what it held on other nodes.
+        """A Pod is bound; `run_releases` will release what it held on other nodes.
 
-        Not sooner: a bind that seemed to fail may still be on its way, until another one is done.
+        Nothing may be released before: a bind that seemed to fail may still succeed until another one has.
         """
         if any(node != pod.node for node in self._ledger.nodes_of(pod.uid)):
             self._ended.put_nowait(pod.uid)
 
     async def run_releases(self) -> None:
-        """Give back what ended Pods held, as they end, and what bound ones held elsewhere, until cancelled."""
+        """Release what ended Pods held, and what bound Pods held on other nodes, as this happens, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for _ in range(_AT_ONCE):
                 tasks.create_task(self._release_ended())
@@ -103,19 +103,19 @@ class Reconciler:
                     await self._release(uid, node, "moved")
 
     async def run_timer(self, every: float) -> None:
-        """Reconcile every so many seconds until cancelled; a failure is logged and waits for the next time."""
+        """Reconcile every so many seconds until cancelled; a failure is logged, and the next round tries again."""
         while True:
             await asyncio.sleep(every)
             try:
                 await self.reconcile()
             except KubeError as error:
-                _LOG.warning("reconciliation failed, next in %.0f s: %s", every, error)
+                _LOG.warning("reconciliation failed, trying again in %.0f s: %s", every, error)
 
     async def reconcile(self) -> None:
-        """Compare the whole ledger with live Pods once, and mend it.
+        """Compare the whole ledger with live Pods once, and correct it.
 
         Raises:
-            KubeError: the API server could not be asked; what was mended by then stays so.
+            KubeError: the API server refused, or cannot be reached; corrections made by then remain.
         """
         gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -132,7 +132,7 @@ class Reconciler:
                 raise result
 
     def _suspects(self) -> list[tuple[str, Holding]]:
-        """Holdings whose Pod is not plainly bound and alive where they are."""
+        """Holdings, each with its node, whose Pod is not known to be bound to that node and alive."""
         suspects = []
         for record in self._ledger.records():
             for holding in record.holdings.values():
@@ -178,7 +178,11 @@ class Reconciler:
                 self._reports.mended(kind)
                 self._released(node)
         except (KubeError, BusyError, RecordError) as error:
-            _LOG.warning("a holding stays until the next reconciliation: %s", error, extra={"node": node, "uid": uid})
+            _LOG.warning(
+                "a holding could not be released; the next reconciliation tries again: %s",
+                error,
+                extra={"node": node, "uid": uid},
+            )
 
     async def _adopt(self, pod: PodInfo) -> None:
         change = adopt_running(pod.uid, lambda holdings: self._cluster.snapshot_on(pod.node, holdings))
@@ -186,11 +190,13 @@ class Reconciler:
             if await self._ledger.change(pod.node, change, _WRITE_S):
                 self._reports.mended("adopted")
         except (BusyError, RecordError) as error:
-            _LOG.warning("a Pod is adopted at the next reconciliation: %s", error, extra={"pod": str(pod)})
+            _LOG.warning(
+                "a Pod could not be adopted; the next reconciliation tries again: %s", error, extra={"pod": str(pod)}
+            )
 
 
 def _why_ended(holding: Holding, node: str, live: tuple[str, PodInfo | None] | None, *, old: bool) -> Kind | None:
-    """Tell from a live read why a holding has no reason to stay; None where it has."""
+    """Why a holding must be released, judged by a live read of its Pod; None where it must stay."""
     pod = live[1] if live else None
     if live is None or live[0] != holding.uid or pod is None:
         return "gone"

@@ -1,4 +1,4 @@
-"""What operators are told of: metrics, logs, and Events on the objects concerned."""
+"""Reports for operators: metrics, log lines, and Events on the objects concerned."""
 
 import asyncio
 import logging
@@ -14,8 +14,8 @@ from webhook.upkeep.reconcile import Kind
 from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
-_TOLD_AT_ONCE: Final = 100  # Events in one round, or under way; the metric counts all
-_LONGEST: Final = 1024  # characters of an Event's message, as in Kubernetes
+_TOLD_AT_ONCE: Final = 100  # most Events of one round, and most being written; the metric counts all
+_LONGEST: Final = 1024  # characters of an Event's message, the limit of Kubernetes
 _KINDS: Final = {
     resource.plural: {"apiVersion": f"{resource.group}/{resource.version}".lstrip("/"), "kind": kind}
     for resource, kind in (
@@ -28,7 +28,7 @@ _KINDS: Final = {
 
 
 class EventReports:
-    """Tells of differences between ledger and cluster, and of objects that cannot be read.
+    """Reports differences between ledger and cluster, and objects that cannot be read.
 
     Args:
         metrics: of this process.
@@ -45,27 +45,29 @@ class EventReports:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def mended(self, kind: Kind) -> None:
-        """A difference between ledger and live Pods was mended."""
+        """A difference between ledger and live Pods was corrected."""
         self._metrics.reconciled.labels(kind).inc()
 
     def bound_around(self, pods: list[PodInfo]) -> None:
-        """These Pods ask for devices and were bound without an allocation: count them, and tell each once."""
+        """These Pods ask for devices and were bound without an allocation: count all, and report each once."""
         self._metrics.unmanaged.set(len(pods))
         new = [pod for pod in pods if pod.uid not in self._told]
         self._told = {pod.uid for pod in pods if pod.uid in self._told} | {pod.uid for pod in new[:_TOLD_AT_ONCE]}
         for pod in new[:_TOLD_AT_ONCE]:
             message = (
-                f"bound to {pod.node} around koordgate, so it holds none of the devices or CPUs that it asks for; "
-                "delete it, and let its controller make another that koord-scheduler binds"
+                f"bound to {pod.node} without koordgate, so it holds none of the devices or CPUs that it asks for; "
+                "delete it, and let its controller create another one, which koord-scheduler binds"
             )
-            _LOG.warning("a Pod was bound around koordgate", extra={"pod": str(pod), "node": pod.node})
+            _LOG.warning("a Pod was bound without koordgate", extra={"pod": str(pod), "node": pod.node})
             about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
             self._event(about, "BoundWithoutDevices", message)
 
     def bad_object(self, resource: str) -> Callable[[str, tuple[str, ...]], None]:
-        """Make the complaint function of one resource: object name, and what in it could not be read.
+        """Make the function that reports what could not be read of one resource's objects.
 
-        It logs, counts, and writes an Event on the object.
+        Returns:
+            A function of an object's name and of its problems, none where it can be read; it logs, counts, and writes
+            an Event on the object.
         """
 
         def complain(name: str, problems: tuple[str, ...]) -> None:
@@ -73,10 +75,10 @@ class EventReports:
                 return
             if problems:
                 self._bad[resource, name] = problems
-                told = "; ".join(problems)
-                _LOG.warning("%s %s: %s", resource, name, told)
+                message = "; ".join(problems)
+                _LOG.warning("%s %s: %s", resource, name, message)
                 about = _KINDS.get(resource, _KINDS[NODES.plural])  # what is no object is reported on its Node
-                self._event({**about, "name": name}, "CannotBeRead", told)
+                self._event({**about, "name": name}, "CannotBeRead", message)
             else:
                 self._bad.pop((resource, name), None)
             self._metrics.bad_objects.labels(resource).set(sum(key[0] == resource for key in self._bad))
@@ -92,7 +94,7 @@ class EventReports:
 
     async def _write_event(self, kube: KubeClient, about: dict[str, str], reason: str, message: str) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        namespace = about.get("namespace", "default")  # where Kubernetes keeps Events about what has none
+        namespace = about.get("namespace", "default")  # where Kubernetes keeps Events about cluster-scoped objects
         event: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Event",

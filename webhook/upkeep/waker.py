@@ -1,8 +1,8 @@
-"""Pods that wait are tried again when something is given back.
+"""Has kube-scheduler retry waiting Pods when something is released.
 
-kube-scheduler tries a Pod again that our extender refused when another Pod is deleted, but it may be quicker than our
-watch, be refused once more, and then nothing would wake it for minutes. So whoever gives something back tells it: a
-change of any Node's annotations wakes all Pods that an extender refused.
+kube-scheduler retries a Pod that our extender refused when another Pod is deleted. But it may do so before our watch
+has seen the deletion; the Pod is refused once more, and nothing wakes it for minutes. So each release is followed by a
+change of an annotation of a Node, on which kube-scheduler retries all Pods that an extender refused.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import NODES
 
 _LOG: Final = logging.getLogger(__name__)
-_SOON_S: Final = 0.1  # when other replicas, which may be asked, have seen the release too
-_APART_S: Final = 0.3  # between two writes, each of which has kube-scheduler look at all Pods that wait
-_LATE_S: Final = 1.0  # once more, should a replica have been late
+_SOON_S: Final = 0.1  # by then other replicas, which may be asked instead of this one, have seen the release as well
+_APART_S: Final = 0.3  # between two writes; after each, kube-scheduler retries all waiting Pods
+_LATE_S: Final = 1.0  # for one more write, in case a replica was late
 
 
 class Waker:
-    """Tells kube-scheduler that something was given back.
+    """Wakes waiting Pods after releases.
 
     Args:
         kube: the open client.
         anybody_waits: whether a Pod that asks for devices is not bound.
-        now: the time.
-        soon: seconds after a release at which to wake.
-        apart: seconds between two wakes, at least; so no release is told of later than this or `soon`.
-        late: seconds after the last wake at which to wake once more, if nothing is released until then.
+        now: the current time.
+        soon: seconds from a release to the write.
+        apart: the fewest seconds between two writes; no release waits for longer than this or `soon`.
+        late: seconds from the last write to one more, if nothing is released meanwhile.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Waker:
         self._released = asyncio.Event()
 
     def released(self, node: str) -> None:
-        """Take in that something was given back on a node."""
+        """Something was released on a node, or the node changed: waiting Pods may fit there now."""
         self._node = node
         self._released.set()
 
     async def run(self) -> None:
-        """Wake those who wait, after each release, until cancelled."""
+        """Wake waiting Pods after each release, until cancelled."""
         clock = asyncio.get_running_loop().time
         woken = -math.inf
         while True:
@@ -81,10 +81,10 @@ class Waker:
             await self._touch(self._node)
 
     async def _touch(self, node: str) -> None:
-        """Write the time on the Node, through its status: that needs no right to its spec."""
+        """Write the time into the Node's annotation, through its status: this needs no right to its spec."""
         released = self._now().isoformat(timespec="microseconds")
         try:
             path = NODES.path(node, subresource="status")
             await self._kube.patch(path, {"metadata": {"annotations": {RELEASED: released}}}, "merge")
         except (KubeError, ValueError) as error:
-            _LOG.warning("Pods that wait for devices were not woken: %s", error, extra={"node": node})
+            _LOG.warning("waiting Pods could not be woken: %s", error, extra={"node": node})

@@ -1,4 +1,4 @@
-"""What a node has of software classes: by its Node's annotation, and by the pools of the settings (pure)."""
+"""The software classes of a node, from its Node's annotation and from the pools of the settings (pure)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,12 +23,12 @@ def pools_of(settings: WebhookSettings) -> tuple[tuple[str, DevicePool], ...]:
 def node_classes(
     metadata: Mapping[str, Any], types: DeviceTypes, pools: Pools
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Read what a node has: of a type that its annotation names what stands there, of another what its pools say.
+    """Read a node's devices of software classes; for a type that its annotation names, the pools do not count.
 
     Args:
         metadata: of the Node.
-        types: of devices.
-        pools: that nodes have by configuration.
+        types: the device types.
+        pools: devices that nodes have by configuration.
 
     Returns:
         The devices, and what could not be read, a sentence each.
@@ -37,7 +37,7 @@ def node_classes(
     if not pools and CLASSES not in annotations:
         return (), ()
     text = annotations.get(CLASSES, "{}")
-    told, problems = read_classes(text, types)
+    stated, problems = read_classes(text, types)
     wrong = list(problems)
     named = named_types(text)
     by_type: dict[str, dict[str, int]] = {}
@@ -46,12 +46,12 @@ def node_classes(
             by_type.setdefault(kind, {}).update(pool.devices)
     made = [device for kind, of in by_type.items() for device in class_devices(types.by_name[kind], of, wrong)]
     cordoned = read_cordons(annotations)
-    devices = tuple(without_cordoned(device, cordoned) for device in distinct((*told, *made), wrong))
+    devices = tuple(without_cordoned(device, cordoned) for device in distinct((*stated, *made), wrong))
     return devices, tuple(wrong)
 
 
 def beside(devices: Sequence[Device], classes: Iterable[Device]) -> tuple[Device, ...]:
-    """All devices of a node by type and order: those of its Device object come first, for an id is one device's."""
+    """All devices of a node, by type and order; of two with the same id, the one of its Device object."""
     known = {device.id for device in devices}
     more = (device for device in classes if device.id not in known)
     return tuple(sorted((*devices, *more), key=lambda device: (device.type, device.order)))

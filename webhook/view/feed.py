@@ -21,13 +21,13 @@ Raw = dict[str, Any]
 
 
 def _release_memory() -> None:
-    """Give back to the system what the pages of a list needed; only glibc has to be asked."""
+    """Return the memory of a list's pages to the system, which glibc does only on request."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class _Listing:
-    """Finds what vanished while nobody watched: keys that a complete list did not name."""
+    """Takes in the objects of one resource, and finds those that vanished between two lists."""
 
     def __init__(self) -> None:
         self._known: set[tuple[str, str]] = set()
@@ -38,7 +38,7 @@ class _Listing:
         self._listed = set()
 
     def end_list(self) -> None:
-        """The list is complete."""
+        """The list is complete: objects that it did not name are gone."""
         for namespace, name in self._known - (self._listed or set()):
             self.gone(namespace, name)
         self._known, self._listed = self._listed or set(), None
@@ -76,12 +76,12 @@ Complain = Callable[[str, tuple[str, ...]], None]
 
 
 class NodeFeed(_Listing):
-    """Nodes: UID, labels, software classes, and taints that Pods had better avoid.
+    """Takes in Nodes: UID, labels, software classes, and taints of effect PreferNoSchedule.
 
     Args:
-        cluster: told of them.
-        types: of devices.
-        pools: what nodes have by configuration.
+        cluster: is filled.
+        types: the device types.
+        pools: devices that nodes have by configuration.
         complain: called with a node's name and what could not be read of its classes; nothing when all could.
     """
 
@@ -116,11 +116,11 @@ class NodeFeed(_Listing):
 
 
 class DeviceFeed(_Listing):
-    """Device objects.
+    """Takes in Device objects.
 
     Args:
-        cluster: told of them.
-        types: of devices.
+        cluster: is filled.
+        types: the device types.
         complain: called with a node's name and what could not be read of its Device object; nothing when all could.
     """
 
@@ -143,10 +143,10 @@ class DeviceFeed(_Listing):
 
 
 class TopologyFeed(_Listing):
-    """NodeResourceTopologies.
+    """Takes in NodeResourceTopologies.
 
     Args:
-        cluster: told of them.
+        cluster: is filled.
         complain: called with a node's name and what could not be read of its object; nothing when all could.
     """
 
@@ -168,13 +168,14 @@ class TopologyFeed(_Listing):
 
 
 class PodFeed(_Listing):
-    """Pods.
+    """Takes in Pods.
 
     Args:
-        cluster: told of them.
-        ended: called with one of our Pods that finished or is gone: what it held can go.
-        bound: called with one of our Pods that is bound: what it held elsewhere, from a bind that failed, can go.
-        types: of the devices that Pods may ask for.
+        cluster: is filled.
+        ended: called with each of our Pods that finished or is gone: what it held can be released.
+        bound: called with each of our Pods that is bound: what it holds on other nodes, from binds that failed, can be
+            released.
+        types: the device types that Pods may ask for.
     """
 
     def __init__(
@@ -196,7 +197,7 @@ class PodFeed(_Listing):
         known = self._cluster.pods.get(namespace, name)
         pod = read_pod_info(obj, known, self._types)
         if known is not None and known.uid != obj["metadata"]["uid"]:
-            self._ended(known)  # deleted and made again while nobody watched
+            self._ended(known)  # deleted and created again between two events
         if pod is None:
             self._cluster.pods.put_stranger(namespace, name, obj["metadata"]["uid"])
             return

@@ -1,4 +1,4 @@
-"""Pods read from the API server itself, where the view may be behind."""
+"""Reads Pods from the API server itself, for when the view may be behind."""
 
 from typing import Protocol
 
@@ -14,7 +14,7 @@ class KubeLivePods:
 
     Args:
         kube: the open client.
-        types: of the devices that Pods may ask for.
+        types: the device types that Pods may ask for.
     """
 
     def __init__(self, kube: KubeClient, types: DeviceTypes) -> None:

@@ -9,8 +9,8 @@ from offline.clusters import nic
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.wire.deviceobject import read_device_object
+from webhook.offline.predicates import best, candidate, grouped, why_not
 from webhook.offline.resources import allocatable, managed
-from webhook.offline.scheduler import best, candidate, grouped, why_not
 
 DEDICATED = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}

@@ -1,0 +1,100 @@
+"""Which nodes a Pod fits on, and which of these is chosen, as far as kube-scheduler is imitated (pure).
+
+Considered are spec.unschedulable, taints, nodeSelector, required node affinity and sums of resources. Pod affinity,
+topology spread, volumes, host ports, priorities and preemption are not; the score is the extender's alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocator.amounts import CPU
+from allocator.quantity import format_bytes
+from webhook.offline.resources import shortages
+from webhook.view.nodeselection import may_land, tolerated
+
+_HARD: Final = frozenset({"NoSchedule", "NoExecute"})
+_CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_MILLI: Final = 1000
+_BYTES: Final = ("memory", "ephemeral-storage", "gpu-memory")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCandidate:
+    """What the predicates read of a node.
+
+    Attributes:
+        name: of the node.
+        labels: of the node.
+        taints: as the Node states them.
+        unschedulable: whether it is cordoned.
+        allocatable: amounts by resource, in milli-CPUs, bytes and units.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    taints: Sequence[Mapping[str, Any]]
+    unschedulable: bool
+    allocatable: Mapping[str, int]
+
+
+def candidate(node: Mapping[str, Any], allocatable: Mapping[str, int]) -> NodeCandidate:
+    """Make a candidate from a Node object."""
+    metadata, spec = node["metadata"], node.get("spec") or {}
+    taints = tuple(spec.get("taints") or ())
+    unschedulable = bool(spec.get("unschedulable"))
+    return NodeCandidate(metadata["name"], metadata.get("labels") or {}, taints, unschedulable, allocatable)
+
+
+def why_not(
+    spec: Mapping[str, Any], asked: Mapping[str, int], node: NodeCandidate, used: Mapping[str, int]
+) -> str | None:
+    """Why a Pod does not fit on a node; None where it does.
+
+    Args:
+        spec: of the Pod.
+        asked: the sum of the Pod's requests.
+        node: the node.
+        used: the sum of the requests of the node's Pods.
+    """
+    tolerations = spec.get("tolerations") or ()
+    if node.unschedulable and not tolerated(_CORDON, tolerations):
+        return "the node is cordoned (spec.unschedulable)"
+    for taint in node.taints:
+        if taint.get("effect") in _HARD and not tolerated(taint, tolerations):
+            value = f"={taint['value']}" if taint.get("value") else ""
+            return f"the Pod does not tolerate the taint {taint['key']}{value}:{taint['effect']}"
+    if not may_land(spec, node.name, node.labels):
+        return "the Pod's nodeSelector or required node affinity does not match the node's labels"
+    short = [
+        f"{name}: {_told(name, amount)} asked, {_told(name, free)} of {_told(name, total)} free"
+        if name in node.allocatable
+        else f"{name}: {_told(name, amount)} asked, and the node states none in status.allocatable"
+        for name, amount, free, total in shortages(asked, node.allocatable, used)
+    ]
+    return f"not enough {'; '.join(short)}" if short else None
+
+
+def _told(name: str, amount: int) -> str:
+    if name == CPU:
+        return str(amount // _MILLI) if amount % _MILLI == 0 else f"{amount}m"
+    return format_bytes(amount) if name.rpartition("/")[2] in _BYTES else str(amount)
+
+
+def best(scores: Mapping[str, int], among: Callable[[Sequence[str]], str] = min) -> str:
+    """Choose the node with the highest score.
+
+    Args:
+        scores: by node, at least one.
+        among: chooses among the sorted names of nodes with equal scores; by default the first.
+    """
+    highest = max(scores.values())
+    return among(sorted(name for name, score in scores.items() if score == highest))
+
+
+def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
+    """Write reasons as lines; nodes with the same reason share one."""
+    nodes: dict[str, list[str]] = {}
+    for node in sorted(reasons):
+        nodes.setdefault(reasons[node].removeprefix(f"{node}: "), []).append(node)
+    return tuple(f"{', '.join(names)}: {reason}" for reason, names in nodes.items())
