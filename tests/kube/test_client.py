@@ -420,7 +420,7 @@ async def test_a_watch_that_the_server_forgets_to_end_is_ended(kube: KubeClient)
 def self_signed(folder: Path) -> tuple[Path, Path]:
     """A certificate for 127.0.0.1 that is its own CA, without the key identifiers that many clusters' lack too."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fake")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, folder.name)])
     now = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
@@ -512,6 +512,50 @@ async def test_a_client_certificate_and_the_clusters_ca_are_used(tmp_path: Path)
         path = kubeconfig(tmp_path, fake, user, **{"certificate-authority": "tls.crt"})
         async with KubeClient.from_kubeconfig(path) as kube:
             assert await kube.get(NODES.path("n1"))
+
+
+async def test_a_certificate_that_a_plugin_renews_is_shown_from_the_next_connection_on(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("server", "old", "new")]
+    for folder in folders:
+        folder.mkdir()
+    server, old, new = (self_signed(folder) for folder in folders)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*server)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    for certificate, _ in (old, new):
+        tls.load_verify_locations(certificate)
+
+    shown: list[str] = []
+
+    async def refuse_the_old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        shown.append(ssl.DER_cert_to_PEM_cert(writer.get_extra_info("ssl_object").getpeercert(True)))
+        status = b"401 Unauthorized" if shown[-1] == old[0].read_text() else b"200 OK"
+        writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    def credential(certificate: Path, key: Path) -> None:
+        status = {"clientCertificateData": certificate.read_text(), "clientKeyData": key.read_text()}
+        version = "client.authentication.k8s.io/v1"
+        told.write_bytes(orjson.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
+
+    told, plugin = tmp_path / "told", tmp_path / "plugin"
+    plugin.write_text(f"#!/bin/sh\ncat {told}\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
+    }
+    async with await asyncio.start_server(refuse_the_old, "127.0.0.1", ssl=tls) as running, FakeKube() as fake:
+        credential(*old)
+        here = {"server": f"https://127.0.0.1:{running.sockets[0].getsockname()[1]}"}
+        path = kubeconfig(tmp_path, fake, user, **here, **{"certificate-authority": str(server[0])})
+        async with KubeClient.from_kubeconfig(path) as kube:
+            with pytest.raises(Unauthorized):
+                await kube.get(NODES.path("n1"))
+            credential(*new)
+            assert await kube.get(NODES.path("n1")) == {}
+    assert (shown[0], shown[-1]) == (old[0].read_text(), new[0].read_text())
 
 
 async def test_a_server_that_the_ca_does_not_vouch_for_is_unreachable_and_was_told_nothing(tmp_path: Path) -> None:

@@ -71,6 +71,11 @@ def test_a_mutant_is_killed_by_a_test_that_sees_it_and_survives_one_that_does_no
         assert (root / "allocator/code.py").read_text() == CODE
 
 
+def test_a_test_that_is_not_found_kills_nothing(copy: Copy) -> None:
+    with pytest.raises(RuntimeError, match="does not find"):
+        copy.trial(mutant("LIMIT = 3", "LIMIT = 4"), ["tests/test_code.py::test_that_was"], 0)
+
+
 def test_a_mutant_that_never_ends_is_stopped(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mutants.trial.GRACE_S", 2)
     assert copy.trial(mutant("count += 1", "count -= 1"), FEW[:1], 0) is Outcome.TIMEOUT

@@ -15,6 +15,7 @@ from enum import StrEnum
 from itertools import count
 from pathlib import Path
 
+import pytest
 from mutants.sites import Mutant
 
 GRACE_S = 60
@@ -50,7 +51,11 @@ class Copy:
             return self._run([sys.executable, "-c", f"import {module}"], GRACE_S) == 0
 
     def trial(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> Outcome:
-        """Run `tests`, which take `seconds` without the mutant, until one fails."""
+        """Run `tests`, which take `seconds` without the mutant, until one fails.
+
+        Raises:
+            RuntimeError: pytest does not find the tests, so that its failure says nothing about the mutant.
+        """
         listed = self.root / "tests.txt"
         listed.write_text("\n".join(tests))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", f"@{listed}"]
@@ -58,6 +63,8 @@ class Copy:
             ended = self._run(command, GRACE_S + 4 * seconds)
         if ended is None:
             return Outcome.TIMEOUT
+        if ended == pytest.ExitCode.USAGE_ERROR and self._run([*command, "--collect-only"], GRACE_S) != 0:
+            raise RuntimeError(f"pytest does not find tests that it ran before: see {mutant.path}:{mutant.line}")
         return Outcome.SURVIVED if ended == 0 else Outcome.KILLED
 
     @contextmanager
