@@ -21,7 +21,7 @@ from result import close
 from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy
 from reporter.cgroup.enforcer import Enforcer
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
-from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus
+from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
 
 PODS = 110
 CONTAINERS = ("sandbox", "main", "side")
@@ -109,7 +109,7 @@ def main() -> None:
             node, pools = pods(pinned), SharedCpus(shared=0b11 & ~pinned, best_effort=0b11)
             for times in (changed, unchanged):
                 began = time.perf_counter()
-                findings = enforcer.round(node, pools, KubeletCpus())
+                findings = enforcer.round(node, pools, KubeletRules())
                 times.append(time.perf_counter() - began)
                 if findings.failures:
                     raise SystemExit("\n".join(failure.message for failure in findings.failures[:5]))

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypeError, DeviceTypes, Unit, own_type
-from allocator.vocabulary.owntype import Part, Share, composed_type
+from allocator.vocabulary.owntype import Part, TemplateSpec, composed_type
 from allocator.vocabulary.partition import Board, Partition, PartitionTable
 
 # The upper bound also excludes infinity.
@@ -139,7 +139,7 @@ class OwnType(Section, frozen=True):
             made,
             [Part(one.name, one.resource, one.unit, one.ratio) for one in self.amounts],
             split=self.split,
-            templates=[Share(one.name, _amounts(self.name, one), one.models) for one in self.templates],
+            templates=[TemplateSpec(one.name, _amounts(self.name, one), one.models) for one in self.templates],
             boards=boards,
             partitioned=self.partitioned,
         )

@@ -22,8 +22,8 @@ from reporter.perform import Performer, plan_of
 from reporter.publish.events import EventWriter
 from reporter.round.clock import Moment
 from reporter.round.effects import CountWrite, CountXid, Note, RoundEffect, ShowRound, Warn
-from reporter.round.events import Due, Lane, LaneFailed, Listed, Restored, RoundEvent, Watched
-from reporter.round.state import Pace, RoundState, unhealthy
+from reporter.round.events import Due, Lane, LaneFailed, Listed, Restored, RoundEvent, WatchedKind
+from reporter.round.state import RoundPace, RoundState, unhealthy
 from reporter.round.step import next_due, step, wakes_at
 from reporter.serving import listen
 from reporter.settings import ReporterSettings
@@ -31,10 +31,10 @@ from reporter.watches import ObjectWatch, PodWatch
 
 _LOG: Final = logging.getLogger(__name__)
 _RESOURCES: Final = {
-    Watched.NODE: NODES,
-    Watched.DEVICE: DEVICES,
-    Watched.TOPOLOGY: TOPOLOGIES,
-    Watched.PODS: PODS,
+    WatchedKind.NODE: NODES,
+    WatchedKind.DEVICE: DEVICES,
+    WatchedKind.TOPOLOGY: TOPOLOGIES,
+    WatchedKind.PODS: PODS,
 }
 
 
@@ -68,7 +68,7 @@ class Agent:
         nvml: GuardedNvml | None,
         metrics: ReporterMetrics,
         *,
-        pace: Pace | None = None,
+        pace: RoundPace | None = None,
         checked: Callable[[RoundState], None] = lambda _: None,
     ) -> None:
         self._settings = settings
@@ -89,7 +89,7 @@ class Agent:
     async def run(self, until: asyncio.Event) -> None:
         """Report until the event is set, then end at once: cpusets and objects stay as they are."""
         restored = Restored(*await self._performer.in_thread(self._host.load_health))
-        reflectors = {what: self._reflector(what) for what in Watched}
+        reflectors = {what: self._reflector(what) for what in WatchedKind}
         async with (
             listen(self._settings.serve, self._metrics, self.unhealthy) as self.port,
             self._tasks,
@@ -175,11 +175,11 @@ class Agent:
                 while (lane := next_due(self.state, now)) is not None:
                     self._take(Due(lane), now)
 
-    async def _first_list(self, what: Watched, reflector: Reflector) -> None:
+    async def _first_list(self, what: WatchedKind, reflector: Reflector) -> None:
         await reflector.synced.wait()
         self.handle(Listed(what))
 
-    def _reflector(self, what: Watched) -> Reflector:
+    def _reflector(self, what: WatchedKind) -> Reflector:
         resource, counter = _RESOURCES[what], self._metrics.watch
         field, handler = self._handler(what)
         return Reflector(
@@ -191,7 +191,7 @@ class Agent:
             on_error=lambda about, error: _LOG.warning("%s: %s", about, error),
         )
 
-    def _handler(self, what: Watched) -> tuple[str, Handler]:
-        if what is Watched.PODS:
+    def _handler(self, what: WatchedKind) -> tuple[str, Handler]:
+        if what is WatchedKind.PODS:
             return "spec.nodeName", PodWatch(self.state.plan.rules.types, self.handle)
         return "metadata.name", ObjectWatch(what, self._node, self.handle)

@@ -10,7 +10,7 @@ from typing import Final
 from reporter.cgroup.apply import Hierarchy, HierarchyError, find_hierarchy, find_layout
 from reporter.cgroup.enforcer import Enforcer, Findings
 from reporter.cgroup.layout import CgroupLayout, LayoutError
-from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus
+from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
 from reporter.gpu import records
 from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
 from reporter.inventory import files
@@ -20,7 +20,7 @@ from reporter.inventory.pci import read_devices
 from reporter.kubelet import configuration, cpustate, devicecheckpoint
 from reporter.kubelet.checkpoint import MOST_BYTES
 from reporter.kubelet.configuration import KubeletConfiguration
-from reporter.kubelet.watched import FileError, Watched, read_bounded
+from reporter.kubelet.watched import FileError, WatchedFile, read_bounded
 from reporter.pods import NodePod
 from reporter.proof import evidence
 from reporter.proof.agree import ContainerSeen
@@ -53,16 +53,16 @@ class Host:
         self._matches = pci_matches(settings)
         self._cpus = CpuReader(self._sysfs, self.proc)
         kubelet = Path(roots.kubelet)
-        self._configuration = Watched(
+        self._configuration = WatchedFile(
             Path(settings.kubelet.configuration),
             configuration.parse,
             most_bytes=configuration.MOST_BYTES,
             absent=KubeletConfiguration,
         )
-        self._cpu_state = Watched(
+        self._cpu_state = WatchedFile(
             kubelet / cpustate.FILE, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent
         )
-        self._checkpoint = Watched(
+        self._checkpoint = WatchedFile(
             Path(settings.kubelet.device_checkpoint),
             devicecheckpoint.parse,
             most_bytes=MOST_BYTES,
@@ -85,7 +85,7 @@ class Host:
         )
 
     def enforce(
-        self, pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletCpus, cgroup_root: str
+        self, pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules, cgroup_root: str
     ) -> tuple[Findings | None, str]:
         """Make cpusets what they should be.
 

@@ -18,13 +18,13 @@ from reporter.publish.events import EventWriter
 from reporter.round.clock import Moment
 from reporter.round.decide import Decided
 from reporter.round.effects import AskKubelet, Prove, ReadCards, ReadHost, WriteCpus
-from reporter.round.events import Due, Listed, ObjectStands, PodsChanged, Restored, RoundEvent, Watched
+from reporter.round.events import Due, Listed, ObjectStands, PodsChanged, Restored, RoundEvent, WatchedKind
 from reporter.round.state import RoundPlan, RoundState
 from reporter.round.step import next_due, step, wakes_at
 from reporter.settings import ReporterSettings
 from reporter.watches import in_order
 
-_OBJECTS: Final = {Watched.NODE: NODES, Watched.DEVICE: DEVICES, Watched.TOPOLOGY: TOPOLOGIES}
+_OBJECTS: Final = {WatchedKind.NODE: NODES, WatchedKind.DEVICE: DEVICES, WatchedKind.TOPOLOGY: TOPOLOGIES}
 _LOOKS: Final = (ReadCards, ReadHost, WriteCpus, Prove, AskKubelet)  # performed, without changing anything
 
 
@@ -60,7 +60,7 @@ async def look(
     )
     try:
         restored = Restored(*host.load_health())
-        state, decided = await _settle(RoundState(plan), (restored, *events, *map(Listed, Watched)), performer)
+        state, decided = await _settle(RoundState(plan), (restored, *events, *map(Listed, WatchedKind)), performer)
     finally:
         performer.close()
     outage = state.cards.view.outage

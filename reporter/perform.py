@@ -45,13 +45,13 @@ from reporter.round.events import (
     Written,
     XidsHeard,
 )
-from reporter.round.state import Pace, RoundPlan
+from reporter.round.state import RoundPace, RoundPlan
 from reporter.settings import ReporterSettings
 
 _T = TypeVar("_T")
 
 
-def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: Pace | None = None) -> RoundPlan:
+def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: RoundPace | None = None) -> RoundPlan:
     """The plan that the settings ask for.
 
     Args:
@@ -69,7 +69,7 @@ def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: Pace | N
     return RoundPlan(
         name=node,
         rules=rules,
-        pace=pace or Pace(every=settings.round_seconds),
+        pace=pace or RoundPace(every=settings.round_seconds),
         gpus=gpus,
         enforce=settings.cpus.enforce,
         configz=settings.kubelet.configz,

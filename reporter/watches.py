@@ -5,7 +5,7 @@ from typing import Any
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from reporter.pods import NodePod, read_pod
-from reporter.round.events import ObjectGone, ObjectStands, PodsChanged, RoundEvent, Watched
+from reporter.round.events import ObjectGone, ObjectStands, PodsChanged, RoundEvent, WatchedKind
 
 Raw = dict[str, Any]
 
@@ -19,7 +19,7 @@ class ObjectWatch:
         report: called with each event.
     """
 
-    def __init__(self, what: Watched, name: str, report: Callable[[RoundEvent], None]) -> None:
+    def __init__(self, what: WatchedKind, name: str, report: Callable[[RoundEvent], None]) -> None:
         self._what = what
         self._name = name
         self._report = report

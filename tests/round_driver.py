@@ -19,7 +19,7 @@ from reporter.round.clock import Moment
 from reporter.round.decide import Rules
 from reporter.round.effects import RoundEffect
 from reporter.round.events import Due, Lane, RoundEvent
-from reporter.round.state import Pace, RoundPlan, RoundState, check_invariants
+from reporter.round.state import RoundPace, RoundPlan, RoundState, check_invariants
 from reporter.round.step import next_due, step, wakes_at
 
 NAME = "n1"
@@ -54,7 +54,7 @@ def host(*, nvidia: bool = True) -> HostReading:
 
 
 def plan(**over: Any) -> RoundPlan:
-    return replace(RoundPlan(NAME, Rules(BUILT_IN), Pace()), **over)
+    return replace(RoundPlan(NAME, Rules(BUILT_IN), RoundPace()), **over)
 
 
 def cluster_node(identity: str = "node-uid", revision: int = 1) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class Part(NamedTuple):
     ratio: str = ""
 
 
-class Share(NamedTuple):
+class TemplateSpec(NamedTuple):
     """A template as it is declared: amounts by the name of a part, or by that of bytes with `-ratio`, in percent."""
 
     name: str
@@ -38,7 +38,7 @@ def composed_type(
     parts: Sequence[Part],
     *,
     split: str = "",
-    templates: Iterable[Share] = (),
+    templates: Iterable[TemplateSpec] = (),
     boards: Iterable[Board] = (),
     partitioned: bool = False,
 ) -> DeviceType:
@@ -129,7 +129,7 @@ def _check_parts(plain: DeviceType, parts: Sequence[Part]) -> None:
 
 
 def _templates(
-    name: str, tails: Sequence[str], memory: tuple[str, str] | None, templates: Iterable[Share]
+    name: str, tails: Sequence[str], memory: tuple[str, str] | None, templates: Iterable[TemplateSpec]
 ) -> tuple[Template, ...]:
     """Write templates by tail, the smallest first.
 

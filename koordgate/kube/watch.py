@@ -41,7 +41,7 @@ class Handler(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class WatchPace:
     """Durations in seconds; tests replace the last three.
 
     Attributes:
@@ -65,7 +65,7 @@ class Pace:
     clock: Callable[[], float] = time.monotonic
 
 
-_DEFAULT_PACE: Final = Pace()
+_DEFAULT_PACE: Final = WatchPace()
 
 
 class Reflector:
@@ -87,7 +87,7 @@ class Reflector:
 
     Attributes:
         synced: set once the handler has had a first complete list (an absent resource counts as empty).
-        healthy_since: on `Pace.clock`, since when lists and watches succeed; None while they fail.
+        healthy_since: on `WatchPace.clock`, since when lists and watches succeed; None while they fail.
         failing_since: likewise, since when they fail; None while they succeed. A broken watch is ordinary: readiness
             should tolerate some time of it.
         last_error: the last failure; None after a success.
@@ -102,7 +102,7 @@ class Reflector:
         namespace: str | None = None,
         selectors: Mapping[str, str] | None = None,
         page: int = 500,
-        pace: Pace = _DEFAULT_PACE,
+        pace: WatchPace = _DEFAULT_PACE,
         count: Callable[[Happening], None] = lambda _: None,
         on_error: Callable[[str, Exception], None] = lambda _ref, _error: None,
     ) -> None:

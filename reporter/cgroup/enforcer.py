@@ -7,7 +7,7 @@ from allocator.vocabulary.cpuset import format_cpuset
 from reporter.cgroup.apply import Failure, Hierarchy, SeenCgroup, apply, observe
 from reporter.cgroup.layout import CgroupLayout, KubernetesQos, LayoutError, Version
 from reporter.cgroup.order import File, plan
-from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus, WantedCpusets, wants
+from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus, WantedCpusets, wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Enforcer:
         self._layout = layout
         self._left_at: dict[tuple[str, File], int] = {}
 
-    def round(self, pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletCpus) -> Findings:
+    def round(self, pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules) -> Findings:
         """Make the cpusets of all Pods what they should be.
 
         A Pod that ended meanwhile is no failure. What fails because containers came between reading and writing is

@@ -67,7 +67,7 @@ class SharedCpus:
 
 
 @dataclass(frozen=True, slots=True)
-class KubeletCpus:
+class KubeletRules:
     """What the kubelet does with CPUs by itself.
 
     Attributes:
@@ -103,12 +103,12 @@ class WantedCpusets:
     note: str = ""
 
 
-def wants(pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletCpus) -> tuple[WantedCpusets, ...]:
+def wants(pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules) -> tuple[WantedCpusets, ...]:
     """Decide for all Pods of the node."""
     return tuple(_want(pod, pools, kubelet) for pod in pods)
 
 
-def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletCpus) -> WantedCpusets:
+def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules) -> WantedCpusets:
     reason = owned_by_kubelet(pod, kubelet)
     if reason:
         given = reduce(or_, kubelet.given.get(pod.uid, {}).values(), 0)
@@ -120,7 +120,7 @@ def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletCpus) -> WantedCpusets:
     return WantedCpusets(pod, cpus, mems, room=(cpus | kubelet.default) if cpus and kubelet.static else 0, note=note)
 
 
-def owned_by_kubelet(pod: Pod, kubelet: KubeletCpus) -> str:
+def owned_by_kubelet(pod: Pod, kubelet: KubeletRules) -> str:
     """Say why a Pod's CPUs are the kubelet's business; empty if they are ours.
 
     They are ours where we decided them and the kubelet has the same (after a take-over). Guaranteed Pods that ask whole

@@ -27,7 +27,7 @@ class FileReading(Generic[_T]):
     problem: str | None
 
 
-class Watched(Generic[_T]):
+class WatchedFile(Generic[_T]):
     """One file, read anew each time it is asked for, decoded only when it changed."""
 
     def __init__(

@@ -40,7 +40,7 @@ class DeviceObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DeviceFacts:
     """What is told of Pods on the object.
 
     Attributes:
@@ -99,7 +99,7 @@ def build(
     others: Sequence[PciDevice],
     types: DeviceTypes,
     *,
-    told: Told = Told(),
+    told: DeviceFacts = DeviceFacts(),
     live: Mapping[str, Any] | None = None,
     now: float = 0.0,
 ) -> DeviceObject:

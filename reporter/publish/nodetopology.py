@@ -73,7 +73,7 @@ class TopologyObject:
 
     body: dict[str, Any] | None
     pools: plan.SharedCpus
-    kubelet: plan.KubeletCpus
+    kubelet: plan.KubeletRules
     problems: tuple[str, ...]
 
 
@@ -157,10 +157,10 @@ def plan_pools(shared: CpuPools, system: int) -> plan.SharedCpus:
     return plan.SharedCpus(sets[0], sets[1], parts[0], parts[1], system)
 
 
-def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.KubeletCpus:
+def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.KubeletRules:
     """The kubelet as the plan of cpusets takes it: by container where its state tells that, else by Pod."""
     state, configuration = kubelet.cpus, kubelet.configuration
-    return plan.KubeletCpus(
+    return plan.KubeletRules(
         static=kubelet.static,
         given={uid: _by_container(state, uid, cpus) for uid, cpus in given.items()},
         default=state.default if state is not None else 0,
@@ -192,7 +192,7 @@ def _holders(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> list[Cpu
     ]
 
 
-def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.KubeletCpus) -> tuple[PodCpuAlloc, ...]:
+def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.KubeletRules) -> tuple[PodCpuAlloc, ...]:
     """What the kubelet gave and owns, so that the Pods stay there; other policies than static give nothing.
 
     Koordinator leaves out Pods labelled LS or BE, as it moves them to the shared pools; here whatever the kubelet owns

@@ -6,7 +6,7 @@ from typing import Any
 
 from reporter.pods import NodePod
 from reporter.publish.identity import NodeIdentity, read_node
-from reporter.round.events import Watched
+from reporter.round.events import WatchedKind
 
 Raw = Mapping[str, Any]
 
@@ -22,35 +22,35 @@ class ClusterState:
         listed: what was listed completely at least once.
     """
 
-    objects: Mapping[Watched, Raw] = field(default_factory=dict)
+    objects: Mapping[WatchedKind, Raw] = field(default_factory=dict)
     pods: tuple[NodePod, ...] = ()
     containers: frozenset[str] = frozenset()
-    listed: frozenset[Watched] = frozenset()
+    listed: frozenset[WatchedKind] = frozenset()
 
     @property
     def complete(self) -> bool:
         """Whether everything was listed: only then does a missing object not exist."""
-        return self.listed == frozenset(Watched)
+        return self.listed == frozenset(WatchedKind)
 
     @property
     def pods_known(self) -> bool:
         """Whether the Pods were listed."""
-        return Watched.PODS in self.listed
+        return WatchedKind.PODS in self.listed
 
     @property
     def node(self) -> NodeIdentity | None:
         """The Node; None while it does not exist or is unknown."""
-        obj = self.objects.get(Watched.NODE)
+        obj = self.objects.get(WatchedKind.NODE)
         return read_node(obj) if obj is not None else None
 
-    def with_object(self, what: Watched, obj: Raw) -> "ClusterState":
+    def with_object(self, what: WatchedKind, obj: Raw) -> "ClusterState":
         """The same with an object; unchanged if this state of it, or a newer one, is known from our own write."""
         known = self.objects.get(what)
         if known is not None and (obj == known or _older(obj, known)):
             return self
         return replace(self, objects={**self.objects, what: obj})
 
-    def without(self, what: Watched) -> "ClusterState":
+    def without(self, what: WatchedKind) -> "ClusterState":
         """The same without an object; unchanged if none was known."""
         if what not in self.objects:
             return self
@@ -61,7 +61,7 @@ class ClusterState:
         containers = (identity for pod in pods if not pod.finished for identity in pod.containers)
         return replace(self, pods=pods, containers=frozenset(containers))
 
-    def with_list(self, what: Watched) -> "ClusterState":
+    def with_list(self, what: WatchedKind) -> "ClusterState":
         """The same with one more thing listed."""
         return replace(self, listed=self.listed | {what})
 

@@ -98,7 +98,7 @@ def decide(
     wants = plan.wants(planned, topology.pools, topology.kubelet)
     left_alone = frozenset(want.pod.uid for want in wants if want.pod.cpus and want.cpus != want.pod.cpus)
     agreements = tuple(agree.agreements(live, evidence, left_alone))
-    told = device.Told(
+    told = device.DeviceFacts(
         held=(*held(host, every, gpus.node), *strangers(host, live, evidence)),
         agreement=agree.annotation(agreements),
     )

@@ -31,7 +31,7 @@ class Lane(StrEnum):
     PUBLISH = "publish"  # Events and objects are written to the API server
 
 
-class Watched(StrEnum):
+class WatchedKind(StrEnum):
     """What is watched in the cluster."""
 
     NODE = "nodes"
@@ -95,7 +95,7 @@ class ObjectStands(RoundEvent):
         obj: the object.
     """
 
-    what: Watched
+    what: WatchedKind
     obj: Raw
 
 
@@ -107,7 +107,7 @@ class ObjectGone(RoundEvent):
         what: the Node, the Device or the NodeResourceTopology.
     """
 
-    what: Watched
+    what: WatchedKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Listed(RoundEvent):
         what: what was listed.
     """
 
-    what: Watched
+    what: WatchedKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from reporter.publish.identity import NodeIdentity
 from reporter.round.clock import Moment
 from reporter.round.decide import Decided, StandingObjects, decide
 from reporter.round.effects import Note, ReadHost, RoundEffect, ShowRound, Warn, WriteCpus
-from reporter.round.events import CpusWritten, HostRead, Lane, Watched
+from reporter.round.events import CpusWritten, HostRead, Lane, WatchedKind
 from reporter.round.follow import Stepped
 from reporter.round.occurrences import occurrences
 from reporter.round.state import CurrentRound, RoundState, Telling
@@ -35,7 +35,7 @@ def on_read(state: RoundState, event: HostRead, now: Moment) -> Stepped:
         state.cluster.pods,
         state.proof.evidence,
         state.plan.rules,
-        StandingObjects(objects.get(Watched.DEVICE), objects.get(Watched.TOPOLOGY)),
+        StandingObjects(objects.get(WatchedKind.DEVICE), objects.get(WatchedKind.TOPOLOGY)),
         now.wall,
     )
     with_cards = state.cards_settled(now) and (state.proof.done or not state.plan.proof)
@@ -66,7 +66,7 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
     state = state.resting(Lane.ROUND, now.steady + (pace.gather if again else pace.every))
     state = replace(state, current=None, decided=decided)
     if current.complete and state.told.device is None:
-        state = replace(state, told=replace(state.told, device=state.cluster.objects.get(Watched.DEVICE) or {}))
+        state = replace(state, told=replace(state.told, device=state.cluster.objects.get(WatchedKind.DEVICE) or {}))
     problems = _problems(state, decided, wrote, now)
     view = state.cards.view
     effects: list[RoundEffect] = [

@@ -15,7 +15,7 @@ from reporter.takeover.rounds import TakenOver
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EventMemory:
     """What Events were already written about, so that none is written twice.
 
     Attributes:
@@ -38,13 +38,13 @@ class Told:
 
 def occurrences(
     node: NodeIdentity,
-    told: Told,
+    told: EventMemory,
     host: HostReading,
     cards: GpuView,
     body: Mapping[str, Any],
     agreements: Iterable[Agreement],
     taken: TakenOver,
-) -> tuple[Told, tuple[Occurrence, ...]]:
+) -> tuple[EventMemory, tuple[Occurrence, ...]]:
     """Find the Events of a round, and what they are about.
 
     Args:
@@ -95,7 +95,7 @@ def health_events(
         node: the Node.
         before: the cards as last reported.
         after: the cards now.
-        told: the Device object as last reported, as `Told.device`.
+        told: the Device object as last reported, as `EventMemory.device`.
         now: the Device object as decided.
     """
     found = [] if told is None or now is None else _device_events(node, told, now)

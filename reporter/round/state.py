@@ -17,17 +17,17 @@ from reporter.round.cards import CardsState
 from reporter.round.clock import Moment
 from reporter.round.cluster import ClusterState
 from reporter.round.decide import Decided, Rules
-from reporter.round.events import Lane, Watched
-from reporter.round.occurrences import Told
+from reporter.round.events import Lane, WatchedKind
+from reporter.round.occurrences import EventMemory
 
 DEVICE: Final = Target(DEVICES)
 TOPOLOGY: Final = Target(TOPOLOGIES)
 STATUS: Final = Target(NODES, "status")
-WATCHED: Final = {DEVICE: Watched.DEVICE, TOPOLOGY: Watched.TOPOLOGY, STATUS: Watched.NODE}
+WATCHED: Final = {DEVICE: WatchedKind.DEVICE, TOPOLOGY: WatchedKind.TOPOLOGY, STATUS: WatchedKind.NODE}
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RoundPace:
     """How often things are done, in seconds, all above 0.
 
     Attributes:
@@ -68,7 +68,7 @@ class RoundPlan:
 
     name: str
     rules: Rules
-    pace: Pace = Pace()
+    pace: RoundPace = RoundPace()
     gpus: bool = True
     enforce: bool = True
     configz: bool = False
@@ -176,7 +176,7 @@ class RoundState:
     telling: Telling | None = None
     publishing: tuple[tuple[Target, Mapping[str, Any]], ...] = ()
     kept: Mapping[Target, Kept] = field(default_factory=lambda: dict.fromkeys(WATCHED, Kept()))
-    told: Told = field(default_factory=Told)
+    told: EventMemory = field(default_factory=EventMemory)
     problems: tuple[str, ...] = ()
 
     @property

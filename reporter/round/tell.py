@@ -9,7 +9,7 @@ from reporter.publish.keep import Kept
 from reporter.publish.writer import Target
 from reporter.round.clock import Moment
 from reporter.round.effects import Apply, CountWrite, RoundEffect, SendEvents, Warn
-from reporter.round.events import EventsSent, Lane, Watched, WriteRefused, Written
+from reporter.round.events import EventsSent, Lane, WatchedKind, WriteRefused, Written
 from reporter.round.follow import Stepped
 from reporter.round.state import DEVICE, STATUS, TOPOLOGY, WATCHED, RoundState
 
@@ -62,7 +62,7 @@ def _wanted(state: RoundState) -> tuple[tuple[Target, Mapping[str, Any]], ...]:
         return ()
     wanted: dict[Target, Mapping[str, Any] | None] = {TOPOLOGY: decided.topology.body}
     if telling.with_cards:
-        worth = worth_telling(device, state.cluster.objects.get(Watched.DEVICE))
+        worth = worth_telling(device, state.cluster.objects.get(WatchedKind.DEVICE))
         wanted = {DEVICE: device if worth else None, **wanted, STATUS: decided.status}
     return tuple((target, body) for target, body in wanted.items() if body is not None)
 

@@ -14,7 +14,7 @@ from allocator.vocabulary.cputopology import CpuTopology
 from reporter.cgroup.layout import KubernetesQos
 from reporter.kubelet.configuration import STATIC, STRICT_RESERVATION, KubeletConfiguration, reserved_cpus
 from reporter.kubelet.cpustate import CpuState
-from reporter.kubelet.watched import FileReading, Watched
+from reporter.kubelet.watched import FileReading, WatchedFile
 from reporter.pods import NodePod
 from reporter.publish.events import Occurrence, about_node
 from reporter.publish.identity import NodeIdentity
@@ -126,7 +126,7 @@ class TakeOver:
     def __init__(self, path: Path, mode: Mode) -> None:
         self._path = path
         self._mode = mode
-        self._backup: Watched[Backup | None] = Watched(
+        self._backup: WatchedFile[Backup | None] = WatchedFile(
             backup_of(path), parse_backup, most_bytes=BACKUP_BYTES, absent=lambda: None
         )
         self._file: FileReading[CpuState] = FileReading(None, None)

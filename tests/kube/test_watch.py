@@ -9,7 +9,7 @@ from fake_kube import FakeKube, Fault, answer, drop, hold
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, Unreachable
 from koordgate.kube.resource import NODE_ALLOCATIONS, NODES
-from koordgate.kube.watch import Happening, Pace, Reflector
+from koordgate.kube.watch import Happening, Reflector, WatchPace
 
 
 class Mirror:
@@ -66,7 +66,7 @@ class Watching:
             kube,
             resource,
             self.mirror,
-            pace=Pace(sleep=self._sleep, jitter=lambda: 1.0, settled=3600),
+            pace=WatchPace(sleep=self._sleep, jitter=lambda: 1.0, settled=3600),
             count=self.counts.append,
             on_error=lambda ref, error: self.errors.append((ref, error)),
             **options,

@@ -5,14 +5,14 @@ from dataclasses import replace
 from allocator.vocabulary.cpuset import parse
 from reporter.cgroup.enforcer import Enforcer
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
-from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus
+from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
 
 LSR = Pod("lsr", "ns/lsr", KubernetesQos.GUARANTEED, qos="LSR", cpus=parse("4-5"))
 LS = Pod("ls", "ns/ls", KubernetesQos.BURSTABLE, qos="LS")
 BE = Pod("be", "ns/be", KubernetesQos.BEST_EFFORT)
 PODS = (LSR, LS, BE)
 POOLS = SharedCpus(shared=parse("0-3,6-7"), best_effort=parse("0-7"))
-OFF = KubeletCpus()
+OFF = KubeletRules()
 
 TREE = {
     "kubepods": "0-7",
@@ -100,7 +100,7 @@ def test_a_new_container_is_no_change_by_somebody_else(make_tree) -> None:
 
 def test_where_the_static_policy_owns_cpus_nothing_is_written_and_it_is_told(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
-    static = KubeletCpus(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
+    static = KubeletRules(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
     put(hierarchy, "kubepods/podlsr/main", "2")
     findings = enforcer(hierarchy).round([LSR], POOLS, static)
     assert cpus(hierarchy, "kubepods/podlsr/main") == "2"
@@ -114,7 +114,7 @@ def test_once_the_policy_is_static_a_pods_cgroup_is_widened_again_so_that_the_ku
     hierarchy = make_tree(Version.V1, TREE)
     keeper = enforcer(hierarchy)
     keeper.round(PODS, POOLS, OFF)
-    static = KubeletCpus(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
+    static = KubeletRules(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
     keeper.round(PODS, POOLS, static)
     assert cpus(hierarchy, "kubepods/podlsr") == "0-7"
     assert cpus(hierarchy, "kubepods/podlsr/main") == "4-5"

@@ -7,7 +7,7 @@ import pytest
 
 from allocator.vocabulary.cpuset import format_cpuset, parse
 from reporter.cgroup.layout import KubernetesQos
-from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus, wants
+from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus, wants
 
 # 16 CPUs, two NUMA nodes; LSE has 2-3, LSR 4-5; the rest is shared.
 POOLS = SharedCpus(
@@ -17,8 +17,8 @@ POOLS = SharedCpus(
     best_effort_by_node={0: parse("0-1,4-7"), 1: parse("8-15")},
     system=parse("0"),
 )
-OFF = KubeletCpus()
-STATIC = KubeletCpus(static=True, given={"kubelet-pod": {"web": parse("14")}}, default=parse("0-13,15"))
+OFF = KubeletRules()
+STATIC = KubeletRules(static=True, given={"kubelet-pod": {"web": parse("14")}}, default=parse("0-13,15"))
 
 
 def pod(uid="u", qos_class=KubernetesQos.BURSTABLE, **rest: Any) -> Pod:
@@ -115,7 +115,7 @@ def test_beside_the_static_policy_a_pods_cgroup_keeps_room_for_what_the_kubelet_
 
 
 def test_the_static_memory_policy_keeps_the_memory_of_guaranteed_pods() -> None:
-    kubelet = KubeletCpus(static_memory=True)
+    kubelet = KubeletRules(static_memory=True)
     guaranteed, burstable = wants([pod(qos_class=KubernetesQos.GUARANTEED, mems=1), pod(mems=1)], POOLS, kubelet)
     assert (guaranteed.mems, burstable.mems) == (0, 1)
     assert "memory policy" in guaranteed.note

@@ -13,11 +13,11 @@ from reporter.cgroup.apply import apply
 from reporter.cgroup.enforcer import Enforcer
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.cgroup.order import File, Write
-from reporter.cgroup.plan import KubeletCpus, Pod, SharedCpus
+from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
 
 pytestmark = pytest.mark.node
 
-OFF = KubeletCpus()
+OFF = KubeletRules()
 
 
 @contextlib.contextmanager

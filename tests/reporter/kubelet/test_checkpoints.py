@@ -19,7 +19,7 @@ from reporter.kubelet import cpustate, devicecheckpoint
 from reporter.kubelet.checkpoint import MOST_BYTES, CheckpointError
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import PodDevices
-from reporter.kubelet.watched import Watched
+from reporter.kubelet.watched import WatchedFile
 
 FILES = Path(__file__).parent / "checkpoints"
 DEVICES = sorted(path.name for path in FILES.glob("devices-*.json"))
@@ -286,7 +286,7 @@ def test_no_json_raises_anything_else(value) -> None:
 
 def test_a_truncated_file_keeps_the_last_good_state(tmp_path) -> None:
     path = tmp_path / "cpu_manager_state"
-    watched = Watched(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
+    watched = WatchedFile(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
     assert watched.read().value == cpustate.absent()
     path.write_bytes(content("cpu-v2-static.json"))
     good = watched.read()
@@ -302,23 +302,23 @@ def test_a_truncated_file_keeps_the_last_good_state(tmp_path) -> None:
 def test_a_bad_first_file_gives_nothing_and_says_so(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"{")
-    reading = Watched(path, devicecheckpoint.parse, most_bytes=MOST_BYTES).read()
+    reading = WatchedFile(path, devicecheckpoint.parse, most_bytes=MOST_BYTES).read()
     assert reading.value is None
     assert "none was good before" in reading.problem
 
 
 def test_a_missing_file_is_a_problem_unless_it_has_a_meaning(tmp_path) -> None:
     parse, absent = devicecheckpoint.parse, devicecheckpoint.absent
-    meant = Watched(tmp_path / "gone", parse, most_bytes=MOST_BYTES, absent=absent).read()
+    meant = WatchedFile(tmp_path / "gone", parse, most_bytes=MOST_BYTES, absent=absent).read()
     assert (meant.value, meant.problem) == (absent(), None)
-    reading = Watched(tmp_path / "gone", parse, most_bytes=MOST_BYTES).read()
+    reading = WatchedFile(tmp_path / "gone", parse, most_bytes=MOST_BYTES).read()
     assert "does not exist" in reading.problem
 
 
 def test_a_file_that_vanishes_keeps_what_it_said_until_it_is_there_again(tmp_path) -> None:
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(content("cpu-v2-static.json"))
-    watched = Watched(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
+    watched = WatchedFile(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
     good = watched.read().value
     path.unlink()
     for _ in range(2):
@@ -337,7 +337,7 @@ def test_a_file_that_vanishes_keeps_what_it_said_until_it_is_there_again(tmp_pat
 def test_a_file_that_was_never_good_may_go(tmp_path) -> None:
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(b"{")
-    watched = Watched(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
+    watched = WatchedFile(path, cpustate.parse, most_bytes=MOST_BYTES, absent=cpustate.absent)
     watched.read()
     path.unlink()
     reading = watched.read()
@@ -347,7 +347,7 @@ def test_a_file_that_was_never_good_may_go(tmp_path) -> None:
 def test_a_file_whose_absence_means_nothing_may_come_and_go(tmp_path) -> None:
     path = tmp_path / "backup"
     path.write_bytes(b"x")
-    watched: Watched[bytes | None] = Watched(path, bytes, most_bytes=MOST_BYTES, absent=lambda: None)
+    watched: WatchedFile[bytes | None] = WatchedFile(path, bytes, most_bytes=MOST_BYTES, absent=lambda: None)
     assert watched.read().value == b"x"
     path.unlink()
     reading = watched.read()
@@ -371,7 +371,7 @@ def _endless(path: Path) -> None:
 def test_what_is_no_plain_file_of_bounded_size_is_not_read(tmp_path, make) -> None:
     path = tmp_path / "file"
     path.write_bytes(content("cpu-v2-static.json"))
-    watched = Watched(path, cpustate.parse, most_bytes=MOST_BYTES)
+    watched = WatchedFile(path, cpustate.parse, most_bytes=MOST_BYTES)
     good = watched.read().value
     path.unlink()
     make(path)

@@ -208,7 +208,7 @@ def test_whatever_stands_in_the_cluster_the_object_is_written(live: dict[str, An
 
 
 def test_what_the_kubelet_gave_away_is_told_under_both_names() -> None:
-    told = device.Told(held=[PodDevices("u", "main", "nvidia.com/gpu", ("GPU-1",), b"answer")])
+    told = device.DeviceFacts(held=[PodDevices("u", "main", "nvidia.com/gpu", ("GPU-1",), b"answer")])
 
     built = device.build(NODE, report(gpu(0), gpu(1)), [], TYPES, told=told)
 

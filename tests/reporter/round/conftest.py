@@ -17,7 +17,7 @@ from koordgate.kube.client import KubeClient
 from reporter.agent import Agent
 from reporter.gpu.guarded import DriverRoots, GuardedNvml, Patience
 from reporter.metrics import ReporterMetrics
-from reporter.round.state import Pace, check_invariants
+from reporter.round.state import RoundPace, check_invariants
 from reporter.settings import ReporterSettings, parse
 
 Raw = dict[str, Any]
@@ -181,7 +181,7 @@ async def start(site: Site, kube: KubeClient) -> AsyncIterator[Start]:
                 nvml = GuardedNvml(patience, DriverRoots(site.machine.sysfs, site.machine.proc), env=empty)
             if nvml is not None:
                 stack.push_async_callback(nvml.aclose)
-            pace = Pace(every=configured.round_seconds, **over.get("pace", {}))
+            pace = RoundPace(every=configured.round_seconds, **over.get("pace", {}))
             agent = Agent(configured, "n1", kube, nvml, site.metrics, pace=pace, checked=check_invariants)
             ended = asyncio.Event()
             task = asyncio.create_task(agent.run(ended))

@@ -49,7 +49,7 @@ from reporter.round.events import (
     Proved,
     Restored,
     RoundEvent,
-    Watched,
+    WatchedKind,
     WriteRefused,
     Written,
     XidsHeard,
@@ -59,7 +59,7 @@ from reporter.round.step import wakes_at
 
 AWAY = Outage("NvmlHangs", "it hangs", 1000.0)
 ANSWER = FileReading(KubeletConfiguration(), None)
-NODE = ObjectStands(Watched.NODE, cluster_node())
+NODE = ObjectStands(WatchedKind.NODE, cluster_node())
 
 
 def started(*events: RoundEvent, **over: Any) -> Driven:
@@ -69,7 +69,7 @@ def started(*events: RoundEvent, **over: Any) -> Driven:
 
 
 def listed() -> tuple[RoundEvent, ...]:
-    return (NODE, *map(Listed, Watched))
+    return (NODE, *map(Listed, WatchedKind))
 
 
 def proved(*uses: CardUse, **containers: Any) -> Proved:
@@ -135,9 +135,9 @@ def test_what_was_restored_is_expected_of_nvml_and_what_could_not_be_is_logged()
     assert [one.message for one in effects if isinstance(one, Warn)] == ["card x: forgotten", "card y: forgotten"]
 
 
-@pytest.mark.parametrize("missing", Watched)
-def test_nothing_is_published_before_everything_in_the_cluster_is_known(missing: Watched) -> None:
-    driven = started(NODE, *(Listed(what) for what in Watched if what is not missing))
+@pytest.mark.parametrize("missing", WatchedKind)
+def test_nothing_is_published_before_everything_in_the_cluster_is_known(missing: WatchedKind) -> None:
+    driven = started(NODE, *(Listed(what) for what in WatchedKind if what is not missing))
     driven.feed(CardsRead(reading()), HealthSaved())
     for _ in range(3):
         a_round(driven)
@@ -159,7 +159,7 @@ def test_cpusets_wait_for_the_pods_only() -> None:
     driven.feed(HostRead(host()))
     assert not driven.asked(WriteCpus)
 
-    driven.feed(Listed(Watched.PODS))
+    driven.feed(Listed(WatchedKind.PODS))
     driven.pass_time(0.1)
     driven.feed(HostRead(host()))
 
@@ -236,8 +236,8 @@ def test_a_bug_while_xid_errors_are_awaited_ends_it_until_the_next_reading_only(
         CardsRead(reading(), (XidEvent(CARDS[2], 79, 0.0),)),
         XidsHeard((XidEvent(None, 31, 0.0), XidEvent(CARDS[2], 79, 0.0))),
         PodsChanged((node_pod(1), node_pod(2))),
-        ObjectStands(Watched.DEVICE, cluster_node(revision=7)),
-        ObjectGone(Watched.NODE),
+        ObjectStands(WatchedKind.DEVICE, cluster_node(revision=7)),
+        ObjectGone(WatchedKind.NODE),
         KubeletAnswered(FileReading(KubeletConfiguration(cgroup_root="/other"), None)),
     ],
     ids=[
@@ -274,7 +274,7 @@ def test_a_change_alone_prompts_a_round_soon(event: RoundEvent) -> None:
         CardsRead(reading()),
         KubeletAnswered(ANSWER),
         NODE,
-        ObjectGone(Watched.DEVICE),
+        ObjectGone(WatchedKind.DEVICE),
     ],
     ids=["the same cards", "the same answer", "the same Node", "an object that never was"],
 )
@@ -486,9 +486,9 @@ def test_each_object_is_written_once_and_then_left_alone() -> None:
 def test_what_somebody_else_changed_or_deleted_is_written_again() -> None:
     driven = known()
     write_all(driven)
-    device = dict(driven.state.cluster.objects[Watched.DEVICE])
+    device = dict(driven.state.cluster.objects[WatchedKind.DEVICE])
     device["metadata"] = {**device["metadata"], "labels": {}, "resourceVersion": "8"}
-    driven.feed(ObjectStands(Watched.DEVICE, device), ObjectGone(Watched.TOPOLOGY))
+    driven.feed(ObjectStands(WatchedKind.DEVICE, device), ObjectGone(WatchedKind.TOPOLOGY))
     a_round(driven)
 
     assert write_all(driven) == ["devices", "noderesourcetopologies"]
@@ -497,7 +497,7 @@ def test_what_somebody_else_changed_or_deleted_is_written_again() -> None:
 
 @pytest.mark.parametrize(
     "event",
-    [ObjectGone(Watched.NODE), ObjectStands(Watched.NODE, cluster_node("another"))],
+    [ObjectGone(WatchedKind.NODE), ObjectStands(WatchedKind.NODE, cluster_node("another"))],
     ids=["gone", "made anew"],
 )
 def test_nothing_is_written_about_a_node_that_the_round_did_not_know(event: RoundEvent) -> None:

@@ -35,7 +35,7 @@ from reporter.round.events import (
     PodsChanged,
     Proved,
     Restored,
-    Watched,
+    WatchedKind,
     WriteRefused,
     Written,
     XidsHeard,
@@ -67,9 +67,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     # What happens
 
-    @initialize(late=st.sampled_from([None, *Watched]))
-    def the_start(self, late: Watched | None) -> None:
-        for what in Watched:
+    @initialize(late=st.sampled_from([None, *WatchedKind]))
+    def the_start(self, late: WatchedKind | None) -> None:
+        for what in WatchedKind:
             if what is not late:
                 self.a_list_is_complete(what)
         self.feed(Restored(NOTHING_KNOWN))
@@ -92,10 +92,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.driven.pass_time(seconds)
         self.check_effects()
 
-    @rule(what=st.sampled_from(Watched))
-    def a_list_is_complete(self, what: Watched) -> None:
-        if what is Watched.NODE and Watched.NODE not in self.driven.state.cluster.objects:
-            self.feed(ObjectStands(Watched.NODE, self.node()))
+    @rule(what=st.sampled_from(WatchedKind))
+    def a_list_is_complete(self, what: WatchedKind) -> None:
+        if what is WatchedKind.NODE and WatchedKind.NODE not in self.driven.state.cluster.objects:
+            self.feed(ObjectStands(WatchedKind.NODE, self.node()))
         self.feed(Listed(what))
 
     @rule(pods=st.frozensets(st.sampled_from(PODS)))
@@ -133,8 +133,8 @@ class AnyOrder(RuleBasedStateMachine):
             self.disturbed.add(which)
             self.feed(ObjectStands(WATCHED[which], {"metadata": {**about, "resourceVersion": str(self.revision)}}))
 
-    @rule(what=st.sampled_from([Watched.DEVICE, Watched.TOPOLOGY]))
-    def an_object_is_deleted(self, what: Watched) -> None:
+    @rule(what=st.sampled_from([WatchedKind.DEVICE, WatchedKind.TOPOLOGY]))
+    def an_object_is_deleted(self, what: WatchedKind) -> None:
         self.disturbed |= {target for target, watched in WATCHED.items() if watched is what}
         self.feed(ObjectGone(what))
 
@@ -142,9 +142,9 @@ class AnyOrder(RuleBasedStateMachine):
     def the_node_is_deleted(self, *, anew: bool) -> None:
         self.disturbed.add(STATUS)
         self.identity = f"node-{self.revision}" if anew else self.identity
-        self.feed(ObjectGone(Watched.NODE))
+        self.feed(ObjectGone(WatchedKind.NODE))
         if anew:
-            self.feed(ObjectStands(Watched.NODE, self.node()))
+            self.feed(ObjectStands(WatchedKind.NODE, self.node()))
 
     # What is answered
 
@@ -258,7 +258,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.outage = None
         if self.driven.state.host is None and not self.driven.waiting:
             return  # it never began
-        self.feed(ObjectStands(Watched.NODE, self.node()), *map(Listed, Watched))
+        self.feed(ObjectStands(WatchedKind.NODE, self.node()), *map(Listed, WatchedKind))
         self.run_for(330.0)
         assert set(self.accepted) == set(WATCHED), "all is published in the end"
         assert all(self.driven.state.cards.view.node.cards[card].health.usable for card in set(CARDS) - self.failed)
@@ -292,7 +292,7 @@ def test_a_card_used_since_before_the_start_is_never_reported_as_free() -> None:
     world.pods_come_and_go(frozenset({1, 3}))
     world.uses = {CARDS[0]: 3, CARDS[2]: 1}
     world.run_for(30.0)
-    for what in Watched:
+    for what in WatchedKind:
         world.a_list_is_complete(what)
         world.run_for(30.0)
     world.outage = Outage("NvmlHangs", "it hangs", world.driven.now.wall)

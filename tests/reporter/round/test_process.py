@@ -22,7 +22,7 @@ from reporter.host import Host
 from reporter.inventory.pci import FPGAS, PciMatch
 from reporter.publish.events import EventWriter, Occurrence
 from reporter.round.cluster import ClusterState
-from reporter.round.events import ObjectGone, ObjectStands, PodsChanged, RoundEvent, Watched
+from reporter.round.events import ObjectGone, ObjectStands, PodsChanged, RoundEvent, WatchedKind
 from reporter.watches import ObjectWatch, PodWatch
 
 ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}
@@ -206,17 +206,17 @@ def obj(revision: str, uid: str = "u") -> dict[str, Any]:
 
 
 def test_a_watch_that_is_behind_our_own_write_is_passed_over() -> None:
-    cluster = ClusterState().with_object(Watched.NODE, obj("5")).with_object(Watched.NODE, obj("9"))
+    cluster = ClusterState().with_object(WatchedKind.NODE, obj("5")).with_object(WatchedKind.NODE, obj("9"))
 
-    assert cluster.with_object(Watched.NODE, obj("7")) is cluster
-    assert cluster.with_object(Watched.NODE, obj("9")) is cluster
+    assert cluster.with_object(WatchedKind.NODE, obj("7")) is cluster
+    assert cluster.with_object(WatchedKind.NODE, obj("9")) is cluster
     anew = obj("3", uid="made anew")
-    assert cluster.with_object(Watched.NODE, anew).objects[Watched.NODE] == anew
+    assert cluster.with_object(WatchedKind.NODE, anew).objects[WatchedKind.NODE] == anew
 
 
 def test_what_a_list_does_not_name_is_gone() -> None:
     said: list[RoundEvent] = []
-    watch = ObjectWatch(Watched.NODE, "n1", said.append)
+    watch = ObjectWatch(WatchedKind.NODE, "n1", said.append)
     watch.put(obj("5"))
     watch.begin_list()
     watch.put({"metadata": {"name": "another", "uid": "x", "resourceVersion": "1"}})
@@ -227,8 +227,8 @@ def test_what_a_list_does_not_name_is_gone() -> None:
     watch.drop({"metadata": {"name": "another", "uid": "x", "resourceVersion": "7"}})
     watch.drop(obj("8"))
 
-    gone = ObjectGone(Watched.NODE)
-    assert said == [ObjectStands(Watched.NODE, obj("5")), gone, ObjectStands(Watched.NODE, obj("6")), gone]
+    gone = ObjectGone(WatchedKind.NODE)
+    assert said == [ObjectStands(WatchedKind.NODE, obj("5")), gone, ObjectStands(WatchedKind.NODE, obj("6")), gone]
 
 
 def listed(*names: str) -> list[dict[str, Any]]:
