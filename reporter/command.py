@@ -1,4 +1,4 @@
-"""`koordgate reporter`: the node's reporter, from settings to a graceful end; or one look that changes nothing."""
+"""`koordgate reporter`: the node's reporter from its settings to its end, or one look that changes nothing."""
 
 import argparse
 import asyncio
@@ -32,17 +32,17 @@ _GARBAGE: Final = 20_000
 
 
 def node_name(configured: ReporterSettings) -> str:
-    """The Node that this is: by settings, by $NODE_NAME, or by the machine's name, as the kubelet does."""
+    """This Node's name: from the settings, from $NODE_NAME, or the machine's name, as the kubelet does."""
     return configured.node or os.environ.get("NODE_NAME", "") or socket.gethostname().lower()
 
 
 def client() -> KubeClient:
-    """The API server, as this process reaches it."""
+    """A client of the API server, with the access that this process has."""
     return KubeClient.autodetect(limit=_CONNECTIONS)
 
 
 def open_nvml(configured: ReporterSettings) -> GuardedNvml | None:
-    """The guarded NVML; None where GPUs are switched off."""
+    """The guarded NVML; None if GPUs are switched off."""
     if not configured.gpus.enabled:
         return None
     roots = configured.roots
@@ -131,17 +131,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (YAML); the defaults where left out")
-    parser.add_argument("--check", action="store_true", help="only check the settings")
-    parser.add_argument("--once", action="store_true", help="look once and end; with --dry-run")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print what was found, as tables and YAML; change nothing"
-    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (YAML); defaults if left out")
+    parser.add_argument("--check", action="store_true", help="check the settings and exit")
+    parser.add_argument("--once", action="store_true", help="look once and exit; needs --dry-run")
+    parser.add_argument("--dry-run", action="store_true", help="print the findings as tables and YAML; change nothing")
     parser.add_argument("--offline", action="store_true", help="with --once: look at the machine alone")
 
 
 COMMAND: Final = Command(
-    description="Report what this node has and how healthy it is, and make its containers' cpusets what was decided.",
+    description="Report this node's devices and their health, and set containers' cpusets to their allocated CPUs.",
     examples="examples:\n"
     "  koordgate reporter --config /etc/koordgate/reporter.yaml\n"
     "  koordgate reporter --once --dry-run --offline",

@@ -1,4 +1,4 @@
-"""The node's own files, read and written: all that may block, for one thread at a time."""
+"""The node's files, read and written: everything that may block, for one thread at a time."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ class Host:
     """The node's files.
 
     Args:
-        settings: where they are.
+        settings: where the files are.
 
     Attributes:
         proc: procfs of the host's PID namespace.
@@ -69,7 +69,7 @@ class Host:
             absent=devicecheckpoint.absent,
         )
         self._take_over = TakeOver(kubelet / cpustate.FILE, settings.cpus.take_over)
-        self._enforcer: tuple[str, Enforcer] | None = None  # the kubelet's cgroup root, and who enforces below it
+        self._enforcer: tuple[str, Enforcer] | None = None  # the kubelet's cgroup root, and the enforcer below it
 
     def read(self) -> HostReading:
         """Read everything; never raises."""
@@ -87,10 +87,10 @@ class Host:
     def enforce(
         self, pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules, cgroup_root: str
     ) -> tuple[Findings | None, str]:
-        """Make cpusets what they should be.
+        """Set cpusets to what they should be.
 
         Returns:
-            What was found, and why nothing could be done ("" where it could).
+            What was found and done, and why nothing could be done ("" if it could).
         """
         try:
             if self._enforcer is None or self._enforcer[0] != cgroup_root:
@@ -101,11 +101,11 @@ class Host:
             return None, str(error)
 
     def take_over(self, pods: Iterable[NodePod], reading: HostReading, *, dry: bool = False) -> TakenOver:
-        """Do with the kubelet's CPU manager state what the settings ask; `dry` only tells what would be done."""
+        """Do with the kubelet's CPU manager state what the settings ask; `dry` only says what would be done."""
         return self._take_over.round(pods, reading, dry=dry)
 
     def containers(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, ContainerSeen]:
-        """Look at what containers really have; nothing where there are no cgroups to be found."""
+        """Inspect what containers really have; empty if no cgroups are found."""
         try:
             hierarchy, layout = self._cgroups(cgroup_root)
         except (HierarchyError, LayoutError, OSError):
@@ -115,7 +115,7 @@ class Host:
         return evidence.containers(hierarchy, layout, wanted, self.proc, environment=environment)
 
     def load_health(self) -> tuple[NodeRecord, tuple[str, ...]]:
-        """Read what is kept of the cards, and what of it makes no sense."""
+        """Read the saved record of the cards, and what of it cannot be used, a sentence each."""
         path = Path(self._settings.roots.state) / _HEALTH
         try:
             return records.decode(read_bounded(path, _MOST_HEALTH))
@@ -125,7 +125,7 @@ class Host:
             return NOTHING_KNOWN, (str(error),)
 
     def save_health(self, node: NodeRecord) -> str:
-        """Keep what is known of the cards, whole or not at all; returns why that failed, "" where it did not."""
+        """Save the record of the cards, whole or not at all; returns why that failed, "" if it did not."""
         folder = Path(self._settings.roots.state)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ class Host:
                     Path(temporary).unlink()
                 raise
         except OSError as error:
-            return f"{folder}: the cards' health cannot be kept ({error.strerror}); mount it read-write"
+            return f"{folder}: the cards' health cannot be saved ({error.strerror}); mount it read-write"
         return ""
 
     def _cgroups(self, cgroup_root: str) -> tuple[Hierarchy, CgroupLayout]:
@@ -151,7 +151,7 @@ class Host:
 
 
 def has_nvidia(sysfs: Path) -> bool:
-    """Tell whether the machine has a card of NVIDIA's, by PCI ids."""
+    """Whether the machine has an NVIDIA card, by PCI ids."""
     folder = sysfs / "bus" / "pci" / "devices"
     return any(
         files.number(folder / name / "vendor", 0) == _NVIDIA

@@ -1,4 +1,4 @@
-"""The metrics of the reporter, each declared once (Prometheus text exposition)."""
+"""The reporter's metrics, each declared once (Prometheus text exposition)."""
 
 from collections import Counter as Count
 from collections.abc import Mapping
@@ -22,82 +22,85 @@ class ReporterMetrics:
     def __init__(self) -> None:
         registry = CollectorRegistry()
         self._registry = registry
-        self.rounds = Counter("koordgate_reporter_rounds_total", "Rounds done.", registry=registry)
+        self.rounds = Counter("koordgate_reporter_rounds_total", "Rounds completed.", registry=registry)
         self.bugs = Counter(
-            "koordgate_reporter_bugs_total", "Rounds that failed on a bug of ours.", ["part"], registry=registry
+            "koordgate_reporter_bugs_total",
+            "Work that a bug in the reporter ended, by part.",
+            ["part"],
+            registry=registry,
         )
         self.writes = Counter(
             "koordgate_reporter_writes_total",
-            "Objects written, by object; taken_back where somebody else had changed what is ours.",
+            "Writes accepted, by object; taken_back is true if somebody else had changed our fields.",
             ["object", "taken_back"],
             registry=registry,
         )
         self.problems = Gauge(
-            "koordgate_reporter_problems", "What cannot be read, told or enforced now.", registry=registry
+            "koordgate_reporter_problems", "What cannot be read, reported or enforced now.", registry=registry
         )
         self.nvml_up = Gauge("koordgate_reporter_nvml_up", "1 while NVML answers.", registry=registry)
-        self.gpus = Gauge("koordgate_reporter_gpus", "Cards, by state of health.", ["state"], registry=registry)
+        self.gpus = Gauge("koordgate_reporter_gpus", "Cards, by health state.", ["state"], registry=registry)
         self.gpu_errors = Gauge(
             "koordgate_reporter_gpu_errors",
-            "Errors of a card since it was last healthy, and what condemned it.",
+            "Errors of a card since it was last healthy, with the reason that took it out of service.",
             ["uuid", "reason"],
             registry=registry,
         )
         self.devices_unusable = Gauge(
             "koordgate_reporter_devices_unusable",
-            "1 for each NIC, FPGA and other device that is there and cannot be used, and why.",
+            "1 for each NIC, FPGA and other device that is present and cannot be used, with the reason.",
             ["type", "id", "reason"],
             registry=registry,
         )
         self.gpu_ecc_errors = Gauge(
             "koordgate_reporter_gpu_ecc_errors",
-            "Errors in a card's memory since its driver was loaded or it was reset, as last read.",
+            "Memory errors of a card since its driver was loaded or it was reset, as last read.",
             ["uuid", "kind"],
             registry=registry,
         )
         self.gpu_remapped_rows = Gauge(
             "koordgate_reporter_gpu_remapped_rows",
-            "Rows of a card's memory that spare ones replace, as last read.",
+            "Rows of a card's memory that were replaced by spare rows, as last read.",
             ["uuid"],
             registry=registry,
         )
         self.gpu_retired_pages = Gauge(
             "koordgate_reporter_gpu_retired_pages",
-            "Pages of a card's memory that are retired for good, as last read.",
+            "Pages of a card's memory that were retired permanently, as last read.",
             ["uuid"],
             registry=registry,
         )
         self.gpu_last_error = Gauge(
             "koordgate_reporter_gpu_last_error_timestamp_seconds",
-            "When a card last had an error that counts, or a fault was last seen on it; none where it never had one.",
+            "When a card last had an error that counts, or last showed a fault; absent if it never did.",
             ["uuid"],
             registry=registry,
         )
         self.xids = Counter(
             "koordgate_reporter_xids_total",
-            "Xid errors, by what they say of a card; known is false where NVML named no card that is known.",
+            "Xid errors, by severity; known is false if NVML named no known card.",
             ["class", "known"],
             registry=registry,
         )
         self.cpuset_writes = Counter(
-            "koordgate_reporter_cpuset_writes_total", "Files of cpusets written.", registry=registry
+            "koordgate_reporter_cpuset_writes_total", "Cpuset files written.", registry=registry
         )
         self.cpuset_reapplied = Counter(
             "koordgate_reporter_cpuset_reapplied_total",
-            "Cgroups that somebody else had changed and that were put right.",
+            "Cgroups that somebody else had changed and that were corrected.",
             registry=registry,
         )
         self.take_overs = Counter(
             "koordgate_reporter_take_overs_total",
-            "Times that our CPUs were written into the kubelet's CPU manager state.",
+            "Times that allocated CPUs were written into the kubelet's CPU manager state.",
             registry=registry,
         )
         self.agreeing = Gauge(
-            "koordgate_reporter_pods_agreeing", "Pods that have exactly what was decided.", registry=registry
+            "koordgate_reporter_pods_agreeing", "Pods that have exactly what was allocated to them.", registry=registry
         )
         self.mismatches = Gauge(
             "koordgate_reporter_mismatches",
-            "Contradictions between what was decided and what is, by kind.",
+            "Contradictions between what was allocated and what Pods have, by kind.",
             ["kind"],
             registry=registry,
         )
@@ -109,7 +112,7 @@ class ReporterMetrics:
         )
 
     def show_cards(self, node: NodeRecord) -> None:
-        """Set what is told of cards."""
+        """Show the cards."""
         states = Count(card.health.state for card in node.cards.values())
         for state in CardState:
             self.gpus.labels(state.value).set(states[state])
@@ -131,7 +134,7 @@ class ReporterMetrics:
                 self.gpu_errors.labels(uuid, card.health.cause.reason).set(card.health.count)
 
     def show_devices(self, body: Mapping[str, Any]) -> None:
-        """Set what the Device object tells of devices that are no cards."""
+        """Show the devices of a Device object other than cards."""
         self.devices_unusable.clear()
         for identity, one in others(body).items():
             if not one.healthy:
@@ -155,7 +158,7 @@ class ReporterMetrics:
         self.xids.labels(kind_of(xid.xid).says.name.lower(), str(known).lower()).inc(xid.count)
 
     def show_agreements(self, found: tuple[Agreement, ...]) -> None:
-        """Set what is told of Pods."""
+        """Show how Pods compare with their allocations."""
         self.agreeing.set(sum(not one.mismatches for one in found))
         kinds = Count(mismatch.kind for one in found for mismatch in one.mismatches)
         for kind in ("cpuset", "environment", "process", "memory"):

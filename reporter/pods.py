@@ -1,4 +1,4 @@
-"""What the reporter keeps of a Pod on its node (pure): all that is decided of it, and how to find its containers."""
+"""What the reporter keeps of a Pod (pure): everything allocated to it, and how to find its containers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,20 +26,20 @@ class NodePod:
 
     Attributes:
         uid: its UID.
-        namespace: of it.
-        name: of it.
-        cgroup: the UID that its cgroup is named by: of a static Pod, its file's hash. The kubelet's files use it too.
-        qos_class: as Kubernetes has it.
+        namespace: its namespace.
+        name: its name.
+        cgroup: the UID in its cgroup's name: for a static Pod, its file's hash. The kubelet's files use it too.
+        qos_class: its Kubernetes QoS class.
         qos: its label koordinator.sh/qosClass, "" without.
-        shares: what it was given of devices.
-        visible: container and type to the ids that the container was told.
-        status: what it was given of CPUs; None where nothing was decided.
-        asked: each container, init containers among them, to the whole CPUs that it asks for; 0 where it asks for none.
+        shares: the devices allocated to it.
+        visible: container and device type to the ids in the container's environment.
+        status: the CPUs allocated to it; None if none were.
+        asked: container, including init containers, to the whole CPUs that it requests; 0 if it requests none.
         containers: id of each container, without its runtime, to its name.
-        acknowledged: whether the kubelet has written its status: it knows the Pod, and has admitted it.
-        deleted: whether somebody deleted it: it has ended, or is about to.
+        acknowledged: whether the kubelet has written its status, and so has admitted it.
+        deleted: whether it was deleted: it has ended, or is about to.
         finished: whether it has ended.
-        problems: what of it cannot be read.
+        problems: what of it cannot be read, a sentence each.
     """
 
     uid: str
@@ -63,24 +63,24 @@ class NodePod:
 
     @property
     def cpus(self) -> int:
-        """The CPUs that were decided for it; 0 where it has none of its own."""
+        """The CPUs allocated to it alone; 0 if there are none."""
         return self.status.cpus if self.status is not None else 0
 
     @property
     def has_gpu(self) -> bool:
-        """Whether it was given any of a GPU."""
+        """Whether any part of a GPU was allocated to it."""
         return any(share.type == TYPE_GPU for share in self.shares)
 
     @property
     def whole_cpus(self) -> bool:
-        """Whether a container of it asks for whole CPUs."""
+        """Whether one of its containers requests whole CPUs."""
         return any(self.asked.values())
 
     def planned(self, *, mems: bool) -> plan.Pod:
-        """The Pod as the plan of cpusets takes it.
+        """The Pod as the cpuset plan takes it.
 
         Args:
-            mems: whether its memory follows the NUMA nodes that were decided.
+            mems: whether its memory follows the NUMA nodes that were allocated.
         """
         pools, numa = (self.status.pools, self.status.numa) if self.status is not None else ((), ())
         return plan.Pod(
@@ -96,7 +96,7 @@ class NodePod:
 
 
 def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
-    """Read a Pod object; what cannot be read of it is left out and told."""
+    """Read a Pod object; what cannot be read is left out and becomes a problem."""
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     annotations = metadata.get("annotations") or {}
     problems: list[str] = []
@@ -131,7 +131,7 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
 
 
 def _qos_class(value: object) -> KubernetesQos:
-    """The class; a Pod's that has none yet is taken for the one that shares."""
+    """The QoS class; Burstable for a Pod that has none yet."""
     return next((one for one in KubernetesQos if one.value == value), KubernetesQos.BURSTABLE)
 
 

@@ -1,4 +1,4 @@
-"""Health and metrics on a local port."""
+"""Health and metrics, served on a local port."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +17,7 @@ async def listen(
 
     Args:
         serve: the address.
-        metrics: what /metrics says.
+        metrics: served at /metrics.
         unhealthy: why the process should be restarted, a sentence each.
     """
 

@@ -24,9 +24,9 @@ class HostRoots(Section, frozen=True):
     Attributes:
         sysfs: /sys.
         proc: /proc, of the host's PID namespace.
-        cgroup: /sys/fs/cgroup; must be writable where cpusets are enforced.
+        cgroup: /sys/fs/cgroup; must be writable if cpusets are enforced.
         kubelet: the kubelet's folder.
-        state: where the health of the cards is kept; must be writable.
+        state: where the health of the cards is saved; must be writable.
     """
 
     sysfs: Name = "/sys"
@@ -37,7 +37,7 @@ class HostRoots(Section, frozen=True):
 
 
 class ReporterServeSettings(Section, frozen=True):
-    """Where health and metrics are told.
+    """Where health and metrics are served.
 
     Attributes:
         host: address to listen on.
@@ -52,10 +52,10 @@ class KubeletSettings(Section, frozen=True):
     """The kubelet.
 
     Attributes:
-        configuration: its configuration file; a missing one means its defaults.
+        configuration: its configuration file; if it is missing, the defaults are assumed.
         configz: ask the kubelet through the API server instead (needs the right to `nodes/proxy`).
-        device_checkpoint: its device manager's file.
-        pod_resources: its PodResources socket, asked before its files where it is there; "" never asks it.
+        device_checkpoint: its device manager's checkpoint.
+        pod_resources: its PodResources socket, whose answers count before the files; "" never asks it.
     """
 
     configuration: Name = "/var/lib/kubelet/config.yaml"
@@ -68,10 +68,10 @@ class Gpus(Section, frozen=True):
     """GPUs.
 
     Attributes:
-        enabled: whether NVML is asked; off on nodes that have no GPU by plan.
-        quiet_seconds: how long a suspect card must be without errors before it recovers.
-        proving_seconds: how long a recovering card must be, before it is in service again.
-        outage_seconds: how long NVML may be out of reach before its cards take nothing new.
+        enabled: whether NVML is read; off on nodes that are known to have no GPU.
+        quiet_seconds: how long a suspect card must show no errors before it recovers.
+        proving_seconds: how long a recovering card must show none before it is in service again.
+        outage_seconds: how long NVML may be out of reach before its cards take no new Pods.
     """
 
     enabled: bool = True
@@ -81,20 +81,20 @@ class Gpus(Section, frozen=True):
 
     @property
     def policy(self) -> HealthPolicy:
-        """The same as the health state machine takes it."""
+        """The settings as the health state machine takes them."""
         return HealthPolicy(quiet=self.quiet_seconds, proving=self.proving_seconds)
 
 
 class PciType(Section, frozen=True):
-    """Which PCI devices are of a type.
+    """Which PCI devices have a type.
 
     Attributes:
         type: one of `types`, or fpga.
         vendor: PCI vendor id, as 0x10ee.
-        device: PCI device id; any where empty.
-        class_: upper byte, or upper two bytes, of the PCI class, as 0x12 or 0x1200; any where empty.
-        model: what their model is called in templates, boards and selectors; nothing where empty.
-        amounts: name of an amount of the type -> quantity that such a device has: bytes and units must be stated.
+        device: PCI device id; any if left out.
+        class_: upper byte, or upper two bytes, of the PCI class, as 0x12 or 0x1200; any if left out.
+        model: what templates, boards and selectors call their model; nothing if empty.
+        amounts: name of an amount of the type -> quantity that each device has; bytes and units must be stated.
     """
 
     type: Name
@@ -106,7 +106,7 @@ class PciType(Section, frozen=True):
 
     @property
     def match(self) -> PciMatch:
-        """The same as the inventory takes it."""
+        """The settings as the inventory takes them."""
         code = int(self.class_, 16) if self.class_ else None
         whole = self.class_ is not None and len(self.class_) > len("0x12")
         return PciMatch(
@@ -140,8 +140,8 @@ class ReporterDeviceSettings(Section, frozen=True):
     """Devices beyond GPUs.
 
     Attributes:
-        types: device types of one's own, as the webhook is told them.
-        pci: which PCI devices are of which type.
+        types: own device types, as in the webhook's settings.
+        pci: which PCI devices have which type.
     """
 
     types: tuple[OwnType, ...] = ()
@@ -153,8 +153,8 @@ class ReporterCpuSettings(Section, frozen=True):
 
     Attributes:
         enforce: whether cgroups' cpusets are written.
-        memory: whether cpuset.mems follows the NUMA nodes that were decided.
-        take_over: what to do with the kubelet's CPU manager state: leave it, write our CPUs into it, or undo that.
+        memory: whether cpuset.mems follows the NUMA nodes that were allocated.
+        take_over: what to do with the kubelet's CPU manager state: leave it, write allocated CPUs into it, undo that.
     """
 
     enforce: bool = True
@@ -163,7 +163,7 @@ class ReporterCpuSettings(Section, frozen=True):
 
 
 class Proof(Section, frozen=True):
-    """Comparing what was decided with what is.
+    """Comparing allocations with what containers and cards really have.
 
     Attributes:
         enabled: whether it is done.
@@ -178,8 +178,8 @@ class ReporterSettings(Section, frozen=True):
     """All settings of `koordgate reporter`.
 
     Attributes:
-        node: name of the Node; $NODE_NAME where empty.
-        round_seconds: how often everything is looked at, even if nothing says that it changed.
+        node: name of the Node; if empty, $NODE_NAME, else the machine's name.
+        round_seconds: how often everything is read again, even if no change was seen.
         log_level: debug, info, warning or error.
     """
 
@@ -195,7 +195,7 @@ class ReporterSettings(Section, frozen=True):
     proof: Proof = Proof()
 
     def __post_init__(self) -> None:
-        """Check what concerns several keys."""
+        """Check rules that involve several keys."""
         types = device_types(self.devices.types)
         for one in self.devices.pci:
             if one.type not in types.by_name or one.type in {TYPE_GPU, TYPE_RDMA}:
@@ -206,7 +206,7 @@ class ReporterSettings(Section, frozen=True):
 
 
 def pci_matches(settings: ReporterSettings) -> tuple[PciMatch, ...]:
-    """Which PCI devices are reported; what the administrator says comes before what is built in."""
+    """Which PCI devices are reported; the administrator's rules come before the built-in ones."""
     return (*(one.match for one in settings.devices.pci), *FPGAS)
 
 

@@ -1,4 +1,4 @@
-"""What was found on a node, as tables for people."""
+"""Findings on a node, as tables for people."""
 
 import io
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-"""Proof: what was decided, compared with what is (pure).
+"""Proof: what was allocated to Pods, compared with what they really have (pure).
 
-Decided is what a Pod's annotations say; what is are the cpusets of its containers, the environment of their first
-processes, and the processes that NVML sees on the cards. A Pod agrees where something of it was seen and nothing
-contradicts.
+A Pod's annotations say what was allocated. What it has is seen in the cpusets of its containers, in the environment of
+their first processes, and in the processes that NVML lists on the cards. A Pod agrees if something of it was seen and
+nothing contradicts its allocation.
 """
 
 import json
@@ -27,12 +27,12 @@ _NVIDIA: Final = NVIDIA_GPU.partition("/")[0] + "/"
 
 @dataclass(frozen=True, slots=True)
 class ContainerSeen:
-    """What was seen of a running container; what could not be looked at is None.
+    """What was seen of a running container; None where it could not be inspected.
 
     Attributes:
-        cpus: the CPUs that its cgroup has.
-        visible: NVIDIA_VISIBLE_DEVICES of its first process; "" where that is not set.
-        minors: the cards whose device files are in its file system.
+        cpus: the CPUs of its cgroup.
+        visible: NVIDIA_VISIBLE_DEVICES of its first process; "" if that is not set.
+        minors: minors of the cards whose device files are in its file system.
     """
 
     cpus: int | None = None
@@ -46,9 +46,9 @@ class CardUse:
 
     Attributes:
         card: its UUID.
-        pod: the UID in its cgroup's path; None where it belongs to no Pod.
-        pid: as the host counts.
-        memory: bytes; None where NVML does not tell.
+        pod: the UID in its cgroup's path; None if it belongs to no Pod.
+        pid: in the host's PID namespace.
+        memory: bytes; None if NVML does not report it.
     """
 
     card: str
@@ -64,9 +64,9 @@ class Evidence:
     Attributes:
         containers: container id to what was seen of it.
         uses: processes on cards.
-        cards: minor to UUID, of cards that are present: the minor of one that is gone is given again.
-        indices: NVML's index to UUID, likewise; NVIDIA's runtime counts so, and NVML by PCI address, not by minor.
-            Empty where it is not known: then a number that a container was told is taken for a minor.
+        cards: minor to UUID, for cards that are present: the driver reuses the minor of a card that is gone.
+        indices: NVML's index to UUID, likewise. NVIDIA's runtime uses these indices, which follow PCI addresses and not
+            minors. Empty if unknown: then a number in a container's environment is taken for a minor.
     """
 
     containers: Mapping[str, ContainerSeen] = field(default_factory=dict)
@@ -93,11 +93,11 @@ _UNSEEN: Final = ContainerSeen()
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a Pod compares.
+    """How a Pod compares with its allocation.
 
     Attributes:
         pod: which.
-        mismatches: none where it agrees.
+        mismatches: the contradictions; empty if it agrees.
     """
 
     pod: NodePod
@@ -107,15 +107,15 @@ class Agreement:
 def agreements(
     pods: Iterable[NodePod], evidence: Evidence, left_alone: frozenset[str] = frozenset()
 ) -> list[Agreement]:
-    """Compare the Pods for which something was decided, as far as something was seen of them.
+    """Compare the Pods that have an allocation, as far as something was seen of them.
 
     Args:
         pods: of the node.
         evidence: what was seen.
-        left_alone: cgroup UIDs of Pods whose CPUs are the kubelet's business.
+        left_alone: cgroup UIDs of Pods whose CPUs the kubelet manages.
 
     Returns:
-        By namespace and name; without Pods of which nothing was seen: nothing was compared.
+        Sorted by namespace and name. Pods of which nothing was seen are left out: nothing was compared.
     """
     uses = defaultdict(list)
     for use in evidence.uses:
@@ -128,7 +128,7 @@ def agreements(
         mismatches = (
             *_cpusets(pod, evidence, kubelets=pod.cgroup in left_alone),
             *_environment(pod, evidence),
-            *(_processes(pod, its) if pod.shares else ()),  # else it is told as held: `strangers`
+            *(_processes(pod, its) if pod.shares else ()),  # otherwise `strangers` reports its cards as held
         )
         found.append(Agreement(pod, mismatches))
     return found
@@ -144,7 +144,7 @@ def _cpusets(pod: NodePod, evidence: Evidence, *, kubelets: bool) -> list[Mismat
     if not pod.cpus:
         return []
     given = format_cpuset(pod.cpus)
-    if kubelets:  # it divides them among the containers that ask for whole ones; the others run in its pool
+    if kubelets:  # it divides them among containers that request whole CPUs; the others run in its pool
         has = reduce(or_, (cpus for name, cpus in seen.items() if pod.asked.get(name)), 0)
         why = f"the kubelet's static policy gave its containers CPUs {format_cpuset(has)}; {given} were decided"
         return [Mismatch("cpuset", why)] if has & ~pod.cpus else []
@@ -156,7 +156,7 @@ def _cpusets(pod: NodePod, evidence: Evidence, *, kubelets: bool) -> list[Mismat
 
 
 def _environment(pod: NodePod, evidence: Evidence) -> list[Mismatch]:
-    """Compare what containers of a Pod of ours were told with what was decided."""
+    """Compare the containers' environments with the allocation."""
     found = []
     for identity, name in pod.containers.items():
         seen = evidence.containers.get(identity)
@@ -175,7 +175,7 @@ def _ids(ids: frozenset[str]) -> str:
 
 
 def _processes(pod: NodePod, uses: Iterable[CardUse]) -> list[Mismatch]:
-    """Find cards that a Pod uses without having them, and memory beyond what it was given."""
+    """Find cards that a Pod uses without an allocation, and memory use beyond the allocation."""
     memory: dict[str, int] = defaultdict(int)
     for use in uses:
         memory[use.card] += use.memory or 0
@@ -191,17 +191,18 @@ def _processes(pod: NodePod, uses: Iterable[CardUse]) -> list[Mismatch]:
 
 
 def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset[str]:
-    """Find the Pods that the kubelet's checkpoint says have cards: `known` of `strangers`.
+    """Find the Pods that have cards according to the kubelet's checkpoint: `known` of `strangers`.
 
-    By ids, as resources can be named anything: UUIDs, and slices of a card. A number is one where NVIDIA's plugin gave
-    it: others count their devices from 0 as well (fuse, RDMA).
+    Cards are recognised by the ids of their devices, since a resource can have any name: by UUID, or by a slice of a
+    UUID. A number counts as a minor only in an entry of NVIDIA's plugin: other plugins (fuse, RDMA) number their
+    devices from 0 as well.
 
     Args:
-        entries: of the checkpoint.
-        evidence: of it, which cards there are.
+        entries: the checkpoint's entries.
+        evidence: names the cards that exist.
 
     Returns:
-        UIDs as the kubelet has them.
+        UIDs as the kubelet's files have them.
     """
     uuids, minors = frozenset(evidence.cards.values()), frozenset(map(str, evidence.cards))
     return frozenset(
@@ -213,19 +214,20 @@ def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset
 
 
 def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]) -> tuple[PodDevices, ...]:
-    """Find Pods that have cards without our annotation ("hot update"), so that these are never given out.
+    """Find Pods that have cards without our annotation ("hot update"), so that these cards are not allocated.
 
-    By a process on the card, or by the environment of a container that names the card and has its device file. Who
-    says `all` has none by that: monitors and device plugins do on every node, and many images by themselves.
+    A Pod has a card if one of its processes is on the card, or if a container's environment names the card and the
+    container has its device file. The word `all` names no card: monitors and device plugins use it on every node, and
+    many images set it.
 
     Args:
         pods: of the node.
         evidence: what was seen.
-        known: UIDs of Pods of which the kubelet's checkpoint tells that they have cards (`card_holders`); one that has
-            other devices only may have a card all the same.
+        known: UIDs of Pods that have cards according to the kubelet's checkpoint (`card_holders`). A Pod that has only
+            other devices there may still have a card.
 
     Returns:
-        As the kubelet's checkpoint would tell it.
+        Entries such as the kubelet's checkpoint would have.
     """
     by_pod: dict[str, list[CardUse]] = defaultdict(list)
     for use in evidence.uses:
@@ -246,9 +248,9 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
 
 
 def _told_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
-    """The cards that a container's environment names, and whose device files it has as far as that is known.
+    """The cards that a container's environment names and whose device files it has, as far as that is known.
 
-    Of one that was told numbers, the device files say which cards these are: a number is a place in a list that may
+    If the environment has numbers, the device files say which cards are meant: a number is an index in a list that may
     have changed since.
     """
     if seen.visible is None or seen.visible in _NOTHING:
@@ -264,7 +266,7 @@ def _told_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
 
 
 def annotation(found: Iterable[Agreement]) -> str:
-    """Write how Pods compare, by UID; where that is too long, those that do not agree only, as many as fit."""
+    """Write how Pods compare, by UID; if that is too long, only as many of those that do not agree as fit."""
     rows = {
         one.pod.uid: {
             "pod": str(one.pod),

@@ -1,4 +1,4 @@
-"""What containers really have, read from their cgroups and from procfs; what cannot be read is unknown."""
+"""What containers really have, read from their cgroups and procfs; None where it cannot be read."""
 
 import os
 import re
@@ -26,17 +26,17 @@ _MOST_ENVIRONMENT: Final = 256 * 1024
 def containers(
     hierarchy: Hierarchy, layout: CgroupLayout, pods: Iterable[NodePod], proc: Path, *, environment: bool
 ) -> dict[str, ContainerSeen]:
-    """Look at the containers of Pods.
+    """Inspect the containers of Pods.
 
     Args:
-        hierarchy: of cpusets.
+        hierarchy: the cpuset hierarchy.
         layout: how the kubelet names cgroups.
-        pods: whose.
+        pods: the Pods.
         proc: procfs of the host's PID namespace.
-        environment: whether processes' environments are read.
+        environment: whether the environments of processes are read.
 
     Returns:
-        Container id to what was seen of it; without those that do not run.
+        Container id to what was seen of it; containers that do not run are left out.
     """
     found: dict[str, ContainerSeen] = {}
     for pod in pods:
@@ -61,9 +61,10 @@ def _container(folder: str, version: Version, proc: Path, *, environment: bool) 
 
 
 def _first_process(folder: str) -> str:
-    """The first process of a container; "" where it has none.
+    """The first process of a container; "" if it has none.
 
-    With cgroup v2 they may all be one level down: crun makes a cgroup `container`, an init of its own several.
+    With cgroup v2 all processes may be one level down: crun makes a cgroup `container`, and an init system makes
+    several.
     """
     own = _first_of(folder)
     return own or next(filter(None, map(_first_of, _cgroups_below(folder))), "")
@@ -75,7 +76,7 @@ def _first_of(folder: str) -> str:
 
 
 def _cgroups_below(folder: str) -> list[str]:
-    """In order: `init.scope` comes before `system.slice`."""
+    """The cgroups directly below one, sorted: `init.scope` comes before `system.slice`."""
     try:
         with os.scandir(folder) as entries:
             return sorted(islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), _MOST_BELOW))
@@ -84,7 +85,7 @@ def _cgroups_below(folder: str) -> list[str]:
 
 
 def _environment(path: str) -> str | None:
-    """Read NVIDIA_VISIBLE_DEVICES; "" where it is not set."""
+    """Read NVIDIA_VISIBLE_DEVICES; "" if it is not set, None if the environment cannot be read."""
     data = files.content(path, _MOST_ENVIRONMENT)
     if data is None:
         return None
@@ -92,16 +93,16 @@ def _environment(path: str) -> str | None:
     for entry in data.split(b"\0"):
         if entry.startswith(start):
             return entry[len(start) :].decode(errors="replace")
-    return "" if data else None  # a process that is just starting, or ending, shows none at all
+    return "" if data else None  # a process that is starting or ending has an empty file
 
 
 def _cards(folder: str) -> frozenset[int] | None:
-    names = files.names(folder)  # no container is without any device file: then it cannot be looked at
+    names = files.names(folder)  # every container has device files: an empty list means that /dev cannot be read
     return frozenset(int(match[1]) for name in names if (match := _CARD.fullmatch(name))) if names else None
 
 
 def card_uses(processes: Mapping[str, Iterable[GpuProcess]], proc: Path) -> tuple[CardUse, ...]:
-    """Find which Pods the processes on cards belong to.
+    """Find the Pods that the processes on cards belong to.
 
     Args:
         processes: card's UUID to its processes.
@@ -115,7 +116,7 @@ def card_uses(processes: Mapping[str, Iterable[GpuProcess]], proc: Path) -> tupl
 
 
 def pod_of(cgroups: str) -> str | None:
-    """Find a Pod's UID in /proc/PID/cgroup; None where the process belongs to none."""
+    """Find a Pod's UID in /proc/PID/cgroup; None if the process belongs to no Pod."""
     match = _POD.search(cgroups)
     if match is None:
         return None

@@ -1,1 +1,1 @@
-"""What the cluster is told of a node: the objects (pure builders), and the writer that applies them only on change."""
+"""What is published about a node: objects (pure builders), when they are written (pure), and the writers."""

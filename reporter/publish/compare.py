@@ -1,4 +1,4 @@
-"""Whether an object in the cluster has what we want of it (pure)."""
+"""Whether an object in the cluster is as wanted (pure)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,10 +9,11 @@ _AMOUNTS: Final = ("capacity", "allocatable")
 
 
 def holds(live: Any, wanted: Any, key: str = "") -> bool:
-    """Tell whether all that is wanted stands in what is there; what others added does not matter.
+    """Whether a live value has everything that is wanted; what others added does not matter.
 
-    An empty map may be left out: the API server does not keep one. Amounts are compared as numbers: it may write them
-    in another form. Lists are one field and must be equal, but for owner references, which have many owners.
+    An empty map may be missing: the API server does not keep one. Amounts are compared as numbers, since the API server
+    may rewrite them. A list is one field and must be equal; owner references are the exception, as they have many
+    owners.
     """
     if isinstance(wanted, Mapping):
         same = _same_amount if key in _AMOUNTS else holds

@@ -1,4 +1,4 @@
-"""The Device object (pure): GPUs, RDMA NICs, FPGAs and configured types, and what the kubelet gave away."""
+"""The Device object (pure): GPUs, RDMA NICs, FPGAs, configured types, and devices that the kubelet gave away."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,9 +29,9 @@ class DeviceObject:
     """The object to apply.
 
     Attributes:
-        body: of the object.
-        devices: what a reader of it finds: one source for the Node's amounts.
-        problems: what could not be told.
+        body: the object.
+        devices: what a reader of the object finds; the Node's amounts are computed from the same.
+        problems: what could not be reported, a sentence each.
     """
 
     body: dict[str, Any]
@@ -41,11 +41,11 @@ class DeviceObject:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What is told of Pods on the object.
+    """What the object reports about Pods.
 
     Attributes:
-        held: what the kubelet, or somebody else, gave to Pods that we did not allocate.
-        agreement: how what is compares with what was decided, as text; left out where empty.
+        held: devices that the kubelet, or somebody else, gave to Pods without an allocation of ours.
+        agreement: how Pods compare with their allocations, as text; left out if empty.
     """
 
     held: Collection[PodDevices] = ()
@@ -54,13 +54,13 @@ class DeviceFacts:
 
 @dataclass(frozen=True, slots=True)
 class StatedHealth:
-    """What an object says of the health of one device.
+    """The health of one device as an object states it.
 
     Attributes:
-        type: of the device.
+        type: the device's type.
         healthy: whether it can be used.
-        reason: of its state, one word; "" where the object has none.
-        message: what is wrong with it; "" where nothing is, or the object does not say.
+        reason: of its state, one word; "" if the object has none.
+        message: what is wrong with it; "" if nothing is, or the object does not say.
     """
 
     type: str
@@ -70,7 +70,7 @@ class StatedHealth:
 
 
 def others(body: Mapping[str, Any] | None) -> dict[str, StatedHealth]:
-    """Read what an object, whoever wrote it, says of the health of devices that are neither cards nor parts of one."""
+    """Read the health of devices other than cards and their MIG devices, from an object by whatever writer."""
     found = {}
     for entry in _standing(body):
         kind, identity = (entry.get("type"), entry.get("id")) if isinstance(entry, dict) else (None, None)
@@ -88,7 +88,7 @@ def others(body: Mapping[str, Any] | None) -> dict[str, StatedHealth]:
 
 
 def cordoned(live: Mapping[str, Any] | None) -> frozenset[str]:
-    """Read which devices an administrator set aside: an annotation of the Device object that is never ours to write."""
+    """Read which devices an administrator cordoned: an annotation of the Device object that we never write."""
     text = _annotations(live).get(CORDONED)
     return frozenset(word.strip() for word in text.split(",") if word.strip()) if isinstance(text, str) else frozenset()
 
@@ -106,11 +106,11 @@ def build(
     """Write the object.
 
     Args:
-        node: whose.
-        gpus: what it says of cards.
-        others: devices found by sysfs.
-        types: of devices.
-        told: what is told of Pods.
+        node: the Node.
+        gpus: the entries of cards.
+        others: devices found in sysfs.
+        types: the device types.
+        told: what is reported about Pods.
         live: the object as it stands.
         now: seconds since 1970, for conditions that change now.
     """
@@ -122,8 +122,8 @@ def build(
         try:
             text = checkpoints_annotation(told.held)
         except CheckpointError as error:
-            text = UNTOLD  # left out, it would mean that nothing was given away
-            problems.append(f"what the kubelet gave away cannot be told: {error}; all devices count as given away")
+            text = UNTOLD  # without the annotation, nothing would count as given away
+            problems.append(f"what the kubelet gave away cannot be reported: {error}; all devices count as given away")
         annotations.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
     if told.agreement:
         annotations[AGREEMENT] = told.agreement
@@ -145,7 +145,7 @@ def build(
 
 
 def worth_telling(body: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
-    """Whether the object is to be there: a node that never had a device needs none."""
+    """Whether the object is needed: a node that never had a device needs none."""
     return live is not None or bool(body["spec"]["devices"]) or bool(body["metadata"]["annotations"])
 
 
@@ -192,14 +192,14 @@ def _amounts(one: PciDevice, kind: DeviceType) -> dict[str, str]:
 
 
 def _standing(live: Mapping[str, Any] | None) -> list[Any]:
-    """The `spec.devices` of an object; empty where there is none."""
+    """The `spec.devices` of an object; empty if there are none."""
     spec = (live or {}).get("spec")
     devices = spec.get("devices") if isinstance(spec, dict) else None
     return devices if isinstance(devices, list) else []
 
 
 def _dated(entries: Iterable[Mapping[str, Any]], live: Mapping[str, Any] | None, now: str) -> list[dict[str, Any]]:
-    """Date each condition: as it stands in the cluster, where its status is still that."""
+    """Date each condition: as in the cluster if its status is still the same, otherwise now."""
     since: dict[tuple[object, object], str] = {}
     for entry in _standing(live):
         listed = entry.get("conditions") if isinstance(entry, dict) else None

@@ -1,4 +1,4 @@
-"""Events about a Node and its Pods: one an occurrence, counted up where the same occurs again."""
+"""Kubernetes Events about a Node and its Pods: one for each occurrence, counted up if it occurs again."""
 
 import logging
 from collections import deque
@@ -25,11 +25,11 @@ class Occurrence:
     """Something that happened.
 
     Attributes:
-        about: reference of the object concerned.
+        about: reference to the object concerned.
         reason: one word.
         message: a sentence.
         type: Normal or Warning.
-        count: how often, at once.
+        count: how often it happened at once.
     """
 
     about: Mapping[str, str]
@@ -50,7 +50,7 @@ def about_pod(pod: NodePod) -> dict[str, str]:
 
 
 class EventWriter:
-    """Writes Events, in order; what cannot be told now is kept, so much of it, and told later.
+    """Writes Events in order; those that cannot be written now wait, up to a bound, and are written later.
 
     Args:
         kube: the open client.
@@ -62,16 +62,17 @@ class EventWriter:
         self._clock = clock
         self._written: dict[tuple[str, str, str], tuple[str, int]] = {}  # what occurred -> name of the Event and count
 
-        self._waiting: deque[Occurrence] = deque(maxlen=_REMEMBERED)  # the oldest go first, where there are too many
+        self._waiting: deque[Occurrence] = deque(maxlen=_REMEMBERED)  # the oldest are dropped if there are too many
 
     def note(self, occurrences: Iterable[Occurrence]) -> None:
-        """Take what is to be told."""
+        """Queue occurrences."""
         self._waiting.extend(occurrences)
 
     async def write(self) -> None:
-        """Tell what waits; the rest waits while the API server is away.
+        """Write what is queued; it stays queued while the API server is away.
 
-        What it refuses for good, or what cannot be written as JSON, is logged and dropped: it would block all others.
+        An Event that the API server refuses for good, or that cannot be encoded, is logged and dropped: it would block
+        all others.
         """
         while self._waiting:
             one = self._waiting[0]
@@ -82,13 +83,13 @@ class EventWriter:
                 return
             except KubeError as error:
                 _LOG.warning("an Event could not be written: %s", error, extra={"event": one.reason})
-            except TypeError as error:  # so orjson refuses a value
+            except TypeError as error:  # orjson refuses a value this way
                 _LOG.warning("an Event is no JSON, and dropped: %s", error, extra={"event": one.reason})
-            if self._waiting and self._waiting[0] is one:  # more may have been noted meanwhile, and pushed it out
+            if self._waiting and self._waiting[0] is one:  # others queued meanwhile may have pushed it out
                 self._waiting.popleft()
 
     async def _write(self, one: Occurrence) -> None:
-        """Write an Event, or count one up."""
+        """Create an Event, or count an existing one up."""
         key = (one.about["uid"], one.reason, one.message)
         space = one.about.get("namespace") or _OF_NODES
         known = self._written.get(key)
@@ -118,7 +119,7 @@ class EventWriter:
             "involvedObject": dict(one.about),
             "type": one.type,
             "reason": one.reason,
-            # Half a character (a lone surrogate), as of a hostile file, could not be written.
+            # A lone surrogate, as from a hostile file, could not be encoded.
             "message": one.message.encode(errors="backslashreplace").decode()[:_LONGEST_MESSAGE],
             "source": {"component": _COMPONENT},
             "reportingComponent": _COMPONENT,

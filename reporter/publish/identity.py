@@ -1,20 +1,20 @@
-"""The Node that everything is told about."""
+"""The Node that everything is about."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-MANAGER: Final = "koordgate-reporter"  # owner of our fields, by which the API server tells them from others'
+MANAGER: Final = "koordgate-reporter"  # field manager: the owner of our fields
 
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """A Node as far as it matters here.
+    """What matters of a Node.
 
     Attributes:
-        name: of the Node.
-        uid: its identity.
-        annotations: those of the administrator are copied to the NodeResourceTopology.
+        name: its name.
+        uid: its UID.
+        annotations: its annotations; the administrator's are copied to the NodeResourceTopology.
     """
 
     name: str
@@ -23,7 +23,7 @@ class NodeIdentity:
 
     @property
     def owner(self) -> dict[str, Any]:
-        """An owner reference: what has it goes with the Node."""
+        """An owner reference: objects that have it are deleted with the Node."""
         return {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": self.uid}
 
 

@@ -1,7 +1,7 @@
-"""What the Node's status and labels say of devices (pure): sums over devices, model, driver and memory.
+"""The Node's device amounts and labels (pure): sums over devices, model, driver and memory.
 
 As Koordinator's noderesource controller does (pkg/slo-controller/noderesource/plugins/gpudeviceresource), in both
-domains. `nvidia.com/gpu` is the kubelet's and never touched.
+domains. `nvidia.com/gpu` belongs to the kubelet and is never touched.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish.identity import NodeIdentity
 
-MEMORY_LABEL: Final = "koordgate.io/gpu-memory-mib"  # of each card, where all have the same
+MEMORY_LABEL: Final = "koordgate.io/gpu-memory-mib"  # of each card, if all have the same
 _MIB: Final = 2**20
 
 
@@ -25,10 +25,10 @@ def build(
     """Write what is applied to the Node through its `status` subresource, which gives no right to its spec.
 
     Args:
-        node: whose.
-        devices: all of the node; what is not healthy counts for nothing.
-        labels: of the Device object; vendor, model and driver are copied.
-        types: of devices.
+        node: the Node.
+        devices: all devices of the node; unhealthy ones count nothing.
+        labels: the Device object's; vendor, model and driver are copied.
+        types: the device types.
     """
     devices = tuple(devices)
     copied = {key: labels[key] for key in (GPU_VENDOR, GPU_MODEL, DRIVER_VERSION) if key in labels}
@@ -36,7 +36,7 @@ def build(
     if len(sizes) == 1:
         copied[MEMORY_LABEL] = str(sizes.pop() // _MIB)
     # Each status sync of the kubelet sets allocatable to capacity, for each name (pkg/kubelet/nodestatus/setters.go of
-    # Kubernetes): with the totals as capacity, it and we would overwrite one another. Those stand on the Device object.
+    # Kubernetes): with the totals as capacity, each would overwrite the other. The totals are on the Device object.
     usable = amounts(devices, types)
     return {
         "apiVersion": "v1",
@@ -47,7 +47,7 @@ def build(
 
 
 def amounts(devices: Iterable[Device], types: DeviceTypes) -> dict[str, str]:
-    """Sum up healthy devices by full resource name; a type of which none is healthy has 0, one without any no name."""
+    """Sum up healthy devices by full resource name: 0 if none of a type is healthy, no name if the node has none."""
     sums: dict[str, int] = defaultdict(int)
     for device in devices:
         kind = types.by_name[device.type]

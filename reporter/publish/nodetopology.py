@@ -1,4 +1,4 @@
-"""The NodeResourceTopology (pure): CPUs, who has them, the shared pools, the kubelet's policies, and NUMA nodes.
+"""The NodeResourceTopology (pure): CPUs, their holders, the shared pools, the kubelet's policies, and NUMA nodes.
 
 CPU proposal, "NodeResourceTopology CRD"; Koordinator, pkg/koordlet/statesinformer.
 """
@@ -40,8 +40,8 @@ class KubeletState:
     """The kubelet as read.
 
     Attributes:
-        configuration: its configuration; None where it was never readable.
-        cpus: its CPU manager's state; None likewise.
+        configuration: its configuration; None if it was never readable.
+        cpus: its CPU manager's state; likewise.
     """
 
     configuration: KubeletConfiguration | None
@@ -49,26 +49,26 @@ class KubeletState:
 
     @property
     def static(self) -> bool:
-        """Whether its static policy is in force: its file may not know of a flag, its state does."""
+        """Whether its static policy is in force: a flag is not in its configuration file, but shows in its state."""
         configured = self.configuration is not None and self.configuration.cpu_policy == STATIC
         return configured or (self.cpus is not None and self.cpus.policy == STATIC)
 
     @property
     def gave_known(self) -> bool:
-        """Whether it is known which CPUs it gave away: by its state, or as its configuration is to give none."""
+        """Whether it is known which CPUs it gave away: from its state, or because it is configured to give none."""
         return self.cpus is not None or (self.configuration is not None and not self.static)
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyObject:
-    """The object to apply, and what enforcement is told from the same facts.
+    """The object to apply, and what enforcement uses from the same facts.
 
     Attributes:
-        body: of the object; None where the CPUs, or those that the kubelet gave away, are not known: better an old
-            object than a wrong one.
-        pools: the shared CPUs, for the plan of cpusets.
+        body: the object; None if the CPUs, or those that the kubelet gave away, are unknown: an old object is better
+            than a wrong one.
+        pools: the shared CPUs, for the cpuset plan.
         kubelet: what the kubelet does with CPUs, likewise.
-        problems: what could not be told.
+        problems: what could not be reported, a sentence each.
     """
 
     body: dict[str, Any] | None
@@ -88,12 +88,12 @@ def build(
     """Write the object.
 
     Args:
-        node: whose.
-        cpus: of the machine.
+        node: the Node.
+        cpus: the machine's CPUs.
         zones: what its NUMA nodes have.
-        kubelet: as read.
-        pods: of the node, none of them finished.
-        live: the object as it stands: what others tell of a NUMA node stays.
+        kubelet: the kubelet as read.
+        pods: Pods of the node that have not finished.
+        live: the object as it stands: entries of others for a NUMA node stay.
     """
     pods = tuple(pods)
     given, unknown = _given(kubelet.cpus, pods)
@@ -103,7 +103,7 @@ def build(
     if cpus.topology is None:
         return TopologyObject(None, plan.SharedCpus(0, 0), told, tuple(problems))
     reservation, system, unread = read_kept(node.annotations)
-    # Of an amount CPUs are made in the kubelet's order, as by Koordinator (pkg/koordlet/statesinformer).
+    # An amount becomes CPUs in the kubelet's order, as in Koordinator (pkg/koordlet/statesinformer).
     kept = reservation.cpus or reserved.take(cpus.topology, -(-reservation.milli // 1000))
     configuration = kubelet.configuration or KubeletConfiguration()
     of_kubelet, unsure = reserved_cpus(configuration, cpus.topology)
@@ -136,7 +136,7 @@ def build(
 
 
 def _written(topology: NodeTopology, node: NodeIdentity, *, readable: bool) -> dict[str, Any]:
-    """Write the object; what cannot be read on the Node is passed on as it stands, so that nobody takes it for none."""
+    """Write the object; unreadable annotations of the Node are copied as they are: nobody may assume there are none."""
     body = write_node_topology(topology)
     body["metadata"]["ownerReferences"] = [node.owner]
     if not readable:
@@ -146,7 +146,7 @@ def _written(topology: NodeTopology, node: NodeIdentity, *, readable: bool) -> d
 
 
 def plan_pools(shared: CpuPools, system: int) -> plan.SharedCpus:
-    """The pools as the plan of cpusets takes them: a NUMA node's CPUs together, whatever its sockets."""
+    """The pools as the cpuset plan takes them: all CPUs of a NUMA node together, whatever their socket."""
     parts: list[dict[int, int]] = []
     for pool in (shared.shared, shared.best_effort):
         by_node: dict[int, int] = {}
@@ -158,7 +158,7 @@ def plan_pools(shared: CpuPools, system: int) -> plan.SharedCpus:
 
 
 def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.KubeletRules:
-    """The kubelet as the plan of cpusets takes it: by container where its state tells that, else by Pod."""
+    """The kubelet as the cpuset plan takes it: CPUs by container if its state has that, otherwise by Pod."""
     state, configuration = kubelet.cpus, kubelet.configuration
     return plan.KubeletRules(
         static=kubelet.static,
@@ -169,14 +169,14 @@ def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.Kubele
 
 
 def _by_container(state: CpuState | None, uid: str, cpus: int) -> dict[str, int]:
-    """What each container of a Pod has; under no name CPUs that only the Pod as a whole has."""
+    """What each container of a Pod has; CPUs that only the Pod as a whole has are under the name ""."""
     containers = dict(state.entries.get(uid, {})) if state is not None and state.layout is not StateLayout.V1 else {}
     left = cpus & ~reduce(or_, containers.values(), 0)
     return {**containers, "": left} if left else containers
 
 
 def _given(state: CpuState | None, pods: Iterable[NodePod]) -> tuple[dict[str, int], tuple[str, ...]]:
-    """What each Pod has; under its own id a container (v1) whose Pod is not known: its CPUs are nobody else's."""
+    """What each Pod has; a v1 container whose Pod is unknown holds its CPUs under its own id."""
     if state is None:
         return {}, ()
     found, unknown = by_pod(state, {container: pod.cgroup for pod in pods for container in pod.containers})
@@ -185,7 +185,7 @@ def _given(state: CpuState | None, pods: Iterable[NodePod]) -> tuple[dict[str, i
 
 
 def _holders(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> list[CpuHolder]:
-    """Who has CPUs of their own: of a Pod that the kubelet gave others than were decided, both are held."""
+    """Who has CPUs of their own: if the kubelet gave a Pod other CPUs than were allocated, the Pod holds both."""
     return [
         *(CpuHolder(pod.cpus, pod.qos) for pod in pods if pod.cpus),
         *(CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in allocs),
@@ -193,10 +193,10 @@ def _holders(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> list[Cpu
 
 
 def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.KubeletRules) -> tuple[PodCpuAlloc, ...]:
-    """What the kubelet gave and owns, so that the Pods stay there; other policies than static give nothing.
+    """The CPUs that the kubelet gave away and manages; only its static policy gives any.
 
-    Koordinator leaves out Pods labelled LS or BE, as it moves them to the shared pools; here whatever the kubelet owns
-    is left alone.
+    Koordinator leaves out Pods labelled LS or BE, since it moves them to the shared pools. We leave everything alone
+    that the kubelet manages.
     """
     if not kubelet.static:
         return ()
@@ -208,7 +208,7 @@ def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.Kub
 
 
 def _given_twice(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> Iterator[str]:
-    """Tell of CPUs that were decided for a Pod, and that the kubelet gave to another one: it knows of no decision."""
+    """Report CPUs that were allocated to one Pod and that the kubelet, which knows no allocations, gave to another."""
     decided = [pod for pod in pods if pod.cpus]
     for alloc in allocs:
         for pod in decided:
@@ -229,7 +229,7 @@ def _told_policy(kubelet: KubeletState, reserved: int) -> KubeletCpus:
 
 
 def _with_foreign(zones: Mapping[int, NumaZone], live: Mapping[str, Any] | None) -> dict[int, NumaZone]:
-    """Keep what others tell of a NUMA node that is still there: the list of zones is one field, with one owner."""
+    """Keep entries of others for NUMA nodes that still exist: the list of zones is one field, with one owner."""
     found = dict(zones)
     for number, zone in read_node_topology({"zones": (live or {}).get("zones")}).zones.items():
         if number in found:

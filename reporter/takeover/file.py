@@ -1,9 +1,9 @@
-"""The kubelet's CPU manager state taken over: its file written, with a backup beside it, and put back.
+"""The file of the kubelet's CPU manager state: written with a backup beside it, and restored.
 
-The kubelet reads the file at its start only, and afterwards writes it from memory, whole: what was put in takes effect
-when it restarts, and is put in again where it wrote in between. Whether it has started since is told by its
-PodResources socket, which it makes anew at each start; whether it has written since, by the file's time, which we make
-that of the backup.
+The kubelet reads the file only when it starts, and later writes it whole from memory. Our CPUs take effect when the
+kubelet restarts, and are written again if the kubelet wrote the file before that. Its PodResources socket shows whether
+it has started since: it creates the socket at each start. The file's modification time shows whether it has written
+since: we set it to that of the backup.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ class _MeanwhileError(TakeOverError):
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What is kept beside the file.
+    """The backup beside the file.
 
     Attributes:
         before: what the kubelet had given to the Pods of `ours`, each before its CPUs were put in.
         ours: what take-overs put in.
-        memory: what the kubelet had in its memory when the file was last written by us.
+        memory: what the kubelet had in memory when we last wrote the file.
     """
 
     before: CpuState
@@ -49,7 +49,7 @@ class Backup:
 
 
 def take_over(path: Path, wish: WantedState) -> Outcome:
-    """Put our CPUs into the kubelet's state file: atomically, after a backup beside it.
+    """Put our CPUs into the kubelet's state file, atomically and after a backup.
 
     Args:
         path: of cpu_manager_state.
@@ -93,11 +93,10 @@ def _before(memory: CpuState, backup: Backup | None, ours: Cpus) -> CpuState:
 
 
 def undo(path: Path) -> bool:
-    """Take our CPUs out of the kubelet's state file, and remove the backup once the kubelet has none of them either.
+    """Take our CPUs out of the kubelet's state file; remove the backup once the kubelet's memory has none of them.
 
     Returns:
-        Whether they are still in its memory: it must restart, and this be called again, since until then it may write
-        them once more.
+        Whether the kubelet's memory still has them. It may write them again until it restarts; call this again then.
 
     Raises:
         TakeOverError: the file, and the backup, are left as they are.
@@ -124,7 +123,7 @@ def _undo(path: Path, backup: Backup) -> bool:
 
 
 def waits(path: Path) -> bool:
-    """Tell whether the file is as we wrote it last, and the kubelet has not started since."""
+    """Whether the file is as we last wrote it and the kubelet has not started since."""
     try:
         written = backup_of(path).stat().st_mtime_ns
         if path.stat().st_mtime_ns != written:

@@ -1,8 +1,8 @@
-"""Our CPUs put into the kubelet's CPU manager state, so that the kubelet hands out what we decided; and undone (pure).
+"""Allocated CPUs put into the kubelet's CPU manager state, and taken out again (pure).
 
 CPU proposal, "Create/Update NodeResourceTopology": when the CPUs of a Pod are allocated by koord-scheduler, replace
 the CPUs in the kubelet's state file. What a kubelet checks at its start (Kubernetes v1.36, staticPolicy.validateState)
-holds for what is planned here: it would not start with anything else.
+holds for every planned state: the kubelet would not start otherwise.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,13 +22,13 @@ class TakeOverError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WantedState:
-    """What is to be in the kubelet's state.
+    """What the kubelet's state should hold.
 
     Attributes:
-        ours: what we decided, for every container of each Pod. A Pod without it keeps what the kubelet gave it.
-        live: UIDs of all Pods of the node that have not ended: what we put in for others is taken out again.
+        ours: allocated CPUs of every container of each Pod. Other Pods keep what the kubelet gave them.
+        live: UIDs of all Pods of the node that have not finished; what we put in for others is taken out again.
         reserved: the kubelet's reserved CPUs.
-        strict: whether its option strict-cpu-reservation is on: then they are in no set at all.
+        strict: whether its option strict-cpu-reservation is on: then reserved CPUs are in no set at all.
     """
 
     ours: Cpus
@@ -39,10 +39,10 @@ class WantedState:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a wish.
+    """What can be done of what is wanted.
 
     Attributes:
-        state: what the kubelet's file says, or is to say.
+        state: the state to be written.
         accepted: the Pods of `ours` whose CPUs are in it.
         refused: Pod UID to why its CPUs are not.
     """
@@ -53,15 +53,15 @@ class Outcome:
 
 
 def propose(state: CpuState, wish: WantedState, put_in: Cpus) -> Outcome:
-    """Put in what can be, and leave out the Pods whose CPUs cannot: one of them keeps no other from its CPUs.
+    """Put in the CPUs of every Pod that can have them; a Pod that cannot does not keep the others from theirs.
 
     Args:
         state: the kubelet's.
-        wish: what is to be in it.
-        put_in: what take-overs put in before.
+        wish: what it should hold.
+        put_in: what earlier take-overs put in.
 
     Raises:
-        TakeOverError: nothing at all can be done.
+        TakeOverError: the state cannot be taken over at all.
     """
     state = _without_gone(state, put_in, wish.live)
     ours = {uid: containers for uid, containers in wish.ours.items() if containers}
@@ -74,10 +74,10 @@ def propose(state: CpuState, wish: WantedState, put_in: Cpus) -> Outcome:
 
 
 def _without_gone(state: CpuState, put_in: Cpus, live: Collection[str]) -> CpuState:
-    """Take out what is still as we put it in, of Pods that have ended.
+    """Take out the entries of finished Pods that are still as we put them in.
 
-    The kubelet forgets what it has of them by itself (cpumanager's removeStaleState), but writes nothing where it had
-    nothing, and then our CPUs would stay in the file and in the way of the next Pod.
+    The kubelet removes its own entries of such Pods (cpumanager's removeStaleState). If it had none, it writes nothing,
+    and our CPUs would stay in the file and block the next Pod.
     """
     gone = {uid for uid, containers in put_in.items() if uid not in live and state.entries.get(uid) == containers}
     if not gone:
@@ -98,9 +98,9 @@ def plan(state: CpuState, ours: Cpus, *, reserved: int, strict: bool = False) ->
 
     Args:
         state: the kubelet's.
-        ours: what we decided, for every container of each Pod. A Pod without it keeps what the kubelet gave it.
+        ours: allocated CPUs of every container of each Pod. Other Pods keep what the kubelet gave them.
         reserved: the kubelet's reserved CPUs.
-        strict: whether its option strict-cpu-reservation is on: then they are in no set at all.
+        strict: whether its option strict-cpu-reservation is on: then reserved CPUs are in no set at all.
 
     Returns:
         A state that the kubelet accepts at its start.
@@ -153,8 +153,8 @@ def _objection(state: CpuState, ours: Cpus, uid: str, reserved: int) -> str:
 def plan_undo(state: CpuState, before: CpuState, ours: Cpus) -> CpuState:
     """Take our CPUs out of the kubelet's state again.
 
-    Containers that still have exactly our CPUs get back what they had before, as far as nobody else has it by now, or
-    else nothing; whatever the kubelet did since stays.
+    Containers that still have exactly our CPUs get back what they had before, unless somebody else has it by now; then
+    they get nothing. Whatever the kubelet did since stays.
 
     Args:
         state: the kubelet's, now.

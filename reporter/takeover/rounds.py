@@ -1,7 +1,7 @@
-"""The kubelet's CPU manager state taken over, round by round: what the setting `cpus.takeOver` asks.
+"""The take-over of the kubelet's CPU manager state, round by round, as the setting `cpus.takeOver` asks.
 
-Which CPUs of which containers go into it is decided here; `kubelet.takeover` decides whether the kubelet would start
-with that, and `kubelet.takeoverfile` writes it.
+This module decides which CPUs of which containers go into the state; `takeover.plan` decides whether the kubelet would
+start with them, and `takeover.file` writes the file.
 """
 
 from collections.abc import Iterable
@@ -29,13 +29,13 @@ _NAMED: Final = 5  # Pods in one message
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """What a round of it came to.
+    """What became of the take-over in one round.
 
     Attributes:
         written: whether our CPUs were written.
         reason: one word about `notice`.
-        notice: what happened, or is waited for; "" if nothing.
-        problems: what an administrator has to do something about, a sentence each.
+        notice: what happened, or what must happen next; "" if nothing.
+        problems: what an administrator must attend to, a sentence each.
     """
 
     written: bool = False
@@ -45,28 +45,28 @@ class TakenOver:
 
 
 def events(node: NodeIdentity, taken: TakenOver) -> list[Occurrence]:
-    """Tell of a round, as Events about the Node."""
+    """The Events of a round, about the Node."""
     found = [Occurrence(about_node(node), taken.reason, taken.notice, "Normal")] if taken.notice else []
     refusals = [problem for problem in taken.problems if problem != taken.notice]
     return [*found, *(Occurrence(about_node(node), "CpuStateNotTakenOver", problem) for problem in refusals)]
 
 
 def wish(pods: Iterable[NodePod], host: HostReading, memory: CpuState) -> tuple[WantedState, tuple[str, ...]]:
-    """Say what is to be in the kubelet's state.
+    """Say what the kubelet's state should hold.
 
-    All containers of a Pod have its CPUs, whatever each asks for, init containers among them: those that have ended
-    too, for the kubelet would look for CPUs for them when it restarts.
+    All containers of a Pod have all of its CPUs, whatever each requests. Init containers that have ended are included:
+    the kubelet would look for CPUs for them when it restarts.
 
     Args:
         pods: of the node, all.
         host: its files.
-        memory: what the kubelet has now.
+        memory: the state in the kubelet's memory.
 
     Returns:
-        That, and why Pods are left out.
+        The wanted state, and why Pods are left out, a sentence each.
 
     Raises:
-        TakeOverError: the kubelet's reserved CPUs are not known for certain: it would not start without them.
+        TakeOverError: the kubelet's reserved CPUs are not known for certain: it would not start with a wrong guess.
     """
     configuration, topology = host.configuration.value, host.cpus.topology
     if configuration is None or topology is None or configuration.cpu_policy != STATIC:
@@ -93,8 +93,8 @@ def wish(pods: Iterable[NodePod], host: HostReading, memory: CpuState) -> tuple[
 def _not_again(pod: NodePod, configuration: KubeletConfiguration, topology: CpuTopology, memory: CpuState) -> str:
     """Say why a restarting kubelet would reject a Pod that has its CPUs from us; "" if it would not.
 
-    It admits all Pods anew. Where its topology manager insists, each container's set must have as many CPUs as the
-    container asks for (Kubernetes v1.36, staticPolicy.GetTopologyHints), and be on the NUMA nodes where it was.
+    A restarting kubelet admits all Pods again. With a strict topology policy, each container's set must have as many
+    CPUs as the container requests (Kubernetes v1.36, staticPolicy.GetTopologyHints), on the same NUMA nodes as before.
     """
     if configuration.topology_policy not in _STRICT_TOPOLOGY:
         return ""
@@ -120,7 +120,7 @@ class TakeOver:
 
     Args:
         path: of cpu_manager_state.
-        mode: what is done with it.
+        mode: what to do with it.
     """
 
     def __init__(self, path: Path, mode: Mode) -> None:
@@ -134,7 +134,7 @@ class TakeOver:
         self._memory: CpuState | None = None
 
     def in_memory(self, file: FileReading[CpuState]) -> FileReading[CpuState]:
-        """Tell what the kubelet has: what its file says, but where it has not read yet what we wrote.
+        """The state in the kubelet's memory: its file's, unless the kubelet has not read yet what we wrote.
 
         Args:
             file: as read in this round.
@@ -145,12 +145,12 @@ class TakeOver:
         return FileReading(self._memory, file.problem)
 
     def round(self, pods: Iterable[NodePod], host: HostReading, *, dry: bool = False) -> TakenOver:
-        """Do what the mode asks, with the file as `in_memory` was told of it; never raises.
+        """Do what the mode asks, with the file as last given to `in_memory`; never raises for what is in it.
 
         Args:
             pods: of the node, all.
             host: its files.
-            dry: whether nothing is written, and it is only told what would be.
+            dry: whether nothing is written, and only said what would be.
         """
         try:
             if self._mode == "write":
@@ -178,7 +178,7 @@ class TakeOver:
     def _write(self, pods: tuple[NodePod, ...], host: HostReading, *, dry: bool) -> TakenOver:
         state, memory = self._file.value, self._memory
         if state is None or memory is None or state.policy != STATIC:
-            return TakenOver()  # nothing to take over, or told as a problem of the file
+            return TakenOver()  # there is nothing to take over, or the file's problem is reported elsewhere
         if self._kept.problem is not None:
             raise TakeOverError(self._kept.problem)
         wanted, left_out = wish(pods, host, memory)
