@@ -8,6 +8,7 @@ from allocator.topology.joint import free_function
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.hints import NO_HINT, Selector
 from allocator.vocabulary.holdings import Function, Share
+from allocator.vocabulary.node import left
 
 
 def find_offers(terms: Terms, steps: int) -> tuple[list[Offer], int]:
@@ -33,8 +34,7 @@ def find_offers(terms: Terms, steps: int) -> tuple[list[Offer], int]:
 
 def _open(terms: Terms, steps: int) -> list[Offer]:
     """The usable devices inside the NUMA nodes, which nobody has to himself and which the hint selects."""
-    node, numa = terms.node, terms.numa
-    used = node.used
+    node, numa, used = terms.node, terms.numa, terms.node.used
     name, tails = terms.kind.name, terms.kind.tails
     closed = _closed(terms)
     hinted = terms.hint is not NO_HINT
@@ -53,7 +53,7 @@ def _open(terms: Terms, steps: int) -> list[Offer]:
         if device.capacity is not whose:
             whose = device.capacity
             capacity = tuple([whose[tail] for tail in tails])
-        free = capacity if held is None else node.free(device, tails)
+        free = capacity if held is None else left(capacity, held, tails)
         offers.append(Offer(device, held, capacity, free, nothing))
     return offers
 

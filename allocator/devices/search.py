@@ -65,7 +65,7 @@ class TypeSearch:
 
     def open_to(self, wish: Wish) -> list[Option]:
         """The `options` in that part of the node in which the scope lets the Pod be."""
-        options = self.options(wish)
+        options = find_options(wish, self.offers, self.terms)
         if self.scope is Scope.NODE:
             return options
         taken = next((self._sphere(offer) for offer in self.offers if offer.containers), None)

@@ -74,11 +74,11 @@ def _devices_row(kind: str, devices: list[Device], node: NodeSnapshot) -> TypeRo
 def packed_classes(devices: list[Device], node: NodeSnapshot) -> tuple[Packed, ...]:
     """Pack what a node's devices of one type have, and have free, by class (patent)."""
     tails = tuple(devices[0].capacity)
-    frees = zip(*[node.free(device, tails) for device in devices], strict=True)
+    stock = node.stock(devices, tails)
     return tuple(
         [
-            Packed.of(tail, [device.capacity[tail] for device in devices], list(free))
-            for tail, free in zip(tails, frees, strict=True)
+            Packed.of(tail, [has[at] for has, _ in stock], [free[at] for _, free in stock])
+            for at, tail in enumerate(tails)
         ]
     )
 

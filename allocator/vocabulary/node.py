@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import sub
 from typing import Final
 
 from allocator.vocabulary.cpunode import MILLI, NO_USE, CpuNode, CpuUse, cpu_use
@@ -52,26 +53,41 @@ class NodeSnapshot:
         object.__setattr__(self, "used", sum_used(self.holdings.values()))
         broken = [device.id for device in self.devices if not device.healthy]
         object.__setattr__(self, "unusable", self.kubelet_held.union(broken) if broken else self.kubelet_held)
-        shares = [share for holding in self.holdings.values() for share in holding.shares]
-        object.__setattr__(self, "alone", frozenset([share.id for share in shares if share.alone]))
-        object.__setattr__(self, "unshared", frozenset([share.id for share in shares if share.unshared]))
+        apart = [
+            share for holding in self.holdings.values() for share in holding.shares if share.alone or share.unshared
+        ]
+        object.__setattr__(self, "alone", frozenset([share.id for share in apart if share.alone]))
+        object.__setattr__(self, "unshared", frozenset([share.id for share in apart if share.unshared]))
 
     def is_usable(self, device: Device) -> bool:
         """Tell whether anything new may land on one of the node's devices."""
         return device.id not in self.unusable
 
     def free(self, device: Device, tails: Sequence[str]) -> tuple[int, ...]:
-        """What may still be given of a device, one amount for each of these resources.
+        """What may still be given of a device, one amount for each of these resources; as `stock`."""
+        return self.stock((device,), tails)[0][1]
 
-        Nothing of an unusable device, nor where more is held than the device now has.
+    def stock(self, devices: Iterable[Device], tails: Sequence[str]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """What devices have, and what may still be given of them, one amount for each of these resources.
+
+        Of an unusable device nothing is free, nor of one of which more is held than it now has.
         """
-        if device.id in self.unusable:
-            return (0,) * len(tails)
-        has, held = device.capacity, self.used.get(device.id)
-        if held is None:
-            return tuple([has[tail] for tail in tails])
-        free = tuple([has[tail] - held.get(tail, 0) for tail in tails])
-        return free if min(free, default=0) >= 0 else tuple([max(left, 0) for left in free])
+        used, unusable = self.used, self.unusable
+        none = (0,) * len(tails)
+        has = none
+        whose: Mapping[str, int] | None = None  # devices of one node mostly share what they have
+        stock = []
+        for device in devices:
+            if device.capacity is not whose:
+                whose = device.capacity
+                has = tuple([whose[tail] for tail in tails])
+            free = has
+            if device.id in unusable:
+                free = none
+            elif device.id in used:
+                free = left(has, used[device.id], tails)
+            stock.append((has, free))
+        return stock
 
     def free_share(self, device: Device, kind: DeviceType) -> int:
         """What is free of a device in thousandths of what it has, rounded down, summed over `fullness(kind)`."""
@@ -180,3 +196,9 @@ class NodeSnapshot:
 def fullness(kind: DeviceType) -> tuple[str, ...]:
     """The resources by which devices of a type are compared: bytes repeat what percent say, and are left out."""
     return tuple([tail for tail in kind.tails if tail != kind.restated])
+
+
+def left(has: tuple[int, ...], held: Mapping[str, int], tails: Sequence[str]) -> tuple[int, ...]:
+    """What is left of a device's amounts, at least 0: more may be held than the device now has."""
+    free = tuple(map(sub, has, map(held.get, tails, (0,) * len(tails))))
+    return tuple([max(one, 0) for one in free]) if free and min(free) < 0 else free
