@@ -6,7 +6,7 @@ asks in `allocator.request.normalise`. Of the phases of a Pod's life Kubernetes'
 one, sidecars from their start on, then all the rest.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +39,9 @@ class Stated:
     shared: int | None = None
 
 
+_NOTHING: Final = Stated()
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerReading:
     """One container as read: where it stands and what its two maps say.
@@ -61,7 +64,7 @@ class ContainerReading:
     names: Names
     requests: tuple[DeviceAsk, ...] = ()
     limits: tuple[DeviceAsk, ...] = ()
-    stated: Stated = Stated()
+    stated: Stated = _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,7 @@ def _voices(places: Sequence[_Place], types: DeviceTypes) -> dict[str, dict[str,
                 meaning = types.resources[name]
                 if meaning.term.counts and place.spec["resources"][key][name] in (0, "0"):
                     continue  # no whole device asked is no dialect spoken
-                voices.setdefault(meaning.type.name, {}).setdefault(name, f"{place.path} asks {name}")
+                voices.setdefault(meaning.type.name, {}).setdefault(name, place.path)
     return voices
 
 
@@ -218,7 +221,6 @@ def _hear(
         apps = [place for place in places if place.phase is Phase.APP]
         if key not in annotations or not apps:
             continue
-        where = f"metadata.annotations[{key}]"
         wanted = annotations.get(meaning.dialect.container) if meaning.dialect.container else None
         name = str(apps[0].spec.get("name", "")) if wanted is None else str(wanted)
         if name in speech.stated:
@@ -228,19 +230,24 @@ def _hear(
             speech.problems.append(Problem(path, "names no container of the Pod; write the name of one"))
             continue
         speech.told.setdefault(name, {})[key] = annotations[key]
-        voices.setdefault(meaning.type.name, {}).setdefault(key, f"{where} asks devices")
+        voices.setdefault(meaning.type.name, {}).setdefault(key, "metadata.annotations")
 
 
 def _choose_dialect(kind: str, named: Mapping[str, str], speech: _Speech) -> Problem | None:
     """Find the dialect that a Pod speaks of a type; a problem where it speaks several."""
     types = speech.types
-    meanings = {name: types.resources.get(name) or types.annotations[name] for name in named}
-    firsts = {meaning.dialect.name: name for name, meaning in reversed(meanings.items())}
-    dialect = next(iter(meanings.values())).dialect
-    speech.dialects[kind] = dialect if len(firsts) == 1 else dialect_of(types.by_name[kind], named, types)
-    if speech.dialects[kind] is not None:
+    firsts: dict[str, str] = {}  # dialect's name -> its first name in the Pod
+    dialect: Dialect | None = None
+    for name in named:
+        meaning = types.resources.get(name) or types.annotations[name]
+        firsts.setdefault(meaning.dialect.name, name)
+        dialect = meaning.dialect
+    if len(firsts) > 1:
+        dialect = dialect_of(types.by_name[kind], named, types)
+    speech.dialects[kind] = dialect
+    if dialect is not None:
         return None
-    asks = ", ".join(named[name] for name in named if name in firsts.values())
+    asks = ", ".join(f"{named[name]} asks {name}" for name in firsts.values())
     return Problem("spec", f"{kind} devices are asked in {len(firsts)} dialects at once ({asks}); use one")
 
 
@@ -254,17 +261,24 @@ def _read_container(place: _Place, speech: _Speech) -> ContainerReading:
     resources = container.get("resources") or {}
     requests: Mapping[str, object] = resources.get("requests") or {}
     limits: Mapping[str, object] = resources.get("limits") or {}
-    stated = _unstated(speech.stated.get(name, Stated()), {*names[0], *names[1]}, types)
+    stated = _unstated(speech.stated.get(name, _NOTHING), names, types)
     # Kubernetes fills a missing request from the limit; a device's missing limit is its request.
     asked = {**told, **{n: limits[n] for n in names[1]}, **{n: requests[n] for n in names[0]}}
     capped = {**told, **{n: requests[n] for n in names[0]}, **{n: limits[n] for n in names[1]}}
     wanted, most = [], []
     where = f"{path}.resources.{_MAPS[0 if names[0] else 1]}" if names[0] or names[1] else "metadata.annotations"
-    for kind in _types_named(asked, types):
-        pair = _read_type((path, where), kind, (asked, capped), stated, speech)
+    kinds = _types_named(asked, types)
+    for kind in kinds:
+        maps = (asked, capped) if len(kinds) == 1 else (_of(kind, asked, types), _of(kind, capped, types))
+        pair = _read_type((path, where), kind, maps, stated, speech)
         wanted += [pair[0]] if pair[0] else []
         most += [pair[1]] if pair[1] else []
     return ContainerReading(path, pointer, name, phase, names, tuple(wanted), tuple(most), stated)
+
+
+def _of(kind: DeviceType, amounts: Mapping[str, object], types: DeviceTypes) -> dict[str, object]:
+    """The amounts of one type."""
+    return {name: text for name, text in amounts.items() if _type_of(name, types) is kind}
 
 
 def _type_of(name: str, types: DeviceTypes) -> DeviceType:
@@ -273,8 +287,8 @@ def _type_of(name: str, types: DeviceTypes) -> DeviceType:
 
 def _types_named(asked: Mapping[str, object], types: DeviceTypes) -> Sequence[DeviceType]:
     """The types that these names are of, in the table's order."""
-    named = {_type_of(name, types).name for name in asked}
-    return [kind for kind in types.types if kind.name in named]
+    named = dict.fromkeys([_type_of(name, types) for name in asked])
+    return list(named) if len(named) == 1 else [kind for kind in types.types if kind in named]
 
 
 def _read_type(
@@ -289,29 +303,29 @@ def _read_type(
     Args:
         paths: of the container, and of the map that its author wrote.
         kind: the type.
-        maps: what is asked and what it is limited to, each completed from the other.
+        maps: what is asked of the type and what that is limited to, each completed from the other.
         stated: by the Pod's annotation.
         speech: of the Pod.
     """
     path, where = paths
-    types = speech.types
-    asked, capped = ({name: each[name] for name in each if _type_of(name, types) is kind} for each in maps)
+    asked, capped = maps
     found: list[Problem] = []
     request = _read_ask(where, kind, asked, stated, speech, found)
     limit = request
     if asked != capped and not found:
         limit = _read_ask(f"{path}.resources.limits", kind, capped, stated, speech, found)
         if not found:
-            _compare(path, [name for name in asked if asked[name] != capped[name]], request, limit, types, found)
+            differing = [name for name in asked if asked[name] != capped[name]]
+            _compare(path, differing, request, limit, speech.types, found)
     speech.problems.extend(found)
     return request, limit
 
 
-def _unstated(stated: Stated, names: Collection[str], types: DeviceTypes) -> Stated:
+def _unstated(stated: Stated, names: Names, types: DeviceTypes) -> Stated:
     """Leave out the split where the resources are not as a translation without it leaves them."""
     if stated.shared is None:
         return stated
-    for name in names:
+    for name in (*names[0], *names[1]):
         kind, _, term = types.resources[name]
         if kind.states_memory and term.states in {kind.plain, kind.split}:
             return replace(stated, shared=None)

@@ -151,10 +151,10 @@ def _translate_resources(
     if resources is None:  # asked by an annotation alone
         resources = {}
         operations.append(add(f"{container.pointer}/resources", {}))
-    for key, asks, names in zip(MAPS, (container.requests, container.limits), container.names, strict=True):
-        target: dict[str, str] = {}
-        for ask in asks:
-            target |= canonical(ask, domain, memory_per_gpu)
+    targets = [_written(container.requests, domain, memory_per_gpu)]
+    same = container.limits == container.requests
+    targets.append(targets[0] if same else _written(container.limits, domain, memory_per_gpu))
+    for key, target, names in zip(MAPS, targets, container.names, strict=True):
         at = f"{container.pointer}/resources/{key}"
         if resources.get(key) is None:
             operations.append(add(at, target))
@@ -165,6 +165,14 @@ def _translate_resources(
             if name not in present or not _same(present[name], text):
                 operations.append(add(at + pointer(name), text))
     return len(operations) > before
+
+
+def _written(asks: Sequence[DeviceAsk], domain: str, memory_per_gpu: int | None) -> dict[str, str]:
+    """Write a map's asks of all types."""
+    target: dict[str, str] = {}
+    for ask in asks:
+        target |= canonical(ask, domain, memory_per_gpu)
+    return target
 
 
 def _remove_zero(container: ContainerReading, operations: list[Operation]) -> bool:
