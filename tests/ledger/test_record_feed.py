@@ -8,7 +8,7 @@ from builders import gpu, holding, part
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.memory import MemoryStore
 from webhook.ledger.store import Record, UnreadableError
-from webhook.view.cluster import ClusterView
+from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import RecordFeed
 
 
@@ -16,9 +16,9 @@ class Fed:
     """A ledger, a view, and the feed between them."""
 
     def __init__(self) -> None:
-        self.view = ClusterView(lambda: 0)
-        self.ledger = Ledger(MemoryStore(), watched=self.view.touch)
-        self.view.attach(self.ledger)
+        seen = SeenObjects(lambda: 0)
+        self.ledger = Ledger(MemoryStore(), watched=seen.changes.touch)
+        self.view = ClusterView(seen, self.ledger)
         self.complaints: dict[str, tuple[str, ...]] = {}
         self.feed = RecordFeed(self.view, self.ledger, self.complaints.__setitem__)
 
@@ -55,14 +55,14 @@ def test_an_unreadable_record_drops_the_remembered_one_and_blocks_its_node_alone
     fed.spoil("n1", 7)
     assert fed.held() == {"n2": ["b"]}
     assert (fed.ledger.nodes_of("a"), fed.ledger.nodes_of("b")) == ([], ["n2"])
-    assert (fed.view.blocked("n1"), fed.view.blocked("n2")) == ("n1 is spoilt", "")
+    assert (fed.view.nodes.blocked("n1"), fed.view.nodes.blocked("n2")) == ("n1 is spoilt", "")
     assert fed.complaints == {"n1": ("n1 is spoilt",), "n2": ()}
 
 
 @pytest.mark.parametrize("how", ["mended", "deleted", "vanished", "read by a bind"])
 def test_a_node_is_open_again_once_its_record_can_be_read_or_is_gone(fed: Fed, how: str) -> None:
     fed.listed(lambda: fed.spoil("n1", 5))
-    assert fed.view.blocked("n1")
+    assert fed.view.nodes.blocked("n1")
     if how == "mended":
         fed.put("n1", 6, "a")
     elif how == "deleted":
@@ -72,7 +72,7 @@ def test_a_node_is_open_again_once_its_record_can_be_read_or_is_gone(fed: Fed, h
     else:
         fed.ledger.observe(record("n1", 6, "a"))
         fed.put("n1", 6, "a")
-    assert fed.view.blocked("n1") == ""
+    assert fed.view.nodes.blocked("n1") == ""
     assert fed.complaints["n1"] == ()
     assert fed.held() == ({"n1": ["a"]} if how in {"mended", "read by a bind"} else {})
 

@@ -240,7 +240,7 @@ async def test_what_stands_of_a_node_that_has_nothing_any_more_is_taken_back(fak
     await one.publisher.publish()
     fake.remove(DEVICES.path("n1"))
     await one.see(fake).publisher.publish()
-    assert published(fake, "n1") == {}
+    assert published(fake, "n1") is None
 
 
 async def test_after_a_bind_the_rest_stands_there_and_who_holds_it_is_unharmed(fake: FakeKube, one: Replica) -> None:

@@ -522,7 +522,7 @@ def test_a_node_that_the_index_wrongly_excludes_is_offered_and_reported(caplog: 
     counted: list[int] = []
     view = model.view()
     found = Contradictions(lambda: counted.append(1))
-    ranking = Ranking(view, TYPES, Preference.PACKING, Assumed(Clock(), KEEP_S, view.touched.add), found)
+    ranking = Ranking(view, TYPES, Preference.PACKING, Assumed(Clock(), KEEP_S), found)
     of = request(app("main", gpus(100)))
     names = sorted(model.devices, reverse=True)
     ranking.catch_up()

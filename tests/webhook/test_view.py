@@ -18,7 +18,8 @@ from allocator.vocabulary.names import GPU_CORE
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from webhook.ledger.ledger import Ledger
-from webhook.ledger.store import MemoryStore, Record
+from webhook.ledger.memory import MemoryStore
+from webhook.ledger.store import Record
 from webhook.view.changes import Changes
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
