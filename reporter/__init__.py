@@ -1,1 +1,1 @@
-"""The DaemonSet: what a node has, how healthy it is, and cpusets made real (to come)."""
+"""The DaemonSet: reports a node's devices and their health, and sets containers' cpusets."""

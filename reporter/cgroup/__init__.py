@@ -1,1 +1,1 @@
-"""The cpuset of every container made what was decided: where it is, what it should be, in which order, and kept so."""
+"""The cpusets of containers: where they are, what they should be, and in which order they are written."""

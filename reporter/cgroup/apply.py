@@ -1,7 +1,7 @@
-"""Cgroups read and written through one folder, and every failure explained.
+"""Cgroups read and written below one folder, with an explanation of every failure.
 
 Nothing outside that folder is ever opened: paths are walked name by name, and a symbolic link on the way is an error.
-A cgroup that goes away meanwhile is none: containers end.
+A cgroup that disappears meanwhile is no error: containers end.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from reporter.cgroup.order import File, Group, Write
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_TEXT: Final = 65536  # bytes of one file
-_MOST_BELOW: Final = 4096  # cgroups below one Pod's: a container that makes more is cut off, and told
+_MOST_BELOW: Final = 4096  # cgroups below one Pod's; more are not read, which is a failure
 _DEEPEST: Final = 16
 _GONE: Final = (errno.ENOENT, errno.ENODEV)  # ENODEV: removed while it was open
 
@@ -48,10 +48,10 @@ class Failure:
     """Something that could not be read or written.
 
     Attributes:
-        path: of the cgroup, as the node has it below its cpuset hierarchy.
-        file: of it; empty where the cgroup itself is meant.
-        code: errno; 0 where it is not the kernel's answer.
-        message: what was tried, why it failed, and what must be done.
+        path: path of the cgroup below the cpuset hierarchy.
+        file: the file; empty if the cgroup itself is meant.
+        code: errno; 0 if the kernel gave none.
+        message: what was tried, why it failed, and what to do.
     """
 
     path: str
@@ -61,7 +61,7 @@ class Failure:
 
     @property
     def passing(self) -> bool:
-        """Whether it may come right by itself at once: containers came or changed between reading and writing."""
+        """Whether an immediate retry may succeed: containers appeared or changed between reading and writing."""
         return self.code in {errno.EBUSY, errno.EACCES}
 
 
@@ -71,7 +71,7 @@ class Hierarchy:
 
     Attributes:
         root: its folder.
-        version: of it.
+        version: its version.
     """
 
     root: Path
@@ -84,8 +84,8 @@ class SeenCgroup:
 
     Attributes:
         tree: path to cgroup.
-        effective: path of a Pod's cgroup to the CPUs that it really has (v2 only).
-        absent: paths that were asked for and do not exist.
+        effective: path of a Pod's cgroup to its effective CPUs (v2 only).
+        absent: requested paths that do not exist.
         failures: what could not be read.
     """
 
@@ -110,16 +110,16 @@ def find_hierarchy(mount: Path) -> Hierarchy:
 
 
 def find_layout(hierarchy: Hierarchy, cgroup_root: str, stated: str = "") -> CgroupLayout:
-    """Find out by which driver the kubelet named its cgroups; its configuration may not say, if it asked the runtime.
+    """Find the driver by which the kubelet named its cgroups; its configuration lacks it if it asked the runtime.
 
     Args:
-        hierarchy: where.
+        hierarchy: the hierarchy.
         cgroup_root: the kubelet's.
-        stated: the driver in the kubelet's configuration, empty where it has none: it counts where there is a
-            `kubepods` of either driver, one of them left over from before a change.
+        stated: the driver in the kubelet's configuration; empty if it has none. It decides if both drivers have a
+            `kubepods`, one left over from before a change.
 
     Raises:
-        HierarchyError: there is no `kubepods`, or one of either driver and none is stated.
+        HierarchyError: there is no `kubepods`, or both drivers have one and none is stated.
         LayoutError: `cgroup_root` is no path of cgroups.
     """
     layouts = [CgroupLayout(driver, cgroup_root) for driver in Driver]
@@ -136,9 +136,10 @@ def observe(hierarchy: Hierarchy, above: Iterable[str], pods: Iterable[str]) -> 
     """Read cgroups.
 
     Args:
-        hierarchy: where.
-        above: paths of which only the cgroup itself is read.
-        pods: paths that are read with what is below: in v1 all of it, in v2 one step (what is deeper never matters).
+        hierarchy: the hierarchy.
+        above: paths of cgroups that are read alone.
+        pods: paths of cgroups that are read with those below: in v1 all of them, in v2 one level (deeper ones never
+            matter).
     """
     seen = SeenCgroup()
     with _root(hierarchy) as root:
@@ -157,7 +158,7 @@ def observe(hierarchy: Hierarchy, above: Iterable[str], pods: Iterable[str]) -> 
 
 @contextlib.contextmanager
 def _reading(seen: SeenCgroup, path: str) -> Iterator[None]:
-    """Note what goes wrong while a cgroup is read; one that is gone is absent."""
+    """Record a failure to read a cgroup; one that is gone is absent."""
     try:
         yield
     except CpusetError as error:
@@ -172,7 +173,7 @@ def _reading(seen: SeenCgroup, path: str) -> Iterator[None]:
 
 
 class _NoControllerError(FileNotFoundError):
-    """A cgroup that is there, but has no cpuset."""
+    """A cgroup that exists but has no cpuset."""
 
 
 def _observe_below(seen: SeenCgroup, folder: int, path: str, depth: int, budget: list[int]) -> None:

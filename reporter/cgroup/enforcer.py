@@ -1,4 +1,4 @@
-"""Cpusets kept as they were decided: looked at after every change and on a timer, and written where they differ."""
+"""Cpusets kept as planned: read after every change and on a timer, and written where they differ."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,14 +12,13 @@ from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus, WantedCpusets, w
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a round found and did.
+    """What a round of enforcement found and did.
 
     Attributes:
         written: files written.
-        reapplied: cgroups that somebody else had changed since they were right; they are right again, if no failure
-            says otherwise.
-        notes: what there is to say about Pods, by Pod: left alone, why; a pool that is empty. In the order of Pods.
-        absent: names of Pods that have no cgroup here (yet, or any more).
+        reapplied: cgroups that somebody else had changed; they are right again unless a failure says otherwise.
+        notes: Pod and note, in the order of Pods: why a Pod is left alone, or that a pool is empty.
+        absent: names of Pods without a cgroup (not yet, or no longer).
         failures: what could not be done.
     """
 
@@ -31,9 +30,9 @@ class Findings:
 
 
 class Enforcer:
-    """Applies plans to one node's cgroups; remembers what it left them at, and so knows what others changed.
+    """Applies plans to one node's cgroups; remembers what it wrote, and so knows what others changed.
 
-    It does not wait and has no clock: call `round` from one place at a time.
+    It has no clock and does not wait; `round` must not be called concurrently.
     """
 
     def __init__(self, hierarchy: Hierarchy, layout: CgroupLayout) -> None:
@@ -43,13 +42,13 @@ class Enforcer:
         self._left_at: dict[tuple[str, File], int] = {}
 
     def round(self, pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules) -> Findings:
-        """Make the cpusets of all Pods what they should be.
+        """Set the cpusets of all Pods.
 
-        A Pod that ended meanwhile is no failure. What fails because containers came between reading and writing is
-        looked at and tried once more.
+        A Pod that ended meanwhile is no failure. What failed because containers appeared between reading and writing is
+        read again and tried once more.
 
         Args:
-            pods: all Pods of the node that have not ended.
+            pods: all Pods of the node that have not finished.
             pools: the shared CPUs.
             kubelet: what it does by itself.
         """
@@ -102,7 +101,7 @@ class Enforcer:
         return [Failure(path, "", 0, message)]
 
     def _cut(self, placed: list[tuple[str, WantedCpusets]], seen: SeenCgroup) -> list[Failure]:
-        """In v2 nothing is refused, but a cgroup only gets what those above it have: compare what it really has."""
+        """Compare effective CPUs: v2 refuses no write, but gives a cgroup only what the cgroups above it have."""
         if self._hierarchy.version is Version.V1:
             return []
         found = []

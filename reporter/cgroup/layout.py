@@ -1,8 +1,8 @@
 """Where the cgroups of Pods and containers are (pure).
 
 The kubelet has two drivers. `cgroupfs` nests plain names; `systemd` nests slices, whose names repeat those above them
-and write `-` as `_` (Kubernetes v1.36, pkg/kubelet/cm/cgroup_manager_linux.go). Container runtimes name the innermost
-cgroup each in its own way. Paths here are relative to where the cpuset hierarchy is mounted.
+and write `-` as `_` (Kubernetes v1.36, pkg/kubelet/cm/cgroup_manager_linux.go). Each container runtime names the
+innermost cgroup in its own way. Paths here are relative to where the cpuset hierarchy is mounted.
 """
 
 import re
@@ -23,7 +23,7 @@ class LayoutError(ValueError):
 
 
 class Version(IntEnum):
-    """Of the cgroup hierarchy that has the cpuset controller."""
+    """Version of the cgroup hierarchy that has the cpuset controller."""
 
     V1 = 1
     V2 = 2
@@ -37,7 +37,7 @@ class Driver(StrEnum):
 
 
 class KubernetesQos(StrEnum):
-    """A Pod's QoS class as Kubernetes has it (`status.qosClass`), which decides the cgroup that it is in."""
+    """A Pod's Kubernetes QoS class (`status.qosClass`), which decides its place among cgroups."""
 
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"

@@ -1,9 +1,9 @@
-"""From the cgroups as they are to the writes that make them right, in an order that the kernel allows (pure).
+"""The writes that bring cgroups to their targets, in an order that the kernel allows (pure).
 
 cgroup v1 refuses a cpuset that its parent does not contain (EACCES), and one that does not contain its children's
-(EBUSY), at every moment (Linux, kernel/cgroup/cpuset-v1.c). So first every parent is widened to hold what its children
-are to have, from the top; then all get what they are to have, from the bottom. In v2 any order is allowed, and this
-one never lets a container that states its CPUs run outside both its old and its new ones.
+(EBUSY), at every moment (Linux, kernel/cgroup/cpuset-v1.c). Therefore every parent is first widened to
+hold its children's targets, from the top; then every cgroup gets its target, from the bottom. v2 allows any order; with
+this one, a container with a cpuset never runs outside both its old and its new CPUs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,10 +23,10 @@ class File(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A cgroup as it is.
+    """A cgroup as read.
 
     Attributes:
-        cpus: CPU set; 0 where it is empty, which in v2 means the parent's.
+        cpus: CPU set; 0 if empty, which in v2 means the parent's.
         mems: NUMA nodes, likewise.
     """
 
@@ -34,7 +34,7 @@ class Group:
     mems: int
 
     def of(self, file: File) -> int:
-        """What one file says."""
+        """The set in one file."""
         return self.cpus if file is File.CPUS else self.mems
 
 
@@ -43,8 +43,8 @@ class Write:
     """One file to write.
 
     Attributes:
-        path: of the cgroup.
-        file: of it.
+        path: path of the cgroup.
+        file: which file.
         value: the set.
     """
 
@@ -57,16 +57,16 @@ Tree = Mapping[str, Group]  # paths of cgroups below and with `kubepods`; every 
 
 
 def targets(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Version, file: File) -> dict[str, int]:
-    """Say what each cgroup is to have.
+    """Compute each cgroup's target.
 
     Args:
-        tree: as it is.
-        paths: a Pod's cgroup, and what it wants.
+        tree: the cgroups as read.
+        paths: the path of a Pod's cgroup, and what the Pod should have.
         version: of the hierarchy.
-        file: which.
+        file: which file.
 
     Returns:
-        Path to set, for each cgroup of the tree; 0 where it stays as it is.
+        Path to target, for each cgroup of the tree; 0 if it stays as it is.
     """
     below = _below(tree)
     found = dict.fromkeys(tree, 0)
@@ -77,14 +77,14 @@ def targets(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Ver
             continue
         has = tree[path].of(file)
         if room or not wanted:
-            # Not narrowed: what is there stays, and in v2 an empty one has all that its parent has.
+            # It is never narrowed; in v2 an empty set already means everything that the parent has.
             found[path] = has | room | wanted if has or version is Version.V1 else 0
         else:
             found[path] = wanted
         if wanted:
             for child in below.get(path, ()):
                 _spread(tree, below, found, child, wanted, file)
-    for path in sorted(tree, key=_depth, reverse=True):  # what is above holds at least what is below
+    for path in sorted(tree, key=_depth, reverse=True):  # a parent holds at least what its children hold
         parent = _parent(path)
         if parent in tree:
             holds = found[parent] or tree[parent].of(file)
@@ -96,7 +96,7 @@ def targets(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Ver
 def _spread(
     tree: Tree, below: Mapping[str, list[str]], found: dict[str, int], path: str, wanted: int, file: File
 ) -> None:
-    """Give a container's cgroup what is wanted, and what a container made below itself as much of it as it had."""
+    """Give a container's cgroup the target, and cgroups that the container made below as much of it as they had."""
     found[path] = wanted
     pending = [(child, wanted) for child in below.get(path, ())]
     while pending:
@@ -108,11 +108,11 @@ def _spread(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done about cpusets.
+    """What to write.
 
     Attributes:
         writes: in order.
-        right: cgroup and file to the set that it has, and is to have.
+        right: path and file to the set, where it already is the target.
     """
 
     writes: tuple[Write, ...]
@@ -120,7 +120,7 @@ class Plan:
 
 
 def plan(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Version) -> Plan:
-    """Say what is to be written, and what is right already."""
+    """Compute what to write, and what is already right."""
     paths = tuple(paths)
     found: list[Write] = []
     right: dict[tuple[str, File], int] = {}
@@ -136,11 +136,11 @@ def ordered(has: Mapping[str, int], wanted: Mapping[str, int]) -> list[tuple[str
     """Order the writes of one file.
 
     Args:
-        has: path to set, as it is; 0 where it is empty.
-        wanted: path to set; 0 where it stays as it is. A parent's holds its children's.
+        has: path to set as read; 0 if empty.
+        wanted: path to target; 0 if it stays as it is. A parent's target holds its children's.
 
     Returns:
-        Path and set, one after another; what is right already is not written.
+        Path and set of each write, in order; what is already right is not written.
     """
     now = dict(has)
     below = _below(has)

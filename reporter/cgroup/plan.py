@@ -1,12 +1,12 @@
 """Which CPUs each Pod's containers run on (pure): the CPU proposal, "Take over kubelet CPU management policies".
 
-- LSE and LSR: the CPUs that were decided for the Pod, all containers and the sandbox alike ("Only supports the CPU
+- LSE and LSR: the CPUs that were allocated to the Pod, for all containers and the sandbox alike ("Only supports the CPU
   allocation mechanism of the Pod dimension").
-- LS, and Pods without a class that are not BestEffort: the shared pool, or those NUMA nodes' parts of it that the Pod
-  was bound to (cpuSharedPools).
+- LS, and Pods without a class that are not BestEffort: the shared pool, or the parts of it on the NUMA nodes that the
+  Pod was bound to (cpuSharedPools).
 - BE, and Kubernetes' BestEffort: the BE pool, likewise.
-- What the kubelet's static policy owns is left alone, and said: two writers of one cpuset undo each other for ever
-  (koordinator#1214).
+- CPUs that the kubelet's static policy manages are left alone, with a note: two writers of one cpuset would undo each
+  other forever (koordinator#1214).
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,17 +24,18 @@ SYSTEM: Final = "SYSTEM"
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What is known of a Pod on this node. Sets are integers, bit i standing for CPU, or NUMA node, i.
+    """A Pod on this node. Sets are integers in which bit i stands for CPU, or NUMA node, i.
 
     Attributes:
-        uid: that its cgroup is named by (`layout.cgroup_uid`).
+        uid: the UID in its cgroup's name (`layout.cgroup_uid`).
         name: namespace/name, for messages.
-        qos_class: as Kubernetes has it.
+        qos_class: its Kubernetes QoS class.
         qos: its label koordinator.sh/qosClass; empty if it has none.
-        cpus: decided for it (resource-status, `cpuset`); 0 where it owns none.
-        pools: NUMA nodes whose shared pools it is bound to; 0 where it is bound to none.
-        mems: NUMA nodes that its memory is bound to; 0 where that was not asked.
-        whole_cpus: whether a container of it asks whole CPUs: with Guaranteed, the static policy gives it some.
+        cpus: CPUs allocated to it (resource-status, `cpuset`); 0 if none.
+        pools: NUMA nodes whose shared pools it is bound to; 0 if none.
+        mems: NUMA nodes that its memory is bound to; 0 if none.
+        whole_cpus: whether one of its containers requests whole CPUs: if the Pod is Guaranteed, the static policy gives
+            it exclusive CPUs.
     """
 
     uid: str
@@ -56,7 +57,7 @@ class SharedCpus:
         best_effort: for BE.
         shared_by_node: NUMA node to its part of `shared`.
         best_effort_by_node: NUMA node to its part of `best_effort`.
-        system: for Pods of the class SYSTEM; 0 where none are set aside, and then they are left alone.
+        system: for Pods of the class SYSTEM; 0 if none are set aside: then those Pods are left alone.
     """
 
     shared: int
@@ -68,12 +69,12 @@ class SharedCpus:
 
 @dataclass(frozen=True, slots=True)
 class KubeletRules:
-    """What the kubelet does with CPUs by itself.
+    """What the kubelet itself does with CPUs.
 
     Attributes:
         static: whether its CPU manager has the static policy.
-        given: Pod UID to container to CPUs, from its state.
-        default: the CPUs that it puts all other containers on; 0 where it puts none.
+        given: Pod UID to container to exclusive CPUs, from its state.
+        default: the CPUs of all other containers; 0 if it sets none.
         static_memory: whether its memory manager has the static policy, and so binds the memory of Guaranteed Pods.
     """
 
@@ -88,12 +89,12 @@ class WantedCpusets:
     """What a Pod's cgroups should have.
 
     Attributes:
-        pod: whose.
-        cpus: of every container and of the sandbox; 0 where they are left as they are.
-        mems: likewise NUMA nodes.
-        room: CPUs that the Pod's own cgroup has at least; 0 where it has exactly `cpus`. Where the kubelet writes
-            containers' cpusets as well it must be able to: v1 refuses what the Pod's cgroup has not.
-        note: what there is to say about it; empty if nothing.
+        pod: the Pod.
+        cpus: CPUs of every container and of the sandbox; 0 if they are left as they are.
+        mems: NUMA nodes, likewise.
+        room: CPUs that the Pod's own cgroup must hold at least; 0 if it holds exactly `cpus`. If the kubelet writes
+            containers' cpusets too, it needs this room: v1 refuses CPUs that the Pod's cgroup lacks.
+        note: a remark for the administrator; empty if there is none.
     """
 
     pod: Pod
@@ -104,7 +105,7 @@ class WantedCpusets:
 
 
 def wants(pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules) -> tuple[WantedCpusets, ...]:
-    """Decide for all Pods of the node."""
+    """Plan the cpusets of all Pods of the node."""
     return tuple(_want(pod, pools, kubelet) for pod in pods)
 
 
@@ -121,10 +122,11 @@ def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules) -> WantedCpusets:
 
 
 def owned_by_kubelet(pod: Pod, kubelet: KubeletRules) -> str:
-    """Say why a Pod's CPUs are the kubelet's business; empty if they are ours.
+    """Say why the kubelet manages a Pod's CPUs; empty if we do.
 
-    They are ours where we decided them and the kubelet has the same (after a take-over). Guaranteed Pods that ask whole
-    CPUs count before the kubelet's state says so: it writes a container's cpuset once, and would not put it back.
+    We manage them if we allocated them and the kubelet's state has the same (after a take-over). A Guaranteed Pod that
+    requests whole CPUs counts as the kubelet's even before its state shows it: the kubelet writes a container's cpuset
+    only once and would not restore it.
     """
     given = kubelet.given.get(pod.uid, {})
     if not kubelet.static or not (given or (pod.qos_class is KubernetesQos.GUARANTEED and pod.whole_cpus)):
@@ -141,7 +143,7 @@ def owned_by_kubelet(pod: Pod, kubelet: KubeletRules) -> str:
 
 
 def _cpus(pod: Pod, pools: SharedCpus) -> tuple[int, str]:
-    """The CPUs of a Pod that is ours, and a note."""
+    """The CPUs of a Pod whose CPUs we manage, and a note."""
     if pod.cpus:
         return pod.cpus, ""
     if pod.qos == SYSTEM:

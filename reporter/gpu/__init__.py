@@ -1,5 +1,6 @@
-"""A node's GPUs: what NVML says of them, how healthy they are, and what the Device object says of both.
+"""A node's GPUs: what NVML reports, how healthy they are, and their entries of the Device object.
 
-NVML is asked in a process of its own (`worker`), by `guarded` with a deadline, so that a library that hangs or crashes
-stops nothing else. What comes back are plain values (`facts`); what follows from them is pure (`health`, `inventory`).
+NVML is read in a process of its own (`worker`), with a deadline (`guarded`), so that a library that hangs or crashes
+stops nothing else. Its answers are plain values (`facts`); everything that follows from them is pure (`health`,
+`inventory`).
 """

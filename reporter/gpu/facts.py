@@ -1,4 +1,4 @@
-"""What is known of a node's GPUs at one moment, as plain frozen values; what a card does not tell is None."""
+"""What is known of a node's GPUs at one moment, as plain frozen values; None where a card does not report it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ class Peer(StrEnum):
 
 
 class FabricState(StrEnum):
-    """How far a card has come in joining the NVLink fabric (NVML, nvmlGpuFabricState_t)."""
+    """A card's progress in joining the NVLink fabric (NVML, nvmlGpuFabricState_t)."""
 
     NOT_STARTED = "not started"
     IN_PROGRESS = "in progress"
@@ -21,7 +21,7 @@ class FabricState(StrEnum):
 
 
 class RecoveryAction(StrEnum):
-    """What the driver wants done with a card before it is used again (NVML, NVML_GPU_RECOVERY_ACTION_*)."""
+    """What the driver asks for before a card is used again (NVML, NVML_GPU_RECOVERY_ACTION_*)."""
 
     NONE = "none"
     RESET = "reset"
@@ -35,7 +35,7 @@ class Link:
 
     Attributes:
         peer: what is at its far end.
-        bus: PCI address of what is at its far end, None where NVML does not say.
+        bus: PCI address of its far end; None if NVML does not report it.
     """
 
     peer: Peer
@@ -47,10 +47,10 @@ class Fabric:
     """The NVLink fabric that a card belongs to.
 
     Attributes:
-        state: how far registration has come.
-        status: how it ended, an NVML return code: 0 is success. It counts only once the state is completed.
+        state: progress of the registration.
+        status: its result, an NVML return code: 0 is success. Valid only once the state is completed.
         cluster: UUID of the fabric, 32 hexadecimal digits.
-        clique: which of the fabric's cards it can reach: those with the same number.
+        clique: cards of one fabric with the same number reach each other.
     """
 
     state: FabricState
@@ -65,8 +65,8 @@ class MigDevice:
 
     Attributes:
         uuid: as "MIG-...".
-        profile: as "1g.18gb"; "" where it is unknown.
-        memory: bytes, None where it is unknown.
+        profile: as "1g.18gb"; "" if unknown.
+        memory: bytes, None if unknown.
         gpu_instance: id of its GPU instance on the card.
         compute_instance: id of its compute instance in that.
     """
@@ -80,7 +80,7 @@ class MigDevice:
 
 @dataclass(frozen=True, slots=True)
 class Wear:
-    """What a card tells of errors in its memory and of what it did about them.
+    """A card's memory errors, and what it did about them.
 
     Attributes:
         ecc: whether error correction is on.
@@ -113,12 +113,12 @@ class GpuFacts:
 
     Attributes:
         uuid: its identity for life, as "GPU-...".
-        minor: N of /dev/nvidiaN.
-        model: the product's name, as "NVIDIA H200"; "" where it is unknown.
+        minor: the N of /dev/nvidiaN.
+        model: the product's name, as "NVIDIA H200"; "" if unknown.
         memory: bytes.
         bus: PCI address as sysfs spells it, "0000:3b:00.0".
         pcie_root: PCIe root complex, "pci0000:3a".
-        numa_node: the NUMA node of the host that it is nearest to.
+        numa_node: the nearest NUMA node of the host.
         module: number of its slot on a baseboard.
         compute_capability: major and minor.
         mig: whether it is in MIG mode now.
@@ -126,9 +126,9 @@ class GpuFacts:
         links: NVLink lanes that are up.
         fabric: the NVLink fabric it belongs to.
         wear: errors in its memory.
-        recovery: what the driver wants done before it is used again.
+        recovery: what the driver asks for before it is used again.
         xid_events: whether it reports Xid errors as events.
-        problems: readings that failed for a reason other than "not supported", a sentence each.
+        problems: readings that failed, other than as "not supported", a sentence each.
     """
 
     uuid: str
@@ -167,12 +167,12 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True)
 class LostCard:
-    """A card that the driver lists and cannot reach any more.
+    """A card that the driver lists but can no longer reach.
 
     Attributes:
-        index: its place in NVML's list.
-        uuid: None where this process has never seen it alive.
-        reset: whether a reset is all that it wants; else it has fallen off the bus.
+        index: its index in NVML's list.
+        uuid: None if this process never read it.
+        reset: whether it needs only a reset; otherwise it has fallen off the bus.
         message: what NVML said.
     """
 
@@ -190,7 +190,7 @@ class NodeReading:
         driver: the driver's software.
         gpus: the cards that answered, in the order of NVML's list.
         lost: the cards that did not.
-        boot: names the node's present run: it changes as the node restarts.
+        boot: the node's boot id, which changes at each restart.
     """
 
     driver: DriverFacts
@@ -201,10 +201,10 @@ class NodeReading:
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """An Xid error, or several alike.
+    """An Xid error, or several of one number.
 
     Attributes:
-        uuid: the card's; None where NVML did not tell which card it was.
+        uuid: the card's; None if NVML named no card.
         xid: its number in NVIDIA's catalogue.
         time: of the last one, seconds since 1970.
         count: how many there were.
@@ -221,8 +221,8 @@ class GpuProcess:
     """A process that uses a card.
 
     Attributes:
-        pid: as the host counts.
-        memory: bytes of the card's memory; None where NVML does not tell.
+        pid: in the host's PID namespace.
+        memory: bytes of the card's memory; None if NVML does not report it.
     """
 
     pid: int
@@ -231,12 +231,12 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """NVML cannot be read, and why.
+    """NVML cannot be read.
 
     Attributes:
         reason: one word for conditions and Events: "NvmlNotFound".
         message: what happened and what to do, in a sentence.
-        since: when it was noticed first, seconds since 1970.
+        since: when this was first noticed, seconds since 1970.
     """
 
     reason: str

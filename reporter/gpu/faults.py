@@ -1,7 +1,7 @@
 """What is wrong with a card at this moment, from its facts alone (pure).
 
-A standing fault lasts as long as the facts show it. A card that stops telling (MIG mode hides remapped rows, say) has
-not got well by that: what it does not tell is unknown, not absent.
+A standing fault lasts as long as the facts show it. A card that stops reporting something (MIG mode hides remapped
+rows, for example) has not recovered by that: an unknown fault is not an absent one.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,9 +20,9 @@ class Fault:
 
     Attributes:
         says: SUSPECT or FATAL.
-        remedy: what brings the card back.
+        remedy: what returns the card to service.
         reason: one word, for conditions: "RowRemapFailed".
-        text: what is wrong, in a person's words.
+        text: what is wrong, in plain words.
         xid: the Xid error that it is, if it is one.
     """
 
@@ -34,7 +34,7 @@ class Fault:
 
     @property
     def weight(self) -> tuple[int, int]:
-        """The order of faults, the worst last."""
+        """A key that orders faults, the worst last."""
         return (self.says, self.remedy)
 
     @property
@@ -88,7 +88,7 @@ def _many_pages(gpu: GpuFacts) -> bool | None:
     return None if gpu.wear.retired_pages is None else gpu.wear.retired_pages >= MANY_RETIRED_PAGES
 
 
-# How each standing fault shows in the facts of a card that answers; None is unknown.
+# Whether a card that answers shows each standing fault; None if unknown.
 _SHOWS: Final[Mapping[str, Callable[[GpuFacts], bool | None]]] = {
     "GpuLost": lambda _: False,
     "GpuNeedsReset": lambda _: False,
@@ -109,7 +109,7 @@ def standing(gpu: GpuFacts, before: frozenset[str] = frozenset()) -> frozenset[s
 
     Args:
         gpu: the card.
-        before: those that it had; they stay where the card does not tell.
+        before: those that it had; they stay if the card does not report on them.
     """
     found = set()
     for reason, shows in _SHOWS.items():
@@ -120,9 +120,9 @@ def standing(gpu: GpuFacts, before: frozenset[str] = frozenset()) -> frozenset[s
 
 
 def notes(gpu: GpuFacts) -> tuple[str, ...]:
-    """Say what is worth knowing of a card and is no reason to spare it.
+    """What is worth knowing about a card and is no reason to take it out of service.
 
-    Of waiting remaps and repairs NVIDIA says that work goes on unharmed until the next reset ("A100 GPU memory error
+    Pending remaps and repairs do not affect running work until the next reset (NVIDIA, "A100 GPU memory error
     management", "Error Recovery and Response Flags").
     """
     said = []

@@ -1,6 +1,6 @@
-"""NVML asked from a distance: in a process of its own, with a deadline, and started anew when it hangs or dies.
+"""NVML read at arm's length: in a process of its own, with a deadline, and restarted when it hangs or dies.
 
-In Koordinator's issues 678 and 904 a crash while devices were read took the node agent along, with all it did.
+In Koordinator's issues 678 and 904 a crash while devices were read brought down the whole node agent.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from reporter.gpu.facts import GpuProcess, NodeReading, Outage, XidEvent
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for what, in seconds.
+    """How long to wait, in seconds.
 
     Attributes:
         answer: for an answer.
-        first_answer: for the first one of a process: NVML wakes up cards that nobody uses, seconds each.
+        first_answer: for the first answer of a process: NVML wakes idle cards, which takes seconds each.
         first_pause: between a failure and the next start; doubled with each further failure.
-        longest_pause: what it doubles up to.
-        end: for a process to end, asked or killed.
-        renewal: between two new starts that are made only because a card that is away might be back.
+        longest_pause: the longest pause.
+        end: for a process to end after it was asked to, or killed.
+        renewal: between restarts made only to look for a card that is missing.
     """
 
     answer: float = 10.0
@@ -52,7 +52,7 @@ class NvmlUnavailableError(Exception):
 
     Attributes:
         outage: why, and since when.
-        retry_seconds: in how many seconds asking has any use again.
+        retry_seconds: when a new attempt makes sense, in seconds from now.
     """
 
     def __init__(self, outage: Outage, retry_seconds: float) -> None:
@@ -62,11 +62,11 @@ class NvmlUnavailableError(Exception):
 
 
 class NvmlRefusedError(Exception):
-    """NVML works and cannot answer this question; the message says why."""
+    """NVML works but cannot answer this question; the message says why."""
 
 
 class _EndedError(Exception):
-    """The process said its last; `reason` and message say why."""
+    """The process ended; `reason` and the message say why."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -77,8 +77,8 @@ class _Child(asyncio.SubprocessProtocol):
     """One NVML process and what it has said.
 
     Attributes:
-        gone: it has ended, and all that it said is heard.
-        answered: it has answered a question.
+        gone: set once it has ended and its output was taken in.
+        answered: whether it has answered a question.
     """
 
     def __init__(self, on_xid: Callable[[XidEvent], None]) -> None:
@@ -115,11 +115,11 @@ class _Child(asyncio.SubprocessProtocol):
         return said
 
     def hang_up(self) -> None:
-        """Ask no more: the process ends by itself."""
+        """Close its input: the process ends by itself."""
         self._questions.close()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Take in what is said."""
+        """Take in output."""
         del fd  # there is but one
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         try:
@@ -146,7 +146,7 @@ class _Child(asyncio.SubprocessProtocol):
             answer.set_result(said)
 
     def _stop(self, end: _EndedError) -> None:
-        """Tell all who wait why there is no answer; the first reason counts."""
+        """Fail all pending questions; the first reason counts."""
         self._end = self._end or end
         for answer in self._waiting.values():
             if not answer.done():
@@ -170,14 +170,14 @@ def _kill(process: asyncio.SubprocessTransport) -> None:
 class GuardedNvml:
     """NVML behind a deadline.
 
-    It has an NVML process only from the first question on. Xid errors are heard while there is one, so a caller
-    should ask for a reading regularly.
+    The NVML process starts with the first question. Xid errors are received only while it runs, so a caller should
+    read regularly.
 
     Args:
-        patience: how long to wait for what.
+        patience: how long to wait.
         roots: where the host's pseudo file systems are mounted.
         env: the environment of the NVML process; None inherits.
-        kill: ends a process at once; a test plays one that does not end.
+        kill: ends a process at once; tests replace it.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class GuardedNvml:
 
     @property
     def pid(self) -> int | None:
-        """The NVML process now."""
+        """The process id of the NVML process; None if none runs."""
         return None if self._child is None else self._child.transport.get_pid()
 
     @property
@@ -217,10 +217,10 @@ class GuardedNvml:
         """Read the whole node.
 
         Args:
-            expected: UUIDs of the cards that are known; one that is not listed is looked for by a new process.
+            expected: UUIDs of the known cards; if one is missing, a new process looks for it.
 
         Raises:
-            NvmlUnavailableError: NVML is not there, hangs, crashed, or is given time after that.
+            NvmlUnavailableError: NVML is missing, hangs or crashed, or a retry is not due yet.
         """
         async with self._turn:
             said = await self._ask(None)
@@ -232,14 +232,14 @@ class GuardedNvml:
             away = bool(said.node.lost) or not answering.issuperset(expected)
             if away and self._clock() >= self._renew_at:
                 self._renew_at = self._clock() + self._patience.renewal
-                await self._close()  # NVML lists cards only as it starts
+                await self._close()  # NVML lists cards only when it starts
             return said.node
 
     async def processes(self, uuid: str) -> tuple[GpuProcess, ...]:
         """List the processes that use a card or a MIG device.
 
         Raises:
-            NvmlRefusedError: there is no such card, or it does not tell.
+            NvmlRefusedError: there is no such card, or it does not list its processes.
             NvmlUnavailableError: as for `read`.
         """
         async with self._turn:
@@ -251,12 +251,12 @@ class GuardedNvml:
             raise await self._failed("NvmlFailed", f"the NVML process was asked for processes and said {said!r}")
 
     async def xids(self) -> tuple[XidEvent, ...]:
-        """Wait for Xid errors and take them; those of one card and number that came together are one event."""
+        """Wait for Xid errors and take them; those of one card and number are combined into one event."""
         await self._stirred.wait()
         return self.take_xids()
 
     def take_xids(self) -> tuple[XidEvent, ...]:
-        """Take the Xid errors that were not taken yet, in the order of their first."""
+        """Take the Xid errors not taken yet, in order of their first occurrence."""
         self._stirred.clear()
         taken = tuple(self._xids.values())
         self._xids.clear()
@@ -283,9 +283,9 @@ class GuardedNvml:
         return said
 
     async def _started(self) -> _Child:
-        """Find the NVML process, or start one.
+        """The NVML process, started if necessary.
 
-        A start goes on where whoever waits for it is called off: half of one leaves pipes behind that nobody closes.
+        A start continues if its caller is cancelled: half a start would leave pipes open.
         """
         if self._child is not None:
             return self._child
@@ -301,10 +301,10 @@ class GuardedNvml:
         return self._child
 
     async def _may_start(self) -> None:
-        """Refuse a start for as long as one has no use.
+        """Check that a start makes sense now.
 
         Raises:
-            NvmlUnavailableError: the last process does not end, or NVML is given time.
+            NvmlUnavailableError: the last process has not ended, or a retry is not due yet.
         """
         if self._stuck is not None and not await self._ended(self._stuck):
             pid = self._stuck.transport.get_pid()
@@ -322,7 +322,7 @@ class GuardedNvml:
         return child
 
     async def _failed(self, reason: str, message: str) -> NvmlUnavailableError:
-        """End the process, and say why and until when nothing will be tried."""
+        """End the process; the error says why, and when the next attempt is due."""
         pause = min(self._patience.first_pause * 2.0 ** min(self._failures, 30), self._patience.longest_pause)
         self._failures += 1
         self._retry_at = self._clock() + pause
@@ -332,7 +332,7 @@ class GuardedNvml:
         return NvmlUnavailableError(outage, pause)
 
     async def _close(self) -> None:
-        """Let the process end by itself, and end it where it does not."""
+        """Let the process end by itself; kill it if it does not."""
         if self._starting is not None:
             with suppress(OSError):
                 self._child = await self._starting
@@ -353,11 +353,13 @@ class GuardedNvml:
             return
         with suppress(ProcessLookupError):
             self._kill(child.transport)
-        self._stuck = child  # until it is gone: asleep in the kernel no signal arrives, or this here is called off
+        self._stuck = (
+            child  # until it is gone: a process asleep in the kernel takes no signal, and this may be cancelled
+        )
         await self._ended(child)
 
     async def _ended(self, child: _Child) -> bool:
-        """Wait for a process to end; tells whether it did."""
+        """Wait for a process to end; returns whether it did."""
         try:
             async with asyncio.timeout(self._patience.end):
                 await child.gone.wait()

@@ -1,9 +1,9 @@
-"""How healthy each card is, as a state machine on values (pure): what was known, what is seen, and the time go in.
+"""The health of each card, as a state machine on values (pure): from what was known, what is seen, and the time.
 
-A card leaves service by an error that condemns it (`xid`) or by what it tells of itself (`faults`), and comes back when
-it has proved itself: a suspect card by being without errors for a while, an unhealthy one only once its fault is gone
-and, where the fault asks for it, a reset or a restart was seen. Both then recover for a while before they take
-anything. Each relapse doubles both times. Everything is plain data, so that it outlives the reporter (`records`).
+A card leaves service because of an Xid error (`xid`) or a fault in its own readings (`faults`). A suspect card returns
+after a while without errors. An unhealthy card returns only once its fault is gone and, if the fault requires it, a
+reset or restart was seen. Both recover for a while before they take new Pods. Each relapse doubles both times.
+Everything is plain data, so that it survives the reporter's process (`records`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ _MOST_DOUBLINGS: Final = 16
 
 
 class CardState(StrEnum):
-    """Only a healthy card takes anything new."""
+    """The states of a card; only a healthy card takes new Pods."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -31,13 +31,13 @@ class CardState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HealthPolicy:
-    """How long a card proves itself, in seconds.
+    """How long a card must prove itself, in seconds.
 
     Attributes:
-        quiet: how long a suspect card must be without errors before it recovers.
-        proving: how long a recovering card must be, before it is in service again.
-        longest: the most that either grows to with relapses.
-        forget: after so long in service a relapse counts as the first fall; after so long away a card is forgotten.
+        quiet: how long a suspect card must show no errors before it recovers.
+        proving: how long a recovering card must show none before it is in service again.
+        longest: the upper bound of both, however many relapses there were.
+        forget: after this long in service a relapse counts as a first fall; after this long away a card is forgotten.
     """
 
     quiet: float = 300.0
@@ -51,15 +51,15 @@ class GpuHealth:
     """How healthy a card is. Times are seconds since 1970.
 
     Attributes:
-        state: what it is.
-        since: since when.
-        cause: what took it out of service; None for a card that never was.
+        state: its state.
+        since: since when it is in that state.
+        cause: what took it out of service; None if it never was.
         count: errors since it was last healthy.
-        last_error: when the last of them was, or when a fault was last seen to stand.
-        owed: what must be seen done before it may recover.
-        falls: how often it fell, a relapse within `HealthPolicy.forget` counted on.
-        standing: the standing faults when it was last seen, sorted.
-        uncorrected: its count of uncorrected errors then.
+        last_error: when the last of them came, or a standing fault was last seen.
+        owed: the remedy that must be seen before it may recover.
+        falls: how often it fell; relapses within `HealthPolicy.forget` add up.
+        standing: its standing faults when it was last seen, sorted.
+        uncorrected: its count of uncorrected errors at that time.
     """
 
     state: CardState
@@ -74,12 +74,12 @@ class GpuHealth:
 
     @property
     def usable(self) -> bool:
-        """Whether it takes anything new."""
+        """Whether it takes new Pods."""
         return self.state is CardState.HEALTHY
 
     @property
     def present(self) -> bool:
-        """Whether it answered when it was last asked."""
+        """Whether it answered when it was last read."""
         return _ABSENCE.isdisjoint(self.standing)
 
 
@@ -88,9 +88,9 @@ class SeenCard:
     """What was seen of a card.
 
     Attributes:
-        gpu: its facts; None where it does not answer.
+        gpu: its facts; None if it does not answer.
         lost: what NVML said instead.
-        xids: the Xid errors it had.
+        xids: its Xid errors.
         rebooted: whether the node was restarted since it was last seen.
     """
 
@@ -102,11 +102,11 @@ class SeenCard:
 
 @dataclass(frozen=True, slots=True)
 class CardRecord:
-    """All that is kept of a card.
+    """Everything that is kept of a card.
 
     Attributes:
         facts: as last read.
-        health: as of now.
+        health: its present health.
         read: when the facts were read, seconds since 1970.
     """
 
@@ -117,12 +117,12 @@ class CardRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """All that is kept of a node's cards.
+    """Everything that is kept of a node's cards.
 
     Attributes:
-        boot: the node's run in which it was last read.
+        boot: the node's boot id when it was last read.
         cards: by UUID.
-        driver: as last read; None where it never was.
+        driver: as last read; None if it never was.
     """
 
     boot: str
@@ -131,7 +131,7 @@ class NodeRecord:
 
     @property
     def known(self) -> bool:
-        """Whether the node was ever read: only then no card in here means that there is none."""
+        """Whether the node was ever read: only then does an empty record mean that it has no card."""
         return bool(self.boot or self.cards or self.driver)
 
 
@@ -139,13 +139,13 @@ NOTHING_KNOWN: Final = NodeRecord("", {})
 
 
 def step(previous: GpuHealth | None, seen: SeenCard, now: float, policy: HealthPolicy) -> GpuHealth:
-    """Find how healthy a card is now.
+    """Compute a card's health.
 
     Args:
-        previous: how healthy it was; None for one that is new here.
+        previous: its health before; None for a new card.
         seen: what was seen of it since.
-        now: seconds since 1970. A clock that was set back never makes a card prove itself sooner.
-        policy: how long it proves itself.
+        now: seconds since 1970. A clock that was set back never shortens a card's recovery.
+        policy: how long it must prove itself.
     """
     before = _no_later(previous or GpuHealth(CardState.HEALTHY, now), now)
     stands = _standing(before, seen)
@@ -183,11 +183,11 @@ def advance(
     """Take in a reading of the node and the Xid errors since the last.
 
     Args:
-        node: what is known.
-        reading: what was read.
-        xids: errors since; those of no known card change nothing.
+        node: the record before.
+        reading: the reading.
+        xids: errors since the last reading; those of no known card change nothing.
         now: seconds since 1970.
-        policy: how long cards prove themselves.
+        policy: how long cards must prove themselves.
     """
     rebooted = bool(node.boot and reading.boot and node.boot != reading.boot)
     events = _by_card(xids)
@@ -207,7 +207,7 @@ def advance(
 
 
 def hear(node: NodeRecord, xids: Iterable[XidEvent], now: float, policy: HealthPolicy) -> NodeRecord:
-    """Take in Xid errors alone, at once; they are not to be given to `advance` as well. Arguments as there."""
+    """Take in Xid errors between two readings; do not give them to `advance` as well. Arguments as there."""
     cards = dict(node.cards)
     for uuid, events in _by_card(xids).items():
         card = cards.get(uuid or "")
@@ -218,7 +218,7 @@ def hear(node: NodeRecord, xids: Iterable[XidEvent], now: float, policy: HealthP
 
 
 def waits(health: GpuHealth, policy: HealthPolicy) -> float:
-    """How long the stage that a card is in lasts without errors, in seconds: being quiet, or proving itself."""
+    """How long a card's present stage, quiet or proving, lasts without errors, in seconds."""
     stage = policy.proving if health.state is CardState.RECOVERING else policy.quiet
     return min(stage * 2.0 ** min(max(health.falls - 1, 0), _MOST_DOUBLINGS), policy.longest)
 
@@ -232,7 +232,7 @@ def _no_later(health: GpuHealth, now: float) -> GpuHealth:
 
 
 def _standing(before: GpuHealth, seen: SeenCard) -> frozenset[str]:
-    kept = frozenset(before.standing) & STANDING.keys()  # a state written by another version may name others
+    kept = frozenset(before.standing) & STANDING.keys()  # a record of another version may name other faults
     if seen.gpu is not None:
         return standing(seen.gpu, kept)
     if seen.lost is not None:
@@ -241,7 +241,7 @@ def _standing(before: GpuHealth, seen: SeenCard) -> frozenset[str]:
 
 
 def _events(before: GpuHealth, seen: SeenCard) -> list[Fault]:
-    """List what happened to the card and counts against it."""
+    """The events that count against the card."""
     found = []
     for event in seen.xids:
         kind = kind_of(event.xid)
@@ -255,14 +255,14 @@ def _events(before: GpuHealth, seen: SeenCard) -> list[Fault]:
 
 
 def _still_owed(before: GpuHealth, seen: SeenCard, stands: frozenset[str]) -> Remedy:
-    """Find what must still be done, by what shows that something was."""
+    """The remedy that is still owed, judging by signs of those that were made."""
     gone = frozenset(before.standing) - stands
     told = None if seen.gpu is None else seen.gpu.wear.uncorrected
     done = Remedy.TIME
     if seen.rebooted or "GpuLost" in gone:
         done = Remedy.REBOOT
     elif gone & (_RECOVERY | {"GpuNeedsReset"}) or (told is not None and told < (before.uncorrected or 0)):
-        done = Remedy.RESET  # the driver wants that no more, or counts begin anew
+        done = Remedy.RESET  # the driver no longer asks for it, or counters start again
     return before.owed if before.owed > done else Remedy.TIME
 
 
@@ -282,9 +282,9 @@ def _next_state(before: GpuHealth, faults: list[Fault], owed: Remedy, now: float
 
 
 def _cause(before: GpuHealth, after: GpuHealth, faults: list[Fault], new: list[Fault]) -> Fault | None:
-    """Choose what to name: what took the card out of service, until something worse comes or it is gone."""
+    """Choose the cause to name: what took the card out of service, until something worse comes or it is gone."""
     cause = before.cause
-    worst = max(faults, key=lambda fault: fault.weight, default=None)  # of equals an event comes first
+    worst = max(faults, key=lambda fault: fault.weight, default=None)  # among equals, events come first
     if cause is None or before.usable or before.state is CardState.RECOVERING:
         return worst or cause
     heaviest = max(new, key=lambda fault: fault.weight, default=None)
@@ -302,7 +302,7 @@ def _times(xids: Iterable[XidEvent]) -> int:
 
 
 def _silent(events: Iterable[Fault]) -> int:
-    """Count the events that were no Xid errors."""
+    """Count the events that are no Xid errors."""
     return sum(event.xid is None for event in events)
 
 

@@ -1,1 +1,1 @@
-"""What a node has besides GPUs: PCI devices of other types, CPUs and memory, as sysfs and procfs tell it."""
+"""What a node has besides GPUs, from sysfs and procfs: PCI devices of other types, CPUs and memory."""

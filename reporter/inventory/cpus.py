@@ -1,4 +1,4 @@
-"""The CPUs of this machine, those that are online, as Linux tells them below /sys/devices/system.
+"""The online CPUs of this machine, from /sys/devices/system.
 
 Cores are numbered as lscpu does, through the whole machine: by the lowest of their CPUs (Koordinator, too, reports
 what lscpu says). The kernel's own `core_id` begins anew in each socket, and on some machines in each die.
@@ -20,9 +20,9 @@ class CpuInventory:
     """The CPUs as read.
 
     Attributes:
-        topology: None where they cannot be read, or contradict one another.
-        basic: what the processors are.
-        problem: why there is no topology; None where there is.
+        topology: None if it cannot be read or contradicts itself.
+        basic: the processors' model and features.
+        problem: why there is no topology; None if there is one.
     """
 
     topology: CpuTopology | None
@@ -31,7 +31,7 @@ class CpuInventory:
 
 
 class CpuReader:
-    """Reads the CPUs, and again only when another set of them is online: on a large machine that is a thousand files.
+    """Reads the CPUs, again only if the set of online CPUs changed: a large machine has a thousand such files.
 
     Args:
         sysfs: where sysfs is mounted.

@@ -1,4 +1,4 @@
-"""Small files of sysfs and procfs, read in bounds; what cannot be read is None."""
+"""Small files of sysfs and procfs, read with bounds; None if they cannot be read."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ _MOST_NAMES: Final = 8192  # entries of one folder: CPUs, devices, virtual funct
 
 
 def text(path: Path | str, most: int = _MOST_BYTES) -> str | None:
-    """Read a file without the white space around it; only its first `most` bytes."""
+    """Read the first `most` bytes of a file, without surrounding white space."""
     data = content(path, most)
     return None if data is None else data.decode("ascii", errors="replace").strip()
 
@@ -53,7 +53,7 @@ def cpu_list(path: Path | str) -> int | None:
 
 
 def names(folder: Path | str) -> list[str]:
-    """List a folder in order; empty where it is missing, and never more than a machine has."""
+    """List a folder, sorted; empty if it is missing, and bounded."""
     try:
         return sorted(os.listdir(folder))[:_MOST_NAMES]  # noqa: PTH208 no Path is needed of each name
     except OSError:

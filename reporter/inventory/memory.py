@@ -1,6 +1,6 @@
-"""What each NUMA node has: CPUs, memory less what huge pages have, and huge pages.
+"""What each NUMA node has: CPUs, memory without huge pages, and huge pages.
 
-As Koordinator reports it (pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go): zones `node-N`.
+As Koordinator reports them (pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go): zones `node-N`.
 """
 
 import re
@@ -16,7 +16,7 @@ _PAGES: Final = {"hugepages-2048kB": ("hugepages-2Mi", 2 * 2**20), "hugepages-10
 
 
 def read_zones(sysfs: Path, topology: CpuTopology | None) -> dict[int, NumaZone]:
-    """Read the NUMA nodes that are online, by number; what cannot be read of one is left out of it.
+    """Read the online NUMA nodes, by number; amounts that cannot be read are left out.
 
     Args:
         sysfs: where sysfs is mounted.

@@ -1,6 +1,6 @@
-"""RDMA NICs, FPGAs and configured types of PCI devices, as sysfs tells them; its root is an argument.
+"""RDMA NICs, FPGAs and configured types of PCI devices, from sysfs below a given root.
 
-Nothing raises: what cannot be read is unknown, and a device whose state is unknown is not healthy.
+Nothing here raises: what cannot be read is unknown, and a device of unknown state is not healthy.
 """
 
 import re
@@ -26,7 +26,7 @@ FALLEN_OFF_BUS: Final = "FallenOffBus"
 
 @dataclass(frozen=True, slots=True)
 class PciMatch:
-    """Which PCI devices are of a type; what is None is not asked.
+    """Which PCI devices have a type; None matches anything.
 
     Attributes:
         type: as Device objects spell it.
@@ -64,13 +64,13 @@ class PciDevice:
         bus: PCI address, as `0000:3b:00.0`; it is also its id.
         minor: its number among those of its type.
         name: of the device in its class, as `mlx5_0`; "" where it has none.
-        numa_node: None where the machine does not say.
-        pcie_root: as `pci0000:3a`, likewise.
-        problem: why it cannot be used; "" where it can.
+        numa_node: None if unknown.
+        pcie_root: as `pci0000:3a`; None if unknown.
+        problem: why it cannot be used; "" if it can.
         functions: PCI addresses of its virtual functions, ascending.
-        reason: of the problem, one word; "" where there is none.
+        reason: the problem in one word; "" if there is none.
         model: as the match states it.
-        amounts: likewise.
+        amounts: as the match states them.
     """
 
     type: str
@@ -87,18 +87,18 @@ class PciDevice:
 
 
 class _Problem(NamedTuple):
-    """Why a device cannot be used: a word and a sentence; both "" where it can."""
+    """Why a device cannot be used: a word and a sentence; both "" if it can."""
 
     reason: str = ""
     message: str = ""
 
 
 def read_devices(sysfs: Path, matches: Iterable[PciMatch] = FPGAS) -> tuple[PciDevice, ...]:
-    """List RDMA NICs and what the matches name, by type and minor.
+    """List RDMA NICs and matching devices, by type and minor.
 
     Args:
         sysfs: where sysfs is mounted.
-        matches: the first that holds decides on a device's type.
+        matches: the first match decides a device's type.
     """
     found = [*_rdma(sysfs), *_matched(sysfs, tuple(matches))]
     return tuple(sorted(found, key=lambda device: (device.type, device.minor, device.bus)))

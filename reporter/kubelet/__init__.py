@@ -1,1 +1,1 @@
-"""What the kubelet of this node keeps in files: devices and CPUs that it gave away, and how it is configured."""
+"""The kubelet of this node: the devices and CPUs that it gave away, and its configuration."""

@@ -1,8 +1,8 @@
-"""What the kubelet itself tells that it gave away, and what of it counts before its files (pure).
+"""Devices and CPUs that the kubelet reports as given away, and how they combine with its files (pure).
 
-Its PodResources service is an interface that lasts; its files are its own business. But the service names a Pod by
-namespace and name, and tells neither of init containers that end, nor of the CPU manager's policy and default set. So
-its word counts container by container, and what it does not tell is taken from the files.
+The kubelet's PodResources service is a stable interface; its files are internal. But the service names a Pod by
+namespace and name, and reports neither finished init containers nor the CPU manager's policy and default set. So its
+answer counts container by container, and the rest comes from the files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,8 +20,8 @@ class ContainerResources:
     """What one container has.
 
     Attributes:
-        devices: resource to ids, as the device plugin names them.
-        cpus: those that it alone has.
+        devices: resource to device ids, as the device plugin names them.
+        cpus: its exclusive CPUs.
     """
 
     devices: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class ContainerResources:
 
 @dataclass(frozen=True, slots=True)
 class PodResources:
-    """What the containers of one Pod have; those that are not named are not told of."""
+    """What the containers of one Pod have, as far as they are reported."""
 
     namespace: str
     name: str
@@ -39,11 +39,11 @@ class PodResources:
 
 @dataclass(frozen=True, slots=True)
 class Allocations:
-    """What the kubelet tells.
+    """The kubelet's answer.
 
     Attributes:
         pods: UID (as the kubelet's files have it) to container to what it has.
-        current: whether it was told in this round; else it is what was told last.
+        current: whether it is of this round; otherwise it is the last one.
     """
 
     pods: Mapping[str, Mapping[str, ContainerResources]]
@@ -55,16 +55,16 @@ _NOTHING: Final = DeviceCheckpoint((), {})
 
 
 def names(pods: Iterable[NodePod]) -> _Names:
-    """Say for which Pods the kubelet's names stand: namespace and name to UID.
+    """Map the names that the kubelet uses: namespace and name to UID.
 
-    To be taken before the kubelet is asked. A Pod whose status the kubelet has written is one that it knows and has
-    admitted, and then it has forgotten an earlier one of this name; before that its name may still mean the earlier.
+    Must be taken before the kubelet is asked. If the kubelet has written a Pod's status, it has admitted the Pod and
+    forgotten an earlier Pod of that name; before that, the name may still mean the earlier one.
     """
     return {(pod.namespace, pod.name): pod.cgroup for pod in pods if pod.acknowledged and not pod.finished}
 
 
 def by_uid(listed: Iterable[PodResources], known: _Names) -> dict[str, Mapping[str, ContainerResources]]:
-    """Find out whom the kubelet told of; left out are Pods that are not known by name, or were told of twice."""
+    """Map UID to what the kubelet reported; Pods of unknown name, or reported twice, are left out."""
     found: dict[str, Mapping[str, ContainerResources]] = {}
     twice = set()
     for pod in listed:
@@ -78,16 +78,16 @@ def by_uid(listed: Iterable[PodResources], known: _Names) -> dict[str, Mapping[s
 
 
 def _before(told: FileReading[Allocations], problem: str | None) -> Mapping[str, Mapping[str, ContainerResources]]:
-    """What counts before a file: an older answer only where the file cannot be read, which is else the newer one."""
+    """The answer that counts before a file: an older one only if the file, which is newer, cannot be read."""
     if told.value is None or not (told.value.current or problem):
         return {}
     return told.value.pods
 
 
 def devices(file: FileReading[DeviceCheckpoint], told: FileReading[Allocations]) -> FileReading[DeviceCheckpoint]:
-    """Put what the kubelet tells of devices before its device manager's file.
+    """Let the kubelet's answer about devices count before its device manager's file.
 
-    The file's entry stays where it says the same: it has the order of NUMA nodes and the plugin's answer as well.
+    An entry of the file that says the same stays: it also has the order of NUMA nodes and the plugin's response.
     """
     pods = _before(told, file.problem)
     if not pods:
@@ -105,9 +105,9 @@ def devices(file: FileReading[DeviceCheckpoint], told: FileReading[Allocations])
 
 
 def cpus(file: FileReading[CpuState], told: FileReading[Allocations]) -> FileReading[CpuState]:
-    """Put what the kubelet tells of CPUs before its CPU manager's file, which has the policy and the default set.
+    """Let the kubelet's answer about CPUs count before its CPU manager's file, which has the policy and default set.
 
-    Only the static policy gives CPUs away: so it is in force where some are, even if the file was never readable.
+    Only the static policy gives CPUs away: if some were given, it is in force even if the file was never readable.
     """
     pods = _before(told, file.problem)
     given = any(container.cpus for containers in pods.values() for container in containers.values())

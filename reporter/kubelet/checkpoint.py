@@ -1,4 +1,4 @@
-"""What all checkpoint files of the kubelet share: JSON with a checksum over Go's view of the data.
+"""The common form of the kubelet's checkpoint files: JSON with a checksum over Go's view of the data.
 
 The checksum is the 32-bit FNV-1a hash of the text that go-spew prints for the Go value (`%#v`, sorted keys, no pointer
 addresses): Kubernetes v1.36, pkg/kubelet/checkpointmanager/checksum, pkg/util/hash and k8s.io/utils/dump. The text

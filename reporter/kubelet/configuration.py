@@ -1,7 +1,7 @@
-"""How the kubelet is configured: its file (KubeletConfiguration as YAML or JSON), or the answer of its /configz.
+"""The kubelet's configuration: its file (KubeletConfiguration as YAML or JSON), or the answer of its /configz.
 
-What is left out has the kubelet's own default. /configz tells what is in force; a file does not know of flags and
-drop-ins (CPU proposal, "Create/Update NodeResourceTopology"; Koordinator, pkg/koordlet/statesinformer).
+Missing fields have the kubelet's defaults. /configz reports what is in force; the file lacks flags and drop-ins (CPU
+proposal, "Create/Update NodeResourceTopology"; Koordinator, pkg/koordlet/statesinformer).
 """
 
 import json
@@ -40,7 +40,7 @@ class ConfigurationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfiguration:
-    """What of a KubeletConfiguration matters here, defaults filled in.
+    """What matters here of a KubeletConfiguration, with defaults filled in.
 
     Attributes:
         cpu_policy: `none` or `static`.
@@ -177,7 +177,7 @@ def _reserved_milli(fields: Mapping[str, Any], key: str) -> int:
 
 
 def reserved_cpus(configuration: KubeletConfiguration, topology: CpuTopology) -> tuple[int, str | None]:
-    """Say which CPUs the kubelet keeps for the system, and gives to no container of its own choice.
+    """The CPUs that the kubelet reserves for the system and gives to no container.
 
     Only the static policy reserves any. A list wins over quantities; of quantities, whole CPUs are taken in the
     kubelet's own order.

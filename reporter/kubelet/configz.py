@@ -1,4 +1,4 @@
-"""The kubelet's own answer of how it is configured, by way of the API server."""
+"""The kubelet's configuration in force, asked through the API server."""
 
 import orjson
 
@@ -18,7 +18,7 @@ async def ask(kube: KubeClient, node: str, before: KubeletConfiguration | None =
     Args:
         kube: the open client, with the right to the Node's `proxy`.
         node: the kubelet's.
-        before: what it said before, which stands where it does not answer.
+        before: its last answer, which is kept if it does not answer.
     """
     try:
         answer = await kube.get(NODES.path(node, subresource="proxy") + "/configz")

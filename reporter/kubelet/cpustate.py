@@ -1,4 +1,4 @@
-"""The kubelet's CPU manager: which CPUs it gave to which container (`cpu_manager_state`).
+"""The state file of the kubelet's CPU manager (`cpu_manager_state`): which CPUs it gave to which container.
 
 Three layouts exist: v1 (up to Kubernetes 1.17) by container id, v2 by Pod UID and container name, v3 with sets of whole
 Pods beside it (since 1.36, behind the gate PodLevelResourceManagers). Only the checksum, which is over Go's names of

@@ -1,6 +1,6 @@
-"""The kubelet's device manager: which devices it gave to which container (`kubelet_internal_checkpoint`).
+"""The checkpoint of the kubelet's device manager (`kubelet_internal_checkpoint`): which devices it gave away.
 
-Device proposal, "Compatible": what the kubelet gave away is put on the Device object, so that nobody gives it twice.
+Device proposal, "Compatible": they are reported on the Device object, so that no other Pod gets them.
 Two layouts exist: `DeviceIDs` as a list (up to Kubernetes 1.19) and as an object from NUMA node to list (since 1.20);
 the checksum is over Go's names of either (pkg/kubelet/cm/devicemanager/checkpoint, with checkpointv1.go up to 1.32).
 """

@@ -1,6 +1,6 @@
-"""The kubelet's PodResources service, asked over its socket: who has which devices and CPUs by its own word.
+"""The kubelet's PodResources service, asked over its socket: who has which devices and CPUs.
 
-What HTTP/2 and protobuf take of memory is taken only where there is a socket.
+HTTP/2 and protobuf are loaded only if there is a socket, to save their memory otherwise.
 """
 
 import time
@@ -14,24 +14,24 @@ from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod
 
 DEADLINE_S: Final = 3.0  # the kubelet answers within milliseconds
-PATIENCE_S: Final = 60.0  # how long a kubelet may be away before that is told: it is, whenever it is restarted
+PATIENCE_S: Final = 60.0  # how long a kubelet may be away before that is a problem: each restart takes a while
 MOST_BYTES: Final = 2 * 2**20  # a node of 250 Pods answers some hundred kilobytes
 _NOT_THERE: Final[FileReading[Allocations]] = FileReading(None, None)
 
 
 class PodResourcesSocket:
-    """The socket, asked anew each time.
+    """The socket, asked on each reading.
 
-    Without a socket nothing is told, and nothing is wrong: older kubelets and other folders have none. Where nobody
-    serves it, what was told last is kept, and marked: the files, which are read anew, are newer.
+    A missing socket is no problem: older kubelets have none. If nobody serves the socket, the last answer is kept and
+    marked as such: the files, which are read each time, are newer.
 
     Args:
         path: of the socket; "" never asks.
-        pause: seconds after a failure within which it is not asked again, so that a kubelet that hangs delays nothing
-            more than once in that time.
-        patience: seconds for which nobody may serve it before that is a problem. An answer that makes no sense is one
+        pause: seconds after a failure during which it is not asked again, so that a kubelet that hangs delays a round
+            only once in that time.
+        patience: seconds for which the socket may go unserved before that is a problem. A malformed answer is a problem
             at once.
-        deadline: seconds for one answer.
+        deadline: seconds to wait for one answer.
         clock: monotonic seconds.
     """
 
@@ -54,10 +54,10 @@ class PodResourcesSocket:
         self._not_before: float | None = None
 
     async def read(self, pods: Iterable[NodePod]) -> FileReading[Allocations]:
-        """Ask; never raises for what the kubelet does, or for a socket that is missing.
+        """Ask; never raises for anything that the kubelet does, or for a missing socket.
 
         Args:
-            pods: of the node, as they are known before it is asked.
+            pods: the node's Pods as known before the kubelet is asked.
         """
         if not self._path or not _exists(self._path):
             self._away_since = self._not_before = None
@@ -95,7 +95,7 @@ class PodResourcesSocket:
 
 
 def _exists(path: str) -> bool:
-    """Whether something is there; what cannot be looked at is found out by the call."""
+    """Whether something is there; if that cannot be seen, the call will tell."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,8 @@
-"""Which CPUs the kubelet reserves when it is told only how many (pure).
+"""The CPUs that the kubelet reserves if only their number is configured (pure).
 
-Its own order, on a machine that is still free (Kubernetes v1.36, pkg/kubelet/cm/cpumanager, takeByTopologyNUMAPacked):
-whole NUMA nodes and sockets that fit, then whole cores, then single threads beside what is taken already. On two
-sockets with 12 CPUs, 2 give 0,6 and 3 give 0,2,6.
+The kubelet's order, on a machine where all are free (Kubernetes v1.36, pkg/kubelet/cm/cpumanager,
+takeByTopologyNUMAPacked): whole NUMA nodes and sockets that fit, then whole cores, then single threads beside those
+already taken. On two sockets with 12 CPUs, 2 give 0,6 and 3 give 0,2,6.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from allocator.vocabulary.cputopology import CpuTopology
 
 
 def take(topology: CpuTopology, count: int, *, spread: bool = False) -> int:
-    """Take so many CPUs.
+    """Take a number of CPUs.
 
     Args:
         topology: of the machine, all of it free.

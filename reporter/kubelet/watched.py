@@ -1,4 +1,4 @@
-"""A file that somebody else rewrites: read in bounds, and the last good content kept when the newest is unusable."""
+"""A file that somebody else rewrites: read with bounds; if its newest content is unusable, the last good one counts."""
 
 import os
 import stat
@@ -16,11 +16,11 @@ class FileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileReading(Generic[_T]):
-    """What a watched file says.
+    """A reading of a watched file.
 
     Attributes:
-        value: of the newest usable content; None if there was none yet.
-        problem: why the newest content is not it; None if it is.
+        value: the newest usable content, parsed; None if there was none yet.
+        problem: why the newest content is not usable; None if it is.
     """
 
     value: _T | None
@@ -28,7 +28,7 @@ class FileReading(Generic[_T]):
 
 
 class WatchedFile(Generic[_T]):
-    """One file, read anew each time it is asked for, decoded only when it changed."""
+    """One file, read on each request and parsed only when it changed."""
 
     def __init__(
         self,
@@ -38,14 +38,15 @@ class WatchedFile(Generic[_T]):
         most_bytes: int,
         absent: Callable[[], _T] | None = None,
     ) -> None:
-        """Say what is read.
+        """Name the file.
 
         Args:
-            path: of the file; a link is followed, anything but a plain file refused.
-            parse: decodes the content; raises a ValueError for content that makes no sense.
+            path: of the file; a link is followed, anything but a plain file is refused.
+            parse: parses the content; raises ValueError if it makes no sense.
             most_bytes: a larger file is not read.
-            absent: what a file means that was missing from the start; without it, that is a problem. Once it was good,
-                it may go only where this gives None: else somebody removed what still counts, and it is a problem too.
+            absent: what it means if the file was missing from the start; without `absent`, that is a problem. A file
+                that was good may disappear only if this returns None: otherwise somebody removed what still counts,
+                which is a problem.
         """
         self._path = path
         self._parse = parse

@@ -1,1 +1,1 @@
-"""Whether containers see what was decided for them."""
+"""Whether Pods have what was allocated to them."""

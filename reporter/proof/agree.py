@@ -146,10 +146,10 @@ def _cpusets(pod: NodePod, evidence: Evidence, *, kubelets: bool) -> list[Mismat
     given = format_cpuset(pod.cpus)
     if kubelets:  # it divides them among containers that request whole CPUs; the others run in its pool
         has = reduce(or_, (cpus for name, cpus in seen.items() if pod.asked.get(name)), 0)
-        why = f"the kubelet's static policy gave its containers CPUs {format_cpuset(has)}; {given} were decided"
+        why = f"the kubelet's static policy gave its containers CPUs {format_cpuset(has)}; {given} were allocated"
         return [Mismatch("cpuset", why)] if has & ~pod.cpus else []
     return [
-        Mismatch("cpuset", f"container {name} has CPUs {format_cpuset(cpus)}; {given} were decided")
+        Mismatch("cpuset", f"container {name} has CPUs {format_cpuset(cpus)}; {given} were allocated")
         for name, cpus in seen.items()
         if cpus != pod.cpus
     ]
@@ -165,8 +165,8 @@ def _environment(pod: NodePod, evidence: Evidence) -> list[Mismatch]:
         told = frozenset() if seen.visible in _NOTHING else frozenset(seen.visible.split(","))
         given = pod.visible.get((name, TYPE_GPU), frozenset())
         if told != given:
-            shown = f"{_ids(told)}; {_ids(given)} was decided"
-            found.append(Mismatch("environment", f"container {name} was told of {shown}"))
+            shown = f"{_ids(told)}; {_ids(given)} was allocated"
+            found.append(Mismatch("environment", f"the environment of container {name} names {shown}"))
     return found
 
 

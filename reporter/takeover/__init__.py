@@ -1,1 +1,1 @@
-"""Taking over the CPUs that the kubelet's static policy gave out."""
+"""Allocated CPUs written into the state of the kubelet's CPU manager, and taken out again."""

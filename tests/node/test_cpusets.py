@@ -507,7 +507,7 @@ async def test_the_charts_pod_reads_what_a_process_that_is_not_root_was_told_of_
 
     first, second = await until(compared, "the Pods are compared", deadline_s=ROUND_S)
     assert first["agrees"]
-    assert second["mismatches"] == [f"container main was told of another; {card} was decided"]
+    assert second["mismatches"] == [f"the environment of container main names another; {card} was allocated"]
 
 
 # The kubelet's static policy; the node keeps it to the end of this module

@@ -163,6 +163,15 @@ def test_a_pod_that_has_no_cgroup_is_passed_over() -> None:
     assert plan(cpus(3, 3, 3), [("kubepods/podgone", WantedCpusets(POD, 1, 1))], Version.V1).writes == ()
 
 
+def test_a_pod_that_has_no_cgroup_hides_none_after_it() -> None:
+    gone = WantedCpusets(POD, 1, 1)
+    wanted = [("kubepods/podgone", gone), (B, WantedCpusets(POD, 0b0011, 0)), ("kubepods/podgone-too", gone)]
+
+    found = plan(cpus(0b1111, 0b1111, 0b1111), wanted, Version.V1).writes
+
+    assert found == (Write(C, File.CPUS, 0b0011), Write(B, File.CPUS, 0b0011))
+
+
 def test_cpus_and_mems_are_both_written() -> None:
     tree = {A: Group(0b11, 0b11), B: Group(0b11, 0b11), C: Group(0b11, 0b11)}
     found = plan(tree, [(B, WantedCpusets(POD, 0b01, 0b10))], Version.V1).writes

@@ -135,6 +135,15 @@ def test_a_zone_has_cpus_huge_pages_and_the_memory_that_these_leave(machine: Mac
     assert zones[1].capacity == {"cpu": 8000, "memory": 64 * 2**30, "hugepages-2Mi": 0, "hugepages-1Gi": 0}
 
 
+def test_what_is_no_zone_hides_none_after_it(machine: Machine) -> None:
+    for name in ("has_cpu", "node0x", "online", "possible"):
+        machine.file(f"devices/system/node/{name}", "0-2")
+    for node in range(3):
+        machine.memory(node, kib=1024)
+
+    assert list(read_zones(machine.sysfs, None)) == [0, 1, 2]
+
+
 def test_what_cannot_be_read_of_a_zone_is_left_out_of_it(machine: Machine) -> None:
     machine.file("devices/system/node/node0/meminfo", "Node 0 MemFree: 1 kB")
     machine.file("devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages", -4)

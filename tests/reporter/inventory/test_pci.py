@@ -104,6 +104,18 @@ def test_fpgas_are_known_by_maker_and_class_or_id(
     assert [one.type for one in read_devices(machine.sysfs)] == ["fpga"] * found
 
 
+def test_devices_that_are_passed_over_hide_none_after_them(machine: Machine) -> None:
+    nic = machine.rdma("mlx5_0", "0000:01:00.0")
+    machine.virtual(nic, 0, "0000:01:00.1")
+    machine.pci("0000:02:00.0", 0x8086, 0x1234, 0x020000)
+    for number in (3, 4):
+        machine.pci(f"0000:0{number}:00.0", 0x10EE, 0x5000, 0x120000)
+
+    found = [(device.type, device.bus, device.minor) for device in read_devices(machine.sysfs)]
+
+    assert found == [("fpga", "0000:03:00.0", 0), ("fpga", "0000:04:00.0", 1), ("rdma", "0000:01:00.0", 0)]
+
+
 def test_the_functions_of_one_slot_are_one_card_told_by_its_first(machine: Machine) -> None:
     for function in (1, 0):
         machine.pci(f"0000:17:00.{function}", 0x10EE, 0x5004 + function, 0x120000)

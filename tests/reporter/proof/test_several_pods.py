@@ -103,7 +103,7 @@ def test_each_container_is_compared_whatever_was_seen_of_those_before_it() -> No
 
     (found,) = agree.agreements([one], Evidence(seen, (), CARDS))
 
-    assert [mismatch.message.split()[1] for mismatch in found.mismatches] == ["c", "d"]
+    assert [mismatch.message.split()[4] for mismatch in found.mismatches] == ["c", "d"]
 
 
 def test_each_entry_of_the_checkpoint_counts_for_its_own_pod() -> None:

@@ -298,7 +298,7 @@ async def test_a_container_that_has_not_what_was_decided_is_an_event_a_metric_an
 
     (event,) = events(fake)
     assert (event["reason"], event["involvedObject"]["name"]) == ("AllocationMismatch", "shares")
-    assert event["message"] == "container main was told of GPU-1; GPU-0 was decided"
+    assert event["message"] == "the environment of container main names GPU-1; GPU-0 was allocated"
     told = json.loads(fake.get(DEVICE)["metadata"]["annotations"]["koordgate.io/pod-agreement"])
     assert told[UID] == {"pod": "ns/shares", "agrees": False, "mismatches": [event["message"]]}
     assert b'koordgate_reporter_mismatches{kind="environment"} 1.0' in site.metrics.exposition()

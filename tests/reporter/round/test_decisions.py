@@ -109,11 +109,11 @@ def test_what_is_contradicts_what_was_decided(
 @pytest.mark.parametrize(
     ("cpus", "left_alone", "told"),
     [
-        (0b1000, frozenset(), ["container main has CPUs 3; 0-1 were decided"]),
+        (0b1000, frozenset(), ["container main has CPUs 3; 0-1 were allocated"]),
         (
             0b1000,
             frozenset({UID}),
-            ["the kubelet's static policy gave its containers CPUs 3; 0-1 were decided"],
+            ["the kubelet's static policy gave its containers CPUs 3; 0-1 were allocated"],
         ),
         (0b11, frozenset({UID}), []),
         (0b10, frozenset({UID}), []),
