@@ -12,6 +12,17 @@ from typing import Final
 _MOST_DOUBLINGS: Final = 32  # keeps the power small; every bound is reached long before
 
 
+def doubled(first: float, longest: float, failures: int) -> float:
+    """The wait after a number of failures in a row, one or more, without chance (pure).
+
+    Args:
+        first: the wait after one failure, in seconds.
+        longest: the bound.
+        failures: how many in a row.
+    """
+    return min(longest, first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
+
+
 class Backoff:
     """Waits that double with each failure in a row, up to a bound. Half of each is chance, so that clients spread out.
 
@@ -32,9 +43,8 @@ class Backoff:
 
     def failed(self) -> float:
         """Count one more failure; returns the seconds to wait before the next attempt."""
-        wait = min(self._longest, self._first * 2.0 ** min(self.failures, _MOST_DOUBLINGS))
         self.failures += 1
-        return wait * (0.5 + self._chance() / 2)
+        return doubled(self._first, self._longest, self.failures) * (0.5 + self._chance() / 2)
 
     def reset(self) -> None:
         """Forget the failures: an attempt succeeded."""

@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import cast
 
+from koordgate.backoff import doubled
 from reporter.gpu import protocol
 from reporter.gpu.facts import GpuProcess, NodeReading, Outage, XidEvent
 
@@ -323,8 +324,8 @@ class GuardedNvml:
 
     async def _failed(self, reason: str, message: str) -> NvmlUnavailableError:
         """End the process; the error says why, and when the next attempt is due."""
-        pause = min(self._patience.first_pause * 2.0 ** min(self._failures, 30), self._patience.longest_pause)
         self._failures += 1
+        pause = doubled(self._patience.first_pause, self._patience.longest_pause, self._failures)
         self._retry_at = self._clock() + pause
         self._outage = Outage(reason, message, self._outage.since if self._outage is not None else time.time())
         outage = self._outage

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from koordgate.backoff import doubled
 from reporter.gpu.facts import DriverFacts, GpuFacts, LostCard, NodeReading, XidEvent
 from reporter.gpu.faults import STANDING, Fault, standing
 from reporter.gpu.xid import Remedy, Xids, kind_of
 
 _RECOVERY: Final = frozenset({"RecoveryReset", "RecoveryReboot", "RecoveryDue"})
 _ABSENCE: Final = frozenset({"GpuLost", "GpuNeedsReset"})
-_MOST_DOUBLINGS: Final = 16
 
 
 class CardState(StrEnum):
@@ -220,7 +220,7 @@ def hear(node: NodeRecord, xids: Iterable[XidEvent], now: float, policy: HealthP
 def waits(health: GpuHealth, policy: HealthPolicy) -> float:
     """How long a card's present stage, quiet or proving, lasts without errors, in seconds."""
     stage = policy.proving if health.state is CardState.RECOVERING else policy.quiet
-    return min(stage * 2.0 ** min(max(health.falls - 1, 0), _MOST_DOUBLINGS), policy.longest)
+    return doubled(stage, policy.longest, max(health.falls, 1))
 
 
 def _no_later(health: GpuHealth, now: float) -> GpuHealth:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from koordgate.backoff import doubled
 from reporter.publish.compare import holds
 
 _TYPE: Final = ("apiVersion", "kind")  # the items of a list lack them
@@ -25,7 +26,7 @@ class RetryPace:
 
     def after(self, failures: int) -> float:
         """The wait after a number of failures in a row, one or more."""
-        return min(self.first * 2.0 ** min(failures - 1, 30), self.longest)
+        return doubled(self.first, self.longest, failures)
 
 
 @dataclass(frozen=True, slots=True)

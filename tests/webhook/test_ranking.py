@@ -516,6 +516,21 @@ def test_the_best_come_first_and_of_equals_the_first_by_name(model: Model, of: D
     assert list(named) == sorted(named, key=lambda name: (-levels[name], name))
 
 
+def test_among_many_excluded_nodes_a_wrong_one_is_found_within_some_calls() -> None:
+    """The index is made wrong by hand: no way is known to make it so."""
+    model = many(100)
+    model.devices["n60"] = of_node("n60", [gpu(at, device_id=f"n60-{at}") for at in range(2)])
+    counted: list[int] = []
+    found = Contradictions(lambda: counted.append(1))
+    ranking = Ranking(model.view(), TYPES, Preference.PACKING, Assumed(Clock(), KEEP_S), found)
+    ranking.catch_up()
+    ranking._index.put("n60", ())
+    of = request(app("main", gpus(200)))
+    answers = [ranking.rank(asking(of), list(model.devices), 1).named for _ in range(100 // 4)]
+    assert sorted(answers) == [()] * 24 + [("n60",)]
+    assert counted == [1]
+
+
 def test_a_node_that_the_index_wrongly_excludes_is_offered_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     """The index is made wrong by hand: no way is known to make it so."""
     model = many(4)

@@ -31,6 +31,7 @@ from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
 MOST_TOLD: Final = 16  # most nodes that get the full reason why the Pod does not fit
+_SAMPLE: Final = 4  # of more excluded nodes than that, those that `place()` judges too at each call
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Ranking:
         self._verdicts = Verdicts()
         self._changed = cluster.changes.reader(cluster.nodes.known())
         self._reassumed = assumed.changes.reader()
+        self._sampled = 0  # of excluded nodes, how many `place()` has judged so far
 
     def rank(self, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str] = frozenset()) -> Ranked:
         """Find nodes for a Pod.
@@ -150,18 +152,23 @@ class Ranking:
         return mates, waiting
 
     def _why_away(self, search: NodeSearch, pod: PodInfo) -> tuple[dict[str, Refusal], list[str]]:
-        """Explain of each node that the index excludes why it does; in full where they are few.
+        """Explain for each node that the index excludes why it does; in full where they are few.
+
+        `place()` judges these nodes as well: all if they are few, otherwise some, others with each call.
 
         Returns:
-            The refusals, and the nodes that `place()` accepts all the same, by name: there are none but for a bug.
+            The refusals, and the nodes that `place()` accepts nevertheless, by name. There are none, but for a bug.
         """
-        away = search.away
-        if len(away) <= MOST_TOLD:
-            outcomes = {name: self.verdict(name, pod.request, pod.uid).outcome for name in away}
-            refusals = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Refusal)}
-            accepted = sorted(outcomes.keys() - refusals.keys())
-            for name in accepted:
-                self._contradicted(pod.request, self._snapshot(name).without([pod.uid]))
+        away = sorted(search.away)
+        few = len(away) <= MOST_TOLD
+        judged = away if few else [away[(self._sampled + at) % len(away)] for at in range(_SAMPLE)]
+        self._sampled += _SAMPLE
+        outcomes = {name: self.verdict(name, pod.request, pod.uid).outcome for name in judged}
+        refusals = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Refusal)}
+        accepted = sorted(outcomes.keys() - refusals.keys())
+        for name in accepted:
+            self._contradicted(pod.request, self._snapshot(name).without([pod.uid]))
+        if few or accepted:
             return refusals, accepted
         wants = query_of(pod.request).wants
         told: dict[tuple[int, int], Refusal] = {}
