@@ -1,20 +1,37 @@
 """Waiting in tests: for a condition, with a bound. Nothing else in the tests lets time pass."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 _EVERY_S = 0.005
+_T = TypeVar("_T")
 
 
-async def until(condition: Callable[[], object], *, within: float = 20.0) -> None:
+async def until(condition: Callable[[], object], *, within: float = 30.0) -> None:
     """Return once `condition` holds.
 
     Raises:
-        TimeoutError: it did not hold `within` so many seconds. Only a test that fails reaches this bound.
+        TimeoutError: it did not hold within that number of seconds. Only a test that fails reaches this bound.
     """
     async with asyncio.timeout(within):
         while not condition():  # noqa: ASYNC110 - files, counters and other processes announce no change
+            await asyncio.sleep(_EVERY_S)
+
+
+async def first(ask: Callable[[], Awaitable[_T]], *, unless: type[Exception], within: float = 60.0) -> _T:
+    """Return the first true answer; the exception `unless` means "not yet".
+
+    Raises:
+        TimeoutError: there was none within that number of seconds. Only a test that fails reaches this bound.
+    """
+    async with asyncio.timeout(within):
+        while True:
+            try:
+                if answer := await ask():
+                    return answer
+            except unless:
+                pass
             await asyncio.sleep(_EVERY_S)
 
 

@@ -1,1 +1,1 @@
-"""The words that everything else is said in: devices, CPUs, asks, holdings. Values only; nothing here decides."""
+"""The values that everything else is expressed in: devices, CPUs, asks, holdings. Nothing here decides."""

@@ -1,4 +1,4 @@
-"""What a Pod asks for, normalised: so much of so many devices, by container and by type."""
+"""What a Pod asks for, normalised: a number of devices and an amount of each, by container and by type."""
 
 from dataclasses import dataclass, field
 
@@ -10,15 +10,16 @@ from allocator.vocabulary.phase import Phase
 
 @dataclass(frozen=True, slots=True)
 class DeviceAsk:
-    """So much of each of `count` distinct devices of one type.
+    """The same amounts of each of `count` distinct devices of one type.
 
     Attributes:
         type: device type.
-        count: distinct devices, 1 or more; with `every`, at least so many.
-        amounts: of each device, one for each of the type's tails, in their units; None where it follows from the
-            other of the type's two memory tails, and of another tail where all that the device has is asked.
-        every: so much of every device that the ask's hint selects (Koordinator's ApplyForAll).
-        template: the type's template that the amounts are; "" where they are none.
+        count: number of distinct devices, 1 or more; with `every`, the least number.
+        amounts: what is asked of each device: one amount for each of the type's tails, in the tail's unit. None for a
+            memory tail whose amount follows from the type's other memory tail. None for any other tail means all that
+            the device has.
+        every: the amounts are asked of every device that the ask's hint selects (Koordinator's ApplyForAll).
+        template: name of the type's template that has these amounts; "" for none.
     """
 
     type: DeviceType
@@ -28,12 +29,12 @@ class DeviceAsk:
     template: str = ""
 
     def amount(self, tail: str) -> int | None:
-        """What is asked of one resource; None where it was not stated."""
+        """The amount asked of one resource; None if it was not stated."""
         return self.amounts[self.type.tails.index(tail)]
 
     @property
     def whole(self) -> bool:
-        """Whether it takes devices that nobody else may share: all of them in percent, and no bytes."""
+        """Whether the devices are asked whole, shared with nobody: 100 % of each, and no bytes."""
         for percent, amount in zip(self.type.percent, self.amounts, strict=True):
             if amount != FULL if percent else amount is not None:
                 return False
@@ -41,7 +42,7 @@ class DeviceAsk:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models of which the devices must be; empty: any."""
+        """The models that the devices may have; empty: any."""
         return self.type.template(self.template).models if self.template else ()
 
 
@@ -56,16 +57,16 @@ class ContainerAsk:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How the devices of a Pod are to be chosen, beyond how many.
+    """How the devices of a Pod are to be chosen, apart from their number.
 
     Attributes:
-        hints: by type's name (device-allocate-hint).
-        joint: types that belong together (device-joint-allocate); None where none do.
-        partition: how GPUs are to be cut out of the node's partition table (gpu-partition-spec); None where not asked.
-        order: which of the devices that fit comes first: "", or the name of a `DeviceOrder`.
-        gang: which group the Pod belongs to, as namespace/name; "" for none.
-        waiting: how many Pods of the gang are still to be placed beside this one, as far as whoever asks knows. Of
-            Pods that ask alike it lets the first begin where whole devices for all are close together.
+        hints: (type's name, hint) pairs (device-allocate-hint).
+        joint: types that belong together (device-joint-allocate); None if the Pod does not ask for that.
+        partition: how GPUs are chosen from the node's partition table (gpu-partition-spec); None if not asked.
+        order: which of the fitting devices comes first: "", or the name of a `DeviceOrder`.
+        gang: the group that the Pod belongs to, as namespace/name; "" for none.
+        waiting: number of Pods of the gang still to be placed beside this one, as far as the caller knows. If they
+            all ask alike, the first is placed where whole devices for all of them are close together.
     """
 
     hints: tuple[tuple[str, TypeHint], ...] = ()
@@ -76,7 +77,7 @@ class Wishes:
     waiting: int = 0
 
     def hint(self, kind: str) -> TypeHint | None:
-        """The hint for a type."""
+        """The hint for a type; None if there is none."""
         return next((hint for name, hint in self.hints if name == kind), None)
 
 
@@ -89,7 +90,7 @@ class PodRequest:
 
     Attributes:
         containers: one for each container and type, init containers and sidecars in their order, then apps.
-        cpu: what it asks of CPUs and NUMA nodes; None where that is left to the kubelet.
+        cpu: its request for CPUs and NUMA nodes; None if these are left to the kubelet.
         wishes: how its devices are to be chosen.
     """
 
@@ -98,7 +99,7 @@ class PodRequest:
     wishes: Wishes = field(default=NO_WISHES)
 
     def __bool__(self) -> bool:
-        """Tell whether anything is asked."""
+        """Return whether anything is asked."""
         return bool(self.containers) or self.cpu is not None
 
     def types(self) -> tuple[DeviceType, ...]:

@@ -22,20 +22,20 @@ class CpuAsk:
     """What a Pod asks of CPU orchestration.
 
     Attributes:
-        qos: its class, by label; without one BE where it requests nothing, else LS.
-        count: whole CPUs to bind; 0 where none are.
-        milli: thousandths of a CPU that it requests, by Kubernetes' rule for Pods, overhead included.
-        memory: bytes that it requests, likewise.
-        limit_milli: thousandths of a CPU that it may use at most; 0 where it is not limited.
-        required: bind policy that must be kept; Default is the policy of the node, else the configured one.
-        preferred: bind policy to try, `required` where there is one; None for the configured default.
-        exclusive: whom to avoid; None for the configured default.
-        numa_policy: how it is to be aligned; None where its author leaves that to the node.
-        single_numa_exclusive: how strictly a NUMA node is kept for Pods in one NUMA node; Required where a policy is
+        qos: its QoS class, by label. A Pod without the label is BE if it requests nothing, otherwise LS.
+        count: number of whole CPUs to bind; 0 if none are bound.
+        milli: CPU request in thousandths, by Kubernetes' rule for Pods, overhead included.
+        memory: memory request in bytes, by the same rule.
+        limit_milli: CPU limit in thousandths; 0 if there is none.
+        required: bind policy that must be kept. Default means the node's policy, or the configured one.
+        preferred: bind policy to try; equal to `required` if that is set. None for the configured default.
+        exclusive: which Pods to keep apart from; None for the configured default.
+        numa_policy: NUMA alignment policy; None if its author leaves that to the node.
+        single_numa_exclusive: how strictly a NUMA node is kept for Pods in one NUMA node. Required if a policy is
             stated without it (Koordinator, pkg/scheduler/frameworkext/topologymanager).
-        static: what the kubelet's static policy would give: of the containers of a Guaranteed Pod, in the order they
-            start, those that request whole CPUs, each with how many. Empty where it would give none: of other Pods, and
-            of those that state resources for the Pod as a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
+        static: the CPUs that the kubelet's static policy would give: (phase, count) for each container of a Guaranteed
+            Pod that requests whole CPUs, in starting order. Empty for other Pods, and for Pods that state resources for
+            the Pod as a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
     """
 
     qos: QosClass
@@ -52,5 +52,5 @@ class CpuAsk:
 
     @property
     def constrained_burst(self) -> bool:
-        """Whether it is to run in the shared pool of a NUMA node that has room for `limit_milli`."""
+        """Whether the Pod must run in the shared pool of a NUMA node that has `limit_milli` free."""
         return self.preferred is BindPolicy.CONSTRAINED_BURST

@@ -1,4 +1,4 @@
-"""The CPUs and NUMA nodes of one node, as a decision sees them, and what one Pod holds of them."""
+"""The CPUs and NUMA nodes of one node as a decision sees them, and the part of them that one Pod holds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ MILLI: Final = 1000  # of one CPU
 
 
 class NumaShare(NamedTuple):
-    """What a Pod holds in one NUMA node: thousandths of a CPU, and bytes of memory (0 where that is not counted)."""
+    """What a Pod holds in one NUMA node: thousandths of a CPU, and bytes of memory (0 if memory is not counted)."""
 
     node: int
     milli: int
@@ -24,11 +24,11 @@ class CpuShare:
     """What one Pod holds of a node's CPUs.
 
     Attributes:
-        qos: the Pod's QoS class, by which shared pools are made.
-        cpus: those that are its own (bit i is CPU i); 0 where it runs on a shared pool.
-        bind: the policy by which they were chosen; None where none are its own.
+        qos: the Pod's QoS class, which decides its shared pool.
+        cpus: the CPUs of its own (bit i is CPU i); 0 if it runs on a shared pool.
+        bind: the policy by which they were chosen; None if it has no CPUs of its own.
         exclusive: what it does not share with Pods of the same policy.
-        numa: where it stands, if it was aligned: one for each NUMA node, ascending.
+        numa: the NUMA nodes that it was aligned to, ascending; empty if it was not aligned.
     """
 
     qos: str
@@ -39,7 +39,7 @@ class CpuShare:
 
 
 class Zone(NamedTuple):
-    """What a NUMA node has for Pods: thousandths of a CPU, and bytes of memory; None where the node does not say."""
+    """What a NUMA node has for Pods: thousandths of a CPU, and bytes of memory; None if the node reports none."""
 
     milli: int | None
     memory: int | None
@@ -50,22 +50,22 @@ class CpuNode:
     """The CPUs of a node, and the rules that hold there (CPU proposal, "Node CPU orchestration API").
 
     Attributes:
-        topology: which CPU is where.
-        reserved: CPUs that are never given: the kubelet's own, and those of the Pods that it serves itself.
-        pooled: of the reserved ones those that the shared pool has all the same: the kubelet's own (CPU proposal,
+        topology: the core, NUMA node and socket of each CPU.
+        reserved: CPUs that are never given to a Pod: the kubelet's own, and those of Pods that the kubelet serves.
+        pooled: the reserved CPUs that are in the shared pool nevertheless: the kubelet's own (CPU proposal,
             "Basic CPU orchestration principles").
-        bind: the policy that every Pod with CPUs of its own must follow here; None where Pods choose.
-        whole_cores: the kubelet refuses Pods with CPUs of their own that are no whole cores, whatever `bind` says.
+        bind: the policy that every Pod with CPUs of its own must follow here; None if Pods choose.
+        whole_cores: the kubelet refuses Pods whose own CPUs are not whole cores, whatever `bind` is.
         strategy: which NUMA node comes first.
-        policy: how strictly all that a Pod asks stands in one NUMA node, unless the Pod says so itself.
-        default_bind: for Pods that leave it open.
-        default_exclusive: likewise.
+        policy: NUMA alignment of Pods that state no policy themselves.
+        default_bind: bind policy of Pods that state none.
+        default_exclusive: exclusive policy of Pods that state none.
         zones: NUMA node -> what it has.
-        architecture: as the label kubernetes.io/arch spells it; not every policy means something everywhere.
-        kubelet_policy: by which the kubelet refuses Pods to which it gives CPUs, whatever `policy` says: Restricted or
-            SingleNUMANode; None where it refuses none.
-        kubelet_by_container: whether it looks at each container by itself, not at the Pod.
-        holders_unknown: it is not known which CPUs nobody may be given: all are reserved.
+        architecture: as in the label kubernetes.io/arch; some policies are not supported on every architecture.
+        kubelet_policy: the policy by which the kubelet refuses Pods to which it gives CPUs, whatever `policy` is:
+            Restricted, SingleNUMANode, or NumaPolicy.NONE if it refuses none.
+        kubelet_by_container: whether the kubelet aligns each container by itself instead of the whole Pod.
+        holders_unknown: it is not known which CPUs are held, so all are reserved.
     """
 
     topology: CpuTopology
@@ -95,13 +95,13 @@ class CpuUse(NamedTuple):
     """What is held of a node's CPUs.
 
     Attributes:
-        taken: CPUs that are some Pod's own.
-        exclusive_cores: those of them that are held with PCPULevel, widened to whole cores.
-        lone_cores: the cores of those that are held with NUMANodeLevel: where a Pod of that level can have no NUMA node
-            to itself, it avoids at least these (CPU proposal, "Resource spec").
-        exclusive_nodes: all CPUs of the NUMA nodes in which some are held with NUMANodeLevel.
+        taken: CPUs that belong to one Pod alone.
+        exclusive_cores: the CPUs held with PCPULevel, widened to whole cores.
+        lone_cores: the CPUs held with NUMANodeLevel, widened to whole cores. If a Pod of that level cannot have a NUMA
+            node to itself, it avoids at least these (CPU proposal, "Resource spec").
+        exclusive_nodes: all CPUs of the NUMA nodes in which some CPU is held with NUMANodeLevel.
         numa: NUMA node -> thousandths held there by Pods on its shared pool, and bytes held there. A Pod that requests
-            no CPU counts one thousandth: it runs there all the same.
+            no CPU counts as one thousandth, because it runs there nevertheless.
     """
 
     taken: int
@@ -139,7 +139,7 @@ def cpu_use(node: CpuNode, shares: Iterable[CpuShare]) -> CpuUse:
 
 @dataclass(frozen=True, slots=True)
 class PoolCpus:
-    """The CPUs of a pool in one NUMA node, as the annotations list them (CPU proposal, CPUSharedPool).
+    """The CPUs of a shared pool in one NUMA node, as the annotations list them (CPU proposal, CPUSharedPool).
 
     Attributes:
         socket: the NUMA node's socket.

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 ARM: Final = "arm64"
-"""As the label kubernetes.io/arch says it."""
+"""As the label kubernetes.io/arch spells it."""
 
 
 class BindPolicy(StrEnum):
@@ -28,8 +28,8 @@ class ExclusivePolicy(StrEnum):
 class NumaStrategy(StrEnum):
     """Which NUMA node first (CPU proposal, "NUMA allocate strategy").
 
-    DISTRIBUTE_BEYOND_ONE is what the kubelet's option of that name does: it distributes only what no NUMA node can
-    give alone.
+    DISTRIBUTE_BEYOND_ONE follows the kubelet's option of that name: it distributes only requests that no single NUMA
+    node can satisfy.
     """
 
     MOST_ALLOCATED = "MostAllocated"
@@ -39,7 +39,7 @@ class NumaStrategy(StrEnum):
 
 
 class NumaPolicy(StrEnum):
-    """How strictly resources stand in one NUMA node (CPU proposal, "NUMA topology alignment policy")."""
+    """How strictly a Pod's resources are aligned to one NUMA node (CPU proposal, "NUMA topology alignment policy")."""
 
     NONE = "None"
     BEST_EFFORT = "BestEffort"
@@ -52,7 +52,7 @@ REFUSING: Final = (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE)
 
 
 class Supported(NamedTuple):
-    """The policies that are followed on a node."""
+    """The policies that apply on a node."""
 
     bind: BindPolicy
     exclusive: ExclusivePolicy
@@ -61,17 +61,20 @@ class Supported(NamedTuple):
 def supported(
     architecture: str, bind: BindPolicy, exclusive: ExclusivePolicy, *, required: bool = False
 ) -> Supported | str:
-    """Tell what becomes of policies on an architecture, or why a Pod is refused there.
+    """Translate policies to those that an architecture supports.
 
-    On arm64 only FullPCPUs and NUMANodeLevel are supported (CPU proposal, "Resource spec"): a core runs one thread.
-    So a wish to spread becomes FullPCPUs, which takes the same one thread of each core; PCPULevel becomes None, as no
-    core is shared. What must be kept, and ConstrainedBurst, is refused.
+    arm64 supports only FullPCPUs and NUMANodeLevel (CPU proposal, "Resource spec"), because a core runs one thread.
+    A preferred SpreadByPCPUs becomes FullPCPUs, which takes the same one thread of each core. PCPULevel becomes None,
+    because no core is shared. A required SpreadByPCPUs and ConstrainedBurst are refused.
 
     Args:
-        architecture: of the node, as its label kubernetes.io/arch says.
+        architecture: of the node, as in its label kubernetes.io/arch.
         bind: asked, or the default.
         exclusive: asked, or the default.
         required: whether the bind policy must be kept.
+
+    Returns:
+        The policies to apply, or why a Pod with these policies is refused.
     """
     if architecture != ARM or (bind is BindPolicy.FULL_PCPUS and exclusive is not ExclusivePolicy.PCPU_LEVEL):
         return Supported(bind, exclusive)

@@ -1,8 +1,8 @@
-"""Sets of CPUs: Python integers, bit i standing for CPU i; read and written in Linux' list format.
+"""Sets of CPUs: Python integers in which bit i is CPU i, read and written in Linux' list format.
 
-One integer makes union, intersection and size single operations, whatever the set's size. The list format
-(`0-3,8,10-11`) is that of `cpuset.cpus`, of the resource-status annotation and of the kubelet's checkpoint (seed
-document 4, "Resource status"; Linux, Documentation/admin-guide/cputopology.rst).
+With one integer, union, intersection and size are single operations. The list format (`0-3,8,10-11`) is that of
+`cpuset.cpus`, of the resource-status annotation and of the kubelet's checkpoint (CPU proposal, "Resource status";
+Linux, Documentation/admin-guide/cputopology.rst).
 """
 
 import re
@@ -15,13 +15,13 @@ _RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
 
 
 class CpusetError(ValueError):
-    """A text that is no list of CPUs, with the part that is wrong."""
+    """A text is not a list of CPUs; the message names the part that is wrong."""
 
 
 def parse(text: str) -> int:
-    """Read a Linux CPU list: numbers and ascending ranges, in any order, apart or overlapping; empty is no CPU.
+    """Read a Linux CPU list: numbers and ascending ranges, in any order, possibly overlapping; "" is the empty set.
 
-    White space around the whole is left out, as the kernel ends its files with a line feed.
+    Surrounding white space is ignored, because the kernel ends its files with a line feed.
 
     Args:
         text: as `0-3,8,10-11`.
@@ -30,7 +30,7 @@ def parse(text: str) -> int:
         The set.
 
     Raises:
-        CpusetError: if it is no such list, or names a CPU above MAX_CPU.
+        CpusetError: the text is not such a list, or names a CPU above MAX_CPU.
     """
     if len(text) > _MAX_TEXT:
         raise CpusetError(f"a CPU list of {len(text)} characters; {_MAX_TEXT} are read")
@@ -53,10 +53,10 @@ def parse(text: str) -> int:
 
 
 def format_cpuset(cpus: int) -> str:
-    """Write a set as the shortest ascending Linux CPU list; no CPU is the empty text.
+    """Write a set as the shortest ascending Linux CPU list; the empty set is "".
 
     Raises:
-        ValueError: if negative, which is no set.
+        ValueError: the integer is negative, which is no set.
     """
     if cpus < 0:
         raise ValueError("a set of CPUs is not negative")
@@ -72,7 +72,7 @@ def format_cpuset(cpus: int) -> str:
 
 
 def highest(cpus: int, count: int) -> int:
-    """The so many highest CPUs of a set; all where it has no more."""
+    """Return the `count` highest CPUs of a set; all of them if it has fewer."""
     found = 0
     for _ in range(min(count, cpus.bit_count())):
         top = 1 << (cpus.bit_length() - 1)
@@ -85,7 +85,7 @@ def members(cpus: int) -> Iterator[int]:
     """The CPUs of a set, ascending.
 
     Raises:
-        ValueError: if negative, which is no set.
+        ValueError: the integer is negative, which is no set.
     """
     if cpus < 0:
         raise ValueError("a set of CPUs is not negative")

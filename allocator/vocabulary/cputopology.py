@@ -1,7 +1,7 @@
-"""The CPUs of one machine: which are threads of one core, and which core stands in which NUMA node and socket.
+"""The CPUs of one machine: which are threads of one core, and in which NUMA node and socket each core is.
 
-Every look-up that the choice of CPUs needs is made once, as sets (see `allocator.vocabulary.cpuset`). CPU numbers carry
-no meaning: the siblings of a core may be numbered in any way.
+Every look-up that the choice of CPUs needs is computed once, as sets (see `allocator.vocabulary.cpuset`). CPU numbers
+carry no meaning: the siblings of a core may be numbered in any way.
 """
 
 import math
@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from allocator.vocabulary.cpuset import MAX_CPU, members
 
 MAX_NODES: Final = 1024  # NUMA nodes; Linux numbers no more (MAX_NUMNODES)
-MOST_COMBINED: Final = 8  # NUMA nodes of which every set is tried; of more, single ones, sockets, and all
-MAX_ID: Final = 2**31 - 1  # cores, sockets and NUMA nodes are int32 where they are reported (CPU proposal, CPUInfo)
+MOST_COMBINED: Final = 8  # NUMA nodes up to which every set is tried; above, single nodes, sockets, and all nodes
+MAX_ID: Final = 2**31 - 1  # core, socket and NUMA node numbers are reported as int32 (CPU proposal, CPUInfo)
 
 
 class TopologyError(ValueError):
-    """A description of CPUs that no machine has, with what is wrong in it."""
+    """A description of CPUs that no machine can have; the message says what is wrong."""
 
 
 class Cpu(NamedTuple):
@@ -26,7 +26,7 @@ class Cpu(NamedTuple):
 
     Attributes:
         id: its number, 0 to 4095.
-        core: its physical core; told apart by socket and core together, as numbers may begin anew in each socket.
+        core: its physical core. Cores are identified by socket and core, as numbers may start again in each socket.
         socket: its socket.
         node: its NUMA node.
     """
@@ -40,8 +40,8 @@ class Cpu(NamedTuple):
 class Cell(NamedTuple):
     """The CPUs of one NUMA node within one socket.
 
-    A NUMA node lies within a socket; only where the firmware reports none does node 0 cover several, and then it
-    tells nothing of what is near.
+    A NUMA node lies within a socket. Only if the firmware reports no NUMA nodes does node 0 cover several sockets; it
+    then says nothing about distance.
 
     Attributes:
         node: the NUMA node.
@@ -57,11 +57,11 @@ class Cell(NamedTuple):
 
 
 class _Siblings(NamedTuple):
-    """The cores whose threads are numbered at the same distances.
+    """The cores whose thread numbers have the same distances.
 
     Attributes:
-        first: the set of these cores' lowest CPUs.
-        offsets: from a core's lowest CPU to each of its CPUs, ascending, beginning with 0.
+        first: the lowest CPU of each of these cores, as a set.
+        offsets: distance from a core's lowest CPU to each of its CPUs, ascending, starting with 0.
     """
 
     first: int
@@ -78,11 +78,11 @@ class CpuTopology:
         cores: the set of each core's CPUs, by socket and core number.
         nodes: NUMA node to set, by number.
         sockets: socket to set, by number.
-        socket_of_node: NUMA node to socket; the lowest one where the node covers several.
+        socket_of_node: NUMA node to socket; the lowest socket if the node covers several.
         socket_cores: socket to the sets of its cores, in the order of core numbers.
         cells: NUMA nodes within sockets, by node and socket.
         threads_per_core: of the core that has most; 0 without CPUs.
-        core_step: of what number whole cores are always a multiple; `threads_per_core` where all cores have as many.
+        core_step: greatest common divisor of the cores' sizes; `threads_per_core` if all cores have the same size.
     """
 
     cpus: tuple[Cpu, ...]
@@ -103,7 +103,7 @@ class CpuTopology:
         """Describe a machine by its CPUs, in any order.
 
         Raises:
-            TopologyError: if a CPU is there twice, a number is negative or too large, a core is in two NUMA nodes, or
+            TopologyError: a CPU is described twice, a number is negative or too large, a core is in two NUMA nodes, or
                 there are more NUMA nodes than a machine can have.
         """
         ordered = _checked(cpus)
@@ -143,7 +143,7 @@ class CpuTopology:
         return len(self.cpus) // max(len(self.cores), 1)
 
     def cores_of(self, cpus: int) -> int:
-        """All CPUs of the cores that have any of these."""
+        """All CPUs of the cores that contain any of these."""
         found = 0
         for first, offsets in self._siblings:
             touched = 0
@@ -154,7 +154,7 @@ class CpuTopology:
         return found
 
     def nodes_of(self, cpus: int) -> int:
-        """All CPUs of the NUMA nodes that have any of these."""
+        """All CPUs of the NUMA nodes that contain any of these."""
         found = 0
         for node in self.nodes.values():
             if node & cpus:
@@ -162,7 +162,7 @@ class CpuTopology:
         return found
 
     def whole(self, cpus: int) -> int:
-        """The CPUs among these whose core is in the set with all its threads."""
+        """The CPUs of those cores of which all threads are in the set."""
         found = 0
         for first, offsets in self._siblings:
             present = first
@@ -173,7 +173,7 @@ class CpuTopology:
         return found
 
     def leads(self, cpus: int) -> int:
-        """The lowest CPU among these of every core that has any."""
+        """The lowest CPU in the set of each core that has any CPU in it."""
         found = 0
         for first, offsets in self._siblings:
             left = first
@@ -185,7 +185,11 @@ class CpuTopology:
 
 
 def _checked(cpus: Iterable[Cpu]) -> tuple[Cpu, ...]:
-    """Order CPUs by number, or raise TopologyError; looks at no more than there can be."""
+    """Check CPUs and order them by number; stops at the first CPU that cannot be.
+
+    Raises:
+        TopologyError: as `CpuTopology.of`.
+    """
     found: dict[int, Cpu] = {}
     node_of_core: dict[tuple[int, int], int] = {}
     for cpu in cpus:

@@ -9,8 +9,8 @@ class VirtualFunction:
     """A virtual function of a device (SR-IOV).
 
     Attributes:
-        minor: its number, None where the node does not say.
-        bus_id: its PCI address, its identity on the node.
+        minor: its number; None if the node does not report one.
+        bus_id: its PCI address, which identifies it on the node.
         labels: of its group on the Device object, for selectors.
     """
 
@@ -25,15 +25,15 @@ class Device:
 
     Attributes:
         type: "gpu", ...
-        id: its identity for life: a GPU's UUID. Minors renumber, ids do not.
-        minor: its number on the node today.
+        id: its permanent identity: for a GPU, its UUID. Minors can change, ids do not.
+        minor: its current number on the node.
         healthy: whether anything new may land on it.
         capacity: resource tail -> amount, in the resource's unit (percent, bytes, units).
-        numa_node: None where the node does not say.
-        pcie: name of its PCIe root, None where the node does not say.
-        model: the product's name, "" where unknown.
+        numa_node: its NUMA node; None if the node does not report it.
+        pcie: name of its PCIe root; None if the node does not report it.
+        model: the product's name; "" if unknown.
         labels: of the device, for selectors.
-        why_not: why nothing new may land on it, for people; "" where it may, or no reason is told.
+        why_not: why nothing new may land on it, for people; "" if anything may, or if no reason is given.
         functions: its virtual functions, in the order of their bus ids.
     """
 

@@ -1,8 +1,8 @@
 """Device types are data: one entry says what a device is made of, how it is counted, and how it is shown.
 
 GPU, RDMA and FPGA are three entries; a configuration adds more ("Automatically recognize different kind devices. When
-a new device added, we don't need modify any code": the device proposal, "Scheduling"). How a type is asked for is said
-by dialects (`allocator.vocabulary.dialects`).
+a new device added, we don't need modify any code": the device proposal, "Scheduling"). Dialects define how a type is
+asked for (`allocator.vocabulary.dialects`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ FULL: Final = 100  # percent: one whole device
 
 
 class Unit(StrEnum):
-    """What a number means.
+    """What a number counts.
 
     PERCENT of a device (above 100: whole devices); DEVICES, whole ones only; UNITS of a device that holds any number
     of them (places in a queue, addresses of a pool, cores); BYTES of a device.
@@ -45,12 +45,12 @@ class Unit(StrEnum):
 
 
 class Template(NamedTuple):
-    """A share that a device is cut into by its maker: a part of one may be had in these sizes only.
+    """A share into which the vendor divides a device: a part of a device is available only in these sizes.
 
     Attributes:
-        name: as the maker spells it, such as "vir04".
-        amounts: of one device, one for each of the type's tails; None where it follows from the other memory tail.
-        models: of the devices that have it; empty: all.
+        name: as the vendor spells it, such as "vir04".
+        amounts: of one device, one for each of the type's tails; None if it follows from the other memory tail.
+        models: the models that offer it; empty: all.
     """
 
     name: str
@@ -58,36 +58,36 @@ class Template(NamedTuple):
     models: tuple[str, ...] = ()
 
     def covers(self, asked: Iterable[int | None]) -> bool:
-        """Tell whether it has as much of everything that is asked."""
+        """Return whether it has at least the asked amount of everything."""
         return all(not want or (has is not None and has >= want) for has, want in zip(self.amounts, asked, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceType:
-    """What devices of one type are made of, and how they are counted and shown.
+    """What devices of one type consist of, and how they are counted and shown.
 
     Attributes:
         name: as Device objects and the device-allocated annotation spell it.
-        tails: the resources that a device is made of, in the order in which people read them; an ask has one amount
+        tails: the resources that a device consists of, in the order in which people read them; an ask has one amount
             for each.
         unit: of the plain resource.
-        units: of each tail; by default that of the plain resource, where whole devices count in percent.
-        words: of each tail, as messages name it; by default the tail.
+        units: of each tail; by default that of the plain resource, with percent in place of whole devices.
+        words: name of each tail in messages; by default the tail.
         plain: the tail that states all of a device at once: "gpu" states compute and memory alike.
-        split: the tail that says over how many devices an ask is split; "" where there is none.
-        memory: the tails (bytes, percent) that say one thing in two units; each follows from the other.
-        domains: under which the tails are spelled; empty for a type of one's own.
-        names: tail -> its one full name, of a type of one's own.
-        environment: the variable in which a container is told its devices' ids; "" for none.
-        nothing: that variable's value for a container that asks for none.
-        fit: indices into `tails`: what counts, first to last, in telling how well an ask fits.
+        split: the tail that states over how many devices an ask is split; "" for none.
+        memory: the tails (bytes, percent) that state the same amount in two units; each follows from the other.
+        domains: the domains in which the tails are spelled; empty for a configured type.
+        names: tail -> its one full name, for a configured type.
+        environment: the variable that lists a container's devices by id; "" for none.
+        nothing: that variable's value for a container that asks for no such device.
+        fit: indices into `tails`, the most important first: what is compared to find how well an ask fits.
         noun: one device, as messages name it.
-        plural: several devices, as messages name them; by default made of the name.
-        states_memory: bytes are written beside a ratio where all devices that a Pod may get have the same memory.
-        model_of_node: a device without a model of its own is of the model that its Device object is labelled with.
-        partitioned: whole devices may have to come as a set of the node's partition table.
+        plural: several devices, as messages name them; by default derived from the name.
+        states_memory: bytes are written beside a ratio if all devices that a Pod may get have the same memory.
+        model_of_node: a device without a model of its own has the model that its Device object is labelled with.
+        partitioned: whole devices may have to be a set of the node's partition table.
         boards: partition tables by model, for nodes that state none.
-        templates: the shares that a part of a device must be, smallest first; empty: any part may be had.
+        templates: the shares that a part of a device must be, smallest first; empty: any part is available.
         percent: whether each tail counts in percent; derived.
     """
 
@@ -121,31 +121,31 @@ class DeviceType:
         object.__setattr__(self, "percent", tuple(unit is Unit.PERCENT for unit in self.units))
 
     def __eq__(self, other: object) -> bool:
-        """Compare by what the types are; nearly always it is one and the same object."""
+        """Compare by value; nearly always both are the same object."""
         if self is other or not isinstance(other, DeviceType):
             return self is other
         return all(getattr(self, one.name) == getattr(other, one.name) for one in fields(self) if one.compare)
 
     def __hash__(self) -> int:
-        """A hash of the name alone: types are compared far less often than requests that name them are looked up."""
+        """Hash the name alone: requests that name a type are looked up far more often than types are compared."""
         return hash(self.name)
 
     @property
     def simple(self) -> bool:
-        """Whether the plain resource is the only thing that a device is made of."""
+        """Whether a device consists of the plain resource only."""
         return self.tails == (self.plain,)
 
     @property
     def restated(self) -> str:
-        """The tail of the bytes that a ratio says as well; "" where there is none."""
+        """The tail of the bytes that a ratio states as well; "" for none."""
         return self.memory[0] if self.memory else ""
 
     def in_bytes(self, tail: str) -> bool:
-        """Tell whether a tail counts bytes."""
+        """Return whether a tail counts bytes."""
         return tail in self.tails and self.units[self.tails.index(tail)] is Unit.BYTES
 
     def resource_name(self, domain: str, tail: str) -> str:
-        """Spell one of the type's resources in a domain; a type of one's own has one spelling of each."""
+        """Spell one of the type's resources in a domain; a configured type has one spelling of each."""
         return f"{domain}/{tail}" if self.domains else self.names.get(tail, tail)
 
     def spellings(self, tail: str) -> tuple[str, ...]:
@@ -163,14 +163,14 @@ class DeviceType:
         return f"{self.names[self.plain]}-{name}"
 
     def template_of(self, amounts: Mapping[str, int]) -> str:
-        """Name the template that a share of a device is; "" where it is none."""
+        """Name the template that has these amounts; "" if none has."""
         for one in self.templates:
             if all(has is None or amounts.get(tail) == has for tail, has in zip(self.tails, one.amounts, strict=True)):
                 return one.name
         return ""
 
     def own_dialects(self) -> tuple[Dialect, ...]:
-        """The dialect that a type of one's own brings; none of a type whose dialects stand in the table."""
+        """The dialect that a configured type brings along; none for a type whose dialects are in the table."""
         if not self.names:
             return ()
         whole = self.unit is Unit.DEVICES
@@ -180,7 +180,7 @@ class DeviceType:
 
 
 class ResourceName(NamedTuple):
-    """What a name means by itself: the type, the first dialect that has it, and its term there."""
+    """What a name means by itself: the type, the first dialect that contains it, and its term there."""
 
     type: DeviceType
     dialect: Dialect
@@ -188,7 +188,7 @@ class ResourceName(NamedTuple):
 
     @property
     def tail(self) -> str:
-        """What it states."""
+        """The tail that it states."""
         return self.term.states
 
     @property
@@ -198,7 +198,7 @@ class ResourceName(NamedTuple):
 
 
 class DeviceTypeError(ValueError):
-    """A device type or a dialect that cannot stand beside the others; the message says which name is taken."""
+    """A device type or a dialect conflicts with another; the message says which name is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +206,13 @@ class DeviceTypes:
     """The table of types, and the dialects in which they are asked for.
 
     Attributes:
-        types: in the order in which they are chosen.
-        dialects: the table of dialects; those of types of one's own come with the types.
+        types: in the order in which their devices are chosen.
+        dialects: the table of dialects; those of configured types come with the types.
         by_name: type's name -> type; derived.
         resources: full resource name -> what it means; derived.
         annotations: key of a Pod's annotation that asks for devices -> what it means; derived.
         spoken: type's name -> its dialects, in the table's order; derived.
-        restated: (type, tail) of bytes that a ratio says as well; derived.
+        restated: (type, tail) of the bytes that a ratio states as well; derived.
     """
 
     types: tuple[DeviceType, ...]
@@ -228,12 +228,12 @@ class DeviceTypes:
         environments: dict[str, str] = {}
         for one in self.types:
             if one.name in by_name:
-                raise DeviceTypeError(f"device type {one.name} is there already; give the new one another name")
+                raise DeviceTypeError(f"device type {one.name} exists already; give the new one another name")
             by_name[one.name] = one
             whose = one.environment and environments.setdefault(one.environment, one.name)
             if whose and whose != one.name:
                 raise DeviceTypeError(
-                    f"variable {one.environment} of device type {one.name} is that of {whose} already; use another"
+                    f"variable {one.environment} of device type {one.name} is already that of {whose}; use another"
                 )
         spoken = {
             one.name: (*(each for each in self.dialects if each.type == one.name), *one.own_dialects())
@@ -261,7 +261,7 @@ class DeviceTypes:
         return DeviceTypes((*self.types, *more), self.dialects)
 
     def with_dialects(self, more: Iterable[Dialect]) -> "DeviceTypes":
-        """Return the table with further dialects of its types, after those that are there.
+        """Return the table with further dialects of its types, after the existing ones.
 
         Raises:
             DeviceTypeError: a resource is another type's.
@@ -270,19 +270,19 @@ class DeviceTypes:
 
 
 def _add(known: dict[str, ResourceName], kind: DeviceType, dialect: Dialect, terms: Iterable[Term]) -> None:
-    """Note what a dialect's names mean; a name that an earlier dialect of the type has keeps its meaning there.
+    """Note what a dialect's names mean; a name that an earlier dialect of the type has keeps its first meaning.
 
     Raises:
-        DeviceTypeError: a name is another type's, or stands twice in the dialect.
+        DeviceTypeError: a name belongs to another type, or is in the dialect twice.
     """
     for term in terms:
         first = known.setdefault(term.name, ResourceName(kind, dialect, term))
         if first.type.name != kind.name:
             raise DeviceTypeError(
-                f"resource {term.name} of device type {kind.name} is that of {first.type.name} already"
+                f"resource {term.name} of device type {kind.name} is already that of {first.type.name}"
             )
         if first.dialect is dialect and first.term is not term:
-            raise DeviceTypeError(f"resource {term.name} of device type {kind.name} stands there twice; name it once")
+            raise DeviceTypeError(f"resource {term.name} of device type {kind.name} is named twice; name it once")
 
 
 GPU_TYPE: Final = DeviceType(
@@ -296,7 +296,7 @@ GPU_TYPE: Final = DeviceType(
     domains=DOMAINS,
     environment=VISIBLE_DEVICES_ENV,
     nothing="void",
-    fit=(1, 0),  # memory first: it is what cannot be shared in time
+    fit=(1, 0),  # memory first: it cannot be shared in time
     noun="card",
     plural="GPUs",
     states_memory=True,
@@ -310,5 +310,5 @@ BUILT_IN: Final = DeviceTypes((GPU_TYPE, RDMA_TYPE, FPGA_TYPE))
 
 
 def own_type(name: str, resource: str, unit: Unit, environment: str = "") -> DeviceType:
-    """Make a type that a configuration declares: one resource of one name."""
+    """Make a type that the settings declare: one resource of one name."""
     return DeviceType(name, tails=(name,), unit=unit, plain=name, names={name: resource}, environment=environment)

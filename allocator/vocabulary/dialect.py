@@ -1,7 +1,7 @@
-"""What one dialect is: the names under which a Pod asks for devices of a type, and what a number under each means.
+"""A dialect: the names under which a Pod asks for devices of a type, and what a number under each name means.
 
-A dialect is data. `allocator.vocabulary.dialects` is the table of those that every installation reads; a type that a
-configuration declares brings one of its own.
+A dialect is data. `allocator.vocabulary.dialects` is the table of those that every installation reads. A type that the
+settings declare brings a dialect of its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,12 +14,12 @@ class Term:
 
     Attributes:
         name: a resource's full name or, among a dialect's annotations, an annotation's key.
-        states: what it states: one of the type's tails, its plain tail (all of a device alike), or its split (over how
-            many devices the other amounts are spread).
-        factor: how much of that one of the name's own unit is: 2**20 for MiB of memory, 100 for a fraction of a device.
+        states: what it states: one of the type's tails, its plain tail (all of a device alike), or its split (the
+            number of devices over which the other amounts are spread).
+        factor: the tail's units in one unit of the name: 2**20 for MiB of memory, 100 for a fraction of a device.
         counts: it counts whole devices.
-        each: the amount is for each device, not for the container's devices together.
-        template: it counts devices of which each gives the share of this template of the type; "" for none.
+        each: the amount is per device, not for the container's devices together.
+        template: it counts devices, each of which gives this template's share; "" for none.
     """
 
     name: str
@@ -34,21 +34,21 @@ class Term:
 class Dialect:
     """One way to ask for devices of one type.
 
-    A name may belong to several dialects of a type (`nvidia.com/gpu` is whole cards by itself and, beside HAMi's
-    names, the number of cards that a share is taken of): a Pod speaks the first dialect of the table that has all the
-    names that the Pod writes.
+    A name may belong to several dialects of a type: `nvidia.com/gpu` counts whole cards by itself and, beside HAMi's
+    names, the cards of which a share is taken. A Pod uses the first dialect of the table that has all the names that
+    the Pod writes.
 
     Attributes:
         name: unique among the dialects of its type.
         type: the device type's name.
         terms: the resources of containers.
-        annotations: annotations of a Pod that ask for devices of one container; decimal fractions are understood.
-        container: the annotation that names this container; the first one where it is absent.
-        own: only koordgate, or an author who knows it, writes these names; else they are some device plugin's, and a
-            Pod with them may be another scheduler's.
-        equal: Kubernetes wants the request to equal the limit, as it does outside its own domain.
+        annotations: annotations of a Pod that ask for devices for one container; decimal fractions are understood.
+        container: the annotation that names this container; without it, the first container is meant.
+        own: only koordgate, or an author who knows it, writes these names. Otherwise they are some device plugin's, and
+            a Pod with them may belong to another scheduler.
+        equal: Kubernetes requires the request to equal the limit, as it does outside its own domain.
         whole: a number of devices without any amount asks for whole ones.
-        memory: percent of each device's memory that are asked where the Pod states none; 0: it must state some.
+        memory: percent of each device's memory that is asked if the Pod states none; 0: the Pod must state some.
         by_name: term's name -> term; derived.
     """
 
@@ -67,5 +67,5 @@ class Dialect:
         object.__setattr__(self, "by_name", {term.name: term for term in (*self.terms, *self.annotations)})
 
     def has(self, names: Iterable[str]) -> bool:
-        """Tell whether all these names are of the dialect."""
+        """Return whether all these names belong to the dialect."""
         return all(name in self.by_name for name in names)

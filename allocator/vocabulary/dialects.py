@@ -1,7 +1,7 @@
 """The table of dialects: every name under which the built-in device types are asked for.
 
-One more entry here is all that a further dialect needs: admission, the check that a Pod speaks one dialect alone, the
-view of Pods and the chart's match conditions (after `make generate`) are made from this table.
+A further dialect needs only one more entry here. Admission, the check that a Pod uses one dialect only, the view of
+Pods and the chart's match conditions (after `make generate`) all use this table.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""How the devices of a Pod are to be chosen, beyond how many."""
+"""How the devices of a Pod are to be chosen, apart from their number."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ class Strategy(StrEnum):
 
 
 class ExclusiveLevel(StrEnum):
-    """What nobody else may use a part of (exclusivePolicy)."""
+    """What is not shared with any other Pod: the devices, or their PCIe roots (exclusivePolicy)."""
 
     DEVICE = "DeviceLevel"
     PCIE = "PCIeLevel"
 
 
 class Operator(StrEnum):
-    """Of a requirement on a label."""
+    """How a requirement compares a label."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -53,7 +53,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether it holds; as in Kubernetes, NotIn holds of a label that is not there."""
+        """Return whether labels meet it; as in Kubernetes, NotIn is met if the label is missing."""
         if self.operator is Operator.EXISTS:
             return self.key in labels
         if self.operator is Operator.DOES_NOT_EXIST:
@@ -68,7 +68,7 @@ class Selector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels are selected."""
+        """Return whether labels are selected."""
         return all(requirement.holds(labels) for requirement in self.requirements)
 
 
@@ -78,10 +78,10 @@ class TypeHint:
 
     Attributes:
         selector: on the devices' labels.
-        functions: on the labels of groups of virtual functions (vfSelector); with it each device comes with one.
+        functions: on the labels of groups of virtual functions (vfSelector); if set, each device comes with one.
         strategy: None for the type's own rule.
-        scope: how close together the devices must be; None where that is not asked.
-        exclusive: what nobody else may use a part of; None where that is not asked.
+        scope: how close together the devices must be; None if not asked.
+        exclusive: what is not shared with other Pods; None if not asked.
     """
 
     selector: Selector | None = None
@@ -96,10 +96,10 @@ NO_HINT: Final = TypeHint()
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Types of which the devices belong together.
+    """Types whose devices belong together.
 
     Attributes:
-        types: the first one is chosen first.
+        types: devices of the first type are chosen first.
         same_pcie: all must be on the same PCIe roots.
     """
 
@@ -112,8 +112,8 @@ class PartitionSpec:
     """GPUs must come as a partition of the node's table.
 
     Attributes:
-        restricted: only one of the highest score.
-        ring_bandwidth: bytes that it must have at least; None where that is not asked.
+        restricted: only a partition of the highest score is accepted.
+        ring_bandwidth: the least bandwidth in bytes; None if not asked.
     """
 
     restricted: bool = False

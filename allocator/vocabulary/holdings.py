@@ -8,11 +8,11 @@ from allocator.vocabulary.cpunode import CpuShare
 
 
 class InvariantError(AssertionError):
-    """Holdings that can never be: more than a device has, or one Pod twice. Always a bug."""
+    """Holdings that must never exist: more than a device has, or one Pod twice. Always a bug."""
 
 
 class Function(NamedTuple):
-    """A virtual function that comes with a share: its number, -1 where it has none, and its bus id."""
+    """A virtual function that comes with a share: its number (-1 if it has none) and its bus id."""
 
     minor: int
     bus_id: str
@@ -29,9 +29,9 @@ class Share:
         amounts: resource tail -> percent, bytes or units: the Pod's peak on this device.
         containers: the containers that see the device, in the Pod's order.
         functions: virtual functions that come with it.
-        alone: nobody else may hold a device of its PCIe root (Koordinator's exclusive policy PCIeLevel), nor, where
-            the root is not known, the device.
-        unshared: nobody else may hold anything of the device, however much it has (DeviceLevel).
+        alone: no other Pod may hold a device of its PCIe root or, if the root is not known, the device itself
+            (Koordinator's exclusive policy PCIeLevel).
+        unshared: no other Pod may hold any part of the device, however much is free (DeviceLevel).
     """
 
     type: str
@@ -49,12 +49,12 @@ class Holding:
     """What one Pod holds on one node.
 
     Attributes:
-        uid: the Pod's UID, the only key: names are used again.
+        uid: the Pod's UID, the only key, because names are reused.
         namespace: of the Pod, for people.
         name: of the Pod, for people.
         since: when it was recorded, seconds since the epoch.
-        shares: at most one a device.
-        cpus: CPUs and NUMA nodes; None where the kubelet sees to them.
+        shares: at most one per device.
+        cpus: its CPUs and NUMA nodes; None if the kubelet manages them.
         gang: the group that the Pod belongs to, as namespace/name; "" for none.
 
     Raises:

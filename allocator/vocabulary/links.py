@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 SWITCH: Final = "NVSwitch"
 
 
-MAX_DEVICES: Final = 64  # of a node whose connections are kept; of more, none are: 16 is the most that one has today
+MAX_DEVICES: Final = 64  # no connections are kept for a node with more; today's largest nodes have 16
 
 
-MAX_LANES: Final = 64  # of one pair; an H100 has 18
+MAX_LANES: Final = 64  # per pair; an H100 has 18
 
 
 # A level outweighs all pairs of a node (2016 of 64 devices) at all levels below it: the sum of a set compares as the
@@ -34,7 +34,7 @@ Lanes = Mapping[tuple[str, str], int]
 
 
 class Place(NamedTuple):
-    """Where a device sits; None where the node does not say.
+    """Where a device is; None where the node does not report it.
 
     Attributes:
         id: of the device.
@@ -57,7 +57,7 @@ class Links:
         ids: of the devices; row and column i of the matrix is `ids[i]`.
         rows: weights, 0 on the diagonal.
         index: device id -> row; derived.
-        flat: all pairs weigh the same, so that the matrix tells no set from another of its size; derived.
+        flat: all pairs have the same weight, so that all sets of one size are equally well connected; derived.
     """
 
     ids: tuple[str, ...]
@@ -71,12 +71,12 @@ class Links:
         object.__setattr__(self, "flat", len(weights) <= 1)
 
     def weight(self, one: str, other: str) -> int:
-        """How strongly two devices are connected; 0 for a device that is not known, and for a device with itself."""
+        """How strongly two devices are connected; 0 if one is unknown, and for a device with itself."""
         a, b = self.index.get(one), self.index.get(other)
         return self.rows[a][b] if a is not None and b is not None and self.rows else 0
 
     def measure(self, ids: Iterable[str]) -> int:
-        """How well a set is connected: the sum over its pairs."""
+        """How well a set is connected: the sum of the weights of its pairs."""
         return sum(self.weight(a, b) for a, b in combinations(ids, 2))
 
 
@@ -87,7 +87,7 @@ def link(places: Sequence[Place], lanes: Lanes | None = None) -> Links:
     """Weigh each pair of a node's devices.
 
     Args:
-        places: one a device, in the node's order.
+        places: one per device, in the node's order.
         lanes: (id, id), the smaller first -> NVLink lanes, as `read_links` gives them.
 
     Returns:
@@ -102,7 +102,7 @@ def link(places: Sequence[Place], lanes: Lanes | None = None) -> Links:
 
 @lru_cache(maxsize=256)
 def _shared(rows: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """Return one object for equal matrices: thousands of nodes are of a few makes."""
+    """Return the same object for equal matrices: thousands of nodes are of a few models."""
     return rows
 
 

@@ -1,8 +1,8 @@
 """The vocabulary: every resource, annotation, label and environment name that koordgate reads or writes.
 
-Two domains spell the same device resources: `kubernetes.io` (the device proposal) and
-`koordinator.sh` (today's Koordinator). Both are understood on input; one, by configuration, is written.
-A resource is known inside koordgate by its *tail*, the part after the domain ("gpu-core").
+The same device resources exist in two domains: `kubernetes.io` (the device proposal) and `koordinator.sh` (today's
+Koordinator). Both are understood on input; the settings choose the one that is written. Inside koordgate a resource is
+identified by its *tail*, the part after the domain ("gpu-core").
 """
 
 from typing import Final
@@ -34,8 +34,8 @@ DEVICES_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.k
 
 # Annotations of our own.
 ORIGINAL_REQUEST: Final = "koordgate.io/original-request"
-RELEASED: Final = "koordgate.io/released"  # on a Node: when something was last given back while Pods waited
-CORDONED: Final = "koordgate.io/cordoned-devices"  # on a Device object: ids, parted by commas
+RELEASED: Final = "koordgate.io/released"  # on a Node: when resources were last released while Pods waited
+CORDONED: Final = "koordgate.io/cordoned-devices"  # on a Device object: ids, separated by commas
 DEVICE_ORDER: Final = "koordgate.io/device-order"  # on a Pod, or as a Node's label: a `DeviceOrder`
 DEVICE_ID: Final = "koordgate.io/uuid"  # a label that each device has for selectors: its id
 CLASSES: Final = "koordgate.io/classes"  # on a Node: its software classes
@@ -51,12 +51,12 @@ KOORD_SCHEDULER: Final = "koord-scheduler"
 
 
 def visible_devices(container: str, kind: str = TYPE_GPU) -> str:
-    """Name the annotation that holds a container's devices of a type; a container's name always fits as its tail."""
+    """Name the annotation that lists a container's devices of a type; any container's name fits after the slash."""
     return f"{VISIBLE_DEVICES_PREFIX if kind == TYPE_GPU else f'{kind}.{VISIBLE_DEVICES_PREFIX}'}{container}"
 
 
 def shown_by(key: str) -> tuple[str, str] | None:
-    """Tell which type and container such an annotation is about; None for any other annotation."""
+    """Return the type and the container of a visible-devices annotation; None for any other annotation."""
     before, prefix, container = key.partition(VISIBLE_DEVICES_PREFIX)
     if not prefix or (before and not before.endswith(".")):
         return None
@@ -64,5 +64,5 @@ def shown_by(key: str) -> tuple[str, str] | None:
 
 
 def is_allocation_annotation(key: str) -> bool:
-    """Tell whether an annotation says who holds what: only the bind may write it."""
+    """Return whether an annotation states what a Pod holds; only the bind may write it."""
     return key in {DEVICE_ALLOCATED, RESOURCE_STATUS} or shown_by(key) is not None

@@ -25,15 +25,15 @@ class NodeSnapshot:
         name: of the node.
         devices: by type, then in the order of `Device.order`.
         holdings: by Pod UID.
-        kubelet_held: ids of devices that the kubelet's own device manager gave away; never ours to give.
+        kubelet_held: ids of devices that the kubelet's device manager allocated; they are never given to a Pod here.
         wiring: how its devices are connected.
-        cpu: its CPUs and NUMA nodes; None where they are not known.
-        order: name of the `DeviceOrder` that the node's administrator wants; "" for the Pod's or the default.
+        cpu: its CPUs and NUMA nodes; None if they are not known.
+        order: name of the `DeviceOrder` that the node's administrator set; "" for the Pod's or the default.
         used: device id -> resource tail -> amount, summed over holdings; derived.
-        unusable: ids of the devices on which nothing new may land: unhealthy ones, cordoned ones, and those that the
-            kubelet gave away; derived.
+        unusable: ids of the devices on which nothing new may land: unhealthy, cordoned, or allocated by the kubelet;
+            derived.
         alone: ids of the devices whose holder has their PCIe root to itself; derived.
-        unshared: ids of the devices whose holder shares them with nobody; derived.
+        unshared: ids of the devices whose holder does not share them; derived.
     """
 
     name: str
@@ -60,22 +60,23 @@ class NodeSnapshot:
         object.__setattr__(self, "unshared", frozenset([share.id for share in apart if share.unshared]))
 
     def is_usable(self, device: Device) -> bool:
-        """Tell whether anything new may land on one of the node's devices."""
+        """Return whether anything new may land on one of the node's devices."""
         return device.id not in self.unusable
 
     def free(self, device: Device, tails: Sequence[str]) -> tuple[int, ...]:
-        """What may still be given of a device, one amount for each of these resources; as `stock`."""
+        """What is free of a device, one amount for each of these resources; as in `stock`."""
         return self.stock((device,), tails)[0][1]
 
     def stock(self, devices: Iterable[Device], tails: Sequence[str]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """What devices have, and what may still be given of them, one amount for each of these resources.
+        """What devices have and what is free of them: for each device (has, free), one amount per resource each.
 
-        Of an unusable device nothing is free, nor of one of which more is held than it now has.
+        Nothing is free of an unusable device. Nothing is free of a resource of which more is held than the device now
+        has.
         """
         used, unusable = self.used, self.unusable
         none = (0,) * len(tails)
         has = none
-        whose: Mapping[str, int] | None = None  # devices of one node mostly share what they have
+        whose: Mapping[str, int] | None = None  # devices of one node mostly share one capacity object
         stock = []
         for device in devices:
             if device.capacity is not whose:
@@ -90,7 +91,7 @@ class NodeSnapshot:
         return stock
 
     def free_share(self, device: Device, kind: DeviceType) -> int:
-        """What is free of a device in thousandths of what it has, rounded down, summed over `fullness(kind)`."""
+        """The free part of a device in thousandths of its capacity, rounded down, summed over `fullness(kind)`."""
         has, tails = device.capacity, fullness(kind)
         return sum(
             [WHOLE * left // has[tail] for tail, left in zip(tails, self.free(device, tails), strict=True) if left]
@@ -98,7 +99,7 @@ class NodeSnapshot:
 
     @property
     def cpu_use(self) -> CpuUse:
-        """What Pods hold of the node's CPUs; nothing where these are not known. Summed once."""
+        """What Pods hold of the node's CPUs; nothing if these are not known. Computed once."""
         known = self._cpu_use
         if known is None:
             shares = (holding.cpus for holding in self.holdings.values() if holding.cpus is not None)
@@ -113,7 +114,7 @@ class NodeSnapshot:
 
     @property
     def free_cpus(self) -> int:
-        """Those of `own_cpus` that no Pod has."""
+        """The CPUs of `own_cpus` that no Pod has."""
         return self.own_cpus & ~self.cpu_use.taken
 
     def functions_held(self) -> set[str]:
@@ -126,19 +127,19 @@ class NodeSnapshot:
         return replace(self, holdings=holdings)
 
     def with_holding(self, holding: Holding) -> "NodeSnapshot":
-        """Return the node with this holding added, or put in place of the same Pod's."""
+        """Return the node with this holding added; it replaces an earlier one of the same Pod."""
         return self.holding_all({**self.holdings, holding.uid: holding})
 
     def without(self, uids: Iterable[str]) -> "NodeSnapshot":
-        """Return the node less the holdings of these Pods."""
+        """Return the node without the holdings of these Pods."""
         gone = set(uids)
         return self.holding_all({uid: holding for uid, holding in self.holdings.items() if uid not in gone})
 
     def check_invariants(self) -> None:
-        """Recount from scratch that no device is given more than once over.
+        """Recount from scratch that no device and no CPU is given twice.
 
         Raises:
-            InvariantError: naming the device, the resource, and both figures.
+            InvariantError: one is; the message names it, and both figures where amounts are compared.
         """
         by_id = {device.id: device for device in self.devices}
         if len(by_id) != len(self.devices):
@@ -179,7 +180,7 @@ class NodeSnapshot:
         self._check_pools(given)
 
     def _check_pools(self, given: int) -> None:
-        """Recount that Pods on the shared pool of a NUMA node have the CPUs there that they need; each needs some."""
+        """Recount that the shared pool of each NUMA node has the CPUs that the Pods on it need; each Pod needs some."""
         nodes = self.cpu.topology.nodes if self.cpu is not None else {}
         needed = dict.fromkeys(nodes, 0)
         for holding in self.holdings.values():
@@ -189,16 +190,16 @@ class NodeSnapshot:
         for at, milli in needed.items():
             left = (nodes[at] & ~given).bit_count()
             if milli > MILLI * left:
-                told = f"{milli} thousandths of a CPU in the shared pool of NUMA node {at}, which has {left} CPUs left"
-                raise InvariantError(f"{self.name}: Pods were given {told}")
+                what = f"{milli} thousandths of a CPU in the shared pool of NUMA node {at}, which has {left} CPUs left"
+                raise InvariantError(f"{self.name}: Pods were given {what}")
 
 
 def fullness(kind: DeviceType) -> tuple[str, ...]:
-    """The resources by which devices of a type are compared: bytes repeat what percent say, and are left out."""
+    """The resources by which devices of a type are compared; bytes that a ratio states as well are left out."""
     return tuple([tail for tail in kind.tails if tail != kind.restated])
 
 
 def left(has: tuple[int, ...], held: Mapping[str, int], tails: Sequence[str]) -> tuple[int, ...]:
-    """What is left of a device's amounts, at least 0: more may be held than the device now has."""
+    """What is free of a device's amounts, at least 0 each, because more may be held than the device now has."""
     free = tuple(map(sub, has, map(held.get, tails, (0,) * len(tails))))
     return tuple([max(one, 0) for one in free]) if free and min(free) < 0 else free

@@ -1,4 +1,4 @@
-"""What a decision that is no placement looks like: a reason that a user can act on."""
+"""The outcome of a decision that is not a placement: a reason that a user can act on."""
 
 from dataclasses import dataclass, field
 
@@ -8,9 +8,9 @@ class Refusal:
     """Why a node cannot hold a request.
 
     Attributes:
-        message: in the user's words, with the nearest thing that would fit where there is one.
-        permanent: no release of other Pods on this node can change the answer.
-        short: the same without the node's name and figures of its own, so that kube-scheduler can count alike ones.
+        message: in the user's words, with the nearest request that would fit if there is one.
+        permanent: the answer remains the same even if all other Pods leave this node.
+        short: the same without the node's name and figures, so that kube-scheduler can count equal ones together.
     """
 
     message: str

@@ -1,4 +1,4 @@
-"""Device types that a configuration declares: of one resource, or made of several as GPUs and NPUs are."""
+"""Device types that the settings declare and that consist of several resources, as GPUs and NPUs do."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -6,17 +6,17 @@ from typing import Final, NamedTuple
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypeError, Template, Unit
 from allocator.vocabulary.partition import Board
 
-_RATIO: Final = "-ratio"  # added to the name of an amount of bytes: the same in percent of a device
+_RATIO: Final = "-ratio"  # added to the name of an amount of bytes: the same amount in percent of a device
 
 
 class Part(NamedTuple):
-    """One of the resources that a device is made of.
+    """One of the resources that a device consists of.
 
     Attributes:
         name: as records, messages and templates name it.
         resource: the full name under which Pods ask for it.
         unit: percent, bytes or units.
-        ratio: of bytes, the full name under which Pods ask for them in percent of a device; "" for none.
+        ratio: for bytes, the full name under which Pods ask for them in percent of a device; "" for none.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
 
 class TemplateSpec(NamedTuple):
-    """A template as it is declared: amounts by the name of a part, or by that of bytes with `-ratio`, in percent."""
+    """A template as declared: amounts by the name of a part, or in percent by the name of bytes with `-ratio`."""
 
     name: str
     amounts: Mapping[str, int]
@@ -42,19 +42,19 @@ def composed_type(
     boards: Iterable[Board] = (),
     partitioned: bool = False,
 ) -> DeviceType:
-    """Make a type whose devices are made of several resources.
+    """Make a type whose devices consist of several resources.
 
     Args:
-        plain: the type as `own_type` makes it: its resource asks for all of a device alike, in percent or as whole
-            devices.
-        parts: what a device is made of, in the order in which people read them.
-        split: the full name that says over how many devices the amounts are split; "" for none.
-        templates: the only parts of a device that may be had; none where any part may be.
+        plain: the type as `own_type` makes it. Its resource asks for all parts of a device alike, in percent or as
+            whole devices.
+        parts: what a device consists of, in the order in which people read them.
+        split: the full name that states over how many devices the amounts are split; "" for none.
+        templates: the only shares of a device that are available; empty: any share is.
         boards: partition tables by model.
-        partitioned: whole devices go by the node's partition table, stated or by board.
+        partitioned: whole devices follow the node's partition table, whether stated or by board.
 
     Raises:
-        DeviceTypeError: the declarations contradict one another; the message says which.
+        DeviceTypeError: the declarations contradict each other; the message says which.
     """
     name = plain.name
     if plain.unit is Unit.UNITS:
@@ -102,7 +102,7 @@ def composed_type(
 
 
 def _check_parts(plain: DeviceType, parts: Sequence[Part]) -> None:
-    """Find amounts that contradict one another or the type's unit.
+    """Check that amounts contradict neither each other nor the type's unit.
 
     Raises:
         DeviceTypeError: one does.
@@ -131,21 +131,22 @@ def _check_parts(plain: DeviceType, parts: Sequence[Part]) -> None:
 def _templates(
     name: str, tails: Sequence[str], memory: tuple[str, str] | None, templates: Iterable[TemplateSpec]
 ) -> tuple[Template, ...]:
-    """Write templates by tail, the smallest first.
+    """Make templates with one amount per tail, the smallest first.
 
     Raises:
-        DeviceTypeError: one names no amount of the type, or states bytes and their ratio.
+        DeviceTypeError: one names an amount that the type does not have, states bytes and their ratio, or repeats a
+            name.
     """
     made: list[Template] = []
     for one in templates:
         strange = sorted(one.amounts.keys() - set(tails))
         if strange or not any(one.amounts.values()):
-            told = f"{strange[0]} is no amount of it" if strange else "it has no amount above 0"
-            raise DeviceTypeError(f"device type {name}: template {one.name}: {told}; use {', '.join(tails)}")
+            why = f"the type has no amount {strange[0]}" if strange else "it has no amount above 0"
+            raise DeviceTypeError(f"device type {name}: template {one.name}: {why}; use {', '.join(tails)}")
         if memory and all(tail in one.amounts for tail in memory):
             raise DeviceTypeError(f"device type {name}: template {one.name}: keep one of {' and '.join(memory)}")
         if any(one.name == other.name for other in made):
-            raise DeviceTypeError(f"device type {name}: template {one.name} stands there twice")
+            raise DeviceTypeError(f"device type {name}: template {one.name} is declared twice")
         follows = "" if memory is None else memory[0] if memory[1] in one.amounts else memory[1]
         amounts = tuple(None if tail == follows else one.amounts.get(tail, 0) for tail in tails)
         made.append(Template(one.name, amounts, one.models))

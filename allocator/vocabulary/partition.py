@@ -1,4 +1,4 @@
-"""Partition tables: the sets of GPUs that a node's switched fabric can cut itself into."""
+"""Partition tables: the sets of GPUs into which a node's switched fabric can be divided."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class PartitionPolicy(StrEnum):
-    """Whether whole GPUs of a node may be given out in sets that are no partition."""
+    """Whether whole GPUs of a node may be given in sets that are not a partition."""
 
     HONOR = "Honor"
     PREFER = "Prefer"
@@ -18,9 +18,9 @@ class Partition(NamedTuple):
 
     Attributes:
         minors: its GPUs, ascending.
-        score: Koordinator's allocationScore, higher preferred.
-        bandwidth: of the ring through its GPUs, in bytes; None where the table does not state it.
-        link: what joins them, as "NVLink"; "" where the table does not state it.
+        score: Koordinator's allocationScore; higher is preferred.
+        bandwidth: of the ring through its GPUs, in bytes; None if the table does not state it.
+        link: what connects them, such as "NVLink"; "" if the table does not state it.
     """
 
     minors: tuple[int, ...]
@@ -34,9 +34,9 @@ class PartitionTable:
     """All partitions of a node.
 
     Attributes:
-        partitions: each set of minors once; of equals, an earlier one is preferred.
-        sizes: number of GPUs -> its partitions; derived.
-        best: number of GPUs -> those of the highest score; derived.
+        partitions: each set of minors once; of equally good ones, the earlier is preferred.
+        sizes: number of GPUs -> partitions of that size; derived.
+        best: number of GPUs -> partitions of that size with the highest score; derived.
     """
 
     partitions: tuple[Partition, ...] = ()
@@ -56,13 +56,13 @@ class PartitionTable:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The partition table that nodes with boards of certain models have, unless they state one.
+    """The partition table of nodes with boards of certain models, unless the node states one.
 
     Attributes:
-        models: as labels spell them, or their first words: "H100" is also "H100-80GB-HBM3".
+        models: as labels spell them, or their first words: "H100" also matches "H100-80GB-HBM3".
         table: of such a node.
-        vendors: as labels spell them; a node that does not say is meant too. Empty: any.
-        unlike: words of a model that make it another one: the same chips on cards of their own.
+        vendors: as labels spell them; a node that states no vendor matches too. Empty: any.
+        unlike: words in a model's name that exclude it: the same chips on separate cards.
     """
 
     models: tuple[str, ...]
@@ -71,7 +71,7 @@ class Board:
     unlike: frozenset[str] = frozenset()
 
     def fits(self, vendor: str, model: str) -> bool:
-        """Tell whether a node's labels name such a board."""
+        """Return whether a node's labels name such a board."""
         if vendor and self.vendors and vendor not in self.vendors:
             return False
         named = any(model == one or model.startswith(f"{one}-") for one in self.models)

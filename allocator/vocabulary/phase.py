@@ -1,4 +1,4 @@
-"""When in a Pod's life a container runs."""
+"""The phase of a Pod's life in which a container runs."""
 
 from enum import StrEnum
 

@@ -1,10 +1,10 @@
-"""By what nodes that can hold a Pod are compared: an administrator's choice."""
+"""How nodes that can hold a Pod, and devices that fit, are ordered: an administrator's choice."""
 
 from enum import StrEnum
 
 
 class Preference(StrEnum):
-    """The ways there are.
+    """How nodes are compared.
 
     PACKING keeps whole devices and whole nodes free. LEAST_REQUESTED and MOST_BALANCED are those of the patent,
     claim 7: the least mean request over resource classes, and the least variance.

@@ -1,4 +1,4 @@
-"""How the devices of one node hang together: links, and the partitions in which its maker cuts them."""
+"""How the devices of one node are connected: links, and the partitions into which the vendor divides them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,13 +9,13 @@ from allocator.vocabulary.partition import PartitionTable
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What a Device object says of all its devices.
+    """What a Device object states about all its devices.
 
     Attributes:
         links: how strongly any two devices are connected.
-        partitions: the sets in which whole devices of partitioned types may be given; None where there is no table.
+        partitions: the sets in which whole devices of partitioned types may be given; None if there is no table.
         honour_partitions: whether only these sets may be given (policy Honor), whatever the Pod asks.
-        others: type's name -> its table, of types of which the boards have another one than `partitions`.
+        others: (type's name, table) for types whose boards have another table than `partitions`.
     """
 
     links: Links = NO_LINKS

@@ -135,10 +135,10 @@ CONTRADICTIONS = {
     "unit: units, amounts: [{name: m, resource: a/m}]": "with amounts its unit is percent or devices, not units",
     "unit: bytes": "bytes are a unit of amounts",
     "split: a/s": "split and templates are for a type with amounts",
-    "amounts: [{name: m, resource: a/npu}]": "resource a/npu of device type npu stands there twice",
-    "amounts: [{name: m, resource: nvidia.com/gpu}]": "resource nvidia.com/gpu of device type npu is that of gpu",
+    "amounts: [{name: m, resource: a/npu}]": "resource a/npu of device type npu is named twice",
+    "amounts: [{name: m, resource: nvidia.com/gpu}]": "resource nvidia.com/gpu of device type npu is already that of gpu",
     "amounts: [{name: m, resource: a/m}], pools: [{devices: {x: 1}}]": "pools hold one number",
-    "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {x: 1}}]": "template t: x is no amount",
+    "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {x: 1}}]": "template t: the type has no amount x",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 0}}]": "it has no amount above 0",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 1.5}}]": "amounts",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: lots}}]": "template t: 'lots' is not",
@@ -148,7 +148,7 @@ CONTRADICTIONS = {
     "unit: devices, amounts: [{name: m, resource: a/m, unit: bytes, ratio: a/r}], "
     "templates: [{name: t, amounts: {m: 1, m-ratio: 1}}]": "template t: keep one of m and m-ratio",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 1}}, {name: t, amounts: {m: 2}}]": (
-        "template t stands there twice"
+        "template t is declared twice"
     ),
     "unit: devices, amounts: [{name: m, resource: a/m, unit: bytes, ratio: a/r}, "
     "{name: n, resource: a/n, unit: bytes, ratio: a/q}]": "two of its amounts have a ratio",

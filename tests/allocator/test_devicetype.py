@@ -75,23 +75,23 @@ def test_an_own_type_has_one_name_in_every_domain() -> None:
 CLASHES: dict[str, tuple[DeviceType, str]] = {
     "a name that is built in": (
         own_type("gpu", "example.com/gpu", Unit.PERCENT),
-        "device type gpu is there already; give the new one another name",
+        "device type gpu exists already; give the new one another name",
     ),
     "a name that is one's own": (
         own_type("npu", "example.com/other", Unit.PERCENT),
-        "device type npu is there already",
+        "device type npu exists already",
     ),
     "a resource that is built in": (
         own_type("fast", "koordinator.sh/rdma", Unit.PERCENT),
-        "resource koordinator.sh/rdma of device type fast is that of rdma already",
+        "resource koordinator.sh/rdma of device type fast is already that of rdma",
     ),
     "a vendor's resource": (
         own_type("card", "nvidia.com/gpu", Unit.DEVICES),
-        "resource nvidia.com/gpu of device type card is that of gpu already",
+        "resource nvidia.com/gpu of device type card is already that of gpu",
     ),
     "a resource that is one's own": (
         own_type("npu-2", "example.com/npu", Unit.UNITS),
-        "resource example.com/npu of device type npu-2 is that of npu already",
+        "resource example.com/npu of device type npu-2 is already that of npu",
     ),
 }
 

@@ -465,7 +465,7 @@ async def test_a_device_that_koordinator_names_beyond_what_is_needed_must_be_fre
 @pytest.mark.parametrize(
     ("types", "told"),
     [
-        ("[{name: gpu, resource: example.com/x}]", "device type gpu is there already"),
+        ("[{name: gpu, resource: example.com/x}]", "device type gpu exists already"),
         ("[{name: a, resource: nvidia.com/gpu}]", "resource nvidia.com/gpu"),
         ("[{name: a, resource: koordinator.sh/rdma}]", "resource koordinator.sh/rdma"),
         ("[{name: a, resource: example.com/x}, {name: b, resource: example.com/x}]", "resource example.com/x"),
@@ -473,7 +473,7 @@ async def test_a_device_that_koordinator_names_beyond_what_is_needed_must_be_fre
         ("[{name: A, resource: example.com/x}]", "$.devices.types[0].name"),
         ("[{name: a, resource: example.com/x, unit: pieces}]", "$.devices.types[0].unit"),
         ("[{name: a, resource: example.com/x, environment: 1A}]", "$.devices.types[0].environment"),
-        ("[{name: a, resource: example.com/x, environment: NVIDIA_VISIBLE_DEVICES}]", "is that of gpu already"),
+        ("[{name: a, resource: example.com/x, environment: NVIDIA_VISIBLE_DEVICES}]", "is already that of gpu"),
         ("[{name: a, resource: example.com/x, pools: [{devices: {q: 0}}]}]", "$.devices.types[0].pools[0].devices"),
         ("[{resource: example.com/x}]", "name"),
     ],

@@ -64,7 +64,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $type := . }}
 {{- range include "koordgate.typeResources" . | fromJsonArray }}
 {{- if has . $names }}
-{{- fail (printf "devices.types: resource %s of type %s is that of another type already; give it another name" . $type.name) }}
+{{- fail (printf "devices.types: resource %s of type %s is already that of another type; give it another name" . $type.name) }}
 {{- end }}
 {{- if and (include "koordgate.ignored" $type) (or (contains "kubernetes.io/" .) (hasPrefix "requests." .)) }}
 {{- fail (printf "devices.types: kube-scheduler cannot ignore resource %s of type %s; give it another domain than kubernetes.io, not one that begins with \"requests.\", or have the nodes report it and set ignoredByScheduler to false" . $type.name) }}

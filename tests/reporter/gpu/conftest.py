@@ -1,18 +1,17 @@
-"""NVIDIA's library played by a stand-in (`nvml_standin`), and waiting for what it leads to."""
+"""NVIDIA's library, played by a stand-in (`nvml_standin`), and a way to wait for its answers."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nvml_standin
 import pytest
 from nvml_standin import Played
+from waiting import first
 
 from reporter.gpu.guarded import NvmlUnavailableError
-
-_DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -36,16 +35,5 @@ async def bare(tmp_path: Path) -> AsyncIterator[Played]:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]:
-    """Wait for a condition: what it answers first that is true; an outage means "not yet"."""
-
-    async def wait(condition: Callable[[], Awaitable[Any]]) -> Any:
-        async with asyncio.timeout(_DEADLINE_S):
-            while True:
-                try:
-                    if answer := await condition():
-                        return answer
-                except NvmlUnavailableError:
-                    pass
-                await asyncio.sleep(0.005)
-
-    return wait
+    """Wait for an answer that is true; an outage means "not yet"."""
+    return partial(first, unless=NvmlUnavailableError)

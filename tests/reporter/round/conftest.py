@@ -12,6 +12,7 @@ import pytest
 from fake_kube import FakeKube
 from nvml_standin import Played
 from sysfs_tree import Machine
+from waiting import until
 
 from koordgate.kube.client import KubeClient
 from reporter.agent import Agent
@@ -126,7 +127,7 @@ gpus:
         await until(lambda: self.rounds() >= target)
 
     async def settled(self) -> None:
-        """Until all three objects are told and a few rounds have written nothing more."""
+        """Wait until all three objects are published and a few rounds have written nothing more."""
         await until(lambda: self.find(DEVICE) and self.find(TOPOLOGY) and self.amount())
         while True:
             before = self.writes()
@@ -138,12 +139,6 @@ gpus:
         node = self.find(NODE) or {}
         found: str | None = (node.get("status", {}).get("allocatable") or {}).get("kubernetes.io/rdma")
         return found
-
-
-async def until(condition: Callable[[], Any], within: float = 20.0) -> None:
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 files and counters tell nobody that they changed
-            await asyncio.sleep(0.005)
 
 
 Start = Callable[..., Awaitable[Agent]]

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from fake_kube import FakeKube
 from nvml_standin import Played, recorded
+from waiting import until
 
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
@@ -71,12 +72,6 @@ def events(fake: FakeKube) -> dict[str, Raw]:
 def metric(site, name: str, **labels: str) -> float | None:
     found: float | None = site.metrics._registry.get_sample_value(f"koordgate_reporter_{name}", labels)
     return found
-
-
-async def until(condition: Callable[[], Any], within: float = SOON) -> None:
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 files and counters tell nobody that they changed
-            await asyncio.sleep(0.005)
 
 
 async def told(site, start, played: Played, name: str, patience: Patience | None = None, **over: Any) -> Any:

@@ -38,7 +38,7 @@ DSP = "types: [{name: dsp, resource: example.com/dsp}]"
         ("devices: {pci: [{type: dsp, vendor: '0x10ee'}]}", "name it there"),
         ("devices: {pci: [{type: gpu, vendor: '0x10de'}]}", "name it there"),
         (f"devices: {{{DSP}, pci: [{{type: dsp, vendor: 10ee}}]}}", "vendor"),
-        ("devices: {types: [{name: gpu, resource: example.com/x}]}", "gpu is there already"),
+        ("devices: {types: [{name: gpu, resource: example.com/x}]}", "gpu exists already"),
         ("a: [", "not YAML"),
         ("x" * 2**21, "longer than"),
     ],
