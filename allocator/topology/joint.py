@@ -6,7 +6,7 @@ taken instead of any.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 from typing import Final, Protocol
 
 from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices, why_no_set
@@ -50,7 +50,7 @@ def choices_beside(
 
     Of at least `count`, and of one for each PCIe root of the first type's devices where so many can be had; smaller
     sets come after all larger ones. Order: one on each of these roots, then a second on each, and so on; then the
-    rest, those of the lead's NUMA nodes first.
+    rest, those of the lead's NUMA nodes first. Within each of these turns the caller's order decides.
 
     Args:
         lead: the chosen devices of the first type, 1 or more.
@@ -140,6 +140,7 @@ def _order(candidate: Candidate) -> tuple[object, ...]:
 
 
 def _in_turn(groups: Sequence[Sequence[Candidate]]) -> tuple[Candidate, ...]:
-    """One of each group, then a second of each, and so on."""
+    """One of each group, then a second of each, and so on; within each turn in the caller's order."""
     longest = max(map(len, groups), default=0)
-    return tuple(group[turn] for turn in range(longest) for group in groups if turn < len(group))
+    turns = (sorted((group[turn] for group in groups if turn < len(group)), key=_order) for turn in range(longest))
+    return tuple(chain.from_iterable(turns))
