@@ -261,15 +261,12 @@ def _choose(
     kinds = request.types()
     joint = request.wishes.joint
     found: tuple[Share, ...] = ()
-    if joint is not None:
-        by_name = {kind.name: kind for kind in kinds}
-        together = [by_name[name] for name in joint.types if name in by_name]
-        if len(together) > 1:
-            shares = choose_together(together, request, node, numa, only, same_root=joint.same_pcie)
-            if isinstance(shares, Refusal):
-                return shares
-            found = shares
-            kinds = tuple(kind for kind in kinds if kind not in together)
+    if joint is not None and (together := request.joint_types()):
+        shares = choose_together(together, request, node, numa, only, same_root=joint.same_pcie)
+        if isinstance(shares, Refusal):
+            return shares
+        found = shares
+        kinds = tuple(kind for kind in kinds if kind not in together)
     for kind in kinds:
         shares = choose_devices(kind, request, node, numa, only)
         if isinstance(shares, Refusal):

@@ -1,12 +1,13 @@
 """Choosing devices on one node for the containers of one Pod: of one type, or of several that belong together.
 
-Every container gets distinct devices of its own. A Pod holds on a device the most that its containers use there at any
-one moment of its life (Kubernetes' rule for init containers and sidecars), so an init container uses again what the
-later ones need anyway. The first choice that fits, in one fixed order of preference, wins; where it leaves a later
+Each container gets distinct devices of its own. On each device a Pod holds the most that its containers use there at
+any moment of its life (Kubernetes' rule for init containers and sidecars), so an init container reuses what the later
+containers need anyway. The first choice that fits, in one fixed order of preference, wins. Where it leaves a later
 container without devices, the next choices are tried, up to a bound.
 
-Of types that belong together (Koordinator's joint allocation) a container's devices of the first are chosen, then
-those of the others beside them, then the next container's: where nothing is left beside one choice, the next is tried.
+For types that belong together (Koordinator's joint allocation), a container's devices of the first type are chosen
+first, then the devices of the other types beside them, then the next container's. Where nothing is left beside one
+choice, the next choice is tried.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
-_MAX_TRIALS: Final = 2000  # sets of devices looked at for one Pod; bounds the search for Pods of many containers
+_MAX_TRIALS: Final = 2000  # sets of devices tried for one Pod; bounds the search for Pods of many containers
 
 
 def choose_devices(
@@ -40,9 +41,9 @@ def choose_devices(
     Args:
         kind: the type.
         request: of the Pod.
-        node: as it stands.
+        node: its current state.
         numa: NUMA nodes to stay inside; None for all.
-        only: as of `allocator.place.place`.
+        only: as for `allocator.place.place`.
 
     Returns:
         One share a device, in the order of minors, or why the node cannot hold the Pod.
@@ -63,19 +64,19 @@ def choose_together(
 ) -> tuple[Share, ...] | Refusal:
     """Choose devices of types that belong together, container by container.
 
-    A container's devices of the first type come first, those of the others beside them. A container that asks for none
-    of the first has the others beside all that the Pod has of it.
+    A container's devices of the first type come first, and the devices of the other types beside them. A container
+    that requests none of the first type gets the others beside all devices of that type that the Pod has.
 
     Args:
-        kinds: two or more, each asked for.
+        kinds: two or more, each requested.
         request: of the Pod.
-        node: as it stands.
+        node: its current state.
         numa: NUMA nodes to stay inside; None for all.
-        only: as of `allocator.place.place`.
+        only: as for `allocator.place.place`.
         same_root: the devices of a container must be on the very same PCIe roots (requiredScope SamePCIe).
 
     Returns:
-        As `choose_devices`, by type.
+        As `choose_devices` does, type by type.
     """
     lead = LeadingSearch(terms_of(kinds[0], request, node, numa, only), same_root=same_root)
     others = [
@@ -104,10 +105,10 @@ class _Turn(NamedTuple):
 
 
 def _serve(turns: Sequence[_Turn], trials: Iterator[int], at: int = 0) -> dict[str, str] | None:
-    """Give the next wish its devices and the rest theirs; undo and try the next set where the rest finds none.
+    """Serve the next wish and then the rest; where the rest cannot be served, undo it and try the next set.
 
     Returns:
-        None where all are served; else, by type, the first objection to a set.
+        None if all are served; otherwise the first objection to a set, by type.
     """
     search, wish = turns[at]
     options = search.open_to(wish)
@@ -136,7 +137,7 @@ def _serve(turns: Sequence[_Turn], trials: Iterator[int], at: int = 0) -> dict[s
 def _serve_after(
     chosen: Sequence[Option], turns: Sequence[_Turn], trials: Iterator[int], at: int
 ) -> dict[str, str] | None:
-    """Give a wish this set and the later ones theirs; undo it where they find none. Returns as `_serve`."""
+    """Serve a wish with this set and then the later wishes; undo it if that fails. Returns as `_serve` does."""
     wish = turns[at].wish
     undo = [(of, of.peak, of.steps, of.containers) for of in (option.offer for option in chosen)]
     for option in chosen:

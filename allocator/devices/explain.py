@@ -12,14 +12,14 @@ from allocator.vocabulary.outcome import Refusal
 
 
 def explain(searches: Sequence[TypeSearch], objections: Mapping[str, str]) -> Refusal:
-    """Explain why types that were looked for together, or one by itself, were not found.
+    """Explain why one type, or several types that belong together, could not be allocated.
 
-    First what a container lacks by itself, then the first objection to a set, else that the containers do not fit
-    together.
+    What a container lacks by itself comes first, then the first objection to a set. Otherwise the containers do not
+    fit together.
 
     Args:
-        searches: one a type.
-        objections: by type; as the search returned them.
+        searches: one for each type.
+        objections: as the search returned them, by type.
     """
     for search in searches:
         short = _too_few(search)
@@ -29,24 +29,24 @@ def explain(searches: Sequence[TypeSearch], objections: Mapping[str, str]) -> Re
         reason = _no_set(search)
         if reason:
             terms = search.terms
-            told = f"{terms.node.name}: {_asked([search])}: {reason}{_away(search)}"
-            return Refusal(told, short=f"{plural(terms.kind)}: {reason}")
+            text = f"{terms.node.name}: {_asked([search])}: {reason}{_away(search)}"
+            return Refusal(text, short=f"{plural(terms.kind)}: {reason}")
     for search in searches:
         nowhere = search.scope is not Scope.NODE and not search.spheres
         why = too_wide(search.scope) if nowhere else objections.get(search.terms.kind.name)
         if why:
             which = "all containers together: " if len(search.terms.asks) > 1 else ""
-            told = f"{search.terms.node.name}: {_asked([search])}: {which}{why}{_away(search)}"
-            return Refusal(told, short=why)
+            text = f"{search.terms.node.name}: {_asked([search])}: {which}{why}{_away(search)}"
+            return Refusal(text, short=why)
     usable = ", ".join(f"{len(one.offers)} {plural(one.terms.kind)} usable{_away(one)}" for one in searches)
     scopes = dict.fromkeys(search.scope for search in searches if search.scope is not Scope.NODE)
     inside = "".join(f" inside one {WITHIN[scope]}" for scope in scopes)
-    told = (
+    text = (
         f"{searches[0].terms.node.name}: each container fits alone, not all together{inside} ({_asked(searches)}); "
         f"{usable}"
     )
     kinds = " and ".join(plural(search.terms.kind) for search in searches)
-    return Refusal(told, short=f"{kinds} fit each container, not all together{inside}")
+    return Refusal(text, short=f"{kinds} fit each container, not all together{inside}")
 
 
 def _too_few(search: TypeSearch) -> Refusal | None:
@@ -55,8 +55,8 @@ def _too_few(search: TypeSearch) -> Refusal | None:
     node, kind = terms.node, terms.kind
     known = [device for device in node.devices if device.type == kind.name]
     if not known:
-        told = f"no {plural(kind)} known here (no Device object, or none in it)"
-        return Refusal(f"{node.name}: {told}", permanent=True, short=told)
+        text = f"no {plural(kind)} known here (no Device object, or none in it)"
+        return Refusal(f"{node.name}: {text}", permanent=True, short=text)
     for wish in sorted(search.wishes, key=lambda wish: wish.place):
         ask = wish.container.ask
         fitting, count = len(search.options(wish)), search.count(ask)
@@ -64,17 +64,17 @@ def _too_few(search: TypeSearch) -> Refusal | None:
             continue
         possible = sum(all(map(le, terms.amounts(offer.capacity, ask), offer.capacity)) for offer in search.offers)
         asked = f"{describe(ask)}, of each of {count}" if ask.every else describe(ask)
-        told = f"container {wish.container.name} asks {asked}; {fitting} of {len(known)} {plural(kind)}{_away(search)} "
-        told += f"can hold it{_nearest(search)}"
-        # What may change is left out of account: health, the kubelet's Pods, others' exclusivity, what is named.
+        text = f"container {wish.container.name} asks {asked}; {fitting} of {len(known)} {plural(kind)}{_away(search)} "
+        text += f"can hold it{_nearest(search)}"
+        # What may change does not count: health, the kubelet's Pods, others' exclusivity, the devices that are named.
         all_open = len(search.offers) == len(known) and terms.only is None
         never = possible < count and all_open and terms.hint is NO_HINT and terms.numa is None
-        return Refusal(f"{node.name}: {told}", permanent=never, short=f"{fitting} {plural(kind)} fit {describe(ask)}")
+        return Refusal(f"{node.name}: {text}", permanent=never, short=f"{fitting} {plural(kind)} fit {describe(ask)}")
     return None
 
 
 def _no_set(search: TypeSearch) -> str:
-    """Explain why the first container that finds no set by itself finds none among devices that would do singly."""
+    """Explain why the first container without a set finds none, although enough single devices would do."""
     for wish in sorted(search.wishes, key=lambda wish: wish.place):
         rule, count = search.rule(wish.container.ask), search.count(wish.container.ask)
         candidates = as_candidates(search.options(wish), search.terms)
@@ -84,7 +84,7 @@ def _no_set(search: TypeSearch) -> str:
 
 
 def _away(search: TypeSearch) -> str:
-    """Count the devices that are out of the question, in brackets."""
+    """Count the devices that cannot be used, in brackets."""
     terms = search.terms
     known = [device for device in terms.node.devices if device.type == terms.kind.name]
     away = [f"{gone} unhealthy"] if (gone := sum(not device.healthy for device in known)) else []
@@ -96,7 +96,7 @@ def _away(search: TypeSearch) -> str:
 
 
 def _nearest(search: TypeSearch) -> str:
-    """Name the device with the most free, where one is left."""
+    """Name the device with the most free, if any is left."""
     kind = search.terms.kind
     if not search.offers:
         return ""

@@ -1,4 +1,4 @@
-"""A device during one decision: what is free of it for a Pod, and what the Pod's containers take of it."""
+"""A device during one decision: what is free for a Pod, and what the Pod's containers take."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ Amounts = tuple[int, ...]  # one for each of the type's tails
 
 
 class Wish(NamedTuple):
-    """A container still to be served: during which steps of the Pod's life it runs, and its place in the Pod."""
+    """A container still to be served, the steps of the Pod's life during which it runs, and its place in the Pod."""
 
     container: ContainerAsk
     steps: tuple[int, ...]
@@ -21,14 +21,14 @@ class Wish(NamedTuple):
 
 
 class Offer:
-    """A usable device during one decision: what is free for this Pod, and what the Pod has taken of it so far.
+    """A usable device during one decision: what is free for this Pod, and what the Pod has taken so far.
 
     Args:
         device: which.
-        held: what others hold of it; None where that is nothing.
-        capacity: all that it has.
-        free: what others leave of that.
-        steps: what the Pod has of it in each step of its life: nothing yet.
+        held: what others hold of it; None if nobody holds anything.
+        capacity: its total amounts.
+        free: what others leave free.
+        steps: what the Pod takes of it in each step of the Pod's life; nothing yet.
     """
 
     __slots__ = ("capacity", "containers", "device", "free", "function", "idle", "peak", "steps")
@@ -51,16 +51,16 @@ class Offer:
         self.function: Function | None = None
 
     def comes_with(self, function: Function) -> None:
-        """Whoever gets the device gets this virtual function of it."""
+        """Attach the virtual function that whoever gets the device gets with it."""
         self.function = function
 
     def hold(self, container: str, peak: Amounts) -> None:
-        """One more container gets the device, of which the Pod then holds so much at most."""
+        """Give the device to one more container; `peak` is the most that the Pod then holds of it."""
         self.peak = peak
         self.containers += (container,)
 
     def peak_with(self, amounts: Amounts, steps: Sequence[int]) -> Amounts:
-        """The Pod's peak on this device if it took so much more during these steps."""
+        """The Pod's peak on this device if it took these amounts in addition during these steps."""
         if not self.containers:
             return amounts
         peak = self.peak
@@ -70,7 +70,7 @@ class Offer:
         return peak
 
     def serve(self, container: str, amounts: Amounts, peak: Amounts, steps: Sequence[int]) -> None:
-        """As `hold`, and remember in which steps how much is taken, so that later containers see what is left."""
+        """Do as `hold` does, and record the amounts by step, so that later containers see what is left."""
         self.hold(container, peak)
         self.steps = tuple(
             [
@@ -81,22 +81,22 @@ class Offer:
 
 
 def completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
-    """What an ask takes of a device; the one of the two memory amounts that was not asked follows from the other.
+    """What an ask takes of a device; the memory amount that was not stated follows from the other one.
 
-    Percent to bytes rounds down, what is handed out; bytes to percent rounds up, what is accounted. Of anything else
-    that was not asked by amount, it takes all.
+    Percent to bytes rounds down, because bytes are handed out. Bytes to percent rounds up, because percent are
+    accounted. It takes all of every other resource whose amount was not stated.
     """
     kind = ask.type
     if None not in ask.amounts:
         return ask.amounts  # type: ignore[return-value] # none of them is None
-    told = list(ask.amounts)
+    stated = list(ask.amounts)
     if kind.memory is not None:
         size, ratio = (kind.tails.index(tail) for tail in kind.memory)
-        if told[size] is None:
-            told[size] = capacity[size] * (told[ratio] or 0) // FULL
-        elif told[ratio] is None:
-            told[ratio] = -(-(told[size] or 0) * FULL // capacity[size])
-    return tuple([has if amount is None else amount for amount, has in zip(told, capacity, strict=True)])
+        if stated[size] is None:
+            stated[size] = capacity[size] * (stated[ratio] or 0) // FULL
+        elif stated[ratio] is None:
+            stated[ratio] = -(-(stated[size] or 0) * FULL // capacity[size])
+    return tuple([has if amount is None else amount for amount, has in zip(stated, capacity, strict=True)])
 
 
 def wishes_of(containers: Sequence[ContainerAsk]) -> tuple[list[Wish], int]:

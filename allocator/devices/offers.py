@@ -12,10 +12,10 @@ from allocator.vocabulary.node import left
 
 
 def find_offers(terms: Terms, steps: int) -> tuple[list[Offer], int]:
-    """Find the devices that could be chosen; the Pod holds nothing of them yet in any of its life's steps.
+    """Find the devices that could be chosen. The Pod holds nothing of them yet, in any step of its life.
 
     Returns:
-        The offers, in the node's order, and how many there would be if `Terms.only` did not restrict them.
+        The offers in the node's order, and their number if `Terms.only` did not restrict them.
     """
     offers = _open(terms, steps)
     wanted = terms.hint.functions
@@ -33,7 +33,7 @@ def find_offers(terms: Terms, steps: int) -> tuple[list[Offer], int]:
 
 
 def _open(terms: Terms, steps: int) -> list[Offer]:
-    """The usable devices inside the NUMA nodes, which nobody has to himself and which the hint selects."""
+    """List the usable devices inside the NUMA nodes that the hint selects and that no Pod has exclusively."""
     node, numa, used = terms.node, terms.numa, terms.node.used
     name, tails = terms.kind.name, terms.kind.tails
     closed = _closed(terms)
@@ -41,7 +41,7 @@ def _open(terms: Terms, steps: int) -> list[Offer]:
     nothing = ((0,) * len(tails),) * steps
     offers = []
     capacity: Amounts = ()
-    whose: Mapping[str, int] | None = None  # devices of one node mostly share what they have
+    whose: Mapping[str, int] | None = None  # devices of one node mostly share one capacity
     for device in node.devices:
         if device.type != name or device.id in closed:
             continue
@@ -59,9 +59,9 @@ def _open(terms: Terms, steps: int) -> list[Offer]:
 
 
 def _closed(terms: Terms) -> frozenset[str]:
-    """Devices that are unusable, that somebody has to himself, or beside which the Pod would not be alone.
+    """Devices that are unusable, that another Pod has exclusively, or beside which the Pod would not be alone.
 
-    With PCIeLevel that concerns whole PCIe roots; of a device whose root is not known, at least the device.
+    PCIeLevel closes whole PCIe roots; where a device's root is unknown, it closes at least that device.
     """
     node = terms.node
     closed = node.unusable | node.unshared if node.unshared else node.unusable
@@ -80,7 +80,7 @@ def _hinted(device: Device, held: Mapping[str, int] | None, terms: Terms) -> boo
 
 
 def selectable(device: Device) -> Mapping[str, str]:
-    """The labels by which a hint may select a device: its own, and what is known of every device."""
+    """The labels by which a hint may select a device: its own, and those that every device has."""
     return {
         "koordgate.io/uuid": device.id,
         "koordgate.io/minor": str(device.minor),
@@ -90,7 +90,7 @@ def selectable(device: Device) -> Mapping[str, str]:
 
 
 def _limited(offer: Offer, most: Share, terms: Terms) -> Offer:
-    """Leave no more free of a device than may be taken of it."""
+    """Limit what is free of a device to what may be taken of it."""
     allowed = (most.amounts.get(tail, 0) for tail in terms.kind.tails)
     offer.free = tuple([min(free, amount) for free, amount in zip(offer.free, allowed, strict=True)])
     return offer
@@ -99,12 +99,12 @@ def _limited(offer: Offer, most: Share, terms: Terms) -> Offer:
 def _with_functions(
     offers: Iterable[Offer], wanted: Selector, taken: set[str], named: Collection[str] | None = None
 ) -> list[Offer]:
-    """Keep the devices with a free virtual function that the hint selects, and add that function to each.
+    """Keep the devices that have a free virtual function that the hint selects, and attach that function to each.
 
     Args:
         offers: the devices.
         wanted: the hint's selector.
-        taken: bus ids of the functions that somebody has; a function that two devices list is given once.
+        taken: bus ids of the functions that somebody holds; a function that two devices list is given once.
         named: bus ids of the functions that may be given; None for all.
     """
     kept = []

@@ -1,4 +1,4 @@
-"""The devices that can serve one wish, and how well each of them does."""
+"""The devices that can serve one wish, and how well each of them serves it."""
 
 from collections.abc import Iterable, Sequence
 from operator import le
@@ -12,7 +12,7 @@ from allocator.vocabulary.preference import DeviceOrder
 
 
 class DeviceFit(NamedTuple):
-    """How well a device serves a wish, least first, and what the Pod would take and hold of it then."""
+    """How well a device serves a wish (the least rank first), and what the Pod would then take and hold of it."""
 
     rank: tuple[object, ...]
     amounts: Amounts
@@ -31,10 +31,10 @@ class Option(NamedTuple):
 
 
 def find_options(wish: Wish, offers: Iterable[Offer], terms: Terms) -> list[Option]:
-    """Find the devices that can serve a wish, in no order."""
+    """Find the devices that can serve a wish, in no particular order."""
     ask = wish.container.ask
     options = []
-    # Devices of one node mostly are alike, as long as the Pod has nothing of them.
+    # Most devices of a node are alike while the Pod holds nothing of them.
     amounts_of: dict[Amounts, Amounts] = {}
     fits: dict[tuple[Amounts, Amounts, bool], DeviceFit | None] = {}
     models = ask.models if ask.template else ()
@@ -76,7 +76,7 @@ def _fit(offer: Offer, amounts: Amounts, steps: Sequence[int], terms: Terms) -> 
 
 
 def as_candidates(options: Iterable[Option], terms: Terms) -> list[Candidate]:
-    """Turn options into the candidates that sets are made of."""
+    """Turn options into the candidates from which sets are made."""
     by_minor = terms.order is DeviceOrder.MINOR  # which then come before connections
     return [
         Candidate(
@@ -93,10 +93,10 @@ def as_candidates(options: Iterable[Option], terms: Terms) -> list[Candidate]:
 
 
 def as_lead(device: Device) -> Candidate:
-    """Turn a chosen device into one beside which others are chosen."""
+    """Turn a chosen device into a candidate beside which others are chosen."""
     return Candidate(device.id, device.minor, (), device.numa_node, device.pcie, idle=False)
 
 
 def roots_of(options: Iterable[Option]) -> frozenset[str]:
-    """The PCIe roots on which these devices are, as far as they are known."""
+    """The known PCIe roots of these devices."""
     return frozenset(pcie for option in options if (pcie := option.offer.device.pcie) is not None)

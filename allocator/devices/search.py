@@ -1,4 +1,4 @@
-"""The search for devices of one type: what can serve each container of a Pod, and which sets of it."""
+"""The search for devices of one type: the devices that can serve each container of a Pod, and the sets of them."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from allocator.vocabulary.holdings import Share
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why a set that a rule does not let pass is passed over: the type that it was looked for, and the reason."""
+    """Why a set was passed over: the type of its devices, and the reason."""
 
     type: str
     why: str
@@ -28,15 +28,15 @@ Found = Iterator[Sequence[Option] | Objection]
 
 
 class TypeSearch:
-    """The devices of one type in one decision, and what the Pod has taken of them so far.
+    """The devices of one type in one decision, and what the Pod has taken so far.
 
     Attributes:
-        terms: on which devices are chosen.
+        terms: the terms on which devices are chosen.
         wishes: the containers to serve, the hardest first.
         offers: the devices that could be chosen.
         selected: how many devices an ask for every one of them takes.
-        scope: how close together the devices of all containers must be; NODE where the rule for sets sees to it.
-        spheres: where, in the words of the scope, each container by itself finds devices enough.
+        scope: how close together the devices of all containers must be; NODE where the rule for sets ensures it.
+        spheres: the places, of the kind that the scope names, where each container by itself finds enough devices.
     """
 
     def __init__(self, terms: Terms) -> None:
@@ -48,7 +48,7 @@ class TypeSearch:
         self.spheres = frozenset() if self.scope is Scope.NODE else self._spheres_for_all()
 
     def rule(self, ask: DeviceAsk) -> SetRule:
-        """What a set of devices for an ask must be."""
+        """The rule that a set of devices for an ask must keep."""
         whole = ask.whole
         rule = self._rules.get(whole)
         if rule is None:
@@ -60,11 +60,11 @@ class TypeSearch:
         return max(self.selected, ask.count) if ask.every else ask.count
 
     def options(self, wish: Wish) -> list[Option]:
-        """The devices that can serve a wish, in no order, after what the Pod has taken already."""
+        """The devices that can serve a wish beside what the Pod has taken already, in no particular order."""
         return find_options(wish, self.offers, self.terms)
 
     def open_to(self, wish: Wish) -> list[Option]:
-        """The `options` in that part of the node in which the scope lets the Pod be."""
+        """The `options` in the part of the node to which the scope confines the Pod."""
         options = find_options(wish, self.offers, self.terms)
         if self.scope is Scope.NODE:
             return options
@@ -73,7 +73,7 @@ class TypeSearch:
         return [option for option in options if self._sphere(option.offer) in inside]
 
     def _sphere(self, offer: Offer) -> tuple[object, ...]:
-        """Where a device is, in the words of the scope; one whose place is not known is by itself."""
+        """The place of a device, of the kind that the scope names; a device whose place is unknown is by itself."""
         device = offer.device
         where = device.numa_node if self.scope is Scope.NUMA_NODE else device.pcie
         return (device.id, "") if self.scope is Scope.DEVICE or where is None else (where,)
@@ -90,17 +90,17 @@ class TypeSearch:
 
         Args:
             wish: the container to serve.
-            options: of the wish.
-            count: of devices.
+            options: those of the wish.
+            count: number of devices.
 
         Returns:
-            Sets, and in their places objections to those that were passed over, as far as there are any.
+            Sets, and objections in the places of the sets that were passed over.
         """
         return self._by_rule(options, count, self.rule(wish.container.ask))
 
     def _by_rule(self, options: list[Option], count: int, rule: SetRule) -> Iterator[Sequence[Option]]:
         links = self.terms.node.wiring.links
-        alike = links.flat or count == len(options)  # connections do not distinguish one set from another
+        alike = links.flat or count == len(options)  # connections do not tell sets apart
         if (rule is BY_RANK and (count == 1 or alike)) or (rule is PLAIN_RULE and alike):
             options.sort()
             return combinations(options, count)
@@ -109,13 +109,13 @@ class TypeSearch:
         return ([by_id[one.id] for one in chosen] for chosen in found)
 
     def held(self, container: str) -> list[Candidate]:
-        """The devices that a container has of this type; where it has none, those of the Pod."""
+        """The devices of this type that a container has; if it has none, those that the Pod has."""
         taken = [offer for offer in self.offers if offer.containers]
         own = [offer for offer in taken if container in offer.containers]
         return [as_lead(offer.device) for offer in own or taken]
 
     def shares(self) -> tuple[Share, ...]:
-        """What was taken, one share a device."""
+        """What was taken, one share for each device."""
         terms = self.terms
         tails, name = terms.kind.tails, terms.kind.name
         return tuple(
@@ -136,7 +136,7 @@ class TypeSearch:
         )
 
     def _in_order(self, containers: tuple[str, ...]) -> tuple[str, ...]:
-        """Containers in the Pod's order."""
+        """Sort containers in the Pod's order."""
         if len(containers) == 1:
             return containers
         order = {container.name: index for index, container in enumerate(self.terms.asks)}

@@ -1,4 +1,4 @@
-"""What a Pod asks of one type of device on one node, and on which terms its devices are chosen."""
+"""What a Pod requests of one type of device on one node, and the terms on which its devices are chosen."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from allocator.vocabulary.preference import DeviceOrder
 
 @dataclass(slots=True)
 class Terms:
-    """What a Pod asks of one type of device on one node. Nothing of it changes during a decision.
+    """What a Pod requests of one type of device on one node. Nothing in it changes during a decision.
 
     Attributes:
         kind: the type.
-        node: as it stands.
-        numa: NUMA nodes to stay inside; None for all. A device whose NUMA node is not known is inside every one.
-        only: what may be taken at most, by device id; None where that is not restricted.
-        asks: of the Pod's containers, those for this type, in the Pod's order.
-        wishes: of the Pod.
-        hint: the Pod's for this type.
-        order: which of the devices that fit comes first.
-        alone: the Pod wants the PCIe roots of its devices to itself.
-        unshared: the Pod shares its devices with nobody.
+        node: its current state.
+        numa: NUMA nodes to stay inside; None for all. A device whose NUMA node is unknown counts as inside each.
+        only: the most that may be taken, by device id; None if that is not restricted.
+        asks: the containers' asks for this type, in the Pod's order.
+        wishes: those of the Pod.
+        hint: the Pod's hint for this type.
+        order: which of the fitting devices comes first.
+        alone: the Pod wants the PCIe roots of its devices for itself.
+        unshared: the Pod shares its devices with no other Pod.
     """
 
     kind: DeviceType
@@ -42,7 +42,7 @@ class Terms:
     unshared: bool
 
     def amounts(self, capacity: Amounts, ask: DeviceAsk) -> Amounts:
-        """What an ask takes of a device of this capacity: all of it where it shares with nobody and that suffices."""
+        """What an ask takes of a device of this capacity: all if the Pod does not share and it suffices."""
         amounts = completed(ask, capacity)
         return capacity if self.unshared and all(map(le, amounts, capacity)) else amounts
 
@@ -55,9 +55,9 @@ def terms_of(
     Args:
         kind: the type.
         request: of the Pod.
-        node: as it stands.
+        node: its current state.
         numa: NUMA nodes to stay inside; None for all.
-        only: as of `allocator.place.place`.
+        only: as for `allocator.place.place`.
     """
     wishes = request.wishes
     hint = (wishes.hint(kind.name) or NO_HINT) if wishes.hints else NO_HINT

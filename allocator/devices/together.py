@@ -18,16 +18,16 @@ from allocator.topology.joint import choices_beside, why_none_beside
 from allocator.topology.sets import Candidate, SetRule
 from allocator.vocabulary.devicetype import DeviceType
 
-_MAX_PASSED_OVER: Final = 20_000  # sets of the leading type beside which nothing is to be had: more than of 16 devices
+_MAX_PASSED_OVER: Final = 20_000  # sets of the leading type that are passed over: more than 16 devices have
 
 
 class FollowingSearch(TypeSearch):
-    """The search for a type whose devices belong beside those of another one.
+    """The search for a type whose devices belong beside those of another type.
 
     Args:
-        terms: on which devices are chosen.
+        terms: the terms on which devices are chosen.
         lead: the search for the leading type.
-        same_root: whether a container's devices of both must be on the very same PCIe roots.
+        same_root: whether a container's devices of both types must be on the very same PCIe roots.
     """
 
     def __init__(self, terms: Terms, lead: TypeSearch, *, same_root: bool) -> None:
@@ -36,11 +36,14 @@ class FollowingSearch(TypeSearch):
         self._same_root = same_root
 
     def sets(self, wish: Wish, options: list[Option], count: int) -> Found:
-        """As of `TypeSearch`: sets that go with what the container has of the leading type, maybe of more devices."""
+        """Go through sets as `TypeSearch.sets` does: those beside the container's devices of the leading type.
+
+        A set may have more devices than were requested.
+        """
         return self.beside(self._lead.held(wish.container.name), options, count, self.rule(wish.container.ask))
 
     def beside(self, lead: Sequence[Candidate], options: list[Option], count: int, rule: SetRule) -> Found:
-        """Go through the sets that go with these devices of the leading type, the best first."""
+        """Go through the sets that belong beside these devices of the leading type, the best first."""
         by_id = {option.id: option for option in options}
         candidates = as_candidates(options, self.terms)
         links, same = self.terms.node.wiring.links, self._same_root
@@ -54,14 +57,14 @@ class FollowingSearch(TypeSearch):
 
 
 class LeadingSearch(TypeSearch):
-    """The search for the type beside which those of the others are chosen.
+    """The search for the type beside whose devices those of the other types are chosen.
 
     Args:
-        terms: on which devices are chosen.
+        terms: the terms on which devices are chosen.
         same_root: whether a container's devices of all types must be on the very same PCIe roots.
 
     Attributes:
-        followers: the searches for the other types; set before the first set is asked for.
+        followers: the searches for the other types; filled before `sets` is called.
     """
 
     def __init__(self, terms: Terms, *, same_root: bool) -> None:
@@ -70,7 +73,7 @@ class LeadingSearch(TypeSearch):
         self.followers: list[FollowingSearch] = []
 
     def sets(self, wish: Wish, options: list[Option], count: int) -> Found:
-        """As of `TypeSearch`: sets beside which the container finds what it asks of the other types, or nearest."""
+        """Go through sets as `TypeSearch.sets` does: those beside which the other types have devices."""
         rule = self.rule(wish.container.ask)
         theirs = [
             _Follower(
@@ -90,7 +93,7 @@ class LeadingSearch(TypeSearch):
     def _on_same_roots(
         self, options: list[Option], count: int, rule: SetRule, theirs: Sequence["_Follower"], roots: frozenset[str]
     ) -> Found:
-        """Go through the sets on these PCIe roots beside which each follower finds what it wants."""
+        """Go through the sets on these PCIe roots beside which each follower finds its devices."""
         kind = self.terms.kind
         options = [option for option in options if option.offer.device.pcie in roots]
         if len(options) < count:
@@ -116,7 +119,7 @@ class LeadingSearch(TypeSearch):
 
 
 class _Follower(NamedTuple):
-    """What a container asks of a following type."""
+    """What a container requests of a following type."""
 
     search: FollowingSearch
     options: list[Option]
@@ -124,7 +127,7 @@ class _Follower(NamedTuple):
     rule: SetRule
 
     def out_of_reach(self, roots: frozenset[str], lead: DeviceType, width: int) -> Objection | None:
-        """Object where `width` devices of the leading type on these PCIe roots cannot have enough beside them."""
+        """Object if `width` devices of the leading type on these PCIe roots cannot have enough devices beside them."""
         there = Counter(pcie for option in self.options if (pcie := option.offer.device.pcie) in roots)
         most = sum(found for _, found in there.most_common(width))
         if most >= self.wanted:
@@ -133,7 +136,7 @@ class _Follower(NamedTuple):
         return Objection(kind.name, too_few_together(kind, self.wanted, most, lead, width))
 
     def objection(self, chosen: Sequence[Option]) -> Objection | None:
-        """Object where there is no set beside these devices of the leading type."""
+        """Object if no set belongs beside these devices of the leading type."""
         lead = [as_lead(option.offer.device) for option in chosen]
         first: Iterator[Sequence[Option] | Objection] = self.search.beside(lead, self.options, self.wanted, self.rule)
         found = next(first)

@@ -15,7 +15,7 @@ def plural(kind: DeviceType) -> str:
 
 
 def describe(ask: DeviceAsk) -> str:
-    """Write an ask as a person would: `2 x (core 100 %, memory 100 %)`."""
+    """Write an ask for people: `2 x (core 100 %, memory 100 %)`."""
     kind = ask.type
     if not kind.simple and kind.unit is Unit.DEVICES and ask.whole:
         return f"{ask.count} x (whole)"
@@ -25,22 +25,24 @@ def describe(ask: DeviceAsk) -> str:
 
 def describe_amounts(kind: DeviceType, amounts: Sequence[int | None]) -> str:
     """Write amounts of a device, one for each of the type's tails: `core 50 %, memory 40Gi (50 %)`."""
-    told: dict[str, list[str]] = {}
+    parts: dict[str, list[str]] = {}
     for tail, word, unit, amount in zip(kind.tails, kind.words, kind.units, amounts, strict=True):
         if amount or (amount == 0 and (kind.simple or tail in (kind.memory or ()))):
             text = format_bytes(amount) if unit is Unit.BYTES else f"{amount}{' %' if unit is Unit.PERCENT else ''}"
-            told.setdefault(word, []).insert(0, text)
-    return ", ".join(f"{name} {texts[0]}" + "".join(f" ({more})" for more in texts[1:]) for name, texts in told.items())
+            parts.setdefault(word, []).insert(0, text)
+    return ", ".join(
+        f"{name} {texts[0]}" + "".join(f" ({more})" for more in texts[1:]) for name, texts in parts.items()
+    )
 
 
 def too_wide(scope: Scope) -> str:
-    """Say that no part of the node, of the size that the scope allows, has enough for each container of the Pod."""
+    """Say that no part of the node of the scope's size has enough for each container of the Pod."""
     where = WITHIN[scope]
     return f"devices inside one {where} asked (requiredTopologyScope), and none has enough for each container"
 
 
 def too_few_on_roots(kind: DeviceType, asked: int, found: int, others: Sequence[DeviceType]) -> str:
-    """Say that too few devices of the leading type share a PCIe root with a free device of the others (SamePCIe)."""
+    """Say that too few devices of the leading type share a PCIe root with free devices of the others (SamePCIe)."""
     there = " and ".join(map(plural, others))
     return (
         f"SamePCIe asked; {asked} {plural(kind)} asked, {found} that can serve it have {there} free on their PCIe root"

@@ -1,36 +1,36 @@
 """Joint allocation: devices of a second type that belong to those chosen of a first (a NIC near each GPU).
 
-The rules are Koordinator's (pkg/scheduler/plugins/deviceshare, device-joint-allocate). Two things differ: any type may
-be the second one, GPUs too; and what is left when a PCIe root has no device to give is taken as near as can be (same
-NUMA node) and not in any order.
+The rules are Koordinator's (pkg/scheduler/plugins/deviceshare, device-joint-allocate), with two differences. Any type
+may be the second one, GPUs included. Where a PCIe root has no device left, the nearest other device (same NUMA node) is
+taken instead of any.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 from typing import Final, Protocol
 
 from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices, why_no_set
 from allocator.vocabulary.device import VirtualFunction
 from allocator.vocabulary.links import Links
 
-_MAX_SETS: Final = 20_000  # looked at of each size: more than of sixteen devices
+_MAX_SETS: Final = 20_000  # considered of each size: more than sixteen devices have
 
 
 class Matcher(Protocol):
-    """Tells whether labels are wanted: a hint's selector."""
+    """A hint's selector: says whether labels match."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether these labels are wanted."""
+        """Say whether these labels match."""
 
 
 def free_function(
     functions: Iterable[VirtualFunction], selector: Matcher, taken: Collection[str]
 ) -> VirtualFunction | None:
-    """Choose a device's virtual function: of the groups that match, the free one of the smallest bus id, as text.
+    """Choose a device's virtual function: the free one of the smallest bus id (as text) among the matching groups.
 
     Args:
-        functions: of the device.
-        selector: on the labels of the functions' groups.
+        functions: those of the device.
+        selector: selects the functions' groups by label.
         taken: bus ids that somebody holds.
     """
     free = (one for one in functions if one.bus_id not in taken and selector.matches(one.labels))
@@ -46,18 +46,18 @@ def choices_beside(
     *,
     same_pcie: bool = False,
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Go through the sets of devices that go with those of the first type, the nearest first.
+    """Go through the sets of devices that belong beside those of the first type, the nearest first.
 
     Of at least `count`, and of one for each PCIe root of the first type's devices where so many can be had; smaller
     sets come after all larger ones. Order: one on each of these roots, then a second on each, and so on; then the
-    rest, those of the lead's NUMA nodes first.
+    rest, those of the lead's NUMA nodes first. Within each of these turns the caller's order decides.
 
     Args:
-        lead: what was chosen of the first type, 1 or more.
+        lead: the chosen devices of the first type, 1 or more.
         candidates: devices of the other type that can each serve the ask.
-        count: devices asked of it.
+        count: devices requested of that type.
         links: of the node's devices.
-        rule: what a set must be; what it merely prefers is no matter here.
+        rule: what a set must keep; what the rule only prefers is ignored here.
         same_pcie: both types must be on the very same PCIe roots (Koordinator's requiredScope SamePCIe).
     """
     roots = _roots_of(lead)
@@ -94,8 +94,8 @@ def why_none_beside(
     if not same_pcie:
         return f"{count} devices asked beside the others, {len(near)} can serve it"
     if lost := [device.minor for device in lead if device.pcie is None]:
-        told = ", ".join(map(str, lost))
-        return f"SamePCIe asked; the node does not say on which PCIe root the devices {told} of the first type are"
+        minors = ", ".join(map(str, lost))
+        return f"SamePCIe asked; the node does not say on which PCIe root the devices {minors} of the first type are"
     if bare := [root for root in roots if all(candidate.pcie != root for candidate in near)]:
         return f"SamePCIe asked; no device of the second type is left on PCIe root {', '.join(bare)}"
     return f"SamePCIe asked; {count} devices asked, {len(near)} can serve it on the PCIe roots {', '.join(roots)}"
@@ -140,6 +140,7 @@ def _order(candidate: Candidate) -> tuple[object, ...]:
 
 
 def _in_turn(groups: Sequence[Sequence[Candidate]]) -> tuple[Candidate, ...]:
-    """One of each group, then a second of each, and so on."""
+    """One of each group, then a second of each, and so on; within each turn in the caller's order."""
     longest = max(map(len, groups), default=0)
-    return tuple(group[turn] for turn in range(longest) for group in groups if turn < len(group))
+    turns = (sorted((group[turn] for group in groups if turn < len(group)), key=_order) for turn in range(longest))
+    return tuple(chain.from_iterable(turns))

@@ -1,10 +1,10 @@
-"""Partition tables: the sets of GPUs that a node's switched fabric can cut itself into.
+"""Partition tables: the sets of GPUs into which a node's switched fabric can be partitioned.
 
 A table comes from the Device object's annotation (Koordinator, apis/extension, gpu-partitions), or is built in for the
-HGX boards of the Hopper family (Koordinator, pkg/scheduler/plugins/deviceshare). A set outside of the table may work
-only slowly, or not at all; whether that matters is the node's policy, Honor or Prefer.
+HGX boards of the Hopper family (Koordinator, pkg/scheduler/plugins/deviceshare). A set outside the table may work
+only slowly, or not at all; the node's policy, Honor or Prefer, says whether that matters.
 
-Of the partitions that fit, those of the highest allocationScore come first. Koordinator documents the score so, and
+Of the partitions that fit, those of the highest allocationScore come first. Koordinator documents the score so but
 tries the lowest first; its documents are followed here.
 """
 
@@ -91,8 +91,8 @@ def why_none(
         quick = [p for p in listed if p.bandwidth is not None and p.bandwidth >= ring_bandwidth]
         if not quick:
             most = max((p.bandwidth for p in listed if p.bandwidth is not None), default=None)
-            told = "state none" if most is None else f"have at most {format_bytes(most)}"
-            return f"ringBusBandwidth {format_bytes(ring_bandwidth)} asked; {which} of {count} GPUs {told}"
+            have = "state none" if most is None else f"have at most {format_bytes(most)}"
+            return f"ringBusBandwidth {format_bytes(ring_bandwidth)} asked; {which} of {count} GPUs {have}"
         listed = tuple(quick)
     return (
         f"{len(listed)} {which} of {count} GPUs would do, and in each a GPU is in use or unhealthy "

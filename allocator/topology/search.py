@@ -1,4 +1,4 @@
-"""Branch and bound: so many of a number of devices, with the greatest sum over pairs and over single devices."""
+"""Branch and bound: the set of a given size with the greatest sum over its pairs and its single devices."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -89,7 +89,7 @@ class _Search:
             left |= self.twins[at]
 
     def _promising(self, start: int, gains: list[int], value: int, left: int, missing: int) -> bool:
-        """Tell whether a set that goes on from `start` can be better than the best, or as good and the first such."""
+        """Say whether a set that goes on from `start` can beat the best, or be as good and the first such."""
         reach = self.reach
         most = [2 * gains[at] + reach[at][missing - 1] for at in range(start, len(gains)) if not left >> at & 1]
         if len(most) < missing:
@@ -107,7 +107,7 @@ def _sums(weights: Sequence[int]) -> list[int]:
 
 
 def _later_twins(rows: Sequence[Sequence[int]], values: Sequence[int], at: int) -> int:
-    """The later devices that could stand for this one without any difference, as a mask."""
+    """The later devices that are interchangeable with this one, as a mask."""
     twins = 0
     for other in range(at + 1, len(rows)):
         swapped = list(rows[other])

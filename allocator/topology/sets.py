@@ -42,8 +42,8 @@ class Candidate(NamedTuple):
     Attributes:
         id: of the device.
         minor: its number on the node.
-        rank: the caller's order of preference, smaller better. Of devices that the caller holds equal the ranks are
-            equal: minor and id are looked at after everything else.
+        rank: the caller's order of preference, smaller better. Devices that the caller regards as equal have equal
+            ranks; minor and id are compared after everything else.
         numa: its NUMA node, None where unknown.
         pcie: name of its PCIe root, None where unknown.
         idle: nobody else holds anything of it.
@@ -65,16 +65,16 @@ class SetRule:
 
     Attributes:
         scope: all devices inside one of these. A device that does not say where it is, is inside none with others.
-        rank_first: the ask takes parts of devices: the caller's ranks come before connections, and partitions are no
-            matter.
+        rank_first: the ask takes parts of devices: the caller's ranks come before connections, and partitions are
+            ignored.
         partitions: the node's partition table; None where it has none.
         partition_required: the set must be a partition; else partitions come first.
         restricted: only partitions of the table's highest score for the count.
         ring_bandwidth: bytes that a partition must have at least; None where not asked.
         near: ids of devices to be well connected to.
         roots: PCIe roots: sets wholly on these come first (joint allocation: where the other type has a device free).
-        company: whole devices that are to follow these (the gang's other Pods): sets inside the best set of so many
-            more come first, where there is one, so that the first to come begins where there is room for all.
+        company: whole devices that the gang's other Pods are still to get. Sets inside the best set of that many more
+            devices come first, if there is one, so that the gang's first Pod begins where there is room for all.
     """
 
     scope: Scope = Scope.NODE
@@ -88,12 +88,12 @@ class SetRule:
     company: int = 0
 
     def binding(self, count: int) -> bool:
-        """Whether some sets of so many devices are not allowed."""
+        """Whether some sets of this size are not allowed."""
         return (count > 1 and self.scope is not Scope.NODE) or (self.cut and self.partition_required)
 
     @property
     def cut(self) -> bool:
-        """Whether partitions have a say."""
+        """Whether partitions matter."""
         return not self.rank_first and (self.partition_required or self.partitions is not None)
 
 
@@ -120,7 +120,9 @@ def choices(
     Returns:
         Each set once, its devices in the caller's order (of a partition too); none where none keeps the rule.
     """
-    if count == 1 and links.flat and not (rule.cut or rule.roots):  # nor does company matter: nothing is near
+    if (
+        count == 1 and links.flat and not (rule.cut or rule.roots)
+    ):  # company does not matter either: no device is near another
         return zip(sorted(candidates, key=_BY_RANK if rule.rank_first else _BY_STATE), strict=True)
     return _choices(candidates, count, links, rule)
 
@@ -188,7 +190,7 @@ class _Pool(NamedTuple):
 
     Attributes:
         order: the candidates.
-        tiers: what comes before connections, of each.
+        tiers: what is compared before connections, for each candidate.
         rows: weights between them.
         gains: weight of each towards `near`.
         losses: weight of each towards the devices that are free and would stay so, counted for those alone.
@@ -294,7 +296,7 @@ def _all_in_turn(groups: Sequence[Sequence[int]], count: int) -> Iterator[Places
 
 
 def _alike(pool: _Pool, groups: Sequence[Sequence[int]]) -> bool:
-    """Tell whether nothing but the caller's order tells sets apart."""
+    """Say whether only the caller's order distinguishes sets."""
     if any(map(any, pool.rows)) or any(pool.gains):
         return False
     places = [place for group in groups for place in group]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.devicetype import FULL, DeviceType
-from allocator.vocabulary.hints import Joint, PartitionSpec, TypeHint
+from allocator.vocabulary.hints import Joint, PartitionSpec, Strategy, TypeHint
 from allocator.vocabulary.phase import Phase
 
 
@@ -105,3 +105,19 @@ class PodRequest:
     def types(self) -> tuple[DeviceType, ...]:
         """The types that are asked for, in the order of their first container."""
         return tuple(dict.fromkeys(container.ask.type for container in self.containers))
+
+    def joint_types(self) -> tuple[DeviceType, ...]:
+        """The requested types that belong together, the leading one first; empty if fewer than two do.
+
+        A type of which every selected device is requested (ApplyForAll) leaves no choice and is not among them
+        (Koordinator, pkg/scheduler/plugins/deviceshare).
+        """
+        joint = self.wishes.joint
+        if joint is None:
+            return ()
+        by_name = {kind.name: kind for kind in self.types()}
+        for name, hint in self.wishes.hints:
+            if hint.strategy is Strategy.APPLY_FOR_ALL:
+                by_name.pop(name, None)
+        together = tuple(by_name[name] for name in joint.types if name in by_name)
+        return together if len(together) > 1 else ()

@@ -25,6 +25,7 @@ from allocator.wire.partitions import built_in
 GPU, NIC, FPGA = "koordinator.sh/gpu", "koordinator.sh/rdma", "koordinator.sh/fpga"
 NEAR = {"deviceTypes": ["gpu", "rdma"]}
 SAME = {**NEAR, "requiredScope": "SamePCIe"}
+EVERY = {"rdma": {"allocateStrategy": "ApplyForAll"}}
 DEVICES = {(device.type, device.minor): device for device in server_devices()}
 
 
@@ -102,6 +103,22 @@ TOGETHER: dict[str, tuple[PodRequest, list[Holding], dict[str, list[int]]]] = {
         {"gpu": [1, 2], "rdma": [0, 1]},
     ),
     "a type alone is joint to nothing": (asking({GPU: 100}, joint=SAME), cards(0, 1), {"gpu": [2]}),
+    "same: every NIC leaves the cards their own choice": (
+        both(400, joint=SAME, hint=EVERY),
+        [],
+        {"gpu": [0, 1, 2, 3], "rdma": [0, 1, 2, 3]},
+    ),
+    "same: one card does not wait for a root with every NIC": (
+        both(100, joint=SAME, hint=EVERY),
+        cards(0),
+        {"gpu": [1], "rdma": [0, 1, 2, 3]},
+    ),
+    "near: every NIC": (both(200, joint=NEAR, hint=EVERY), cards(0), {"gpu": [2, 3], "rdma": [0, 1, 2, 3]}),
+    "every NIC leads nothing": (
+        both(200, joint={**SAME, "deviceTypes": ["rdma", "gpu"]}, hint=EVERY),
+        [],
+        {"gpu": [0, 1], "rdma": [0, 1, 2, 3]},
+    ),
     "types that are not named stay apart": (both(100, joint={}), cards(0, 1), {"gpu": [2], "rdma": [0]}),
 }
 
@@ -418,7 +435,7 @@ def test_cards_are_spread_over_the_roots_that_have_the_nics() -> None:
     cards = [gpu(minor, pcie=root) for minor, root in enumerate("aabab")]
     others = [nic(minor, pcie=root) for minor, root in enumerate("abba")]
     answer = place(both(200, 300, SAME), node(*cards, *others, wiring=wired([*cards, *others])))
-    assert chosen(answer) == {"gpu": [0, 2], "rdma": [0, 1, 3]}
+    assert chosen(answer) == {"gpu": [0, 2], "rdma": [0, 1, 2]}
 
 
 def test_sixteen_cards_of_which_half_are_asked_beside_nics_of_some_roots_only() -> None:
@@ -426,3 +443,20 @@ def test_sixteen_cards_of_which_half_are_asked_beside_nics_of_some_roots_only() 
     others = [nic(minor, numa_node=minor // 2, pcie=f"pci{minor}") for minor in (0, 3)]
     answer = place(both(800, 100, SAME), node(*cards, *others, wiring=wired([*cards, *others])))
     assert chosen(answer) == {"gpu": [0, 1, 2, 3, 12, 13, 14, 15], "rdma": [0, 3]}
+
+
+@pytest.mark.parametrize("joint", [NEAR, SAME])
+@pytest.mark.parametrize(
+    ("used", "expected"), [((5, 6), [1, 5, 6]), ((1, 2), [1, 2, 5]), ((2, 6), [1, 2, 6]), ((), [1, 2, 5])]
+)
+def test_further_nics_are_taken_by_rank_whatever_their_root(
+    joint: dict[str, Any], used: tuple[int, ...], expected: list[int]
+) -> None:
+    made = [gpu(minor, pcie=root) for minor, root in enumerate("aabb")]
+    ports = [nic(1, pcie="a"), nic(2, pcie="a"), nic(5, pcie="b"), nic(6, pcie="b")]
+    others = [
+        holding(f"on-{one.minor}", Share("rdma", one.id, one.minor, {"rdma": 1})) for one in ports if one.minor in used
+    ]
+    on = node(*made, *ports, holdings=others, wiring=wired([*made, *ports]))
+    of = both(400, 3, joint, hint={"rdma": {"allocateStrategy": "RequestsAsCount"}})
+    assert chosen(place(of, on)) == {"gpu": [0, 1, 2, 3], "rdma": expected}

@@ -50,6 +50,13 @@ CHOSEN: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, list[
     "fewer than roots, as many as asked": (FOUR, [NICS[3]], 1, False, [3]),
     "in turn, not one root first": (FOUR, [nic(0, "a"), nic(1, "a"), nic(2, "b")], 2, False, [0, 2]),
     "in turn, second round": (FOUR, [nic(0, "a"), nic(1, "a"), nic(2, "b"), nic(3, "b")], 3, False, [0, 2, 1]),
+    "in turn, the better rank of either root second": (
+        FOUR,
+        [nic(1, "a", rank=1), nic(2, "a", rank=1), nic(5, "b"), nic(6, "b")],
+        3,
+        False,
+        [5, 1, 6],
+    ),
     "rank within a root": (FOUR[:2], [nic(0, "a", rank=1), nic(1, "a", rank=0)], 1, False, [1]),
     "rank among the rest": (FOUR[:2], [nic(5, "e", rank=2), nic(6, "f", rank=1), nic(7, "c", 1)], 1, False, [6]),
     "roots in the order of the cards": ((FOUR[3], FOUR[0]), NICS, 2, False, [0, 1]),
