@@ -219,7 +219,7 @@ def _own(
         return _short_of_cpus(ask, name, own, free, permanent=never)
     aligned: tuple[NumaShare, ...] = ()
     if numa is not None:
-        memory = _split(ask.memory, _memory_free(node, use, numa))
+        memory = _split(ask.memory, memory_free(node, use, numa))
         if memory is None:
             return _short_of_memory(ask, name, numa)
         milli = {at: MILLI * (topology.nodes[at] & cpus).bit_count() for at in numa}
@@ -269,7 +269,7 @@ def _aligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractS
     milli = _split(ask.milli, pools) if pools else None
     if milli is None:
         return _short_of_milli(ask, name, numa)
-    memory = _split(ask.memory, _memory_free(node, use, milli))
+    memory = _split(ask.memory, memory_free(node, use, milli))
     if memory is None:
         return _short_of_memory(ask, name, milli)
     return CpuShare(ask.qos, numa=_numa_shares(node, milli, memory))
@@ -294,7 +294,7 @@ def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet
     roomy = [at for at in wide if free[at] >= max(ask.milli, 1)]
     if not roomy:
         return _short_of_milli(ask, name, wide)
-    memory = dict(_memory_free(node, use, roomy))
+    memory = dict(memory_free(node, use, roomy))
     found = [at for at in roomy if memory.get(at, ask.memory) >= ask.memory]
     if not found:
         return _short_of_memory(ask, name, roomy)
@@ -314,7 +314,7 @@ def shared_milli(node: CpuNode, use: CpuUse, at: int) -> int:
     return max(pool - use.numa.get(at, (0, 0))[0], 0)
 
 
-def _memory_free(node: CpuNode, use: CpuUse, numa: Iterable[int]) -> list[tuple[int, int]]:
+def memory_free(node: CpuNode, use: CpuUse, numa: Iterable[int]) -> list[tuple[int, int]]:
     """Bytes free in these NUMA nodes: 0 in one that reports no memory though others do; empty if none reports any."""
     if all(zone.memory is None for zone in node.zones.values()):
         return []

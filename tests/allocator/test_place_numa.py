@@ -338,8 +338,8 @@ FIRST: dict[str, tuple[NumaStrategy, PodRequest, list[Holding], Stood]] = {
     ),
     "least allocated, of devices": (
         NumaStrategy.LEAST_ALLOCATED,
-        asking({GPU: 50}, numa=SINGLE),
-        cards(0),
+        asking({GPU: 100}, numa=SINGLE),
+        cards(0, 2, 4),
         Stood((), (1,)),
     ),
     "equals: the first": (NumaStrategy.LEAST_ALLOCATED, asking({GPU: 50}, numa=SINGLE), [], Stood((), (0,))),
