@@ -1,4 +1,4 @@
-"""Choosing exact CPUs among those that are free on one machine.
+"""The choice of exact CPUs among the free ones of a machine.
 
 The order of preference is Koordinator's (pkg/scheduler/plugins/nodenumaresource, the CPU accumulator), so that both
 give a Pod the same CPUs, ties included: one NUMA node if one will do, else one socket, else whatever is left, the
@@ -44,7 +44,7 @@ def take(  # noqa: PLR0913 - each is one input of the rule, and all but three ar
         bind: FullPCPUs or SpreadByPCPUs.
         exclusive: what is to be avoided, if it can be; Default is resolved by the caller.
         strategy: which NUMA node or socket first. MostAllocated: the one with the fewest free CPUs. LeastAllocated:
-            the one with the most. DistributeEvenly: every NUMA node gives the same number, as far as it has so many
+            the one with the most. DistributeEvenly: every NUMA node gives the same number, or all that it has
             free. The kubelet's distribute-cpus-across-numa: as LeastAllocated where one NUMA node suffices, otherwise
             as few NUMA nodes as can give the same number each, the emptiest first. Both count in whole cores for
             FullPCPUs.
@@ -96,7 +96,7 @@ def wishes_given_up(
     held_cores: int,
     held_nodes: int,
 ) -> int:
-    """Tell how much of what is only preferred must be given up to choose so many of these CPUs; 0 for nothing.
+    """How many preferences must be given up to choose `count` of these CPUs; 0 for none.
 
     The steps are those of `take` within one NUMA node, so that among several the same one comes first whether `take`
     may choose or somebody else must. Arguments as there.
@@ -122,7 +122,7 @@ def _kept(rule: TakeRule, chosen: int) -> bool:
 
 
 def _pack(rule: TakeRule, free: int, count: int) -> int:
-    """Choose so many of the free CPUs, of which there are enough."""
+    """Choose `count` of the free CPUs; there are at least that many."""
     if not count:
         return 0
     if free.bit_count() == count:
@@ -176,8 +176,8 @@ def _best_cell(rule: TakeRule, counted: int, usable: int, enough: int, count: in
         rule: of this choice.
         counted: CPUs by whose number NUMA nodes are ordered.
         usable: CPUs by whose number in the socket ties are ordered; then by NUMA node.
-        enough: CPUs of which a NUMA node must have so many.
-        count: so many.
+        enough: CPUs of which a NUMA node must have at least `count`.
+        count: how many are needed.
     """
     sockets = rule.topology.sockets
     found, best = None, (0, 0)
@@ -193,7 +193,7 @@ def _best_cell(rule: TakeRule, counted: int, usable: int, enough: int, count: in
 
 
 def _best_socket(rule: TakeRule, counted: int, count: int) -> int | None:
-    """Find the socket that comes first of those with so many of the CPUs counted: by their number, then its own."""
+    """Find the socket that comes first of those with at least `count` of these CPUs: by their number, then its own."""
     found, best = None, 0
     for socket, cpus in rule.topology.sockets.items():
         size = (counted & cpus).bit_count()
@@ -219,7 +219,7 @@ def _first_cores(cores: Iterable[int], whole: int, count: int) -> int:
 
 
 def _add_up(rule: TakeRule, whole: int, count: int) -> int:
-    """Take whole cores of unequal sizes that are so many CPUs together; 0 where none are.
+    """Take whole cores of unequal sizes that have exactly `count` CPUs together; 0 if no selection has.
 
     In one NUMA node if that can be, first in that which comes first, else in one socket, else of all.
     """
@@ -238,7 +238,7 @@ def _add_up(rule: TakeRule, whole: int, count: int) -> int:
 
 
 def _cores_of_sum(cores: Sequence[int], count: int) -> int:
-    """The cores of so many CPUs together, the largest first; 0 where no selection of them has so many."""
+    """The cores with exactly `count` CPUs together, the largest first; 0 if no selection of them has."""
     ordered = sorted(cores, key=lambda core: -core.bit_count())
     sums = [1]  # after each step: bit n where the last cores can have n CPUs together
     for core in reversed(ordered):
@@ -312,7 +312,7 @@ def _apart(rule: TakeRule, free: int, count: int) -> int:
 
 
 def _one_thread_each(rule: TakeRule, usable: int, threads: int, count: int) -> int:
-    """Take so many of these threads, each of another core, of which there are enough."""
+    """Take `count` of these threads, each of another core; there are at least that many."""
     topology = rule.topology
     if rule.level and (taken := _level(rule, [(threads, threads)], count)):
         return taken
@@ -376,7 +376,7 @@ def _evenly(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int
 
 
 def _level(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int:
-    """Take CPUs in equal numbers from every NUMA node, as far as it has so many; 0 where one node gives them all.
+    """Take CPUs in equal numbers from every NUMA node, or all that it has; 0 if one node gives them all.
 
     Args:
         rule: of this choice.
@@ -400,7 +400,7 @@ def _level(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int:
 
 
 def _lowest(cpus: int, count: int) -> int:
-    """The so many lowest CPUs of a set; all where it has no more."""
+    """The `count` lowest CPUs of a set; all if it has fewer."""
     low, high = 0, cpus.bit_length()
     while low < high:
         middle = (low + high) >> 1

@@ -1,9 +1,9 @@
-"""Choosing a Pod's CPUs and NUMA nodes on one node.
+"""The choice of a Pod's CPUs and NUMA nodes on one node.
 
 CPU proposal; Koordinator, pkg/scheduler/plugins/nodenumaresource.
 
-Pods of class LSE and LSR get CPUs of their own. Others get thousandths of NUMA nodes, where they or the node ask for
-alignment, or the shared pool of one NUMA node (ConstrainedBurst).
+Pods of class LSE and LSR get CPUs of their own. Other Pods get thousandths of a CPU in NUMA nodes, if they or the node
+require alignment, or the shared pool of one NUMA node (ConstrainedBurst).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from allocator.vocabulary.cpuset import format_cpuset, highest
 from allocator.vocabulary.cputopology import MOST_COMBINED, CpuTopology
 from allocator.vocabulary.outcome import Refusal
 
-# They run on what nobody else has to itself, and on the CPUs of the system: on no NUMA node's shared pool.
+# BE Pods run on the best-effort pool and SYSTEM Pods on the system's CPUs, never on a NUMA node's shared pool.
 _ELSEWHERE: Final = (QosClass.BE, QosClass.SYSTEM)
 
 
@@ -36,18 +36,18 @@ def choose_cpus(
     """Choose what a Pod gets of a node's CPUs.
 
     Args:
-        ask: what it asks.
-        name: of the node, for messages.
-        node: its CPUs; None where nothing is known of them.
-        use: what is held of them.
-        numa: NUMA nodes to stay inside; None for all.
-        only: take no CPUs but these, where it has any, and stand in no NUMA nodes but these, where it names any.
+        ask: the Pod's CPU request.
+        name: the node's name, for messages.
+        node: its CPUs; None if they are unknown.
+        use: what Pods hold of them.
+        numa: the NUMA nodes to choose from; None for all.
+        only: the only CPUs and NUMA nodes that may be chosen, if it names any.
     """
     if node is None or node.holders_unknown:
         return _on_unknown(ask, name, node)
-    told = refused_by_kubelet(ask, name, node, use)
-    if told is not None:
-        return told
+    refused = refused_by_kubelet(ask, name, node, use)
+    if refused is not None:
+        return refused
     if ask.qos in _ELSEWHERE:
         return CpuShare(ask.qos)
     if ask.count:
@@ -56,33 +56,33 @@ def choose_cpus(
         named = {one.node for one in only.numa}
         numa = named & (node.topology.nodes.keys() if numa is None else numa)
         if not numa:
-            where = f"its CPUs are to be in NUMA nodes {', '.join(map(str, sorted(named)))}"
+            where = f"its CPUs must be in NUMA nodes {', '.join(map(str, sorted(named)))}"
             return Refusal(f"{name}: {where}", short=where)
     return _burst(ask, name, node, use, numa) if ask.constrained_burst else _aligned(ask, name, node, use, numa)
 
 
 def _on_unknown(ask: CpuAsk, name: str, node: CpuNode | None) -> CpuShare | Refusal:
-    """Nothing can be given, nor promised, where the CPUs, or who holds them, are not known."""
+    """Refuse CPUs and alignment on a node whose CPUs, or their holders, are unknown."""
     if ask.qos in _ELSEWHERE or not (ask.count or ask.constrained_burst or ask.numa_policy in REFUSING):
-        return CpuShare(ask.qos)  # the kubelet sees to it
+        return CpuShare(ask.qos)  # the kubelet decides
     if node is not None:
-        told = (
-            "which of its CPUs are held or reserved cannot be read in its NodeResourceTopology object; koordgate's log "
-            "says what is wrong there"
+        why = (
+            "which of its CPUs are held or reserved cannot be read from its NodeResourceTopology object; koordgate's "
+            "log names the problem"
         )
-        return Refusal(f"{name}: {told}", permanent=True, short="not known which CPUs are held or reserved")
-    told = "its CPUs are not known (no NodeResourceTopology object, or none with a CPU topology)"
-    return Refusal(f"{name}: {told}", permanent=True, short="no CPU topology known")
+        return Refusal(f"{name}: {why}", permanent=True, short="unknown which CPUs are held or reserved")
+    why = "its CPUs are unknown (no NodeResourceTopology object, or one without a CPU topology)"
+    return Refusal(f"{name}: {why}", permanent=True, short="no CPU topology known")
 
 
 def bind_policy(ask: CpuAsk, node: CpuNode) -> tuple[BindPolicy, bool] | str:
-    """Tell by which policy a Pod's CPUs are chosen on a node, and whether it must be kept, or why the two do not agree.
+    """Return a Pod's CPU bind policy on a node and whether it is required, or why Pod and node contradict each other.
 
-    The Pod's required policy and the node's must be one; then the node's; then the Pod's preferred one; then the
-    configured default. A Pod that only prefers to spread is kept away from nodes of whole cores all the same (seed
-    document 4, "Resource spec"). Where whole cores are all there is (arm64), a node's policy of spreading is theirs.
+    The Pod's required policy must equal the node's, if both state one. Otherwise the node's policy applies, then the
+    Pod's preferred one, then the configured default. A Pod that merely prefers SpreadByPCPUs is refused by nodes of
+    FullPCPUs all the same (CPU proposal, "Resource spec"). On arm64 a node's SpreadByPCPUs is FullPCPUs.
     """
-    bind, wanted = node.bind, ask.preferred  # which is the required one where there is one
+    bind, wanted = node.bind, ask.preferred  # equals the required policy, if there is one
     if bind is None:
         return wanted or node.default_bind, ask.required is not None
     if node.architecture == ARM and ask.required is not BindPolicy.SPREAD_BY_PCPUS:
@@ -94,16 +94,16 @@ def bind_policy(ask: CpuAsk, node: CpuNode) -> tuple[BindPolicy, bool] | str:
 
 
 class Own(NamedTuple):
-    """How CPUs of its own are chosen for a Pod on a node.
+    """The rules by which a Pod gets CPUs of its own on a node.
 
     Attributes:
         bind: the policy.
-        exclusive: what is to be avoided, if it can be.
+        exclusive: what to avoid, if possible.
         required: whether `bind` must be kept.
         free: the CPUs to choose from.
-        kept: how many more are free, and stay for the Pods that run on the shared pools of their NUMA nodes.
-        held_cores: all CPUs of the cores that are to be avoided.
-        held_nodes: all CPUs of the NUMA nodes that are to be avoided.
+        kept: how many more CPUs are free, but stay with the Pods on the shared pools of their NUMA nodes.
+        held_cores: all CPUs of the cores to avoid.
+        held_nodes: all CPUs of the NUMA nodes to avoid.
     """
 
     bind: BindPolicy
@@ -119,14 +119,14 @@ def own_cpus(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, only: int = 0) 
     """Find the rules by which a Pod gets CPUs of its own, and the CPUs to choose from.
 
     Args:
-        ask: what it asks.
-        name: of the node, for messages.
+        ask: the Pod's CPU request.
+        name: the node's name, for messages.
         node: its CPUs.
-        use: what is held of them.
-        only: the CPUs that may be taken at all; 0 for all.
+        use: what Pods hold of them.
+        only: the only CPUs that may be taken; 0 for all.
 
     Returns:
-        A refusal, which is permanent, where the rules of Pod and node exclude one another.
+        The rules; a permanent refusal if those of the Pod and the node exclude each other.
     """
     chosen = bind_policy(ask, node)
     if isinstance(chosen, str):
@@ -138,8 +138,8 @@ def own_cpus(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, only: int = 0) 
     bind, exclusive = here
     step = node.topology.core_step
     if (node.whole_cores or (required and bind is BindPolicy.FULL_PCPUS)) and ask.count % step:
-        told = f"{ask.count} CPUs are asked, and only whole cores of {step} CPUs are given here"
-        return Refusal(f"{name}: {told}", permanent=True, short=f"CPUs asked are no multiple of {step} a core")
+        why = f"{ask.count} CPUs are requested, but only whole cores of {step} CPUs are allocated here"
+        return Refusal(f"{name}: {why}", permanent=True, short=f"CPUs requested are no multiple of {step} per core")
     free = node.topology.all & ~node.reserved & ~use.taken
     offered = only or node.topology.all
     kept = _pools(node, use, free, offered, bind) if use.numa else 0
@@ -148,9 +148,9 @@ def own_cpus(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, only: int = 0) 
 
 
 def _pools(node: CpuNode, use: CpuUse, free: int, offered: int, bind: BindPolicy) -> int:
-    """The free CPUs that stay in shared pools: in each NUMA node as many as the Pods need that run on its pool.
+    """The free CPUs that stay in the shared pools: in each NUMA node as many as the Pods on its pool need.
 
-    First those that are not offered to the Pod anyway.
+    CPUs that are not offered to the Pod come first.
     """
     topology = node.topology
     kept = 0
@@ -167,7 +167,7 @@ def _pools(node: CpuNode, use: CpuUse, free: int, offered: int, bind: BindPolicy
 
 
 def _least_loss(topology: CpuTopology, cpus: int, bind: BindPolicy) -> Iterator[int]:
-    """CPUs in the order in which a policy can spare them: threads that it would not choose first, then the others."""
+    """CPUs in the order in which a bind policy can spare them: first the threads that it would not choose."""
     if bind is BindPolicy.SPREAD_BY_PCPUS:
         leads = topology.leads(cpus)
         yield cpus & ~leads
@@ -181,7 +181,7 @@ def _least_loss(topology: CpuTopology, cpus: int, bind: BindPolicy) -> Iterator[
 
 
 def wishes_lost(ask: CpuAsk, own: Own, node: CpuNode, numa: Iterable[int]) -> int:
-    """Tell how much of what a Pod prefers it must give up inside these NUMA nodes; 0 for nothing."""
+    """How many of its preferences a Pod must give up inside these NUMA nodes; 0 for none."""
     return wishes_given_up(
         node.topology,
         own.free & node.cpus_of(numa),
@@ -196,7 +196,7 @@ def wishes_lost(ask: CpuAsk, own: Own, node: CpuNode, numa: Iterable[int]) -> in
 def _own(
     ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet[int] | None, only: int
 ) -> CpuShare | Refusal:
-    """Give CPUs to a Pod for itself."""
+    """Choose CPUs of its own for a Pod."""
     own = own_cpus(ask, name, node, use, only)
     if isinstance(own, Refusal):
         return own
@@ -217,21 +217,21 @@ def _own(
     if cpus is None:
         never = numa is None and (inside & ~node.reserved).bit_count() < ask.count
         return _short_of_cpus(ask, name, own, free, permanent=never)
-    stands: tuple[NumaShare, ...] = ()
+    aligned: tuple[NumaShare, ...] = ()
     if numa is not None:
-        memory = _split(ask.memory, _memory_free(node, use, numa))
+        memory = _split(ask.memory, memory_free(node, use, numa))
         if memory is None:
             return _short_of_memory(ask, name, numa)
         milli = {at: MILLI * (topology.nodes[at] & cpus).bit_count() for at in numa}
-        stands = tuple(one for one in _stand(node, milli, memory) if one.milli or one.memory)
-    return CpuShare(ask.qos, cpus, own.bind, own.exclusive, stands)
+        aligned = tuple(one for one in _numa_shares(node, milli, memory) if one.milli or one.memory)
+    return CpuShare(ask.qos, cpus, own.bind, own.exclusive, aligned)
 
 
 def _strategy(node: CpuNode, numa: AbstractSet[int] | None) -> NumaStrategy:
-    """Which NUMA nodes give a Pod its own CPUs: those that it is aligned to share them, as its other resources do.
+    """How the CPUs of a Pod are distributed over the NUMA nodes to which it is aligned: evenly, as other resources are.
 
-    Among more than eight NUMA nodes, the Pod is aligned to a whole socket, which is wider than it needs: there as few
-    nodes as possible give the same number each (Koordinator, pkg/scheduler/plugins/nodenumaresource, splits over all).
+    With more than eight NUMA nodes the Pod is aligned to a whole socket, which is wider than it needs: there as few
+    NUMA nodes as possible give the same number each (Koordinator, pkg/scheduler/plugins/nodenumaresource, uses all).
     """
     if numa is None or len(numa) == 1:
         return node.strategy
@@ -241,38 +241,38 @@ def _strategy(node: CpuNode, numa: AbstractSet[int] | None) -> NumaStrategy:
 
 def _short_of_cpus(ask: CpuAsk, name: str, own: Own, free: int, *, permanent: bool) -> Refusal:
     how = f" ({own.bind} required)" if own.required else ""
-    told = f"{ask.count} CPUs{how} are asked, free are {free.bit_count()}"
+    why = f"{ask.count} CPUs{how} are requested, {free.bit_count()} are free"
     if free:
-        told += f": {format_cpuset(free)}"
+        why += f": {format_cpuset(free)}"
     if own.kept:
-        told += f"; {own.kept} more on the node stay for Pods that run on the shared pools of their NUMA nodes"
-    return Refusal(f"{name}: {told}", permanent=permanent, short=f"too few CPUs for {ask.count}{how}")
+        why += f"; {own.kept} more are kept for the Pods on the shared pools of their NUMA nodes"
+    return Refusal(f"{name}: {why}", permanent=permanent, short=f"too few CPUs for {ask.count}{how}")
 
 
 def _short_of_memory(ask: CpuAsk, name: str, numa: Iterable[int]) -> Refusal:
     where = ", ".join(map(str, sorted(numa)))
-    told = f"memory {format_bytes(ask.memory)} is not free in NUMA nodes {where}"
-    return Refusal(f"{name}: {told}", short="too little memory in the NUMA nodes")
+    why = f"memory {format_bytes(ask.memory)} is not free in NUMA nodes {where}"
+    return Refusal(f"{name}: {why}", short="too little memory in the NUMA nodes")
 
 
 def _short_of_milli(ask: CpuAsk, name: str, numa: Iterable[int]) -> Refusal:
-    told = f"{max(ask.milli, 1)} thousandths of a CPU are not free in NUMA nodes {', '.join(map(str, sorted(numa)))}"
-    return Refusal(f"{name}: {told}", short="too little CPU in the NUMA nodes")
+    why = f"{max(ask.milli, 1)} thousandths of a CPU are not free in NUMA nodes {', '.join(map(str, sorted(numa)))}"
+    return Refusal(f"{name}: {why}", short="too little CPU in the NUMA nodes")
 
 
 def _aligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet[int] | None) -> CpuShare | Refusal:
-    """Let a Pod without CPUs of its own stand in NUMA nodes, if it is to be aligned."""
+    """Align a Pod without CPUs of its own to NUMA nodes, if any are given."""
     if numa is None:
         return CpuShare(ask.qos)
     free = [(at, shared_milli(node, use, at)) for at in numa]
-    pools = [one for one in free if one[1]]  # nothing runs on an empty one, whatever memory there is beside it
+    pools = [one for one in free if one[1]]  # no Pod can run in an empty pool, however much memory its NUMA node has
     milli = _split(ask.milli, pools) if pools else None
     if milli is None:
         return _short_of_milli(ask, name, numa)
-    memory = _split(ask.memory, _memory_free(node, use, milli))
+    memory = _split(ask.memory, memory_free(node, use, milli))
     if memory is None:
         return _short_of_memory(ask, name, milli)
-    return CpuShare(ask.qos, numa=_stand(node, milli, memory))
+    return CpuShare(ask.qos, numa=_numa_shares(node, milli, memory))
 
 
 def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet[int] | None) -> CpuShare | Refusal:
@@ -287,25 +287,25 @@ def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet
     }
     wide = [at for at, pool in pools.items() if pool >= ask.limit_milli]
     if not wide:
-        told = f"no NUMA node's shared pool is wide enough for the limit of {ask.limit_milli} thousandths of a CPU"
+        why = f"no NUMA node's shared pool is wide enough for the limit of {ask.limit_milli} thousandths of a CPU"
         widest = max(pools.values(), default=0)
-        return Refusal(f"{name}: {told}; the widest has {widest}", short="no shared pool wide enough for the CPU limit")
+        return Refusal(f"{name}: {why}; the widest has {widest}", short="no shared pool wide enough for the CPU limit")
     free = {at: shared_milli(node, use, at) for at in wide}
     roomy = [at for at in wide if free[at] >= max(ask.milli, 1)]
     if not roomy:
         return _short_of_milli(ask, name, wide)
-    memory = dict(_memory_free(node, use, roomy))
+    memory = dict(memory_free(node, use, roomy))
     found = [at for at in roomy if memory.get(at, ask.memory) >= ask.memory]
     if not found:
         return _short_of_memory(ask, name, roomy)
     sign = 1 if node.strategy is NumaStrategy.MOST_ALLOCATED else -1
     at = min(found, key=lambda one: (sign * free[one], one))
-    numa_shares = _stand(node, {at: ask.milli}, {at: ask.memory} if at in memory else {})
+    numa_shares = _numa_shares(node, {at: ask.milli}, {at: ask.memory} if at in memory else {})
     return CpuShare(ask.qos, bind=BindPolicy.CONSTRAINED_BURST, numa=numa_shares)
 
 
 def shared_milli(node: CpuNode, use: CpuUse, at: int) -> int:
-    """Thousandths of a CPU that are free in a NUMA node for Pods without CPUs of their own, at least 0."""
+    """Thousandths of a CPU that are free in a NUMA node for Pods without CPUs of their own; at least 0."""
     cpus = node.topology.nodes[at]
     pool = MILLI * (cpus & ~node.reserved & ~use.taken).bit_count()
     zone = node.zones.get(at)
@@ -314,8 +314,8 @@ def shared_milli(node: CpuNode, use: CpuUse, at: int) -> int:
     return max(pool - use.numa.get(at, (0, 0))[0], 0)
 
 
-def _memory_free(node: CpuNode, use: CpuUse, numa: Iterable[int]) -> list[tuple[int, int]]:
-    """Bytes free in these NUMA nodes: none in one that does not say, where others do; empty where none does."""
+def memory_free(node: CpuNode, use: CpuUse, numa: Iterable[int]) -> list[tuple[int, int]]:
+    """Bytes free in these NUMA nodes: 0 in one that reports no memory though others do; empty if none reports any."""
     if all(zone.memory is None for zone in node.zones.values()):
         return []
     has = {at: zone.memory or 0 for at, zone in node.zones.items()}
@@ -323,7 +323,7 @@ def _memory_free(node: CpuNode, use: CpuUse, numa: Iterable[int]) -> list[tuple[
 
 
 def _split(amount: int, free: list[tuple[int, int]]) -> Mapping[int, int] | None:
-    """Split an amount evenly over NUMA nodes, those with the least free first; None where it does not fit.
+    """Split an amount evenly over NUMA nodes, those with the least free first; None if it does not fit.
 
     A resource that no NUMA node reports is not counted (Koordinator, resource_manager.go).
     """
@@ -338,7 +338,7 @@ def _split(amount: int, free: list[tuple[int, int]]) -> Mapping[int, int] | None
     return parts if not left else None
 
 
-def _stand(node: CpuNode, milli: Mapping[int, int], memory: Mapping[int, int]) -> tuple[NumaShare, ...]:
+def _numa_shares(node: CpuNode, milli: Mapping[int, int], memory: Mapping[int, int]) -> tuple[NumaShare, ...]:
     socket = node.topology.socket_of_node
     return tuple(
         NumaShare(at, milli.get(at, 0), memory.get(at, 0), socket.get(at, 0)) for at in sorted({*milli, *memory})

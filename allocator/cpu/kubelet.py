@@ -21,13 +21,13 @@ _MOST_NODES: Final = 8  # NUMA nodes with which the topology manager starts
 
 
 def refused_by_kubelet(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Refusal | None:
-    """Tell why a node's kubelet would refuse a Pod whatever CPUs it was bound to; None where it would not.
+    """Return why a node's kubelet would reject a Pod, whatever CPUs it were bound to; None if it would not.
 
     Args:
-        ask: what the Pod asks.
-        name: of the node, for messages.
+        ask: the Pod's CPU request.
+        name: the node's name, for messages.
         node: its CPUs.
-        use: what is held of them.
+        use: what Pods hold of them.
     """
     if not ask.static:
         return None
@@ -39,12 +39,12 @@ def _broken_core(ask: CpuAsk, name: str, node: CpuNode) -> Refusal | None:
     count = next((count for _, count in ask.static if node.whole_cores and count % threads), 0)
     if not count:
         return None
-    told = (
-        f"a container asks {count} CPUs, and the kubelet takes only multiples of {threads}, whole cores "
+    why = (
+        f"a container requests {count} CPUs, and the kubelet takes only multiples of {threads}, whole cores "
         "(SMTAlignmentError)"
     )
-    short = f"a container's CPUs are no multiple of {threads} a core (SMTAlignmentError)"
-    return Refusal(f"{name}: {told}", permanent=True, short=short)
+    short = f"a container's CPUs are no multiple of {threads} per core (SMTAlignmentError)"
+    return Refusal(f"{name}: {why}", permanent=True, short=short)
 
 
 def _unaligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Refusal | None:
@@ -62,22 +62,22 @@ def _unaligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Refusal | 
         rest = _given(free, count, widest)
         if rest is None:
             where = "one NUMA node" if widest == 1 else f"{widest} NUMA nodes"
-            told = f"a container's {count} CPUs are not free in {where}, as the kubelet gives them to each container"
+            why = f"a container's {count} CPUs are not free in {where}, as the kubelet gives them to each container"
             rule = f"topology manager policy {node.kubelet_policy}: TopologyAffinityError"
-            return Refusal(f"{name}: {told} ({rule})", short=f"too few CPUs in {where} for a container ({rule})")
+            return Refusal(f"{name}: {why} ({rule})", short=f"too few CPUs in {where} for a container ({rule})")
         if phase is not Phase.INIT:
             free = rest
     return None
 
 
 def _fewest(sizes: list[int], count: int) -> int:
-    """How many NUMA nodes it takes to have so many CPUs, free or not; all where not even these have."""
+    """The fewest NUMA nodes with `count` CPUs, free or not; all if even these have fewer."""
     ordered = sorted(sizes, reverse=True)
     return next((width for width in range(1, len(sizes) + 1) if sum(ordered[:width]) >= count), len(sizes))
 
 
 def _given(free: list[int], count: int, width: int) -> list[int] | None:
-    """What is left once so many CPUs are given in so many NUMA nodes, the lowest that have them; None where none do."""
+    """What is left after `count` CPUs are taken from the lowest `width` NUMA nodes that have them; None if none do."""
     # Of equally narrow sets the topology manager takes the one whose highest NUMA node is the lowest.
     for some in sorted(combinations(range(len(free)), width), key=lambda one: one[::-1]):
         if sum(free[at] for at in some) >= count:

@@ -29,7 +29,7 @@ def _spill_passes(rule: TakeRule, free: int, taken: int) -> Iterator[int]:
 
 
 def nearest(rule: TakeRule, usable: int, taken: int, count: int) -> int:
-    """Take up to so many CPUs, one thread of each core before the second of any, the cores in order of nearness."""
+    """Take up to `count` CPUs, one thread of each core before the second of any, the cores in order of nearness."""
     chosen = 0
     cpus = usable
     while cpus and count:
@@ -44,7 +44,7 @@ def nearest(rule: TakeRule, usable: int, taken: int, count: int) -> int:
 
 
 def _nearest_cores(rule: TakeRule, usable: int, taken: int, threads: int, count: int) -> int:
-    """Take so many of these threads, each of another core.
+    """Take `count` of these threads, each of another core.
 
     Cores come in the order: sockets that gave most so far; their free CPUs and then the NUMA node's, by the
     strategy; cores with fewer free threads; socket; core.

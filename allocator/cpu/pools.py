@@ -1,7 +1,7 @@
-"""Which CPUs are left for Pods that hold none of their own: the shared pool, and the pool of best-effort Pods.
+"""The CPUs of Pods that hold none of their own: the shared pool, and the pool of best-effort Pods.
 
 Sources: the CPU proposal, "Basic CPU orchestration principles" and "Koordinator QoS CPU orchestration principles";
-Koordinator, pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go. Both pools are told by NUMA node.
+Koordinator, pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go. Both pools are listed by NUMA node.
 """
 
 from collections.abc import Iterable
@@ -49,18 +49,17 @@ def pools(
 ) -> CpuPools:
     """Derive both pools of a node.
 
-    CPUs that an LSE Pod holds are in neither pool; those of an LSR Pod, and of any other that somebody but the kubelet
-    bound, are shared with best-effort Pods only ("QoS CPU orchestration principles" 2 to 5). A Guaranteed Pod's CPUs
+    An LSE Pod's CPUs are in neither pool. Those of an LSR Pod, and of any other Pod whose CPUs were not bound by the
+    kubelet, are shared with best-effort Pods only ("QoS CPU orchestration principles" 2 to 5). A Guaranteed Pod's CPUs
     are in neither pool under the kubelet's static policy ("User stories", story 2); under its none policy it holds none
-    (principle 7). CPUs that the kubelet reserves stay in both pools: the CPU proposal has the shared pool include them.
-    What the administrator reserved on the node, and what system Pods have for themselves, is in neither; seed
-    document 4 knows of no such CPUs, and Koordinator has it so.
+    (principle 7). CPUs that the kubelet reserves stay in both pools (CPU proposal). What the administrator reserved on
+    the node, and what system Pods have exclusively, is in neither, as in Koordinator.
 
     Args:
         topology: the node's CPUs.
         holders: the Pods that have CPUs of their own.
-        node_reserved: the set that annotation node.koordinator.sh/reservation keeps.
-        system_exclusive: the set of annotation node.koordinator.sh/system-qos-resource, where it is exclusive.
+        node_reserved: the set that the annotation node.koordinator.sh/reservation reserves.
+        system_exclusive: the set of the annotation node.koordinator.sh/system-qos-resource, if it is exclusive.
     """
     shared = best_effort = topology.all & ~node_reserved & ~system_exclusive
     for holder in holders:

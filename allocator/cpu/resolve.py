@@ -1,7 +1,7 @@
-"""Which rules of CPU orchestration hold on a node: its labels, then what its kubelet does, then the configuration.
+"""The rules of CPU orchestration on a node: by its labels, then its kubelet, then the configuration.
 
-CPU proposal, "Node CPU orchestration API" and "Compatible kubelet CPU management policies". What the kubelet would
-refuse is known beside that, as no label can make it take a Pod (`allocator.cpu.kubelet`).
+CPU proposal, "Node CPU orchestration API" and "Compatible kubelet CPU management policies". What the kubelet
+would reject is kept apart: no label makes it accept a Pod (`allocator.cpu.kubelet`).
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ NUMA_TOPOLOGY_POLICIES: Final = (
     "node.koordinator.sh/numa-topology-alignment-policy",
     "node.koordinator.sh/numa-topology-policy",
 )
-# What the label may name: the kubelet's own way comes from its configuration alone.
+# The values that the label may have; the kubelet's own strategy comes from its configuration alone.
 _STRATEGIES: Final = (NumaStrategy.MOST_ALLOCATED, NumaStrategy.LEAST_ALLOCATED, NumaStrategy.DISTRIBUTE_EVENLY)
 ARCHITECTURE: Final = "kubernetes.io/arch"
 # "None or empty value does not perform any policy"; PCPUOnly is what "Resource spec" calls FullPCPUsOnly.
@@ -34,13 +34,13 @@ _BINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CpuDefaults:
-    """What holds where neither Pod nor node says anything.
+    """The rules that apply if neither the Pod nor the node states any.
 
     Attributes:
         bind: policy by which CPUs are chosen.
         exclusive: what is not shared with Pods of the same policy.
         strategy: which NUMA node first.
-        numa_policy: how strictly Pods stand in one NUMA node.
+        numa_policy: how strictly Pods are aligned to NUMA nodes.
     """
 
     bind: BindPolicy = BindPolicy.FULL_PCPUS
@@ -50,7 +50,7 @@ class CpuDefaults:
 
 
 def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefaults) -> CpuNode | None:
-    """Put together what a decision needs of a node's CPUs; None where they are not known."""
+    """Gather what a decision needs of a node's CPUs; None if they are unknown."""
     if topology.cpu is None:
         return None
     kubelet = topology.kubelet
@@ -72,7 +72,7 @@ def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefa
             at: Zone(zone.allocatable.get("cpu"), zone.allocatable.get("memory")) for at, zone in topology.zones.items()
         },
         architecture=labels.get(ARCHITECTURE, ""),
-        # Where its CPU manager gives no CPUs, its topology manager has none to align.
+        # If the CPU manager allocates no CPUs, the topology manager has none to align.
         kubelet_policy=topology.numa_policy
         if kubelet.policy is CpuManagerPolicy.STATIC and topology.numa_policy in REFUSING
         else NumaPolicy.NONE,

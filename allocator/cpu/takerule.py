@@ -15,7 +15,7 @@ class TakeRule(NamedTuple):
         held_cores: CPUs of cores held with PCPULevel.
         held_nodes: CPUs of NUMA nodes held with NUMANodeLevel.
         full: whole cores first.
-        level: the same number of CPUs in every NUMA node, as far as each has so many.
+        level: the same number of CPUs in every NUMA node, or all that it has.
         even: the same number of CPUs in each NUMA node where one does not suffice.
         sign: 1 where fewer free CPUs come first, -1 where more do.
     """

@@ -17,7 +17,7 @@ SYSTEM_QOS_RESOURCE: Final = "node.koordinator.sh/system-qos-resource"
 
 @dataclass(frozen=True, slots=True)
 class NodeReservation:
-    """What the administrator keeps from all Pods: CPUs by number, or else so many thousandths of a CPU.
+    """What the administrator keeps from all Pods: CPUs by number, or else an amount in thousandths of a CPU.
 
     Of an amount the node's reporter makes CPUs (Koordinator, pkg/koordlet/statesinformer): nobody else knows which.
     """

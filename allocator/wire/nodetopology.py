@@ -122,20 +122,20 @@ class NodeTopology:
 
     Attributes:
         node: the node's name, which is the object's.
-        cpu: its CPUs; None where they are not reported, or not so that they make sense.
+        cpu: its CPUs; None if they are not reported, or contradict one another.
         basic: what its processors are.
         kubelet: the kubelet's CPU manager.
         numa_policy: the policy of the kubelet's topology manager.
         numa_scope: what that policy aligns.
-        pod_cpu_allocs: Pods that have CPUs, as the reporter tells.
-        shared_pools: the CPUs of LS and Burstable Pods, as the reporter tells.
+        pod_cpu_allocs: Pods that have CPUs, as the reporter lists them.
+        shared_pools: the CPUs of LS and Burstable Pods, as the reporter lists them.
         best_effort_pools: those of BE and BestEffort Pods, likewise.
         reservation: what is kept from all Pods.
         system: the CPUs of system Pods.
         zones: NUMA node to what it has.
-        managed_by: who says to manage the object.
-        holders_unknown: whether something could not be read of which CPUs nobody may be given, or of the kubelet's
-            rules: then none may be.
+        managed_by: the label app.kubernetes.io/managed-by.
+        holders_unknown: whether the CPUs that nobody may get, or the kubelet's rules, could not be read in full: then
+            nobody gets any.
         problems: what could not be read, a sentence each; the rest counts all the same.
     """
 
@@ -159,7 +159,7 @@ class NodeTopology:
     def by_kubelet(self) -> tuple[PodCpuAlloc, ...]:
         """The Pods whose CPUs the kubelet chose.
 
-        Under the policy none it binds nothing (CPU proposal, QoS principle 7): what it gave before is stale.
+        Under the policy none it binds nothing (CPU proposal, QoS principle 7): earlier entries are stale.
         """
         if self.kubelet.policy is CpuManagerPolicy.NONE:
             return ()
@@ -167,7 +167,7 @@ class NodeTopology:
 
     @property
     def reserved(self) -> int:
-        """The CPUs that nobody may be given (Koordinator, pkg/scheduler/plugins/nodenumaresource)."""
+        """The CPUs that nobody may get (Koordinator, pkg/scheduler/plugins/nodenumaresource)."""
         reserved = self.kubelet.reserved | self.reservation.cpus
         if self.system.exclusive:
             reserved |= self.system.cpus
@@ -180,10 +180,10 @@ class NodeTopology:
 
 
 def read_node_topology(obj: Mapping[str, Any]) -> NodeTopology:
-    """Read a NodeResourceTopology object; what makes no sense is left out and named in `problems`.
+    """Read a NodeResourceTopology object; what cannot be read is left out and named in `problems`.
 
-    An annotation that is absent, the empty text or JSON's `null` says nothing. Where any CPU of the topology cannot be
-    read, or they contradict one another, none of them is: a core that lacks a thread would look whole.
+    An annotation that is absent, empty or JSON's `null` states nothing. If one CPU of the topology cannot be read, or
+    CPUs contradict one another, all are left out: a core that lacks a thread would look whole.
     """
     problems = Problems()
     metadata = problems.object("metadata", obj.get("metadata"))
@@ -196,13 +196,13 @@ def read_node_topology(obj: Mapping[str, Any]) -> NodeTopology:
     def pools(key: str) -> tuple[PoolCpus, ...]:
         return problems.each(f"annotation {key}", read_pool, annotation(key))
 
-    told = len(problems)
+    before = len(problems)
     kubelet = _read_kubelet(annotation(CPU_MANAGER_POLICY), problems)
     allocs = problems.each(f"annotation {POD_CPU_ALLOCS}", _pod_cpu_alloc, annotation(POD_CPU_ALLOCS))
     reservation, system = read_kept_into(problems, annotations)
     if reservation.milli and not reservation.cpus:
-        problems.append(f"annotation {NODE_RESERVATION}: an amount of CPUs, but not which; state reservedCPUs")
-    holders_unknown = len(problems) > told
+        problems.append(f"annotation {NODE_RESERVATION}: an amount of CPUs, but no CPU numbers; state reservedCPUs")
+    holders_unknown = len(problems) > before
     numa_policy, numa_scope = _read_topology_policies(obj.get("topologyPolicies"), problems)
     return NodeTopology(
         node=problems.read("metadata.name", as_text, metadata.get("name"), ""),
@@ -315,7 +315,7 @@ def _topology_policy(value: object) -> tuple[NumaPolicy, NumaScope]:
 def write_node_topology(topology: NodeTopology) -> dict[str, Any]:
     """Write the whole object, as koordlet does; of a zone's resources all that is allocatable is available.
 
-    The annotation that tells system Pods' CPUs is left out where they have none, cpu-topology where there is none.
+    The annotation of system Pods' CPUs is left out if they have none, and cpu-topology if it is unknown.
     """
     labels = {MANAGED_BY: topology.managed_by} if topology.managed_by else {}
     policy = topology.numa_policy

@@ -28,7 +28,7 @@ def read_zones(value: object, problems: Problems) -> dict[int, NumaZone]:
         if node is None:
             continue
         if node in zones:
-            problems.append(f"{where}: NUMA node {node} stands twice; left out")
+            problems.append(f"{where}: NUMA node {node} occurs twice; left out")
             continue
         zones[node] = _read_zone(f"{where}.resources", entry.get("resources"), problems)
     return dict(sorted(zones.items()))
@@ -50,7 +50,7 @@ def _read_zone(where: str, value: object, problems: Problems) -> NumaZone:
     capacity: dict[str, int] = {}
     for name, has, could in problems.each(where, _zone_resource, value):
         if name in allocatable:
-            problems.append(f"{where}: {name[:SHOWN]!r} stands twice; the first counts")
+            problems.append(f"{where}: {name[:SHOWN]!r} occurs twice; the first counts")
             continue
         allocatable[name] = has
         capacity[name] = could

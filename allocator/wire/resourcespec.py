@@ -1,9 +1,9 @@
-"""What a Pod's author wishes of its CPUs: the resource-spec and numa-topology-spec annotations.
+"""What a Pod's author prefers for its CPUs: the resource-spec and numa-topology-spec annotations.
 
 `{"preferredCPUBindPolicy":"SpreadByPCPUs","preferredCPUExclusivePolicy":"PCPULevel"}` (CPU proposal, "Resource
 spec"; `requiredCPUBindPolicy` is Koordinator's, apis/extension/numa_aware.go) and
-`{"numaTopologyPolicy":"Restricted","singleNUMANodeExclusive":"Preferred"}` (Koordinator, same file). Unlike
-Koordinator, which takes a misspelt key for no wish, every key and value that is not of the format is a problem.
+`{"numaTopologyPolicy":"Restricted","singleNUMANodeExclusive":"Preferred"}` (Koordinator, same file). Koordinator
+ignores a misspelt key; here every key and value outside the format is a problem.
 """
 
 import json
@@ -19,18 +19,18 @@ RESOURCE_SPEC: Final = "scheduling.koordinator.sh/resource-spec"
 NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"
 
 _SHOWN: Final = 40  # characters of a wrong value that are quoted
-_TOLD: Final = 8  # unknown keys that are named; there may be thousands
+_NAMED: Final = 8  # unknown keys that are named; there may be thousands
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
-    """The resource-spec annotation as read; None where nothing, or the empty text, is stated.
+    """The resource-spec annotation as read; None for what is absent or empty.
 
     Attributes:
-        required: bind policy without which the Pod does not start.
-        preferred: bind policy that is tried; left out of account where `required` is stated.
-        exclusive: from which Pods of the same policy it is kept apart where that can be.
+        required: the bind policy without which the Pod does not start.
+        preferred: the bind policy to try; ignored if `required` is stated.
+        exclusive: from which Pods of the same policy it is kept apart, if possible.
     """
 
     required: BindPolicy | None = None
@@ -40,7 +40,7 @@ class ResourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class NumaTopologySpec:
-    """The numa-topology-spec annotation as read; None where nothing, or the empty text, is stated."""
+    """The numa-topology-spec annotation as read; None for what is absent or empty."""
 
     policy: NumaPolicy | None = None
     exclusive: NumaExclusive | None = None
@@ -50,11 +50,11 @@ def read_resource_spec(annotations: Mapping[str, Any], problems: list[Problem]) 
     """Read a Pod's resource-spec annotation.
 
     Args:
-        annotations: of the Pod.
-        problems: takes what is wrong; where it grew, the answer leaves out what was wrong.
+        annotations: the Pod's annotations.
+        problems: is appended to for what is wrong, which the answer leaves out.
 
     Returns:
-        The spec; None where the Pod has none, or one that is no JSON object.
+        The spec; None if the Pod has none, or one that is no JSON object.
     """
     raw = _read(annotations, RESOURCE_SPEC, _RESOURCE_SPEC_KEYS, problems)
     if raw is None:
@@ -68,7 +68,7 @@ def read_resource_spec(annotations: Mapping[str, Any], problems: list[Problem]) 
 
 
 def read_numa_topology_spec(annotations: Mapping[str, Any], problems: list[Problem]) -> NumaTopologySpec | None:
-    """Read a Pod's numa-topology-spec annotation; arguments and answer as of `read_resource_spec`."""
+    """Read a Pod's numa-topology-spec annotation; arguments and answer as for `read_resource_spec`."""
     raw = _read(annotations, NUMA_TOPOLOGY_SPEC, _NUMA_TOPOLOGY_SPEC_KEYS, problems)
     if raw is None:
         return None
@@ -84,7 +84,7 @@ _NUMA_TOPOLOGY_SPEC_KEYS: Final = ("numaTopologyPolicy", "singleNUMANodeExclusiv
 
 
 def annotation_path(key: str) -> str:
-    """Spell where a Pod's annotation stands, as problems name it."""
+    """The path of a Pod's annotation, as problems name it."""
     return f"metadata.annotations[{key}]"
 
 
@@ -100,22 +100,22 @@ def _read(
     try:
         raw = json.loads(text, object_pairs_hook=_once)
     except (ValueError, TypeError, RecursionError) as error:
-        told = str(error)[:100]
-        problems.append(Problem(where, f"not JSON ({told}); write an object with any of {keys}, or remove it"))
+        why = str(error)[:100]
+        problems.append(Problem(where, f"not JSON ({why}); write an object with any of {keys}, or remove it"))
         return None
     if not isinstance(raw, dict):
         kind = type(raw).__name__
-        problems.append(Problem(where, f"a {kind} where a JSON object must be; write one with any of {keys}"))
+        problems.append(Problem(where, f"a {kind}, not a JSON object; write one with any of {keys}"))
         return None
     unknown = [name for name in raw if name not in allowed]
     problems.extend(
-        Problem(where, f"{name[:_SHOWN]!r} is no key of it; allowed are {keys}") for name in unknown[:_TOLD]
+        Problem(where, f"{name[:_SHOWN]!r} is no key of it; the keys are {keys}") for name in unknown[:_NAMED]
     )
     return raw
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its pairs, none of which may be said twice: readers differ in which one counts."""
+    """Make an object of its pairs; no key may occur twice, because readers differ in which one counts."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("it states a key twice")

@@ -1,4 +1,4 @@
-"""The resource-status annotation: which CPUs, NUMA nodes and shared pools a Pod was given.
+"""The resource-status annotation: the CPUs, NUMA nodes and shared pools that a Pod was allocated.
 
 `{"cpuset":"0-3","numaNodeResources":[{"node":0,"resources":{"cpu":"4"}}],"cpuSharedPools":[{"socket":0,"node":0}]}`;
 `cpuSharedPools` is of the CPU proposal ("Resource status"), `numaNodeResources` of today's Koordinator
@@ -30,7 +30,7 @@ from allocator.wire.values import (
 
 @dataclass(frozen=True, slots=True)
 class NumaResources:
-    """What a Pod was given in one NUMA node, by resource: cpu in thousandths, memory in bytes, others in their unit."""
+    """What a Pod was allocated in one NUMA node, by resource: cpu in thousandths, others in their own unit."""
 
     node: int
     amounts: Mapping[str, int] = field(default_factory=dict)
@@ -38,12 +38,12 @@ class NumaResources:
 
 @dataclass(frozen=True, slots=True)
 class ResourceStatus:
-    """What a Pod was given.
+    """What a Pod was allocated.
 
     Attributes:
-        cpus: those of its own; bit i is CPU i.
-        numa: where it was aligned, one entry a NUMA node.
-        pools: the shared pools that it is to run in, for an LS Pod; by their NUMA nodes, their CPUs are not told.
+        cpus: the CPUs of its own; bit i is CPU i.
+        numa: the NUMA nodes to which it was aligned, one entry each.
+        pools: the shared pools in which an LS Pod runs, by NUMA node, without their CPUs.
     """
 
     cpus: int = 0
@@ -70,10 +70,10 @@ def _write_numa(numa: NumaResources) -> dict[str, Any]:
 
 
 def read_resource_status(annotations: Mapping[str, Any]) -> ResourceStatus | None:
-    """Read a Pod's resource-status; None where it has none. Fields of no known name are passed over.
+    """Read a Pod's resource-status; None if it has none. Unknown fields are ignored.
 
     Raises:
-        AnnotationError: the annotation is there and is not of the format.
+        AnnotationError: the annotation is not in Koordinator's format.
     """
     text = annotations.get(RESOURCE_STATUS)
     if text is None:

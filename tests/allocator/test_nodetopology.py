@@ -287,7 +287,9 @@ def test_an_amount_that_nobody_made_cpus_of_leaves_the_holders_unknown() -> None
         for more in ({}, {"reservedCPUs": "0-1"})
     )
     assert (amount.reservation, amount.holders_unknown) == (NodeReservation(0, 2500), True)
-    assert amount.problems == (f"annotation {NODE_RESERVATION}: an amount of CPUs, but not which; state reservedCPUs",)
+    assert amount.problems == (
+        f"annotation {NODE_RESERVATION}: an amount of CPUs, but no CPU numbers; state reservedCPUs",
+    )
     assert (both.reservation, both.holders_unknown) == (NodeReservation(0b11, 2500), False)
 
 
@@ -458,7 +460,7 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a zone twice": (
         {"zones": [{"name": "node-0", "type": "Node", "resources": []}, {"name": "node-0", "type": "Node"}]},
         {"zones": {0: NumaZone({}, {})}},
-        "zones[1]: NUMA node 0 stands twice; left out",
+        "zones[1]: NUMA node 0 occurs twice; left out",
     ),
     "a zone's resource without amount": (
         {
@@ -480,7 +482,7 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
             ]
         },
         {"zones": {0: NumaZone({"cpu": 1000}, {"cpu": 1000})}},
-        "zones[0].resources: 'cpu' stands twice; the first counts",
+        "zones[0].resources: 'cpu' occurs twice; the first counts",
     ),
 }
 

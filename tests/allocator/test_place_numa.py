@@ -224,7 +224,7 @@ def test_what_would_not_stand_together_on_an_empty_node_either_is_told_so() -> N
     assert stood(answer) == Stood((0, 1), (0,), (1,))  # two, as an empty node would need two
     small = replace(server_cpu(), zones={0: Zone(16_000, 0), 1: Zone(16_000, 0)})
     answer = place(asking({GPU: 100, "cpu": 1, "memory": "1Gi"}, numa=RESTRICTED), server(cpu=small))
-    assert refused(answer) == f"node-1: {FEW}; nor would it if no other Pod were there"
+    assert refused(answer) == f"node-1: {FEW}; nor would it fit there if the node were empty"
 
 
 # The Pod's policy and the node's: which holds
@@ -284,7 +284,7 @@ def test_no_policy_lifts_that_by_which_the_kubelet_would_answer_topology_affinit
 def test_restricted_counts_what_the_kubelet_holds_as_it_does_itself(fields: dict[str, Any]) -> None:
     held = [] if fields else [cpus("0-11"), cpus("16-27", "more")]
     answer = place(asking(lsr(8), qos="LSR", numa=RESTRICTED), server(held, cpu=server_cpu(**fields)))
-    assert refused(answer) == f"node-1: {FEW}; in the first tried: 8 CPUs are asked, free are 4: 12-15"
+    assert refused(answer) == f"node-1: {FEW}; in the first tried: 8 CPUs are requested, 4 are free: 12-15"
     lenient = place(asking(lsr(8), qos="LSR", numa=BEST), server(held, cpu=server_cpu(**fields)))
     assert stood(lenient).cpus == (0, 1)
 
@@ -338,8 +338,8 @@ FIRST: dict[str, tuple[NumaStrategy, PodRequest, list[Holding], Stood]] = {
     ),
     "least allocated, of devices": (
         NumaStrategy.LEAST_ALLOCATED,
-        asking({GPU: 50}, numa=SINGLE),
-        cards(0),
+        asking({GPU: 100}, numa=SINGLE),
+        cards(0, 2, 4),
         Stood((), (1,)),
     ),
     "equals: the first": (NumaStrategy.LEAST_ALLOCATED, asking({GPU: 50}, numa=SINGLE), [], Stood((), (0,))),
@@ -414,7 +414,7 @@ def test_a_pod_gets_no_cpus_that_others_need_in_their_shared_pool(
     assert isinstance(second, Placement)
     on = on.with_holding(holding("second", cpus=second.cpus))
     on.check_invariants()
-    told = "1 CPUs are asked, free are 0; 16 more on the node stay for Pods that run on the shared pools"
+    told = "1 CPUs are requested, 0 are free; 16 more are kept for the Pods on the shared pools"
     assert told in refused(place(asking({"cpu": 1}, qos="LSR"), on))
 
 
@@ -442,7 +442,7 @@ APART: dict[str, tuple[dict[str, str], list[Holding], Stood | str]] = {
     "one of several everywhere": (
         SINGLE,
         [spread_over_both()],
-        f"{ONE}; Pods stand there from which its singleNUMANodeExclusive keeps it apart",
+        f"{ONE}; its singleNUMANodeExclusive keeps it apart from Pods that run there",
     ),
     "one of several everywhere, to be avoided if it can be": (
         {**SINGLE, "singleNUMANodeExclusive": "Preferred"},
@@ -482,7 +482,7 @@ def test_without_a_cpu_topology_a_pod_with_a_policy_of_its_own_is_refused_and_on
     blind = node(*server_devices())
     answer = place(asking({GPU: 100, "cpu": 1}, numa=SINGLE), blind)
     assert refused(answer) == (
-        "node-1: its CPUs are not known (no NodeResourceTopology object, or none with a CPU topology)"
+        "node-1: its CPUs are unknown (no NodeResourceTopology object, or one without a CPU topology)"
     )
     assert isinstance(answer, Refusal)
     assert answer.permanent
@@ -538,7 +538,7 @@ def test_on_the_most_numa_nodes_that_a_machine_has_one_a_socket_and_all_are_trie
 
     assert [wide(2), wide(512), wide(514)] == [1, 256, 257]
     answer = place(asking(lsr(2 * MAX_NODES + 1, 0), qos="LSR", numa=BEST), node(cpu=many))
-    assert refused(answer).startswith("node-1: 2049 CPUs are asked, free are 2048")
+    assert refused(answer).startswith("node-1: 2049 CPUs are requested, 2048 are free")
 
 
 # The same question in another order

@@ -105,14 +105,14 @@ SPEC_PROBLEMS: dict[str, tuple[Any, list[str]]] = {
             )
         ],
     ),
-    "a list": ("[]", [f"a list where a JSON object must be; write one with any of {SPEC_KEYS}"]),
+    "a list": ("[]", [f"a list, not a JSON object; write one with any of {SPEC_KEYS}"]),
     "a key twice": (
         '{"preferredCPUBindPolicy":"FullPCPUs","preferredCPUBindPolicy":"SpreadByPCPUs"}',
         [f"not JSON (it states a key twice); write an object with any of {SPEC_KEYS}, or remove it"],
     ),
     "an unknown key": (
         '{"preferredCpuBindPolicy":"FullPCPUs"}',
-        [f"'preferredCpuBindPolicy' is no key of it; allowed are {SPEC_KEYS}"],
+        [f"'preferredCpuBindPolicy' is no key of it; the keys are {SPEC_KEYS}"],
     ),
     "an unknown policy": (
         '{"requiredCPUBindPolicy":"fullpcpus"}',
@@ -163,7 +163,7 @@ def test_a_numa_topology_spec_that_is_wrong_is_told_with_what_is_allowed() -> No
     assert read_numa_topology_spec({NUMA_TOPOLOGY_SPEC: value}, problems) == NumaTopologySpec()
     where = f"metadata.annotations[{NUMA_TOPOLOGY_SPEC}]"
     assert [str(problem) for problem in problems] == [
-        f"{where}: 'policy' is no key of it; allowed are numaTopologyPolicy, singleNUMANodeExclusive",
+        f"{where}: 'policy' is no key of it; the keys are numaTopologyPolicy, singleNUMANodeExclusive",
         (
             f"{where}: numaTopologyPolicy: 'Single' is not allowed; write one of None, BestEffort, Restricted, "
             "SingleNUMANode"

@@ -232,7 +232,7 @@ async def test_a_node_that_gives_whole_cores_only_is_passed_over_by_a_pod_of_thr
 
     assert (await bound(admin, namespace, "three"))["spec"]["nodeName"] == other
     why = await waits(admin, namespace, "three-there")
-    assert "3 CPUs are asked, and only whole cores of 2 CPUs are given here" in why
+    assert "3 CPUs are requested, but only whole cores of 2 CPUs are allocated here" in why
     await create(admin, [cpu_pod("two", namespace, 2)])
     assert (await bound(admin, namespace, "two"))["spec"]["nodeName"] == whole
 
@@ -250,7 +250,7 @@ def container(requests: str, limits: str) -> JsonObject:
         ),
         (
             lambda pod: pod["spec"]["containers"].append(container("1500m", "1500m")),
-            "spec.containers[second].resources.requests[cpu]: 1500m is no whole number of CPUs; ask 1 or 2",
+            "spec.containers[second].resources.requests[cpu]: 1500m is no whole number of CPUs; write 1 or 2",
         ),
         (
             lambda pod: pod["metadata"]["labels"].update({QOS: "LRS"}),
@@ -358,7 +358,7 @@ async def test_the_cpus_of_a_deleted_pod_go_to_the_one_that_waits(
     await create(admin, [cpu_pod("first", namespace, USABLE)])
     first = cpus_of(await bound(admin, namespace, "first"))
     await create(admin, [cpu_pod("second", namespace, USABLE)])
-    assert f"{USABLE} CPUs are asked, free are 0" in await waits(admin, namespace, "second")
+    assert f"{USABLE} CPUs are requested, 0 are free" in await waits(admin, namespace, "second")
 
     await admin.delete(pods_path(namespace, "first"))
 

@@ -596,7 +596,7 @@ async def test_koordgate_never_gives_what_the_kubelet_gave(
 
     token = await node_plane.service_account_token(chart.NAMESPACE, NAME)
     async with node_plane.admin(token) as scheduler:
-        with pytest.raises(ApiError, match="1 CPUs are asked, free are 0"):
+        with pytest.raises(ApiError, match="1 CPUs are requested, 0 are free"):
             await scheduler.create(
                 pods_path(bench.namespace, "refused", "binding"), binding(bench.namespace, "refused", static_node.name)
             )

@@ -89,8 +89,8 @@ def test_without_the_settings_an_own_type_is_nobodys(tmp_path: Path, capsys: pyt
 # a text is what the refusal says.
 PINNED: dict[str, tuple[list[dict[str, Any]], list[int | str]]] = {
     "whole cores": ([pinned("pod-0", 4), pinned("pod-1", 4, "LSE")], [4, 4]),
-    "all there are": ([pinned("pod-0", 16), pinned("pod-1", 1)], [16, "1 CPUs are asked, free are 0"]),
-    "more than there are": ([pinned("pod-0", 17)], ["17 CPUs are asked, free are 16"]),
+    "all there are": ([pinned("pod-0", 16), pinned("pod-1", 1)], [16, "1 CPUs are requested, 0 are free"]),
+    "more than there are": ([pinned("pod-0", 17)], ["17 CPUs are requested, 16 are free"]),
     "beside a card": ([pinned("pod-0", 2, amounts={"nvidia.com/gpu": "1"})], [2]),
     "no whole CPU": ([asking("pod-0", {"cpu": "1500m"}, labels={"koordinator.sh/qosClass": "LSR"})], ["1500m is no"]),
     "no class at all": ([asking("pod-0", {}, labels={"koordinator.sh/qosClass": "XXL"})], ["'XXL' is no QoS class"]),
@@ -116,7 +116,7 @@ def test_cpus_are_only_given_where_they_are_known(tmp_path: Path, capsys: pytest
     objects = [*machine("node-1"), *machine("node-2"), topology("node-2"), pinned("pod", 2)]
     assert listed(capsys, "-f", saved(tmp_path, objects))["pod"]["spec"]["nodeName"] == "node-2"
     told = listed(capsys, "-f", saved(tmp_path, objects), "--node", "node-1")["pod"]["status"]["message"]
-    assert "its CPUs are not known (no NodeResourceTopology object" in told
+    assert "its CPUs are unknown (no NodeResourceTopology object" in told
 
 
 def test_a_pod_that_asks_for_cpus_and_holds_none_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -272,7 +272,7 @@ async def test_cpusets_of_many_pods_are_apart_until_there_are_no_more(cpus: Worl
     assert sum(sets) == (1 << 16) - 1  # as many bits as numbers: none twice
     refused = next(response for response in responses if not response.allowed)
     assert refused.code == 409
-    assert "2 CPUs are asked, free are 0" in refused.message
+    assert "2 CPUs are requested, 0 are free" in refused.message
     cpus.audit()
 
 
@@ -353,9 +353,9 @@ async def test_pods_choose_how_their_cpus_are_bound_and_kept_apart(cpus: World) 
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("no topology", "its CPUs are not known"),
+        ("no topology", "its CPUs are unknown"),
         ("unreadable allocations", "which of its CPUs are held or reserved cannot be read"),
-        ("topology gone", "its CPUs are not known"),
+        ("topology gone", "its CPUs are unknown"),
     ],
 )
 async def test_a_node_of_which_the_cpus_are_not_known_gives_none(cpus: World, how: str, told: str) -> None:

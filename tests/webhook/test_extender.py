@@ -278,7 +278,7 @@ async def test_cpus_are_counted_by_themselves_and_beside_devices(world: World) -
     answer = everything(world).filter(args(both, ["small"]))
     assert "no GPUs known" in answer["FailedAndUnresolvableNodes"]["small"]
     too_many = everything(world).filter(args(cpu_pod("p", 9), CPU_NAMES))
-    assert "9 CPUs are asked, free are 8: 0-7" in too_many["FailedAndUnresolvableNodes"]["wide"]
+    assert "9 CPUs are requested, 8 are free: 0-7" in too_many["FailedAndUnresolvableNodes"]["wide"]
 
 
 async def test_a_numa_policy_that_cannot_be_kept_is_told_as_such(world: World) -> None:
@@ -288,7 +288,7 @@ async def test_a_numa_policy_that_cannot_be_kept_is_told_as_such(world: World) -
     assert answer["NodeNames"] == []
     told = {**answer["FailedNodes"], **answer["FailedAndUnresolvableNodes"]}
     assert "fits, but not in one NUMA node (NUMA policy SingleNUMANode)" in told["wide"]
-    assert "6 CPUs are asked" in told["small"]
+    assert "6 CPUs are requested" in told["small"]
     assert everything(world).filter(args(cpu_pod("p", 6, annotations=numa("BestEffort")), CPU_NAMES))["NodeNames"] == [
         "wide"
     ]

@@ -158,7 +158,7 @@ def test_what_is_preferred_gives_way_and_what_is_required_does_not() -> None:
     assert chosen(choose_cpus(lsr(4, preferred=FULL), "node-1", node, used(node, halves))) == "1,3,5,7"
     answer = choose_cpus(lsr(4, **needs(FULL)), "node-1", node, used(node, halves))
     assert answer == Refusal(
-        "node-1: 4 CPUs (FullPCPUs required) are asked, free are 16: 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31"
+        "node-1: 4 CPUs (FullPCPUs required) are requested, 16 are free: 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31"
     )
     assert choose_cpus(lsr(4, required=BindPolicy.DEFAULT), "node-1", node, used(node, halves)) == answer
     strict = CpuNode(TWO, bind=FULL)
@@ -249,7 +249,7 @@ def test_a_burst_goes_to_the_numa_node_that_is_named() -> None:
         assert isinstance(answer, CpuShare)
         assert [one.node for one in answer.numa] == [at]
     other = choose_cpus(ask, "node-1", CpuNode(TWO), NO_USE, None, CpuShare("LS", numa=(NumaShare(9, 0, 0),)))
-    assert other == Refusal("node-1: its CPUs are to be in NUMA nodes 9")
+    assert other == Refusal("node-1: its CPUs must be in NUMA nodes 9")
 
 
 @pytest.mark.parametrize(("ask", "node", "held", "expected"), KEPT.values(), ids=KEPT)
@@ -260,7 +260,7 @@ def test_cpus_that_pods_on_a_shared_pool_need_there_are_not_given_away(
     if expected.startswith("refused"):
         assert isinstance(answer, Refusal)
         assert answer.message.startswith(f"node-1: {expected.removeprefix('refused: ')}")
-        assert " stay for Pods that run on the shared pools of their NUMA nodes" in answer.message
+        assert " more are kept for the Pods on the shared pools of their NUMA nodes" in answer.message
         assert not answer.permanent
     else:
         assert chosen(answer) == expected
@@ -269,7 +269,7 @@ def test_cpus_that_pods_on_a_shared_pool_need_there_are_not_given_away(
 def test_the_refusal_says_how_many_cpus_stay_in_shared_pools() -> None:
     answer = choose_cpus(lsr(20), "node-1", CpuNode(TWO), used(CpuNode(TWO), pooled(15_500)))
     assert answer == Refusal(
-        "node-1: 20 CPUs are asked, free are 16: 16-31; 16 more on the node stay for Pods that run on the shared pools "
+        "node-1: 20 CPUs are requested, 16 are free: 16-31; 16 more are kept for the Pods on the shared pools "
         "of their NUMA nodes"
     )
 
@@ -277,16 +277,23 @@ def test_the_refusal_says_how_many_cpus_stay_in_shared_pools() -> None:
 # What is refused: what is asked, the node, what is held, NUMA nodes; the message, and whether for good
 
 REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] | None, str, bool]] = {
-    "too many": (lsr(33), CpuNode(TWO), [], None, "33 CPUs are asked, free are 32: 0-31", True),
-    "too many beside reserved ones": (lsr(32), CpuNode(TWO, 1), [], None, "32 CPUs are asked, free are 31: 1-31", True),
-    "too many for now": (lsr(32), CpuNode(TWO), [own("0")], None, "32 CPUs are asked, free are 31: 1-31", False),
-    "none is free": (lsr(1), CpuNode(TWO), [own("0-31")], None, "1 CPUs are asked, free are 0", False),
+    "too many": (lsr(33), CpuNode(TWO), [], None, "33 CPUs are requested, 32 are free: 0-31", True),
+    "too many beside reserved ones": (
+        lsr(32),
+        CpuNode(TWO, 1),
+        [],
+        None,
+        "32 CPUs are requested, 31 are free: 1-31",
+        True,
+    ),
+    "too many for now": (lsr(32), CpuNode(TWO), [own("0")], None, "32 CPUs are requested, 31 are free: 1-31", False),
+    "none is free": (lsr(1), CpuNode(TWO), [own("0-31")], None, "1 CPUs are requested, 0 are free", False),
     "too many for these NUMA nodes": (
         lsr(17),
         CpuNode(TWO),
         [],
         frozenset({1}),
-        "17 CPUs are asked, free are 16: 16-31",
+        "17 CPUs are requested, 16 are free: 16-31",
         False,
     ),
     "an odd number where whole cores are required": (
@@ -294,7 +301,7 @@ REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] 
         CpuNode(TWO),
         [],
         None,
-        "3 CPUs are asked, and only whole cores of 2 CPUs are given here",
+        "3 CPUs are requested, but only whole cores of 2 CPUs are allocated here",
         True,
     ),
     "an odd number where the node gives whole cores": (
@@ -302,7 +309,7 @@ REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] 
         CpuNode(TWO, bind=FULL),
         [],
         None,
-        "3 CPUs are asked, and only whole cores of 2 CPUs are given here",
+        "3 CPUs are requested, but only whole cores of 2 CPUs are allocated here",
         True,
     ),
     "an odd number where the kubelet takes whole cores only": (
@@ -310,7 +317,7 @@ REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] 
         CpuNode(TWO, bind=SPREAD, whole_cores=True),
         [],
         None,
-        "3 CPUs are asked, and only whole cores of 2 CPUs are given here",
+        "3 CPUs are requested, but only whole cores of 2 CPUs are allocated here",
         True,
     ),
     "no topology": (
@@ -318,7 +325,7 @@ REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] 
         None,
         [],
         None,
-        "its CPUs are not known (no NodeResourceTopology object, or none with a CPU topology)",
+        "its CPUs are unknown (no NodeResourceTopology object, or one without a CPU topology)",
         True,
     ),
     "memory": (

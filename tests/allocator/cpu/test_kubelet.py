@@ -52,7 +52,7 @@ def test_a_pod_is_refused_where_the_kubelet_would_answer_smt_alignment_error(
 ) -> None:
     answer = refused_by_kubelet(ask, "node-1", CpuNode(topology, whole_cores=True), NO_USE)
     threads = topology.threads_per_core
-    told = f"a container asks {count} CPUs, and the kubelet takes only multiples of {threads}, whole cores "
+    told = f"a container requests {count} CPUs, and the kubelet takes only multiples of {threads}, whole cores "
     assert answer == (Refusal(f"node-1: {told}(SMTAlignmentError)", permanent=True) if count else None)
     assert refused_by_kubelet(ask, "node-1", CpuNode(topology), NO_USE) is None
 

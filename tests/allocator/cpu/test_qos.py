@@ -329,19 +329,19 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a fraction": (
         classed("LSR", container(**same("1500m"))),
         [
-            f"{REQUESTS}: 1500m is no whole number of CPUs; ask 1 or 2",
-            f"{LIMITS}: 1500m is no whole number of CPUs; ask 1 or 2",
+            f"{REQUESTS}: 1500m is no whole number of CPUs; write 1 or 2",
+            f"{LIMITS}: 1500m is no whole number of CPUs; write 1 or 2",
         ],
     ),
     "less than one": (
         classed("LSE", container(limits={"cpu": "0.5"})),
-        [f"{LIMITS}: 500m is no whole number of CPUs; ask 1"],
+        [f"{LIMITS}: 500m is no whole number of CPUs; write 1"],
     ),
     "fractions that add up": (
         classed("LSR", container(limits={"cpu": "1.5"}), container("other", limits={"cpu": "0.5"})),
         [
-            f"{LIMITS}: 1500m is no whole number of CPUs; ask 1 or 2",
-            "spec.containers[other].resources.limits[cpu]: 500m is no whole number of CPUs; ask 1",
+            f"{LIMITS}: 1500m is no whole number of CPUs; write 1 or 2",
+            "spec.containers[other].resources.limits[cpu]: 500m is no whole number of CPUs; write 1",
         ],
     ),
     "a limit above the request": (
@@ -355,8 +355,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a sidecar's fraction": (
         classed("LSR", TWO, init=[container("first"), sidecar_container("mesh", **same("100m"))]),
         [
-            "spec.initContainers[mesh].resources.requests[cpu]: 100m is no whole number of CPUs; ask 1",
-            "spec.initContainers[mesh].resources.limits[cpu]: 100m is no whole number of CPUs; ask 1",
+            "spec.initContainers[mesh].resources.requests[cpu]: 100m is no whole number of CPUs; write 1",
+            "spec.initContainers[mesh].resources.limits[cpu]: 100m is no whole number of CPUs; write 1",
         ],
     ),
     "an init container's request without limit": (
@@ -370,7 +370,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a container's fraction beside the Pod's own CPUs": (
         classed("LSR", container(requests={"cpu": "1500m"}, limits={"cpu": 2}), resources=same(4)),
-        [f"{REQUESTS}: 1500m is no whole number of CPUs; ask 1 or 2"],
+        [f"{REQUESTS}: 1500m is no whole number of CPUs; write 1 or 2"],
     ),
     "a container that may use more than it requests of the Pod's own CPUs": (
         classed("LSR", container(requests={"cpu": 1}, limits={"cpu": 2}), resources={"limits": {"cpu": 4}}),
@@ -391,7 +391,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "the Pod's own fraction": (
         classed("LSR", TWO, resources={"limits": {"cpu": "2.5"}}),
-        ["spec.resources.limits[cpu]: 2500m is no whole number of CPUs; ask 2 or 3"],
+        ["spec.resources.limits[cpu]: 2500m is no whole number of CPUs; write 2 or 3"],
     ),
     "overhead of a fraction": (
         classed("LSR", TWO, overhead={"cpu": "250m"}),
@@ -404,11 +404,11 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "no CPU": (
         classed("LSE", container(**same(memory="1Gi"))),
-        ["spec.containers: a Pod of class LSE asks for no CPU; state a whole number of CPUs in requests and limits"],
+        ["spec.containers: a Pod of class LSE requests no CPU; state a whole number of CPUs in requests and limits"],
     ),
     "zero CPUs": (
         classed("LSE", container(requests={"cpu": 0})),
-        ["spec.containers: a Pod of class LSE asks for no CPU; state a whole number of CPUs in requests and limits"],
+        ["spec.containers: a Pod of class LSE requests no CPU; state a whole number of CPUs in requests and limits"],
     ),
     "no quantity": (
         classed("LSR", container(**same("two"))),
@@ -425,8 +425,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         classed("LSR", TWO, labels={PRIORITY_CLASS_LABEL: "koord-mid"}),
         [
             (
-                f"metadata.labels[{PRIORITY_CLASS_LABEL}]: a Pod of class LSR has CPUs of its own, which only "
-                "koord-prod may; write koord-prod, or leave it out"
+                f"metadata.labels[{PRIORITY_CLASS_LABEL}]: a Pod of class LSR has CPUs of its own, which needs "
+                "koord-prod; write koord-prod, or leave it out"
             )
         ],
     ),
@@ -435,7 +435,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
             classed("LSE", TWO, priorityClassName=name),
             [
                 (
-                    "spec.priorityClassName: a Pod of class LSE has CPUs of its own, which only koord-prod may; "
+                    "spec.priorityClassName: a Pod of class LSE has CPUs of its own, which needs koord-prod; "
                     "write koord-prod, or leave it out"
                 )
             ],
@@ -508,11 +508,11 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
                 "CPUs of its own; write Default, FullPCPUs or SpreadByPCPUs"
             ),
             (
-                "spec.priorityClassName: a Pod of class LSR has CPUs of its own, which only koord-prod may; "
+                "spec.priorityClassName: a Pod of class LSR has CPUs of its own, which needs koord-prod; "
                 "write koord-prod, or leave it out"
             ),
-            f"{REQUESTS}: 1500m is no whole number of CPUs; ask 1 or 2",
-            f"{LIMITS}: 1500m is no whole number of CPUs; ask 1 or 2",
+            f"{REQUESTS}: 1500m is no whole number of CPUs; write 1 or 2",
+            f"{LIMITS}: 1500m is no whole number of CPUs; write 1 or 2",
         ],
     ),
 }

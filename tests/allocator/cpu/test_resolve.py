@@ -252,7 +252,7 @@ def test_a_node_of_which_it_cannot_be_read_what_is_held_gives_no_cpu_and_says_wh
     own = choose_cpus(CpuAsk(QosClass.LSR, 2, 2000, 0, 2000, static=((Phase.APP, 2),)), "node-1", node, NO_USE)
     assert isinstance(own, Refusal)
     assert own.permanent
-    assert own.message.startswith("node-1: which of its CPUs are held or reserved cannot be read in its NodeResource")
+    assert own.message.startswith("node-1: which of its CPUs are held or reserved cannot be read from its NodeResource")
     for qos in (QosClass.LS, QosClass.BE, QosClass.SYSTEM):
         assert choose_cpus(CpuAsk(qos, 0, 2000, 0), "node-1", node, NO_USE, frozenset({0})) == CpuShare(qos)
 

@@ -1,0 +1,181 @@
+"""The order of NUMA nodes: a Pod's CPU preferences, what its devices open, what is free of everything it requests.
+
+The server has two NUMA nodes, of 16 CPUs, 64 GiB, four GPUs (two per PCIe root) and two NICs each.
+"""
+
+from dataclasses import replace
+
+import pytest
+from builders import GIB, asking, gpu, holding, node, part
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import server, server_cpu, server_devices
+from machines_cpu import build, siblings_near
+
+from allocator.place import Placement, place
+from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare
+from allocator.vocabulary.cpupolicy import BindPolicy, NumaPolicy, NumaStrategy
+from allocator.vocabulary.cpuset import parse
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.outcome import Refusal
+
+GPU = "koordinator.sh/gpu"
+SINGLE = NumaPolicy.SINGLE_NUMA_NODE
+CARDS = {device.minor: device for device in server_devices() if device.type == "gpu"}
+
+
+def used(percents: dict[int, int]) -> list[Holding]:
+    """One Pod on each of these cards, by minor, with a percentage."""
+    return [
+        holding(f"card-{minor}", part(CARDS[minor], percent, "x")) for minor, percent in percents.items() if percent
+    ]
+
+
+def shared(*milli: int, gib: tuple[int, ...] = (0, 0)) -> Holding:
+    """A Pod on the shared pool of each NUMA node: thousandths of a CPU, and GiB."""
+    stands = tuple(NumaShare(at, much, gib[at] * GIB) for at, much in enumerate(milli))
+    return holding("shared", cpus=CpuShare("LS", numa=stands))
+
+
+def own(cpuset: str) -> Holding:
+    return holding("own", cpus=CpuShare("LSR", parse(cpuset), BindPolicy.FULL_PCPUS))
+
+
+def placed_at(answer: Placement | Refusal, on: NodeSnapshot) -> set[int]:
+    assert isinstance(answer, Placement), answer
+    of = {device.id: device.numa_node for device in on.devices}
+    return {at for share in answer.shares if (at := of[share.id]) is not None} | {
+        one.node for one in (answer.cpus.numa if answer.cpus else ())
+    }
+
+
+# The request; the node's strategy; what is held; the NUMA node
+
+FIRST: dict[str, tuple[PodRequest, NumaStrategy, list[Holding], int]] = {
+    "a half-used card is joined": (
+        asking({GPU: 50, "cpu": 2}, qos="LSR"),
+        NumaStrategy.MOST_ALLOCATED,
+        used({5: 50}),
+        1,
+    ),
+    "also by a Pod without a class": (asking({GPU: 50}), NumaStrategy.MOST_ALLOCATED, used({5: 50}), 1),
+    "also if fewer CPUs are free elsewhere": (
+        asking({GPU: 50, "cpu": 2}, qos="LSR"),
+        NumaStrategy.MOST_ALLOCATED,
+        [*used({5: 50}), own("0-7")],
+        1,
+    ),
+    "also if the node's strategy prefers the emptier one": (
+        asking({GPU: 50, "cpu": 2}, qos="LSR"),
+        NumaStrategy.LEAST_ALLOCATED,
+        used({5: 50}),
+        1,
+    ),
+    "a preference for whole cores comes before cards": (
+        asking({GPU: 50, "cpu": 2}, qos="LSR", cpus={"preferredCPUBindPolicy": "FullPCPUs"}),
+        NumaStrategy.MOST_ALLOCATED,
+        [*used({5: 50}), own("16,18,20,22,24,26,28,30")],
+        0,
+    ),
+    "a whole card is taken from a PCIe root in use": (
+        asking({GPU: 100}),
+        NumaStrategy.LEAST_ALLOCATED,
+        used({5: 100}),
+        1,
+    ),
+    "the administrator wants idle cards first": (
+        asking({GPU: 50}, order="leastUsed"),
+        NumaStrategy.LEAST_ALLOCATED,
+        used({0: 50}),
+        1,
+    ),
+    "memory decides where CPUs are equal": (
+        asking({"cpu": "500m", "memory": "1Gi"}, qos="LS"),
+        NumaStrategy.MOST_ALLOCATED,
+        [shared(500, 500, gib=(1, 9))],
+        1,
+    ),
+    "memory decides against CPUs if more of it is in use": (
+        asking({"cpu": "500m", "memory": "1Gi"}, qos="LS"),
+        NumaStrategy.MOST_ALLOCATED,
+        [shared(2000, 500, gib=(1, 32))],
+        1,
+    ),
+    "memory that is not requested does not count": (
+        asking({"cpu": "500m"}, qos="LS"),
+        NumaStrategy.MOST_ALLOCATED,
+        [shared(2000, 500, gib=(1, 32))],
+        0,
+    ),
+    "cards and CPUs weigh the same: an eighth of the cards is more than a sixteenth of the CPUs": (
+        asking({GPU: 100, "cpu": 1}, qos="LS"),
+        NumaStrategy.LEAST_ALLOCATED,
+        [*used({0: 100, 1: 100, 4: 100, 5: 100, 6: 50}), shared(2000, 0)],
+        1,
+    ),
+    "equals: the lowest number": (asking({GPU: 50, "cpu": 1}, qos="LS"), NumaStrategy.MOST_ALLOCATED, [], 0),
+}
+
+
+@pytest.mark.parametrize(("of", "strategy", "held", "expected"), FIRST.values(), ids=FIRST)
+def test_devices_cpus_and_memory_choose_the_numa_node_together(
+    of: PodRequest, strategy: NumaStrategy, held: list[Holding], expected: int
+) -> None:
+    on = server(held, cpu=server_cpu(policy=SINGLE, strategy=strategy))
+    assert placed_at(place(of, on), on) == {expected}
+
+
+def test_pairs_of_numa_nodes_are_compared_likewise() -> None:
+    devices = [gpu(minor, numa_node=minor // 2, pcie=f"pci{minor}") for minor in range(8)]
+    held = [holding("held", part(devices[3], 50, "x"), part(devices[7], 50, "x"))]
+    cpu = CpuNode(build(4, 1, 4, 2, siblings_near), policy=NumaPolicy.RESTRICTED)
+    on = node(*devices, holdings=held, cpu=cpu)
+    wide = asking({GPU: 50, "cpu": 6}, {GPU: 50, "cpu": 6}, qos="LSR")
+    assert placed_at(place(wide, on), on) == {1, 3}
+
+
+@pytest.mark.parametrize(("count", "expected"), {"sixteen": (16, 15), "seventeen": (17, 0)}.values())
+def test_beyond_sixteen_sets_the_first_that_fits_is_taken(count: int, expected: int) -> None:
+    devices = [gpu(minor, numa_node=minor, pcie=f"pci{minor}") for minor in range(count)]
+    held = [holding("held", part(devices[-1], 50, "x"))]
+    cpu = CpuNode(build(count, 1, 1, 2, siblings_near), policy=SINGLE, strategy=NumaStrategy.LEAST_ALLOCATED)
+    on = node(*devices, holdings=held, cpu=cpu)
+    assert placed_at(place(asking({GPU: 50}), on), on) == {expected}
+
+
+def opens(answer: Placement, on: NodeSnapshot) -> tuple[int, int]:
+    """Idle cards and idle PCIe roots taken into use, counted from scratch."""
+    roots = {device.id: device.pcie for device in on.devices}
+    before = {share.id for one in on.holdings.values() for share in one.shares}
+    after = before | {share.id for share in answer.shares}
+    return len(after) - len(before), len({roots[one] for one in after}) - len({roots[one] for one in before})
+
+
+@given(
+    st.lists(st.sampled_from([0, 0, 50, 100]), min_size=8, max_size=8),
+    st.sampled_from([30, 50, 100, 200, 300]),
+    st.sampled_from(["500m", 2, 9]),
+    st.sampled_from([NumaStrategy.MOST_ALLOCATED, NumaStrategy.LEAST_ALLOCATED]),
+    st.sampled_from([0, 4000, 12_000]),
+)
+def test_no_numa_node_would_have_opened_less(
+    percents: list[int], gpus: int, cpu: str | int, strategy: NumaStrategy, busy: int
+) -> None:
+    rules = server_cpu(policy=SINGLE, strategy=strategy)
+    on = server([*used(dict(enumerate(percents))), shared(busy, 0)], cpu=rules)
+    of = asking({GPU: gpus, "cpu": cpu, "memory": "1Gi"}, qos="LS")
+    answer = place(of, on)
+    alone = []
+    for at in (0, 1):
+        devices = tuple(replace(one, healthy=one.healthy and one.numa_node == at) for one in on.devices)
+        there = place(
+            of, replace(on, devices=devices, cpu=replace(rules, reserved=parse(f"{16 - 16 * at}-{31 - 16 * at}")))
+        )
+        if isinstance(there, Placement):
+            alone.append(opens(there, on))
+    if isinstance(answer, Refusal):
+        assert alone == []
+    else:
+        assert opens(answer, on) == min(alone)
