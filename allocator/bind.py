@@ -31,8 +31,8 @@ class Claim:
         namespace: where it lives.
         name: its name there.
         request: what it asks for.
-        annotated: turns a node's devices into the holding that the Pod's annotations describe; None where they
-            describe none.
+        annotated: turns a node's devices into the holding that the Pod's annotations describe; None if they describe
+            none.
     """
 
     uid: str
@@ -47,9 +47,10 @@ class Decision:
     """The answer to a bind.
 
     Attributes:
-        outcome: the Pod's holding, or why there is none.
-        repeated: the Pod held this before: the bind is tried again.
-        stale: what it held no longer serves it, and nothing was changed: ask again with `unbound` once that is known.
+        outcome: the Pod's holding, or why it has none.
+        repeated: the Pod held this before; the bind was retried.
+        stale: the Pod's holding no longer serves it, and nothing was changed. Decide again with `unbound` once the API
+            server has confirmed it.
     """
 
     outcome: Holding | Refusal
@@ -66,16 +67,16 @@ def bind(
     *,
     unbound: bool = False,
 ) -> Callable[[Holdings], tuple[Holdings | None, Decision]]:
-    """Give a Pod its share of a node; the same share again if it has one that still serves it.
+    """Give a Pod its share of a node. A Pod whose holding still serves it gets the same share again.
 
     Args:
         pod: with a request.
         snapshot: makes the node from given holdings.
         now: seconds since the epoch.
-        refresh_after: seconds after which a repeated bind renews `since`, so that no sweep takes away, as never bound,
-            what is being bound at this moment.
-        sent: what the filter assumed for the Pod on this node; None where that is not known.
-        unbound: the API server itself says that the Pod is not bound, so it may be given something else than it holds.
+        refresh_after: seconds after which a repeated bind renews `since`. Otherwise a sweep could release, as never
+            bound, what is being bound at this moment.
+        sent: what the filter assumed for the Pod on this node; None if that is not known.
+        unbound: the API server has confirmed that the Pod is not bound, so its holding may be replaced.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, Decision]:
@@ -105,10 +106,10 @@ def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Ho
 
     Args:
         uid: of the Pod.
-        held_since_before: only if the holding is older than this moment (a bind may have renewed it meanwhile).
+        held_since_before: release only a holding that is older than this moment, since a bind may have renewed it.
 
     Returns:
-        A change that answers whether there was something to take.
+        A change that answers whether the Pod held anything.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -121,11 +122,11 @@ def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Ho
 
 
 def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
-    """Record what a bound Pod's annotations say that it holds: it runs, so nothing is refused.
+    """Record the holding that a bound Pod's annotations describe. The Pod runs, so nothing is refused.
 
     Args:
         uid: of the Pod.
-        snapshot: makes the node from given holdings, with what annotations of live Pods say beside them.
+        snapshot: makes the node from given holdings and from the annotations of live Pods.
 
     Returns:
         A change that answers whether the holding was missing from the ledger.
@@ -145,9 +146,10 @@ def _annotated(pod: Claim, node: NodeSnapshot) -> Holding | None:
 
 
 def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Placement | Refusal:
-    """Choose what the Pod was sent for where that can still be had: the Pods after it were sent to what it leaves.
+    """Choose what the filter assumed for the Pod if that is still free: later Pods were sent to what it leaves.
 
-    But not where devices are to be used alike: others may have come to that one since, and what is idle comes first.
+    The assumption is ignored under `LEAST_USED`: other Pods may have come to that device since, and idle ones come
+    first.
     """
     if sent is not None and (request.wishes.order or node.order) != DeviceOrder.LEAST_USED:
         placed = place(request, node, only=sent)
@@ -157,10 +159,9 @@ def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Pla
 
 
 def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> bool:
-    """Tell whether what a Pod was given is still there, free but for itself, and is what the Pod asks for now.
+    """Tell whether a Pod's holding is still usable, free apart from the Pod itself, and what the Pod asks for now.
 
-    That is so where `place` would give it, out of all that is free or out of what the Pod holds: others may have come
-    and gone since it was given.
+    It is if `place`, restricted to the holding, would choose it again. Other Pods may have come and gone since.
 
     Args:
         held: by the Pod.
@@ -174,7 +175,7 @@ def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> bool:
 
 
 def _alike(placed: Placement | Refusal, held: Holding) -> bool:
-    """Tell whether a placement is what a Pod holds; containers may have changed places among its devices."""
+    """Tell whether a placement equals a holding, whichever containers use which of its devices."""
     return not isinstance(placed, Refusal) and _compared(placed) == _compared(held)
 
 
@@ -190,8 +191,8 @@ def _compared(of: Placement | Holding) -> object:
 def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Placement | Refusal:
     """Check a choice that Koordinator's own scheduler has annotated, and take it over.
 
-    `place` has the last word: the request is placed on what the annotations name and nothing else. They must name what
-    it takes, no more and no less; of a device they may name more than it needs.
+    `place` decides: the request is placed on the annotated devices alone. The annotations must name exactly the devices
+    that it takes; the amounts may exceed what it needs.
     """
     wrong = _not_free(said, node)
     if wrong:
@@ -213,9 +214,9 @@ def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Placement 
 
 
 def _adopted_cpus(said: CpuShare | None, placed: CpuShare | None) -> CpuShare | str | None:
-    """What is recorded of a Pod's CPUs, or what is wrong with the annotation.
+    """Return the CPU share to record for a Pod, or what is wrong with the annotation.
 
-    What stands in the annotation, and in NUMA nodes what the Pod is accounted for there, where that is counted.
+    The share is the annotation's. Where NUMA nodes are accounted, the amounts in them are those of the placement.
     """
     if said is None:
         return placed
@@ -226,7 +227,7 @@ def _adopted_cpus(said: CpuShare | None, placed: CpuShare | None) -> CpuShare | 
 
 
 def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> str:
-    """Name a device of which the annotations say less than the request takes, if that alone is wrong; else ""."""
+    """Name a device whose annotated amounts are below what the request takes, if nothing else is wrong; else ""."""
     capacity = {(device.type, device.id): device.capacity for device in node.devices}
     shares = [replace(share, amounts=capacity.get((share.type, share.id), share.amounts)) for share in said.shares]
     placed = place(request, node, only=replace(said, shares=tuple(shares)))
@@ -234,7 +235,7 @@ def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> str:
     for share in placed.shares if isinstance(placed, Placement) else ():
         stated = amounts[share.type, share.id]
         if any(amount > stated.get(tail, 0) for tail, amount in share.amounts.items()):
-            return f"{node.name}: {_spoken(share)} needs more than they say"
+            return f"{node.name}: {_spoken(share)} needs more than they state"
     return ""
 
 
@@ -247,7 +248,7 @@ def _spoken(share: Share) -> str:
 
 
 def _not_free(said: Holding, node: NodeSnapshot) -> str:
-    """Name something that the annotations name and that cannot be given; "" where all can."""
+    """Name something in the annotations that is not free; "" if everything is."""
     devices = {(device.type, device.id): device for device in node.devices}
     functions = node.functions_held()
     for share in said.shares:
@@ -256,7 +257,7 @@ def _not_free(said: Holding, node: NodeSnapshot) -> str:
         free = dict(zip(tails, node.free(device, tails), strict=True)) if device is not None else {}
         short = any(amount > free.get(tail, 0) for tail, amount in share.amounts.items())
         if short or any(function.bus_id in functions for function in share.functions):
-            return f"{node.name}: {_spoken(share)} does not have free what they say"
+            return f"{node.name}: {_spoken(share)} does not have the stated amounts free"
     cpus = said.cpus
     if cpus is None:
         return ""
@@ -266,7 +267,7 @@ def _not_free(said: Holding, node: NodeSnapshot) -> str:
 
 
 def _not_pooled(share: CpuShare, node: NodeSnapshot, cpu: CpuNode) -> str:
-    """Name a NUMA node whose shared pool has less free than the annotations say; "" where each has enough."""
+    """Name a NUMA node whose shared pool has less free than the annotations state; "" if each has enough."""
     for one in share.numa:
         known = one.node in cpu.topology.nodes
         if not known or max(one.milli, 1) > shared_milli(cpu, node.cpu_use, one.node):

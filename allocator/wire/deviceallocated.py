@@ -1,8 +1,8 @@
 """The device-allocated annotation in Koordinator's format (its apis/extension/device_share.go), and visible devices.
 
 `{"gpu":[{"minor":0,"resources":{"kubernetes.io/gpu-core":"50",...},"id":"GPU-..."}]}`; resource names come out
-sorted, memory in Kubernetes' binary form. It knows only the Pod as a whole; which container sees which device stands
-in one annotation a container.
+sorted, memory in Kubernetes' binary form. It describes the Pod as a whole. One annotation per container and type says
+which devices the container sees.
 """
 
 import json
@@ -22,7 +22,7 @@ class AnnotationError(ValueError):
 
 
 def write_annotations(shares: Sequence[Share], domain: str, types: DeviceTypes = BUILT_IN) -> dict[str, str]:
-    """Write the annotations that tell a Pod's shares: device-allocated, and one a container and type that it sees."""
+    """Write a Pod's shares: device-allocated, and the visible devices of each container and type."""
     if not shares:
         return {}
     by_type: dict[str, list[dict[str, Any]]] = {}
@@ -37,7 +37,7 @@ def write_annotations(shares: Sequence[Share], domain: str, types: DeviceTypes =
 
 
 def _write_share(share: Share, kind: DeviceType | None, domain: str) -> dict[str, Any]:
-    """Write a share; of a type that left the settings, of which no spelling is known, by its tails as they are."""
+    """Write a share. The tails of a type that has left the settings are written as they are, without a domain."""
     named = sorted((kind.resource_name(domain, tail) if kind else tail, tail) for tail in share.amounts)
     amounts = {
         name: format_bytes(share.amounts[tail]) if kind and kind.in_bytes(tail) else format_int(share.amounts[tail])
@@ -86,12 +86,12 @@ def read_annotations(annotations: Mapping[str, str], types: DeviceTypes = BUILT_
 
 def _list(value: object) -> list[Any]:
     if not isinstance(value, list):
-        raise TypeError(f"{type(value).__name__} where a list must be")
+        raise TypeError(f"{type(value).__name__} where a list is required")
     return value
 
 
 def _containers_of(annotations: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
-    """Turn the visible-devices annotations round: type and device id -> containers, in name order."""
+    """Map type and device id to the containers that see the device, in the order of their names."""
     found: dict[tuple[str, str], list[str]] = {}
     for key in sorted(annotations):
         shown = shown_by(key)

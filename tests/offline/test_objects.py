@@ -17,7 +17,7 @@ UNUSABLE = {
     "no kind": ("metadata: {name: a}", "document 1: the object has no kind; add it"),
     "no name": ("kind: Pod\nmetadata: {}\n", "document 1: the Pod has no metadata.name; give it one"),
     "no metadata": ("kind: Pod\n", "document 1: the Pod has no metadata.name; give it one"),
-    "twice": ("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: a}\n", "Node a stands in "),
+    "twice": ("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: a}\n", "Node a is in "),
     "no name in a list": ("kind: List\nitems: [{kind: Pod}]", "document 1, item 1: the Pod has no metadata.name"),
     "items no list": ("kind: List\nitems: 1", "items of the List is no list"),
     "not of the shape": (
@@ -117,7 +117,7 @@ def test_other_kinds_are_left_out_and_told_of_but_for_the_ledger(tmp_path: Path)
     objects = read([saved(tmp_path, [topology, ledger, other, device()])])
     assert [obj["apiVersion"] for obj in objects.topologies] == ["topology.node.k8s.io/v1alpha1"]
     assert [obj["kind"] for obj in objects.cluster] == ["Device", "NodeResourceTopology"]
-    assert [note.rpartition(": ")[2] for note in objects.notes] == ["ConfigMap a is not looked at"]
+    assert [note.rpartition(": ")[2] for note in objects.notes] == ["ConfigMap a is not used"]
 
 
 def test_yaml_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:
@@ -144,5 +144,5 @@ def test_several_json_documents_are_yaml(tmp_path: Path) -> None:
 def test_the_same_name_in_two_namespaces_is_two_pods(tmp_path: Path) -> None:
     pods = [gpus("a", 50), gpus("a", 50, namespace="other")]
     assert len(read([saved(tmp_path, pods)]).pods) == 2
-    with pytest.raises(InputError, match=r"Pod default/a stands in .*objects.json, document 1, item 1 already"):
+    with pytest.raises(InputError, match=r"Pod default/a is in .*objects.json, document 1, item 1 already"):
         read([saved(tmp_path, [pods[0], pods[0]])])

@@ -455,7 +455,7 @@ async def test_a_device_that_koordinator_names_beyond_what_is_needed_must_be_fre
     }
     (refused,) = await start(own, obj)
     assert "cannot be adopted" in refused.message
-    assert "npu 0 (npu-0) does not have free" in refused.message
+    assert "npu 0 (npu-0) does not have the stated amounts free" in refused.message
     own.audit()
 
 

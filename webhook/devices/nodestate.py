@@ -1,4 +1,4 @@
-"""The state of one node, for people: its devices, who holds them, and what it has published."""
+"""The state of one node for display: its devices, who holds them, and what it has published."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ _PAGE: Final = 100  # objects a page: a node of many devices is some 50 KB
 
 
 class CommandError(Exception):
-    """The command cannot be carried out as given; the message says what can."""
+    """The command cannot be carried out as given; the message says what would work."""
 
 
 class Known(NamedTuple):
@@ -50,8 +50,8 @@ class NodeState:
         listed: its Device object; without devices where there is none.
         classes: its devices of software classes.
         cordoned_classes: ids of those that an administrator has cordoned.
-        holdings: who holds what, by namespace, name and UID.
-        packed: what it has published; None where it has published nothing.
+        holdings: who holds what, in the order of namespace, name and UID.
+        packed: the packed amounts that it has published; None if it has published none.
         problems: what could not be read, a sentence each.
     """
 
@@ -91,14 +91,14 @@ class NodeState:
 def read_node(
     name: str, device: Raw | None, record: Record | UnreadableError | None, obj: Raw | None, known: Known
 ) -> NodeState:
-    """Read a node's objects; what is missing or cannot be read is left out, and reported in `problems`.
+    """Read a node's objects. What is missing is left out; what cannot be read is reported in `problems`.
 
     Args:
         name: of the node.
         device: its Device object.
         record: its record of the ledger.
         obj: its Node.
-        known: what the settings say.
+        known: what the settings define.
     """
     devices = NodeDevices(name, ()) if device is None else read_device_object(device, known.types)
     problems = [f"Device {name}: {problem}" for problem in devices.problems]
@@ -183,7 +183,7 @@ async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
 
 
 async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], known: Known) -> list[NodeState]:
-    """Read these nodes, or if none is named all that have devices, in the order of their names.
+    """Read these nodes, or all that have devices if none is named, in the order of their names.
 
     Raises:
         CommandError: a named node has nothing to show, or a CRD is missing.
@@ -212,7 +212,7 @@ async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], kno
 
 
 async def unknown_node(kube: KubeClient, node: str) -> CommandError:
-    """The error that a node has no devices, which names those that have."""
+    """Make the error that a node has no devices; it names the nodes that have some."""
     known = [obj["metadata"]["name"] async for obj in list_all(kube, DEVICES)]
     return CommandError(f"node {node} has no Device object; {there_are(known)}")
 

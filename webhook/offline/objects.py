@@ -79,7 +79,7 @@ def read(paths: Iterable[str]) -> Objects:
     """Read all objects of files, folders (their .yaml, .yml and .json files by name) and `-`, standard input.
 
     Raises:
-        InputError: something cannot be read, is no object, or stands twice.
+        InputError: something cannot be read, is no object, or occurs twice.
     """
     objects = Objects()
     seen: dict[tuple[str, str, str], str] = {}
@@ -169,7 +169,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     }
     if kind not in lists:
         if kind not in _UNUSED:
-            objects.notes.append(f"{where}: {kind} {name} is not looked at")
+            objects.notes.append(f"{where}: {kind} {name} is not used")
         return
     wrong = wrong_shape(kind, obj)
     if wrong:
@@ -178,7 +178,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     key = (kind, namespace, str(name))
     if key in seen:
         told = f"{namespace}/{name}" if namespace else name
-        raise InputError(f"{where}: {kind} {told} stands in {seen[key]} already; remove or rename one of them")
+        raise InputError(f"{where}: {kind} {told} is in {seen[key]} already; remove or rename one of them")
     seen[key] = where
     version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
     lists[kind].append({"apiVersion": version, "kind": kind, **obj})

@@ -31,7 +31,7 @@ class Binders:
     Attributes:
         scheduler_name: `spec.schedulerName` of the Pods that are ours.
         username: the exact user whose Bindings allocate.
-        domain: that resource names are written in.
+        domain: of the resource names that are written.
         grace: seconds after which a holding that was never bound may be swept.
         types: of the devices that Pods may hold.
     """
@@ -50,10 +50,10 @@ class BindingWebhooks:
         binders: who binds.
         cluster: what is known.
         ledger: where it is written.
-        live: for Pods that the view has not seen yet.
+        live: reads Pods that the view has not seen yet.
         clock: seconds since the epoch.
-        settled: called with a Pod's UID when its bind has been decided on, and with the node, "" where it was refused.
-        sent: told a Pod's UID and a node, says what the Pod was sent there for; None where that is not known.
+        settled: called with a Pod's UID when its bind has been decided, and with the node; "" if it was refused.
+        sent: returns what the filter assumed for a Pod's UID on a node; None if that is not known.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BindingWebhooks:
     async def mutate(self, request: Request, deadline: float) -> Response:
         """Choose devices for a Binding of koord-scheduler, record them, and put them on the Binding."""
         if request.username != self._binders.username or request.subresource != "binding":
-            return allowed()  # others' Bindings are the guard's business
+            return allowed()  # `validate` judges the Bindings of others
         try:
             found = await self._find(request, deadline)
             if isinstance(found, Response):
@@ -93,10 +93,10 @@ class BindingWebhooks:
 
         Args:
             request: of the Binding.
-            pod: as it is known.
-            node: as well.
+            pod: to be bound.
+            node: where it is to be bound.
             deadline: in seconds from now.
-            unbound: the Pod was read from the API server after it was given something before.
+            unbound: a live read after an earlier allocation has shown that the Pod is not bound.
         """
         if not pod.asks:
             return allowed()
@@ -116,7 +116,7 @@ class BindingWebhooks:
             decided = change(record.holdings)[1]
         else:
             decided = await self._ledger.change(node, change, deadline)
-        if decided.stale:  # the bind before may have succeeded unseen: what a bound Pod holds is never changed
+        if decided.stale:  # the last bind may have succeeded unseen, and a bound Pod's holding is never changed
             live = await self._read(request, pod.uid, deadline)
             if isinstance(live, Response):
                 return live
@@ -133,7 +133,7 @@ class BindingWebhooks:
         return patched(operations, audit=audit)
 
     async def validate(self, request: Request, deadline: float) -> Response:
-        """Refuse the Bindings of other binders, and of koord-scheduler itself where they do not carry the ledger's."""
+        """Refuse Bindings by other binders, and koord-scheduler's own if they do not carry the ledger's allocation."""
         try:
             found = await self._find(request, deadline)
             if isinstance(found, Response):
@@ -150,7 +150,7 @@ class BindingWebhooks:
     def _foreign(self, request: Request, pod: PodInfo) -> str:
         return (
             f"Pod {pod} asks for devices or CPUs, and {request.username} is not their scheduler: only "
-            f"{self._binders.username} may bind it, for they are chosen in that bind. Leave it to spec.schedulerName "
+            f"{self._binders.username} may bind it, because that bind chooses them. Leave it to spec.schedulerName "
             f"{self._binders.scheduler_name}, or create a Pod that asks for none"
         )
 
@@ -175,7 +175,7 @@ class BindingWebhooks:
         )
 
     async def _find(self, request: Request, deadline: float) -> tuple[PodInfo, str] | Response:
-        """Find the Pod that a Binding is about, live where the view does not know it; a Response where all is said."""
+        """Find the Pod of a Binding, by a live read if the view does not know it; a Response if that settles it."""
         binding = request.object
         name = _name(request)
         node = (binding.get("target") or {}).get("name")
@@ -193,7 +193,7 @@ class BindingWebhooks:
         return live if isinstance(live, Response) else (live, node)
 
     async def _read(self, request: Request, uid: str, deadline: float) -> PodInfo | Response:
-        """Read the Pod from the API server; a Response where there is none of this UID, if any is told, or not ours."""
+        """Read the Pod from the API server; a Response if it is gone, has another UID, or is not ours."""
         name = _name(request)
         live = await self._live.read(request.namespace, name, deadline)
         if live is None or (uid and live[0] != uid):

@@ -1,4 +1,4 @@
-"""What is kept of a Pod that asks for devices or holds some: the fields that decisions use, and no more."""
+"""What is kept of a Pod that asks for devices or CPUs, or holds some: only the fields that decisions use."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,19 +30,19 @@ class PodInfo:
         uid: its identity.
         namespace: where it lives.
         name: its name there.
-        node: where it is bound, "" while it is not.
-        finished: Succeeded or Failed: it holds nothing any more.
+        node: where it is bound; "" while it is not.
+        finished: it has succeeded or failed, and holds nothing any more.
         terminating: deletion has begun.
         scheduler_name: of its spec.
-        canonical: it asks in resources that only admission by koordgate, or its author, writes: not in those of a
-            vendor's device plugin alone.
+        canonical: it asks in resources that only koordgate's admission or its author writes, and not only in those of
+            a vendor's device plugin.
         request: what it asks for.
-        problem: why the request cannot be read, "" where it can.
-        shares: what its device-allocated annotation says it holds.
-        annotation_problem: why an annotation cannot be read, "" where all can.
-        cpus: what its resource-status annotation says it holds; None where it says nothing.
-        priority: of its spec, 0 where that says nothing.
-        requests: what kube-scheduler counts for it on a node, by resource; empty where that cannot be read.
+        problem: why the request cannot be read; "" if it can.
+        shares: the devices in its device-allocated annotation.
+        annotation_problem: why an annotation cannot be read; "" if all can.
+        cpus: the CPUs in its resource-status annotation; None if there are none.
+        priority: of its spec; 0 if there is none.
+        requests: what kube-scheduler counts for it on a node, by resource; empty if that cannot be read.
         kinds: the types of its shares.
     """
 
@@ -73,12 +73,12 @@ class PodInfo:
 
     @property
     def holds(self) -> bool:
-        """Whether its annotations say that it holds anything."""
+        """Whether its annotations describe a holding."""
         return bool(self.shares) or self.cpus is not None
 
     @property
     def lacks(self) -> bool:
-        """Whether its annotations say nothing of what only our bind gives: devices; where it asks for none, CPUs."""
+        """Whether its annotations lack what only our bind gives: devices, or CPUs if it asks for no devices."""
         if self.request.containers:
             return not self.shares
         return not self.holds and (bool(self.problem) or _insists(self.request.cpu))
@@ -95,12 +95,12 @@ class PodInfo:
 def read_pod_info(
     obj: Mapping[str, Any], known: PodInfo | None = None, types: DeviceTypes = BUILT_IN
 ) -> PodInfo | None:
-    """Read a Pod; None where it neither asks for devices or CPUs nor says that it holds some.
+    """Read a Pod; None if it neither asks for devices or CPUs nor states that it holds some.
 
     Args:
         obj: the Pod.
-        known: what was known of it; what a Pod of one UID asks for is read again only where `_may_differ` says so.
-        types: that may be asked for.
+        known: what was known of it. The request of a Pod with the same UID is read again only if `_may_differ` says so.
+        types: the device types that may be asked for.
     """
     metadata = obj["metadata"]
     spec = obj.get("spec") or {}
@@ -145,8 +145,8 @@ def read_pod_info(
 def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> bool:
     """Tell whether a Pod may ask for something else than before.
 
-    Its resources never change, but its CPUs, and how its devices are chosen, hang on labels and annotations, which its
-    author may change, add and remove. What counts of a Pod that is bound is what it asked for until then.
+    Its resources never change. Labels and annotations decide its CPUs and how its devices are chosen, and its author
+    may change these until it is bound; later changes do not count.
     """
     if known.node:
         return False
@@ -155,12 +155,12 @@ def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> b
 
 
 def _insists(ask: CpuAsk | None) -> bool:
-    """Tell whether a Pod asks for more of CPUs than its class alone does, which may be as well without an answer."""
+    """Tell whether a Pod's CPU request needs an answer; one that follows from its class alone does not."""
     return ask is not None and (bool(ask.count) or ask.constrained_burst or ask.numa_policy is not None)
 
 
 def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodRequest, str]:
-    """Read what a Pod asks for: whether in resources of ours, the request, and why it cannot be read."""
+    """Read a Pod's request: whether it uses our resources, the request itself, and why it cannot be read."""
     reading = read_asks(obj, types)
     named = {name for container in reading.containers for names in container.names for name in names}
     meanings = [types.resources[name] for name in named]
@@ -177,12 +177,12 @@ def _read_requests(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
 
 
 def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Holding | None:
-    """Turn what a Pod's annotations say into a holding on a node's devices; None where it says nothing.
+    """Turn a Pod's annotations into a holding on a node's devices; None if they describe none.
 
-    Koordinator may leave out ids (found by minor then) and one of ratio and memory, and truncates ratios where we
-    round up: what is accounted is the greater. One device may stand there twice, by id and by minor: its entries are
-    added up. No amount is above what an object in the cluster can hold, which is more than any device has. Whether
-    nobody else may be on its PCIe root stands in the Pod's hint.
+    Koordinator may leave out ids (the device is then found by its minor) and one of ratio and memory. It truncates
+    ratios where we round up; the greater figure is accounted. The entries of a device that is named twice, by id and by
+    minor, are added up. No amount exceeds what an object in the cluster can hold, which is more than any device has.
+    The Pod's hint says whether the Pod has a device's PCIe root to itself.
     """
     if not pod.holds:
         return None
@@ -215,7 +215,7 @@ def _added(known: Share | None, more: Share) -> Share:
 
 
 def _accounted(share: Share, device: Device, pair: tuple[str, str]) -> dict[str, int]:
-    """Complete the two tails that say how much memory a share has, in bytes and in percent of the device."""
+    """Complete the two amounts of memory of a share: bytes, and percent of the device."""
     size, percent = pair
     total = device.capacity[size]
     memory, ratio = share.amounts.get(size), share.amounts.get(percent)
