@@ -193,7 +193,7 @@ async def test_forty_pods_get_cpus_of_their_own_as_their_policies_say(
         ("preferred", "FullPCPUs", 3, 2),
         ("required", "FullPCPUs", 6, 3),
         ("preferred", "SpreadByPCPUs", 7, 7),
-        ("preferred", "SpreadByPCPUs", 14, 7),  # one NUMA node comes first, as in Koordinator, and has 7 cores to give
+        ("preferred", "SpreadByPCPUs", 14, 14),  # one CPU of each core, over NUMA nodes, before any sibling
         ("required", "SpreadByPCPUs", 14, 14),
         ("preferred", "SpreadByPCPUs", 20, 14),  # of the 16 cores two are reserved
     ],

@@ -31,7 +31,7 @@ async def webhook(webhooks) -> Replicas:
 @pytest_asyncio.fixture(loop_scope="session")
 async def mounted(plane: ControlPlane, installed: list[JsonObject], webhook: Replicas) -> AsyncIterator[Path]:
     """A running koord-scheduler: the folder of what is mounted there."""
-    await start_koord_scheduler(plane, installed, webhook.scheduling.extender)
+    await start_koord_scheduler(plane, installed, webhook.extender)
     yield plane.workdir / NAME / "tls"
     await plane.stop_scheduler(NAME)
 
@@ -46,7 +46,7 @@ def log(webhook: Replicas) -> str:
 
 
 async def call(webhook: Replicas, trust: ssl.SSLContext) -> int:
-    host, port = webhook.scheduling.extender
+    host, port = webhook.extender
     url, body = f"https://{host}:{port}/scheduler/filter", {"Pod": pod("p", "default", {}), "NodeNames": []}
     trust.check_hostname = False
     async with (

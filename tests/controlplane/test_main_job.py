@@ -34,7 +34,7 @@ async def webhook(webhooks) -> Replicas:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def scheduler(plane: ControlPlane, installed: list[JsonObject], webhook: Replicas) -> AsyncIterator[None]:
-    await start_koord_scheduler(plane, installed, webhook.scheduling.extender)
+    await start_koord_scheduler(plane, installed, webhook.extender)
     yield
     await plane.stop_scheduler("koord-scheduler")
 
