@@ -13,7 +13,7 @@ from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.holdings import Holding, Share, unnamed
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder
@@ -124,6 +124,9 @@ def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Ho
 def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Record the holding that a bound Pod's annotations describe. The Pod runs, so nothing is refused.
 
+    Nothing is recorded before the node has the devices that the annotations name by minor: until then, the annotations
+    alone count.
+
     Args:
         uid: of the Pod.
         snapshot: makes the node from given holdings and from the annotations of live Pods.
@@ -136,9 +139,16 @@ def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Ho
         if uid in holdings:
             return None, False
         adopted = snapshot(holdings).holdings.get(uid)
-        return (None, False) if adopted is None else ({**holdings, uid: adopted}, True)
+        if adopted is None or not all(map(_is_resolved, adopted.shares)):
+            return None, False
+        return {**holdings, uid: adopted}, True
 
     return change
+
+
+def _is_resolved(share: Share) -> bool:
+    """Tell whether a share names its device and amounts; else they follow from a device that is not known yet."""
+    return bool(share.amounts) and share.id != unnamed(share.type, share.minor)
 
 
 def _annotated(pod: Claim, node: NodeSnapshot) -> Holding | None:

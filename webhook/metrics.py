@@ -56,6 +56,11 @@ class WebhookMetrics:
             "Pods that ask for devices and were bound without an allocation: they see no device.",
             registry=registry,
         )
+        self.unreadable = Gauge(
+            "koordgate_pods_unreadable",
+            "Bound Pods whose allocation cannot be read: devices or CPUs of their nodes are closed.",
+            registry=registry,
+        )
         self.watch = Counter(
             "koordgate_watch_total",
             "Lists, watches, relists and errors, by resource.",

@@ -74,6 +74,11 @@ class Holding:
             raise ValueError(f"a holding of Pod {self.namespace}/{self.name} without a UID")
 
 
+def unnamed(kind: str, minor: int) -> str:
+    """Name a device that an annotation names by its minor alone, while the node has no such device."""
+    return f"{kind}-minor-{minor}"
+
+
 def sum_used(holdings: Iterable[Holding]) -> dict[str, dict[str, int]]:
     """Sum what is held: device id -> resource tail -> amount."""
     used: dict[str, dict[str, int]] = {}

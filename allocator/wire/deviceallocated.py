@@ -2,19 +2,33 @@
 
 `{"gpu":[{"minor":0,"resources":{"kubernetes.io/gpu-core":"50",...},"id":"GPU-..."}]}`; resource names come out
 sorted, memory in Kubernetes' binary form. It describes the Pod as a whole. One annotation per container and type says
-which devices the container sees.
+which devices the container sees. The device proposal's own spellings are read as well: `resouurces`, `gpu-mem`,
+`gpu-mem-ratio`, `uuid`.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Function, Share
-from allocator.vocabulary.names import DEVICE_ALLOCATED, shown_by, visible_devices
+from allocator.vocabulary.names import (
+    DEVICE_ALLOCATED,
+    DOMAINS,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    shown_by,
+    visible_devices,
+)
 
 _LARGEST_MINOR: Final = 2**31 - 1  # an int32 in Koordinator
+_DRAFT_NAMES: Final = {  # the device proposal's spelling -> today's
+    f"{domain}/{draft}": f"{domain}/{tail}"
+    for domain in DOMAINS
+    for draft, tail in (("gpu-mem", GPU_MEMORY), ("gpu-mem-ratio", GPU_MEMORY_RATIO))
+}
 
 
 class AnnotationError(ValueError):
@@ -59,29 +73,60 @@ def _write_function(function: Function) -> dict[str, Any]:
     return {**({"minor": function.minor} if function.minor else {}), "busID": function.bus_id}
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceAllocation:
+    """A device-allocated annotation as read.
+
+    Attributes:
+        shares: what could be read. A share without amounts is one whose entry states none.
+        unread: the device types whose entries cannot be read; all types if the text as a whole cannot.
+        problem: what cannot be read; "" if everything can.
+    """
+
+    shares: tuple[Share, ...] = ()
+    unread: tuple[str, ...] = ()
+    problem: str = ""
+
+
 def read_annotations(annotations: Mapping[str, str], types: DeviceTypes = BUILT_IN) -> tuple[Share, ...]:
-    """Read a Pod's shares from its annotations; none where it has no device-allocated.
+    """Read a Pod's shares from its annotations; none if it has no device-allocated.
 
     Raises:
-        AnnotationError: the annotation is there and is not of the format.
+        AnnotationError: the annotation exists and is not of the format.
     """
+    read = read_allocation(annotations, types)
+    if read.problem:
+        raise AnnotationError(read.problem)
+    return read.shares
+
+
+def read_allocation(annotations: Mapping[str, str], types: DeviceTypes = BUILT_IN) -> DeviceAllocation:
+    """Read a Pod's shares from its annotations, each device type by itself; nothing if it has no device-allocated."""
     text = annotations.get(DEVICE_ALLOCATED)
     if text is None:
-        return ()
-    containers = _containers_of(annotations)
+        return DeviceAllocation()
     try:
-        raw = json.loads(text)
-        shares = [
-            _read_share(types.by_name[kind], entry, containers, types)
-            for kind, entries in raw.items()
-            if kind in types.by_name
-            for entry in _list(entries)
-        ]
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise AnnotationError(f"{DEVICE_ALLOCATED}: not Koordinator's format ({error})") from error
-    if len({(share.type, share.id or share.minor) for share in shares}) != len(shares):
-        raise AnnotationError(f"{DEVICE_ALLOCATED}: names one device twice")
-    return tuple(shares)
+        entries = [(kind, listed) for kind, listed in json.loads(text).items() if kind in types.by_name]
+    except (ValueError, AttributeError, RecursionError) as error:
+        return DeviceAllocation(unread=tuple(types.by_name), problem=_unlike(error))
+    containers = _containers_of(annotations)
+    shares: list[Share] = []
+    problems: dict[str, str] = {}
+    for kind, listed in entries:
+        try:
+            found = [_read_share(types.by_name[kind], entry, containers, types) for entry in _list(listed)]
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            problems[kind] = _unlike(error)
+            continue
+        if len({share.id or share.minor for share in found}) != len(found):
+            problems[kind] = f"{DEVICE_ALLOCATED}: names one device twice"
+            continue
+        shares += found
+    return DeviceAllocation(tuple(shares), tuple(problems), "; ".join(problems.values()))
+
+
+def _unlike(error: Exception) -> str:
+    return f"{DEVICE_ALLOCATED}: not Koordinator's format ({error})"
 
 
 def _list(value: object) -> list[Any]:
@@ -108,10 +153,10 @@ def _read_share(
     minor = _minor(entry["minor"])
     if not 0 <= minor <= _LARGEST_MINOR:
         raise ValueError("a minor is not from 0 to 2^31-1")
-    identity = _text(entry.get("id"))
+    identity = _text(entry.get("id") or entry.get("uuid"))
     amounts: dict[str, int] = {}
-    for name, amount in (entry.get("resources") or {}).items():
-        known = types.resources.get(name)
+    for name, amount in (entry.get("resources") or entry.get("resouurces") or {}).items():
+        known = types.resources.get(_DRAFT_NAMES.get(name, name))
         if known is not None and known.type == kind and known.dialect.own and known.tail in kind.tails:
             try:
                 amounts[known.tail] = to_int(amount)

@@ -1,15 +1,22 @@
 """The Node's device amounts and labels (pure): sums over devices, model, driver and memory.
 
-As Koordinator's noderesource controller does (pkg/slo-controller/noderesource/plugins/gpudeviceresource), in both
-domains. `nvidia.com/gpu` belongs to the kubelet and is never touched.
+The amounts of each resource are those of the devices in service, and what live Pods hold of the others.
+kube-scheduler and the kubelet subtract the requests of all Pods on the node. Without the second part, the Pods on a
+device out of service would take the amounts of devices in service: four idle cards could not be used while four other
+cards with Pods are cordoned, and a kubelet that restarts would reject Pods that run.
+
+Both domains are written, as Koordinator's noderesource controller does
+(pkg/slo-controller/noderesource/plugins/gpudeviceresource). `nvidia.com/gpu` belongs to the kubelet and is never
+touched.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import FULL, DeviceTypes, Unit
+from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import GPU_MEMORY, KOORDINATOR_DOMAIN, TYPE_GPU
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.inventory import DRIVER_VERSION
@@ -20,15 +27,20 @@ _MIB: Final = 2**20
 
 
 def build(
-    node: NodeIdentity, devices: Iterable[Device], labels: Mapping[str, str], types: DeviceTypes
+    node: NodeIdentity,
+    devices: Iterable[Device],
+    labels: Mapping[str, str],
+    types: DeviceTypes,
+    shares: Iterable[Share] = (),
 ) -> dict[str, Any]:
     """Write what is applied to the Node through its `status` subresource, which gives no right to its spec.
 
     Args:
         node: the Node.
-        devices: all devices of the node; unhealthy ones count nothing.
+        devices: all devices of the node; unhealthy ones are out of service.
         labels: the Device object's; vendor, model and driver are copied.
         types: the device types.
+        shares: what the node's live Pods hold.
     """
     devices = tuple(devices)
     copied = {key: labels[key] for key in (GPU_VENDOR, GPU_MODEL, DRIVER_VERSION) if key in labels}
@@ -37,7 +49,7 @@ def build(
         copied[MEMORY_LABEL] = str(sizes.pop() // _MIB)
     # Each status sync of the kubelet sets allocatable to capacity, for each name (pkg/kubelet/nodestatus/setters.go of
     # Kubernetes): with the totals as capacity, each would overwrite the other. The totals are on the Device object.
-    usable = amounts(devices, types)
+    usable = amounts(devices, types, shares)
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -46,17 +58,35 @@ def build(
     }
 
 
-def amounts(devices: Iterable[Device], types: DeviceTypes) -> dict[str, str]:
-    """Sum up healthy devices by full resource name: 0 if none of a type is healthy, no name if the node has none."""
+def amounts(devices: Iterable[Device], types: DeviceTypes, shares: Iterable[Share] = ()) -> dict[str, str]:
+    """Sum up the devices in service and what is held of the others, by full resource name.
+
+    A type of which the node has devices, none of them in service or held, has 0. A type without devices has no name.
+    """
     sums: dict[str, int] = defaultdict(int)
+    devices = tuple(devices)
     for device in devices:
-        kind = types.by_name[device.type]
-        for tail in kind.tails:
-            amount = device.capacity.get(tail, 0)
-            whole = amount // FULL if kind.simple and kind.unit is Unit.DEVICES else amount
-            for name in kind.spellings(tail):
-                sums[name] += whole if device.healthy else 0
-        if not kind.simple:  # all of a device at once, which Koordinator sums for GPUs as well
-            whole = 1 if kind.unit is Unit.DEVICES else FULL
-            sums[kind.resource_name(KOORDINATOR_DOMAIN, kind.plain)] += whole if device.healthy else 0
+        for name, amount in _counted(types.by_name[device.type], device.capacity):
+            sums[name] += amount if device.healthy else 0
+    by_id = {(device.type, device.id): device for device in devices}
+    by_minor = {(device.type, device.minor): device for device in devices}
+    for share in shares:
+        on = by_id.get((share.type, share.id)) if share.id else by_minor.get((share.type, share.minor))
+        if on is None or not on.healthy:
+            whole = on.capacity if on is not None else {}
+            stated = any(share.amounts.values())
+            for name, amount in _counted(types.by_name[share.type], share.amounts if stated else whole):
+                sums[name] += amount
     return {name: str(sums[name]) for name in sorted(sums)}
+
+
+def _counted(kind: DeviceType, held: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Give each resource name of a type, with what these amounts of one device are in the name's unit."""
+    for tail in kind.tails:
+        amount = held.get(tail, 0)
+        for name in kind.spellings(tail):
+            yield name, amount // FULL if kind.simple and kind.unit is Unit.DEVICES else amount
+    if not kind.simple:  # all of a device at once, which Koordinator sums for GPUs as well
+        percent = [held.get(tail, 0) for tail, in_percent in zip(kind.tails, kind.percent, strict=True) if in_percent]
+        share = max(percent, default=FULL)
+        yield kind.resource_name(KOORDINATOR_DOMAIN, kind.plain), share // FULL if kind.unit is Unit.DEVICES else share

@@ -108,7 +108,9 @@ def decide(
     return Decided(
         device=devices,
         topology=topology,
-        status=nodestatus.build(node, devices.devices, report.labels, rules.types),
+        status=nodestatus.build(
+            node, devices.devices, report.labels, rules.types, [share for pod in live for share in pod.shares]
+        ),
         pods=planned,
         cgroup_root=host.cgroup_root,
         agreements=agreements,

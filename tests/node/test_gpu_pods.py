@@ -8,6 +8,10 @@ from controlplane.gpu_cluster import DEVICE_ALLOCATED, allocated
 from node import images
 from node.harness import Node
 
+from allocator.vocabulary.devicetype import BUILT_IN
+from allocator.vocabulary.holdings import Share
+from allocator.wire.deviceobject import read_device_object
+from reporter.publish import nodestatus
 from webhook.localplane.admin import AdminClient, JsonObject
 from webhook.localplane.koord import NAME
 from webhook.localplane.plane import ControlPlane
@@ -70,6 +74,38 @@ async def test_a_container_sees_the_card_that_its_pods_annotation_names(
     (share,) = allocated(found)
     assert share["id"] in GPUS
     assert await node.logs(node_namespace, "one", "main") == f"visible=[{share['id']}]\n"
+
+
+async def test_a_card_out_of_service_takes_no_other_with_it_and_its_pod_survives_a_restart_of_the_kubelet(
+    replicas: Replicas, node: Node, node_admin: AdminClient, node_namespace: str
+) -> None:
+    stays = {**container("main", {"nvidia.com/gpu": "1"}), "command": ["/bin/sh", "-c", "sleep 600"]}
+    pods = f"/api/v1/namespaces/{node_namespace}/pods"
+    await node_admin.create(pods, pod("first", stays))
+    (share,) = allocated(await node.phase(node_namespace, "first", "Running"))
+    try:
+        await _publish(node, node_admin, bad=share["id"])
+        await node.restart_kubelet()
+        await node_admin.create(pods, pod("second", stays))
+        (other,) = allocated(await node.phase(node_namespace, "second", "Running"))
+        first = await node.phase(node_namespace, "first", "Running", "Failed")
+        assert first["status"]["phase"] == "Running"
+        assert {share["id"], other["id"]} == set(GPUS)
+    finally:
+        for name in ("first", "second"):
+            await node_admin.delete(f"{pods}/{name}")
+        await _publish(node, node_admin)
+
+
+async def _publish(node: Node, admin: AdminClient, *, bad: str = "") -> None:
+    """Publish the cards, of which one may be out of service and held whole."""
+    body = _device_object(node.name)
+    for entry in body["spec"]["devices"]:
+        entry["health"] = entry["id"] != bad
+    await admin.apply(body)
+    devices = read_device_object(body).devices
+    held = [Share("gpu", one.id, one.minor, one.capacity) for one in devices if one.id == bad]
+    await node.set_capacity(dict(nodestatus.amounts(devices, BUILT_IN, held)))
 
 
 async def test_a_container_that_asks_for_none_sees_void(

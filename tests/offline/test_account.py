@@ -283,7 +283,7 @@ def test_what_a_pod_holds_is_said_in_a_few_words() -> None:
     holding = counted.holding(apiserver.with_defaults(pod))
     assert holding is not None
     assert words.held(holding, TYPES) == [
-        "gpu 0 GPU-node-1-0: core 10 %, memory 0 GiB (0 %)",
+        "gpu 0 GPU-node-1-0: core 10 %, memory 80 GiB (100 %)",
         "rdma 0 0000:10:00.0: rdma 25 %, virtual function 0000:10:00.1",
         "CPUs 0-1 (LSR), NUMA node 0: 2 CPU, 4 GiB",
     ]

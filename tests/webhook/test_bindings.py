@@ -633,7 +633,6 @@ async def test_koordinators_choice_is_taken_over(world: World) -> None:
         ("not there", [(7, HALF, "GPU-n1-7")]),
         ("less than asked", [(2, {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory-ratio": "10"}, "")]),
         ("core left out", [(2, {"kubernetes.io/gpu-memory-ratio": "50"}, "")]),
-        ("nothing", [(2, {}, "")]),
         (
             "spread where one card is asked",
             [

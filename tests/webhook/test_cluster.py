@@ -431,7 +431,7 @@ def test_an_annotation_counts_only_where_its_pod_is_bound(view: ClusterView, pod
             {"koordinator.sh/gpu-memory": "1Gi", "koordinator.sh/gpu-memory-ratio": "50"},
             {GPU_MEMORY: GIB, GPU_MEMORY_RATIO: 50},
         ),
-        ({"koordinator.sh/gpu-core": "10"}, {GPU_CORE: 10, GPU_MEMORY: 0, GPU_MEMORY_RATIO: 0}),
+        ({"koordinator.sh/gpu-core": "10"}, {GPU_CORE: 10, GPU_MEMORY: 80 * GIB, GPU_MEMORY_RATIO: 100}),
     ],
 )
 def test_what_an_annotation_leaves_out_is_worked_out_never_below_what_it_says(

@@ -107,11 +107,26 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("text", UNREADABLE)
-def test_a_resource_status_that_cannot_be_read_is_told_and_holds_nothing(text: str) -> None:
+def test_a_resource_status_that_cannot_be_read_is_named_and_holds_all_cpus(text: str) -> None:
     kept = info(annotated(cpu_pod("p"), **{RESOURCE_STATUS: text}))
     assert RESOURCE_STATUS in kept.annotation_problem
-    assert not kept.holds
-    assert annotated_holding(kept, (gpu(0),), 0) is None
+    held = annotated_holding(kept, (gpu(0),), 0, 0b1110)
+    assert held
+    assert (held.shares, held.cpus) == ((), CpuShare(QosClass.LSE, 0b1110))
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_a_pod_whose_class_has_no_cpus_of_its_own_closes_none(text: str) -> None:
+    kept = info(annotated(cpu_pod("p", qos="LS"), **{RESOURCE_STATUS: text}))
+    assert kept.annotation_problem
+    assert not kept.any_cpus
+
+
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_devices_count_beside_a_resource_status_that_cannot_be_read(text: str) -> None:
+    shares = {"gpu": [{"minor": 0, "resources": HALF}]}
+    kept = info(annotated(gpu_pod("p"), **{DEVICE_ALLOCATED: shares, RESOURCE_STATUS: text}))
+    assert [share.minor for share in kept.shares] == [0]
 
 
 @pytest.mark.parametrize("text", ["", "null", "{}"])
@@ -129,7 +144,7 @@ def test_any_resource_status_is_read_or_told(value: Any) -> None:
         return
     kept = info(annotated(cpu_pod("p"), **{RESOURCE_STATUS: text}))
     assert kept.asks
-    assert not (kept.annotation_problem and kept.holds)
+    assert bool(kept.annotation_problem) == kept.any_cpus
 
 
 def test_what_is_written_is_read_back() -> None:

@@ -101,7 +101,7 @@ def trouble(pod: Raw, types: DeviceTypes) -> str:
     if info is None or not info.node or info.finished:
         return ""
     if info.annotation_problem:
-        return f"holds nothing that can be read: {info.annotation_problem}"
+        return f"holds what cannot be read, so nothing new lands on what it may hold: {info.annotation_problem}"
     if not info.asks or info.holds:
         return ""
     return f"asks for {_what(info)} and carries no allocation, so it holds and sees none"

@@ -137,15 +137,27 @@ class BindingWebhooks:
         try:
             found = await self._find(request, deadline)
             if isinstance(found, Response):
-                return found
+                return found if not found.allowed else self._of_stranger(request)
             pod, node = found
             if not pod.in_scope(self._binders.scheduler_name):
-                return allowed()
+                return self._of_stranger(request)
             if request.username != self._binders.username:
                 return denied(self._foreign(request, pod))
             return await self._carries(request, pod, node, deadline)
         except (KubeError, BusyError, RecordError, TimeoutError) as error:
             return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
+
+    def _of_stranger(self, request: Request) -> Response:
+        """Judge the Binding of a Pod that is not ours: it may not state that the Pod holds anything."""
+        carried = _carried(request)
+        if request.username == self._binders.username or not carried:
+            return allowed()
+        names = ", ".join(sorted(carried))
+        return denied(
+            f"Binding of Pod {request.namespace}/{_name(request)} carries the annotations {names}: they state "
+            f"what a Pod holds, and only a bind by {self._binders.username} may write them; remove them from the "
+            "Binding"
+        )
 
     def _foreign(self, request: Request, pod: PodInfo) -> str:
         return (
@@ -156,8 +168,7 @@ class BindingWebhooks:
 
     async def _carries(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:
         """Compare the Binding's annotations with what the ledger holds for the Pod."""
-        annotations = (request.object.get("metadata") or {}).get("annotations") or {}
-        carried = {key: value for key, value in annotations.items() if is_allocation_annotation(key)}
+        carried = _carried(request)
         if request.dry_run and carried:
             return allowed()  # nothing was recorded to compare with
         held = self._ledger.record(node).holdings.get(pod.uid)
@@ -218,6 +229,12 @@ class BindingWebhooks:
 def _claim(pod: PodInfo) -> Claim:
     annotated = partial(annotated_holding, pod, since=0) if pod.holds else None
     return Claim(pod.uid, pod.namespace, pod.name, pod.request, annotated)
+
+
+def _carried(request: Request) -> dict[str, str]:
+    """The allocation annotations of a Binding, which the API server merges into the Pod."""
+    annotations: Mapping[str, str] = (request.object.get("metadata") or {}).get("annotations") or {}
+    return {key: value for key, value in annotations.items() if is_allocation_annotation(key)}
 
 
 def _name(request: Request) -> str:

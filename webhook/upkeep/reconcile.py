@@ -36,6 +36,9 @@ class Reports(Protocol):
     def bound_around(self, pods: list[PodInfo]) -> None:
         """These Pods ask for devices and were bound without an allocation."""
 
+    def unreadable(self, pods: list[PodInfo]) -> None:
+        """What these Pods hold cannot be read: their nodes' devices or CPUs are closed."""
+
 
 class Reconciler:
     """Keeps the ledger equal to live Pods.
@@ -127,6 +130,7 @@ class Reconciler:
         mendings += [self._adopt(pod) for pod in self._missing()]
         results = await asyncio.gather(*(one(mending) for mending in mendings), return_exceptions=True)
         self._reports.bound_around(self._bound_around())
+        self._reports.unreadable(self._unreadable())
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -145,8 +149,23 @@ class Reconciler:
         return [
             pod
             for pod in self._cluster.pods.all()
-            if pod.node and pod.holds and not pod.finished and pod.uid not in self._ledger.record(pod.node).holdings
+            if pod.node
+            and pod.holds
+            and not pod.finished
+            and pod.uid not in self._ledger.record(pod.node).holdings
+            and not pod.annotation_problem  # what is closed for it opens again once it can be read
         ]
+
+    def _unreadable(self) -> list[PodInfo]:
+        found = [
+            pod
+            for pod in self._cluster.pods.all()
+            if pod.node
+            and pod.annotation_problem
+            and not pod.finished
+            and pod.uid not in self._ledger.record(pod.node).holdings
+        ]
+        return sorted(found, key=lambda pod: (pod.namespace, pod.name))
 
     def _bound_around(self) -> list[PodInfo]:
         found = [

@@ -40,7 +40,7 @@ class EventReports:
         self._metrics = metrics
         self._kube = kube
         self._clock = clock
-        self._told: set[str] = set()
+        self._reported: dict[str, set[str]] = {}  # reason -> UIDs
         self._bad: dict[tuple[str, str], tuple[str, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -51,16 +51,34 @@ class EventReports:
     def bound_around(self, pods: list[PodInfo]) -> None:
         """These Pods ask for devices and were bound without an allocation: count all, and report each once."""
         self._metrics.unmanaged.set(len(pods))
-        new = [pod for pod in pods if pod.uid not in self._told]
-        self._told = {pod.uid for pod in pods if pod.uid in self._told} | {pod.uid for pod in new[:_TOLD_AT_ONCE]}
-        for pod in new[:_TOLD_AT_ONCE]:
+        for pod in self._new("BoundWithoutDevices", pods):
             message = (
                 f"bound to {pod.node} without koordgate, so it holds none of the devices or CPUs that it asks for; "
                 "delete it, and let its controller create another one, which koord-scheduler binds"
             )
             _LOG.warning("a Pod was bound without koordgate", extra={"pod": str(pod), "node": pod.node})
-            about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-            self._event(about, "BoundWithoutDevices", message)
+            self._event(_about(pod), "BoundWithoutDevices", message)
+
+    def unreadable(self, pods: list[PodInfo]) -> None:
+        """What these Pods hold cannot be read: count all, and report each once."""
+        self._metrics.unreadable.set(len(pods))
+        for pod in self._new("AllocationUnreadable", pods):
+            closed = " or ".join(
+                filter(None, (", ".join(f"{kind} device" for kind in pod.unread), "CPU" if pod.any_cpus else ""))
+            )
+            message = (
+                f"what it holds cannot be read: {pod.annotation_problem}. Nothing new lands on any {closed} of "
+                f"node {pod.node} until the annotation is mended, or the Pod is deleted"
+            )
+            _LOG.warning("what a Pod holds cannot be read", extra={"pod": str(pod), "node": pod.node})
+            self._event(_about(pod), "AllocationUnreadable", message)
+
+    def _new(self, reason: str, pods: list[PodInfo]) -> list[PodInfo]:
+        """The Pods that were not reported for this reason yet, at most `_TOLD_AT_ONCE`."""
+        reported = self._reported.get(reason, set())
+        new = [pod for pod in pods if pod.uid not in reported][:_TOLD_AT_ONCE]
+        self._reported[reason] = {pod.uid for pod in pods if pod.uid in reported} | {pod.uid for pod in new}
+        return new
 
     def bad_object(self, resource: str) -> Callable[[str, tuple[str, ...]], None]:
         """Make the function that reports what could not be read of one resource's objects.
@@ -118,3 +136,7 @@ class EventReports:
         """Wait until all Events are written."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _about(pod: PodInfo) -> dict[str, str]:
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}

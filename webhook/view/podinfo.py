@@ -9,17 +9,18 @@ from allocator.quantity import LARGEST
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata, is_ours
 from allocator.vocabulary.asks import NO_WISHES, PodRequest
-from allocator.vocabulary.cpuask import CpuAsk
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel
-from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.holdings import Holding, Share, unnamed
 from allocator.vocabulary.names import DEVICE_ALLOCATED, RESOURCE_STATUS
-from allocator.wire.deviceallocated import AnnotationError, read_annotations
+from allocator.wire.deviceallocated import AnnotationError, DeviceAllocation, read_allocation
 from allocator.wire.podallocated import read_cpu_share
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_OWN_CPUS: Final = (QosClass.LSE, QosClass.LSR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,10 @@ class PodInfo:
         request: what it asks for.
         problem: why the request cannot be read; "" if it can.
         shares: the devices in its device-allocated annotation.
+        unread: the device types of which it holds what cannot be read: it may hold any device of them.
         annotation_problem: why an annotation cannot be read; "" if all can.
         cpus: the CPUs in its resource-status annotation; None if there are none.
+        any_cpus: it holds CPUs of its own which cannot be read: it may hold any.
         priority: of its spec; 0 if there is none.
         requests: what kube-scheduler counts for it on a node, by resource; empty if that cannot be read.
         kinds: the types of its shares.
@@ -57,8 +60,10 @@ class PodInfo:
     request: PodRequest
     problem: str = ""
     shares: tuple[Share, ...] = ()
+    unread: tuple[str, ...] = ()
     annotation_problem: str = ""
     cpus: CpuShare | None = None
+    any_cpus: bool = False
     priority: int = 0
     requests: tuple[tuple[str, int], ...] = ()
     kinds: tuple[DeviceType, ...] = ()
@@ -73,14 +78,14 @@ class PodInfo:
 
     @property
     def holds(self) -> bool:
-        """Whether its annotations describe a holding."""
-        return bool(self.shares) or self.cpus is not None
+        """Whether its annotations describe a holding, readable or not."""
+        return bool(self.shares) or self.cpus is not None or bool(self.unread) or self.any_cpus
 
     @property
     def lacks(self) -> bool:
         """Whether its annotations lack what only our bind gives: devices, or CPUs if it asks for no devices."""
         if self.request.containers:
-            return not self.shares
+            return not (self.shares or self.unread)
         return not self.holds and (bool(self.problem) or _insists(self.request.cpu))
 
     def in_scope(self, scheduler_name: str) -> bool:
@@ -113,14 +118,15 @@ def read_pod_info(
         requests = _read_requests(spec)
     else:
         return None
-    shares: tuple[Share, ...] = ()
+    allocation = _read_allocation(annotations, asked[1], types)
     cpus: CpuShare | None = None
-    annotation_problem = ""
+    cpu_problem = ""
     try:
-        shares, cpus = read_annotations(annotations, types), read_cpu_share(annotations, asked[1].cpu)
+        cpus = read_cpu_share(annotations, asked[1].cpu)
     except AnnotationError as error:
-        annotation_problem = str(error)
-    if known is None and not (asked[1] or asked[2] or shares or cpus or annotation_problem):
+        cpu_problem = str(error)
+    annotation_problem = "; ".join(filter(None, (allocation.problem, cpu_problem)))
+    if known is None and not (asked[1] or asked[2] or allocation.shares or cpus or annotation_problem):
         return None
     return PodInfo(
         uid=metadata["uid"],
@@ -133,13 +139,29 @@ def read_pod_info(
         canonical=asked[0],
         request=asked[1],
         problem=asked[2],
-        shares=shares,
+        shares=allocation.shares,
+        unread=allocation.unread,
         annotation_problem=annotation_problem,
         cpus=cpus,
+        any_cpus=bool(cpu_problem) and (asked[1].cpu is None or asked[1].cpu.qos in _OWN_CPUS),
         priority=spec.get("priority") or 0,
         requests=requests,
-        kinds=tuple(dict.fromkeys([types.by_name[share.type] for share in shares])),
+        kinds=tuple(dict.fromkeys([types.by_name[share.type] for share in allocation.shares])),
     )
+
+
+def _read_allocation(annotations: Mapping[str, str], request: PodRequest, types: DeviceTypes) -> DeviceAllocation:
+    """Read device-allocated; a type that the Pod asks for and that the annotation does not mention is unreadable."""
+    read = read_allocation(annotations, types)
+    if DEVICE_ALLOCATED not in annotations or not request.containers:
+        return read
+    stated = {share.type for share in read.shares}.union(read.unread)
+    missing = [kind for kind in (one.name for one in request.types()) if kind not in stated]
+    if not missing:
+        return read
+    problem = f"{DEVICE_ALLOCATED}: names no device of type {', '.join(missing)}, which the Pod asks for"
+    problems = "; ".join(filter(None, (read.problem, problem)))
+    return DeviceAllocation(read.shares, (*read.unread, *missing), problems)
 
 
 def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> bool:
@@ -176,13 +198,22 @@ def _read_requests(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
         return ()
 
 
-def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Holding | None:
+def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int, own_cpus: int = 0) -> Holding | None:
     """Turn a Pod's annotations into a holding on a node's devices; None if they describe none.
 
     Koordinator may leave out ids (the device is then found by its minor) and one of ratio and memory. It truncates
     ratios where we round up; the greater figure is accounted. The entries of a device that is named twice, by id and by
     minor, are added up. No amount exceeds what an object in the cluster can hold, which is more than any device has.
     The Pod's hint says whether the Pod has a device's PCIe root to itself.
+
+    What cannot be read counts as everything, never as nothing: an entry without amounts is the whole device, an
+    unreadable type is all of its devices, and unreadable CPUs of its own are all of `own_cpus`.
+
+    Args:
+        pod: the Pod.
+        devices: of its node.
+        since: when the holding began, seconds since the epoch.
+        own_cpus: the CPUs of the node that Pods may have as their own; bit i is CPU i.
     """
     if not pod.holds:
         return None
@@ -193,15 +224,19 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Ho
     pairs = {kind.name: kind.memory for kind in pod.kinds if kind.memory}
     for share in pod.shares:
         device = by_id.get((share.type, share.id)) if share.id else by_minor.get((share.type, share.minor))
-        identity = share.id or (device.id if device else f"{share.type}-minor-{share.minor}")
+        identity = share.id or (device.id if device else unnamed(share.type, share.minor))
         pair = pairs.get(share.type)
-        amounts = _accounted(share, device, pair) if device and pair else dict(share.amounts)
+        amounts = _accounted(share, device, pair)
         exclusive = hints.get(share.type, NO_HINT).exclusive
         alone, unshared = exclusive is ExclusiveLevel.PCIE, exclusive is ExclusiveLevel.DEVICE
         told = replace(share, id=identity, amounts=amounts, alone=alone, unshared=unshared)
         shares[identity] = _added(shares.get(identity), told)
+    for device in devices:
+        if device.type in pod.unread:
+            shares[device.id] = Share(device.type, device.id, device.minor, dict(device.capacity))
+    cpus = CpuShare(QosClass.LSE, own_cpus) if pod.any_cpus and own_cpus else pod.cpus
     gang = pod.request.wishes.gang
-    return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares.values()), pod.cpus, gang)
+    return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares.values()), cpus, gang)
 
 
 def _added(known: Share | None, more: Share) -> Share:
@@ -214,11 +249,19 @@ def _added(known: Share | None, more: Share) -> Share:
     return replace(known, amounts=amounts, containers=tuple(dict.fromkeys((*known.containers, *more.containers))))
 
 
-def _accounted(share: Share, device: Device, pair: tuple[str, str]) -> dict[str, int]:
-    """Complete the two amounts of memory of a share: bytes, and percent of the device."""
+def _accounted(share: Share, device: Device | None, pair: tuple[str, str] | None) -> dict[str, int]:
+    """Complete the amounts of a share: all of the device if none is stated, and both figures of its memory."""
+    if device is None:
+        return dict(share.amounts)
+    if not any(share.amounts.values()):
+        return dict(device.capacity)
+    if pair is None:
+        return dict(share.amounts)
     size, percent = pair
     total = device.capacity[size]
     memory, ratio = share.amounts.get(size), share.amounts.get(percent)
+    if memory is None and ratio is None:
+        ratio = FULL
     if memory is None:
         memory = total * (ratio or 0) // FULL
     # A ratio's bytes are rounded down, so bytes that follow from the stated ratio need no more of it.

@@ -53,13 +53,14 @@ class Snapshots:
         """A node with these holdings of the ledger, and with those that only annotations of its live Pods name.
 
         The second part matters where a ledger was lost, or where Koordinator bound before us: what the annotations of
-        a running Pod name is never given again, whatever the ledger says.
+        a running Pod name is never given again, whatever the ledger says. An annotation that cannot be read closes what
+        it may name. The ledger's holding takes precedence over an annotation that became unreadable later.
         """
         empty = self._without_holdings(node)
         held = dict(holdings)
         for uid, pod in self._pods.on(node).items():
             if uid not in held and pod.holds and not pod.finished:
-                adopted = annotated_holding(pod, empty.devices, self._clock())
+                adopted = annotated_holding(pod, empty.devices, self._clock(), empty.own_cpus)
                 if adopted is not None:
                     held[uid] = adopted
         return empty.holding_all(held)

@@ -1,6 +1,7 @@
 """The objects that a node is told by: read back by what reads them, and by hand."""
 
 import json
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -14,6 +15,7 @@ from allocator.vocabulary.cpuset import format_cpuset, parse
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo, PodCpuAlloc, read_node_topology
@@ -291,6 +293,61 @@ def test_types_of_ones_own_are_told_in_their_unit_under_their_one_name() -> None
     ]
 
     assert nodestatus.amounts(devices, TYPES) == {"example.com/dsp": "2", "example.com/lane": "40"}
+
+
+def cards(count: int, *bad: int) -> list[Device]:
+    capacity = {"gpu-core": 100, "gpu-memory": 80 * GIB, "gpu-memory-ratio": 100}
+    return [Device("gpu", f"GPU-{at}", at, healthy=at not in bad, capacity=capacity) for at in range(count)]
+
+
+def of_card(at: int, percent: int = 100, identity: str | None = None) -> Share:
+    amounts = {"gpu-core": percent, "gpu-memory": 80 * GIB * percent // 100, "gpu-memory-ratio": percent}
+    return Share("gpu", f"GPU-{at}" if identity is None else identity, at, amounts)
+
+
+OFFERED: dict[str, tuple[list[Device], list[Share], int]] = {
+    "all in service": (cards(8), [of_card(0), of_card(1)], 800),
+    "four of eight with Pods go bad": (cards(8, 0, 1, 2, 3), [of_card(at) for at in range(4)], 800),
+    "one of these Pods ended": (cards(8, 0, 1, 2, 3), [of_card(at) for at in range(3)], 700),
+    "a bad card without a Pod": (cards(2, 0), [], 100),
+    "a part of a bad card": (cards(2, 0), [of_card(0, 30), of_card(0, 20)], 150),
+    "a card that is gone": (cards(1), [of_card(7, 40)], 140),
+    "a card named by its minor": (cards(2, 1), [of_card(1, 40, ""), of_card(0, 40, "")], 140),
+    "no amounts": (cards(2, 1), [Share("gpu", "GPU-1", 1, {})], 200),
+    "none in service": (cards(1, 0), [], 0),
+}
+
+
+@pytest.mark.parametrize(("devices", "shares", "core"), OFFERED.values(), ids=OFFERED)
+def test_the_node_offers_devices_in_service_and_what_pods_hold_of_the_others(
+    devices: list[Device], shares: list[Share], core: int
+) -> None:
+    offered = nodestatus.amounts(devices, TYPES, shares)
+    assert offered["koordinator.sh/gpu-core"] == offered["kubernetes.io/gpu-core"] == str(core)
+    assert offered["koordinator.sh/gpu"] == offered["kubernetes.io/gpu-memory-ratio"] == str(core)
+    assert offered["kubernetes.io/gpu-memory"] == str(80 * GIB * core // 100)
+
+
+def test_whole_devices_that_are_held_out_of_service_count_in_their_unit() -> None:
+    bad = Device("dsp", "a", 0, healthy=False, capacity={"dsp": 100})
+    lane = Device("lane", "c", 0, healthy=False, capacity={"lane": 40})
+    shares = [Share("dsp", "a", 0, {"dsp": 100}), Share("lane", "c", 0, {"lane": 15})]
+    assert nodestatus.amounts([bad, lane], TYPES, shares) == {"example.com/dsp": "1", "example.com/lane": "15"}
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(1, 100), max_size=4)), min_size=1, max_size=8))
+def test_the_requests_of_pods_leave_exactly_what_is_free_of_the_devices_in_service(
+    machine: list[tuple[bool, list[int]]],
+) -> None:
+    devices = [replace(one, healthy=machine[at][0]) for at, one in enumerate(cards(len(machine)))]
+    pods = [(at, parts[:end]) for at, (_, parts) in enumerate(machine) for end in range(1, len(parts) + 1)]
+    shares = [of_card(at, upto[-1]) for at, upto in pods if sum(upto) <= 100]
+    offered = nodestatus.amounts(devices, TYPES, shares)
+    for tail in ("gpu-core", "gpu-memory", "gpu-memory-ratio"):
+        requested = sum(share.amounts[tail] for share in shares)
+        on_healthy = sum(share.amounts[tail] for share in shares if devices[share.minor].healthy)
+        free = sum(one.capacity[tail] for one in devices if one.healthy) - on_healthy
+        assert int(offered[f"koordinator.sh/{tail}"]) - requested == free
 
 
 # NodeResourceTopology
