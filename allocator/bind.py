@@ -1,7 +1,7 @@
-"""The changes that a node's ledger is asked to make (pure): a Pod is bound, gives back, or is adopted.
+"""Changes of a node's holdings (pure): a Pod is bound, releases its holding, or is adopted.
 
-Each takes the node's holdings and returns the new ones (None: as they are) with an answer. It may be called again on
-fresher holdings.
+Each change takes the node's holdings and returns the new ones (None: unchanged) with an answer. It may be called again
+with fresher holdings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +27,11 @@ class Claim:
     """A Pod that is to be bound.
 
     Attributes:
-        uid: its identity.
-        namespace: where it lives.
-        name: its name there.
+        uid: its UID.
+        namespace: its namespace.
+        name: its name in the namespace.
         request: what it asks for.
-        annotated: turns a node's devices into the holding that the Pod's annotations describe; None where they
+        annotated: returns, for a node's devices, the holding that the Pod's annotations describe; None if they
             describe none.
     """
 
@@ -48,8 +48,9 @@ class Decision:
 
     Attributes:
         outcome: the Pod's holding, or why there is none.
-        repeated: the Pod held this before: the bind is tried again.
-        stale: what it held no longer serves it, and nothing was changed: ask again with `unbound` once that is known.
+        repeated: the Pod had a holding before: the bind is a repetition.
+        stale: what the Pod held no longer serves it, and nothing was changed. The caller must find out that the Pod is
+            not bound, and ask again with `unbound`.
     """
 
     outcome: Holding | Refusal
@@ -66,16 +67,17 @@ def bind(
     *,
     unbound: bool = False,
 ) -> Callable[[Holdings], tuple[Holdings | None, Decision]]:
-    """Give a Pod its share of a node; the same share again if it has one that still serves it.
+    """Give a Pod its share of a node; if it has one that still serves it, the same share again.
 
     Args:
         pod: with a request.
-        snapshot: makes the node from given holdings.
+        snapshot: makes the node's snapshot from its holdings.
         now: seconds since the epoch.
-        refresh_after: seconds after which a repeated bind renews `since`, so that no sweep takes away, as never bound,
+        refresh_after: seconds after which a repeated bind renews `since`, so that no sweep releases, as never bound,
             what is being bound at this moment.
-        sent: what the filter assumed for the Pod on this node; None where that is not known.
-        unbound: the API server itself says that the Pod is not bound, so it may be given something else than it holds.
+        sent: what the filter assumed for the Pod on this node; None if that is not known.
+        unbound: the API server reported that the Pod is not bound, so that it may be given something other than what
+            it holds.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, Decision]:
@@ -101,14 +103,15 @@ def bind(
 
 
 def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
-    """Take a Pod's holding away.
+    """Release a Pod's holding.
 
     Args:
         uid: of the Pod.
-        held_since_before: only if the holding is older than this moment (a bind may have renewed it meanwhile).
+        held_since_before: seconds since the epoch; release the holding only if its `since` is earlier, because a bind
+            may have renewed it meanwhile. None: release it in any case.
 
     Returns:
-        A change that answers whether there was something to take.
+        A change that answers whether a holding was released.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -121,14 +124,14 @@ def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Ho
 
 
 def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
-    """Record what a bound Pod's annotations say that it holds: it runs, so nothing is refused.
+    """Record the holding that a bound Pod's annotations state. The Pod runs, so nothing is refused.
 
     Args:
         uid: of the Pod.
-        snapshot: makes the node from given holdings, with what annotations of live Pods say beside them.
+        snapshot: makes the node's snapshot from its holdings and from the annotations of live Pods.
 
     Returns:
-        A change that answers whether the holding was missing from the ledger.
+        A change that answers whether a holding was added to the ledger.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -145,9 +148,10 @@ def _annotated(pod: Claim, node: NodeSnapshot) -> Holding | None:
 
 
 def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Placement | Refusal:
-    """Choose what the Pod was sent for where that can still be had: the Pods after it were sent to what it leaves.
+    """Choose what the filter assumed if it is still free, because later Pods were sent to what it leaves free.
 
-    But not where devices are to be used alike: others may have come to that one since, and what is idle comes first.
+    With the order LeastUsed the choice is made anew: other Pods may have landed on the assumed device since, and idle
+    devices come first.
     """
     if sent is not None and (request.wishes.order or node.order) != DeviceOrder.LEAST_USED:
         placed = place(request, node, only=sent)
@@ -157,10 +161,10 @@ def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Pla
 
 
 def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> bool:
-    """Tell whether what a Pod was given is still there, free but for itself, and is what the Pod asks for now.
+    """Return whether a Pod's holding still exists, is not held by others, and is what the Pod asks for now.
 
-    That is so where `place` would give it, out of all that is free or out of what the Pod holds: others may have come
-    and gone since it was given.
+    It is if `place`, restricted to what the Pod holds, gives exactly that. For a Pod with annotated devices, it is if
+    these are adopted as that holding.
 
     Args:
         held: by the Pod.
@@ -174,7 +178,7 @@ def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> bool:
 
 
 def _alike(placed: Placement | Refusal, held: Holding) -> bool:
-    """Tell whether a placement is what a Pod holds; containers may have changed places among its devices."""
+    """Return whether a placement equals a Pod's holding; which container sees which device may differ."""
     return not isinstance(placed, Refusal) and _compared(placed) == _compared(held)
 
 
@@ -188,10 +192,10 @@ def _compared(of: Placement | Holding) -> object:
 
 
 def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Placement | Refusal:
-    """Check a choice that Koordinator's own scheduler has annotated, and take it over.
+    """Check a choice that Koordinator's scheduler has annotated, and adopt it.
 
-    `place` has the last word: the request is placed on what the annotations name and nothing else. They must name what
-    it takes, no more and no less; of a device they may name more than it needs.
+    `place` decides: the request is placed on what the annotations name and on nothing else. They must name exactly the
+    devices and CPUs that it takes; the amounts of a device may be greater than it needs.
     """
     wrong = _not_free(said, node)
     if wrong:
@@ -213,9 +217,9 @@ def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Placement 
 
 
 def _adopted_cpus(said: CpuShare | None, placed: CpuShare | None) -> CpuShare | str | None:
-    """What is recorded of a Pod's CPUs, or what is wrong with the annotation.
+    """Return the CPU share to record, or what is wrong with the annotation.
 
-    What stands in the annotation, and in NUMA nodes what the Pod is accounted for there, where that is counted.
+    The CPUs are those of the annotation. The NUMA nodes are those of the placement, if it counts any.
     """
     if said is None:
         return placed
@@ -226,7 +230,7 @@ def _adopted_cpus(said: CpuShare | None, placed: CpuShare | None) -> CpuShare | 
 
 
 def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> str:
-    """Name a device of which the annotations say less than the request takes, if that alone is wrong; else ""."""
+    """Name a device whose annotated amounts are less than the request takes, if nothing else is wrong; else ""."""
     capacity = {(device.type, device.id): device.capacity for device in node.devices}
     shares = [replace(share, amounts=capacity.get((share.type, share.id), share.amounts)) for share in said.shares]
     placed = place(request, node, only=replace(said, shares=tuple(shares)))
@@ -234,12 +238,12 @@ def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> str:
     for share in placed.shares if isinstance(placed, Placement) else ():
         stated = amounts[share.type, share.id]
         if any(amount > stated.get(tail, 0) for tail, amount in share.amounts.items()):
-            return f"{node.name}: {_spoken(share)} needs more than they say"
+            return f"{node.name}: the Pod needs more of {_spoken(share)} than they state"
     return ""
 
 
 def _not_adopted(why: str) -> Refusal:
-    return Refusal(f"the Pod's annotations of what it holds cannot be adopted: {why}")
+    return Refusal(f"the allocation in the Pod's annotations cannot be adopted: {why}")
 
 
 def _spoken(share: Share) -> str:
@@ -247,7 +251,7 @@ def _spoken(share: Share) -> str:
 
 
 def _not_free(said: Holding, node: NodeSnapshot) -> str:
-    """Name something that the annotations name and that cannot be given; "" where all can."""
+    """Name something that the annotations name and that is not free; "" if all of it is."""
     devices = {(device.type, device.id): device for device in node.devices}
     functions = node.functions_held()
     for share in said.shares:
@@ -256,7 +260,7 @@ def _not_free(said: Holding, node: NodeSnapshot) -> str:
         free = dict(zip(tails, node.free(device, tails), strict=True)) if device is not None else {}
         short = any(amount > free.get(tail, 0) for tail, amount in share.amounts.items())
         if short or any(function.bus_id in functions for function in share.functions):
-            return f"{node.name}: {_spoken(share)} does not have free what they say"
+            return f"{node.name}: {_spoken(share)} does not have the stated amounts free"
     cpus = said.cpus
     if cpus is None:
         return ""
@@ -266,7 +270,7 @@ def _not_free(said: Holding, node: NodeSnapshot) -> str:
 
 
 def _not_pooled(share: CpuShare, node: NodeSnapshot, cpu: CpuNode) -> str:
-    """Name a NUMA node whose shared pool has less free than the annotations say; "" where each has enough."""
+    """Name a NUMA node whose shared pool has less free than the annotations state; "" if each has enough."""
     for one in share.numa:
         known = one.node in cpu.topology.nodes
         if not known or max(one.milli, 1) > shared_milli(cpu, node.cpu_use, one.node):

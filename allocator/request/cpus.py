@@ -1,15 +1,15 @@
-"""What a Pod asks of CPU orchestration: its QoS class, whether CPUs are bound for it, and how many.
+"""A Pod's request for CPU orchestration: its QoS class, whether CPUs are bound for it, and how many.
 
 Rules of the CPU proposal, "Koordinator QoS CPU orchestration principles" and "Resource spec", and of Koordinator
 (apis/extension/qos.go, pkg/webhook/pod/validating, pkg/scheduler/plugins/nodenumaresource):
 
-- Pods with a label LSE, LSR, LS or BE are ours; LS Pods so that they can be aligned on nodes that want it.
+- Pods labelled LSE, LSR, LS or BE are ours. LS Pods are included so that they can be aligned on nodes that want it.
 - CPUs are bound for Pods labelled LSE or LSR, and for no others. A new Guaranteed Pod without that label is LS
-  (principle 8), though Koordinator's default for it is LSR.
-- `preferredCPUBindPolicy` FullPCPUs and SpreadByPCPUs say which CPUs are bound, and so have no effect on other Pods; a
-  `requiredCPUBindPolicy` on them could not be kept and is refused.
+  (principle 8), although Koordinator's default for it is LSR.
+- `preferredCPUBindPolicy` FullPCPUs and SpreadByPCPUs choose which CPUs are bound. They have no effect on other Pods. A
+  `requiredCPUBindPolicy` on other Pods could not be kept and is refused.
 - ConstrainedBurst keeps an LS Pod within the shared pool of a NUMA node that has room for its limit. It is refused
-  without a CPU limit, for Pods of class BE and SYSTEM, which run elsewhere, and for LSE and LSR, which share no pool.
+  without a CPU limit, for Pods of class BE and SYSTEM, which run elsewhere, and for LSE and LSR, which use no pool.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from allocator.wire.resourcespec import (
 QOS_LABEL: Final = "koordinator.sh/qosClass"
 PRIORITY_CLASS_LABEL: Final = "koordinator.sh/priority-class"
 PROD: Final = "koord-prod"
-_RECLAIMED: Final = ("koord-mid", "koord-batch", "koord-free")  # priority classes of resources that may be taken back
+_RECLAIMED: Final = ("koord-mid", "koord-batch", "koord-free")  # priority classes whose resources may be reclaimed
 
 _SHOWN: Final = 40  # characters of a wrong value that are quoted
 
@@ -44,14 +44,14 @@ _NOT_OURS: Final = ("", "SYSTEM")  # labels that leave a Pod to the kubelet
 
 @dataclass(frozen=True, slots=True)
 class CpuAskReading:
-    """A Pod as read: `ask` is None where it has nothing to do with CPU orchestration, or where `problems` has any."""
+    """A Pod as read; `ask` is None if the Pod does not use CPU orchestration, or if there are problems."""
 
     ask: CpuAsk | None
     problems: tuple[Problem, ...] = ()
 
 
 def names_cpus(pod: Mapping[str, Any]) -> bool:
-    """Tell cheaply whether `read_cpu_ask` may have anything to say of a Pod: by its QoS label and two annotations."""
+    """Return whether `read_cpu_ask` may find an ask or a problem: a cheap look at the QoS label and two annotations."""
     metadata = pod.get("metadata")
     if not isinstance(metadata, dict):
         return False
@@ -65,7 +65,7 @@ def names_cpus(pod: Mapping[str, Any]) -> bool:
 
 
 def read_cpu_ask(pod: Mapping[str, Any]) -> CpuAskReading:
-    """Read what a Pod asks of CPU orchestration, and everything wrong in that.
+    """Read a Pod's request for CPU orchestration, and everything wrong in it.
 
     Args:
         pod: the Pod object, before or after the API server filled in defaults.
@@ -166,21 +166,21 @@ def _check_policies(label: QosClass | None, wishes: ResourceSpec, problems: list
 def _check_priority(
     qos: QosClass | None, labels: Mapping[str, Any], spec: Mapping[str, Any], problems: list[Problem]
 ) -> None:
-    """Find a priority class whose resources may be taken back: CPUs that are bound cannot be."""
-    told = f"a Pod of class {qos} has CPUs of its own, which only {PROD} may; write {PROD}, or leave it out"
+    """Find a priority class whose resources may be reclaimed, which is impossible for bound CPUs."""
+    message = f"a Pod of class {qos} has CPUs of its own, which only {PROD} may; write {PROD}, or leave it out"
     label = labels.get(PRIORITY_CLASS_LABEL)
     if label is not None and label != "":
         if label != PROD:
-            problems.append(Problem(f"metadata.labels[{PRIORITY_CLASS_LABEL}]", told))
+            problems.append(Problem(f"metadata.labels[{PRIORITY_CLASS_LABEL}]", message))
     elif spec.get("priorityClassName") in _RECLAIMED:
-        problems.append(Problem("spec.priorityClassName", told))
+        problems.append(Problem("spec.priorityClassName", message))
 
 
 def _check_whole(qos: QosClass | None, amounts: PodCpuAmounts, problems: list[Problem]) -> None:
-    """Find CPU that is not whole, or whose limit is not its request (CPU proposal, QoS principle 1).
+    """Find CPU amounts that are not whole, or limits that differ from requests (CPU proposal, QoS principle 1).
 
-    A container that states no CPU runs on those of the Pod. Where the Pod states CPU for itself, that must be right as
-    well; a limit alone is compared with what the API server makes the Pod's request: what its containers ask.
+    A container that states no CPU runs on the Pod's CPUs. CPU stated for the Pod as a whole must follow the rule too. A
+    limit without a request is compared with the request that the API server fills in: the sum over the containers.
     """
     known = len(problems)
     for one in amounts.containers:
@@ -191,8 +191,8 @@ def _check_whole(qos: QosClass | None, amounts: PodCpuAmounts, problems: list[Pr
     _check_pair(amounts.pod.path, request, limit, problems)
     if amounts.overhead_milli % CPU:
         message = (
-            f"{amounts.overhead_milli}m is no whole number of CPUs, so the Pod's sum is none; "
-            f"use a RuntimeClass whose overhead is, or another QoS class than {qos}"
+            f"{amounts.overhead_milli}m is not a whole number of CPUs, so the Pod's sum is not either; "
+            f"use a RuntimeClass whose overhead is whole, or a QoS class other than {qos}"
         )
         problems.append(Problem("spec.overhead[cpu]", message))
     if len(problems) == known and not amounts.milli:
@@ -202,7 +202,7 @@ def _check_whole(qos: QosClass | None, amounts: PodCpuAmounts, problems: list[Pr
 
 def _check_pair(path: str, request: int | None, limit: int | None, problems: list[Problem]) -> None:
     found = [
-        Problem(f"{path}.{key}[cpu]", f"{amount}m is no whole number of CPUs; ask {_nearest(amount)}")
+        Problem(f"{path}.{key}[cpu]", f"{amount}m is not a whole number of CPUs; ask {_nearest(amount)}")
         for key, amount in (("requests", request), ("limits", limit))
         if amount is not None and amount % CPU
     ]
@@ -224,11 +224,11 @@ def _nearest(milli: int) -> str:
 
 
 def _check_limited(amounts: PodCpuAmounts, problems: list[Problem]) -> None:
-    """Find what leaves a Pod of policy ConstrainedBurst without the limit by which its pool is chosen."""
+    """Find the container that leaves a ConstrainedBurst Pod without the CPU limit by which its pool is chosen."""
     if amounts.limit_milli:
         return
     one = amounts.unlimited
     path = f"{one.path}.limits[cpu]" if one else "spec.containers"
-    told = "missing" if one else "no CPU limit is above 0"
-    message = f"{told}; {BindPolicy.CONSTRAINED_BURST} chooses a pool by the Pod's CPU limit: state one"
+    wrong = "missing" if one else "no CPU limit is above 0"
+    message = f"{wrong}; {BindPolicy.CONSTRAINED_BURST} chooses a pool by the Pod's CPU limit: state one"
     problems.append(Problem(path, message))

@@ -80,7 +80,7 @@ def test_no_bind_gives_cards_across_numa_nodes_where_the_policy_forbids_it(occup
     adopted = decide(on, claim(TWO, ACROSS)).outcome
     assert isinstance(adopted, Refusal)
     assert "cannot be adopted" in adopted.message
-    assert ("does not have free" if occupied & {0, 2} else "NUMA policy Restricted") in adopted.message
+    assert ("does not have the stated" if occupied & {0, 2} else "NUMA policy Restricted") in adopted.message
 
 
 @pytest.mark.parametrize("policy", [NumaPolicy.NONE, NumaPolicy.BEST_EFFORT])
@@ -196,7 +196,12 @@ def test_annotations_that_serve_the_pod_are_taken_over_as_they_are(
 
 
 NOT_TAKEN_OVER: dict[str, tuple[NodeSnapshot, list[Share], CpuShare | None, str]] = {
-    "less than is asked": (node(*CARDS), [part(CARDS[2], 40)], None, "gpu 2 (GPU-2) needs more than they say"),
+    "less than is asked": (
+        node(*CARDS),
+        [part(CARDS[2], 40)],
+        None,
+        "the Pod needs more of gpu 2 (GPU-2) than they state",
+    ),
     "a card more than is asked": (
         node(*CARDS),
         [part(CARDS[2], 50), part(CARDS[3], 50)],
@@ -207,19 +212,19 @@ NOT_TAKEN_OVER: dict[str, tuple[NodeSnapshot, list[Share], CpuShare | None, str]
         node(*CARDS, holdings=held(part(CARDS[2], 60))),
         [part(CARDS[2], 50)],
         None,
-        "gpu 2 (GPU-2) does not have free what they say",
+        "gpu 2 (GPU-2) does not have the stated amounts free",
     ),
     "an unhealthy card": (
         node(*CARDS[:2], gpu(2, healthy=False)),
         [part(CARDS[2], 50)],
         None,
-        "gpu 2 (GPU-2) does not have free what they say",
+        "gpu 2 (GPU-2) does not have the stated amounts free",
     ),
     "a card of another node": (
         node(*CARDS),
         [part(gpu(9), 50)],
         None,
-        "gpu 9 (GPU-9) does not have free what they say",
+        "gpu 9 (GPU-9) does not have the stated amounts free",
     ),
     "CPUs that are not asked": (
         server(),
@@ -248,7 +253,7 @@ def test_annotations_that_do_not_serve_the_pod_are_refused_with_what_is_wrong(
     on: NodeSnapshot, said: list[Share], cpus: CpuShare | None, why: str
 ) -> None:
     outcome = decide(on, claim(HALF, said, cpus)).outcome
-    assert outcome == Refusal(f"the Pod's annotations of what it holds cannot be adopted: node-1: {why}")
+    assert outcome == Refusal(f"the allocation in the Pod's annotations cannot be adopted: node-1: {why}")
 
 
 # --- the other changes

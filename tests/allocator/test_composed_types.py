@@ -94,9 +94,9 @@ def test_amounts_and_templates_are_asked_for_and_written_once_and_for_all(
 WRONG: dict[str, tuple[Raw, str]] = {
     "a template and amounts": (
         {f"{H}-vir01": 1, f"{H}-core": 1},
-        "template vir01 already states what is asked of each device, core beside it contradicts; keep one",
+        "template vir01 already states what is asked of each device; core beside it contradicts; keep one",
     ),
-    "two templates": ({f"{H}-vir01": 1, f"{H}-vir02": 1}, "vir01 and vir02 are both asked; keep one"),
+    "two templates": ({f"{H}-vir01": 1, f"{H}-vir02": 1}, "vir01 and vir02 are both asked for; keep one"),
     "more devices than any node has": ({f"{H}-vir01": 129}, "ask 128 at most"),
     "more than any template has": (
         {f"{H}-core": 5},
@@ -136,9 +136,9 @@ CONTRADICTIONS = {
     "unit: bytes": "bytes are a unit of amounts",
     "split: a/s": "split and templates are for a type with amounts",
     "amounts: [{name: m, resource: a/npu}]": "resource a/npu of device type npu is named twice",
-    "amounts: [{name: m, resource: nvidia.com/gpu}]": "resource nvidia.com/gpu of device type npu is already that of gpu",
+    "amounts: [{name: m, resource: nvidia.com/gpu}]": "nvidia.com/gpu of device type npu is already that of gpu",
     "amounts: [{name: m, resource: a/m}], pools: [{devices: {x: 1}}]": "pools hold one number",
-    "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {x: 1}}]": "template t: the type has no amount x",
+    "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {x: 1}}]": "the type has no amount x",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 0}}]": "it has no amount above 0",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 1.5}}]": "amounts",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: lots}}]": "template t: 'lots' is not",

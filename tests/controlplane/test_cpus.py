@@ -250,7 +250,7 @@ def container(requests: str, limits: str) -> JsonObject:
         ),
         (
             lambda pod: pod["spec"]["containers"].append(container("1500m", "1500m")),
-            "spec.containers[second].resources.requests[cpu]: 1500m is no whole number of CPUs; ask 1 or 2",
+            "spec.containers[second].resources.requests[cpu]: 1500m is not a whole number of CPUs; ask 1 or 2",
         ),
         (
             lambda pod: pod["metadata"]["labels"].update({QOS: "LRS"}),

@@ -54,7 +54,7 @@ REFUSED = {
     "wrong-forged-allocation": ("Denied", "is written by koordgate when the Pod is bound"),
     "wrong-core-alone": ("Denied", "gpu-core 50 is asked without memory"),
     "wrong-request-is-not-limit": ("Denied", "the request must equal the limit"),
-    "wrong-one-and-a-half-cpus": ("Denied", "1500m is no whole number of CPUs; ask 1 or 2"),
+    "wrong-one-and-a-half-cpus": ("Denied", "1500m is not a whole number of CPUs; ask 1 or 2"),
     "waits-for-a-larger-card": ("Unschedulable", "0 of 8 GPUs (1 unhealthy) can hold it"),
 }
 

@@ -689,7 +689,7 @@ async def test_koordinators_part_of_a_card_whose_pcie_root_nobody_else_may_be_on
     for name, entry in (("less", TENTH), ("p", HALF)):
         world.add_pod(gpu_pod(name, annotations={**hint, **koordinator_annotation((0, entry, ""))}))
     world.see()
-    refused(await world.bind("less"), 409, "cannot be adopted", "needs more than they say")
+    refused(await world.bind("less"), 409, "cannot be adopted", "the Pod needs more of gpu")
     assert (await world.bind("p")).allowed
     assert [share.alone for share in world.holdings()["uid-p"].shares] == [True]
 
@@ -717,7 +717,7 @@ async def test_a_card_that_the_annotations_name_beyond_what_is_needed_must_be_fr
     await world.bind("holder")
     world.add_pod(gpu_pod("p", annotations=koordinator_annotation((0, HALF, ""), (1, HALF, ""))))
     world.see()
-    refused(await world.bind("p"), 409, "cannot be adopted", "gpu 0 (GPU-n1-0) does not have free what they say")
+    refused(await world.bind("p"), 409, "cannot be adopted", "gpu 0 (GPU-n1-0) does not have the stated amounts free")
     world.audit()
 
 

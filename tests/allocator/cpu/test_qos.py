@@ -329,19 +329,19 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a fraction": (
         classed("LSR", container(**same("1500m"))),
         [
-            f"{REQUESTS}: 1500m is no whole number of CPUs; ask 1 or 2",
-            f"{LIMITS}: 1500m is no whole number of CPUs; ask 1 or 2",
+            f"{REQUESTS}: 1500m is not a whole number of CPUs; ask 1 or 2",
+            f"{LIMITS}: 1500m is not a whole number of CPUs; ask 1 or 2",
         ],
     ),
     "less than one": (
         classed("LSE", container(limits={"cpu": "0.5"})),
-        [f"{LIMITS}: 500m is no whole number of CPUs; ask 1"],
+        [f"{LIMITS}: 500m is not a whole number of CPUs; ask 1"],
     ),
     "fractions that add up": (
         classed("LSR", container(limits={"cpu": "1.5"}), container("other", limits={"cpu": "0.5"})),
         [
-            f"{LIMITS}: 1500m is no whole number of CPUs; ask 1 or 2",
-            "spec.containers[other].resources.limits[cpu]: 500m is no whole number of CPUs; ask 1",
+            f"{LIMITS}: 1500m is not a whole number of CPUs; ask 1 or 2",
+            "spec.containers[other].resources.limits[cpu]: 500m is not a whole number of CPUs; ask 1",
         ],
     ),
     "a limit above the request": (
@@ -355,8 +355,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a sidecar's fraction": (
         classed("LSR", TWO, init=[container("first"), sidecar_container("mesh", **same("100m"))]),
         [
-            "spec.initContainers[mesh].resources.requests[cpu]: 100m is no whole number of CPUs; ask 1",
-            "spec.initContainers[mesh].resources.limits[cpu]: 100m is no whole number of CPUs; ask 1",
+            "spec.initContainers[mesh].resources.requests[cpu]: 100m is not a whole number of CPUs; ask 1",
+            "spec.initContainers[mesh].resources.limits[cpu]: 100m is not a whole number of CPUs; ask 1",
         ],
     ),
     "an init container's request without limit": (
@@ -370,7 +370,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a container's fraction beside the Pod's own CPUs": (
         classed("LSR", container(requests={"cpu": "1500m"}, limits={"cpu": 2}), resources=same(4)),
-        [f"{REQUESTS}: 1500m is no whole number of CPUs; ask 1 or 2"],
+        [f"{REQUESTS}: 1500m is not a whole number of CPUs; ask 1 or 2"],
     ),
     "a container that may use more than it requests of the Pod's own CPUs": (
         classed("LSR", container(requests={"cpu": 1}, limits={"cpu": 2}), resources={"limits": {"cpu": 4}}),
@@ -391,14 +391,14 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "the Pod's own fraction": (
         classed("LSR", TWO, resources={"limits": {"cpu": "2.5"}}),
-        ["spec.resources.limits[cpu]: 2500m is no whole number of CPUs; ask 2 or 3"],
+        ["spec.resources.limits[cpu]: 2500m is not a whole number of CPUs; ask 2 or 3"],
     ),
     "overhead of a fraction": (
         classed("LSR", TWO, overhead={"cpu": "250m"}),
         [
             (
-                "spec.overhead[cpu]: 250m is no whole number of CPUs, so the Pod's sum is none; "
-                "use a RuntimeClass whose overhead is, or another QoS class than LSR"
+                "spec.overhead[cpu]: 250m is not a whole number of CPUs, so the Pod's sum is not either; "
+                "use a RuntimeClass whose overhead is whole, or a QoS class other than LSR"
             )
         ],
     ),
@@ -511,8 +511,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
                 "spec.priorityClassName: a Pod of class LSR has CPUs of its own, which only koord-prod may; "
                 "write koord-prod, or leave it out"
             ),
-            f"{REQUESTS}: 1500m is no whole number of CPUs; ask 1 or 2",
-            f"{LIMITS}: 1500m is no whole number of CPUs; ask 1 or 2",
+            f"{REQUESTS}: 1500m is not a whole number of CPUs; ask 1 or 2",
+            f"{LIMITS}: 1500m is not a whole number of CPUs; ask 1 or 2",
         ],
     ),
 }
