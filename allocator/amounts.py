@@ -1,6 +1,6 @@
-"""What a Pod asks of a node in sum: Kubernetes' own arithmetic, in exact integers.
+"""What a Pod requests of a node in sum: Kubernetes' own arithmetic, in exact integers.
 
-CPU counts in thousandths, everything else in its own unit.
+CPU counts in thousandths, every other resource in its own unit.
 """
 
 from collections import Counter
@@ -11,13 +11,13 @@ from allocator.quantity import QuantityError, parse, to_milli
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
-_POD_LEVEL: Final = (CPU, "memory")  # with hugepages, what a Pod as a whole may state
+_POD_LEVEL: Final = (CPU, "memory")  # these, and hugepages, may be stated for a Pod as a whole
 
 Amounts = Mapping[str, int]
 
 
 class BadQuantityError(ValueError):
-    """An amount that is no quantity; the message says which and where."""
+    """An amount is no quantity; the message says which and where."""
 
 
 def amounts(quantities: Mapping[str, Any] | None, where: str) -> dict[str, int]:
@@ -40,7 +40,7 @@ def amounts(quantities: Mapping[str, Any] | None, where: str) -> dict[str, int]:
 
 
 def pod_amounts(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Sum up what a Pod asks, as k8s.io/component-helpers' PodRequests does; the Pod itself counts as one of `pods`.
+    """Sum a Pod's requests as k8s.io/component-helpers' PodRequests does; the Pod itself counts as one of `pods`.
 
     Raises:
         BadQuantityError: a request is no quantity.

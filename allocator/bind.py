@@ -1,7 +1,7 @@
-"""The changes that a node's ledger is asked to make (pure): a Pod is bound, gives back, or is adopted.
+"""Changes of a node's holdings (pure): a Pod is bound, releases its holding, or is adopted.
 
-Each takes the node's holdings and returns the new ones (None: as they are) with an answer. It may be called again on
-fresher holdings.
+Each change takes the node's holdings and returns the new ones (None: unchanged) with an answer. It may be called again
+with fresher holdings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +27,9 @@ class Claim:
     """A Pod that is to be bound.
 
     Attributes:
-        uid: its identity.
-        namespace: where it lives.
-        name: its name there.
+        uid: its UID.
+        namespace: its namespace.
+        name: its name in the namespace.
         request: what it asks for.
         annotated: turns a node's devices into the holding that the Pod's annotations describe; None if they describe
             none.
@@ -71,7 +71,7 @@ def bind(
 
     Args:
         pod: with a request.
-        snapshot: makes the node from given holdings.
+        snapshot: makes the node's snapshot from its holdings.
         now: seconds since the epoch.
         refresh_after: seconds after which a repeated bind renews `since`. Otherwise a sweep could release, as never
             bound, what is being bound at this moment.
@@ -102,7 +102,7 @@ def bind(
 
 
 def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
-    """Take a Pod's holding away.
+    """Release a Pod's holding.
 
     Args:
         uid: of the Pod.
@@ -132,7 +132,7 @@ def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Ho
         snapshot: makes the node from given holdings and from the annotations of live Pods.
 
     Returns:
-        A change that answers whether the holding was missing from the ledger.
+        A change that answers whether a holding was added to the ledger.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
@@ -199,7 +199,7 @@ def _compared(of: Placement | Holding) -> object:
 
 
 def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Placement | Refusal:
-    """Check a choice that Koordinator's own scheduler has annotated, and take it over.
+    """Check a choice that Koordinator's scheduler has annotated, and adopt it.
 
     `place` decides: the request is placed on the annotated devices alone. The annotations must name exactly the devices
     that it takes; the amounts may exceed what it needs.
@@ -250,7 +250,7 @@ def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> str:
 
 
 def _not_adopted(why: str) -> Refusal:
-    return Refusal(f"the Pod's annotations of what it holds cannot be adopted: {why}")
+    return Refusal(f"the allocation in the Pod's annotations cannot be adopted: {why}")
 
 
 def _spoken(share: Share) -> str:

@@ -1,7 +1,7 @@
-"""Which Pods must go from a node so that another fits: those whose devices and CPUs make room, and no more.
+"""Which Pods must leave a node so that another fits: those whose devices and CPUs make room, and no others.
 
-kube-scheduler proposes victims by sums over the node, which says nothing of single devices: two halves of two cards
-make no whole one.
+kube-scheduler proposes victims by sums over the node. Sums say nothing about single devices: half of one card and half
+of another do not make a whole card.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ class PodStanding:
 
     Attributes:
         priority: of its spec.
-        requests: what the scheduler counts for it, by resource, as `pod_amounts` sums it up.
+        requests: what kube-scheduler counts for it, by resource, as `pod_amounts` sums it.
     """
 
     priority: int
@@ -40,22 +40,24 @@ def choose_victims(
 ) -> tuple[str, ...] | None:
     """Choose victims on one node.
 
-    Where those that the scheduler proposes make room, they stand. Else others are added: of the least priorities that
-    make room; of each priority, the highest first, none if that will do; one if one will do; else so many that none of
-    them could be left out. What is proposed is needed for something that the scheduler counts, which may be no device:
-    so of those, the highest first, each is spared without which the others still make room, and give back of every
-    resource as much as all that are proposed.
+    If the proposed victims make room, they are the answer. Otherwise others are added, of priorities as low as
+    possible. Priorities are examined from the highest down. Of each, none is taken if the rest makes room, one if one
+    is enough, otherwise a set from which none can be left out.
+
+    kube-scheduler may have proposed a victim for a resource that is no device. Of the proposed Pods, from the highest
+    priority down, each is therefore spared only if the others still make room and still release at least as much of
+    every resource as all proposed Pods together.
 
     Args:
-        request: of the Pod that is to come.
-        node: as it stands.
-        standing: the Pods that hold something there, by UID; one that is not named here is never added, nor spared.
-        priority: of the Pod that is to come: only lower ones are added.
-        proposed: by the scheduler.
+        request: of the incoming Pod.
+        node: with all its holdings.
+        standing: the Pods that hold something there, by UID; a Pod not listed here is never added, nor spared.
+        priority: of the incoming Pod; only Pods of lower priority are added.
+        proposed: by kube-scheduler.
 
     Returns:
-        UIDs, the least important first; before them those of the proposal of which nothing is known here. None where
-        not even all lower Pods together make room, or one that is proposed is not lower.
+        UIDs, the lowest priority first; before them proposed Pods that are not in `standing`. None if not even all
+        Pods of lower priority together make room, or if a proposed Pod does not have a lower priority.
     """
 
     def fits(gone: set[str]) -> bool:
@@ -65,7 +67,7 @@ def choose_victims(
         total: Counter[str] = Counter()
         for uid in gone & standing.keys():
             total.update(standing[uid].requests)
-        del total[PODS]  # a node takes so many that its devices run out first
+        del total[PODS]  # a node's devices run out before its number of Pods does
         return total
 
     victims = set(proposed)
@@ -91,7 +93,7 @@ def choose_victims(
 
 
 def _fewest(of: Sequence[str], rest: set[str], fits: Callable[[set[str]], bool]) -> set[str]:
-    """Those of one priority, the best victims first, that must go beside the rest."""
+    """Those Pods of one priority (`of`, the best victims first) that must leave in addition to the rest."""
     if fits(rest):
         return set()
     one = next(({uid} for uid in of if fits(rest | {uid})), None)
@@ -105,12 +107,12 @@ def _fewest(of: Sequence[str], rest: set[str], fits: Callable[[set[str]], bool])
 
 
 def _best_victims(node: NodeSnapshot) -> dict[str, tuple[int, int, int, str]]:
-    """Order Pods of one priority, who goes first least: few share its devices; it holds little; it came late."""
+    """Sort keys for Pods of one priority, the best victim least: few share its devices, it holds little, it is new."""
     holders = Counter(share.id for holding in node.holdings.values() for share in holding.shares)
     capacity = {device.id: device.capacity for device in node.devices}
 
     def held(holding: Holding) -> int:
-        """In percent of devices, all resources of each added up, and of the node's CPUs."""
+        """The holding in percent of its devices, summed over all their resources, and of the node's CPUs."""
         every = node.cpu.topology.all.bit_count() if node.cpu is not None else 0
         own = holding.cpus.cpus.bit_count() if holding.cpus is not None else 0
         percent = FULL * own // every if every else 0

@@ -32,7 +32,7 @@ _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity, or none of the wanted kind; the message says what would be one."""
+    """A text is no quantity, or not of the required kind; the message names a correct one."""
 
 
 def parse(quantity: object) -> Fraction:
@@ -55,7 +55,7 @@ def parse(quantity: object) -> Fraction:
 
 
 def _show(quantity: object) -> str:
-    """Quote what a user wrote, in bounded length and time, whatever it is."""
+    """Quote any value that a user wrote, in bounded length and time."""
     if isinstance(quantity, int) and abs(quantity) > LARGEST:
         return f"an integer of {quantity.bit_length()} bits"  # Python refuses to print very long ones
     if quantity is None or isinstance(quantity, (bool, int, float, str)):

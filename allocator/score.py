@@ -1,10 +1,10 @@
-"""How good a node is for a Pod that it can hold.
+"""The score of a node for a Pod that it can hold.
 
-Three preferences, of which the configuration chooses one: packing (whole devices and whole nodes stay free), and the
-two of the patent, claim 7: the least mean request, and the least variance of requests (the most balanced node).
+The settings choose one of three preferences: packing (whole devices and whole nodes stay free), and the two of the
+patent, claim 7: the least mean request, and the least variance of requests (the most balanced node).
 
-The formulas are those of `allocator.index.preference`, which counts ahead over all nodes at once what is counted here
-of one placement: both say the same of a Pod of one container and one type on a node of devices that are alike.
+The formulas are those of `allocator.index.preference`, which estimates for all nodes at once what is computed here for
+one placement. Both agree for a Pod with one container and one type on a node whose devices are alike.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,22 +17,22 @@ from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import Preference
 
-UNBROKEN: Final = 50  # what packing gives for nothing that is broken, for a node in use, and for how full it is
+UNBROKEN: Final = 50  # packing's greatest parts: nothing whole is broken, the node is in use, its devices are full
 IN_USE: Final = 20
 FULLNESS: Final = 30
 MAX_SCORE: Final = UNBROKEN + IN_USE + FULLNESS
 _WHOLE: Final = 1000  # shares are counted in thousandths
-_CPU: Final = "cpu"  # all CPUs of a node that are Pods' own, or may be, as one device
+_CPU: Final = "cpu"  # all CPUs of a node that Pods may have as their own, as one device
 
 
 class Filled(NamedTuple):
-    """How much of one class of resources a node gives out, and has: percent, bytes, units, or CPUs.
+    """How much of one resource class of a node is used, and how much there is: percent, bytes, units, or CPUs.
 
     Attributes:
         type: of the devices; "cpu" for CPUs.
         tail: of the resource.
         used: with the placement; never more than `total`.
-        total: over the devices on which anything may land.
+        total: over the devices on which something may land.
     """
 
     type: str
@@ -42,7 +42,7 @@ class Filled(NamedTuple):
 
     @property
     def share(self) -> int:
-        """What is given out, in thousandths, rounded down; all where there is nothing to give."""
+        """The used part in thousandths, rounded down; 1000 if there is nothing to use."""
         return _WHOLE * self.used // self.total if self.total else _WHOLE
 
 
@@ -52,13 +52,13 @@ def score(
     preference: Preference = Preference.PACKING,
     restated: AbstractSet[tuple[str, str]] = BUILT_IN.restated,
 ) -> int:
-    """Score a placement from 0 to 100, higher is better; 0 where nothing is given that can be compared.
+    """Score a placement from 0 to 100, higher is better; 0 if it takes nothing that can be compared.
 
     Args:
         placement: what would be given.
-        node: as it stands without it.
-        preference: by what nodes are compared.
-        restated: (type, tail) of bytes that a ratio says as well.
+        node: without the placement.
+        preference: how nodes are compared.
+        restated: (type, tail) of bytes that a ratio states as well.
     """
     classes = list(_classes(placement, node))
     if not classes:
@@ -68,7 +68,7 @@ def score(
     shares = [one.share for one in classes]
     if preference is Preference.LEAST_REQUESTED:
         return (_WHOLE - sum(shares) // len(shares)) // (_WHOLE // FULL)
-    # n * sum(squares) - sum * sum is n * n times the variance, and exact; the greatest that it can be is 500 * 500.
+    # n * sum(squares) - sum * sum is exactly n * n times the variance, whose greatest value is 500 * 500.
     spread = len(shares) * sum(share * share for share in shares) - sum(shares) ** 2
     return FULL - FULL * spread // (len(shares) ** 2 * (_WHOLE // 2) ** 2)
 
@@ -76,10 +76,11 @@ def score(
 def _packing(
     placement: Placement, node: NodeSnapshot, classes: Iterable[Filled], restated: AbstractSet[tuple[str, str]]
 ) -> int:
-    """Half of it says how many of the devices taken were in use already or are filled (nothing whole is broken).
+    """Score by packing.
 
-    A fifth says whether the node was in use at all (an idle node stays whole), the rest how full its devices of the
-    types asked are afterwards. Bytes of memory are left out of that: they say again what percent say.
+    Half of the score is for devices that were in use already or are filled, so that no whole device is broken. A fifth
+    is for a node that was in use already, so that idle nodes stay whole. The rest is for how full its devices of the
+    requested types are afterwards, without bytes that a ratio states as well.
     """
     capacity = {device.id: device.capacity for device in node.devices}
     kept = sum(
@@ -101,7 +102,7 @@ def _packing(
 
 
 def _fills(share: Share, capacity: Mapping[str, int], restated: AbstractSet[tuple[str, str]]) -> bool:
-    """Whether a share takes all that its device has of something."""
+    """Whether a share takes all of at least one resource of its device."""
     return any(
         amount >= capacity.get(tail, 0)
         for tail, amount in share.amounts.items()
@@ -110,7 +111,7 @@ def _fills(share: Share, capacity: Mapping[str, int], restated: AbstractSet[tupl
 
 
 def _classes(placement: Placement, node: NodeSnapshot) -> Iterator[Filled]:
-    """Each class of resources that the placement takes of, over the node's usable devices, the placement included."""
+    """Each resource class that the placement uses, over the node's usable devices, with the placement included."""
     taken: dict[tuple[str, str], int] = {}
     for share in placement.shares:
         for tail, amount in share.amounts.items():

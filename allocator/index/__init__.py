@@ -1,5 +1,5 @@
-"""The whole cluster in arrays: which nodes can hold a request, and which of them is best, without a look at each node.
+"""The whole cluster in arrays: which nodes can hold a request, and which is best, without a look at each node.
 
-Amounts travel packed (patent): one number a resource class and node. The only room of the core that uses
-numpy.
+Amounts are passed packed (patent): one number per resource class and node. This is the only package of the core that
+uses numpy.
 """

@@ -1,11 +1,11 @@
 """The index: every device of every node, filtered and scored for one Pod at once.
 
-Filter (patent, paragraphs 85 and 106): a node may serve a request if what is free suffices in every resource
-class; a class that is told packed is unpacked, and enough single devices must suffice. Preference (claims 7 and 8): the
-node whose classes are used least in the mean, or the one whose classes are used most alike; or, as whole devices are
-what runs out, the one that packs tightest. Which of them is the administrator's choice.
+Filter (patent, paragraphs 85 and 106): a node may serve a request if its free amounts suffice in every resource class.
+Packed classes are unpacked, and enough single devices must suffice. Preference (claims 7 and 8): the node with the
+least mean use of its classes, or the node with the most balanced use. A third preference packs most tightly, because
+whole devices are what runs out. The administrator chooses the preference.
 
-It is a quick look ahead of `place()`: it turns away no node that `place()` would take.
+The index is a fast check before `place()`: it excludes no node that `place()` would accept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,17 +21,17 @@ from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
 from allocator.vocabulary.preference import Preference
 
-MOST_KEPT: Final = 64  # figures over all nodes that are kept for the next Pod that asks the same
+MOST_KEPT: Final = 64  # results over all nodes that are kept for the next Pod with the same request
 
 
 class ClusterIndex:
-    """What the devices of all nodes have and what is free of them.
+    """What the devices of all nodes have, and what is free of them.
 
-    Each node has a row, as `NodeRows` tells; nothing fits on row 0.
+    Each node has a row, found by `NodeRows`; nothing fits on row 0.
 
     Args:
-        fullness: device type -> the classes that tell how full a device is (of GPUs compute and the ratio of memory,
-            not its bytes, which say the same again); of a type that is not named, all its classes.
+        fullness: device type -> the classes that measure how full a device is. For GPUs these are compute and the ratio
+            of memory, not its bytes, which state the same again. All classes count for a type that is not named.
     """
 
     def __init__(self, fullness: Mapping[str, Sequence[str]]) -> None:
@@ -48,22 +48,22 @@ class ClusterIndex:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Nodes by row, "" where there is none."""
+        """Nodes by row, "" for a row without a node."""
         return self._nodes.names
 
     def by_name(self) -> Rows:
-        """By row: its node's place in the order of names."""
+        """For each row, the position of its node in the order of names."""
         return self._nodes.by_name()
 
     # Nodes come, change and go
 
     def put(self, node: str, types: Sequence[TypeRow]) -> None:
-        """A node is there, with these devices and no others.
+        """Add or replace a node that has these devices and no others.
 
-        Types and classes are those of the table of device types: once seen, they keep their room.
+        Types and classes come from the table of device types: once seen, they keep their space.
 
         Raises:
-            RowError: the index cannot hold it, and is as before: no name, a type twice, or as `unpack` finds.
+            RowError: the node has no name or has a type twice, or `unpack` refused a type. The index is unchanged.
         """
         unpacked = [unpack(row) for row in types]
         kinds = tuple([row.type for row in types])
@@ -86,7 +86,7 @@ class ClusterIndex:
         self._memo.changed(row)
 
     def drop(self, node: str) -> None:
-        """A node is gone, if it was there."""
+        """Remove a node, if it is known."""
         row = self._nodes.drop(node)
         if row is None:
             return
@@ -117,12 +117,12 @@ class ClusterIndex:
     def positions(self, names: list[str]) -> Rows:
         """Find the rows of nodes, 0 for one that is not known.
 
-        They hold until a node comes or goes.
+        They are valid until a node is added or removed.
         """
         return self._nodes.find(names)
 
     def fitting(self, query: Query) -> Bools:
-        """Tell for each row whether its node can serve every want, each looked at by itself."""
+        """Return for each row whether its node can serve every want, each considered by itself."""
         fitting = self._there[: self._nodes.end].copy()
         for want in query.wants:
             fitting &= self._count(want) >= want.count
@@ -136,13 +136,13 @@ class ClusterIndex:
         return counts
 
     def serve(self, query: Query, rows: Rows, times: int) -> Bools:
-        """Tell of the nodes of these rows whether they could serve each want, by itself, so many times over."""
+        """Return for these rows whether their nodes could serve each want, considered by itself, `times` times."""
         serve = np.ones(len(rows), np.bool_)
         for want in query.wants:
             table = self._tables.get(want.type)
             if table is None:
                 return np.zeros(len(rows), np.bool_)
-            # Each time takes `count` devices, none of them twice: one device helps at most once each time.
+            # Each time takes `count` distinct devices, so that a device serves at most once each time.
             often = np.minimum(table.often(want, self._fits(table, want, rows), rows), times)
             serve &= often.sum(axis=0) >= times * want.count
         return serve
@@ -159,7 +159,7 @@ class ClusterIndex:
     # Which node first
 
     def scores(self, way: Preference, rows: Rows, query: Query) -> Ints:
-        """Score the nodes of these rows from 0 to 100, higher is better, in the way that is configured."""
+        """Score the nodes of these rows from 0 to 100, higher is better, by a preference."""
         ways = {
             Preference.PACKING: self.packing,
             Preference.LEAST_REQUESTED: self.least_requested,
@@ -170,20 +170,20 @@ class ClusterIndex:
     def least_requested(self, rows: Rows, query: Query) -> Ints:
         """Score by `preference.least_requested` over the classes that the query names.
 
-        A node that does not fit has 0. What follows from a device's capacity is counted as on the node's smallest
-        device that fits: where devices differ, another may be chosen, and the score is only an order among nodes.
+        A node that does not fit has 0. Amounts that follow from a device's capacity are computed for the node's
+        smallest fitting device. If devices differ, another may be chosen: the score only orders nodes.
         """
         return self._scored(Preference.LEAST_REQUESTED, rows, query)
 
     def most_balanced(self, rows: Rows, query: Query) -> Ints:
-        """Score by `preference.most_balanced` over the classes that the query names; else as `least_requested`."""
+        """Score by `preference.most_balanced` over the classes that the query names; otherwise as `least_requested`."""
         return self._scored(Preference.MOST_BALANCED, rows, query)
 
     def packing(self, rows: Rows, query: Query) -> Ints:
         """Score by `preference.packing`.
 
-        Of the devices that fit those in use are taken first, then those that the want fills, as `place()` does where
-        devices are alike; a want is looked at by itself. Else as `least_requested`.
+        Fitting devices in use are taken first, then those that the want fills, as `place()` does if devices are alike.
+        Each want is considered by itself. Otherwise like `least_requested`.
         """
         return self._scored(Preference.PACKING, rows, query)
 
@@ -205,7 +205,7 @@ class ClusterIndex:
         return preference.least_requested(uses) if way is Preference.LEAST_REQUESTED else preference.most_balanced(uses)
 
     def _asked(self, query: Query, at: At) -> dict[tuple[str, str], Ints]:
-        """What the query takes of each node, by type and tail; never so much that sums leave int64."""
+        """What the query takes of each node, by type and tail; bounded so that sums stay in int64."""
         asked: dict[tuple[str, str], Ints] = {}
         for want in query.wants:
             table = self._tables[want.type]

@@ -1,4 +1,4 @@
-"""Figures over all nodes that are kept, and of which only those of changed nodes are computed again."""
+"""Results over all nodes that are kept; only those of changed nodes are computed again."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -9,36 +9,36 @@ from numpy.typing import NDArray
 
 from allocator.index.table import At
 
-_MOST_CHANGES: Final = 4096  # remembered one by one; beyond, everything is computed again
-_WORTHWHILE: Final = 16  # one node by itself costs about as much as this many beside each other
+_MOST_CHANGES: Final = 4096  # remembered one by one; after more changes, everything is computed again
+_WORTHWHILE: Final = 16  # computing one node alone costs about as much as computing this many in one array
 
 
 class Memo:
-    """Figures by key, the last axis of each being the nodes.
+    """Results by key; the last axis of each is the nodes.
 
     Args:
-        most: keys that are kept; the one not asked for longest goes first.
+        most: number of keys that are kept; the least recently used is dropped first.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: OrderedDict[Hashable, tuple[NDArray[Any], int]] = OrderedDict()
         self._changes: list[int] = []
-        self._before = 0  # changes that are not in the list any more
+        self._before = 0  # number of changes that are no longer in the list
 
     def changed(self, node: int) -> None:
-        """One node's figures hold no longer."""
+        """Note that one node's results are outdated."""
         if len(self._changes) >= _MOST_CHANGES:
             self._before += len(self._changes)
             self._changes.clear()
         self._changes.append(node)
 
     def clear(self) -> None:
-        """No figure holds any longer."""
+        """Drop all results."""
         self._kept.clear()
 
     def get(self, key: Hashable, nodes: int, compute: Callable[[At], NDArray[Any]]) -> NDArray[Any]:
-        """Return the figures of the first so many nodes; the array is the memo's own and must not be changed."""
+        """Return the results for the first `nodes` nodes; the array belongs to the memo and must not be changed."""
         now = self._before + len(self._changes)
         values, seen = self._kept.get(key, (None, 0))
         late = now - seen

@@ -1,4 +1,4 @@
-"""Which row of the index is which node's, found for thousands of names at once."""
+"""The row of each node in the index, found for thousands of names at once."""
 
 from typing import Final
 
@@ -6,20 +6,20 @@ import numpy as np
 
 from allocator.index.table import Ints, Rows
 
-_SPARSE: Final = 8  # slots a row: so few names fall on one that is taken
+_SPARSE: Final = 8  # slots per row, so that few names collide
 _FEWEST: Final = 1024  # slots
 
 
 class NodeRows:
     """Rows by name.
 
-    A node keeps its row while it is there; a row that was given up goes to the next node that comes. Row 0 is no
-    node's: it stands for nodes that are not known.
+    A node keeps its row until it is removed; the row then goes to the next node that is added. Row 0 belongs to no
+    node: it means a node that is not known.
 
-    Thousands of names, in an order that was never there before, miss the processor's caches in a dict, one after
-    another. So their hashes are looked up all at once in an array of slots; what is not found there, as two names fell
-    on one slot, is looked up in the dict. Names are taken for equal where their hashes are: Python's, of 64 bits and
-    keyed by chance. What is found is only looked at more closely.
+    Looking up thousands of names one by one in a dict, in a new order each time, misses the processor's caches for
+    each. Their hashes are therefore looked up all at once in an array of slots. A name whose slot is taken by another
+    is looked up in the dict. Names count as equal if their hashes are equal: Python's hashes have 64 bits and a random
+    key. `place()` examines every node that is found.
     """
 
     def __init__(self) -> None:
@@ -35,20 +35,20 @@ class NodeRows:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Nodes by row, "" where there is none."""
+        """Nodes by row, "" for a row without a node."""
         return tuple(self._names)
 
     @property
     def end(self) -> int:
-        """The row after the last."""
+        """The number after the last row."""
         return len(self._names)
 
     def get(self, node: str) -> int | None:
-        """A node's row; None for one that is not known."""
+        """A node's row; None if it is not known."""
         return self._rows.get(node)
 
     def add(self, node: str) -> int:
-        """Find a row for a node that was not known."""
+        """Give a row to a node that is not yet known, and return it."""
         if self._given_up:
             row = self._given_up.pop()
             self._names[row] = node
@@ -69,7 +69,7 @@ class NodeRows:
         return row
 
     def drop(self, node: str) -> int | None:
-        """Forget a node; returns the row that it had, None if it was not known."""
+        """Forget a node; return the row that it had, None if it was not known."""
         row = self._rows.pop(node, None)
         if row is None:
             return None
@@ -99,7 +99,7 @@ class NodeRows:
         return rows
 
     def by_name(self) -> Rows:
-        """By row: its node's place in the order of names."""
+        """For each row, the position of its node in the order of names."""
         if self._alphabet is None:
             order = sorted(range(len(self._names)), key=self._names.__getitem__)
             self._alphabet = np.empty(len(order), np.intp)

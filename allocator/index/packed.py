@@ -1,10 +1,10 @@
-"""Packed amounts: what every device of a node has of one resource class, as one number.
+"""Packed amounts: the amounts of all devices of a node in one resource class, as one number.
 
-The rule is that of the patent (claims 3 and 5): for the amounts Ns1 .. NsNf of Nf devices and b bits that hold
-the greatest of them, the number is Ns1<<(0*b) | Ns2<<(1*b) | .. | NsNf<<((Nf-1)*b), and the amount of device i, counted
+The rule is that of the patent (claims 3 and 5). For the amounts Ns1 .. NsNf of Nf devices, and b bits that hold the
+greatest of them, the number is K = Ns1<<(0*b) | Ns2<<(1*b) | .. | NsNf<<((Nf-1)*b). The amount of device i, counted
 from 1, is (K>>((i-1)*b)) & (2^b-1). b is chosen for each class of each node, from the greatest total.
 
-A node publishes its totals and what is free of them (paragraph 114) as text for an annotation:
+A node's totals and free amounts (paragraph 114) are published as the text of an annotation:
 `{"gpu-core":{"b":7,"n":2,"total":"0x3264","free":"0x3232"}}`, classes in the order of their names.
 """
 
@@ -16,8 +16,8 @@ from typing import Final
 
 MAX_BITS: Final = 63  # an amount is a non-negative int64
 MAX_COUNT: Final = 1024  # devices of a node
-MAX_CLASSES: Final = 64  # in one text
-MAX_TEXT: Final = 256 * 1024  # characters: what Kubernetes allows all annotations of an object together
+MAX_CLASSES: Final = 64  # per text
+MAX_TEXT: Final = 256 * 1024  # characters: Kubernetes' limit for all annotations of an object together
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}(/[A-Za-z0-9][-A-Za-z0-9_.]{0,62})?")
 _HEX: Final = re.compile(rf"0x[0-9a-f]{{1,{MAX_BITS * MAX_COUNT // 4}}}")
@@ -25,11 +25,11 @@ _KEYS: Final = {"b", "n", "total", "free"}
 
 
 class PackedError(ValueError):
-    """Amounts that cannot be packed, or a packed text that is not of the format."""
+    """Amounts cannot be packed, or a packed text does not have the format."""
 
 
 def bits_for(largest: int) -> int:
-    """Find how many bits hold every amount up to the largest: 1 at least.
+    """Find how many bits hold every amount up to the largest; at least 1.
 
     Raises:
         PackedError: it is negative, or needs more than `MAX_BITS`.
@@ -87,11 +87,11 @@ class Packed:
         name: of the class: a resource's tail, or type/tail.
         bits: of each amount (b), from 1 to `MAX_BITS`.
         count: of devices (Nf), to `MAX_COUNT`.
-        total: what each device has, packed.
-        free: what is free of that, packed; of no device more than it has.
+        total: the amount that each device has, packed.
+        free: the free part of that amount, packed; never more than the device has.
 
     Raises:
-        PackedError: one of these does not hold.
+        PackedError: a value is out of its bounds.
     """
 
     name: str
@@ -112,19 +112,19 @@ class Packed:
         """Pack one class in as few bits as hold its greatest total.
 
         Raises:
-            PackedError: amounts are negative or too large, or more is free than there is, or the two are not as many.
+            PackedError: an amount is negative or too large, more is free than there is, or the lengths differ.
         """
         if len(totals) != len(frees):
-            raise PackedError(f"{name}: totals of {len(totals)} devices, but {len(frees)} are told to have some free")
+            raise PackedError(f"{name}: totals of {len(totals)} devices, but free amounts of {len(frees)}")
         bits = bits_for(max(totals, default=0))
         return cls(name, bits, len(totals), encode(totals, bits), encode(frees, bits))
 
     def totals(self) -> list[int]:
-        """What each device has, unpacked."""
+        """The amount that each device has, unpacked."""
         return decode(self.total, self.bits, self.count)
 
     def frees(self) -> list[int]:
-        """What each device has free, unpacked."""
+        """The free amount of each device, unpacked."""
         return decode(self.free, self.bits, self.count)
 
 
@@ -135,10 +135,12 @@ def write_packed(classes: Iterable[Packed]) -> str:
         PackedError: two have one name, or there are more than `read_packed` would read.
     """
     listed = sorted(classes, key=lambda one: one.name)
-    told = {one.name: {"b": one.bits, "n": one.count, "total": hex(one.total), "free": hex(one.free)} for one in listed}
-    if len(told) != len(listed):
+    by_name = {
+        one.name: {"b": one.bits, "n": one.count, "total": hex(one.total), "free": hex(one.free)} for one in listed
+    }
+    if len(by_name) != len(listed):
         raise PackedError("two resource classes have one name")
-    text = json.dumps(told, separators=(",", ":"))
+    text = json.dumps(by_name, separators=(",", ":"))
     if len(listed) > MAX_CLASSES or len(text) > MAX_TEXT:
         message = f"{len(listed)} classes, {len(text)} characters: {MAX_CLASSES} and {MAX_TEXT} are the most"
         raise PackedError(message)
@@ -146,42 +148,42 @@ def write_packed(classes: Iterable[Packed]) -> str:
 
 
 def read_packed(text: object) -> tuple[Packed, ...]:
-    """Read the text of an annotation back, sorted by name. Anything may stand there; it is read whole or not at all.
+    """Read the text of an annotation, sorted by name. The text is untrusted and is read completely or not at all.
 
     Raises:
-        PackedError: it is not of the format, or larger than any node needs.
+        PackedError: it does not have the format, or is larger than any node needs.
     """
     if not isinstance(text, str) or len(text) > MAX_TEXT:
         raise PackedError(f"packed resources must be a text of at most {MAX_TEXT} characters")
     try:
-        told = json.loads(text, object_pairs_hook=_object)
+        raw = json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise PackedError(f"packed resources are no JSON object with each key once: {error}") from error
-    if not isinstance(told, dict) or len(told) > MAX_CLASSES:
+    if not isinstance(raw, dict) or len(raw) > MAX_CLASSES:
         raise PackedError(f"packed resources must be a JSON object of at most {MAX_CLASSES} classes")
-    return tuple(_read_class(name, told[name]) for name in sorted(told))
+    return tuple(_read_class(name, raw[name]) for name in sorted(raw))
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key occurs twice")
     return made
 
 
-def _read_class(name: str, told: object) -> Packed:
+def _read_class(name: str, raw: object) -> Packed:
     where = f"resource class {name[:80]!r}"
-    if not isinstance(told, dict) or told.keys() != _KEYS:
+    if not isinstance(raw, dict) or raw.keys() != _KEYS:
         raise PackedError(f"{where} must be an object of b, n, total and free")
-    numbers = told["b"], told["n"]
+    numbers = raw["b"], raw["n"]
     if any(type(number) is not int for number in numbers):
         raise PackedError(f"{where}: b and n must be whole numbers")
     bits, count = numbers
-    return Packed(name, bits, count, _read_hex(where, told, "total"), _read_hex(where, told, "free"))
+    return Packed(name, bits, count, _read_hex(where, raw, "total"), _read_hex(where, raw, "free"))
 
 
-def _read_hex(where: str, told: Mapping[str, object], key: str) -> int:
-    text = told[key]
+def _read_hex(where: str, raw: Mapping[str, object], key: str) -> int:
+    text = raw[key]
     if not isinstance(text, str) or not _HEX.fullmatch(text):
-        raise PackedError(f"{where}: {key} must be text as 0x1f, of at most {MAX_BITS} x {MAX_COUNT} bits")
+        raise PackedError(f"{where}: {key} must be text such as 0x1f, of at most {MAX_BITS} x {MAX_COUNT} bits")
     return int(text, 16)

@@ -1,6 +1,6 @@
-"""Which of the nodes that fit comes first: scores from 0 to 100, higher is better, in whole numbers.
+"""The order of fitting nodes: scores from 0 to 100, higher is better, in whole numbers.
 
-Each takes what a request asks and what nodes have, and knows nothing of where these stand.
+Each score is computed from the request's amounts and the nodes' amounts alone.
 """
 
 from dataclasses import dataclass
@@ -20,22 +20,22 @@ class ClassUse:
     """One resource class on every node, over its usable devices, if the request is placed there.
 
     Attributes:
-        has: all that the devices have.
-        used: what is used of it then, never more than they have.
+        has: the sum over the devices.
+        used: the used part of it with the request, never more than `has`.
     """
 
     has: Ints
     used: Ints
 
     def share(self) -> Ints:
-        """What is used, in thousandths of what there is, rounded down; all where the devices have nothing."""
+        """The used part in thousandths, rounded down; 1000 if the devices have nothing."""
         return np.where(self.has > 0, self.used * WHOLE // np.maximum(self.has, 1), WHOLE)
 
 
 def least_requested(uses: list[ClassUse]) -> Ints:
     """Score by the least mean request (patent, claim 7, first way).
 
-    share = used * 1000 // has of each class; score = (1000 - sum(shares) // classes) // 10.
+    share = used * 1000 // has for each class; score = (1000 - sum(shares) // classes) // 10.
     """
     shares = np.stack([use.share() for use in uses])
     mean: Ints = shares.sum(axis=0) // len(uses)
@@ -46,7 +46,8 @@ def most_balanced(uses: list[ClassUse]) -> Ints:
     """Score by the least variance of the classes' requests about their mean (patent, claim 7, second way).
 
     With shares as in `least_requested` and k classes the variance is (k * sum(share^2) - sum(share)^2) / k^2. The
-    greatest there can be (half of the classes idle, half full: 500^2) scores 0: score = 100 - 100 * variance // 500^2.
+    greatest possible variance (half of the classes idle, half full: 500^2) scores 0:
+    score = 100 - 100 * variance // 500^2.
     """
     shares = np.stack([use.share() for use in uses])
     count = len(uses)
@@ -57,13 +58,13 @@ def most_balanced(uses: list[ClassUse]) -> Ints:
 def packing(kept: Ints, wanted: int, in_use: Bools, uses: list[list[ClassUse]]) -> Ints:
     """Score by how little is broken: whole devices and whole nodes stay free.
 
-    score = 50 * kept // wanted + (20 where the node is in use) + the mean over types of 30 * sum(used) // sum(has).
+    score = 50 * kept // wanted + (20 if the node is in use) + the mean over types of 30 * sum(used) // sum(has).
 
     Args:
         kept: how many of the wanted devices were in use already or are filled.
         wanted: devices that are asked for.
         in_use: whether anything of the node was in use before.
-        uses: of each type that is asked for, the classes that tell how full its devices are.
+        uses: for each type that is asked for, the classes that measure how full its devices are.
     """
     full = np.zeros_like(kept)
     for classes in uses:

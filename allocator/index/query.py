@@ -1,18 +1,18 @@
-"""What a Pod asks, as the index is asked it: plain values, hashable, in the units of the resource classes."""
+"""A Pod's request as a query of the index: plain hashable values, in the units of the resource classes."""
 
 from dataclasses import dataclass
 from typing import Final
 
 MAX_WANTED: Final = 128  # devices of one type; no node has more
-MAX_AMOUNT: Final = 2**53 - 1  # no node has so much of one class; products with percents stay in int64
+MAX_AMOUNT: Final = 2**53 - 1  # no node has more of one class; products with percentages stay in int64
 FULL: Final = 100  # percent
 
 
 @dataclass(frozen=True, slots=True)
 class PartOf:
-    """So many percent of what the device has in all of the class, rounded down.
+    """A percentage of the device's capacity in the class, rounded down.
 
-    Bytes that follow from a stated ratio: what is handed out.
+    For bytes that follow from a stated ratio, because bytes are handed out.
     """
 
     percent: int
@@ -20,13 +20,13 @@ class PartOf:
 
 @dataclass(frozen=True, slots=True)
 class RatioFrom:
-    """The percent that an amount is of what the device has in all of another class, rounded up.
+    """An amount as a percentage of the device's capacity in another class, rounded up.
 
-    A ratio that follows from stated bytes: what is accounted. More than 100 fits no device.
+    For a ratio that follows from stated bytes, because the ratio is accounted. More than 100 fits no device.
 
     Attributes:
         tail: the other class.
-        amount: asked of it.
+        amount: asked of that class.
     """
 
     tail: str
@@ -37,17 +37,17 @@ Amount = int | PartOf | RatioFrom
 
 
 class QueryError(ValueError):
-    """A want that means nothing or lies out of bounds."""
+    """A want is meaningless or out of bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """So many distinct devices of one type, each with so much free of every class.
+    """A number of distinct devices of one type, each with the wanted amounts free.
 
     Attributes:
         type: of the devices.
         count: from 1 to `MAX_WANTED`.
-        amounts: resource tail -> what each of the devices must have free; one tail at least, each once.
+        amounts: (resource tail, what each device must have free) pairs; at least one, each tail once.
 
     Raises:
         QueryError: a figure is out of bounds.
@@ -78,8 +78,8 @@ def _bounds(amount: Amount) -> tuple[int, int]:
 class Query:
     """All that is asked of a node at once.
 
-    Wants of different types are asked together. Wants of one type are looked at one by one: that each could be served
-    is necessary for them all, and not enough.
+    Each want is considered by itself. That each could be served is necessary for all of them together; for several
+    wants of one type it is not sufficient.
     """
 
     wants: tuple[Want, ...]

@@ -1,4 +1,4 @@
-"""Nodes and requests as the index is told of them: what there is packed by class, what is asked as wants."""
+"""Nodes and requests in the form that the index takes: amounts packed by class, requests as wants."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,14 +12,14 @@ from allocator.vocabulary.cpupolicy import BindPolicy, NumaPolicy
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.node import NodeSnapshot
 
-CPU_ROW: Final = "(CPUs)"  # in the index, all CPUs of a node as one device; no device type is named so
+CPU_ROW: Final = "(CPUs)"  # in the index, all CPUs of a node as one device; no device type has this name
 NUMA_ROW: Final = "(NUMA)"  # likewise the CPUs of each NUMA node as a device
 _FREE: Final = "free"
 _WHOLE: Final = "whole"
 
 
 def query_of(request: PodRequest) -> Query:
-    """Turn a request into what each node must have: necessary for `place()`, and where it is plain, sufficient."""
+    """Turn a request into what a node must have: necessary for `place()`, and for plain requests sufficient."""
     wants = [want_of(container.ask) for container in request.containers]
     cpu = request.cpu
     if cpu is not None and cpu.count:
@@ -30,7 +30,7 @@ def query_of(request: PodRequest) -> Query:
 
 
 def want_of(ask: DeviceAsk) -> Want:
-    """Turn what one container asks of one type into what each of so many devices must have."""
+    """Turn what one container asks of one type into a want."""
     kind = ask.type
     amounts: list[tuple[str, Amount]] = []
     for tail, amount in zip(kind.tails, ask.amounts, strict=True):
@@ -48,7 +48,7 @@ def want_of(ask: DeviceAsk) -> Want:
 
 
 def type_rows(node: NodeSnapshot) -> list[TypeRow]:
-    """Pack a node for the index: each type's devices; its CPUs as one device, and those of each NUMA node as one."""
+    """Pack a node for the index: the devices of each type, all CPUs as one device, and each NUMA node's as one."""
     by_type: dict[str, list[Device]] = {}
     for device in node.devices:
         by_type.setdefault(device.type, []).append(device)
@@ -72,7 +72,7 @@ def _devices_row(kind: str, devices: list[Device], node: NodeSnapshot) -> TypeRo
 
 
 def packed_classes(devices: list[Device], node: NodeSnapshot) -> tuple[Packed, ...]:
-    """Pack what a node's devices of one type have, and have free, by class (patent)."""
+    """Pack the total and free amounts of a node's devices of one type, by class (patent)."""
     tails = tuple(devices[0].capacity)
     stock = node.stock(devices, tails)
     return tuple(
@@ -92,7 +92,7 @@ def _cpu_rows(node: NodeSnapshot, cpu: CpuNode) -> list[TypeRow]:
 
 
 def _cpus_row(name: str, cpu: CpuNode, sets: Sequence[int], taken: int) -> TypeRow:
-    """Count, in each of these sets, the CPUs and those on whole cores: what there are, and what is free."""
+    """Count for each of these sets, in total and free, its CPUs and its CPUs on whole cores."""
     whole = cpu.topology.whole
     classes = (
         Packed.of(_FREE, [cpus.bit_count() for cpus in sets], [(cpus & ~taken).bit_count() for cpus in sets]),

@@ -1,4 +1,4 @@
-"""One request among candidates that somebody names: which may serve it, in what order, and what the others lack."""
+"""One request among given candidates: which may serve it, in what order, and what the others lack."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
@@ -15,13 +15,13 @@ _LEVELS: Final = 100 // STEP + 1
 
 
 class NodeSearch:
-    """A look at the index; it holds until a node comes, goes or changes.
+    """A search of the index; valid until a node is added, removed or changed.
 
     Args:
         index: of the cluster.
         query: what is asked.
         names: of the candidates.
-        open_to: candidates that are to be tried whatever the index knows of them.
+        open_to: candidates that may serve whatever the index says.
     """
 
     def __init__(self, index: ClusterIndex, query: Query, names: list[str], open_to: Collection[str] = ()) -> None:
@@ -31,7 +31,7 @@ class NodeSearch:
         self._rows = index.positions(names)
         may = index.fitting(query)[self._rows]
         if not query.wants:
-            may[:] = True  # nothing that the index could know stands against it, not even of a node unknown to it
+            may[:] = True  # the index cannot exclude anything then, not even a node that it does not know
         if open_to:
             for at, name in enumerate(names):
                 if name in open_to:
@@ -40,12 +40,12 @@ class NodeSearch:
         self._away: Rows = np.flatnonzero(~may)
 
     def best_first(self, way: Preference, lifts: Mapping[str, int], room_for: int = 1) -> Iterator[str]:
-        """Go through the candidates that may serve: by lift, then by score, then by name.
+        """Iterate over the candidates that may serve: by lift, then by room, then by score, then by name.
 
         Args:
             way: of scoring.
-            lifts: node -> how many of the Pod's company are there; those with more come first.
-            room_for: of equally many, those come first that could serve the request so many times over.
+            lifts: node -> number of Pods of the same gang there; nodes with more come first.
+            room_for: among nodes with equally many, those that could serve the request this many times come first.
         """
         fitting = self._fitting
         if not len(fitting):
@@ -55,13 +55,13 @@ class NodeSearch:
         order = self._index.by_name()[rows]
         top = np.flatnonzero(levels == levels.max())
         best = top[order[top].argmin()]
-        yield names[fitting[best]]  # mostly nobody asks for more
+        yield names[fitting[best]]  # most callers take only the first
         for at in np.lexsort((order, -levels)).tolist():
             if at != best:
                 yield names[fitting[at]]
 
     def _levels(self, way: Preference, lifts: Mapping[str, int], room_for: int) -> Ints:
-        """Figures by which the candidates that may serve are compared, the greatest first."""
+        """The figures by which the candidates that may serve are compared, the greatest first."""
         fitting, names = self._fitting, self._names
         rows = self._rows[fitting]
         levels: Ints = self._index.scores(way, rows, self._query) // STEP
@@ -77,7 +77,7 @@ class NodeSearch:
         return [self._names[at] for at in self._away.tolist()]
 
     def shortfalls(self) -> Iterator[tuple[str, int, int]]:
-        """For each candidate that cannot serve the first want that it falls short of, and how many devices would do."""
+        """For each candidate that cannot serve: (name, index of the first want not met, number of devices that fit)."""
         counts = self._index.counts(self._query)[:, self._rows[self._away]]
         short = counts < np.array([want.count for want in self._query.wants])[:, None]
         first = short.argmax(axis=0)

@@ -1,7 +1,7 @@
-"""All devices of one type in the cluster, as arrays: a column a node, a line a slot.
+"""All devices of one type in the cluster, as arrays: one column per node, one line per slot.
 
-A slot is one device of its node, the same in every class. Slots are the lines, so that what is asked of all devices is
-a few operations over long runs of memory, and what is summed over a node's devices is a sum of lines.
+A slot is one device of its node, the same in every class. With slots as lines, a question about all devices is a few
+operations on long runs of memory, and a sum over a node's devices is a sum of lines.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ from allocator.index.query import FULL, MAX_AMOUNT, MAX_WANTED, Amount, PartOf, 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.intp]
-At = slice | Rows  # which nodes: the first so many, or these
+At = slice | Rows  # which nodes: a number of them from the first on, or these
 
 MAX_SLOTS: Final = MAX_WANTED
-MAX_TAILS: Final = 16  # classes of one type on one node
+MAX_TAILS: Final = 16  # classes per type and node
 UNLIKE: Final = -1
 _T = TypeVar("_T", bound=np.generic)
 
 
 class RowError(ValueError):
-    """A node's devices that the index cannot hold; the index stays as it was."""
+    """The index cannot hold a node's devices; it is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class TypeRow:
 
     Attributes:
         type: of the devices.
-        classes: of each resource class what the devices have and what is free; named by tail, all of as many devices.
-        usable: bit i is set where device i is healthy and not held by somebody else: where something new may land.
-        in_use: bit i is set where somebody holds something of device i.
+        classes: total and free amounts by resource class; named by tail, all with the same number of devices.
+        usable: bit i is set if something new may land on device i: it is healthy, and the kubelet did not allocate it.
+        in_use: bit i is set if a Pod holds any part of device i.
     """
 
     type: str
@@ -54,9 +54,9 @@ class Slots:
     Attributes:
         row: as it was given.
         count: of devices.
-        amounts: of each class two lists, what the devices have and what is free.
-        sums: the same over usable devices: what they have, and what of it is used.
-        each: of each class what every usable device has; `UNLIKE` where they differ.
+        amounts: two lists per class: what the devices have, and what is free.
+        sums: two sums per class over usable devices: what they have, and what is used.
+        each: per class, what every usable device has; `UNLIKE` if they differ.
         flags: usable and in use, 0 or 1 for each device.
     """
 
@@ -72,7 +72,7 @@ def unpack(row: TypeRow) -> Slots:
     """Unpack and check one node's devices of one type.
 
     Raises:
-        RowError: classes differ in the number of devices, one is there twice, a figure is out of bounds.
+        RowError: classes differ in the number of devices, a class occurs twice, or a figure is out of bounds.
     """
     classes, usable = row.classes, row.usable
     count = classes[0].count if classes else 0
@@ -85,9 +85,7 @@ def unpack(row: TypeRow) -> Slots:
     for one in classes:
         total, free = one.totals(), one.frees()
         if sum(total) >= MAX_AMOUNT:
-            raise RowError(
-                f"type {row.type}: {one.name} is {sum(total)} in sum; only less than {MAX_AMOUNT} is counted"
-            )
+            raise RowError(f"type {row.type}: the sum of {one.name} is {sum(total)}; it must be less than {MAX_AMOUNT}")
         amounts += (total, free)
         if usable != everyone:
             total, free = list(compress(total, flags[0])), list(compress(free, flags[0]))
@@ -101,35 +99,35 @@ def unpack(row: TypeRow) -> Slots:
 def _check_shape(row: TypeRow, count: int) -> None:
     names = [one.name for one in row.classes]
     if len(names) > MAX_TAILS or len(set(names)) != len(names):
-        raise RowError(f"type {row.type}: {len(names)} classes; each must be there once, {MAX_TAILS} at most")
+        raise RowError(f"type {row.type}: {len(names)} classes; each must occur once, at most {MAX_TAILS} in all")
     if count > MAX_SLOTS or any(one.count != count for one in row.classes):
-        raise RowError(f"type {row.type}: every class must be of as many devices, and of {MAX_SLOTS} at most")
+        raise RowError(f"type {row.type}: all classes must have the same number of devices, at most {MAX_SLOTS}")
     if not (0 <= row.usable < 1 << count and 0 <= row.in_use < 1 << count):
-        raise RowError(f"type {row.type}: usable or in use names a device beyond the {count} that there are")
+        raise RowError(f"type {row.type}: usable or in use names a device beyond the existing {count}")
 
 
 class TypeTable:
     """The devices of one type on every node.
 
     Args:
-        capacity: nodes that there is room for.
+        capacity: number of nodes that there is room for.
     """
 
     def __init__(self, capacity: int) -> None:
         self._classes: dict[str, int] = {}
-        self._order: tuple[str, ...] = ()  # the classes that the last node had: mostly those of the next
-        self._lines: list[int] = []  # theirs
-        self._where: list[int] = []  # theirs where each class has two
-        self._amounts: Ints = np.zeros((0, 0, capacity), np.int64)  # two of a class (has, free) x slots x nodes
-        self._sums: Ints = np.zeros((0, capacity), np.int64)  # two of a class (has, used), over usable slots
-        self._each: Ints = np.zeros((0, capacity), np.int64)  # of a class, what every usable slot has, or `UNLIKE`
+        self._order: tuple[str, ...] = ()  # the classes of the last node, which mostly are those of the next
+        self._lines: list[int] = []  # their lines
+        self._where: list[int] = []  # their lines in arrays with two lines per class
+        self._amounts: Ints = np.zeros((0, 0, capacity), np.int64)  # two per class (has, free) x slots x nodes
+        self._sums: Ints = np.zeros((0, capacity), np.int64)  # two per class (has, used), over usable slots
+        self._each: Ints = np.zeros((0, capacity), np.int64)  # per class, what every usable slot has, or `UNLIKE`
         self._flags: Bools = np.zeros((2, 0, capacity), np.bool_)
 
     def write(self, node: int, slots: Slots) -> bool:
-        """Put one node's devices in place of those it had.
+        """Replace one node's devices.
 
         Returns:
-            Whether there are more classes or slots now than before.
+            Whether the table now has more classes or slots than before.
         """
         classes, (_, had, capacity) = len(self._classes), self._flags.shape
         names = tuple([one.name for one in slots.row.classes])
@@ -148,7 +146,7 @@ class TypeTable:
         return more
 
     def clear(self, node: int) -> None:
-        """Take one node's devices away."""
+        """Remove one node's devices."""
         self._amounts[:, :, node] = 0
         self._sums[:, node] = 0
         self._each[:, node] = 0
@@ -162,7 +160,7 @@ class TypeTable:
         self._where = [half for line in self._lines for half in (2 * line, 2 * line + 1)]
 
     def grow(self, capacity: int, slots: int = 0) -> None:
-        """Make room for so many nodes, so many slots, and every class that is known."""
+        """Make room for `capacity` nodes, at least `slots` slots, and every known class."""
         _, had, _ = self._flags.shape
         slots = max(slots, had)
         lines = 2 * len(self._classes)
@@ -174,7 +172,7 @@ class TypeTable:
     # What is asked of the devices
 
     def total(self, tail: str, at: At) -> Ints:
-        """What each usable slot has of a class, slots x nodes; 1 x nodes where that is the same on every node."""
+        """The total of each usable slot in a class, slots x nodes; 1 x nodes if all slots of each node are alike."""
         line = self._classes.get(tail)
         if line is None:
             return self._zeros(at)[:1]
@@ -182,36 +180,36 @@ class TypeTable:
         return self._amounts[2 * line][:, at] if (each == UNLIKE).any() else each[None]
 
     def free(self, tail: str, at: At) -> Ints:
-        """What each slot has free of a class, slots x nodes."""
+        """The free amount of each slot in a class, slots x nodes."""
         line = self._classes.get(tail)
         return self._zeros(at) if line is None else self._amounts[2 * line + 1][:, at]
 
     def usable(self, at: At) -> Bools:
-        """Where something new may land, slots x nodes."""
+        """Whether something new may land on each slot, slots x nodes."""
         usable: Bools = self._flags[0][:, at]
         return usable
 
     def in_use(self, at: At) -> Bools:
-        """Where somebody holds something, slots x nodes."""
+        """Whether a Pod holds any part of each slot, slots x nodes."""
         in_use: Bools = self._flags[1][:, at]
         return in_use
 
     def sums(self, tail: str, at: At) -> tuple[Ints, Ints]:
-        """What a node's usable devices have of a class, and what of it is used, a figure a node."""
+        """What each node's usable devices have of a class, and what of it is used, one figure per node each."""
         line = self._classes.get(tail)
         if line is None:
             return self._zeros(at).sum(axis=0), self._zeros(at).sum(axis=0)
         return self._sums[2 * line][at], self._sums[2 * line + 1][at]
 
     def tails(self) -> tuple[str, ...]:
-        """The classes that are known, first seen first."""
+        """The known classes, in the order in which they were first seen."""
         return tuple(self._classes)
 
     def _zeros(self, at: At) -> Ints:
         return np.zeros(self.usable(at).shape, np.int64)
 
     def fits(self, want: Want, at: At) -> Bools:
-        """Which slots can each serve one device of a want, slots x nodes."""
+        """Whether each slot can serve one device of a want, slots x nodes."""
         fits = np.array(self.usable(at))
         for tail, amount in want.amounts:
             if isinstance(amount, PartOf):
@@ -224,11 +222,11 @@ class TypeTable:
         return fits
 
     def often(self, want: Want, fits: Bools, at: At) -> Ints:
-        """How often each slot could serve one device of a want, one after another, slots x nodes.
+        """How many times each slot could serve one device of a want, slots x nodes.
 
         Args:
             want: what is asked.
-            fits: as `fits` tells for the same want and nodes.
+            fits: the answer of `fits` for the same want and nodes.
             at: which nodes.
         """
         often = np.where(fits, np.int64(MAX_AMOUNT), 0)
@@ -239,12 +237,12 @@ class TypeTable:
                 each = _ratio(amount, self.total(amount.tail, at))
             else:
                 each = amount
-            # Of what asks nothing there is always enough.
+            # An amount of 0 does not limit the number.
             often = np.where(np.equal(each, 0), often, np.minimum(often, self.free(tail, at) // np.maximum(each, 1)))
         return often
 
     def fills(self, want: Want, tails: Sequence[str], at: At) -> Bools:
-        """Which slots a want fills, were they idle, slots x nodes: it asks all of one of these classes."""
+        """Whether a want fills each slot if that is idle, slots x nodes: it asks for all of one of these classes."""
         fills = np.zeros(self.usable(at).shape, np.bool_)
         for tail, amount in want.amounts:
             if tail not in tails:
@@ -258,14 +256,14 @@ class TypeTable:
         return fills
 
     def asked(self, want: Want, fits: Bools, at: At) -> dict[str, Ints]:
-        """What a want takes of each node in all, by class.
+        """The sum that a want takes of each node, by class.
 
-        Where figures follow from what a device has, they are those of the node's smallest device that fits; of a node
-        where none fits they mean nothing.
+        Figures that depend on a device's capacity are computed for the node's smallest fitting device. They mean
+        nothing for a node on which no device fits.
 
         Args:
             want: what is asked.
-            fits: as `fits` tells for the same want and nodes.
+            fits: the answer of `fits` for the same want and nodes.
             at: which nodes.
         """
         least: dict[str, Ints] = {}
@@ -274,7 +272,7 @@ class TypeTable:
             if tail not in least:
                 total = self.total(tail, at)
                 if len(total) > 1:
-                    # Adding what no device has is quicker than choosing by a mask.
+                    # Adding more than any device has is faster than choosing by a mask.
                     total = total + ~fits * np.int64(MAX_AMOUNT)
                 least[tail] = total.min(axis=0, initial=2 * MAX_AMOUNT)
             return least[tail]
@@ -291,13 +289,13 @@ def _each(amount: Amount, tail: str, smallest: Callable[[str], Ints], nodes: int
 
 
 def _ratio(amount: RatioFrom, total: Ints) -> Ints:
-    """The percent that an amount is of these, rounded up; of nothing as of 1."""
+    """An amount as a percentage of these totals, rounded up; a total of 0 counts as 1."""
     ratio: Ints = -(-amount.amount * FULL // np.maximum(total, 1))
     return ratio
 
 
 def count_slots(slots: Bools) -> Ints:
-    """Count the slots that are set on each node; no more than fit into 8 bits (`MAX_SLOTS`)."""
+    """Count the slots that are set on each node; the count fits into 8 bits because of `MAX_SLOTS`."""
     counted: NDArray[np.uint8] = np.add.reduce(slots, axis=0, dtype=np.uint8)
     return counted.astype(np.int64)
 

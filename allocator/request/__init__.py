@@ -1,1 +1,1 @@
-"""What a Pod asks for, read from its containers, labels and annotations."""
+"""A Pod's request, read from its containers, labels and annotations."""

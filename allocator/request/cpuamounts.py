@@ -1,4 +1,4 @@
-"""What a Pod states of CPU and memory: container by container, for the Pod as a whole, and in sum."""
+"""A Pod's CPU and memory requests and limits: by container, for the Pod as a whole, and in sum."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,10 +16,10 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # a 
 
 @dataclass(frozen=True, slots=True)
 class CpuAmounts:
-    """What one container, or the Pod as a whole, states; None where it does not.
+    """The amounts of one container, or of the Pod as a whole; None for one that is not stated.
 
     Attributes:
-        path: where its resources stand, a container by its name.
+        path: path of its resources, with a container's name in place of its index.
         phase: when it runs.
         cpu: request and limit, in thousandths.
         memory: request and limit, in bytes.
@@ -33,7 +33,7 @@ class CpuAmounts:
 
 @dataclass(frozen=True, slots=True)
 class PodCpuAmounts:
-    """What a Pod states, by part: its containers in the order they start, itself, its RuntimeClass's overhead."""
+    """A Pod's amounts: of its containers in starting order, of the Pod itself, and of its RuntimeClass's overhead."""
 
     containers: tuple[CpuAmounts, ...]
     pod: CpuAmounts
@@ -42,24 +42,24 @@ class PodCpuAmounts:
 
     @property
     def milli(self) -> int:
-        """CPU request without overhead."""
+        """CPU request in thousandths, without overhead."""
         return _requested(self.pod.cpu, ((one.phase, one.cpu) for one in self.containers))
 
     @property
     def memory(self) -> int:
-        """Memory request without overhead."""
+        """Memory request in bytes, without overhead."""
         return _requested(self.pod.memory, ((one.phase, one.memory) for one in self.containers))
 
     @property
     def unlimited(self) -> CpuAmounts | None:
-        """The first app or sidecar that leaves the Pod without a CPU limit; None where there is a limit."""
+        """The first app or sidecar without a CPU limit, if the Pod has no limit because of it; else None."""
         if self.pod.cpu[1] is not None:
             return None
         return next((one for one in self.containers if one.phase is not Phase.INIT and one.cpu[1] is None), None)
 
     @property
     def limit_milli(self) -> int:
-        """CPU limit, overhead included; 0 where there is none."""
+        """CPU limit in thousandths, overhead included; 0 if there is none."""
         if self.unlimited is not None:
             return 0
         limit = self.pod.cpu[1]
@@ -69,7 +69,7 @@ class PodCpuAmounts:
 
     @property
     def static(self) -> tuple[tuple[Phase, int], ...]:
-        """The containers to which the kubelet's static policy would give CPUs, with how many."""
+        """(phase, CPUs) for each container to which the kubelet's static policy would give CPUs."""
         if self.pod.cpu != _UNSTATED or self.pod.memory != _UNSTATED:
             return ()
         # Kubernetes' QoS class Guaranteed (pkg/apis/core/v1/helper/qos)
@@ -80,7 +80,7 @@ class PodCpuAmounts:
 
 
 def as_object(value: object, path: str, problems: list[Problem]) -> Mapping[str, Any]:
-    """Take an object that may be left out; anything else is a problem, and reads as left out."""
+    """Return an optional object; anything else is noted as a problem and counts as left out."""
     if isinstance(value, dict):
         return value
     if value is not None:
@@ -89,7 +89,7 @@ def as_object(value: object, path: str, problems: list[Problem]) -> Mapping[str,
 
 
 def read_cpu_amounts(spec: Mapping[str, Any], problems: list[Problem]) -> PodCpuAmounts:
-    """Read what a Pod's spec states; what cannot be read is a problem, and reads as not stated."""
+    """Read the amounts in a Pod's spec; one that cannot be read is noted as a problem and counts as not stated."""
     containers = tuple(
         _read_resources(f"{path}.resources", phase, container.get("resources"), problems)
         for path, container, phase in _containers(spec, problems)
@@ -138,7 +138,7 @@ def _read_resources(path: str, phase: Phase, value: object, problems: list[Probl
 
 
 def _read_amount(amounts: Mapping[str, Any], name: str, path: str, divisor: int, problems: list[Problem]) -> int | None:
-    """Read an amount in thousandths divided by this, rounded up as Kubernetes does."""
+    """Read an amount in units of `divisor` thousandths, rounded up as Kubernetes does."""
     if amounts.get(name) is None:
         return None
     try:
@@ -148,13 +148,13 @@ def _read_amount(amounts: Mapping[str, Any], name: str, path: str, divisor: int,
         return None
 
 
-# Kubernetes' rule for what a Pod requests (k8s.io/component-helpers, resource.PodRequests)
+# Kubernetes' rule for a Pod's request (k8s.io/component-helpers, resource.PodRequests)
 
 
 def _requested(
     pod: tuple[int | None, int | None], containers: Iterable[tuple[Phase, tuple[int | None, int | None]]]
 ) -> int:
-    """What the Pod states counts; else what its containers do; a request that is missing is its limit."""
+    """The Pod's own request, otherwise its containers' peak; a missing request equals its limit."""
     if pod[0] is not None:
         return pod[0]
     stated = [(phase, _default(amounts)) for phase, amounts in containers]
@@ -168,13 +168,13 @@ def _default(amounts: tuple[int | None, int | None]) -> int | None:
 
 
 def _fixed(containers: Sequence[tuple[int | None, int | None]]) -> bool:
-    """Whether every container has a limit, and all together request what they are limited to."""
+    """Whether every container has a limit, and the sum of requests equals the sum of limits."""
     requested = sum(_default(amounts) or 0 for amounts in containers)
     return all(limit for _, limit in containers) and requested == sum(limit or 0 for _, limit in containers)
 
 
 def _peak(containers: Iterable[tuple[Phase, int]]) -> int:
-    """The most at any step: each init container beside the sidecars started before it, then sidecars and apps."""
+    """The greatest sum of any step: each init container with the sidecars started before it, then sidecars and apps."""
     most = sidecars = apps = 0
     for phase, amount in containers:
         if phase is Phase.APP:

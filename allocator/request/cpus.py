@@ -191,8 +191,8 @@ def _check_whole(qos: QosClass | None, amounts: PodCpuAmounts, problems: list[Pr
     _check_pair(amounts.pod.path, request, limit, problems)
     if amounts.overhead_milli % CPU:
         message = (
-            f"{amounts.overhead_milli}m is no whole number of CPUs, so the Pod's sum is none; "
-            f"use a RuntimeClass whose overhead is, or another QoS class than {qos}"
+            f"{amounts.overhead_milli}m is not a whole number of CPUs, so the Pod's sum is not either; "
+            f"use a RuntimeClass whose overhead is whole, or a QoS class other than {qos}"
         )
         problems.append(Problem("spec.overhead[cpu]", message))
     if len(problems) == known and not amounts.milli:

@@ -1,9 +1,9 @@
-"""What a Pod's containers ask for, normalised, and every way in which asking can be wrong.
+"""The device requests of a Pod's containers, normalised, and every way in which they can be wrong.
 
-A container's resources are read into one `DeviceAsk` a type: so many distinct devices, so much of each. What names
-mean is said by dialects; a Pod speaks one dialect of each type (`allocator.request.spoken`), and its amounts become
-asks in `allocator.request.normalise`. Of the phases of a Pod's life Kubernetes' own rule holds: init containers one by
-one, sidecars from their start on, then all the rest.
+A container's resources are read into one `DeviceAsk` per type: a number of distinct devices, and the amounts of each.
+Dialects define what names mean. A Pod uses one dialect per type (`allocator.request.spoken`), and its amounts become
+asks in `allocator.request.normalise`. The phases of a Pod's life follow Kubernetes' rule: init containers run one by
+one, sidecars run from their start on, then all other containers run together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +28,12 @@ Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What the original-request annotation tells of a container that was translated.
+    """What the original-request annotation states about a container that was translated.
 
     Attributes:
-        derived: its author stated no bytes of memory: gpu-memory beside a ratio was stated by us and is no ask.
-        shared: over how many cards its author split the ask, where gpu.shared is in none of its resources any more.
+        derived: its author stated no bytes of memory, so gpu-memory beside a ratio was added by admission and is no
+            ask.
+        shared: over how many cards its author split the ask, if its resources no longer contain gpu.shared.
     """
 
     derived: bool = False
@@ -44,17 +45,17 @@ _NOTHING: Final = Stated()
 
 @dataclass(frozen=True, slots=True)
 class ContainerReading:
-    """One container as read: where it stands and what its two maps say.
+    """One container as read: its position in the Pod, and the contents of its two maps.
 
     Attributes:
         path: as `spec.containers[0]`.
         pointer: as `/spec/containers/0`.
         name: of the container.
         phase: when it runs.
-        names: device resource names found in requests, and in limits.
-        requests: the normalised requests, one a type that it asks for, in the order of the table of types.
+        names: the names of device resources in requests, and those in limits.
+        requests: the normalised requests, one per type that it asks for, in the order of the table of types.
         limits: the normalised limits of the same types; equal to the requests unless Kubernetes lets them differ.
-        stated: what the annotation tells of it, less what its resources say themselves.
+        stated: what the annotation states about it, without what its resources state themselves.
     """
 
     path: str
@@ -71,12 +72,12 @@ class ContainerReading:
 class PodReading:
     """A Pod as read, and what is wrong with it.
 
-    `request` may only be used where `problems` is empty.
+    `request` may only be used if `problems` is empty.
 
     Attributes:
         containers: all of them, in the Pod's order.
         problems: what is wrong.
-        cpu: what is asked of CPUs and NUMA nodes; None where that is left to the kubelet.
+        cpu: the request for CPUs and NUMA nodes; None if these are left to the kubelet.
         wishes: how the devices are to be chosen.
     """
 
@@ -100,9 +101,9 @@ class PodReading:
 def _hinted(ask: DeviceAsk, hint: TypeHint | None) -> DeviceAsk:
     """Spread an ask over devices as its hint says (Koordinator, pkg/scheduler/plugins/deviceshare).
 
-    ApplyForAll: so much on every device that is selected; RequestsAsCount: on so many devices, 1 of each, or all of
-    each where nobody else may use it. Both are for types with one amount; GPUs have gpu.shared for that. Whole devices
-    are as many as are asked anyway.
+    ApplyForAll asks for the amount on every selected device. RequestsAsCount takes the amount as the number of devices,
+    and asks for 1 of each, or for all of each if the hint makes devices exclusive. Both are for types with one amount;
+    GPUs have gpu.shared instead. An ask for whole devices already states their number.
     """
     if hint is None or hint.strategy is None or len(ask.amounts) != 1:
         return ask
@@ -111,12 +112,12 @@ def _hinted(ask: DeviceAsk, hint: TypeHint | None) -> DeviceAsk:
     asked, percent = (ask.amounts[0] or 0) * ask.count, ask.type.unit is Unit.PERCENT
     if hint.strategy is Strategy.APPLY_FOR_ALL:
         return replace(ask, count=1, amounts=(min(asked, FULL) if percent else asked,), every=True)
-    whole = percent and hint.exclusive is ExclusiveLevel.DEVICE  # of units a device has as many as it tells
+    whole = percent and hint.exclusive is ExclusiveLevel.DEVICE  # a device counted in units has any number of them
     return replace(ask, count=min(asked, MAX_COUNT), amounts=(FULL if whole else 1,))
 
 
 class _Place(NamedTuple):
-    """A container and where it stands."""
+    """A container and its position in the Pod."""
 
     path: str
     pointer: str
@@ -127,27 +128,27 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Speech:
-    """What the whole Pod says, by which each container is read.
+    """What is known of the whole Pod when a container is read.
 
     Attributes:
         types: that may be asked for.
-        stated: by container, what the Pod's annotation tells of those that were translated.
-        dialects: type's name -> the dialect that the Pod speaks; None where it speaks several.
-        told: name of a container -> what the Pod's annotations ask for it.
+        stated: container -> what the original-request annotation states about it, if it was translated.
+        dialects: type's name -> the dialect that the Pod uses; None if it uses several.
+        annotated: container -> what the Pod's annotations ask for it.
         problems: what is wrong so far.
     """
 
     types: DeviceTypes
     stated: Mapping[str, Stated]
     dialects: dict[str, Dialect | None] = field(default_factory=dict)
-    told: dict[str, dict[str, object]] = field(default_factory=dict)
+    annotated: dict[str, dict[str, object]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
 
 def names_devices(
     spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN, annotations: Mapping[str, object] | None = None
 ) -> bool:
-    """Tell whether a Pod names a device resource in any container, or an annotation that asks for devices."""
+    """Return whether a Pod names a device resource in any container, or has an annotation that asks for devices."""
     known = types.resources
     for key in _MAPS:
         for of in ("initContainers", "containers"):
@@ -168,7 +169,7 @@ def read_pod(
 
     Args:
         spec: the Pod's `spec`.
-        stated: by container, what the Pod's annotation tells of those that were translated.
+        stated: container -> what the Pod's annotation states about it, if it was translated.
         types: that may be asked for.
         annotations: of the Pod.
     """
@@ -182,7 +183,7 @@ def read_pod(
     problems = [*reversed(wrong), *speech.problems]
     pod_level = spec.get("resources") or {}
     if any(name in types.resources for key in _MAPS for name in pod_level.get(key) or ()):
-        message = "devices cannot be asked for the Pod as a whole; ask them in the containers that use them"
+        message = "devices cannot be asked for the Pod as a whole; ask for them in the containers that use them"
         problems.append(Problem("spec.resources", message))
     return PodReading(readings, tuple(problems))
 
@@ -201,14 +202,14 @@ def _places(spec: Mapping[str, Any], types: DeviceTypes) -> Iterator[_Place]:
 
 
 def _voices(places: Sequence[_Place], types: DeviceTypes) -> dict[str, dict[str, str]]:
-    """List the names that a Pod writes by type, each with where it stands first."""
+    """Map each type's name to the resource names that the Pod uses for it, each with its first position."""
     voices: dict[str, dict[str, str]] = {}
     for place in places:
         for key, names in zip(_MAPS, place.names, strict=True):
             for name in names:
                 meaning = types.resources[name]
                 if meaning.term.counts and place.spec["resources"][key][name] in (0, "0"):
-                    continue  # no whole device asked is no dialect spoken
+                    continue  # asking for 0 whole devices uses no dialect
                 voices.setdefault(meaning.type.name, {}).setdefault(name, place.path)
     return voices
 
@@ -216,7 +217,7 @@ def _voices(places: Sequence[_Place], types: DeviceTypes) -> dict[str, dict[str,
 def _hear(
     annotations: Mapping[str, object], places: Sequence[_Place], speech: _Speech, voices: dict[str, dict[str, str]]
 ) -> None:
-    """Note what annotations ask, and for which container; one that was translated has it in its resources."""
+    """Note what annotations ask, and for which container; a translated container has it in its resources already."""
     for key, meaning in speech.types.annotations.items():
         apps = [place for place in places if place.phase is Phase.APP]
         if key not in annotations or not apps:
@@ -229,12 +230,12 @@ def _hear(
             path = f"metadata.annotations[{meaning.dialect.container}]"
             speech.problems.append(Problem(path, "names no container of the Pod; write the name of one"))
             continue
-        speech.told.setdefault(name, {})[key] = annotations[key]
+        speech.annotated.setdefault(name, {})[key] = annotations[key]
         voices.setdefault(meaning.type.name, {}).setdefault(key, "metadata.annotations")
 
 
 def _choose_dialect(kind: str, named: Mapping[str, str], speech: _Speech) -> Problem | None:
-    """Find the dialect that a Pod speaks of a type; a problem where it speaks several."""
+    """Find the dialect that a Pod uses for a type; a problem if it uses several."""
     types = speech.types
     firsts: dict[str, str] = {}  # dialect's name -> its first name in the Pod
     dialect: Dialect | None = None
@@ -247,15 +248,15 @@ def _choose_dialect(kind: str, named: Mapping[str, str], speech: _Speech) -> Pro
     speech.dialects[kind] = dialect
     if dialect is not None:
         return None
-    asks = ", ".join(f"{named[name]} asks {name}" for name in firsts.values())
-    return Problem("spec", f"{kind} devices are asked in {len(firsts)} dialects at once ({asks}); use one")
+    asks = ", ".join(f"{named[name]} asks for {name}" for name in firsts.values())
+    return Problem("spec", f"{kind} devices are asked for in {len(firsts)} dialects at once ({asks}); use one")
 
 
 def _read_container(place: _Place, speech: _Speech) -> ContainerReading:
     path, pointer, container, phase, names = place
     name = str(container.get("name", ""))
-    told = speech.told.get(name, {}) if speech.told else {}
-    if not (names[0] or names[1] or told):
+    annotated = speech.annotated.get(name, {}) if speech.annotated else {}
+    if not (names[0] or names[1] or annotated):
         return ContainerReading(path, pointer, name, phase, names)
     types = speech.types
     resources = container.get("resources") or {}
@@ -263,8 +264,8 @@ def _read_container(place: _Place, speech: _Speech) -> ContainerReading:
     limits: Mapping[str, object] = resources.get("limits") or {}
     stated = _unstated(speech.stated.get(name, _NOTHING), names, types)
     # Kubernetes fills a missing request from the limit; a device's missing limit is its request.
-    asked = {**told, **{n: limits[n] for n in names[1]}, **{n: requests[n] for n in names[0]}}
-    capped = {**told, **{n: requests[n] for n in names[0]}, **{n: limits[n] for n in names[1]}}
+    asked = {**annotated, **{n: limits[n] for n in names[1]}, **{n: requests[n] for n in names[0]}}
+    capped = {**annotated, **{n: requests[n] for n in names[0]}, **{n: limits[n] for n in names[1]}}
     wanted, most = [], []
     where = f"{path}.resources.{_MAPS[0 if names[0] else 1]}" if names[0] or names[1] else "metadata.annotations"
     kinds = _types_named(asked, types)
@@ -286,7 +287,7 @@ def _type_of(name: str, types: DeviceTypes) -> DeviceType:
 
 
 def _types_named(asked: Mapping[str, object], types: DeviceTypes) -> Sequence[DeviceType]:
-    """The types that these names are of, in the table's order."""
+    """The types that these names belong to, in the table's order."""
     named = dict.fromkeys([_type_of(name, types) for name in asked])
     return list(named) if len(named) == 1 else [kind for kind in types.types if kind in named]
 
@@ -303,7 +304,7 @@ def _read_type(
     Args:
         paths: of the container, and of the map that its author wrote.
         kind: the type.
-        maps: what is asked of the type and what that is limited to, each completed from the other.
+        maps: the type's requests and limits, each completed from the other.
         stated: by the Pod's annotation.
         speech: of the Pod.
     """
@@ -322,7 +323,7 @@ def _read_type(
 
 
 def _unstated(stated: Stated, names: Names, types: DeviceTypes) -> Stated:
-    """Leave out the split where the resources are not as a translation without it leaves them."""
+    """Leave out the split if the resources cannot be the result of a translation that removed it."""
     if stated.shared is None:
         return stated
     for name in (*names[0], *names[1]):
@@ -340,7 +341,16 @@ def _compare(
     types: DeviceTypes,
     problems: list[Problem],
 ) -> None:
-    """Find what Kubernetes would refuse in a request that differs from its limit, in these resources."""
+    """Find what Kubernetes would refuse in a request that differs from its limit.
+
+    Args:
+        path: of the container.
+        differing: the resources whose request and limit differ.
+        request: as read.
+        limit: as read.
+        types: all types.
+        problems: added to.
+    """
     if request == limit:
         return
     strict = [name for name in differing if types.resources[name].dialect.equal]
@@ -367,7 +377,7 @@ def _read_ask(
     speech: _Speech,
     problems: list[Problem],
 ) -> DeviceAsk | None:
-    """Normalise one type's amounts of one map; None where they ask for nothing or are wrong."""
+    """Normalise one type's amounts of one map; None if they ask for nothing or are wrong."""
     said = read_said(where, kind, speech.dialects.get(kind.name), amounts, speech.types, problems)
     if said is None:
         return None

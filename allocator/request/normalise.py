@@ -1,4 +1,4 @@
-"""From amounts of a type's tails to so much of each of so many devices, or what is wrong with them.
+"""From amounts of a type's tails to a number of devices and the amounts of each, or what is wrong with them.
 
 Sources: the device proposal ("User apply device resources scenarios") and Koordinator's admission and request rules.
 """
@@ -14,11 +14,11 @@ _SHOWN: Final = 8  # templates that a message names
 
 
 def normalise(kind: DeviceType, said: Said, *, derived: bool) -> DeviceAsk | str:
-    """Turn what a container says of a type into an ask, or say in one sentence what is wrong with it.
+    """Turn what a container states of a type into an ask, or say in one sentence what is wrong with it.
 
     Args:
         kind: the type.
-        said: for all devices together.
+        said: what is stated, for all devices together.
         derived: bytes beside a ratio follow from it and are no ask.
     """
     if said.template:
@@ -34,14 +34,14 @@ def _of_template(kind: DeviceType, said: Said) -> DeviceAsk | str:
     beside = sorted(tail for tail, amount in said.tails.items() if amount)
     if beside:
         return (
-            f"template {said.template} already states what is asked of each {kind.noun}, {' and '.join(beside)} beside "
+            f"template {said.template} already states what is asked of each {kind.noun}; {' and '.join(beside)} beside "
             "it contradicts; keep one"
         )
     return DeviceAsk(kind, said.count, kind.template(said.template).amounts, template=said.template)
 
 
 def _simple(kind: DeviceType, amount: int) -> DeviceAsk | str:
-    """The one resource of a type that has no others."""
+    """Normalise the only resource of a type that has no others."""
     if not amount:
         return f"{kind.plain} must be greater than zero; or remove it"
     if kind.unit is Unit.UNITS:
@@ -51,7 +51,7 @@ def _simple(kind: DeviceType, amount: int) -> DeviceAsk | str:
 
 
 def _all_alike(kind: DeviceType, tails: Mapping[str, int]) -> DeviceAsk | str:
-    """The plain resource of a type that has others: so much of all that a device is made of."""
+    """Normalise the plain resource of a type that has others: the same percentage of everything that a device has."""
     beside = sorted(tail for tail in tails if tail not in {kind.plain, kind.split})
     if beside:
         return (
@@ -79,7 +79,7 @@ def _all_words(kind: DeviceType) -> str:
 
 
 def _apart(kind: DeviceType, tails: Mapping[str, int], *, derived: bool) -> DeviceAsk | str:
-    """Amounts of the single resources of which a device is made."""
+    """Normalise amounts of the single resources that a device consists of."""
     asked = {tail: tails.get(tail, 0) for tail in kind.tails}
     if kind.memory:
         wrong = _memory(kind, kind.memory, asked, derived=derived)
@@ -100,22 +100,22 @@ def _apart(kind: DeviceType, tails: Mapping[str, int], *, derived: bool) -> Devi
 
 
 def _memory(kind: DeviceType, pair: tuple[str, str], asked: dict[str, int], *, derived: bool) -> str:
-    """Find what is wrong with memory that is asked in bytes, in percent, in both or not at all; "" for nothing."""
+    """Find what is wrong with memory asked in bytes, in percent, in both or not at all; "" if nothing is."""
     size, ratio = pair
     if derived and asked[ratio]:
         asked[size] = 0
     if asked[size] and asked[ratio]:
-        return f"{size} and {ratio} are both asked; keep the one you mean (bytes, or percent of a {kind.noun})"
+        return f"{size} and {ratio} are both asked for; keep the one you mean (bytes, or percent of a {kind.noun})"
     if asked[size] or asked[ratio] or (kind.templates and any(asked.values())):
-        return ""  # a template says how much memory comes with what is asked
+        return ""  # the template states how much memory comes with the other amounts
     without = [f"{tail} {amount}" for tail, amount in asked.items() if amount]
-    told = f"{' and '.join(without)} is asked without memory" if without else "nothing above 0 is asked"
+    wrong = f"{' and '.join(without)} is asked without memory" if without else "nothing above 0 is asked"
     both = "both" if len(set(kind.words)) == len(pair) else "all"
-    return f"{told}; add {ratio} (percent of a {kind.noun}) or {size} (bytes), or ask {kind.plain} alone for {both}"
+    return f"{wrong}; add {ratio} (percent of a {kind.noun}) or {size} (bytes), or ask {kind.plain} alone for {both}"
 
 
 def _cut(kind: DeviceType, ask: DeviceAsk) -> DeviceAsk | str:
-    """Round a part of a device up to the smallest of the type's templates that has all that is asked."""
+    """Round a part of a device up to the smallest of the type's templates that covers the ask."""
     if not kind.templates or ask.whole:
         return ask
     for template in kind.templates:
@@ -130,8 +130,8 @@ def _count(kind: DeviceType, tails: Mapping[str, int], percents: Mapping[str, in
 
     Args:
         kind: the type.
-        tails: of one map; whether the split is among them.
-        percents: tails that are asked in percent, with their amounts.
+        tails: the amounts of one map, among them the split if it is stated.
+        percents: the amounts that are asked in percent, by tail.
     """
     if kind.split in tails:
         return _count_split(kind, tails[kind.split], percents)

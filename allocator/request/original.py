@@ -1,4 +1,4 @@
-"""A Pod's asks, translated or not: what its original-request annotation tells beside its resources."""
+"""A Pod's asks, translated or not: its resources, completed by its original-request annotation."""
 
 import contextlib
 import json
@@ -18,28 +18,28 @@ _MAPS: Final = ("requests", "limits")
 def read_asks(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> PodReading:
     """Read a Pod's asks, translated or not.
 
-    Memory that our own translation stated beside a ratio is no ask, and gpu.shared that it took away is one. Whoever
-    forges the annotation gains nothing: it can drop memory beside a ratio, and split what the resources say over more
-    cards, as its author could have written.
+    Memory that admission added beside a ratio is no ask; gpu.shared that admission removed is one. A forged annotation
+    gains nothing: it can drop memory beside a ratio, or split the resources over more cards. The author could have
+    written both.
     """
     stated = {name: _stated(original, types) for name, original in originals(pod).items()}
     return read_request(pod, stated, types)
 
 
 def originals(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the original-request annotation: container -> its device resources as written; {} where it is not ours."""
+    """Read the original-request annotation: container -> its device resources as written; {} if it cannot be read."""
     text = ((pod.get("metadata") or {}).get("annotations") or {}).get(ORIGINAL_REQUEST)
     if text is None:
         return {}
     try:
-        told = json.loads(text)
+        raw = json.loads(text)
     except (ValueError, TypeError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return raw if isinstance(raw, dict) else {}
 
 
 def _stated(original: object, types: DeviceTypes) -> Stated:
-    """Read what the annotation tells of a container; an amount that is none is as good as left out."""
+    """Read what the annotation states about a container; an amount that cannot be read counts as left out."""
     shared: int | None = None
     memory = False
     for kind in types.types:
@@ -62,7 +62,7 @@ def _is_of(name: object, kind: DeviceType, types: DeviceTypes) -> bool:
 
 
 def _maps(original: object) -> Iterator[Mapping[str, object]]:
-    """The maps of a container's resources as they were written: requests first."""
+    """The maps of a container's resources as its author wrote them, requests first."""
     for key in _MAPS:
         resources = original.get(key) if isinstance(original, dict) else None
         if isinstance(resources, dict):

@@ -1,4 +1,4 @@
-"""All that a Pod asks for: its containers' devices, its CPUs, and how its devices are to be chosen."""
+"""A Pod's whole request: its containers' devices, its CPUs, and how its devices are to be chosen."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,20 +13,20 @@ from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, NO_HINTS, PodHints, read_hints
 
-# How a Pod says which gang it belongs to: Kubernetes' own PodGroup, scheduler-plugins', and Koordinator's.
+# A Pod names its gang by the label of Kubernetes' PodGroup, by that of scheduler-plugins, or in Koordinator's way.
 GANG_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 GANG_ANNOTATION: Final = "gang.scheduling.koordinator.sh/name"
-_SAYING: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER, GANG_ANNOTATION)  # beside those that `names_cpus` knows
+_SAYING: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER, GANG_ANNOTATION)  # in addition to those that `names_cpus` knows
 
 
 def is_ours(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> bool:
-    """Tell whether a Pod asks for anything of ours, readably or not."""
+    """Return whether a Pod asks for devices or CPU orchestration, readably or not."""
     annotations = (pod.get("metadata") or {}).get("annotations")
     return names_devices(pod.get("spec") or {}, types, annotations) or names_cpus(pod)
 
 
 def asks_by_metadata(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> bool:
-    """Tell whether labels or annotations, which may be changed while the Pod waits, have a say in what it asks for."""
+    """Return whether the request depends on labels or annotations, which may change while the Pod waits."""
     metadata = pod.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     saying = any(key in annotations for key in (*_SAYING, *types.annotations))
@@ -38,7 +38,7 @@ def read_request(pod: Mapping[str, Any], stated: Mapping[str, Stated], types: De
 
     Args:
         pod: the Pod.
-        stated: by container, what its annotation tells of those that were translated.
+        stated: container -> what its annotation states about it, if it was translated.
         types: that may be asked for.
     """
     metadata = pod.get("metadata") or {}
@@ -53,8 +53,8 @@ def read_request(pod: Mapping[str, Any], stated: Mapping[str, Stated], types: De
     if isinstance(hints, PodHints):
         order = annotations.get(DEVICE_ORDER, "")
         if order not in {"", *DeviceOrder}:
-            told = f"{str(order)[:40]!r} is no order of devices; use {', '.join(DeviceOrder)}"
-            problems.append(Problem(f"metadata.annotations[{DEVICE_ORDER}]", told))
+            message = f"{str(order)[:40]!r} is no order of devices; use {', '.join(DeviceOrder)}"
+            problems.append(Problem(f"metadata.annotations[{DEVICE_ORDER}]", message))
             order = ""
         gang = gang_of(metadata)
         if order or gang or hints is not NO_HINTS:
@@ -70,5 +70,5 @@ def gang_of(metadata: Mapping[str, Any]) -> str:
     name = annotations.get(GANG_ANNOTATION) or next((labels[key] for key in GANG_LABELS if labels.get(key)), "")
     if not name:
         return ""
-    # Koordinator lets a gang be named with its namespace.
+    # Koordinator allows a gang's name to include its namespace.
     return str(name) if "/" in str(name) else f"{metadata.get('namespace', '')}/{name}"

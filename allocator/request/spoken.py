@@ -1,4 +1,4 @@
-"""What a container's names say, whatever the dialect: amounts of a type's tails, for all its devices together."""
+"""A container's names in any dialect, read as amounts of a type's tails, for all its devices together."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,17 +9,17 @@ from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Term
 from allocator.vocabulary.outcome import Problem
 
-MAX_COUNT: Final = 128  # devices; no node has more, and it bounds the work on an absurd request
+MAX_COUNT: Final = 128  # devices; no node has more, and it bounds the work for an absurd request
 
 
 @dataclass(slots=True)
 class Said:
-    """What one container says of one type.
+    """What one container states of one type.
 
     Attributes:
-        tails: tail -> amount in the tail's unit, for all devices together; the type's plain tail and its split too.
-        template: name of the template of which devices are counted; "" for none.
-        count: of these devices.
+        tails: tail -> amount in the tail's unit, for all devices together; includes the plain tail and the split.
+        template: name of the template whose shares are counted; "" for none.
+        count: number of devices that each give such a share.
     """
 
     tails: dict[str, int] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Said:
 
 
 def dialect_of(kind: DeviceType, names: Iterable[str], types: DeviceTypes) -> Dialect | None:
-    """Find the dialect that names are of: the first of the type's that has all of them; None where none has."""
+    """Find the type's first dialect that has all these names; None if none has."""
     names = tuple(names)
     return next((dialect for dialect in types.spoken[kind.name] if dialect.has(names)), None)
 
@@ -41,12 +41,12 @@ def read_said(
     types: DeviceTypes,
     problems: list[Problem],
 ) -> Said | None:
-    """Read the amounts of one type in one map; None where they ask for nothing or are wrong.
+    """Read the amounts of one type in one map; None if they ask for nothing or are wrong.
 
     Args:
         where: the map, for messages.
         kind: the type.
-        dialect: that the Pod speaks; None where it speaks several, which is told by whoever found it.
+        dialect: that the Pod uses; None if it uses several, which the caller has reported.
         amounts: name -> amount as written.
         types: all types.
         problems: added to.
@@ -65,12 +65,12 @@ def read_said(
             whole = amount
         elif term.template:
             if amount and said.template:
-                problems.append(Problem(where, f"{said.template} and {term.template} are both asked; keep one"))
+                problems.append(Problem(where, f"{said.template} and {term.template} are both asked for; keep one"))
                 return None
             if amount:
                 said.template, said.count = term.template, amount
         elif term.states in said.tails:
-            problems.append(Problem(where, f"{term.states} is asked in two domains at once; keep one"))
+            problems.append(Problem(where, f"{term.states} is asked for in two domains at once; keep one"))
             return None
         else:
             said.tails[term.states] = amount
@@ -84,16 +84,16 @@ def read_said(
 
 
 def _term(name: str, dialect: Dialect | None, types: DeviceTypes) -> Term:
-    """What a name means in the dialect; in the first that has it where the dialect, or none, is spoken without it."""
+    """What a name means in the dialect; if the dialect lacks it or is None, in the first dialect that has it."""
     term = dialect.by_name.get(name) if dialect is not None else None
     return term if term is not None else (types.resources.get(name) or types.annotations[name]).term
 
 
 def _read_amount(term: Term, text: object, *, decimal: bool) -> int:
-    """Read an amount in the unit of what the term states; a fraction of that is rounded up, as what is accounted.
+    """Read an amount in the unit of the term's tail; a fraction is rounded up, because the amount is accounted.
 
     Raises:
-        QuantityError: it is no quantity, is negative, or counts more devices than there can be.
+        QuantityError: it is no quantity, is negative, or counts more devices than any node has.
     """
     if decimal:
         exact = quantity.parse(text) * term.factor
@@ -101,22 +101,22 @@ def _read_amount(term: Term, text: object, *, decimal: bool) -> int:
             raise quantity.QuantityError(f"{text} is negative; ask 0 or more")
         return -(-exact.numerator // exact.denominator)
     amount = quantity.to_int(text)
-    if (term.counts or term.template) and amount > MAX_COUNT:  # percent are checked further down
+    if (term.counts or term.template) and amount > MAX_COUNT:  # percentages are checked in `normalise`
         raise quantity.QuantityError(f"{amount} is more devices than any node has; ask {MAX_COUNT} at most")
     return amount * term.factor
 
 
 def _whole(kind: DeviceType, said: Said, whole: int) -> Said | None:
-    """Complete what is said for all devices together; None where it asks for nothing, or in two dialects."""
+    """Complete what is stated for all devices together; None if it asks for nothing, or in two dialects."""
     if not whole:
         return said if said.tails or said.template else None  # nvidia.com/gpu: 0 asks for none
     if any(said.tails.values()) or said.template:
-        return None  # two dialects: the Pod's problem, told once
+        return None  # two dialects: already reported for the whole Pod
     return Said({kind.plain: whole * FULL})
 
 
 def _each(kind: DeviceType, dialect: Dialect | None, said: Said, each: Iterable[str]) -> Said | None:
-    """Complete what is said for each of a number of devices."""
+    """Complete what is stated for each of a number of devices."""
     tails = said.tails
     if not any(tails.values()):
         return None

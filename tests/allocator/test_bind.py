@@ -249,7 +249,7 @@ def test_annotations_that_do_not_serve_the_pod_are_refused_with_what_is_wrong(
     on: NodeSnapshot, said: list[Share], cpus: CpuShare | None, why: str
 ) -> None:
     outcome = decide(on, claim(HALF, said, cpus)).outcome
-    assert outcome == Refusal(f"the Pod's annotations of what it holds cannot be adopted: node-1: {why}")
+    assert outcome == Refusal(f"the allocation in the Pod's annotations cannot be adopted: node-1: {why}")
 
 
 # --- the other changes

@@ -94,9 +94,9 @@ def test_amounts_and_templates_are_asked_for_and_written_once_and_for_all(
 WRONG: dict[str, tuple[Raw, str]] = {
     "a template and amounts": (
         {f"{H}-vir01": 1, f"{H}-core": 1},
-        "template vir01 already states what is asked of each device, core beside it contradicts; keep one",
+        "template vir01 already states what is asked of each device; core beside it contradicts; keep one",
     ),
-    "two templates": ({f"{H}-vir01": 1, f"{H}-vir02": 1}, "vir01 and vir02 are both asked; keep one"),
+    "two templates": ({f"{H}-vir01": 1, f"{H}-vir02": 1}, "vir01 and vir02 are both asked for; keep one"),
     "more devices than any node has": ({f"{H}-vir01": 129}, "ask 128 at most"),
     "more than any template has": (
         {f"{H}-core": 5},

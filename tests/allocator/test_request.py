@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     ),
     "ratio and memory": (
         {f"{K}-memory-ratio": 50, f"{K}-memory": "8Gi"},
-        "gpu-memory and gpu-memory-ratio are both asked; keep the one you mean",
+        "gpu-memory and gpu-memory-ratio are both asked for; keep the one you mean",
     ),
     "gpu and core": (
         {K: 50, f"{K}-core": 50},
@@ -165,14 +165,17 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
     "plain and percent": (
         {N: 1, K: 50},
         (
-            "spec: gpu devices are asked in 2 dialects at once (spec.containers[0] asks nvidia.com/gpu, "
-            "spec.containers[0] asks kubernetes.io/gpu); use one"
+            "spec: gpu devices are asked for in 2 dialects at once (spec.containers[0] asks for nvidia.com/gpu, "
+            "spec.containers[0] asks for kubernetes.io/gpu); use one"
         ),
     ),
-    "both domains": ({f"{K}-core": 50, f"{S}-memory-ratio": 50}, "spec: gpu devices are asked in 2 dialects at once"),
-    "one tail in both domains": ({K: 50, S: 50}, "gpu is asked in two domains at once; keep one"),
-    "all three": ({N: 1, K: 50, S: 50}, "spec: gpu devices are asked in 3 dialects at once"),
-    "plain and percent of zero": ({N: 1, K: 0}, "spec: gpu devices are asked in 2 dialects at once"),
+    "both domains": (
+        {f"{K}-core": 50, f"{S}-memory-ratio": 50},
+        "spec: gpu devices are asked for in 2 dialects at once",
+    ),
+    "one tail in both domains": ({K: 50, S: 50}, "gpu is asked for in two domains at once; keep one"),
+    "all three": ({N: 1, K: 50, S: 50}, "spec: gpu devices are asked for in 3 dialects at once"),
+    "plain and percent of zero": ({N: 1, K: 0}, "spec: gpu devices are asked for in 2 dialects at once"),
 }
 
 
@@ -237,7 +240,7 @@ WRONG_TYPES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
     ),
     "NICs in both domains": (
         {"koordinator.sh/rdma": 1, "kubernetes.io/rdma": 1},
-        ["rdma devices are asked in 2 dialects at once", "rdma is asked in two domains at once; keep one"],
+        ["rdma devices are asked for in 2 dialects at once", "rdma is asked for in two domains at once; keep one"],
     ),
     "wrong in two types, both told": (
         {"koordinator.sh/rdma": 150, "koordinator.sh/gpu": 150},
@@ -338,7 +341,7 @@ UNEQUAL: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], str]] = {
         "gpu already states core and memory",
     ),
     "a limit that is no quantity": ({K: 50}, {K: "x"}, "resources.limits[kubernetes.io/gpu]: 'x' is not"),
-    "two dialects, one a map": ({N: 1}, {K: 50}, "spec: gpu devices are asked in 2 dialects at once"),
+    "two dialects, one a map": ({N: 1}, {K: 50}, "spec: gpu devices are asked for in 2 dialects at once"),
 }
 
 
@@ -411,8 +414,8 @@ def test_two_containers_may_not_speak_two_dialects() -> None:
     spec = pod_spec(container("a", limits={K: 50}), init=[container("i", limits={N: 1})])
     assert [str(problem) for problem in read_pod(spec).problems] == [
         (
-            "spec: gpu devices are asked in 2 dialects at once (spec.initContainers[0] asks nvidia.com/gpu, "
-            "spec.containers[0] asks kubernetes.io/gpu); use one"
+            "spec: gpu devices are asked for in 2 dialects at once (spec.initContainers[0] asks for nvidia.com/gpu, "
+            "spec.containers[0] asks for kubernetes.io/gpu); use one"
         )
     ]
 
@@ -425,7 +428,7 @@ def test_every_wrong_container_is_told_not_only_the_first() -> None:
 def test_devices_for_the_pod_as_a_whole_are_refused() -> None:
     spec = pod_spec(container(), resources={"limits": {N: 1}})
     assert [str(problem) for problem in read_pod(spec).problems] == [
-        "spec.resources: devices cannot be asked for the Pod as a whole; ask them in the containers that use them"
+        "spec.resources: devices cannot be asked for the Pod as a whole; ask for them in the containers that use them"
     ]
     assert read_pod(pod_spec(container(), resources={"limits": {"cpu": 1}})).problems == ()
 

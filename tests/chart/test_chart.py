@@ -604,8 +604,11 @@ def test_without_our_scheduler_the_message_says_what_to_set(render: Render) -> N
         ([NPU | {"name": "rdma"}], "there is a type rdma already; give the new one another name"),
         ([NPU, NPU | {"resource": "example.com/other"}], "there is a type npu already"),
         ([NPU, NPU | {"name": "other"}], "resource example.com/npu of type other is already that of another type"),
-        ([NPU | {"resource": "nvidia.com/gpu"}], "resource nvidia.com/gpu of type npu is that of another type"),
-        ([NPU | {"resource": "koordinator.sh/fpga"}], "resource koordinator.sh/fpga of type npu is that of another"),
+        ([NPU | {"resource": "nvidia.com/gpu"}], "resource nvidia.com/gpu of type npu is already that of another type"),
+        (
+            [NPU | {"resource": "koordinator.sh/fpga"}],
+            "resource koordinator.sh/fpga of type npu is already that of another",
+        ),
         ([{"name": "x", "resource": "kubernetes.io/x"}], "kube-scheduler cannot ignore resource kubernetes.io/x"),
         ([{"name": "x", "resource": "a.kubernetes.io/x"}], "set ignoredByScheduler to false"),
         ([{"name": "x", "resource": "requests.example/x"}], 'not one that begins with "requests."'),

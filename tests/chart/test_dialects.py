@@ -126,8 +126,14 @@ def test_both_processes_get_the_types_as_the_values_have_them(own: list[JsonObje
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"amounts": [{"name": "m", "resource": "nvidia.com/gpu"}]}, "resource nvidia.com/gpu of type npu is that of"),
-        ({"amounts": [{"name": "m", "resource": "a/x"}], "split": "a/x"}, "resource a/x of type npu is that of"),
+        (
+            {"amounts": [{"name": "m", "resource": "nvidia.com/gpu"}]},
+            "resource nvidia.com/gpu of type npu is already that of",
+        ),
+        (
+            {"amounts": [{"name": "m", "resource": "a/x"}], "split": "a/x"},
+            "resource a/x of type npu is already that of",
+        ),
         ({"amounts": [{"name": "m", "resource": "x.kubernetes.io/m"}]}, "cannot ignore resource x.kubernetes.io/m"),
         ({"amounts": [{"name": "m", "resource": "m"}]}, "pattern"),
         ({"templates": [{"name": "t"}]}, "amounts"),

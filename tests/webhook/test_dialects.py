@@ -90,8 +90,8 @@ SEVERAL = {
     "of containers": (
         [{f"{V}mem": 1024}, {"kubernetes.io/gpu": 50}],
         (
-            "gpu devices are asked in 2 dialects at once (spec.containers[0] asks nvidia.com/gpumem, "
-            "spec.containers[1] asks kubernetes.io/gpu); use one"
+            "gpu devices are asked for in 2 dialects at once (spec.containers[0] asks for nvidia.com/gpumem, "
+            "spec.containers[1] asks for kubernetes.io/gpu); use one"
         ),
     ),
     "of one container": ([{f"{V}mem": 1024, f"{E}core": 10}], "in 2 dialects at once"),
@@ -169,7 +169,7 @@ def test_what_an_annotation_asks_is_read_again_while_the_pod_waits() -> None:
 @pytest.mark.parametrize(
     ("annotations", "limits", "told"),
     [
-        ({"gpu-fraction": "0.5"}, {N: 1}, "gpu devices are asked in 2 dialects at once"),
+        ({"gpu-fraction": "0.5"}, {N: 1}, "gpu devices are asked for in 2 dialects at once"),
         ({"gpu-fraction": "-1"}, {}, "metadata.annotations[gpu-fraction]: -1 is negative"),
         ({"gpu-fraction": "half"}, {}, "metadata.annotations[gpu-fraction]"),
         ({"gpu-fraction": "1.5"}, {}, "gpu 150 is over 100"),

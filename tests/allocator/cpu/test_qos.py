@@ -397,8 +397,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         classed("LSR", TWO, overhead={"cpu": "250m"}),
         [
             (
-                "spec.overhead[cpu]: 250m is no whole number of CPUs, so the Pod's sum is none; "
-                "use a RuntimeClass whose overhead is, or another QoS class than LSR"
+                "spec.overhead[cpu]: 250m is not a whole number of CPUs, so the Pod's sum is not either; "
+                "use a RuntimeClass whose overhead is whole, or a QoS class other than LSR"
             )
         ],
     ),
