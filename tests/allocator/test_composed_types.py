@@ -11,13 +11,14 @@ from npus import CAPACITY, DCU, NPU, TYPES, npu, refused
 
 from allocator.devices.explain import describe
 from allocator.index.cluster import ClusterIndex
-from allocator.index.rows import fullness, query_of, type_rows
+from allocator.index.rows import query_of, type_rows
 from allocator.place import Placement, place
 from allocator.request.devices import read_pod
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.holdings import Holding, NodeSnapshot
+from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import DEVICE_ALLOCATED
+from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.deviceallocated import read_annotations, write_annotations
 from allocator.wire.deviceobject import read_device_object
