@@ -153,12 +153,12 @@ class DeviceSettings(Section, frozen=True):
     """Devices.
 
     Attributes:
-        order: which of the devices that fit comes first: mostUsed (whole ones stay whole), leastUsed or minor; a Node's
+        order: which fitting device comes first: smallest (that suffices), mostUsed, leastUsed or minor; a Node's
             label and a Pod's annotation koordgate.io/device-order come before.
         types: device types of one's own.
     """
 
-    order: DeviceOrder = DeviceOrder.MOST_USED
+    order: DeviceOrder = DeviceOrder.SMALLEST
     types: tuple[OwnType, ...] = ()
 
 

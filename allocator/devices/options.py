@@ -1,8 +1,23 @@
-"""The devices that can serve one wish, and how well each of them serves it."""
+"""The devices that can serve one wish, and how well each of them serves it.
+
+This is the order in which devices are preferred; single shares, sets of shares and whole devices all keep it:
+
+1. devices that the Pod holds anyway, in another step of its life;
+2. devices in use before idle ones;
+3. the smallest sufficient device: the fewest GiB of memory (of other types, the least of the resource that fits first);
+4. of shares, what leaves the least of the device over; then the model;
+5. of whole devices and of equally good shares, connections: the best connected set, then the one that leaves the free
+   devices best connected, so that untouched partitions, NVLink groups, PCIe roots and NUMA nodes stay whole
+   (`allocator.topology.sets`);
+6. minor, id.
+
+`DeviceOrder.SMALLEST` is this order. MOST_USED leaves out 3, LEAST_USED leaves out 3 and reverses 2 and 4, MINOR keeps
+only 1 and 6.
+"""
 
 from collections.abc import Iterable, Sequence
 from operator import le
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from allocator.devices.offer import Amounts, Offer, Wish
 from allocator.devices.terms import Terms
@@ -10,13 +25,19 @@ from allocator.topology.sets import Candidate
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.preference import DeviceOrder
 
+_ANY_SIZE: Final = (0, "")
+
 
 class DeviceFit(NamedTuple):
-    """How well a device serves a wish (the least rank first), and what the Pod would then take and hold of it."""
+    """How well a device serves a wish (the least rank first), and what the Pod would then take and hold of it.
+
+    `size` is that of the device where smaller ones come first; else 0.
+    """
 
     rank: tuple[object, ...]
     amounts: Amounts
     peak: Amounts
+    size: int = 0
 
 
 class Option(NamedTuple):
@@ -28,6 +49,7 @@ class Option(NamedTuple):
     offer: Offer
     amounts: Amounts
     peak: Amounts
+    size: int
 
 
 def find_options(wish: Wish, offers: Iterable[Offer], terms: Terms) -> list[Option]:
@@ -36,12 +58,13 @@ def find_options(wish: Wish, offers: Iterable[Offer], terms: Terms) -> list[Opti
     options = []
     # Most devices of a node are alike while the Pod holds nothing of them.
     amounts_of: dict[Amounts, Amounts] = {}
-    fits: dict[tuple[Amounts, Amounts, bool], DeviceFit | None] = {}
+    fits: dict[tuple[Amounts, Amounts, bool, str], DeviceFit | None] = {}
     models = ask.models if ask.template else ()
     for offer in offers:
-        if models and offer.device.model not in models:
+        device = offer.device
+        if models and device.model not in models:
             continue
-        alike = (offer.capacity, offer.free, offer.idle)
+        alike = (offer.capacity, offer.free, offer.idle, device.model)
         if offer.containers or alike not in fits:
             amounts = amounts_of.get(offer.capacity)
             if amounts is None:
@@ -52,32 +75,31 @@ def find_options(wish: Wish, offers: Iterable[Offer], terms: Terms) -> list[Opti
         else:
             fit = fits[alike]
         if fit is not None:
-            device = offer.device
-            options.append(Option(fit.rank, device.minor, device.id, offer, fit.amounts, fit.peak))
+            options.append(Option(fit.rank, device.minor, device.id, offer, fit.amounts, fit.peak, fit.size))
     return options
 
 
 def _fit(offer: Offer, amounts: Amounts, steps: Sequence[int], terms: Terms) -> DeviceFit | None:
-    """Rank a device for a container that takes so much of it during these steps; None where it does not fit.
-
-    A device whose peak does not grow comes first. Then, most used: devices in use, and what leaves the least over, so
-    that whole devices stay whole; least used: the reverse.
-    """
+    """Rank a device for a container that takes these amounts in these steps; None if it does not fit."""
     peak, free = offer.peak_with(amounts, steps), offer.free
     if not all(map(le, peak, free)):
         return None
     grows = peak != offer.peak
     if terms.order is DeviceOrder.MINOR:
         return DeviceFit((grows,), amounts, peak)
-    sign = 1 if terms.order is DeviceOrder.MOST_USED else -1
     untouched = offer.idle and not offer.containers
-    left = [sign * (free[index] - peak[index]) for index in terms.kind.fit]
-    return DeviceFit((grows, untouched is (sign > 0), *left), amounts, peak)
+    left = [free[index] - peak[index] for index in terms.kind.fit]
+    if terms.order is DeviceOrder.LEAST_USED:
+        return DeviceFit((grows, not untouched, *(-one for one in left)), amounts, peak)
+    if terms.order is DeviceOrder.MOST_USED:
+        return DeviceFit((grows, untouched, *left), amounts, peak)
+    size = terms.size(offer.capacity)
+    return DeviceFit((grows, untouched, size, *left, offer.device.model), amounts, peak, size)
 
 
 def as_candidates(options: Iterable[Option], terms: Terms) -> list[Candidate]:
     """Turn options into the candidates from which sets are made."""
-    by_minor = terms.order is DeviceOrder.MINOR  # which then come before connections
+    by_minor = terms.order is DeviceOrder.MINOR  # minors then come before connections
     return [
         Candidate(
             option.id,
@@ -87,6 +109,7 @@ def as_candidates(options: Iterable[Option], terms: Terms) -> list[Candidate]:
             option.offer.device.pcie,
             option.offer.idle,
             not option.offer.containers,
+            (option.size, option.offer.device.model) if option.size else _ANY_SIZE,
         )
         for option in options
     ]

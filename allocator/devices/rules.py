@@ -9,21 +9,23 @@ from allocator.vocabulary.preference import DeviceOrder
 BY_RANK: Final = SetRule(rank_first=True)
 
 
-def set_rule(terms: Terms, *, whole: bool) -> SetRule:
-    """Make the rule for an ask of whole devices, or of parts: those go by order alone, whole ones by connections too.
+def set_rule(terms: Terms, company: int, *, whole: bool) -> SetRule:
+    """Make the rule for an ask of whole devices, or of parts of devices.
 
     Args:
-        terms: of the decision.
-        whole: whether the ask takes whole devices.
+        terms: those of the decision.
+        company: whole devices that one Pod like this one takes.
+        whole: whether the ask takes all of each device.
     """
     wishes, wiring = terms.wishes, terms.node.wiring
     near = _mates(terms) if wishes.gang else frozenset()
     scope = terms.hint.scope or PLAIN_RULE.scope
     partitioned = terms.kind.partitioned
     required = whole and partitioned and (wishes.partition is not None or wiring.honour_partitions)
+    partitions = wiring.table(terms.kind.name) if partitioned and terms.order is not DeviceOrder.MINOR else None
     if not whole or (terms.order is DeviceOrder.MINOR and not required):
-        plain = scope is PLAIN_RULE.scope and not near
-        return BY_RANK if plain else SetRule(scope, rank_first=True, near=near)
+        plain = scope is PLAIN_RULE.scope and not near and partitions is None
+        return BY_RANK if plain else SetRule(scope, rank_first=True, partitions=partitions, near=near)
     partitions = wiring.table(terms.kind.name) if partitioned else None
     if not (near or partitions or required or wishes.waiting) and scope is PLAIN_RULE.scope:
         return PLAIN_RULE
@@ -35,7 +37,7 @@ def set_rule(terms: Terms, *, whole: bool) -> SetRule:
         restricted=spec is not None and spec.restricted,
         ring_bandwidth=spec.ring_bandwidth if spec else None,
         near=near,
-        company=wishes.waiting * sum(one.ask.count for one in terms.asks if one.ask.whole),
+        company=wishes.waiting * company,
     )
 
 

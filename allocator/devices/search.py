@@ -4,16 +4,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from operator import le
 
 from allocator.devices.offer import Offer, Wish, wishes_of
 from allocator.devices.offers import find_offers
 from allocator.devices.options import Option, as_candidates, as_lead, find_options
 from allocator.devices.rules import BY_RANK, set_rule
 from allocator.devices.terms import Terms
-from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices
+from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, Spot, choices, least_broken
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.hints import Scope
 from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.preference import DeviceOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,22 @@ class TypeSearch:
 
     def rule(self, ask: DeviceAsk) -> SetRule:
         """The rule that a set of devices for an ask must keep."""
-        whole = ask.whole
+        whole = self.whole(ask)
         rule = self._rules.get(whole)
         if rule is None:
-            rule = self._rules[whole] = set_rule(self.terms, whole=whole)
+            company = sum(one.ask.count for one in self.terms.asks if self.whole(one.ask))
+            rule = self._rules[whole] = set_rule(self.terms, company, whole=whole)
         return rule
+
+    def whole(self, ask: DeviceAsk) -> bool:
+        """Say whether an ask takes all of each device that is large enough for it."""
+        if ask.whole:
+            return True
+        if ask.partial and not self.terms.unshared:
+            return False
+        capacities = frozenset([offer.capacity for offer in self.offers])
+        enough = [of for of in capacities if all(map(le, self.terms.amounts(of, ask), of))]
+        return bool(enough) and all(self.terms.takes_all(of, ask) for of in enough)
 
     def count(self, ask: DeviceAsk) -> int:
         """How many devices an ask takes here."""
@@ -101,12 +114,35 @@ class TypeSearch:
     def _by_rule(self, options: list[Option], count: int, rule: SetRule) -> Iterator[Sequence[Option]]:
         links = self.terms.node.wiring.links
         alike = links.flat or count == len(options)  # connections do not tell sets apart
-        if (rule is BY_RANK and (count == 1 or alike)) or (rule is PLAIN_RULE and alike):
+        by_minor = self.terms.order is DeviceOrder.MINOR
+        if (alike and (rule is BY_RANK or rule is PLAIN_RULE)) or (by_minor and count == 1 and rule is BY_RANK):
             options.sort()
             return combinations(options, count)
+        if count == 1 and rule.rank_first and not (rule.near or rule.roots or by_minor):
+            return self._one_by_one(options, rule)
         by_id = {option.id: option for option in options}
         found = choices(as_candidates(options, self.terms), count, links, rule)
         return ([by_id[one.id] for one in chosen] for chosen in found)
+
+    def _one_by_one(self, options: list[Option], rule: SetRule) -> Iterator[Sequence[Option]]:
+        """Go through single devices for a part of one: by rank, and of equal ranks first what breaks the least."""
+        links = self.terms.node.wiring.links
+        options.sort()
+        while options:
+            least = options[0].rank
+            tied = [option for option in options if option.rank == least]
+            at = 0
+            if len(tied) > 1:
+                tied_at = [Spot(one.minor, one.id) for one in tied]
+                at = least_broken(tied_at, self._free(), links, rule.partitions)
+            yield (tied[at],)
+            del options[at]
+
+    def _free(self) -> list[Spot]:
+        """The usable devices of the node of which neither the Pod nor anybody else holds anything."""
+        node, name = self.terms.node, self.terms.kind.name
+        held = {offer.device.id for offer in self.offers if offer.containers}.union(node.used, node.unusable)
+        return [Spot(one.minor, one.id) for one in node.devices if one.type == name and one.id not in held]
 
     def held(self, container: str) -> list[Candidate]:
         """The devices of this type that a container has; if it has none, those that the Pod has."""

@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import le
+from typing import Final
 
 from allocator.devices.offer import Amounts, completed
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.devicetype import DeviceType, Unit
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel, TypeHint
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import DeviceOrder
+
+_GIB: Final = 2**30  # cards of one make may differ by less
 
 
 @dataclass(slots=True)
@@ -46,6 +49,24 @@ class Terms:
         amounts = completed(ask, capacity)
         return capacity if self.unshared and all(map(le, amounts, capacity)) else amounts
 
+    def takes_all(self, capacity: Amounts, ask: DeviceAsk) -> bool:
+        """Say whether an ask leaves nothing of a device of this capacity that anybody else could request.
+
+        That is so if it takes all the memory of a type without which no share may be requested, whatever it takes
+        besides; of other types, if it takes all of everything.
+        """
+        amounts = self.amounts(capacity, ask)
+        memory = self.kind.memory
+        if memory is None or self.kind.templates:
+            return amounts == capacity
+        return any(amounts[at] >= capacity[at] for at in map(self.kind.tails.index, memory))
+
+    def size(self, capacity: Amounts) -> int:
+        """How large a device of this capacity is, by the resource that fits first; bytes count in whole GiB."""
+        first = self.kind.fit[0]
+        has = capacity[first]
+        return has // _GIB if self.kind.units[first] is Unit.BYTES else has
+
 
 def terms_of(
     kind: DeviceType, request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None, only: Holding | None
@@ -70,7 +91,7 @@ def terms_of(
         [container for container in request.containers if container.ask.type == kind],
         wishes,
         hint,
-        DeviceOrder(order) if order else DeviceOrder.MOST_USED,
+        DeviceOrder(order) if order else DeviceOrder.SMALLEST,
         hint.exclusive is ExclusiveLevel.PCIE,
         hint.exclusive is ExclusiveLevel.DEVICE,
     )

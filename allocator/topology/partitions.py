@@ -64,6 +64,23 @@ def fits(
     return ranked
 
 
+def broken(table: PartitionTable, minor: int, free: frozenset[int]) -> tuple[int, ...]:
+    """Count the partitions that a share of this GPU would break: those of each size's best score that are wholly free.
+
+    Args:
+        table: of the node.
+        minor: of the GPU.
+        free: minors of GPUs that are healthy and wholly free.
+
+    Returns:
+        One figure for each size, the largest size first.
+    """
+    return tuple(
+        sum(minor in one.minors and free.issuperset(one.minors) for one in table.best[size])
+        for size in sorted(table.best, reverse=True)
+    )
+
+
 def _kept(partition: Partition, others: list[Partition]) -> int:
     return sum(other.score for other in others if set(partition.minors).isdisjoint(other.minors))
 

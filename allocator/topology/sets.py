@@ -1,15 +1,18 @@
 """Which set of devices of one type serves an ask best.
 
-Whole devices (the default). Sets compare by, first difference decides:
+`allocator.devices.options` states the whole order of preference; the part that concerns sets is kept here. Sets of
+whole devices (the default) compare by the following, and the first difference decides:
 
-1. how many of them the Pod does not hold anyway, and how many are unbroken: fewest first;
+1. devices that the Pod does not hold anyway: fewest first; then unbroken devices: fewest first; then the devices'
+   sizes: smallest first;
 2. how well they are connected among themselves and to `near`, the devices of the Pod's gang on this node: "the GPU
    instances with the maximum data transfer speed combined relationship" (device proposal, "Motivation");
 3. how strongly they are connected to the wholly free devices, each other included: least first. Of sets that are equal
    so far this leaves the best connected remainder: the largest free groups stay whole;
 4. the caller's order, device by device: rank, minor, id.
 
-Parts of devices (`SetRule.rank_first`): the caller's ranks, device by device, come before all that.
+For parts of devices (`SetRule.rank_first`) the caller's ranks, device by device, replace 1. One part of a device also
+breaks as few of the partition table's sets as possible.
 
 The best set is exact up to `EXACT_UP_TO` devices. A node of more gets the best that a bounded search finds.
 """
@@ -23,7 +26,7 @@ from math import comb
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from allocator.topology.partitions import fits
+from allocator.topology.partitions import broken, fits
 from allocator.topology.partitions import why_none as why_no_partition
 from allocator.topology.search import EXACT_UP_TO, Places, best_places
 from allocator.vocabulary.hints import Scope
@@ -48,6 +51,7 @@ class Candidate(NamedTuple):
         pcie: name of its PCIe root, None where unknown.
         idle: nobody else holds anything of it.
         fresh: the Pod itself holds nothing of it yet, in another step of its life.
+        size: how large the device is, and its model, where smaller ones come first; else the same of all.
     """
 
     id: str
@@ -57,6 +61,7 @@ class Candidate(NamedTuple):
     pcie: str | None = None
     idle: bool = True
     fresh: bool = True
+    size: tuple[int, str] = (0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +105,19 @@ class SetRule:
 PLAIN_RULE: Final = SetRule()
 
 Set = tuple[Candidate, ...]
+
+
+class Spot(NamedTuple):
+    """A device's number on its node, and its id."""
+
+    minor: int
+    id: str
+
+
 _BY_RANK: Final = itemgetter(2, 1, 0)  # rank, minor, id
-_BY_STATE: Final = itemgetter(6, 5, 2, 1, 0)  # fresh, idle, then as above
+_BY_STATE: Final = itemgetter(6, 5, 7, 2, 1, 0)  # fresh, idle, size, then as above
 _RANK: Final = itemgetter(2)
-_STATE: Final = itemgetter(6, 5)
+_STATE: Final = itemgetter(6, 5, 7)
 
 
 def choices(
@@ -120,19 +134,15 @@ def choices(
     Returns:
         Each set once, its devices in the caller's order (of a partition too); none where none keeps the rule.
     """
-    if (
-        count == 1 and links.flat and not (rule.cut or rule.roots)
-    ):  # company does not matter either: no device is near another
+    if count == 1 and links.flat and not (rule.cut or rule.partitions or rule.roots):
+        # Company does not matter either: no device is near another.
         return zip(sorted(candidates, key=_BY_RANK if rule.rank_first else _BY_STATE), strict=True)
     return _choices(candidates, count, links, rule)
 
 
 def _choices(candidates: Sequence[Candidate], count: int, links: Links, rule: SetRule) -> Iterator[Set]:
-    first = _foremost(candidates) if count == 1 and rule.rank_first and not rule.roots else None
-    if first is not None:
-        yield (first,)
     pool = _pool(candidates, links, rule)
-    given: set[Places] = {(0,)} if first is not None else set()
+    given: set[Places] = set()
     for places in _stages(pool, count, rule):
         if places not in given:
             given.add(places)
@@ -176,13 +186,32 @@ def why_no_set(candidates: Sequence[Candidate], count: int, rule: SetRule) -> st
     return f"{count} devices inside one {where} asked, at most {most} that can serve it are{less}"
 
 
-def _foremost(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The candidate that ranks before all others by itself: nothing else need be looked at to find it first."""
-    first = min(candidates, key=_RANK, default=None)
-    alike = 0
-    for candidate in candidates:
-        alike += candidate.rank == first.rank if first else 0
-    return first if alike == 1 else None
+def least_broken(tied: Sequence[Spot], free: Sequence[Spot], links: Links, table: PartitionTable | None) -> int:
+    """Find the device of which a part breaks the least: the fewest partitions, then the weakest connections.
+
+    Args:
+        tied: devices that are otherwise equally good, 1 or more.
+        free: devices of which nobody holds anything.
+        links: of the node's devices.
+        table: the node's partition table; None where it has none.
+
+    Returns:
+        Its place in `tied`; of equals, the first.
+    """
+    index, rows = links.index if links.rows else {}, links.rows
+    ids = {spot.id for spot in free}
+    minors = frozenset([spot.minor for spot in free])
+    places = [index[one] for one in ids if one in index]
+
+    def breaks(at: int) -> tuple[tuple[int, ...], int]:
+        minor, device = tied[at]
+        if device not in ids:
+            return (), 0
+        row = rows[index[device]] if device in index else ()
+        parts = broken(table, minor, minors) if table is not None else ()
+        return parts, sum([row[place] for place in places]) if row else 0
+
+    return min(range(len(tied)), key=breaks)
 
 
 class _Pool(NamedTuple):

@@ -34,11 +34,17 @@ class DeviceAsk:
 
     @property
     def whole(self) -> bool:
-        """Whether the devices are asked whole, shared with nobody: 100 % of each, and no bytes."""
+        """Whether it states all of everything that a device has: 100 % each, and no amounts in other units."""
         for percent, amount in zip(self.type.percent, self.amounts, strict=True):
             if amount != FULL if percent else amount is not None:
                 return False
         return not self.template
+
+    @property
+    def partial(self) -> bool:
+        """Whether it states a part of each device's memory in percent."""
+        memory = self.type.memory
+        return memory is not None and 0 <= (self.amount(memory[1]) or FULL) < FULL
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -16,8 +16,13 @@ class Preference(StrEnum):
 
 
 class DeviceOrder(StrEnum):
-    """Which of the devices that fit comes first (patent, claim 10; minor order is the device proposal's)."""
+    """Which of the fitting devices comes first (patent, claim 10; minor order is the device proposal's).
 
+    SMALLEST and MOST_USED take devices in use before idle ones and keep larger units whole; SMALLEST also takes the
+    smallest sufficient device first, on a node and across nodes. `allocator.devices.options` states the whole order.
+    """
+
+    SMALLEST = "smallest"
     MOST_USED = "mostUsed"
     LEAST_USED = "leastUsed"
     MINOR = "minor"

@@ -15,7 +15,7 @@ from allocator.place import Placement, place
 from allocator.request.pod import read_request
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Function, Holding, Share
-from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.links import NO_LINKS, Place, link
 from allocator.vocabulary.names import CORDONED, DEVICE_ORDER
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
@@ -91,9 +91,9 @@ def test_an_order_that_does_not_exist_is_told() -> None:
     (problem,) = reading.problems
     assert str(problem) == (
         "metadata.annotations[koordgate.io/device-order]: 'fullest' is no order of devices; "
-        "use mostUsed, leastUsed, minor"
+        "use smallest, mostUsed, leastUsed, minor"
     )
-    assert set(DeviceOrder) == {"mostUsed", "leastUsed", "minor"}
+    assert set(DeviceOrder) == {"smallest", "mostUsed", "leastUsed", "minor"}
 
 
 # Which devices may be chosen at all: a hint, what is asked and held; what is chosen, or why not
@@ -115,7 +115,7 @@ SELECTORS: dict[str, tuple[dict[str, Any], int, list[int] | str]] = {
     "by minor": (minor("In", "3", "5"), 200, [3, 5]),
     "by model": ({"matchLabels": {"koordgate.io/model": "H100"}}, 100, [1]),
     "by two at once": ({"matchLabels": {"koordgate.io/model": "H100", "rack": "right"}}, 200, [5, 7]),
-    "all but one": (minor("NotIn", "0"), 50, [1]),
+    "all but one": (minor("NotIn", "0"), 50, [2]),
     "more than are selected": (
         {"matchLabels": {"koordgate.io/uuid": "GPU-6"}},
         200,
@@ -443,6 +443,48 @@ def test_a_partition_that_is_required_comes_before_the_order_of_minors(
     expected: list[int] | str,
 ) -> None:
     check(place(asking({GPU: percent}, order="minor", partition=spec), cut(table, honour, held)), expected)
+
+
+WHOLE = {
+    "ratio alone": {f"{GPU}-memory-ratio": 300},
+    "core and ratio": {f"{GPU}-core": 300, f"{GPU}-memory-ratio": 300},
+    "a little core and ratio": {f"{GPU}.shared": 3, f"{GPU}-core": 30, f"{GPU}-memory-ratio": 300},
+    "bytes of the cards": {f"{GPU}.shared": 3, f"{GPU}-memory": "240Gi"},
+    "bytes that leave less than a percent": {f"{GPU}.shared": 3, f"{GPU}-memory": 3 * (80 * GIB - 1)},
+}
+PARTS = {
+    "a percent less": {f"{GPU}.shared": 3, f"{GPU}-memory-ratio": 297},
+    "bytes that leave a percent": {f"{GPU}.shared": 3, f"{GPU}-memory": "237Gi"},
+    "core without the memory": {f"{GPU}.shared": 3, f"{GPU}-core": 300, f"{GPU}-memory": "3Gi"},
+}
+
+
+@pytest.mark.parametrize("limits", WHOLE.values(), ids=WHOLE)
+def test_cards_whose_memory_is_wholly_taken_are_whole_cards_however_asked(limits: dict[str, Any]) -> None:
+    for honour, spec in ((True, None), (False, {})):
+        answer = place(asking(limits, partition=spec), cut(BOARD, honour, []))
+        assert "3 GPUs are no partition here" in refused(answer)
+    assert chosen(place(asking(limits), server(cards((0, 10))))) == {"gpu": [1, 2, 3]}  # near one another
+    own = place(asking({GPU: 10}, {GPU: 10}, hint={"gpu": {"exclusivePolicy": "DeviceLevel"}}), cut(BOARD, True, []))
+    assert len(chosen(own)["gpu"]) == 2
+
+
+@pytest.mark.parametrize("limits", PARTS.values(), ids=PARTS)
+def test_cards_of_which_others_may_have_a_part_are_no_whole_cards(limits: dict[str, Any]) -> None:
+    answer = place(asking(limits), cut(BOARD, True, []))
+    assert chosen(answer) == {"gpu": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(("table", "links"), [(None, True), (BOARD, False), (BOARD, True)])
+@pytest.mark.parametrize("order", ["", "smallest", "mostUsed", "leastUsed"])
+@pytest.mark.parametrize("limits", [{GPU: 50}, {GPU: 100}, {f"{GPU}-memory": "1Gi"}], ids=["half", "whole", "bytes"])
+@pytest.mark.parametrize("gone", range(8))
+def test_no_untouched_pair_is_broken_where_another_is_broken_already(
+    gone: int, limits: dict[str, Any], order: str, table: PartitionTable | None, *, links: bool
+) -> None:
+    wiring = wired(server_devices(), partitions=table)
+    on = server(cards((gone, 100)), wiring=wiring if links else replace(wiring, links=NO_LINKS))
+    assert chosen(place(asking(limits, order=order), on)) == {"gpu": [gone ^ 1]}
 
 
 def test_a_container_of_whole_cards_gets_a_partition_whatever_the_others_ask() -> None:

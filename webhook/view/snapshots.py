@@ -27,7 +27,7 @@ class Defaults:
         cpu: CPU orchestration.
     """
 
-    order: DeviceOrder = DeviceOrder.MOST_USED
+    order: DeviceOrder = DeviceOrder.SMALLEST
     cpu: CpuDefaults = field(default_factory=CpuDefaults)
 
 
