@@ -108,24 +108,27 @@ def cards_at(*numas: int, memory: int = 80 * GIB) -> list[Device]:
 ORDERED = {
     "what the kubelet gave away is not free": (
         node(*cards_at(0, 0, 1, 1), kubelet=["GPU-0"], holdings=held(share(gpu(3), core=30, ratio=30))),
+        100,
         [1],
     ),
     "an unhealthy card is not free": (
         node(gpu(0, healthy=False, numa_node=0), *cards_at(0, 0, 1, 1)[1:], holdings=held(part(gpu(3), 30))),
+        100,
         [1],
     ),
     "a small idle card is emptier than a large one in use": (
         node(gpu(0, numa_node=0), gpu(1, 16 * GIB, numa_node=1), holdings=held(share(gpu(0), core=80, ratio=10))),
+        10,
         [0],
     ),
 }
 
 
-@pytest.mark.parametrize(("on", "given"), ORDERED.values(), ids=ORDERED)
-def test_the_fullest_numa_node_comes_first(on: NodeSnapshot, given: list[int]) -> None:
+@pytest.mark.parametrize(("on", "asked", "given"), ORDERED.values(), ids=ORDERED)
+def test_the_fullest_numa_node_comes_first(on: NodeSnapshot, asked: int, given: list[int]) -> None:
     on = NodeSnapshot(
         on.name, on.devices, on.holdings, on.kubelet_held, cpu=server_cpu(policy=NumaPolicy.SINGLE_NUMA_NODE)
     )
-    placed = place(request(wants("main", percent(10))), on)
+    placed = place(request(wants("main", percent(asked))), on)
     assert isinstance(placed, Placement)
     assert [one.minor for one in placed.shares] == given
