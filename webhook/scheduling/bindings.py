@@ -1,4 +1,4 @@
-"""`/mutate-binding` and `/validate-binding`: devices are chosen as the Pod is bound, and nobody else may bind it."""
+"""`/mutate-binding` and `/validate-binding`: devices are chosen in the bind, and no other binder may bind the Pod."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -48,12 +48,12 @@ class BindingWebhooks:
 
     Args:
         binders: who binds.
-        cluster: what is known.
-        ledger: where it is written.
+        cluster: the view of the cluster.
+        ledger: where holdings are recorded.
         live: for Pods that the view has not seen yet.
         clock: seconds since the epoch.
-        settled: called with a Pod's UID when its bind has been decided on, and with the node, "" where it was refused.
-        sent: told a Pod's UID and a node, says what the Pod was sent there for; None where that is not known.
+        settled: called with a Pod's UID and the node when its bind has been decided; the node is "" if it was refused.
+        sent: returns, for a Pod's UID and a node, what the filter assumed for the Pod there; None if not known.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BindingWebhooks:
     async def mutate(self, request: Request, deadline: float) -> Response:
         """Choose devices for a Binding of koord-scheduler, record them, and put them on the Binding."""
         if request.username != self._binders.username or request.subresource != "binding":
-            return allowed()  # others' Bindings are the guard's business
+            return allowed()  # the guard (`validate`) checks the Bindings of others
         try:
             found = await self._find(request, deadline)
             if isinstance(found, Response):
@@ -93,10 +93,10 @@ class BindingWebhooks:
 
         Args:
             request: of the Binding.
-            pod: as it is known.
-            node: as well.
+            pod: as known.
+            node: the name of the Binding's node.
             deadline: in seconds from now.
-            unbound: the Pod was read from the API server after it was given something before.
+            unbound: the Pod has a holding, and was since read from the API server as not bound.
         """
         if not pod.asks:
             return allowed()
@@ -116,7 +116,7 @@ class BindingWebhooks:
             decided = change(record.holdings)[1]
         else:
             decided = await self._ledger.change(node, change, deadline)
-        if decided.stale:  # the bind before may have succeeded unseen: what a bound Pod holds is never changed
+        if decided.stale:  # the earlier bind may have succeeded unseen, and a bound Pod's holding never changes
             live = await self._read(request, pod.uid, deadline)
             if isinstance(live, Response):
                 return live
@@ -128,12 +128,12 @@ class BindingWebhooks:
         annotations = write_allocation(decided.outcome, self._binders.domain, self._binders.types)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):
-            operations.append(add("/metadata/uid", pod.uid))  # the bind fails if another Pod has the name by then
-        audit = {"held": _told(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
+            operations.append(add("/metadata/uid", pod.uid))  # the bind then fails if another Pod has got the name
+        audit = {"held": _summary(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
         return patched(operations, audit=audit)
 
     async def validate(self, request: Request, deadline: float) -> Response:
-        """Refuse the Bindings of other binders, and of koord-scheduler itself where they do not carry the ledger's."""
+        """Refuse Bindings of other binders, and those of koord-scheduler that do not carry the ledger's allocation."""
         try:
             found = await self._find(request, deadline)
             if isinstance(found, Response):
@@ -175,7 +175,7 @@ class BindingWebhooks:
         )
 
     async def _find(self, request: Request, deadline: float) -> tuple[PodInfo, str] | Response:
-        """Find the Pod that a Binding is about, live where the view does not know it; a Response where all is said."""
+        """Find a Binding's Pod and node, live if the view does not know the Pod; a Response if that is the answer."""
         binding = request.object
         name = _name(request)
         node = (binding.get("target") or {}).get("name")
@@ -193,7 +193,7 @@ class BindingWebhooks:
         return live if isinstance(live, Response) else (live, node)
 
     async def _read(self, request: Request, uid: str, deadline: float) -> PodInfo | Response:
-        """Read the Pod from the API server; a Response where there is none of this UID, if any is told, or not ours."""
+        """Read the Pod from the API server; a Response if it does not exist, has another UID, or is not ours."""
         name = _name(request)
         live = await self._live.read(request.namespace, name, deadline)
         if live is None or (uid and live[0] != uid):
@@ -226,8 +226,8 @@ def _name(request: Request) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _told(holding: Holding) -> str:
-    told = [f"{share.type}:{share.minor}:{share.id}" for share in holding.shares]
+def _summary(holding: Holding) -> str:
+    parts = [f"{share.type}:{share.minor}:{share.id}" for share in holding.shares]
     if holding.cpus is not None and holding.cpus.cpus:
-        told.append(f"cpus:{format_cpuset(holding.cpus.cpus)}")
-    return " ".join(told)
+        parts.append(f"cpus:{format_cpuset(holding.cpus.cpus)}")
+    return " ".join(parts)

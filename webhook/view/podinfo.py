@@ -1,4 +1,4 @@
-"""What is kept of a Pod that asks for devices or holds some: the fields that decisions use, and no more."""
+"""A Pod that asks for devices or holds some, reduced to the fields that decisions use."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,22 +27,22 @@ class PodInfo:
     """A Pod as decisions see it.
 
     Attributes:
-        uid: its identity.
-        namespace: where it lives.
-        name: its name there.
-        node: where it is bound, "" while it is not.
-        finished: Succeeded or Failed: it holds nothing any more.
-        terminating: deletion has begun.
+        uid: its UID.
+        namespace: its namespace.
+        name: its name in the namespace.
+        node: the node that it is bound to; "" if none.
+        finished: whether its phase is Succeeded or Failed; it then holds nothing.
+        terminating: whether its deletion has begun.
         scheduler_name: of its spec.
-        canonical: it asks in resources that only admission by koordgate, or its author, writes: not in those of a
-            vendor's device plugin alone.
+        canonical: whether it uses resources that only koordgate's admission or its author writes, and not only those
+            of a vendor's device plugin.
         request: what it asks for.
-        problem: why the request cannot be read, "" where it can.
-        shares: what its device-allocated annotation says it holds.
-        annotation_problem: why an annotation cannot be read, "" where all can.
-        cpus: what its resource-status annotation says it holds; None where it says nothing.
-        priority: of its spec, 0 where that says nothing.
-        requests: what kube-scheduler counts for it on a node, by resource; empty where that cannot be read.
+        problem: why the request cannot be read; "" if it can.
+        shares: what it holds by its device-allocated annotation.
+        annotation_problem: why an annotation cannot be read; "" if all can.
+        cpus: what it holds by its resource-status annotation; None without the annotation.
+        priority: of its spec; 0 if not stated.
+        requests: what kube-scheduler counts for it on a node, by resource; empty if that cannot be read.
         kinds: the types of its shares.
     """
 
@@ -78,7 +78,7 @@ class PodInfo:
 
     @property
     def lacks(self) -> bool:
-        """Whether its annotations say nothing of what only our bind gives: devices; where it asks for none, CPUs."""
+        """Whether its annotations lack what only our bind gives: devices or, if it asks for none, CPUs."""
         if self.request.containers:
             return not self.shares
         return not self.holds and (bool(self.problem) or _insists(self.request.cpu))
@@ -95,11 +95,11 @@ class PodInfo:
 def read_pod_info(
     obj: Mapping[str, Any], known: PodInfo | None = None, types: DeviceTypes = BUILT_IN
 ) -> PodInfo | None:
-    """Read a Pod; None where it neither asks for devices or CPUs nor says that it holds some.
+    """Read a Pod; None if it neither asks for devices or CPUs nor holds any by its annotations.
 
     Args:
         obj: the Pod.
-        known: what was known of it; what a Pod of one UID asks for is read again only where `_may_differ` says so.
+        known: the Pod as read before; its request is read again only if the UID or `_may_differ` demands it.
         types: that may be asked for.
     """
     metadata = obj["metadata"]
@@ -143,10 +143,10 @@ def read_pod_info(
 
 
 def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> bool:
-    """Tell whether a Pod may ask for something else than before.
+    """Return whether a Pod may ask for something other than before.
 
-    Its resources never change, but its CPUs, and how its devices are chosen, hang on labels and annotations, which its
-    author may change, add and remove. What counts of a Pod that is bound is what it asked for until then.
+    Its resources never change. Its CPUs, and how its devices are chosen, depend on labels and annotations, which its
+    author may change, add and remove. Once a Pod is bound, its request at that time counts.
     """
     if known.node:
         return False
@@ -155,12 +155,12 @@ def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> b
 
 
 def _insists(ask: CpuAsk | None) -> bool:
-    """Tell whether a Pod asks for more of CPUs than its class alone does, which may be as well without an answer."""
+    """Return whether a Pod's CPU request needs an allocation, which a QoS class alone does not."""
     return ask is not None and (bool(ask.count) or ask.constrained_burst or ask.numa_policy is not None)
 
 
 def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodRequest, str]:
-    """Read what a Pod asks for: whether in resources of ours, the request, and why it cannot be read."""
+    """Read a Pod's request: whether it is canonical, the request, and why it cannot be read."""
     reading = read_asks(obj, types)
     named = {name for container in reading.containers for names in container.names for name in names}
     meanings = [types.resources[name] for name in named]
@@ -172,17 +172,17 @@ def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodReq
 def _read_requests(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     try:
         return tuple(sorted(pod_amounts(spec).items()))
-    except BadQuantityError:  # which the API server would not have stored
+    except BadQuantityError:  # the API server does not store such a Pod
         return ()
 
 
 def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Holding | None:
-    """Turn what a Pod's annotations say into a holding on a node's devices; None where it says nothing.
+    """Turn a Pod's annotations into a holding on a node's devices; None if they state none.
 
-    Koordinator may leave out ids (found by minor then) and one of ratio and memory, and truncates ratios where we
-    round up: what is accounted is the greater. One device may stand there twice, by id and by minor: its entries are
-    added up. No amount is above what an object in the cluster can hold, which is more than any device has. Whether
-    nobody else may be on its PCIe root stands in the Pod's hint.
+    Koordinator may leave out ids, and one of ratio and memory. A device without an id is found by its minor.
+    Koordinator truncates ratios, whereas we round up: the greater amount is accounted. A device may be listed twice, by
+    id and by minor; its entries are added up. Amounts are limited to what an object in the cluster can hold, which is
+    more than any device has. Exclusive use of a device or PCIe root is stated in the Pod's hint.
     """
     if not pod.holds:
         return None
@@ -198,8 +198,8 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int) -> Ho
         amounts = _accounted(share, device, pair) if device and pair else dict(share.amounts)
         exclusive = hints.get(share.type, NO_HINT).exclusive
         alone, unshared = exclusive is ExclusiveLevel.PCIE, exclusive is ExclusiveLevel.DEVICE
-        told = replace(share, id=identity, amounts=amounts, alone=alone, unshared=unshared)
-        shares[identity] = _added(shares.get(identity), told)
+        complete = replace(share, id=identity, amounts=amounts, alone=alone, unshared=unshared)
+        shares[identity] = _added(shares.get(identity), complete)
     gang = pod.request.wishes.gang
     return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares.values()), pod.cpus, gang)
 
@@ -215,7 +215,7 @@ def _added(known: Share | None, more: Share) -> Share:
 
 
 def _accounted(share: Share, device: Device, pair: tuple[str, str]) -> dict[str, int]:
-    """Complete the two tails that say how much memory a share has, in bytes and in percent of the device."""
+    """Complete the two tails that state a share's memory, in bytes and in percent of the device."""
     size, percent = pair
     total = device.capacity[size]
     memory, ratio = share.amounts.get(size), share.amounts.get(percent)
