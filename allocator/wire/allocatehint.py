@@ -1,8 +1,8 @@
 """How a Pod wants its devices chosen: Koordinator's hint annotations (its apis/extension/device_share.go).
 
-device-allocate-hint, device-joint-allocate and gpu-partition-spec are JSON of the Pod's author. What makes no sense is
-refused as a whole, with every mistake named: a hint that is half read places a Pod where its author did not want it.
-As in Go, null and "" mean that a field is left out.
+device-allocate-hint, device-joint-allocate and gpu-partition-spec are JSON written by the Pod's author. A hint with a
+mistake is refused as a whole, and every mistake is named: a hint that is read in part would place a Pod where its
+author did not want it. As in Go, null and "" mean that a field is left out.
 """
 
 import json
@@ -48,12 +48,12 @@ _VALUE: Final = re.compile(rf"(?:{_NAME})?")
 
 @dataclass(frozen=True, slots=True)
 class PodHints:
-    """All that a Pod's annotations say of how its devices are to be chosen.
+    """A Pod's annotations about how its devices are to be chosen.
 
     Attributes:
-        hints: by type's name, in the order of names.
-        joint: None where it has none.
-        partition: None where it has none.
+        hints: (type's name, hint) pairs, in the order of names.
+        joint: None if the annotation is absent.
+        partition: None if the annotation is absent.
     """
 
     hints: tuple[tuple[str, TypeHint], ...] = ()
@@ -69,10 +69,10 @@ def read_hints(annotations: Mapping[str, object], types: Collection[str]) -> Pod
 
     Args:
         annotations: of the Pod.
-        types: names of the device types that there are.
+        types: names of the existing device types.
 
     Returns:
-        What they say, or all that is wrong with them: the annotation, the key in it, and what would be right.
+        The hints, or all that is wrong with them: the annotation, the key in it, and the correct value.
     """
     if not any(key in annotations for key in HINT_ANNOTATIONS):
         return NO_HINTS
@@ -90,7 +90,7 @@ def read_hints(annotations: Mapping[str, object], types: Collection[str]) -> Pod
 
 
 class _Reader:
-    """Reads fields one by one and gathers what is wrong; a wrong one reads as left out."""
+    """Reads fields one by one and collects what is wrong; a wrong field counts as left out."""
 
     def __init__(self, types: Collection[str]) -> None:
         self.types = types
@@ -98,11 +98,11 @@ class _Reader:
 
     @staticmethod
     def path(annotation: str) -> str:
-        """Where an annotation stands in a Pod."""
+        """The path of an annotation in a Pod."""
         return f"metadata.annotations[{annotation}]"
 
     def tell(self, path: str, message: str) -> None:
-        """Note a mistake; a bounded number of them."""
+        """Note a mistake, up to a bounded number."""
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(Problem(path, message))
 
@@ -120,7 +120,7 @@ class _Reader:
         return self.mapping(path, raw)
 
     def mapping(self, path: str, value: object) -> dict[str, Any]:
-        """Take an object that may be left out."""
+        """Return an optional object."""
         if isinstance(value, dict):
             return value
         if value is not None:
@@ -128,7 +128,7 @@ class _Reader:
         return {}
 
     def known(self, path: str, value: Mapping[str, object], keys: Iterable[str]) -> list[str]:
-        """List the keys that an object has of those that it may have; others are mistakes."""
+        """List the allowed keys that an object has; other keys are mistakes."""
         allowed = list(keys)
         for key in value:
             if key not in allowed:
@@ -136,7 +136,7 @@ class _Reader:
         return [key for key in allowed if value.get(key) is not None]
 
     def word(self, path: str, value: object, words: Iterable[str]) -> str | None:
-        """Take one of the words that a field may have; None where it is left out."""
+        """Return a field's value, which must be one of these words; None if it is left out."""
         if value is None or value == "":
             return None
         allowed = list(words)
@@ -146,7 +146,7 @@ class _Reader:
         return None
 
     def items(self, path: str, value: object) -> list[Any]:
-        """Take a list of bounded length that may be left out."""
+        """Return an optional list of bounded length."""
         if value is None:
             return []
         if not isinstance(value, list) or len(value) > _MAX_TERMS:
@@ -197,25 +197,25 @@ class _Reader:
         key = self.key(f"{path}.key", raw.get("key"))
         listed = self.items(f"{path}.values", raw.get("values"))
         values = tuple(self.value(f"{path}.values", key, one) for one in listed)
-        told = self.word(f"{path}.operator", raw.get("operator"), Operator)
-        if told is None:
+        name = self.word(f"{path}.operator", raw.get("operator"), Operator)
+        if name is None:
             if not raw.get("operator"):
                 self.tell(f"{path}.operator", f"is missing; use {_either(Operator)}")
             return None
-        operator = Operator(told)
+        operator = Operator(name)
         if bool(values) is not (operator in {Operator.IN, Operator.NOT_IN}):
             self.tell(f"{path}.values", "must be there for In and NotIn, and not for Exists and DoesNotExist")
         return Requirement(key, operator, values)
 
     def key(self, path: str, value: object) -> str:
-        """Take a label's key."""
+        """Return a label's key."""
         if isinstance(value, str) and _KEY.fullmatch(value):
             return value
         self.tell(path, f"{_show(value)} is no key of a label")
         return ""
 
     def value(self, path: str, key: str, value: object) -> str:
-        """Take a label's value; a device's id may be what no label is: a PCI address."""
+        """Return a label's value; a device's id need not have a label's syntax, as it may be a PCI address."""
         if isinstance(value, str) and (_VALUE.fullmatch(value) or (key == DEVICE_ID and 0 < len(value) <= _MAX_ID)):
             return value
         self.tell(path, f"{_show(value)} is no value of a label (a text of at most 63 letters, digits, -, _ and .)")
@@ -255,11 +255,11 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make an object of its members.
 
     Raises:
-        ValueError: a key stands twice.
+        ValueError: a key occurs twice.
     """
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
@@ -268,7 +268,7 @@ def _either(words: Iterable[str]) -> str:
 
 
 def _show(value: object) -> str:
-    """Quote what a user wrote, in bounded length and time, whatever it is."""
+    """Quote any value that a user wrote, in bounded length and time."""
     if isinstance(value, str):
         return repr(value[:_SHOWN])
     return "what stands here" if value is not None else "nothing"

@@ -1,7 +1,7 @@
-"""Software classes of a node: queues, IP pools and the like, counted as devices are (patent, paragraph 67).
+"""Software classes of a node: queues, IP pools and the like, counted like devices (patent, paragraph 67).
 
-A Node's annotation `koordgate.io/classes` tells them: `{"queue":{"fast":10,"slow":40}}` has, of the configured type
-`queue`, a device `fast` that holds 10 units and a device `slow` that holds 40.
+A Node's annotation `koordgate.io/classes` lists them. `{"queue":{"fast":10,"slow":40}}` declares, for the configured
+type `queue`, a device `fast` with 10 units and a device `slow` with 40 units.
 """
 
 import json
@@ -20,7 +20,7 @@ def read_classes(text: object, types: DeviceTypes) -> tuple[tuple[Device, ...], 
     """Read the annotation.
 
     Returns:
-        The devices, by type and id, and what could not be read, a sentence each; the rest counts.
+        The devices, by type and id, and one sentence for each entry that could not be read; the others count.
     """
     problems: list[str] = []
     raw = _load(text)
@@ -39,13 +39,13 @@ def read_classes(text: object, types: DeviceTypes) -> tuple[tuple[Device, ...], 
 
 
 def named_types(text: object) -> frozenset[str]:
-    """Names of the types of which the annotation says anything, of use or not: its word counts of them."""
+    """Names of the types that the annotation mentions, readably or not: it replaces the settings for them."""
     raw = _load(text)
     return frozenset() if isinstance(raw, str) else frozenset(raw)
 
 
 def _load(text: object) -> dict[str, Any] | str:
-    """Read the annotation's JSON object; else say why it is none."""
+    """Read the annotation's JSON object, or say why it cannot be read."""
     try:
         raw = json.loads(text) if isinstance(text, str) else text
     except (ValueError, RecursionError) as error:
@@ -54,11 +54,11 @@ def _load(text: object) -> dict[str, Any] | str:
 
 
 def class_devices(kind: DeviceType, amounts: Mapping[str, object], problems: list[str]) -> list[Device]:
-    """Make devices of ids and amounts; what makes no sense is left out and told.
+    """Make devices from ids and amounts; a wrong entry is left out and noted as a problem.
 
     Args:
         kind: of the devices.
-        amounts: id -> units or percent that the device holds; of a type that is counted in whole devices any but 0.
+        amounts: id -> units or percent of the device; for a type that is counted in whole devices, any number but 0.
         problems: added to.
     """
     devices = []
@@ -72,10 +72,10 @@ def class_devices(kind: DeviceType, amounts: Mapping[str, object], problems: lis
     return devices
 
 
-def _amount(kind: DeviceType, identity: str, told: object) -> int:
-    amount = to_int(told)
+def _amount(kind: DeviceType, identity: str, stated: object) -> int:
+    amount = to_int(stated)
     if not identity or "," in identity:
-        raise ValueError("an id is not empty and has no comma, which parts ids in annotations")
+        raise ValueError("an id must not be empty or contain a comma, which separates ids in annotations")
     identity.encode()  # UnicodeEncodeError, a ValueError: a lone surrogate, which no object in the cluster can hold
     if not amount:
         raise ValueError("holds nothing")
@@ -87,11 +87,11 @@ def _amount(kind: DeviceType, identity: str, told: object) -> int:
 
 
 def distinct(devices: Iterable[Device], problems: list[str]) -> tuple[Device, ...]:
-    """Leave out, and tell of, devices whose id another one has: an id is a device's identity on its node."""
+    """Leave out devices whose id an earlier one has, and note them as problems: ids are unique on a node."""
     by_id: dict[str, Device] = {}
     for device in devices:
         first = by_id.setdefault(device.id, device)
         if first is not device:
-            told = f"{device.type} {device.id[:80]!r} is left out, for a {first.type} has this id; give it another"
-            problems.append(f"annotation {CLASSES}: {told}")
+            wrong = f"{device.type} {device.id[:80]!r} is left out, for a {first.type} has this id; give it another"
+            problems.append(f"annotation {CLASSES}: {wrong}")
     return tuple(by_id.values())

@@ -4,13 +4,13 @@ Two devices are joined by NVLink lanes, by a common PCIe root, by a common NUMA 
 but the machine. Each pair gets one integer, and a set of devices is as good as the sum over its pairs: the set "with
 the maximum data transfer speed" (device proposal, "Motivation").
 
-Lanes come from an annotation of ours on the Device object, which Koordinator's format has no field for:
+Koordinator's format has no field for lanes. They come from an annotation of our own on the Device object:
 
     koordgate.io/device-links: {"GPU-a": {"GPU-b": 2, "GPU-c": 1}, "GPU-b": {"GPU-a": 2}}
     koordgate.io/device-links: {"GPU-a": {"NVSwitch": 12}, "GPU-b": {"NVSwitch": 12}}
 
-The number is one of NVLink lanes (`nvidia-smi topo -m` shows it as NV#). Lanes into the node's switches reach every
-device that has some too, with the smaller number of both. Places come from the Device object's `topology`.
+The number counts NVLink lanes (`nvidia-smi topo -m` shows it as NV#). Lanes into the node's switches connect a device
+to every other device with such lanes; the smaller number counts. Places come from the Device object's `topology`.
 """
 
 import json
@@ -21,12 +21,12 @@ from typing import Any, Final
 from allocator.vocabulary.links import MAX_DEVICES, MAX_LANES, SWITCH, Lanes
 
 DEVICE_LINKS: Final = "koordgate.io/device-links"
-_MAX_TEXT: Final = 2**18  # bytes: what Kubernetes allows an object's annotations in all
+_MAX_TEXT: Final = 2**18  # bytes: Kubernetes' limit for all annotations of an object
 _MAX_PROBLEMS: Final = 8
 
 
 class _Problems(list[str]):
-    """Sentences for people, a bounded number of them."""
+    """Sentences for people, up to a bounded number."""
 
     def tell(self, sentence: str) -> None:
         if len(self) < _MAX_PROBLEMS:
@@ -41,8 +41,8 @@ def read_links(text: object, ids: Collection[str]) -> tuple[dict[tuple[str, str]
         ids: the devices that the object lists; others are left out.
 
     Returns:
-        (id, id), the smaller first -> lanes, none for pairs without; and what could not be read, a sentence each.
-        Where two devices tell different numbers of one link, the smaller counts.
+        (id, id), the smaller first -> lanes, without pairs that have none; and one sentence for each entry that could
+        not be read. If two devices state different numbers for their link, the smaller counts.
     """
     problems = _Problems()
     known = set(ids) if len(ids) <= MAX_DEVICES else set()
@@ -59,7 +59,7 @@ def read_links(text: object, ids: Collection[str]) -> tuple[dict[tuple[str, str]
     for a, b in combinations(sorted(known), 2):
         there, back = stated.get((a, b)), stated.get((b, a))
         if there is not None and back is not None and there != back:
-            problems.tell(f"{a!r} and {b!r} tell {there} and {back} lanes; the smaller counts")
+            problems.tell(f"{a!r} and {b!r} state {there} and {back} lanes; the smaller counts")
         direct = min((count for count in (there, back) if count is not None), default=0)
         total = direct + min(switched.get(a, 0), switched.get(b, 0))
         if total:
@@ -103,7 +103,7 @@ def _read_peers(
 
 
 def write_links(lanes: Lanes, switched: Mapping[str, int] | None = None) -> str:
-    """Write the annotation: lanes between two devices, told by both, and lanes of a device into the node's switches."""
+    """Write the annotation: lanes between two devices, stated for both, and lanes into the node's switches."""
     devices: dict[str, dict[str, int]] = {}
     for (a, b), count in lanes.items():
         devices.setdefault(a, {})[b] = count

@@ -1,6 +1,6 @@
-"""Koordinator's Device object (scheduling.koordinator.sh/v1alpha1): what one node has.
+"""Koordinator's Device object (scheduling.koordinator.sh/v1alpha1): the devices of one node.
 
-Understood are today's fields and those of the device proposal's first draft (`id`/`uuid`, `type`/`deviceType`,
+The reader understands today's fields and those of the device proposal's first draft (`id`/`uuid`, `type`/`deviceType`,
 `resources`/`resource`), resource names in both domains, the kubelet's checkpoint annotations, the partition table, and
 two annotations of our own: how devices are linked, and which are cordoned.
 """
@@ -22,7 +22,7 @@ from allocator.wire.devicelinks import DEVICE_LINKS, read_links
 from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in, policy_of, read_partitions
 
 _MIG: Final = "mig"
-_MOST_DEVICES: Final = 1024  # of one node, and virtual functions of one device; bounds the work on an absurd object
+_MOST_DEVICES: Final = 1024  # per node, and virtual functions per device; bounds the work for an absurd object
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class NodeDevices:
 
     Attributes:
         node: the node's name, which is the object's.
-        devices: what could be read, by type and in the order of minors.
-        kubelet_held: ids of devices that the kubelet's own device manager gave away; all where that cannot be read.
-        problems: what could not be read, a sentence each; the rest counts all the same.
+        devices: the devices that could be read, by type and in the order of minors.
+        kubelet_held: ids of devices that the kubelet's device manager allocated; all devices if that cannot be read.
+        problems: one sentence for each part that could not be read; the other parts count.
         links: how strongly any two of them are connected.
         partitions: the table that the object states; None where it states none.
         labels: of the object.
-        cordoned: ids of devices that an administrator has taken out.
+        cordoned: ids of devices that an administrator has cordoned.
         partitioned: the types whose devices may have to come as a set of a partition table.
     """
 
@@ -52,7 +52,7 @@ class NodeDevices:
     partitioned: tuple[DeviceType, ...] = ()
 
     def wiring(self, node_labels: Mapping[str, str]) -> Wiring:
-        """How the devices hang together; boards by the Node's labels where the Device object states no table."""
+        """How the devices are connected; if the object states no partition table, boards by the Node's labels."""
         stated = self.partitions
         kinds = self.partitioned if stated is None else ()
         tables = [(kind.name, self._board(kind, node_labels)) for kind in kinds]
@@ -71,7 +71,7 @@ class NodeDevices:
 
 
 def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodeDevices:
-    """Read a Device object; a device that makes no sense is left out and named in `problems`."""
+    """Read a Device object; a wrong entry is left out and named in `problems`."""
     problems: list[str] = []
     metadata = _mapping(obj.get("metadata"), "metadata", problems)
     labels = {str(k): str(v) for k, v in _mapping(metadata.get("labels"), "metadata.labels", problems).items()}
@@ -126,7 +126,7 @@ def _read_devices(
         if device is None:
             continue
         if device.id in devices or (device.type, device.minor) in minors:
-            problems.append(f"spec.devices[{index}]: id {device.id} or minor {device.minor} stands twice; left out")
+            problems.append(f"spec.devices[{index}]: id {device.id} or minor {device.minor} occurs twice; left out")
             continue
         twice = sorted(one.bus_id for one in device.functions if one.bus_id in functions)
         if twice:
@@ -144,7 +144,7 @@ def _read_wiring(
     annotations: Mapping[str, Any],
     problems: list[str],
 ) -> Links:
-    """Weigh how devices are connected; none where nothing tells one pair from another."""
+    """Weigh how devices are connected; no links if nothing distinguishes the pairs."""
     places = [Place(device.id, device.numa_node, device.pcie, sockets[device.id]) for device in devices]
     lanes: Mapping[tuple[str, str], int] = {}
     if DEVICE_LINKS in annotations:
@@ -156,7 +156,7 @@ def _read_wiring(
 
 
 def _mapping(value: object, path: str, problems: list[str]) -> Mapping[str, Any]:
-    """Take an object that may be left out; anything else is a problem, and read as left out."""
+    """Return an optional object; anything else is noted as a problem and counts as left out."""
     if isinstance(value, dict):
         return value
     if value is not None:
@@ -165,7 +165,7 @@ def _mapping(value: object, path: str, problems: list[str]) -> Mapping[str, Any]
 
 
 def _read_device(entry: Mapping[str, Any], model: str, types: DeviceTypes) -> Device | None:
-    """Read one entry; None for a slice of a GPU in MIG mode, which is told for people and never given out."""
+    """Read one entry; None for a slice of a GPU in MIG mode, which is listed for people and never allocated."""
     name = entry.get("type") or entry.get("deviceType")
     if not isinstance(name, str):
         raise TypeError("no type")
@@ -179,7 +179,7 @@ def _read_device(entry: Mapping[str, Any], model: str, types: DeviceTypes) -> De
     if not isinstance(identity, str) or not identity:
         raise ValueError("no id; a GPU's id is its UUID, another device's its PCI address")
     if "," in identity:
-        raise ValueError(f"id {identity!r} has a comma, which parts ids in annotations")
+        raise ValueError(f"id {identity!r} has a comma, which separates ids in annotations")
     if not isinstance(minor, int) or isinstance(minor, bool) or minor < 0:
         raise ValueError(f"minor {minor!r} is not 0 or more")
     topology = entry.get("topology") or {}
@@ -206,7 +206,7 @@ def _number(value: object) -> int | None:
 
 
 def _why_not(conditions: object) -> str:
-    """The reason of the condition Healthy, where it is told."""
+    """The reason and message of the condition Healthy, if it is stated."""
     for condition in conditions if isinstance(conditions, list) else ():
         if isinstance(condition, dict) and condition.get("type") == "Healthy" and condition.get("status") != "True":
             reason, message = condition.get("reason") or "unhealthy", condition.get("message")
@@ -215,7 +215,7 @@ def _why_not(conditions: object) -> str:
 
 
 def _read_functions(groups: object) -> tuple[VirtualFunction, ...]:
-    """Read virtual functions by group: the group's labels are those of its functions."""
+    """Read virtual functions by group; a function has the labels of its group."""
     functions: dict[str, VirtualFunction] = {}
     if not isinstance(groups, list | None):
         raise TypeError("vfGroups: not a list")
@@ -232,7 +232,7 @@ def _read_functions(groups: object) -> tuple[VirtualFunction, ...]:
 
 
 def _read_capacity(kind: DeviceType, resources: Mapping[str, object], types: DeviceTypes) -> dict[str, int]:
-    """Read what a device has: a whole one has 100 of everything in percent; bytes and units must be stated."""
+    """Read a device's capacity: 100 of everything in percent unless stated; bytes and units must be stated."""
     capacity = {tail: FULL for tail, percent in zip(kind.tails, kind.percent, strict=True) if percent}
     stated: dict[str, int] = {}
     for name, amount in resources.items():
@@ -240,7 +240,7 @@ def _read_capacity(kind: DeviceType, resources: Mapping[str, object], types: Dev
         if known is not None and known.type == kind and known.dialect.own and known.tail in kind.tails:
             has = FULL if known.counts_devices else to_int(amount)
             if stated.setdefault(known.tail, has) != has:
-                raise ValueError(f"{known.tail} stands twice with different amounts, {stated[known.tail]} and {has}")
+                raise ValueError(f"{known.tail} is stated twice with different amounts, {stated[known.tail]} and {has}")
             capacity[known.tail] = has
     for tail, percent in zip(kind.tails, kind.percent, strict=True):
         if not capacity.get(tail) and not percent:
@@ -251,9 +251,9 @@ def _read_capacity(kind: DeviceType, resources: Mapping[str, object], types: Dev
 
 
 def _read_checkpoints(annotations: Mapping[str, str], devices: Iterable[Device], problems: list[str]) -> frozenset[str]:
-    """Read which devices the kubelet gave away (device proposal, "Compatible"); both annotation names are in use.
+    """Read which devices the kubelet allocated (device proposal, "Compatible"); both annotation names are in use.
 
-    Of a node where that cannot be read any device may be in use: all count as given away.
+    If that cannot be read, any device may be in use: all count as allocated.
     """
     held: set[str] = set()
     for key in DEVICES_CHECKPOINTS:
@@ -264,8 +264,8 @@ def _read_checkpoints(annotations: Mapping[str, str], devices: Iterable[Device],
                 held.update(_read_ids(entry))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             problems.append(
-                f"annotation {key}: not the expected JSON ({error}); until it is mended or removed, nothing new lands "
-                "on this node's devices, for the kubelet may have given away any"
+                f"annotation {key}: not the expected JSON ({error}); until it is corrected or removed, nothing new "
+                "lands on this node's devices, because the kubelet may have allocated any of them"
             )
             held.update(device.id for device in devices)
     return frozenset(held)
@@ -279,5 +279,5 @@ def _read_ids(entry: Mapping[str, Any]) -> list[str]:
 
 
 def device_of(identity: str) -> str:
-    """Which device a kubelet's id is of: a plugin that shares a card by time tells replicas of it, as GPU-...::3."""
+    """Return the device of a kubelet's id: a plugin with time slicing reports replicas of a card, as GPU-...::3."""
     return identity.partition("::")[0]

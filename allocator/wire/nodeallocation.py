@@ -1,4 +1,4 @@
-"""The NodeAllocation object (koordgate.io/v1alpha1): one node's ledger, as it stands in the cluster."""
+"""The NodeAllocation object (koordgate.io/v1alpha1): one node's ledger, as stored in the cluster."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class RecordError(ValueError):
-    """A NodeAllocation that is not of the format: somebody else wrote it."""
+    """A NodeAllocation does not have the format: somebody else wrote it."""
 
 
 def write_spec(holdings: Iterable[Holding]) -> dict[str, Any]:
@@ -74,18 +74,20 @@ def read_spec(obj: Mapping[str, Any]) -> dict[str, Holding]:
     """Read the holdings of a NodeAllocation object by Pod UID.
 
     Raises:
-        RecordError: an entry cannot be read; the node must not be allocated on until it is mended.
+        RecordError: an entry cannot be read; nothing may be allocated on the node until it is corrected.
     """
     metadata = obj.get("metadata")
     name = metadata.get("name", "?") if isinstance(metadata, dict) else "?"
     try:
         holdings = [_read_holding(entry) for entry in (obj.get("spec") or {}).get("allocations") or ()]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        message = f"NodeAllocation {name}: not of the format ({error!r}); an administrator must mend or delete it"
+        message = f"NodeAllocation {name}: wrong format ({error!r}); an administrator must correct or delete it"
         raise RecordError(message) from error
     by_uid = {holding.uid: holding for holding in holdings}
     if len(by_uid) != len(holdings):
-        raise RecordError(f"NodeAllocation {name}: one Pod stands in it twice; an administrator must mend or delete it")
+        raise RecordError(
+            f"NodeAllocation {name}: a Pod occurs in it twice; an administrator must correct or delete it"
+        )
     return by_uid
 
 

@@ -1,4 +1,4 @@
-"""Partition tables as nodes tell of them: annotations of the Device object, and tables that are built in."""
+"""Partition tables of nodes: annotations of the Device object, and built-in tables."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -22,7 +22,7 @@ GPU_MODEL: Final = "node.koordinator.sh/gpu-model"
 _KEYS: Final = frozenset({"minors", "gpuLinkType", "ringBusBandwidth", "allocationScore"})
 
 
-_MAX_TEXT: Final = 2**18  # bytes: what Kubernetes allows an object's annotations in all
+_MAX_TEXT: Final = 2**18  # bytes: Kubernetes' limit for all annotations of an object
 
 
 _MAX_PARTITIONS: Final = 1024
@@ -37,22 +37,22 @@ _MAX_MINOR: Final = 2**31 - 1
 _MAX_PROBLEMS: Final = 8
 
 
-_SHOWN: Final = 64  # characters of what somebody wrote
+_SHOWN: Final = 64  # characters of a wrong value that are quoted
 
 
 def built_in(vendor: str, model: str, boards: Iterable[Board] = (HOPPER,)) -> PartitionTable | None:
-    """Return the table that boards of this model have, for nodes that state none.
+    """Return the table of boards of this model, for nodes that state none; None if no board matches.
 
     Args:
-        vendor: label gpu-vendor, "" where absent.
-        model: label gpu-model, as "H100" or, as NVML names it, "H100-80GB-HBM3".
+        vendor: label gpu-vendor; "" if absent.
+        model: label gpu-model, such as "H100" or, as NVML names it, "H100-80GB-HBM3".
         boards: of the device type.
     """
     return next((board.table for board in boards if board.fits(vendor, model)), None)
 
 
 def policy_of(device: Mapping[str, object], node: Mapping[str, object], *, stated: bool) -> PartitionPolicy:
-    """Read the node's policy: from the Device object's labels where that states a table, else from the Node's.
+    """Read the node's policy: from the Device object's labels if that states a table, otherwise from the Node's.
 
     Args:
         device: labels of the Device object.
@@ -67,8 +67,8 @@ def read_partitions(text: object) -> tuple[PartitionTable, tuple[str, ...]]:
     """Read the gpu-partitions annotation.
 
     Returns:
-        The table, less what makes no sense; and what was left out, a sentence each. A text that cannot be read at all
-        is a table of nothing: whoever states a table does not mean the built-in one.
+        The table without wrong entries, and one sentence for each of these. A text that cannot be read at all is an
+        empty table, because whoever states a table does not mean the built-in one.
     """
     problems: list[str] = []
     found: dict[tuple[int, ...], Partition] = {}
@@ -89,7 +89,7 @@ def read_partitions(text: object) -> tuple[PartitionTable, tuple[str, ...]]:
 
 
 def _table(found: Mapping[tuple[int, ...], Partition], problems: list[str]) -> tuple[PartitionTable, tuple[str, ...]]:
-    return PartitionTable(tuple(found.values())), tuple(f"annotation {GPU_PARTITIONS}: {told}" for told in problems)
+    return PartitionTable(tuple(found.values())), tuple(f"annotation {GPU_PARTITIONS}: {one}" for one in problems)
 
 
 def _object(text: object, problems: list[str]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _read_partition(size: str, entry: object, found: Collection[tuple[int, ...]]
     """Read one partition.
 
     Raises:
-        ValueError: it makes no sense; the message says why.
+        ValueError: it is wrong; the message says why.
         TypeError: as ValueError.
     """
     if not isinstance(entry, dict):
@@ -123,9 +123,9 @@ def _read_partition(size: str, entry: object, found: Collection[tuple[int, ...]]
         raise ValueError(f"minors is not a list of {size[:_SHOWN]!r} numbers (1 to {_MAX_SIZE})")
     ordered = tuple(sorted(_whole(minor, "a minor", _MAX_MINOR) for minor in minors))
     if len(set(ordered)) != len(ordered):
-        raise ValueError("a minor stands twice")
+        raise ValueError("a minor occurs twice")
     if ordered in found:
-        raise ValueError("these minors stand twice")
+        raise ValueError("these minors occur twice")
     link = entry.get("gpuLinkType") or ""
     if not isinstance(link, str) or len(link) > _SHOWN:
         raise ValueError("gpuLinkType is not a short text")

@@ -1,4 +1,4 @@
-"""All annotations that tell what a Pod holds: device-allocated, visible devices, and resource-status."""
+"""All annotations that state what a Pod holds: device-allocated, visible devices, and resource-status."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from allocator.wire.resourcestatus import NumaResources, ResourceStatus, read_re
 
 
 def write_allocation(holding: Holding, domain: str, types: DeviceTypes = BUILT_IN) -> dict[str, str]:
-    """Write what a Pod holds."""
+    """Write a Pod's holding as annotations, resource names in this domain."""
     annotations = write_annotations(holding.shares, domain, types)
     if holding.cpus is not None:
         annotations[RESOURCE_STATUS] = write_resource_status(_status(holding.cpus))
@@ -27,20 +27,20 @@ def _status(share: CpuShare) -> ResourceStatus:
         )
         for one in share.numa
     )
-    # CPU proposal, "Resource status": Pods without CPUs of their own are told the pools to run in.
+    # CPU proposal, "Resource status": for Pods without CPUs of their own the status lists the pools to run in.
     pools = () if share.cpus else tuple(PoolCpus(one.socket, one.node) for one in share.numa)
     return ResourceStatus(share.cpus, numa, pools)
 
 
 def read_cpu_share(annotations: Mapping[str, str], ask: CpuAsk | None) -> CpuShare | None:
-    """Read what CPUs a Pod holds; None where it says nothing of CPUs.
+    """Read the CPUs that a Pod holds; None if it has no resource-status annotation.
 
     Args:
         annotations: of the Pod.
-        ask: what it asked; the annotation does not tell its class and policies.
+        ask: the Pod's request, because the annotation does not state its class and policies.
 
     Raises:
-        AnnotationError: the annotation is there and is not of the format.
+        AnnotationError: the annotation does not have the format.
     """
     status = read_resource_status(annotations)
     if status is None:
@@ -52,10 +52,10 @@ def read_cpu_share(annotations: Mapping[str, str], ask: CpuAsk | None) -> CpuSha
     }
     for pool in status.pools:
         numa.setdefault(pool.node, NumaShare(pool.node, 0, 0, pool.socket))
-    stands = tuple(numa[at] for at in sorted(numa))
+    nodes = tuple(numa[at] for at in sorted(numa))
     if ask is None:
-        return CpuShare(QosClass.LSR if status.cpus else QosClass.LS, status.cpus, numa=stands)
-    share = CpuShare(ask.qos, status.cpus, numa=stands)
+        return CpuShare(QosClass.LSR if status.cpus else QosClass.LS, status.cpus, numa=nodes)
+    share = CpuShare(ask.qos, status.cpus, numa=nodes)
     if not status.cpus:
         return share
-    return CpuShare(ask.qos, status.cpus, ask.preferred, ask.exclusive or share.exclusive, stands)
+    return CpuShare(ask.qos, status.cpus, ask.preferred, ask.exclusive or share.exclusive, nodes)

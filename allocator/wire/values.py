@@ -1,6 +1,6 @@
-"""Values in JSON that somebody else wrote: each is read as what it must be, or the error says what it is instead.
+"""Values in JSON from others: each is read as its required type, or the error says what it is instead.
 
-JSON's `null` counts as left out: nothing, as Go reads it.
+As in Go, `null` counts as left out.
 """
 
 import json
@@ -20,10 +20,10 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 class Problems(list[str]):
-    """What could not be read, a sentence each, in order."""
+    """One sentence for each value that could not be read, in order."""
 
     def read(self, where: str, read: Callable[[Any], _Read], value: object, instead: _Read) -> _Read:
-        """Read a value, or name it as left out and take another one instead."""
+        """Read a value; if that fails, note that it is left out and return `instead`."""
         try:
             return read(value)
         except UNREADABLE as error:
@@ -31,17 +31,17 @@ class Problems(list[str]):
             return instead
 
     def object(self, where: str, value: Any) -> dict[str, Any]:
-        """Read an object, empty where it is left out or is none."""
+        """Read an object; empty if it is left out or wrong."""
         nothing: dict[str, Any] = {}
         return self.read(where, as_object, value, nothing)
 
     def list(self, where: str, value: Any) -> list[Any]:
-        """Read a list, empty where it is left out or is none."""
+        """Read a list; empty if it is left out or wrong."""
         nothing: list[Any] = []
         return self.read(where, as_list, value, nothing)
 
     def each(self, where: str, read: Callable[[Any], _Read], value: Any) -> tuple[_Read, ...]:
-        """Read the entries of a list, without those that cannot be read."""
+        """Read the entries of a list and leave out those that cannot be read."""
         found = []
         for index, entry in enumerate(self.list(where, value)):
             try:
@@ -52,7 +52,7 @@ class Problems(list[str]):
 
 
 def as_json(text: object) -> Any:
-    """Read an annotation's JSON; None where there is no annotation, or an empty one."""
+    """Read an annotation's JSON; None if the annotation is absent or empty."""
     if text is None or text == "":
         return None
     if not isinstance(text, str):
@@ -103,7 +103,7 @@ def as_flag(value: object) -> bool:
 
 
 def as_id(entry: dict[str, Any], key: str) -> int:
-    """Read the number of a CPU, core, socket or NUMA node, an int32 that must be there."""
+    """Read the number of a CPU, core, socket or NUMA node: a required int32, 0 or more."""
     value = entry.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_ID:
         raise ValueError(f"{key} is no whole number from 0 to 2^31-1")
@@ -116,7 +116,7 @@ def as_cpus(value: object) -> int:
 
 
 def one_of(kind: type[_Choice]) -> Callable[[object], _Choice]:
-    """Make the function that reads one of these texts."""
+    """Return a function that reads one of the enum's texts."""
 
     def choose(value: object) -> _Choice:
         text = as_text(value)
@@ -141,5 +141,5 @@ def write_amount(resource: str, amount: int) -> str:
 
 
 def stated(**fields: Any) -> dict[str, Any]:
-    """Make an object of the fields that are not empty."""
+    """Return an object with the fields that are not empty."""
     return {key: value for key, value in fields.items() if value}

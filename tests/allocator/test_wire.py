@@ -497,16 +497,16 @@ SKIPPED: dict[str, tuple[Any, str]] = {
             **device_entry(1),
             "resources": {"kubernetes.io/gpu-memory": "8Gi", "koordinator.sh/gpu-memory": "16Gi"},
         },
-        "gpu-memory stands twice with different amounts",
+        "gpu-memory is stated twice with different amounts",
     ),
     "groups that are text": (nic_entry(1, vfGroups=["a"]), "'str' object has no attribute 'get'"),
-    "an id with a comma": (device_entry(1, id="GPU-1,GPU-2"), "has a comma, which parts ids in annotations"),
+    "an id with a comma": (device_entry(1, id="GPU-1,GPU-2"), "has a comma, which separates ids in annotations"),
     "too many virtual functions": (
         nic_entry(1, vfGroups=[{"vfs": [{"busID": str(one)} for one in range(1025)]}]),
         "more than 1024 virtual functions",
     ),
-    "the id of another": (device_entry(1, id="GPU-0"), "id GPU-0 or minor 1 stands twice"),
-    "the minor of another": (device_entry(0, id="GPU-1"), "id GPU-1 or minor 0 stands twice"),
+    "the id of another": (device_entry(1, id="GPU-0"), "id GPU-0 or minor 1 occurs twice"),
+    "the minor of another": (device_entry(0, id="GPU-1"), "id GPU-1 or minor 0 occurs twice"),
 }
 
 
@@ -536,7 +536,7 @@ def test_a_slice_of_a_card_in_mig_mode_is_told_for_people_and_no_problem() -> No
 def test_devices_of_two_types_may_have_one_minor_and_never_one_id() -> None:
     told = read_device_object(device_object(nic_entry(0), device_entry(0), nic_entry(1, id="GPU-0")))
     assert told.devices == (gpu(0), nic(0))
-    assert told.problems == ("spec.devices[2]: id GPU-0 or minor 1 stands twice; left out",)
+    assert told.problems == ("spec.devices[2]: id GPU-0 or minor 1 occurs twice; left out",)
 
 
 def test_a_virtual_function_that_two_nics_list_is_that_of_the_first() -> None:
@@ -874,12 +874,12 @@ RECORDS: dict[str, Any] = {
 @pytest.mark.parametrize("entry", RECORDS.values(), ids=RECORDS)
 def test_a_record_that_is_not_of_the_format_stops_the_node(entry: Any) -> None:
     obj = {"metadata": {"name": "node-1"}, "spec": {"allocations": [record(uid="uid-0"), entry]}}
-    with pytest.raises(RecordError, match=r"^NodeAllocation node-1: .*an administrator must mend or delete it$"):
+    with pytest.raises(RecordError, match=r"^NodeAllocation node-1: .*an administrator must correct or delete it$"):
         read_spec(obj)
 
 
 def test_a_pod_that_stands_twice_stops_the_node() -> None:
-    with pytest.raises(RecordError, match=r"^NodeAllocation node-1: one Pod stands in it twice"):
+    with pytest.raises(RecordError, match=r"^NodeAllocation node-1: a Pod occurs in it twice"):
         read_spec({"metadata": {"name": "node-1"}, "spec": {"allocations": [record(), record()]}})
 
 

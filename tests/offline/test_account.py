@@ -94,7 +94,7 @@ DEVICES: dict[str, tuple[list[Raw], list[tuple[str, str, list[str], str]]]] = {
                 annotations={"node.koordinator.sh/devices-checkpoints": json.dumps([{"deviceIDs": ["GPU-0"]}])},
             )
         ],
-        [("gpu 0", "core 0 %, 0 of 80 GiB", [], "given away by the kubelet's device plugin")],
+        [("gpu 0", "core 0 %, 0 of 80 GiB", [], "allocated by the kubelet's device plugin")],
     ),
     "one that only an annotation names": (
         [node(), holds("a", rdma=[NIC])],

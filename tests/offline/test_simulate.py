@@ -427,7 +427,7 @@ def test_cards_that_nobody_can_have_are_shown_as_such(tmp_path: Path, capsys: py
     objects = [node(), sick, held("old", "node-1", (5, 50)), gpus("new", 50)]
     assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
     table = capsys.readouterr().out
-    assert "given away by the kubelet's device plugin" in table
+    assert "allocated by the kubelet's device plugin" in table
     assert "nothing new lands here: unhealthy" in table
     assert "nothing new lands here: the node has no such device" in table
     assert "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin) can hold it" in table

@@ -213,7 +213,7 @@ async def test_a_node_whose_record_cannot_be_read_refuses_until_it_can(world: Wo
         refusal = outcome(world)
         assert isinstance(refusal, Refusal)
         assert refusal.permanent
-        assert "an administrator must mend or delete it" in refusal.message
+        assert "an administrator must correct or delete it" in refusal.message
         assert world.parts.cluster.snapshot("n1").devices == ()
         world.see(NODES, DEVICES, PODS)  # nothing of these mends it
     if how == "mended":

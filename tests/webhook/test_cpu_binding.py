@@ -1,4 +1,4 @@
-"""CPUs are given as the Pod is bound, as devices are: asked, given, recorded, shown, kept apart and given back."""
+"""CPUs are given when the Pod is bound, as devices are: asked, given, recorded, shown, kept apart and released."""
 
 import asyncio
 import json

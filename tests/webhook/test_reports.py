@@ -27,7 +27,7 @@ async def test_a_device_that_makes_no_sense_is_an_event_on_its_object_and_the_re
         "Device",
         "n2",
     )
-    assert "stands twice" in event["message"]
+    assert "occurs twice" in event["message"]
     assert [device.id for device in world.parts.cluster.snapshot("n2").devices] == ["GPU-n2-0", "GPU-n2-1"]
     counted = world.parts.metrics._registry.get_sample_value("koordgate_bad_objects", {"resource": "devices"})
     assert counted == 1

@@ -186,7 +186,7 @@ def test_nobody_else_may_add_change_or_remove_an_allocation(
     assert not response.allowed
     assert response.code == 403
     assert f"metadata.annotations[{key}]" in response.message
-    assert "leave it as it is" in response.message
+    assert "leave it unchanged" in response.message
 
 
 @pytest.mark.parametrize("key", ALLOCATION)
@@ -288,7 +288,7 @@ PLACES = ["spec.containers[1].resources", "spec.initContainers[0].resources", "s
 @pytest.mark.parametrize("place", PLACES)
 def test_nobody_may_resize_cpus_that_a_pod_has_to_itself(qos: str, by: str, place: str) -> None:
     two, four = {"cpu": "2"}, {"cpu": "4"}
-    told = "its CPUs were chosen as it was bound, and cannot be resized in place; create a new Pod"
+    told = "its CPUs were chosen when it was bound and cannot be resized in place; create a new Pod"
     requests, limits = f"{place}.requests[cpu]: {told}", f"{place}.limits[cpu]: {told}"
     for before, after, expected in (
         ({"requests": two, "limits": two}, {"requests": four, "limits": four}, [requests, limits]),

@@ -1,4 +1,4 @@
-"""`/mutate-pod` and `/validate-pod`: reviews of Pods, answered from the pure rules."""
+"""`/mutate-pod` and `/validate-pod`: reviews of Pods, answered by the pure rules."""
 
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -19,8 +19,8 @@ class PodWebhooks:
     Args:
         policy: how this installation translates.
         writers: who may write allocation annotations on a Pod that exists.
-        memory_in_reach: from a Pod, the bytes that every GPU it could land on has (None where they differ or none is
-            known) and the bytes of the largest known GPU (0 where none is known).
+        memory_in_reach: returns for a Pod the bytes of every GPU that it could land on (None if they differ or none is
+            known), and the bytes of the largest known GPU (0 if none is known).
     """
 
     def __init__(self, policy: TranslationPolicy, writers: validate.Writers, memory_in_reach: MemoryInReach) -> None:
@@ -39,7 +39,7 @@ class PodWebhooks:
             return denied(_refusal(request, translation.problems), HTTPStatus.UNPROCESSABLE_ENTITY)
         warnings = list(translation.warnings)
         warnings.extend(
-            f"{container.path}.resources: no GPU known here has the memory asked; the largest has "
+            f"{container.path}.resources: no known GPU has the requested memory; the largest has "
             f"{format_bytes(largest)}, and the Pod waits until a larger one joins"
             for container in translation.reading.containers
             for ask in container.requests
@@ -48,7 +48,7 @@ class PodWebhooks:
         return patched(translation.operations, warnings=warnings)
 
     def validate(self, request: Request) -> Response:
-        """Refuse a Pod that can never work, that forges, or that was not translated."""
+        """Refuse a Pod that can never work, that carries forged annotations, or that was not translated."""
         if validate.is_mirror(request.object, request.username, request.groups):
             return allowed()
         if request.operation == "UPDATE":

@@ -2,10 +2,10 @@
 
 Translating a translated Pod changes nothing.
 
-In the domain kubernetes.io, gpu.shared (over how many cards the amounts are split) is taken out of the resources, for
-kube-scheduler would look for nodes that report it and cannot be told not to (an extender's managedResources may not be
-of that domain). It is then read from the annotation. Koordinator's scheduler needs it in the resources: in its domain
-it stays.
+In the domain kubernetes.io, gpu.shared (the number of cards over which the amounts are split) is removed from the
+resources. kube-scheduler would look for nodes that report it, and cannot be configured to ignore it (an extender's
+managedResources must not be of that domain). It is then read from the annotation. In Koordinator's domain it remains,
+because Koordinator's scheduler needs it in the resources.
 """
 
 import json
@@ -36,8 +36,8 @@ class TranslationPolicy:
 
     Attributes:
         domain: the domain that resource names are written in.
-        scheduler_name: what schedulerName becomes.
-        types: the types of devices that may be asked for.
+        scheduler_name: the schedulerName that a Pod gets.
+        types: the device types that may be asked for.
     """
 
     domain: str
@@ -51,7 +51,7 @@ class Translation:
 
     Attributes:
         reading: the Pod as it was read.
-        operations: JSON Patch; empty where nothing is asked or something is wrong.
+        operations: JSON Patch; empty if nothing is asked or something is wrong.
         warnings: for the author.
         problems: why it cannot be translated.
     """
@@ -68,7 +68,7 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
     Args:
         pod: as submitted.
         policy: of this installation.
-        memory_per_gpu: bytes, where every GPU that the Pod could land on has the same; it is then stated.
+        memory_per_gpu: bytes of every GPU that the Pod could land on, if they are equal; memory is then stated.
     """
     reading = read_asks(pod, policy.types)
     if reading.problems:
@@ -111,7 +111,7 @@ def _original(container: ContainerReading, spec: Mapping[str, Any], types: Devic
         split = _split_name(names, types)
         if stated.shared is not None and split:
             original[key][split] = format_int(stated.shared)
-    if not original:  # asked by annotations alone, which say it no more once the resources do
+    if not original:  # asked by annotations alone, which no longer count once the resources state it
         splits = {
             ask.type.resource_name(KUBERNETES_DOMAIN, ask.type.split): format_int(ask.count)
             for ask in container.requests
@@ -122,13 +122,13 @@ def _original(container: ContainerReading, spec: Mapping[str, Any], types: Devic
 
 
 def _is_bytes(name: str, types: DeviceTypes) -> bool:
-    """Tell whether a resource is the bytes that admission may state beside a ratio."""
+    """Return whether a resource is the bytes that admission may state beside a ratio."""
     kind, _, term = types.resources[name]
     return kind.states_memory and term.states == kind.restated
 
 
 def _split_name(names: Sequence[str], types: DeviceTypes) -> str:
-    """The name of the split in the domain in which a container's devices are asked; "" where that is no domain."""
+    """The name of the split in the domain that a container uses; "" if its dialect is not a domain."""
     for name in names:
         kind, dialect, _ = types.resources[name]
         if kind.states_memory:
@@ -143,7 +143,7 @@ def _translate_resources(
     memory_per_gpu: int | None,
     operations: list[Operation],
 ) -> bool:
-    """Make a container's two maps say its asks in the resources that are counted; tell whether anything changed."""
+    """Rewrite a container's two maps in the canonical resources; return whether anything changed."""
     if not container.requests:
         return _remove_zero(container, operations)
     resources = spec.get("resources")
@@ -168,7 +168,7 @@ def _translate_resources(
 
 
 def _written(asks: Sequence[DeviceAsk], domain: str, memory_per_gpu: int | None) -> dict[str, str]:
-    """Write a map's asks of all types."""
+    """Write one map's asks of all types in the canonical resources."""
     target: dict[str, str] = {}
     for ask in asks:
         target |= canonical(ask, domain, memory_per_gpu)
@@ -190,11 +190,12 @@ def _same(present: object, wanted: str) -> bool:
 
 
 def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[str, str]:
-    """Write an ask in the resources that are counted.
+    """Write an ask in the canonical resources, which are the ones that are counted.
 
-    GPUs as core, memory ratio and memory. The split only where the number of devices would not follow, and never in
-    the domain kubernetes.io (the original-request annotation then holds it). Types with one resource in that; whole
-    devices of a type that counts them, and templates, as their number.
+    GPUs are written as core, memory ratio and memory. The split is written only if the number of devices does not
+    follow from the amounts, and never in the domain kubernetes.io, where the original-request annotation states it.
+    Types with one resource are written in that. Templates, and whole devices of a type that counts whole devices, are
+    written as their number.
     """
     kind = ask.type
     if ask.template:
@@ -219,7 +220,7 @@ def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[s
 
 
 def _needs_split(ask: DeviceAsk) -> bool:
-    """Tell whether the number of devices does not follow from the amounts, as that of whole devices in percent does."""
+    """Return whether the number of devices must be written: it follows only from whole devices in percent."""
     percents = [amount for amount, percent in zip(ask.amounts, ask.type.percent, strict=True) if percent]
     follows = any(percents) and all(amount in {None, 0, FULL} for amount in percents)
     return ask.count > 1 and bool(ask.type.split) and not follows
@@ -228,8 +229,8 @@ def _needs_split(ask: DeviceAsk) -> bool:
 def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ...]:
     """The types whose variable every container of a Pod gets.
 
-    GPUs for every Pod that asks for any device: an image may say by itself that it sees all of them. Other types where
-    they are asked for. None for a Pod without devices.
+    The GPU variable is set for every Pod that asks for any device, because an image may request all GPUs by itself.
+    Variables of other types are set if the Pod asks for the type. A Pod without devices gets none.
     """
     asked = {ask.type for container in reading.containers for ask in container.requests}
     if not asked:
@@ -238,9 +239,10 @@ def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ..
 
 
 def wanted_env(container: ContainerReading, kind: DeviceType) -> dict[str, Any] | None:
-    """Write the environment entry of a container for a type.
+    """Write a container's environment entry for a type; None for no entry.
 
-    Its own annotation's value; the type's word for nothing where it asks for none, or no entry where there is no word.
+    The entry refers to the container's own annotation. A container that asks for no such device gets the type's value
+    `nothing`, or no entry if that is empty.
     """
     if any(ask.type == kind for ask in container.requests):
         path = f"metadata.annotations['{visible_devices(container.name, kind.name)}']"
@@ -268,7 +270,7 @@ def _translate_env(
     operations: list[Operation],
     warnings: list[str],
 ) -> None:
-    """Make a container's environment tell its devices of each of these types, once."""
+    """Make a container's environment name its devices of each of these types, exactly once."""
     env: Sequence[Mapping[str, Any]] = spec.get("env") or ()
     at = f"{container.pointer}/env"
     missing: list[dict[str, Any]] = []

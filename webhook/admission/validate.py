@@ -25,14 +25,14 @@ class Writers:
 
 
 def is_mirror(pod: Mapping[str, Any], username: str, groups: tuple[str, ...]) -> bool:
-    """Tell whether a kubelet shows one of its static Pods: only that node's own identity may claim it."""
+    """Return whether a Pod mirrors a static Pod of a kubelet; only that node's own identity may claim it."""
     node = (pod.get("spec") or {}).get("nodeName")
     claimed = MIRROR_POD in _annotations(pod)
     return claimed and bool(node) and username == f"system:node:{node}" and "system:nodes" in groups
 
 
 def created(request: Request, scheduler_name: str, types: DeviceTypes = BUILT_IN) -> list[Problem]:
-    """Find what is wrong in a Pod to be created; mirror Pods are the caller's to let pass."""
+    """Find what is wrong in a Pod to be created; the caller lets mirror Pods pass."""
     pod = request.object
     problems = _forged_at_birth(pod)
     reading = read_asks(pod, types)
@@ -42,7 +42,7 @@ def created(request: Request, scheduler_name: str, types: DeviceTypes = BUILT_IN
     spec = pod["spec"]
     if spec.get("nodeName"):
         message = (
-            f"must be empty: the Pod asks for devices or CPUs, and only {scheduler_name} gives them, as it binds; "
+            f"must be empty: the Pod asks for devices or CPUs, which are given only in a bind by {scheduler_name}; "
             "remove it"
         )
         problems.append(Problem("spec.nodeName", message))
@@ -79,17 +79,17 @@ def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
 
 
 def updated(request: Request, writers: Writers) -> list[Problem]:
-    """Find what may not be changed in a Pod that exists.
+    """Find changes that are not allowed in an existing Pod.
 
-    Allocation annotations, by anybody without the right to write them; and, by anybody, the QoS class of a Pod that
-    has CPUs of its own, or would have them then (Koordinator, pkg/webhook/pod/validating: the label is immutable), and
-    how many such a Pod has.
+    Allocation annotations may be changed only by `writers`. Nobody may change the QoS class of a Pod that has CPUs of
+    its own or would then have them (Koordinator, pkg/webhook/pod/validating: the label is immutable), nor the number of
+    CPUs of such a Pod.
     """
     problems = [*_reclassified(request), *_resized(request)]
     if request.username in writers.usernames:
         return problems
     old, new = _annotations(request.old_object), _annotations(request.object)
-    message = "tells what the Pod holds; only the bind may write it, leave it as it is"
+    message = "states what the Pod holds; only the bind may write it, leave it unchanged"
     changed = (
         Problem(f"metadata.annotations[{key}]", message)
         for key in sorted(old.keys() | new.keys())
@@ -103,24 +103,24 @@ def _reclassified(request: Request) -> list[Problem]:
     if old == new or not (old in _BOUND or new in _BOUND):
         return []
     message = (
-        f"{old or 'no class'} cannot become {new or 'no class'}: CPUs are given as the Pod is bound; "
+        f"{old or 'no class'} cannot become {new or 'no class'}: CPUs are given when the Pod is bound; "
         "delete the Pod and create one of the other class"
     )
     return [Problem(f"metadata.labels[{QOS_LABEL}]", message)]
 
 
 def _resized(request: Request) -> list[Problem]:
-    """Find CPUs that are resized in place: only the subresource `resize` can change what a Pod asks for."""
+    """Find CPUs that are resized in place; only the subresource `resize` can change a Pod's resources."""
     if _qos(request.old_object) not in _BOUND:
         return []
     old, new = _stated_cpus(request.old_object), _stated_cpus(request.object)
-    message = "its CPUs were chosen as it was bound, and cannot be resized in place; create a new Pod"
+    message = "its CPUs were chosen when it was bound and cannot be resized in place; create a new Pod"
     paths = dict.fromkeys((*old, *new))
     return [Problem(path, message) for path in paths if old.get(path) != new.get(path)]
 
 
 def _stated_cpus(pod: Mapping[str, Any]) -> dict[str, object]:
-    """Every CPU request and limit of a Pod, by where it stands."""
+    """Every CPU request and limit of a Pod, by path."""
     spec = pod.get("spec") or {}
     stated = {"spec.resources": spec.get("resources")}
     for kind in ("initContainers", "containers"):

@@ -1,6 +1,6 @@
-"""Who holds what, counted from the objects alone (pure): what nodes have, and what Pods' annotations say.
+"""Who holds what, counted from the objects alone (pure): the nodes' devices and CPUs, and the Pods' annotations.
 
-No ledger is read, so that what is shown is what the cluster's objects say.
+No ledger is read, so that the output shows what the cluster's objects state.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ class DeviceUse:
         type: its type.
         minor: its number there.
         id: its identity.
-        device: as the node reports it; None where only a Pod's annotation names it.
+        device: as the node reports it; None if only a Pod's annotation names it.
         by_kubelet: whether the kubelet's device plugin allocated it.
         held: Pods (namespace/name) with their shares, by name.
     """
@@ -67,12 +67,12 @@ class DeviceUse:
 
     @property
     def why_not(self) -> str:
-        """Why no other Pod can get any of it, for people; "" where one can."""
+        """Why no other Pod can get any of it, for people; "" if one can."""
         if self.device is None:
             return "the node has no such device"
         if not self.device.healthy:
             return self.device.why_not or "unhealthy"
-        return "given away by the kubelet's device plugin" if self.by_kubelet else ""
+        return "allocated by the kubelet's device plugin" if self.by_kubelet else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ class NodeCpus:
 
     Attributes:
         node: its name.
-        topology: which CPU is where; None where the node reports none, or none that can be used.
+        topology: the core, NUMA node and socket of each CPU; None if the node reports no usable topology.
         reserved: CPUs that no Pod may get, without those in `kubelet`.
         held: Pods (namespace/name) with what they hold, by name.
         kubelet: Pods that got CPUs from the kubelet's static policy.
-        pools: the CPUs left for Pods without CPUs of their own; None where the topology is not known.
+        pools: the CPUs left for Pods without CPUs of their own; None if the topology is not known.
     """
 
     node: str
@@ -123,7 +123,7 @@ class Account:
     """What all nodes have, and what Pods hold of it.
 
     Args:
-        standing: the cluster's objects; Pods that are bound and not finished hold what their annotations say.
+        standing: the cluster's objects; Pods that are bound and not finished hold what their annotations state.
         types: the device types.
         given: devices that nodes have by configuration, each pool with the name of its type.
     """
@@ -144,7 +144,7 @@ class Account:
         return list(self._nodes)
 
     def holding(self, pod: Raw) -> Holding | None:
-        """What a Pod's annotations say that it holds; None where they say nothing."""
+        """A Pod's holding by its annotations; None if they state none."""
         info = read_pod_info(pod, types=self.types)
         if info is None or not info.node or info.finished:
             return None
@@ -152,7 +152,7 @@ class Account:
         return annotated_holding(info, node.snapshot.devices if node else (), 0)
 
     def devices(self, node: str | None = None) -> list[DeviceUse]:
-        """The devices of a node, or of all, by type and minor; after those of a type the ones only annotations name."""
+        """The devices of a node, or of all nodes, by type and minor; devices that only annotations name come last."""
         return [use for name in ([node] if node is not None else self._nodes) for use in self._uses(self._nodes[name])]
 
     def _uses(self, node: _Counted) -> Iterator[DeviceUse]:
@@ -172,7 +172,7 @@ class Account:
                 yield DeviceUse(snapshot.name, kind, minor, identity, None, by_kubelet=False, held=tuple(found))
 
     def cpus(self) -> list[NodeCpus]:
-        """The CPUs of each node that reports them, or of which a Pod holds some."""
+        """The CPUs of each node that reports them or on which a Pod holds some."""
         found = (_cpus_of(node) for node in self._nodes.values())
         return [one for one in found if one is not None]
 
@@ -205,30 +205,30 @@ def _view(standing: ClusterObjects, types: DeviceTypes, given: Sequence[tuple[st
 
 
 def _unheard(_node: str, _problems: Iterable[str]) -> None:
-    """Whoever loaded the objects has reported their problems already."""
+    """Ignore problems: they were reported when the objects were loaded."""
 
 
 def _cpus_of(node: _Counted) -> NodeCpus | None:
-    known, snapshot, told = node.snapshot.cpu, node.snapshot, node.topology
+    known, snapshot, reported = node.snapshot.cpu, node.snapshot, node.topology
     held = tuple(
         (f"{one.namespace}/{one.name}", one.cpus)
         for one in node.holders
         if one.cpus is not None and (one.cpus.cpus or one.cpus.numa)
     )
-    if known is None or told is None:
+    if known is None or reported is None:
         return NodeCpus(snapshot.name, None, 0, held) if held else None
     by_kubelet = 0
-    for alloc in told.by_kubelet:
+    for alloc in reported.by_kubelet:
         by_kubelet |= alloc.cpus
     holders = [CpuHolder(share.cpus, share.qos) for _, share in held]
-    holders += [CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in told.by_kubelet]
+    holders += [CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in reported.by_kubelet]
     left = pools(
         known.topology,
         holders,
-        node_reserved=told.reservation.cpus,
-        system_exclusive=told.system.cpus if told.system.exclusive else 0,
+        node_reserved=reported.reservation.cpus,
+        system_exclusive=reported.system.cpus if reported.system.exclusive else 0,
     )
-    return NodeCpus(snapshot.name, known.topology, known.reserved & ~by_kubelet, held, told.by_kubelet, left)
+    return NodeCpus(snapshot.name, known.topology, known.reserved & ~by_kubelet, held, reported.by_kubelet, left)
 
 
 def _strange_cpus(node: _Counted) -> Iterator[str]:

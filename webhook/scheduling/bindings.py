@@ -1,4 +1,4 @@
-"""`/mutate-binding` and `/validate-binding`: devices are chosen as the Pod is bound, and nobody else may bind it."""
+"""`/mutate-binding` and `/validate-binding`: devices are chosen in the bind, and no other binder may bind the Pod."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -128,8 +128,8 @@ class BindingWebhooks:
         annotations = write_allocation(decided.outcome, self._binders.domain, self._binders.types)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):
-            operations.append(add("/metadata/uid", pod.uid))  # the bind fails if another Pod has the name by then
-        audit = {"held": _told(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
+            operations.append(add("/metadata/uid", pod.uid))  # the bind then fails if another Pod has got the name
+        audit = {"held": _summary(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
         return patched(operations, audit=audit)
 
     async def validate(self, request: Request, deadline: float) -> Response:
@@ -243,8 +243,8 @@ def _name(request: Request) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _told(holding: Holding) -> str:
-    told = [f"{share.type}:{share.minor}:{share.id}" for share in holding.shares]
+def _summary(holding: Holding) -> str:
+    parts = [f"{share.type}:{share.minor}:{share.id}" for share in holding.shares]
     if holding.cpus is not None and holding.cpus.cpus:
-        told.append(f"cpus:{format_cpuset(holding.cpus.cpus)}")
-    return " ".join(told)
+        parts.append(f"cpus:{format_cpuset(holding.cpus.cpus)}")
+    return " ".join(parts)

@@ -1,4 +1,4 @@
-"""A node that the index excludes and `place()` accepts: always a bug, so it is counted and can be repeated."""
+"""A node that the index excludes and `place()` accepts: always a bug, which is counted and logged reproducibly."""
 
 import json
 import logging
@@ -13,14 +13,14 @@ from allocator.vocabulary.node import NodeSnapshot
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_CHARACTERS: Final = 16_384  # of a request or a node in a log line
-_MOST_REMEMBERED: Final = 256  # requests on nodes that were logged; beyond it all are forgotten and logged again
+_MOST_REMEMBERED: Final = 256  # (node, request) pairs that were logged; when full, all are forgotten and logged again
 
 
 class Contradictions:
-    """Reports contradictions: each is counted, and logged once a node and request.
+    """Reports contradictions: each is counted, and logged once per node and request.
 
     Args:
-        count: called for each.
+        count: called for each contradiction.
     """
 
     def __init__(self, count: Callable[[], object]) -> None:
@@ -44,7 +44,7 @@ class Contradictions:
 
 
 def compact(value: object, most: int = _MOST_CHARACTERS) -> str:
-    """Write a value of the core as JSON without what is its default, cut off after so many characters."""
+    """Write a value of the core as JSON without default values, cut off after `most` characters."""
     text = json.dumps(_plain(value), separators=(",", ":"))
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 

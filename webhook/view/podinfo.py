@@ -165,7 +165,7 @@ def _read_allocation(annotations: Mapping[str, str], request: PodRequest, types:
 
 
 def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> bool:
-    """Tell whether a Pod may ask for something else than before.
+    """Return whether a Pod may ask for something other than before.
 
     Its resources never change. Labels and annotations decide its CPUs and how its devices are chosen, and its author
     may change these until it is bound; later changes do not count.
@@ -194,7 +194,7 @@ def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodReq
 def _read_requests(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     try:
         return tuple(sorted(pod_amounts(spec).items()))
-    except BadQuantityError:  # which the API server would not have stored
+    except BadQuantityError:  # the API server does not store such a Pod
         return ()
 
 
