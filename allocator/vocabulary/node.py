@@ -8,10 +8,11 @@ from typing import Final
 from allocator.vocabulary.cpunode import MILLI, NO_USE, CpuNode, CpuUse, cpu_use
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.devicetype import DeviceType, Unit
 from allocator.vocabulary.holdings import Holding, InvariantError, sum_used
 from allocator.vocabulary.wiring import UNWIRED, Wiring
 
+_GIB: Final = 2**30
 WHOLE: Final = 1000  # thousandths in which devices of different size and unit are compared
 
 
@@ -196,6 +197,15 @@ class NodeSnapshot:
 def fullness(kind: DeviceType) -> tuple[str, ...]:
     """The resources by which devices of a type are compared: bytes repeat what percent say, and are left out."""
     return tuple([tail for tail in kind.tails if tail != kind.restated])
+
+
+def size_class(kind: DeviceType) -> tuple[str, int]:
+    """The resource by which devices of a type are large, and how much of it counts as 1: bytes count in whole GiB.
+
+    Cards of one make may differ by less than a GiB.
+    """
+    first = kind.fit[0]
+    return kind.tails[first], _GIB if kind.units[first] is Unit.BYTES else 1
 
 
 def left(has: tuple[int, ...], held: Mapping[str, int], tails: Sequence[str]) -> tuple[int, ...]:
