@@ -72,6 +72,7 @@ class Wishes:
         gang: which group the Pod belongs to, as namespace/name; "" for none.
         waiting: how many Pods of the gang are still to be placed beside this one, as far as whoever asks knows. Of
             Pods that ask alike it lets the first begin where whole devices for all are close together.
+        isolation: what must keep shares of one GPU apart on the node (label gpu-isolation-provider); "" for anything.
     """
 
     hints: tuple[tuple[str, TypeHint], ...] = ()
@@ -80,6 +81,7 @@ class Wishes:
     order: str = ""
     gang: str = ""
     waiting: int = 0
+    isolation: str = ""
 
     def hint(self, kind: str) -> TypeHint | None:
         """The hint for a type."""

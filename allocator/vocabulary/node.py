@@ -30,6 +30,7 @@ class NodeSnapshot:
         wiring: how its devices are connected.
         cpu: its CPUs and NUMA nodes; None where they are not known.
         order: name of the `DeviceOrder` that the node's administrator wants; "" for the Pod's or the default.
+        isolation: what keeps shares of one GPU apart there, as the Node's label says; "" for nothing.
         used: device id -> resource tail -> amount, summed over holdings; derived.
         unusable: ids of the devices on which nothing new may land: unhealthy ones, cordoned ones, and those that the
             kubelet gave away; derived.
@@ -44,6 +45,7 @@ class NodeSnapshot:
     wiring: Wiring = UNWIRED
     cpu: CpuNode | None = None
     order: str = ""
+    isolation: str = ""
     used: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
     unusable: frozenset[str] = field(init=False, repr=False, compare=False)
     alone: frozenset[str] = field(init=False, repr=False, compare=False)
