@@ -12,6 +12,7 @@ from typing import Final
 
 from allocator.cpu.choose import choose_cpus
 from allocator.devices.choose import choose_devices, choose_together
+from allocator.devices.isolation import not_isolated
 from allocator.numasets import MOST_COMPARED, NOTHING_OPENED, NumaSet, kept_apart, numa_sets, opened
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
@@ -53,6 +54,9 @@ def place(request: PodRequest, node: NodeSnapshot, only: Holding | None = None) 
     Returns:
         The placement, or why the node cannot hold the Pod.
     """
+    refused = not_isolated(request, node)
+    if refused is not None:
+        return refused
     policy = numa_policy(request, node.cpu)
     numas = () if policy is NumaPolicy.NONE else _numa_nodes(node)
     return _place_aligned(request, node, numas, policy, only) if numas else _plan(request, node, None, only)

@@ -88,7 +88,7 @@ def assemble(
     binders = Binders(scheduler.name, scheduler.username, settings.domain, grace, types)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     contradicted = Contradictions(metrics.index_contradictions.inc)
-    ranking = Ranking(cluster, types, scheduler.preference, assumed, contradicted)
+    ranking = Ranking(cluster, types, scheduler.preference, assumed, contradicted, settings.devices.order)
     return Parts(
         settings=settings,
         types=types,

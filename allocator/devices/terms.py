@@ -3,17 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import le
-from typing import Final
 
 from allocator.devices.offer import Amounts, completed
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
-from allocator.vocabulary.devicetype import DeviceType, Unit
+from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel, TypeHint
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.node import NodeSnapshot, size_class
 from allocator.vocabulary.preference import DeviceOrder
-
-_GIB: Final = 2**30  # cards of one make may differ by less
 
 
 @dataclass(slots=True)
@@ -63,9 +60,8 @@ class Terms:
 
     def size(self, capacity: Amounts) -> int:
         """How large a device of this capacity is, by the resource that fits first; bytes count in whole GiB."""
-        first = self.kind.fit[0]
-        has = capacity[first]
-        return has // _GIB if self.kind.units[first] is Unit.BYTES else has
+        tail, unit = size_class(self.kind)
+        return capacity[self.kind.tails.index(tail)] // unit
 
 
 def terms_of(

@@ -9,6 +9,7 @@ The index is a fast check before `place()`: it excludes no node that `place()` w
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
 from allocator.vocabulary.preference import Preference
 
+LARGEST: Final = 2**10 - 1  # of `ClusterIndex.opened`; larger devices are compared no further
 MOST_KEPT: Final = 64  # results over all nodes that are kept for the next Pod with the same request
 
 
@@ -32,9 +34,14 @@ class ClusterIndex:
     Args:
         fullness: device type -> the classes that measure how full a device is. For GPUs these are compute and the ratio
             of memory, not its bytes, which state the same again. All classes count for a type that is not named.
+        sizes: device type -> the class that states how large a device is, and how much of it counts as 1. Devices of a
+            type that is not named are of one size.
     """
 
-    def __init__(self, fullness: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, fullness: Mapping[str, Sequence[str]], sizes: Mapping[str, tuple[str, int]] = MappingProxyType({})
+    ) -> None:
+        self._sizes = dict(sizes)
         self._fullness = {kind: tuple(tails) for kind, tails in fullness.items()}
         self._nodes = NodeRows()
         self._types: list[tuple[str, ...]] = [()]
@@ -157,6 +164,25 @@ class ClusterIndex:
         return self._memo.get(want, self._nodes.end, lambda rows: table.fits(want, rows))[:, at]
 
     # Which node first
+
+    def opened(self, query: Query, rows: Rows) -> Ints:
+        """How large the largest device is that a query opens on the nodes of these rows, at most `LARGEST`.
+
+        Devices in use are taken before idle ones, and the smallest idle device that fits is opened; 0 where devices in
+        use suffice. Each want is looked at by itself.
+        """
+        largest = np.zeros(len(rows), np.int64)
+        for want in query.wants:
+            table, size = self._tables.get(want.type), self._sizes.get(want.type)
+            if table is not None and size is not None:
+                largest = np.maximum(largest, self._opened(table, want, size)[rows])
+        return largest
+
+    def _opened(self, table: TypeTable, want: Want, size: tuple[str, int]) -> Ints:
+        def compute(at: At) -> Ints:
+            return np.minimum(table.opened(want, self._fits(table, want, at), *size, at), LARGEST)
+
+        return self._memo.get(("opened", want), self._nodes.end, compute)
 
     def scores(self, way: Preference, rows: Rows, query: Query) -> Ints:
         """Score the nodes of these rows from 0 to 100, higher is better, by a preference."""

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from allocator.index.cluster import ClusterIndex
+from allocator.index.cluster import LARGEST, ClusterIndex
 from allocator.index.query import Query
 from allocator.index.table import Ints, Rows
 from allocator.vocabulary.preference import Preference
@@ -39,19 +39,25 @@ class NodeSearch:
         self._fitting: Rows = np.flatnonzero(may)
         self._away: Rows = np.flatnonzero(~may)
 
-    def best_first(self, way: Preference, lifts: Mapping[str, int], room_for: int = 1) -> Iterator[str]:
+    def best_first(
+        self, way: Preference, lifts: Mapping[str, int], room_for: int = 1, *, smallest: bool = False
+    ) -> Iterator[str]:
         """Iterate over the candidates that may serve: by lift, then by room, then by score, then by name.
+
+        With `smallest` the size of the devices that would be opened counts too: before the score in packing, which
+        keeps what is large whole, and between equal scores in other ways.
 
         Args:
             way: of scoring.
             lifts: node -> number of Pods of the same gang there; nodes with more come first.
             room_for: among nodes with equally many, those that could serve the request this many times come first.
+            smallest: whether nodes come first that open the smallest device.
         """
         fitting = self._fitting
         if not len(fitting):
             return
         rows, names = self._rows[fitting], self._names
-        levels = self._levels(way, lifts, room_for)
+        levels = self._levels(way, lifts, room_for, smallest=smallest)
         order = self._index.by_name()[rows]
         top = np.flatnonzero(levels == levels.max())
         best = top[order[top].argmin()]
@@ -60,16 +66,22 @@ class NodeSearch:
             if at != best:
                 yield names[fitting[at]]
 
-    def _levels(self, way: Preference, lifts: Mapping[str, int], room_for: int) -> Ints:
+    def _levels(self, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Ints:
         """The figures by which the candidates that may serve are compared, the greatest first."""
         fitting, names = self._fitting, self._names
         rows = self._rows[fitting]
         levels: Ints = self._index.scores(way, rows, self._query) // STEP
+        levels_each = _LEVELS
+        if smallest:
+            spared = LARGEST - self._index.opened(self._query, rows)
+            packing = way is Preference.PACKING
+            levels = spared * _LEVELS + levels if packing else levels * (LARGEST + 1) + spared
+            levels_each *= LARGEST + 1
         if not lifts and room_for <= 1:
             return levels
         company = np.fromiter((lifts.get(names[at], 0) for at in fitting), np.int64, len(fitting))
         room = self._index.serve(self._query, rows, room_for)
-        return levels + (2 * company + room) * _LEVELS
+        return levels + (2 * company + room) * levels_each
 
     @property
     def away(self) -> Sequence[str]:

@@ -221,6 +221,22 @@ class TypeTable:
                 fits &= self.free(tail, at) >= amount
         return fits
 
+    def opened(self, want: Want, fits: Bools, tail: str, unit: int, at: At) -> Ints:
+        """How large the smallest idle device is that a want opens, a figure a node; 0 where devices in use suffice.
+
+        Args:
+            want: what is asked.
+            fits: as `fits` returns for the same want and nodes.
+            tail: the class by which devices are large.
+            unit: how much of it counts as 1.
+            at: which nodes.
+        """
+        in_use = self.in_use(at)
+        idle = fits & ~in_use
+        # Adding what no device has is quicker than choosing by a mask.
+        size = (self.total(tail, at) // unit + ~idle * np.int64(MAX_AMOUNT)).min(axis=0, initial=2 * MAX_AMOUNT)
+        return np.where(count_slots(fits & in_use) >= want.count, 0, size)
+
     def often(self, want: Want, fits: Bools, at: At) -> Ints:
         """How many times each slot could serve one device of a want, slots x nodes.
 

@@ -8,7 +8,7 @@ from allocator.request.cpus import names_cpus, read_cpu_ask
 from allocator.request.devices import PodReading, Stated, names_devices, read_pod
 from allocator.vocabulary.asks import NO_WISHES, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.names import DEVICE_ORDER
+from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, NO_HINTS, PodHints, read_hints
@@ -16,6 +16,7 @@ from allocator.wire.allocatehint import HINT_ANNOTATIONS, NO_HINTS, PodHints, re
 # A Pod names its gang by the label of Kubernetes' PodGroup, by that of scheduler-plugins, or in Koordinator's way.
 GANG_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 GANG_ANNOTATION: Final = "gang.scheduling.koordinator.sh/name"
+_LABELS: Final = (*GANG_LABELS, ISOLATION_PROVIDER)
 _SAYING: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER, GANG_ANNOTATION)  # in addition to those that `names_cpus` knows
 
 
@@ -30,7 +31,7 @@ def asks_by_metadata(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> b
     metadata = pod.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     saying = any(key in annotations for key in (*_SAYING, *types.annotations))
-    return saying or any(key in labels for key in GANG_LABELS) or names_cpus(pod)
+    return saying or any(key in labels for key in _LABELS) or names_cpus(pod)
 
 
 def read_request(pod: Mapping[str, Any], stated: Mapping[str, Stated], types: DeviceTypes = BUILT_IN) -> PodReading:
@@ -57,8 +58,9 @@ def read_request(pod: Mapping[str, Any], stated: Mapping[str, Stated], types: De
             problems.append(Problem(f"metadata.annotations[{DEVICE_ORDER}]", message))
             order = ""
         gang = gang_of(metadata)
-        if order or gang or hints is not NO_HINTS:
-            wishes = Wishes(hints.hints, hints.joint, hints.partition, order, gang)
+        isolation = str((metadata.get("labels") or {}).get(ISOLATION_PROVIDER) or "")
+        if order or gang or isolation or hints is not NO_HINTS:
+            wishes = Wishes(hints.hints, hints.joint, hints.partition, order, gang, isolation=isolation)
     else:
         problems.extend(hints)
     return replace(reading, cpu=cpus.ask, wishes=wishes, problems=tuple(problems))

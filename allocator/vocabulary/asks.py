@@ -73,6 +73,7 @@ class Wishes:
         gang: the group that the Pod belongs to, as namespace/name; "" for none.
         waiting: number of Pods of the gang still to be placed beside this one, as far as the caller knows. If they
             all ask alike, the first is placed where whole devices for all of them are close together.
+        isolation: what must keep shares of one GPU apart on the node (label gpu-isolation-provider); "" for anything.
     """
 
     hints: tuple[tuple[str, TypeHint], ...] = ()
@@ -81,6 +82,7 @@ class Wishes:
     order: str = ""
     gang: str = ""
     waiting: int = 0
+    isolation: str = ""
 
     def hint(self, kind: str) -> TypeHint | None:
         """The hint for a type; None if there is none."""

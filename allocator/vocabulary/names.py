@@ -36,6 +36,7 @@ DEVICES_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.k
 ORIGINAL_REQUEST: Final = "koordgate.io/original-request"
 RELEASED: Final = "koordgate.io/released"  # on a Node: when resources were last released while Pods waited
 CORDONED: Final = "koordgate.io/cordoned-devices"  # on a Device object: ids, separated by commas
+ISOLATION_PROVIDER: Final = "koordinator.sh/gpu-isolation-provider"  # a label of a Pod and of the Nodes that have it
 DEVICE_ORDER: Final = "koordgate.io/device-order"  # on a Pod, or as a Node's label: a `DeviceOrder`
 DEVICE_ID: Final = "koordgate.io/uuid"  # a label that each device has for selectors: its id
 CLASSES: Final = "koordgate.io/classes"  # on a Node: its software classes

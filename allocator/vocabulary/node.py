@@ -8,10 +8,11 @@ from typing import Final
 from allocator.vocabulary.cpunode import MILLI, NO_USE, CpuNode, CpuUse, cpu_use
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.devicetype import DeviceType, Unit
 from allocator.vocabulary.holdings import Holding, InvariantError, sum_used
 from allocator.vocabulary.wiring import UNWIRED, Wiring
 
+_GIB: Final = 2**30
 WHOLE: Final = 1000  # thousandths in which devices of different size and unit are compared
 
 
@@ -29,6 +30,7 @@ class NodeSnapshot:
         wiring: how its devices are connected.
         cpu: its CPUs and NUMA nodes; None if they are not known.
         order: name of the `DeviceOrder` that the node's administrator set; "" for the Pod's or the default.
+        isolation: what keeps shares of one GPU apart there, as the Node's label states; "" for nothing.
         used: device id -> resource tail -> amount, summed over holdings; derived.
         unusable: ids of the devices on which nothing new may land: unhealthy, cordoned, or allocated by the kubelet;
             derived.
@@ -43,6 +45,7 @@ class NodeSnapshot:
     wiring: Wiring = UNWIRED
     cpu: CpuNode | None = None
     order: str = ""
+    isolation: str = ""
     used: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
     unusable: frozenset[str] = field(init=False, repr=False, compare=False)
     alone: frozenset[str] = field(init=False, repr=False, compare=False)
@@ -197,6 +200,15 @@ class NodeSnapshot:
 def fullness(kind: DeviceType) -> tuple[str, ...]:
     """The resources by which devices of a type are compared; bytes that a ratio states as well are left out."""
     return tuple([tail for tail in kind.tails if tail != kind.restated])
+
+
+def size_class(kind: DeviceType) -> tuple[str, int]:
+    """The resource by which devices of a type are large, and how much of it counts as 1: bytes count in whole GiB.
+
+    Cards of one make may differ by less than a GiB.
+    """
+    first = kind.fit[0]
+    return kind.tails[first], _GIB if kind.units[first] is Unit.BYTES else 1
 
 
 def left(has: tuple[int, ...], held: Mapping[str, int], tails: Sequence[str]) -> tuple[int, ...]:

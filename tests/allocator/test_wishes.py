@@ -16,7 +16,7 @@ from allocator.request.pod import read_request
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Function, Holding, Share
 from allocator.vocabulary.links import NO_LINKS, Place, link
-from allocator.vocabulary.names import CORDONED, DEVICE_ORDER
+from allocator.vocabulary.names import CORDONED, DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.partition import Partition, PartitionTable
@@ -551,3 +551,30 @@ def test_the_named_server_is_as_it_is_drawn() -> None:
         by_root.setdefault(device.pcie, []).append(device.id)
     assert by_root["pci2"] == ["GPU-4", "GPU-5", "NIC-2"]
     assert {device.numa_node for device in made if device.pcie == "pci2"} == {1}
+
+
+# What keeps Pods on one card apart: the Pod's label, the node's, what is asked; whether it is placed
+
+ISOLATED: dict[str, tuple[str, str, dict[str, Any], bool]] = {
+    "a share where it is there": ("HAMi-core", "HAMi-core", {GPU: 50}, True),
+    "a share where it is not": ("HAMi-core", "", {GPU: 50}, False),
+    "a share where there is another": ("HAMi-core", "other", {GPU: 50}, False),
+    "bytes where it is not": ("HAMi-core", "", {f"{GPU}-memory": "80Gi"}, False),
+    "no demand": ("", "HAMi-core", {GPU: 50}, True),
+    "whole cards need none": ("HAMi-core", "", {GPU: 200}, True),
+    "all the memory needs none": ("HAMi-core", "", {f"{GPU}-memory-ratio": 100}, True),
+    "other devices need none": ("HAMi-core", "", {NIC: 50}, True),
+}
+
+
+@pytest.mark.parametrize(("label", "of_node", "limits", "placed"), ISOLATED.values(), ids=ISOLATED)
+def test_a_share_of_a_card_lands_where_it_is_isolated_as_demanded(
+    label: str, of_node: str, limits: dict[str, Any], *, placed: bool
+) -> None:
+    labels = {ISOLATION_PROVIDER: label} if label else {}
+    reading = read_request(pod(container(requests=limits, limits=limits), labels=labels), {})
+    answer = place(reading.request, server(isolation=of_node))
+    assert isinstance(answer, Placement) == placed
+    if isinstance(answer, Refusal):
+        assert answer.permanent
+        assert f"label koordinator.sh/gpu-isolation-provider is {label}, the Node's is" in answer.message

@@ -20,7 +20,7 @@ from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_ORDER, GPU_CORE, RESOURCE_STATUS
+from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_ORDER, GPU_CORE, ISOLATION_PROVIDER, RESOURCE_STATUS
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
 from allocator.wire.podallocated import write_allocation
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
@@ -225,6 +225,8 @@ CHANGES: dict[str, tuple[Raw, Raw]] = {
     "a partition is asked for": (gpu_pod("p", 200), annotated(gpu_pod("p", 200), **{GPU_PARTITION_SPEC: {}})),
     "an order of devices": (gpu_pod("p"), annotated(gpu_pod("p"), **{DEVICE_ORDER: "minor"})),
     "a gang's annotation": (gpu_pod("p"), annotated(gpu_pod("p"), **{GANG_ANNOTATION: "g"})),
+    "an isolation that is demanded": (gpu_pod("p"), labelled(gpu_pod("p"), **{ISOLATION_PROVIDER: "HAMi-core"})),
+    "an isolation that is demanded no more": (labelled(gpu_pod("p"), **{ISOLATION_PROVIDER: "x"}), gpu_pod("p")),
     "a gang's label": (gpu_pod("p"), labelled(gpu_pod("p"), **{GANG_LABELS[0]: "g"})),
     "another gang": (labelled(gpu_pod("p"), **{GANG_LABELS[1]: "g"}), labelled(gpu_pod("p"), **{GANG_LABELS[1]: "h"})),
     "a CPU policy comes": (

@@ -886,3 +886,41 @@ def test_a_node_that_is_gone_leaves_nothing_behind() -> None:
     assert ranking.rank(asking(of), ["n00", "n01"], None).named == ("n01",)
     assert len(ranking._index) == 1
     assert ranking._snapshots.keys() == ranking._verdicts._numbers.keys() == {"n01"}
+
+
+# The sizes of the cards that would be opened: node -> its cards, each with its memory in GiB and what is held of it
+
+Cards = Mapping[str, list[tuple[int, int]]]
+SIZES: dict[str, tuple[Cards, DeviceAsk, str, list[str]]] = {
+    "half a card": ({"a": [(80, 0)], "b": [(16, 0)], "c": [(24, 0)]}, gpus(50), "", ["b", "c", "a"]),
+    "a whole card": ({"a": [(80, 0)], "b": [(16, 0)], "c": [(24, 0)]}, gpus(100), "", ["b", "c", "a"]),
+    "a little memory": ({"a": [(80, 0)], "b": [(16, 0)], "c": [(24, 0)]}, ask(memory=4 * GIB), "", ["b", "c", "a"]),
+    "the smallest does not suffice": (
+        {"a": [(80, 0)], "b": [(16, 0)], "c": [(24, 0)]},
+        ask(memory=20 * GIB),
+        "",
+        ["c", "a"],
+    ),
+    "a card in use opens nothing": ({"a": [(80, 50)], "b": [(16, 0)], "c": [(24, 0)]}, gpus(50), "", ["a", "b", "c"]),
+    "a large card on a node in use": ({"a": [(80, 100), (80, 0)], "b": [(16, 0)]}, gpus(50), "", ["b", "a"]),
+    "the smallest card of a node": ({"a": [(80, 0), (16, 0)], "b": [(24, 0)]}, gpus(50), "", ["a", "b"]),
+    "of two, one is opened": ({"a": [(80, 50), (80, 0)], "b": [(24, 0), (24, 0)]}, ask(2, ratio=9), "", ["b", "a"]),
+    "cards of one make": ({"a": [(80, 0)], "b": [(80, 0)]}, gpus(50), "", ["a", "b"]),
+    "without regard to size": ({"a": [(80, 0)], "b": [(16, 0)]}, gpus(50), "mostUsed", ["a", "b"]),
+}
+
+
+@pytest.mark.parametrize(("cards", "of", "order", "expected"), SIZES.values(), ids=SIZES)
+def test_the_smallest_card_that_suffices_is_opened_wherever_it_is(
+    cards: Cards, of: DeviceAsk, order: str, expected: list[str]
+) -> None:
+    model = Model()
+    for name, each in cards.items():
+        made = [gpu(at, memory * GIB, device_id=f"{name}-{at}") for at, (memory, _) in enumerate(each)]
+        model.devices[name] = of_node(name, made)
+        shares = [part(one, percent) for one, (_, percent) in zip(made, each, strict=True) if percent]
+        model.held[name] = {"other": holding("other", *shares)} if shares else {}
+    wanted = asking(request(app("a", of), wishes=Wishes(order=order)))
+    names = sorted(cards)
+    assert list(ranking_of(model.view()).rank(wanted, names, None).named) == expected
+    assert list(ranking_of(model.view()).rank(wanted, names, 1).named) == expected[:1]

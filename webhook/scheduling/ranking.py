@@ -22,9 +22,9 @@ from allocator.place import place
 from allocator.score import score
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.node import NodeSnapshot, fullness
+from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
-from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.preference import DeviceOrder, Preference
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 from webhook.view.cluster import ClusterView
@@ -62,6 +62,7 @@ class Ranking:
         preference: how nodes are compared.
         assumed: where Pods were sent that are not bound yet.
         contradicted: called with a request and a node that the index excludes and `place()` accepts.
+        order: of devices, for Pods that name none; SMALLEST lets nodes compare by the sizes of their devices too.
     """
 
     def __init__(
@@ -71,13 +72,17 @@ class Ranking:
         preference: Preference,
         assumed: Assumed,
         contradicted: Callable[[PodRequest, NodeSnapshot], None] = lambda _request, _node: None,
+        order: DeviceOrder = DeviceOrder.SMALLEST,
     ) -> None:
         self._cluster = cluster
         self._contradicted = contradicted
         self._preference = preference
         self._restated = types.restated
         self.assumed = assumed
-        self._index = ClusterIndex({kind.name: fullness(kind) for kind in types.types})
+        self._order = order
+        self._index = ClusterIndex(
+            {kind.name: fullness(kind) for kind in types.types}, {kind.name: size_class(kind) for kind in types.types}
+        )
         self._unindexed: set[str] = set()  # nodes with amounts that the index cannot hold: `place()` alone decides
         self._blocked: set[str] = set()  # nodes on which nothing may be placed
         self._snapshots: dict[str, NodeSnapshot] = {}
@@ -121,7 +126,8 @@ class Ranking:
         mates, waiting = self._gang(pod)
         late: list[str] = []
         again = False
-        for name in search.best_first(self._preference, mates, waiting):
+        smallest = (pod.request.wishes.order or self._order) == DeviceOrder.SMALLEST
+        for name in search.best_first(self._preference, mates, waiting, smallest=smallest):
             if name == before:
                 again = True
             elif name in shunned:

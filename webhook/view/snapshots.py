@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from allocator.cpu.resolve import CpuDefaults, resolve
 from allocator.vocabulary.holdings import Holding, InvariantError
-from allocator.vocabulary.names import DEVICE_ORDER
+from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.vocabulary.wiring import UNWIRED
@@ -88,6 +88,7 @@ class Snapshots:
             kubelet_held=listed.kubelet_held if listed else frozenset(),
             wiring=listed.wiring(labels) if listed else UNWIRED,
             cpu=None if topology is None else resolve(topology, labels, self._defaults.cpu),
+            isolation=labels.get(ISOLATION_PROVIDER, ""),
             order=order if order in list(DeviceOrder) else self._defaults.order,
         )
 
