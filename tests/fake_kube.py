@@ -15,7 +15,7 @@ import ssl
 import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -411,6 +411,8 @@ class FakeKube:
     def _create(self, where: Where, obj: Raw, *, dry: bool) -> Raw:
         if where.sub == "binding" or where.resource == "bindings":
             return self._bind(where, obj, dry=dry)
+        if where.sub == "eviction":
+            return self._delete(replace(where, sub=None), obj.get("deleteOptions"), dry=dry)
         about = obj.setdefault("metadata", {})
         if where.namespace:
             about["namespace"] = where.namespace

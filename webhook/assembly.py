@@ -85,7 +85,9 @@ def assemble(
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
-    binders = Binders(scheduler.name, scheduler.username, settings.domain, grace, types)
+    binders = Binders(
+        scheduler.name, scheduler.username, settings.domain, grace, types, settings.guard.plain_pods == "warn"
+    )
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     contradicted = Contradictions(metrics.index_contradictions.inc)
     ranking = Ranking(cluster, types, scheduler.preference, assumed, contradicted, settings.devices.order)

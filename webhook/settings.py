@@ -48,6 +48,17 @@ class Scheduler(Section, frozen=True):
     common_name: Annotated[str, Meta(min_length=1, max_length=64)] = KOORD_SCHEDULER
 
 
+class Guard(Section, frozen=True):
+    """What other binders may do.
+
+    Attributes:
+        plain_pods: what happens to a Binding, by another scheduler, of a Pod that asks for a device plugin's resource
+            (`nvidia.com/gpu`) and was never translated, to a node whose devices koordgate gives: refuse or warn.
+    """
+
+    plain_pods: Literal["refuse", "warn"] = "refuse"
+
+
 class Identity(Section, frozen=True):
     """Who this installation is in the cluster.
 
@@ -192,6 +203,7 @@ class WebhookSettings(Section, frozen=True):
     state_memory: bool = True
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     scheduler: Scheduler = Scheduler()
+    guard: Guard = Guard()
     identity: Identity = Identity()
     serve: ServeSettings = ServeSettings()
     certificate: Certificate = Certificate()

@@ -188,6 +188,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "stateMemory",
         "logLevel",
         "scheduler",
+        "guard",
         "identity",
         "serve",
         "certificate",
@@ -204,6 +205,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "preference",
         "assumeSeconds",
     }
+    assert set(written["guard"]) == {"plainPods"}
     assert set(written["devices"]) == {"order", "types"}
     assert set(written["cpus"]) == {"bindPolicy", "exclusivePolicy", "numaAllocateStrategy", "numaTopologyPolicy"}
     assert set(written["ledger"]) == {"graceSeconds", "reconcileSeconds", "gatherSeconds"}
@@ -242,6 +244,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "preference": "mostBalanced",
                 "assumeSeconds": 1.5,
             },
+            "guard": {"plainPods": "warn"},
             "devices": {"order": "leastUsed", "types": [QUEUE]},
             "cpus": {
                 "bindPolicy": "SpreadByPCPUs",
@@ -258,6 +261,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
     assert read == settings.WebhookSettings(
         domain="koordinator.sh",
         state_memory=False,
+        guard=settings.Guard("warn"),
         log_level="debug",
         scheduler=settings.Scheduler(
             name="gpu-scheduler",

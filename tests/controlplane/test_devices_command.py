@@ -93,3 +93,60 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
     await until_free(100, 0)
     await create("third")
     assert await card_of("third") == uuid_of(node, 0)
+
+
+async def test_draining_a_card_respects_a_disruption_budget_and_spares_the_other_card(
+    scheduler,
+    plane: ControlPlane,
+    admin: AdminClient,
+    namespace: str,
+    node: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(plane.admin_kubeconfig))
+
+    async def devices(*words: str) -> tuple[int, str]:
+        status = await asyncio.to_thread(main, ["devices", *words])
+        return status, capsys.readouterr().out
+
+    async def uid_of(name: str) -> str | None:
+        found = await admin.get(pods_path(namespace))
+        return next((one["metadata"]["uid"] for one in found["items"] if one["metadata"]["name"] == name), None)
+
+    cards: dict[str, str] = {}
+    for name in ("kept", "spared"):
+        made = pod(name, namespace, WHOLE)
+        made["metadata"]["labels"] = {"app": name}
+        made["spec"]["terminationGracePeriodSeconds"] = 0
+        await admin.create(pods_path(namespace), made)
+
+        async def bound(name: str = name) -> JsonObject | None:
+            found = await admin.get(pods_path(namespace, name))
+            return found if found["spec"].get("nodeName") else None
+
+        (share,) = allocated(await until(bound, f"{name} is bound"))
+        cards[name] = str(share["id"])
+        running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+        await admin.patch(f"{pods_path(namespace, name)}/status", running)
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": spec}
+    await admin.create(budgets, budget)
+
+    status, out = await devices("drain", node, cards["kept"], "--dry-run=server")
+    assert status == 3
+    assert "may not be evicted now" in out
+    status, _ = await devices("drain", node, cards["kept"], "--timeout", "1")
+    assert status == 3
+    assert await uid_of("kept") is not None
+
+    allowed = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
+    observed = (await admin.get(f"{budgets}/b"))["metadata"]["generation"]
+    await admin.patch(f"{budgets}/b/status", {"status": {**allowed, "observedGeneration": observed}})
+    status, out = await devices("drain", node, cards["kept"], "--timeout", "60")
+    assert (status, await uid_of("kept")) == (0, None)
+    assert await uid_of("spared") is not None
+    assert "it stays cordoned" in out
+    assert (await devices("uncordon", node, cards["kept"]))[0] == 0
+    await admin.delete(f"{budgets}/b")

@@ -4,10 +4,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import GIB, container, device_entry, pod
+from builders import GIB, container, device_entry, nic_entry, pod
 from fake_kube import FakeKube, Fault, answer, drop, hold, hold_answer, lose_answer
 from world import (
     SCHEDULER,
@@ -427,11 +428,32 @@ async def test_pods_without_devices_are_bound_by_anybody(world: World, by: str) 
     assert len(world.fake.requests) == before  # known from the watch alone
 
 
-async def test_a_plain_request_that_was_never_translated_is_not_ours_to_stop(world: World) -> None:
-    theirs = pod(container(limits={"nvidia.com/gpu": "1"}), name="p", uid="uid-p", schedulerName="default-scheduler")
-    world.add_pod(theirs)
+def never_translated(name: str = "p") -> Raw:
+    asked = container(limits={"nvidia.com/gpu": "1"})
+    return pod(asked, name=name, uid=f"uid-{name}", schedulerName="default-scheduler")
+
+
+@pytest.mark.parametrize("node", ["bare", "nics", "unknown"])
+async def test_a_plain_request_that_was_never_translated_is_not_ours_to_stop_elsewhere(world: World, node: str) -> None:
+    world.add_bare_node("bare")
+    world.add_node("nics", nic_entry(0))
+    world.add_pod(never_translated())
     world.see()
-    assert (await world.validate(binds(binding("p", "n1"), username="system:kube-scheduler"))).allowed
+    assert (await world.validate(binds(binding("p", node), username="system:kube-scheduler"))).allowed
+
+
+@pytest.mark.parametrize("health", [True, False])
+async def test_a_plain_request_is_kept_off_nodes_whose_cards_are_ours_to_give(world: World, *, health: bool) -> None:
+    world.add_node("n1", device_entry(0, health=health))
+    world.add_pod(never_translated())
+    world.see()
+    asked = binds(binding("p", "n1"), username="system:kube-scheduler")
+    refused(await world.validate(asked), 403, "was never translated", "create it again")
+    binders = replace(world.parts.bindings._binders, warn_only=True)
+    world.parts.bindings._binders = binders
+    response = await world.validate(asked)
+    assert response.allowed
+    assert "another Pod may hold" in response.warnings[0]
 
 
 # --- the scheduler's own Binding

@@ -19,7 +19,7 @@ from allocator.vocabulary.names import CLASSES, CORDONED, PACKED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
 from koordgate.cli import main
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from webhook.devices.nodestate import Known, read_node
 from webhook.devices.tables import devices_list, packed_list
 from webhook.ledger.kube import record_or_error
@@ -397,11 +397,15 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
         (("cordon", "n9", "GPU-0"), "node n9 has no Device object; there are: n1, n2"),
         (("n9",), "node n9 has no Device object; there are: n1, n2"),
         (("a/b",), "no node can have that name"),
-        (("cordon", "n1"), "cordon takes a node and a device's id"),
-        (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device's id"),
+        (("cordon", "n1"), "cordon takes a node and a device, as in"),
+        (("drain", "n1"), "drain takes a node and a device, as in"),
+        (("drain", "n1", "GPU-9"), "node n1 has no device 'GPU-9'"),
+        (("drain", "n1", "GPU-"), "node n1 has several devices 'GPU-'; there are: GPU-0, GPU-1"),
+        (("drain", "n1", "gpu/7"), "node n1 has no device 'gpu/7'"),
+        (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device, as in"),
         (("uncordon", "n1", "GPU-0", "--packed"), "cannot be used with uncordon"),
         (("cordon", "n1", "GPU-0", "--output", "yaml"), "cannot be used with cordon"),
-        (("n1", "--dry-run"), "--dry-run can be used with cordon and uncordon only"),
+        (("n1", "--dry-run"), "--dry-run can be used with cordon, uncordon and drain only"),
         (("--config", "/absent/file"), "/absent/file"),
     ],
 )
@@ -448,3 +452,91 @@ async def test_an_api_server_that_does_not_answer_is_said_so(cluster: FakeKube, 
     said = await devices("n1")
     assert said.status == 1
     assert "the API server of the kubeconfig does not answer" in said.err
+
+
+# Names of devices, and draining
+
+
+@pytest.mark.parametrize(
+    ("word", "identity"),
+    [
+        ("GPU-0", "GPU-0"),
+        ("gpu/1", "GPU-1"),
+        ("rdma/1", "0000:01:00.0"),
+        ("0000:01:", "0000:01:00.0"),
+        ("0000:3b:00.0", "GPU-0"),
+        ("00000000:3B:00.0", "GPU-0"),
+    ],
+)
+async def test_a_device_is_found_by_each_of_its_names(
+    fake: FakeKube, devices: Koordgate, word: str, identity: str
+) -> None:
+    card = device_entry(0, topology={"socketID": 0, "nodeID": 0, "pcieID": "pci0000:3a", "busID": "0000:3B:00.0"})
+    fake.put(DEVICES.path(), device_object(card, device_entry(1), nic(1), name="n1"))
+    assert (await devices("cordon", "n1", word)).status == 0
+    assert cordoned(fake) == identity
+    assert (await devices("uncordon", "n1", word)).status == 0
+    assert cordoned(fake) is None
+
+
+@pytest.fixture
+def pods(cluster: FakeKube) -> FakeKube:
+    """The Pods a and b on GPU-0 of n1, and another that holds nothing there."""
+    for name in ("pod-a", "pod-b", "other"):
+        metadata = {"name": name, "namespace": "default", "uid": name.removeprefix("pod-")}
+        cluster.put(PODS.path(namespace="default"), {"metadata": metadata, "spec": {"nodeName": "n1"}})
+    return cluster
+
+
+def left(fake: FakeKube) -> list[str]:
+    return sorted(obj["metadata"]["name"] for obj in fake.objects(PODS.path()))
+
+
+@pytest.mark.parametrize("word", ["GPU-0", "gpu/0"])
+async def test_draining_a_card_evicts_those_that_hold_some_of_it_and_no_others(
+    pods: FakeKube, devices: Koordgate, word: str
+) -> None:
+    said = await devices("drain", "n1", word)
+    assert said.status == 0
+    assert left(pods) == ["other"]
+    assert cordoned(pods) == "GPU-0"
+    assert "Pod default/pod-a: gone" in said.out
+    assert "no Pod holds GPU-0 any more; it stays cordoned" in said.out
+    assert (await devices("drain", "n1", word)).status == 0
+
+
+@pytest.mark.parametrize("how", ["client", "server"])
+async def test_a_dry_run_of_a_drain_writes_nothing(pods: FakeKube, devices: Koordgate, how: str) -> None:
+    said = await devices("drain", "n1", "GPU-0", f"--dry-run={how}")
+    assert said.status == 0
+    assert left(pods) == ["other", "pod-a", "pod-b"]
+    assert cordoned(pods) is None
+    assert "Pod default/pod-a: would be evicted" in said.out
+    assert (writes(pods) > 0) is (how == "server")
+
+
+async def test_a_pod_whose_budget_allows_no_eviction_stays_and_the_status_says_so(
+    pods: FakeKube, devices: Koordgate
+) -> None:
+    pods.faults.always("create", "pods/eviction", answer(429, "would violate the disruption budget"))
+    said = await devices("drain", "n1", "GPU-0", "--timeout", "0")
+    assert said.status == 3
+    assert left(pods) == ["other", "pod-a", "pod-b"]
+    assert "may not be evicted now: would violate the disruption budget" in said.out
+    assert "2 of 2 Pods still hold the device" in said.err
+    assert cordoned(pods) == "GPU-0"
+
+
+async def test_another_pod_of_the_name_is_not_evicted(pods: FakeKube, devices: Koordgate) -> None:
+    pods.remove(PODS.path("pod-a", "default"))
+    metadata = {"name": "pod-a", "namespace": "default", "uid": "another"}
+    pods.put(PODS.path(namespace="default"), {"metadata": metadata, "spec": {}})
+    assert (await devices("drain", "n1", "GPU-0")).status == 0
+    assert left(pods) == ["other", "pod-a"]
+
+
+async def test_a_drain_that_may_not_evict_says_which_right_is_lacking(pods: FakeKube, devices: Koordgate) -> None:
+    pods.faults.always("create", "pods/eviction", answer(403, "pods is forbidden"))
+    said = await devices("drain", "n1", "GPU-0")
+    assert said.status == 1
+    assert "forbidden" in said.err

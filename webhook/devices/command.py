@@ -14,6 +14,7 @@ from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.settings import SettingsError, device_types
 from webhook import terminal
 from webhook.devices.cordons import Marked, mark
+from webhook.devices.drain import Drain, DryRun, Progress, Step
 from webhook.devices.nodestate import CommandError, Known, read_cluster
 from webhook.devices.tables import (
     NOT_THERE,
@@ -31,7 +32,9 @@ from webhook.settings import WebhookSettings, load
 from webhook.view.classes import pools_of
 
 _UNUSABLE: Final = 2
-_VERBS: Final = ("cordon", "uncordon")
+_PODS_LEFT: Final = 3
+_LONGEST_S: Final = 24 * 3600.0
+_VERBS: Final = ("cordon", "uncordon", "drain")
 
 
 def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
@@ -62,42 +65,65 @@ def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     """
     words: list[str] = arguments.words
     if not words or words[0] not in _VERBS:
-        if arguments.dry_run:
-            raise CommandError("--dry-run can be used with cordon and uncordon only")
+        if arguments.dry_run is not DryRun.NONE:
+            raise CommandError("--dry-run can be used with cordon, uncordon and drain only")
         return "", words
     verb, *about = words
     if len(about) != 2:  # noqa: PLR2004 a node and a device
-        raise CommandError(f"{verb} takes a node and a device's id, as in: koordgate devices {verb} NODE ID")
+        raise CommandError(f"{verb} takes a node and a device, as in: koordgate devices {verb} NODE DEVICE")
     if arguments.packed or arguments.output != "table":
         raise CommandError(f"--packed and --output cannot be used with {verb}")
     return verb, about
 
 
-async def _main(arguments: argparse.Namespace, known: Known) -> list[str]:
-    """Run the command; returns what could not be read, a sentence each."""
+async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace) -> int:
+    """Evict the Pods that hold some of a cordoned device; returns the exit status."""
+    pods = [holding for holding, _ in marked.state.held(marked.identity)]
+    done = await Drain(kube, arguments.dry_run, arguments.timeout, _show_step).run(pods)
+    left = [one for one in done if one.step in (Step.BUDGET, Step.LEFT)]
+    if arguments.dry_run is not DryRun.NONE:
+        return _PODS_LEFT if left else 0
+    if not left:
+        terminal.show(printable(f"{marked.state.node}: no Pod holds {marked.identity} any more; it stays cordoned"))
+        return 0
+    sys.stderr.write(
+        f"koordgate devices: {len(left)} of {len(done)} Pods still hold the device after {arguments.timeout:g} s; "
+        "it stays cordoned, run the command again\n"
+    )
+    return _PODS_LEFT
+
+
+def _show_step(one: Progress) -> None:
+    why = f": {one.why}" if one.why else ""
+    terminal.show(printable(f"Pod {one.pod.namespace}/{one.pod.name}: {one.step}{why}"))
+
+
+async def _main(arguments: argparse.Namespace, known: Known) -> tuple[list[str], int]:
+    """Run the command; returns what could not be read, a sentence each, and the exit status."""
     verb, about = _understand(arguments)
     async with KubeClient.autodetect() as kube:
         store = cluster_store(kube)
         if verb:
-            cordon, dry_run = verb == "cordon", arguments.dry_run
-            node, identity = about
-            marked = await mark(kube, store, node, identity, known, cordon=cordon, dry_run=dry_run)
-            _show_marked(marked, cordon=cordon, dry_run=dry_run)
-            return list(marked.state.problems)
+            cordon, dry_run = verb != "uncordon", arguments.dry_run
+            node, word = about
+            marked = await mark(kube, store, node, word, known, cordon=cordon, dry_run=dry_run)
+            _show_marked(marked, cordon=cordon, dry_run=dry_run is not DryRun.NONE)
+            status = await _drain(kube, marked, arguments) if verb == "drain" else 0
+            return list(marked.state.problems), status
         states = await read_cluster(kube, store, about, known)
     if arguments.output == "yaml":
         listed = packed_list(states) if arguments.packed else devices_list(states)
         sys.stdout.write(yaml.safe_dump({"nodes": listed}, sort_keys=False, allow_unicode=True))
     else:
         terminal.show(packed_table(states) if arguments.packed else devices_table(states))
-    return [problem for state in states for problem in state.problems]
+    return [problem for state in states for problem in state.problems], 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
         settings = load(arguments.config) if arguments.config else WebhookSettings()
         known = Known(device_types(settings.devices.types), pools_of(settings))
-        problems = asyncio.run(_main(arguments, known))
+        problems, status = asyncio.run(_main(arguments, known))
         sys.stdout.flush()
     except (CommandError, SettingsError) as error:
         return _failed(_UNUSABLE, str(error))
@@ -109,7 +135,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return terminal.unread()
     for problem in problems:
         sys.stderr.write(f"koordgate devices: {printable(problem)}\n")
-    return 0
+    return status
 
 
 def _failed(status: int, message: str) -> int:
@@ -117,16 +143,24 @@ def _failed(status: int, message: str) -> int:
     return status
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= _LONGEST_S:
+        raise ValueError(text)
+    return seconds
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "koordgate devices [options] [NODE ...]\n       koordgate devices [options] {cordon,uncordon} NODE ID"
+        "koordgate devices [options] [NODE ...]\n       koordgate devices [options] {cordon,uncordon,drain} NODE DEVICE"
     )
     parser.add_argument(
         "words",
         nargs="*",
         metavar="NODE",
-        help="the nodes to show, all by default; or cordon or uncordon, a node, and the id of a device (a GPU's UUID, "
-        "another device's PCI address, a name in a software class)",
+        help="the nodes to show, all by default; or cordon, uncordon or drain, a node, and a device: its id (a GPU's "
+        "UUID, another device's PCI address, a name in a software class), the beginning of one id, its type and minor "
+        "as gpu/3, or its PCI address",
     )
     parser.add_argument(
         "--packed",
@@ -136,8 +170,21 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", choices=("table", "yaml"), default="table", help="the format of the output")
     parser.add_argument(
         "--dry-run",
-        action="store_true",
-        help="with cordon and uncordon: let the API server check the change, and write nothing",
+        type=DryRun,
+        choices=(DryRun.CLIENT, DryRun.SERVER),
+        nargs="?",
+        const=DryRun.SERVER,
+        default=DryRun.NONE,
+        help="with cordon, uncordon and drain: write nothing; with server, which is meant if neither is given, the API "
+        "server checks the changes and evictions",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="with drain: how long evictions are retried that a PodDisruptionBudget does not allow, and how long Pods "
+        "are waited for (300)",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the webhook's settings, which define device types of your own"
@@ -147,15 +194,19 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 COMMAND: Final = Command(
     description="Show the devices of a cluster's nodes, their health, how much of them is used and by which Pods. Or\n"
     "take one out of service with cordon: Pods that hold some of it keep running and are listed, and no other Pod\n"
-    "gets any of it until uncordon. The cluster is that of the kubeconfig ($KUBECONFIG). This needs the rights to\n"
-    "get and list nodes, devices.scheduling.koordinator.sh and nodeallocations.koordgate.io; cordons need the right\n"
-    "to patch the devices (for a software class: the nodes).\n"
+    "gets any of it until uncordon. drain cordons a device and evicts the Pods that hold some of it, and no others;\n"
+    "PodDisruptionBudgets are respected. Exit status: 0 done, 1 the API server refused or did not answer, 2 wrong\n"
+    "words, 3 Pods still hold the drained device. The cluster is that of the kubeconfig ($KUBECONFIG). This needs\n"
+    "the rights to get and list nodes, devices.scheduling.koordinator.sh and nodeallocations.koordgate.io; cordons\n"
+    "need the right to patch the devices (for a software class: the nodes), and drain those to get pods and to\n"
+    "create pods/eviction.\n"
     "Objects that cannot be read are reported on standard error.",
     examples="examples:\n"
     "  koordgate devices\n"
     "  koordgate devices node-1 node-2 --output yaml\n"
     "  koordgate devices --packed\n"
     "  koordgate devices cordon node-1 GPU-8a56a4bc-d184-a047-2620-339f0c8ca1dc --dry-run\n"
+    "  koordgate devices drain node-1 gpu/3 --timeout 600\n"
     "  koordgate devices uncordon node-1 GPU-8a56a4bc-d184-a047-2620-339f0c8ca1dc",
     arguments=_arguments,
     run=_run,

@@ -8,6 +8,8 @@ from allocator.vocabulary.names import CORDONED
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Conflict
 from koordgate.kube.resource import DEVICES, NODES
+from webhook.devices.drain import DryRun
+from webhook.devices.naming import identity_of
 from webhook.devices.nodestate import (
     CommandError,
     Known,
@@ -41,7 +43,14 @@ class Marked:
 
 
 async def mark(
-    kube: KubeClient, store: Store, node: str, identity: str, known: Known, *, cordon: bool, dry_run: bool = False
+    kube: KubeClient,
+    store: Store,
+    node: str,
+    word: str,
+    known: Known,
+    *,
+    cordon: bool,
+    dry_run: DryRun = DryRun.NONE,
 ) -> Marked:
     """Cordon or uncordon a device, by compare-and-swap; idempotent.
 
@@ -51,10 +60,10 @@ async def mark(
         kube: the open client.
         store: of the ledger.
         node: name of its node.
-        identity: its id: a GPU's UUID, another device's PCI address, a name in a software class.
+        word: names the device; see `identity_of`.
         known: device types and pools of the settings.
         cordon: whether to cordon, else to uncordon.
-        dry_run: the API server checks the change and stores nothing.
+        dry_run: nothing is stored; on the server, the API server checks the change.
 
     Raises:
         CommandError: there is no such node or device, or others kept writing the object.
@@ -65,16 +74,18 @@ async def mark(
         state = read_node(node, objects[DEVICES], None, objects[NODES], known)
         if objects[DEVICES] is None and not state.classes:
             raise await unknown_node(kube, node)
+        identity = identity_of(state, word, objects[DEVICES])
         on_node = _is_class(state, identity, cordon=cordon)
         where = NODES if on_node else DEVICES
         before = state.cordoned_classes if on_node else state.listed.cordoned
         after = before | {identity} if cordon else before - {identity}
         obj = objects[where]
-        if after != before and obj is not None:
+        if after != before and obj is not None and dry_run is not DryRun.CLIENT:
             annotations = {CORDONED: ",".join(sorted(after)) or None}
             metadata = {"resourceVersion": obj["metadata"]["resourceVersion"], "annotations": annotations}
+            dry = dry_run is DryRun.SERVER
             try:
-                objects[where] = await kube.patch(where.path(node), {"metadata": metadata}, "merge", dry_run=dry_run)
+                objects[where] = await kube.patch(where.path(node), {"metadata": metadata}, "merge", dry_run=dry)
             except Conflict:
                 continue
         state = read_node(node, objects[DEVICES], await find_record(store, node), objects[NODES], known)

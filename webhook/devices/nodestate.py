@@ -108,7 +108,7 @@ def read_node(
     holdings: Iterable[Holding] = ()
     packed = None
     if isinstance(record, UnreadableError):
-        problems.append(f"its holdings are unknown: {record}")
+        problems.append(f"Node {name}: its holdings are unknown: {record}")
     elif record is not None:
         holdings = record.holdings.values()
     if record is not None and record.published:

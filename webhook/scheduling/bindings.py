@@ -34,6 +34,8 @@ class Binders:
         domain: of the resource names that are written.
         grace: seconds after which a holding that was never bound may be swept.
         types: of the devices that Pods may hold.
+        warn_only: whether another scheduler may bind a device plugin's plain Pod to a node whose devices koordgate
+            gives; it gets a warning.
     """
 
     scheduler_name: str
@@ -41,6 +43,7 @@ class Binders:
     domain: str
     grace: float
     types: DeviceTypes = BUILT_IN
+    warn_only: bool = False
 
 
 class BindingWebhooks:
@@ -140,7 +143,8 @@ class BindingWebhooks:
                 return found if not found.allowed else self._of_stranger(request)
             pod, node = found
             if not pod.in_scope(self._binders.scheduler_name):
-                return self._of_stranger(request)
+                judged = self._of_stranger(request)
+                return self._plain(request, pod, node) if judged.allowed else judged
             if request.username != self._binders.username:
                 return denied(self._foreign(request, pod))
             return await self._carries(request, pod, node, deadline)
@@ -158,6 +162,25 @@ class BindingWebhooks:
             f"what a Pod holds, and only a bind by {self._binders.username} may write them; remove them from the "
             "Binding"
         )
+
+    def _plain(self, request: Request, pod: PodInfo, node: str) -> Response:
+        """Judge the Binding of a device plugin's plain Pod, which was never translated.
+
+        On a node whose devices koordgate gives, the kubelet would choose one for it that another Pod may hold. The
+        device proposal refuses such a Binding, at the end of its upgrade strategy.
+        """
+        listed = self._cluster.nodes.devices(node)
+        asked = {kind.name for kind in pod.request.types()}
+        if request.username == self._binders.username or listed is None:
+            return allowed()
+        if asked.isdisjoint([device.type for device in listed.devices]):
+            return allowed()
+        message = (
+            f"Pod {pod} was never translated by koordgate, which gives the devices of node {node}: the kubelet would "
+            "choose a device for it that another Pod may hold. Delete the Pod and create it again; koordgate then "
+            f"translates it, and {self._binders.scheduler_name} binds it"
+        )
+        return allowed(warnings=[message]) if self._binders.warn_only else denied(message)
 
     def _foreign(self, request: Request, pod: PodInfo) -> str:
         return (

@@ -91,8 +91,8 @@ class PodInfo:
     def in_scope(self, scheduler_name: str) -> bool:
         """Whether only koord-scheduler may bind it.
 
-        A Pod that asks for plain `nvidia.com/gpu` and another scheduler was never translated (it is older than the
-        installation, or lives in an exempt namespace): it is not ours to stop.
+        A Pod that asks for plain `nvidia.com/gpu` and another scheduler was never translated: it is older than the
+        installation, or lives in an exempt namespace. Others may bind it, but not to a node whose devices are ours.
         """
         return self.asks and (self.canonical or self.scheduler_name == scheduler_name)
 
