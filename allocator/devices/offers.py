@@ -1,6 +1,7 @@
 """The devices of one type that a decision may choose from."""
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from allocator.devices.offer import Amounts, Offer
 from allocator.devices.terms import Terms
@@ -8,7 +9,11 @@ from allocator.topology.joint import free_function
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.hints import NO_HINT, Selector
 from allocator.vocabulary.holdings import Function, Share
-from allocator.vocabulary.node import left
+from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT, MODEL, MODEL_LABELS, model_name
+from allocator.vocabulary.names import DEVICE_ID, GPU_MEMORY, TYPE_GPU
+from allocator.vocabulary.node import NodeSnapshot, left
+
+_MIB: Final = 2**20
 
 
 def find_offers(terms: Terms, steps: int) -> tuple[list[Offer], int]:
@@ -76,17 +81,24 @@ def _hinted(device: Device, held: Mapping[str, int] | None, terms: Terms) -> boo
     if terms.unshared and held is not None:
         return False
     selector = terms.hint.selector
-    return selector is None or selector.matches(selectable(device))
+    return selector is None or selector.matches(selectable(device, terms.node))
 
 
-def selectable(device: Device) -> Mapping[str, str]:
-    """The labels by which a hint may select a device: its own, and those that every device has."""
-    return {
-        "koordgate.io/uuid": device.id,
-        "koordgate.io/minor": str(device.minor),
-        "koordgate.io/model": device.model,
-        **device.labels,
-    }
+def selectable(device: Device, node: NodeSnapshot) -> Mapping[str, str]:
+    """The labels by which a hint may select a device: its own, and those that every device has.
+
+    A GPU also has the labels that NVIDIA's feature discovery gives its node, as far as they say what it is. Models are
+    in the one spelling to which hints reduce them.
+    """
+    labels = {DEVICE_ID: device.id, "koordgate.io/minor": str(device.minor), MODEL: device.model}
+    if device.type == TYPE_GPU:
+        labels[GPU_PRODUCT] = device.model
+        labels[GPU_MEMORY_MIB] = str(device.capacity[GPU_MEMORY] // _MIB)
+        labels[GPU_COUNT] = str(sum(one.type == TYPE_GPU for one in node.devices))
+    labels.update(device.labels)
+    for key in MODEL_LABELS & labels.keys():
+        labels[key] = model_name(labels[key])
+    return labels
 
 
 def _limited(offer: Offer, most: Share, terms: Terms) -> Offer:

@@ -22,6 +22,8 @@ from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.phase import Phase
 
 _MAPS: Final = ("requests", "limits")
+_NPU: Final = "huawei.com/npu-"
+_NO_TYPES: Final = DeviceTypes((), ())
 
 Names = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -155,8 +157,25 @@ def names_devices(
             for container in spec.get(of) or ():
                 for name in (container.get("resources") or {}).get(key) or ():
                     if name in known:
-                        return True
-    return bool(annotations and types.annotations) and not types.annotations.keys().isdisjoint(annotations or ())
+                        return not foreign_npus(spec, types)
+    if not annotations or types.annotations.keys().isdisjoint(annotations):
+        return False
+    return not foreign_npus(spec, types)
+
+
+def foreign_npus(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> str:
+    """Name the first resource of an NPU that a Pod requests and no type has; "" for none.
+
+    Koordinator's names for a share of a Huawei NPU (huawei.com/npu-core, npu-cpu, npu-dvpp) stand beside those for the
+    memory of GPUs. Without a type of these names nobody here could count such a share, so the whole Pod is left alone.
+    """
+    for of in ("initContainers", "containers"):
+        for container in spec.get(of) or ():
+            for amounts in map((container.get("resources") or {}).get, _MAPS):
+                for name, amount in (amounts or {}).items():
+                    if name.startswith(_NPU) and name not in types.resources and amount not in (0, "0"):
+                        return str(name)
+    return ""
 
 
 def read_pod(
@@ -173,6 +192,8 @@ def read_pod(
         types: that may be asked for.
         annotations: of the Pod.
     """
+    if foreign_npus(spec, types):
+        types = _NO_TYPES
     places = list(_places(spec, types))
     speech = _Speech(types, stated or {})
     voices = _voices(places, types)

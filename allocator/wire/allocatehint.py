@@ -23,6 +23,7 @@ from allocator.vocabulary.hints import (
     Strategy,
     TypeHint,
 )
+from allocator.vocabulary.models import MODEL_LABELS, model_name
 from allocator.vocabulary.names import DEVICE_ID
 from allocator.vocabulary.outcome import Problem
 
@@ -217,7 +218,7 @@ class _Reader:
     def value(self, path: str, key: str, value: object) -> str:
         """Return a label's value; a device's id need not have a label's syntax, as it may be a PCI address."""
         if isinstance(value, str) and (_VALUE.fullmatch(value) or (key == DEVICE_ID and 0 < len(value) <= _MAX_ID)):
-            return value
+            return model_name(value) if key in MODEL_LABELS else value
         self.tell(path, f"{_show(value)} is no value of a label (a text of at most 63 letters, digits, -, _ and .)")
         return ""
 

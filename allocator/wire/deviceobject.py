@@ -14,6 +14,7 @@ from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.links import NO_LINKS, Links, Place, link
+from allocator.vocabulary.models import GPU_PRODUCT, model_name
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
 from allocator.vocabulary.wiring import UNWIRED, Wiring
@@ -66,8 +67,8 @@ class NodeDevices:
     def _board(self, kind: DeviceType, node_labels: Mapping[str, str]) -> PartitionTable | None:
         """The table of the board that a type's devices are on, by the model that labels or the devices state."""
         vendor, model = (self.labels.get(key) or node_labels.get(key, "") for key in (GPU_VENDOR, GPU_MODEL))
-        own = (device.model for device in self.devices if device.type == kind.name)
-        return built_in(vendor, model or next(own, ""), kind.boards)
+        own = next((device.model for device in self.devices if device.type == kind.name), "")
+        return built_in(vendor, model_name(model or own or node_labels.get(GPU_PRODUCT, "")), kind.boards)
 
 
 def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodeDevices:

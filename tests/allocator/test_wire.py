@@ -593,6 +593,20 @@ WIRINGS: dict[str, tuple[str | None, dict[str, str], dict[str, str], PartitionTa
     "where the object has a table, its label counts": (TABLE, {}, HONOR, TWO_CARDS, False),
     "where it has none, the Node's does": (None, {}, HONOR, None, True),
     "a board with a table of its own": (None, H100, {}, built_in("", "H100"), False),
+    "NVIDIA's discovery states the model": (
+        None,
+        {},
+        {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+        built_in("", "H100"),
+        False,
+    ),
+    "Koordinator's label comes before NVIDIA's": (
+        None,
+        {"node.koordinator.sh/gpu-model": "L4"},
+        {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+        None,
+        False,
+    ),
     "the Node tells the model": (None, {}, H100, built_in("", "H100"), False),
     "a table of nothing is no built-in one": ("x", H100, {}, PartitionTable(), False),
 }

@@ -114,6 +114,20 @@ SELECTORS: dict[str, tuple[dict[str, Any], int, list[int] | str]] = {
     "by id": ({"matchLabels": {"koordgate.io/uuid": "GPU-6"}}, 50, [6]),
     "by minor": (minor("In", "3", "5"), 200, [3, 5]),
     "by model": ({"matchLabels": {"koordgate.io/model": "H100"}}, 100, [1]),
+    "by model with its maker": ({"matchLabels": {"koordgate.io/model": "NVIDIA-H100"}}, 100, [1]),
+    "by NVIDIA's label": ({"matchLabels": {"nvidia.com/gpu.product": "NVIDIA-H100"}}, 100, [1]),
+    "by NVIDIA's label, shared by time": ({"matchLabels": {"nvidia.com/gpu.product": "NVIDIA-H100-SHARED"}}, 100, [1]),
+    "all but a product": (
+        {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "NotIn", "values": ["NVIDIA-A100"]}]},
+        100,
+        [1],
+    ),
+    "by NVIDIA's count and memory": (
+        {"matchLabels": {"nvidia.com/gpu.count": "8", "nvidia.com/gpu.memory": str(80 * 1024)}},
+        800,
+        [0, 1, 2, 3, 4, 5, 6, 7],
+    ),
+    "another count": ({"matchLabels": {"nvidia.com/gpu.count": "4"}}, 50, "0 of 8 GPUs can hold it"),
     "by two at once": ({"matchLabels": {"koordgate.io/model": "H100", "rack": "right"}}, 200, [5, 7]),
     "all but one": (minor("NotIn", "0"), 50, [2]),
     "more than are selected": (

@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,10 +11,13 @@ import pytest
 from builders import GIB, container, pod, sidecar_container
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from npus import TYPES as NPU_TYPES
 from strategies import pod_specs
 
 from allocator.request.original import read_asks
+from allocator.request.pod import is_ours
 from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, NVIDIA_GPU, ORIGINAL_REQUEST
 from webhook import patch
 from webhook.admission.translate import Translation, TranslationPolicy, translate
@@ -556,3 +560,45 @@ def test_after_translation_no_container_keeps_a_word_of_another_dialect(obj: Raw
             found = [key for key in one.get("resources", {}).get(name, {}) if "gpu" in key]
             assert all(key.split("/")[0] == "kubernetes.io" and key.split("/")[1] in canonical for key in found)
         assert sum(entry["name"] == "NVIDIA_VISIBLE_DEVICES" for entry in one["env"]) == 1
+
+
+# Shares of Huawei's NPUs as Koordinator names them: limits, the device types; whether they are allocated here
+
+NPUS: dict[str, tuple[dict[str, Any], DeviceTypes, bool]] = {
+    "cores and a ratio of a GPU": (
+        {"huawei.com/npu-core": 4, "koordinator.sh/gpu-memory-ratio": 50},
+        BUILT_IN,
+        False,
+    ),
+    "a template beside GPU memory": (
+        {
+            "koordinator.sh/gpu.shared": 1,
+            "huawei.com/npu-core": 4,
+            "huawei.com/npu-cpu": 3,
+            "koordinator.sh/gpu-memory": "12Gi",
+        },
+        BUILT_IN,
+        False,
+    ),
+    "nothing but cores": ({"huawei.com/npu-core": 4}, BUILT_IN, False),
+    "nothing asked of it": ({"huawei.com/npu-core": 0, "koordinator.sh/gpu-memory-ratio": 50}, BUILT_IN, True),
+    "a type by settings": ({"huawei.com/npu-core": 4}, NPU_TYPES, True),
+    "a name that the settings leave out": ({"huawei.com/npu-core": 4, "huawei.com/npu-aicpu": 1}, NPU_TYPES, False),
+}
+
+
+@pytest.mark.parametrize(("limits", "types", "ours"), NPUS.values(), ids=NPUS)
+def test_a_share_of_an_npu_is_understood_wholly_or_left_alone(
+    limits: dict[str, Any], types: DeviceTypes, *, ours: bool
+) -> None:
+    for amounts in ({"limits": limits}, {"requests": limits, "limits": limits}):
+        obj = pod(container(**amounts), container("gpu", limits={"nvidia.com/gpu": 1} if not ours else {}))
+        translation = translate(obj, replace(POLICY, types=types), None)
+        assert translation.problems == ()
+        assert is_ours(obj, types) is bool(translation.reading.request) is ours
+        if ours:
+            assert not any("huawei" in one for one in translation.warnings)
+        else:
+            (warning,) = translation.warnings
+            assert "allocates no device to this Pod: huawei.com/npu-" in warning
+            assert translation.operations == ()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
-from allocator.request.devices import ContainerReading, PodReading
+from allocator.request.devices import ContainerReading, PodReading, foreign_npus
 from allocator.request.original import originals, read_asks
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
@@ -73,11 +73,11 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
     reading = read_asks(pod, policy.types)
     if reading.problems:
         return Translation(reading, problems=reading.problems)
+    warnings = _left_alone(pod, policy.types)
     if not reading.request:
-        return Translation(reading)
+        return Translation(reading, warnings=tuple(warnings))
     operations: list[Operation] = []
     written: dict[str, Any] = {}
-    warnings: list[str] = []
     shown = shown_types(reading, policy.types)
     for container, spec in _walk(pod, reading):
         changed = _translate_resources(container, spec, policy.domain, memory_per_gpu, operations)
@@ -91,6 +91,14 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
         text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
         operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text})
     return Translation(reading, tuple(operations), tuple(warnings))
+
+
+def _left_alone(pod: Mapping[str, Any], types: DeviceTypes) -> list[str]:
+    """Warn the author of a Pod whose devices are not allocated although it names some that others have counted."""
+    npu = foreign_npus(pod.get("spec") or {}, types)
+    if not npu:
+        return []
+    return [f"koordgate allocates no device to this Pod: {npu} is of no type that its setting devices.types declares"]
 
 
 def _walk(pod: Mapping[str, Any], reading: PodReading) -> Iterator[tuple[ContainerReading, Mapping[str, Any]]]:
