@@ -36,6 +36,10 @@ class CpuAsk:
         static: what the kubelet's static policy would give: of the containers of a Guaranteed Pod, in the order they
             start, those that request whole CPUs, each with how many. Empty where it would give none: of other Pods, and
             of those that state resources for the Pod as a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
+        others: amounts of resources other than CPU, memory, disk and devices of ours, by name, each in its unit. They
+            count on nodes whose NUMA nodes report them.
+        implied: whether the author states nothing about CPU orchestration. The Pod is held to a node's NUMA policy all
+            the same, because it requests devices or is in scope by the settings. Without a policy it gets nothing.
     """
 
     qos: QosClass
@@ -49,6 +53,8 @@ class CpuAsk:
     numa_policy: NumaPolicy | None = None
     single_numa_exclusive: NumaExclusive | None = None
     static: tuple[tuple[Phase, int], ...] = ()
+    others: tuple[tuple[str, int], ...] = ()
+    implied: bool = False
 
     @property
     def constrained_burst(self) -> bool:

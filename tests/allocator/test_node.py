@@ -123,9 +123,9 @@ ORDERED = {
 
 @pytest.mark.parametrize(("on", "given"), ORDERED.values(), ids=ORDERED)
 def test_the_fullest_numa_node_comes_first(on: NodeSnapshot, given: list[int]) -> None:
-    on = NodeSnapshot(
-        on.name, on.devices, on.holdings, on.kubelet_held, cpu=server_cpu(policy=NumaPolicy.SINGLE_NUMA_NODE)
-    )
+    cpu = server_cpu(policy=NumaPolicy.SINGLE_NUMA_NODE)
+    # leastUsed: what a choice opens does not count
+    on = NodeSnapshot(on.name, on.devices, on.holdings, on.kubelet_held, cpu=cpu, order="leastUsed")
     placed = place(request(wants("main", percent(10))), on)
     assert isinstance(placed, Placement)
     assert [one.minor for one in placed.shares] == given
