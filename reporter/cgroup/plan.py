@@ -5,7 +5,8 @@
 - LS, and Pods without a class that are not BestEffort: the shared pool, or those NUMA nodes' parts of it that the Pod
   was bound to (cpuSharedPools).
 - BE, and Kubernetes' BestEffort: the BE pool, likewise.
-- What the kubelet's static policy owns is left alone, and said: two writers of one cpuset undo each other for ever
+- A Pod whose resource-status cannot be read keeps the cpusets that it has: it may have CPUs of its own.
+- What the kubelet's static policy owns is left alone, and reported: two writers of one cpuset undo each other for ever
   (koordinator#1214).
 """
 
@@ -34,7 +35,9 @@ class Pod:
         cpus: decided for it (resource-status, `cpuset`); 0 where it owns none.
         pools: NUMA nodes whose shared pools it is bound to; 0 where it is bound to none.
         mems: NUMA nodes that its memory is bound to; 0 where that was not asked.
-        whole_cpus: whether a container of it asks whole CPUs: with Guaranteed, the static policy gives it some.
+        whole_cpus: whether one of its containers requests whole CPUs: if it is Guaranteed, the static policy gives it
+            some.
+        unreadable: whether its resource-status cannot be read: its CPUs are unknown.
     """
 
     uid: str
@@ -45,6 +48,7 @@ class Pod:
     pools: int = 0
     mems: int = 0
     whole_cpus: bool = False
+    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,8 @@ def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules) -> WantedCpusets:
     if reason:
         given = reduce(or_, kubelet.given.get(pod.uid, {}).values(), 0)
         return WantedCpusets(pod, 0, 0, room=given | kubelet.default, note=reason)
+    if pod.unreadable:
+        return WantedCpusets(pod, 0, 0, note=f"{pod.name}: its resource-status cannot be read; its CPUs are left alone")
     cpus, note = _cpus(pod, pools)
     mems = pod.mems
     if mems and kubelet.static_memory and pod.qos_class is KubernetesQos.GUARANTEED:
