@@ -167,7 +167,10 @@ def _free_by_numa(request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...
 def _free_cpu(
     ask: CpuAsk, cpu: CpuNode, node: NodeSnapshot, numas: tuple[int, ...], own: Own | None
 ) -> Iterator[_Free]:
-    """CPU and memory, if requested: of a NUMA node's CPUs those that may become the Pod's own, or its shared pool."""
+    """CPU, memory and other resources, as far as requested and reported by NUMA nodes.
+
+    Of the CPUs of a NUMA node those count that may become the Pod's own, or else its shared pool.
+    """
     use, nodes = node.cpu_use, cpu.topology.nodes
     if ask.milli:
         free = {
@@ -177,6 +180,9 @@ def _free_cpu(
         yield free, MILLI * cpu.topology.all.bit_count()
     if ask.memory and (memory := dict(memory_free(cpu, use, numas))):
         yield memory, sum(zone.memory or 0 for zone in cpu.zones.values())
+    for resource, _ in ask.others:
+        has = {at: much for at, zone in cpu.zones.items() for of, much in zone.others if of == resource}
+        yield {at: max(has.get(at, 0) - use.others.get((at, resource), 0), 0) for at in numas}, sum(has.values())
 
 
 def _free_devices(kind: DeviceType, node: NodeSnapshot, numas: tuple[int, ...]) -> Iterator[_Free]:

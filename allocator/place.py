@@ -173,7 +173,7 @@ def _plan(
         chosen = choose_cpus(request.cpu, node.name, node.cpu, node.cpu_use, numa, allowed)
         if isinstance(chosen, Refusal):
             return chosen
-        cpus = chosen
+        cpus = None if request.cpu.implied and not chosen.numa else chosen
     shares = _choose(request, node, numa, only)
     return shares if isinstance(shares, Refusal) else Placement(node.name, shares, cpus)
 

@@ -18,6 +18,7 @@ from reporter.cgroup.layout import KubernetesQos, cgroup_uid
 
 _FINISHED: Final = ("Succeeded", "Failed")
 _CPU: Final = 1000
+_CPU_NAMES: Final = ("cpu", "kubernetes.io/batch-cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class NodePod:
         shares: the devices allocated to it.
         visible: container and device type to the ids in the container's environment.
         status: the CPUs allocated to it; None if none were.
+        status_unreadable: whether its resource-status cannot be read, so that its CPUs are unknown.
         asked: container, including init containers, to the whole CPUs that it requests; 0 if it requests none.
         containers: id of each container, without its runtime, to its name.
         acknowledged: whether the kubelet has written its status, and so has admitted it.
@@ -51,6 +53,7 @@ class NodePod:
     shares: tuple[Share, ...] = ()
     visible: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     status: ResourceStatus | None = None
+    status_unreadable: bool = False
     asked: Mapping[str, int] = field(default_factory=dict)
     containers: Mapping[str, str] = field(default_factory=dict)
     acknowledged: bool = False
@@ -82,16 +85,17 @@ class NodePod:
         Args:
             mems: whether its memory follows the NUMA nodes that were allocated.
         """
-        pools, numa = (self.status.pools, self.status.numa) if self.status is not None else ((), ())
+        numa = self.status.numa if self.status is not None else ()
         return plan.Pod(
             uid=self.cgroup,
             name=str(self),
             qos_class=self.qos_class,
             qos=self.qos,
             cpus=self.cpus,
-            pools=reduce(or_, (1 << pool.node for pool in pools), 0),
+            pools=_pools(self.status) if self.status is not None else 0,
             mems=reduce(or_, (1 << one.node for one in numa), 0) if mems else 0,
             whole_cpus=self.whole_cpus,
+            unreadable=self.status_unreadable,
         )
 
 
@@ -102,6 +106,7 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
     problems: list[str] = []
     shares: tuple[Share, ...] = ()
     decided: ResourceStatus | None = None
+    status_unreadable = False
     try:
         shares = read_annotations(annotations, types)
     except AnnotationError as error:
@@ -109,6 +114,7 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
     try:
         decided = read_resource_status(annotations)
     except AnnotationError as error:
+        status_unreadable = True
         problems.append(str(error))
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return NodePod(
@@ -121,6 +127,7 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
         shares=shares,
         visible=_visible(annotations) if DEVICE_ALLOCATED in annotations else {},
         status=decided,
+        status_unreadable=status_unreadable,
         asked={str(container.get("name")): _whole_cpus(container) for container in containers},
         containers=_container_ids(status),
         acknowledged=bool(status.get("startTime")),
@@ -128,6 +135,18 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
         finished=status.get("phase") in _FINISHED,
         problems=tuple(problems),
     )
+
+
+def _pools(status: ResourceStatus) -> int:
+    """The NUMA nodes whose shared pools a Pod runs in: those that are named, else those in which it has CPU.
+
+    Koordinator's scheduler writes no cpuSharedPools; its koordlet takes the NUMA nodes whose resources include CPU
+    (pkg/koordlet/runtimehooks/hooks/cpuset). An entry without any resources names the NUMA node alone.
+    """
+    if status.pools:
+        return reduce(or_, (1 << pool.node for pool in status.pools))
+    with_cpu = (one.node for one in status.numa if not one.amounts or any(map(one.amounts.get, _CPU_NAMES)))
+    return reduce(or_, (1 << node for node in with_cpu), 0)
 
 
 def _qos_class(value: object) -> KubernetesQos:

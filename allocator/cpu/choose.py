@@ -20,8 +20,10 @@ from allocator.vocabulary.cpupolicy import ARM, REFUSING, BindPolicy, ExclusiveP
 from allocator.vocabulary.cpuset import format_cpuset, highest
 from allocator.vocabulary.cputopology import MOST_COMBINED, CpuTopology
 from allocator.vocabulary.outcome import Refusal
+from allocator.wire.values import write_amount
 
 # BE Pods run on the best-effort pool and SYSTEM Pods on the system's CPUs, never on a NUMA node's shared pool.
+_Others = tuple[tuple[str, int], ...]  # amounts of other resources, by name
 _ELSEWHERE: Final = (QosClass.BE, QosClass.SYSTEM)
 
 
@@ -222,8 +224,12 @@ def _own(
         memory = _split(ask.memory, memory_free(node, use, numa))
         if memory is None:
             return _short_of_memory(ask, name, numa)
+        others = _others(ask, name, node, use, numa)
+        if isinstance(others, Refusal):
+            return others
         milli = {at: MILLI * (topology.nodes[at] & cpus).bit_count() for at in numa}
-        aligned = tuple(one for one in _numa_shares(node, milli, memory) if one.milli or one.memory)
+        shares = _numa_shares(node, milli, memory, others)
+        aligned = tuple(one for one in shares if one.milli or one.memory or one.others)
     return CpuShare(ask.qos, cpus, own.bind, own.exclusive, aligned)
 
 
@@ -272,7 +278,10 @@ def _aligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractS
     memory = _split(ask.memory, memory_free(node, use, milli))
     if memory is None:
         return _short_of_memory(ask, name, milli)
-    return CpuShare(ask.qos, numa=_numa_shares(node, milli, memory))
+    others = _others(ask, name, node, use, numa)
+    if isinstance(others, Refusal):
+        return others
+    return CpuShare(ask.qos, numa=_numa_shares(node, milli, memory, others))
 
 
 def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet[int] | None) -> CpuShare | Refusal:
@@ -299,9 +308,15 @@ def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet
     if not found:
         return _short_of_memory(ask, name, roomy)
     sign = 1 if node.strategy is NumaStrategy.MOST_ALLOCATED else -1
-    at = min(found, key=lambda one: (sign * free[one], one))
-    numa_shares = _numa_shares(node, {at: ask.milli}, {at: ask.memory} if at in memory else {})
-    return CpuShare(ask.qos, bind=BindPolicy.CONSTRAINED_BURST, numa=numa_shares)
+    short: Refusal | None = None
+    for at in sorted(found, key=lambda one: (sign * free[one], one)):
+        others = _others(ask, name, node, use, (at,))
+        if isinstance(others, Refusal):
+            short = short or others
+            continue
+        numa_shares = _numa_shares(node, {at: ask.milli}, {at: ask.memory} if at in memory else {}, others)
+        return CpuShare(ask.qos, bind=BindPolicy.CONSTRAINED_BURST, numa=numa_shares)
+    return short or _short_of_memory(ask, name, roomy)
 
 
 def shared_milli(node: CpuNode, use: CpuUse, at: int) -> int:
@@ -338,8 +353,28 @@ def _split(amount: int, free: list[tuple[int, int]]) -> Mapping[int, int] | None
     return parts if not left else None
 
 
-def _numa_shares(node: CpuNode, milli: Mapping[int, int], memory: Mapping[int, int]) -> tuple[NumaShare, ...]:
+def _others(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: Iterable[int]) -> Mapping[int, _Others] | Refusal:
+    """Split every other resource that the NUMA nodes report over these; a refusal if one does not fit."""
+    parts: dict[int, _Others] = {}
+    for resource, amount in ask.others:
+        has = {at: much for at, zone in node.zones.items() for of, much in zone.others if of == resource}
+        free = [(at, max(has.get(at, 0) - use.others.get((at, resource), 0), 0)) for at in numa] if has else []
+        split = _split(amount, free)
+        if split is None:
+            where = ", ".join(map(str, sorted(numa)))
+            why = f"{resource} {write_amount(resource, amount)} is not free in NUMA nodes {where}"
+            return Refusal(f"{name}: {why}", short=f"too little {resource} in the NUMA nodes")
+        for at, much in split.items():
+            if much:
+                parts[at] = (*parts.get(at, ()), (resource, much))
+    return parts
+
+
+def _numa_shares(
+    node: CpuNode, milli: Mapping[int, int], memory: Mapping[int, int], others: Mapping[int, _Others]
+) -> tuple[NumaShare, ...]:
     socket = node.topology.socket_of_node
     return tuple(
-        NumaShare(at, milli.get(at, 0), memory.get(at, 0), socket.get(at, 0)) for at in sorted({*milli, *memory})
+        NumaShare(at, milli.get(at, 0), memory.get(at, 0), socket.get(at, 0), others.get(at, ()))
+        for at in sorted({*milli, *memory, *others})
     )

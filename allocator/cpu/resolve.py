@@ -11,6 +11,7 @@ from typing import Final
 from allocator.vocabulary.cpunode import CpuNode, Zone
 from allocator.vocabulary.cpupolicy import REFUSING, BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.wire.nodetopology import CpuManagerPolicy, NodeTopology, NumaScope
+from allocator.wire.numazones import NumaZone
 
 CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"
 NUMA_ALLOCATE_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"
@@ -68,9 +69,7 @@ def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefa
         policy=_numa_policy(topology, labels, defaults),
         default_bind=defaults.bind,
         default_exclusive=defaults.exclusive,
-        zones={
-            at: Zone(zone.allocatable.get("cpu"), zone.allocatable.get("memory")) for at, zone in topology.zones.items()
-        },
+        zones={at: _zone(zone) for at, zone in topology.zones.items()},
         architecture=labels.get(ARCHITECTURE, ""),
         # If the CPU manager allocates no CPUs, the topology manager has none to align.
         kubelet_policy=topology.numa_policy
@@ -79,6 +78,12 @@ def resolve(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefa
         kubelet_by_container=topology.numa_scope is NumaScope.CONTAINER,
         holders_unknown=unknown,
     )
+
+
+def _zone(zone: NumaZone) -> Zone:
+    has = zone.allocatable
+    others = tuple(sorted((name, amount) for name, amount in has.items() if name not in {"cpu", "memory"}))
+    return Zone(has.get("cpu"), has.get("memory"), others)
 
 
 def _strategy(topology: NodeTopology, labels: Mapping[str, str], defaults: CpuDefaults) -> NumaStrategy:

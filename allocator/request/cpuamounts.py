@@ -1,8 +1,8 @@
 """A Pod's CPU and memory requests and limits: by container, for the Pod as a whole, and in sum."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_milli
@@ -10,6 +10,7 @@ from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.phase import Phase
 
 CPU: Final = 1000  # thousandths
+_ORDINARY: Final = ("cpu", "memory", "ephemeral-storage")
 _UNSTATED: Final = (None, None)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # a container's, as Kubernetes has it
 
@@ -23,12 +24,14 @@ class CpuAmounts:
         phase: when it runs.
         cpu: request and limit, in thousandths.
         memory: request and limit, in bytes.
+        others: other resource to its request, in its unit.
     """
 
     path: str
     phase: Phase
     cpu: tuple[int | None, int | None]
     memory: tuple[int | None, int | None]
+    others: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,14 @@ class PodCpuAmounts:
     def memory(self) -> int:
         """Memory request in bytes, without overhead."""
         return _requested(self.pod.memory, ((one.phase, one.memory) for one in self.containers))
+
+    @property
+    def others(self) -> tuple[tuple[str, int], ...]:
+        """Requests of other resources, by name, without overhead: what the containers request at their peak."""
+        names = sorted({*self.pod.others, *(name for one in self.containers for name in one.others)})
+        peaks = [(name, _peak((one.phase, one.others.get(name, 0)) for one in self.containers)) for name in names]
+        stated = [(name, self.pod.others.get(name, peak)) for name, peak in peaks]
+        return tuple((name, amount) for name, amount in stated if amount)
 
     @property
     def unlimited(self) -> CpuAmounts | None:
@@ -88,13 +99,19 @@ def as_object(value: object, path: str, problems: list[Problem]) -> Mapping[str,
     return {}
 
 
-def read_cpu_amounts(spec: Mapping[str, Any], problems: list[Problem]) -> PodCpuAmounts:
-    """Read the amounts in a Pod's spec; one that cannot be read is noted as a problem and counts as not stated."""
+def read_cpu_amounts(spec: Mapping[str, Any], problems: list[Problem], without: Container[str] = ()) -> PodCpuAmounts:
+    """Read the amounts in a Pod's spec; one that cannot be read is noted as a problem and counts as not stated.
+
+    Args:
+        spec: the Pod's spec.
+        problems: is appended to.
+        without: resources that are not to be read: devices of ours.
+    """
     containers = tuple(
-        _read_resources(f"{path}.resources", phase, container.get("resources"), problems)
+        _read_resources(f"{path}.resources", phase, container.get("resources"), problems, without)
         for path, container, phase in _containers(spec, problems)
     )
-    pod = _read_resources("spec.resources", Phase.APP, spec.get("resources"), problems)
+    pod = _read_resources("spec.resources", Phase.APP, spec.get("resources"), problems, without)
     overhead = as_object(spec.get("overhead"), "spec.overhead", problems)
     return PodCpuAmounts(
         containers,
@@ -120,7 +137,9 @@ def _containers(spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[tu
             yield path, container, phase
 
 
-def _read_resources(path: str, phase: Phase, value: object, problems: list[Problem]) -> CpuAmounts:
+def _read_resources(
+    path: str, phase: Phase, value: object, problems: list[Problem], without: Container[str]
+) -> CpuAmounts:
     resources = as_object(value, path, problems)
     requests, limits = (as_object(resources.get(key), f"{path}.{key}", problems) for key in ("requests", "limits"))
     return CpuAmounts(
@@ -134,6 +153,12 @@ def _read_resources(path: str, phase: Phase, value: object, problems: list[Probl
             _read_amount(requests, "memory", f"{path}.requests", CPU, problems),
             _read_amount(limits, "memory", f"{path}.limits", CPU, problems),
         ),
+        {
+            name: _read_amount(amounts, name, f"{path}.{key}", CPU, problems) or 0
+            for key, amounts in (("limits", limits), ("requests", requests))
+            for name in amounts
+            if name not in _ORDINARY and name not in without
+        },
     )
 
 

@@ -13,12 +13,13 @@ Rules of the CPU proposal, "Koordinator QoS CPU orchestration principles" and "R
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.request.cpuamounts import CPU, PodCpuAmounts, as_object, read_cpu_amounts
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.resourcespec import (
     NUMA_TOPOLOGY_SPEC,
@@ -64,14 +65,16 @@ def names_cpus(pod: Mapping[str, Any]) -> bool:
     return isinstance(annotations, dict) and (RESOURCE_SPEC in annotations or NUMA_TOPOLOGY_SPEC in annotations)
 
 
-def read_cpu_ask(pod: Mapping[str, Any]) -> CpuAskReading:
+def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: DeviceTypes = BUILT_IN) -> CpuAskReading:
     """Read what a Pod requests of CPU orchestration, and every mistake in it.
 
     Args:
         pod: the Pod object, with or without the API server's defaults.
+        devices: whether the Pod requests devices. A node's NUMA policy then holds for its CPU and memory too.
+        types: the device types; their resources are not counted here.
     """
     if not names_cpus(pod):
-        return CpuAskReading(None)
+        return CpuAskReading(_implied(pod, types) if devices else None)
     problems: list[Problem] = []
     metadata: dict[str, Any] = pod["metadata"]
     labels = as_object(metadata.get("labels"), "metadata.labels", problems)
@@ -83,10 +86,11 @@ def read_cpu_ask(pod: Mapping[str, Any]) -> CpuAskReading:
     aligned = numa.exclusive is not None or numa.policy not in {None, NumaPolicy.NONE}
     burst = BindPolicy.CONSTRAINED_BURST in {wishes.required, wishes.preferred}
     if label in {None, QosClass.SYSTEM} and not (aligned or burst):
-        return CpuAskReading(None, tuple(problems))
+        ask = _implied(pod, types) if devices and label is None and not problems else None
+        return CpuAskReading(ask, tuple(problems))
     unread: list[Problem] = []
     spec = as_object(pod.get("spec"), "spec", unread)
-    amounts = read_cpu_amounts(spec, unread)
+    amounts = read_cpu_amounts(spec, unread, types.resources)
     ask = _ask(label, wishes, numa, amounts)
     if label in _BOUND:
         _check_priority(label, labels, spec, problems)
@@ -96,6 +100,46 @@ def read_cpu_ask(pod: Mapping[str, Any]) -> CpuAskReading:
         _check_limited(amounts, problems)
     problems.extend(unread)
     return CpuAskReading(None if problems else ask, tuple(problems))
+
+
+def _implied(pod: Mapping[str, Any], types: DeviceTypes) -> CpuAsk | None:
+    """Read the amounts by which a Pod that states nothing about CPUs is held to a node's NUMA policy; None without."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    if labels.get(QOS_LABEL) == QosClass.SYSTEM:
+        return None
+    unread: list[Problem] = []
+    amounts = read_cpu_amounts(as_object(pod.get("spec"), "spec", unread), unread, types.resources)
+    if unread or not (amounts.milli or amounts.memory or amounts.others):
+        return None  # the API server reports what cannot be read
+    return replace(_ask(QosClass.LS, ResourceSpec(), NumaTopologySpec(), amounts), implied=True)
+
+
+def without_effect(pod: Mapping[str, Any]) -> str:
+    """Warn of a resource-spec that chooses among CPUs of a Pod's own, on a Pod that gets none; "" if there is none.
+
+    Koordinator ignores it silently.
+    """
+    metadata = as_object(pod.get("metadata"), "metadata", [])
+    annotations = as_object(metadata.get("annotations"), "metadata.annotations", [])
+    label = as_object(metadata.get("labels"), "metadata.labels", []).get(QOS_LABEL)
+    spec = read_resource_spec(annotations, []) if label not in _BOUND else None
+    if spec is None or BindPolicy.CONSTRAINED_BURST in {spec.required, spec.preferred}:
+        return ""
+    stated = [
+        key
+        for key, value in (
+            ("preferredCPUBindPolicy", spec.preferred),
+            ("preferredCPUExclusivePolicy", spec.exclusive),
+            ("requiredCPUBindPolicy", spec.required),
+        )
+        if value is not None
+    ]
+    if not stated:
+        return ""
+    return (
+        f"{annotation_path(RESOURCE_SPEC)}: {', '.join(stated)} without effect: only Pods labelled {QOS_LABEL}: LSE or "
+        "LSR get CPUs of their own"
+    )
 
 
 def _read_qos(labels: Mapping[str, Any], problems: list[Problem]) -> QosClass | None:
@@ -136,6 +180,7 @@ def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, a
         numa_policy=policy,
         single_numa_exclusive=numa.exclusive or (NumaExclusive.REQUIRED if policy else None),
         static=amounts.static,
+        others=amounts.others,
     )
 
 

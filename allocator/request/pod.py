@@ -45,7 +45,7 @@ def read_request(pod: Mapping[str, Any], stated: Mapping[str, Stated], types: De
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     reading = read_pod(pod.get("spec") or {}, stated, types, annotations)
-    cpus = read_cpu_ask(pod)
+    cpus = read_cpu_ask(pod, devices=bool(reading.request.containers), types=types)
     problems = [*reading.problems, *cpus.problems]
     if not reading.request.containers:
         return replace(reading, cpu=cpus.ask, problems=tuple(problems)) if cpus.ask or cpus.problems else reading

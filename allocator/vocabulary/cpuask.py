@@ -36,6 +36,10 @@ class CpuAsk:
         static: the CPUs that the kubelet's static policy would give: (phase, count) for each container of a Guaranteed
             Pod that requests whole CPUs, in starting order. Empty for other Pods, and for Pods that state resources for
             the Pod as a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
+        others: amounts of resources other than CPU, memory, disk and devices of ours, by name, each in its unit. They
+            count on nodes whose NUMA nodes report them.
+        implied: whether the author states nothing about CPU orchestration. The Pod is held to a node's NUMA policy all
+            the same, because it requests devices or is in scope by the settings. Without a policy it gets nothing.
     """
 
     qos: QosClass
@@ -49,6 +53,8 @@ class CpuAsk:
     numa_policy: NumaPolicy | None = None
     single_numa_exclusive: NumaExclusive | None = None
     static: tuple[tuple[Phase, int], ...] = ()
+    others: tuple[tuple[str, int], ...] = ()
+    implied: bool = False
 
     @property
     def constrained_burst(self) -> bool:

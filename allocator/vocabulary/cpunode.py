@@ -8,15 +8,25 @@ from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPoli
 from allocator.vocabulary.cputopology import CpuTopology
 
 MILLI: Final = 1000  # of one CPU
+_NOTHING: Final[Mapping[tuple[int, str], int]] = {}
 
 
 class NumaShare(NamedTuple):
-    """What a Pod holds in one NUMA node: thousandths of a CPU, and bytes of memory (0 if memory is not counted)."""
+    """What a Pod holds in one NUMA node.
+
+    Attributes:
+        node: the NUMA node.
+        milli: thousandths of a CPU.
+        memory: bytes; 0 if the NUMA nodes report no memory.
+        socket: the NUMA node's socket.
+        others: other resources that the NUMA nodes report, by name, each in its unit.
+    """
 
     node: int
     milli: int
     memory: int
     socket: int = 0
+    others: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +49,17 @@ class CpuShare:
 
 
 class Zone(NamedTuple):
-    """What a NUMA node has for Pods: thousandths of a CPU, and bytes of memory; None if the node reports none."""
+    """What a NUMA node has for Pods.
+
+    Attributes:
+        milli: thousandths of a CPU; None if it reports none.
+        memory: bytes; None if it reports none.
+        others: every other resource that it reports, by name, each in its unit.
+    """
 
     milli: int | None
     memory: int | None
+    others: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +119,7 @@ class CpuUse(NamedTuple):
         exclusive_nodes: all CPUs of the NUMA nodes in which some CPU is held with NUMANodeLevel.
         numa: NUMA node -> thousandths held there by Pods on its shared pool, and bytes held there. A Pod that requests
             no CPU counts as one thousandth, because it runs there nevertheless.
+        others: NUMA node and resource -> amount held there.
     """
 
     taken: int
@@ -109,6 +127,7 @@ class CpuUse(NamedTuple):
     lone_cores: int
     exclusive_nodes: int
     numa: Mapping[int, tuple[int, int]]
+    others: Mapping[tuple[int, str], int] = _NOTHING
 
 
 NO_USE: Final = CpuUse(0, 0, 0, 0, {})
@@ -119,21 +138,25 @@ def cpu_use(node: CpuNode, shares: Iterable[CpuShare]) -> CpuUse:
     topology = node.topology
     taken = cores = nodes = 0
     numa: dict[int, tuple[int, int]] = {}
+    others: dict[tuple[int, str], int] = {}
     for share in shares:
         taken |= share.cpus
         if share.exclusive is ExclusivePolicy.PCPU_LEVEL:
             cores |= share.cpus
         elif share.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
             nodes |= share.cpus
-        for at, milli, memory, _ in share.numa:
+        for at, milli, memory, _, more in share.numa:
             known = numa.get(at, (0, 0))
             numa[at] = (known[0] + (0 if share.cpus else max(milli, 1)), known[1] + memory)
+            for name, amount in more:
+                others[at, name] = others.get((at, name), 0) + amount
     return CpuUse(
         taken,
         topology.cores_of(cores) if cores else 0,
         topology.cores_of(nodes) if nodes else 0,
         topology.nodes_of(nodes) if nodes else 0,
         numa,
+        others,
     )
 
 

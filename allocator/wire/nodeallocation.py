@@ -64,9 +64,19 @@ def _write_cpus(share: CpuShare) -> dict[str, Any]:
     if share.exclusive is not ExclusivePolicy.NONE:
         written["exclusivePolicy"] = share.exclusive.value
     if share.numa:
-        written["numaNodes"] = [
-            {"node": one.node, "socket": one.socket, "milliCPU": one.milli, "memory": one.memory} for one in share.numa
-        ]
+        written["numaNodes"] = [_write_numa(one) for one in share.numa]
+    return written
+
+
+def _write_numa(one: NumaShare) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "node": one.node,
+        "socket": one.socket,
+        "milliCPU": one.milli,
+        "memory": one.memory,
+    }
+    if one.others:
+        written["others"] = dict(one.others)
     return written
 
 
@@ -136,8 +146,16 @@ def _read_cpus(share: Mapping[str, Any]) -> CpuShare:
         parse(str(share.get("cpuset", ""))),
         None if bind is None else BindPolicy(bind),
         ExclusivePolicy(share.get("exclusivePolicy", ExclusivePolicy.NONE)),
-        tuple(
-            NumaShare(_whole(one["node"]), _whole(one["milliCPU"]), _whole(one["memory"]), _whole(one["socket"]))
-            for one in share.get("numaNodes") or ()
-        ),
+        tuple(map(_read_numa, share.get("numaNodes") or ())),
+    )
+
+
+def _read_numa(one: Mapping[str, Any]) -> NumaShare:
+    others = one.get("others") or {}
+    return NumaShare(
+        _whole(one["node"]),
+        _whole(one["milliCPU"]),
+        _whole(one["memory"]),
+        _whole(one["socket"]),
+        tuple(sorted((str(name), _whole(amount)) for name, amount in others.items())),
     )

@@ -23,7 +23,11 @@ def _status(share: CpuShare) -> ResourceStatus:
     numa = tuple(
         NumaResources(
             one.node,
-            {**({"cpu": one.milli} if one.milli else {}), **({"memory": one.memory} if one.memory else {})},
+            {
+                **({"cpu": one.milli} if one.milli else {}),
+                **({"memory": one.memory} if one.memory else {}),
+                **dict(one.others),
+            },
         )
         for one in share.numa
     )
@@ -47,7 +51,13 @@ def read_cpu_share(annotations: Mapping[str, str], ask: CpuAsk | None) -> CpuSha
         return None
     sockets = {pool.node: pool.socket for pool in status.pools}
     numa = {
-        one.node: NumaShare(one.node, one.amounts.get("cpu", 0), one.amounts.get("memory", 0), sockets.get(one.node, 0))
+        one.node: NumaShare(
+            one.node,
+            one.amounts.get("cpu", 0),
+            one.amounts.get("memory", 0),
+            sockets.get(one.node, 0),
+            tuple(sorted((name, amount) for name, amount in one.amounts.items() if name not in {"cpu", "memory"})),
+        )
         for one in status.numa
     }
     for pool in status.pools:

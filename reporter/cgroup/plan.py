@@ -5,6 +5,7 @@
 - LS, and Pods without a class that are not BestEffort: the shared pool, or the parts of it on the NUMA nodes that the
   Pod was bound to (cpuSharedPools).
 - BE, and Kubernetes' BestEffort: the BE pool, likewise.
+- A Pod whose resource-status cannot be read keeps the cpusets that it has: it may have CPUs of its own.
 - CPUs that the kubelet's static policy manages are left alone, with a note: two writers of one cpuset would undo each
   other forever (koordinator#1214).
 """
@@ -36,6 +37,7 @@ class Pod:
         mems: NUMA nodes that its memory is bound to; 0 if none.
         whole_cpus: whether one of its containers requests whole CPUs: if the Pod is Guaranteed, the static policy gives
             it exclusive CPUs.
+        unreadable: whether its resource-status cannot be read: its CPUs are unknown.
     """
 
     uid: str
@@ -46,6 +48,7 @@ class Pod:
     pools: int = 0
     mems: int = 0
     whole_cpus: bool = False
+    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,8 @@ def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules) -> WantedCpusets:
     if reason:
         given = reduce(or_, kubelet.given.get(pod.uid, {}).values(), 0)
         return WantedCpusets(pod, 0, 0, room=given | kubelet.default, note=reason)
+    if pod.unreadable:
+        return WantedCpusets(pod, 0, 0, note=f"{pod.name}: its resource-status cannot be read; its CPUs are left alone")
     cpus, note = _cpus(pod, pools)
     mems = pod.mems
     if mems and kubelet.static_memory and pod.qos_class is KubernetesQos.GUARANTEED:

@@ -29,7 +29,7 @@ from reporter.kubelet.cpustate import CpuState, StateLayout, by_pod, kubelet_all
 from reporter.pods import NodePod
 from reporter.publish.identity import NodeIdentity
 
-_MANAGER_LABEL: Final = "koordgate"
+_MANAGED_BY: Final = "Koordinator"  # as koordlet writes it; others select by it
 _OURS: Final = ("cpu", "memory")
 _HUGE: Final = "hugepages-"
 _KEPT: Final = (NODE_RESERVATION, SYSTEM_QOS_RESOURCE)
@@ -123,13 +123,13 @@ def build(
         kubelet=_told_policy(kubelet, of_kubelet),
         numa_policy=policies.numa_policy,
         numa_scope=policies.numa_scope,
-        pod_cpu_allocs=allocs,
+        pod_cpu_allocs=_with_own(pods, allocs),
         shared_pools=shared.shared,
         best_effort_pools=shared.best_effort,
         reservation=NodeReservation(kept),
         system=system,
         zones=_with_foreign(zones, live),
-        managed_by=_MANAGER_LABEL,
+        managed_by=_MANAGED_BY,
     )
     body = _written(topology, node, readable=not unread) if kubelet.gave_known else None
     return TopologyObject(body, plan_pools(shared, system.cpus), told, tuple(problems))
@@ -205,6 +205,20 @@ def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.Kub
     ours = {pod.cgroup for pod in pods if not plan.owned_by_kubelet(pod.planned(mems=False), kubelet)}
     allocs = kubelet_allocs(given, names, ours)
     return tuple(PodCpuAlloc(one.namespace, one.name, one.uid, one.cpus, one.by_kubelet) for one in allocs)
+
+
+def _with_own(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> tuple[PodCpuAlloc, ...]:
+    """Add the Pods to which CPUs of their own were allocated, LSE and LSR ones (CPU proposal); by UID.
+
+    A Pod that the kubelet gave CPUs is listed once, as managed by it.
+    """
+    listed = {alloc.uid for alloc in allocs}
+    own = [
+        PodCpuAlloc(pod.namespace, pod.name, pod.uid, pod.cpus)
+        for pod in pods
+        if pod.cpus and not listed & {pod.uid, pod.cgroup}
+    ]
+    return tuple(sorted([*allocs, *own], key=lambda one: (one.uid, one.cpus)))
 
 
 def _given_twice(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from reporter.pods import NodePod
 from reporter.proof import agree
 from reporter.proof.agree import Agreement, Evidence
 from reporter.publish import device, nodestatus, nodetopology
+from reporter.publish.events import Occurrence, about_pod
 from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
 
@@ -56,6 +57,7 @@ class Decided:
         cgroup_root: the kubelet's.
         agreements: how each Pod compares with what was allocated to it.
         problems: what could not be read or reported, a sentence each.
+        unread: an Event for each annotation of a Pod that cannot be read.
     """
 
     device: device.DeviceObject
@@ -65,6 +67,7 @@ class Decided:
     cgroup_root: str
     agreements: tuple[Agreement, ...]
     problems: tuple[str, ...]
+    unread: tuple[Occurrence, ...] = ()
 
 
 def decide(
@@ -115,6 +118,9 @@ def decide(
         cgroup_root=host.cgroup_root,
         agreements=agreements,
         problems=(*host.problems, *gpus.problems, *devices.problems, *topology.problems, *unread),
+        unread=tuple(
+            Occurrence(about_pod(pod), "AnnotationUnreadable", problem) for pod in live for problem in pod.problems
+        ),
     )
 
 

@@ -77,7 +77,9 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
         state = replace(state, problems=problems)
     if current.node is not None and current.configured and state.host is not None:
         body = decided.device.body
-        told, found = occurrences(current.node, state.told, state.host, view, body, decided.agreements, wrote.taken)
+        told, found = occurrences(
+            current.node, state.told, state.host, view, body, decided.agreements, wrote.taken, decided.unread
+        )
         state = replace(state, told=told)
         if found:
             effects.append(Note(found))

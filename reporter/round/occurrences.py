@@ -26,6 +26,7 @@ class EventMemory:
         taken: the take-over's Events.
         mismatches: the Events of Pods that do not have what was allocated to them.
         unusable: what could not be used of the kubelet's files.
+        unread: annotations of Pods that cannot be read: the message, and the Pod's UID.
     """
 
     health: NodeRecord = NOTHING_KNOWN
@@ -34,6 +35,7 @@ class EventMemory:
     taken: tuple[Occurrence, ...] = ()
     mismatches: tuple[Occurrence, ...] = ()
     unusable: frozenset[str] = frozenset()
+    unread: frozenset[tuple[str, str]] = frozenset()
 
 
 def occurrences(
@@ -44,6 +46,7 @@ def occurrences(
     body: Mapping[str, Any],
     agreements: Iterable[Agreement],
     taken: TakenOver,
+    unread: Iterable[Occurrence] = (),
 ) -> tuple[EventMemory, tuple[Occurrence, ...]]:
     """Find the Events of a round, and what they are about.
 
@@ -55,7 +58,9 @@ def occurrences(
         body: the Device object as decided.
         agreements: how each Pod compares with what was allocated to it.
         taken: what became of the take-over.
+        unread: Events of Pods whose annotations cannot be read.
     """
+    unread = tuple(unread)
     found = health_events(node, told.health, cards.node, told.device, body)
     outage = outage_event(node, cards, host)
     if outage is not None and outage.reason != told.outage:
@@ -70,6 +75,7 @@ def occurrences(
         if problem not in told.unusable:
             reason = "PodResourcesUnusable" if problem == host.told.problem else "KubeletFileUnusable"
             found.append(Occurrence(about_node(node), reason, problem))
+    found += [one for one in unread if (one.message, one.about["uid"]) not in told.unread]
     after = replace(
         told,
         health=cards.node,
@@ -78,6 +84,7 @@ def occurrences(
         taken=take_over,
         mismatches=mismatches,
         unusable=frozenset(host.problems),
+        unread=frozenset((one.message, one.about["uid"]) for one in unread),
     )
     return after, tuple(found)
 

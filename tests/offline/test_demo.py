@@ -64,7 +64,7 @@ def test_the_demo_ends_with_who_holds_what_of_each_node(capsys: pytest.CaptureFi
         "XID79: ",
     ):
         assert part in told
-    assert "ask 1 or 2" in told, "the wrong LSR Pod is refused with the cure"
+    assert "write 1 or 2" in told, "the wrong LSR Pod is refused with the cure"
 
 
 def test_the_demo_draws_the_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

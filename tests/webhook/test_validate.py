@@ -325,3 +325,11 @@ def test_bytes_that_no_known_card_has_are_warned_about_and_waited_for() -> None:
     assert webhooks.mutate(asks(fits)).warnings == []
     nothing_known = PodWebhooks(POLICY, Writers(frozenset()), lambda _pod: (None, 0))
     assert nothing_known.mutate(asks(asked)).warnings == []
+
+
+def test_a_resource_spec_without_a_class_is_warned_about() -> None:
+    webhooks = PodWebhooks(POLICY, Writers(frozenset()), lambda _pod: (None, 0))
+    spec = '{"preferredCPUBindPolicy":"FullPCPUs"}'
+    made = pod(container(requests={"cpu": 1}), annotations={"scheduling.koordinator.sh/resource-spec": spec})
+    (warning,) = webhooks.mutate(asks(made)).warnings
+    assert "preferredCPUBindPolicy without effect" in warning

@@ -172,7 +172,9 @@ def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> b
     """
     if known.node:
         return False
-    said = bool(known.problem) or known.request.cpu is not None or known.request.wishes != NO_WISHES
+    cpu = known.request.cpu
+    orchestrated = cpu is not None and not cpu.implied
+    said = bool(known.problem) or orchestrated or known.request.wishes != NO_WISHES
     return said or asks_by_metadata(obj, types)
 
 

@@ -15,7 +15,7 @@ from allocator.cpu.resolve import (
     resolve,
 )
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
-from allocator.vocabulary.cpunode import NO_USE, CpuShare
+from allocator.vocabulary.cpunode import NO_USE, CpuShare, Zone
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.outcome import Refusal
@@ -220,7 +220,7 @@ def test_defaults_zones_and_architecture_are_taken_over() -> None:
     node = resolve(topology(zones=zones), {ARCHITECTURE: "arm64"}, defaults)
     assert node is not None
     assert (node.default_bind, node.default_exclusive) == (BindPolicy.SPREAD_BY_PCPUS, ExclusivePolicy.PCPU_LEVEL)
-    assert node.zones == {0: (16_000, 2**36), 1: (None, None)}
+    assert node.zones == {0: Zone(16_000, 2**36), 1: Zone(None, None, (("vendor/nic", 3),))}
     assert node.architecture == "arm64"
     assert node.topology == TWO
 

@@ -52,6 +52,13 @@ def test_a_pod_gets_the_cpus_of_its_class(asked, cpus) -> None:
     assert (want.note, want.room) == ("", 0)
 
 
+@pytest.mark.parametrize("qos", ["", "LSE", "LSR", "LS", "BE", "SYSTEM"])
+def test_a_pod_whose_cpus_cannot_be_read_keeps_those_that_it_has(qos) -> None:
+    (want,) = wants([pod(qos=qos, mems=0b1, unreadable=True)], POOLS, OFF)
+    assert (want.cpus, want.mems, want.room) == (0, 0, 0)
+    assert want.note == "ns/u: its resource-status cannot be read; its CPUs are left alone"
+
+
 def test_memory_is_bound_only_when_asked() -> None:
     assert [want.mems for want in wants([pod(), pod(mems=0b10)], POOLS, OFF)] == [0, 0b10]
 

@@ -470,6 +470,20 @@ def test_under_the_static_policy_no_cpu_that_the_kubelet_gave_is_free_or_shared_
         assert not own or (want.pod.uid in reported) == (want.cpus == 0) == (want.cpus != own)
 
 
+def test_pods_with_cpus_of_their_own_are_listed_beside_the_kubelets() -> None:
+    made = built([pod("k"), pod("z", "4-5", "LSR"), pod("a", "3", "LSE"), pod("ls", qos="LS")], STATIC, state(k="1-2"))
+
+    assert made.body is not None
+    read = read_node_topology(made.body)
+    assert read.pod_cpu_allocs == (
+        PodCpuAlloc("ns", "a", "a", parse("3")),
+        PodCpuAlloc("ns", "k", "k", parse("1-2"), managed_by_kubelet=True),
+        PodCpuAlloc("ns", "z", "z", parse("4-5")),
+    )
+    assert read.by_kubelet == (read.pod_cpu_allocs[1],)
+    assert read.managed_by == "Koordinator"
+
+
 def test_what_a_kubelet_without_the_static_policy_gave_before_is_stale() -> None:
     made = built([pod("k")], KubeletConfiguration(), state("none", k="1-2", gone="3"))
 
