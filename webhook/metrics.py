@@ -61,6 +61,11 @@ class WebhookMetrics:
             "Bound Pods whose allocation cannot be read: devices or CPUs of their nodes are closed.",
             registry=registry,
         )
+        self.held_twice = Gauge(
+            "koordgate_devices_held_twice",
+            "Devices that koordgate gave to one Pod and the kubelet's device plugin to another.",
+            registry=registry,
+        )
         self.watch = Counter(
             "koordgate_watch_total",
             "Lists, watches, relists and errors, by resource.",

@@ -40,6 +40,7 @@ class NodeDevices:
         labels: of the object.
         cordoned: ids of devices that an administrator has cordoned.
         partitioned: the types whose devices may have to come as a set of a partition table.
+        kubelet_pods: id of a device that the kubelet gave away -> UIDs of the Pods that have it, as far as stated.
     """
 
     node: str
@@ -51,6 +52,7 @@ class NodeDevices:
     labels: Mapping[str, str] = field(default_factory=dict)
     cordoned: frozenset[str] = frozenset()
     partitioned: tuple[DeviceType, ...] = ()
+    kubelet_pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def wiring(self, node_labels: Mapping[str, str]) -> Wiring:
         """How the devices are connected; if the object states no partition table, boards by the Node's labels."""
@@ -101,13 +103,14 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
     return NodeDevices(
         str(metadata.get("name", "")),
         devices,
-        held,
+        frozenset(held),
         tuple(problems),
         links,
         partitions,
         labels,
         cordoned,
         tuple(kind for kind in types.types if kind.partitioned),
+        {identity: frozenset(uids) for identity, uids in held.items() if uids},
     )
 
 
@@ -251,25 +254,32 @@ def _read_capacity(kind: DeviceType, resources: Mapping[str, object], types: Dev
     return {tail: capacity[tail] for tail in kind.tails}
 
 
-def _read_checkpoints(annotations: Mapping[str, str], devices: Iterable[Device], problems: list[str]) -> frozenset[str]:
-    """Read which devices the kubelet allocated (device proposal, "Compatible"); both annotation names are in use.
+def _read_checkpoints(
+    annotations: Mapping[str, str], devices: Iterable[Device], problems: list[str]
+) -> dict[str, set[str]]:
+    """Read which devices the kubelet allocated, and to which Pods (device proposal, "Compatible").
+
+    Both annotation names are in use.
 
     If that cannot be read, any device may be in use: all count as allocated.
     """
-    held: set[str] = set()
+    held: dict[str, set[str]] = {}
     for key in DEVICES_CHECKPOINTS:
         if key not in annotations:
             continue
         try:
             for entry in json.loads(annotations[key]) or ():
-                held.update(_read_ids(entry))
+                uid = entry.get("podUID")
+                for identity in _read_ids(entry):
+                    held.setdefault(identity, set()).update([uid] if isinstance(uid, str) and uid else [])
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             problems.append(
                 f"annotation {key}: not the expected JSON ({error}); until it is corrected or removed, nothing new "
                 "lands on this node's devices, because the kubelet may have allocated any of them"
             )
-            held.update(device.id for device in devices)
-    return frozenset(held)
+            for device in devices:
+                held.setdefault(device.id, set())
+    return held
 
 
 def _read_ids(entry: Mapping[str, Any]) -> list[str]:

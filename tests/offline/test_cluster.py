@@ -216,12 +216,14 @@ def test_which_pods_are_there_already(fields: Raw, expected: bool) -> None:  # n
     assert stands({"metadata": {}, "spec": {}, **fields}) is expected
 
 
-async def test_a_pod_that_says_it_holds_what_cannot_be_read_is_told_of_and_holds_nothing() -> None:
+async def test_a_pod_that_holds_what_cannot_be_read_may_hold_every_card_of_its_node() -> None:
     cluster = OfflineCluster.in_process()
     broken = held("old", "node-1", (0, 100))
     broken["metadata"]["annotations"] = {"scheduling.koordinator.sh/device-allocated": "{"}
-    await cluster.load([*machine(cards=1), broken])
-    assert (await cluster.submit(gpus("a", 100))).state is PodFate.BOUND
+    await cluster.load([*machine(cards=2), broken])
+    assert (await cluster.submit(gpus("a", 10))).state is PodFate.UNSCHEDULABLE
+    await cluster.delete("default", "old")
+    assert (await cluster.submit(gpus("b", 200))).state is PodFate.BOUND
 
 
 async def test_a_pod_that_holds_cpus_alone_is_adopted_and_deleted_like_any_other() -> None:

@@ -1,19 +1,20 @@
 """The ledger against live Pods: what goes, what stays, and what is told."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from builders import container, device_entry, gpu, part, pod
+from builders import container, device_entry, device_object, gpu, part, pod
 from fake_kube import answer, hold
 from world import World, binding, binds, gpu_pod, koordinator_annotation, plain_pod
 
 from allocator.vocabulary.holdings import Holding
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import EVENTS, NODE_ALLOCATIONS, PODS
+from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, PODS
 from webhook.upkeep import reconcile as reconcile_module
 
 GRACE = 120
@@ -465,3 +466,54 @@ async def test_a_bind_on_a_reconciled_ledger_sees_what_was_given_back(world: Wor
     assert not response.allowed
     await reconcile(world)
     assert (await world.bind("p")).allowed
+
+
+# --- devices that the kubelet gave away as well
+
+
+def given_away(**devices: str) -> dict[str, str]:
+    """The kubelet's checkpoint on a Device object: Pod's UID to the device that it has."""
+    entries = [{"podUID": uid, "deviceIDs": [identity]} for uid, identity in devices.items()]
+    return {"node.koordinator.sh/devices-checkpoints": json.dumps(entries)}
+
+
+def twice(world: World) -> list[Any]:
+    return [event for event in world.fake.objects(EVENTS.path()) if event["reason"] == "DeviceHeldTwice"]
+
+
+def plugin_pod(name: str) -> Any:
+    asked = container(limits={"nvidia.com/gpu": "1"})
+    return pod(asked, name=name, uid=name, nodeName="n1", schedulerName="default-scheduler")
+
+
+async def test_a_card_that_two_hold_is_an_event_on_both_and_a_metric(world: World) -> None:
+    await hold_share(world, "p")
+    world.add_pod(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "GPU-n1-0"))))
+    world.add_pod(plugin_pod("theirs"))
+    annotations = given_away(theirs="GPU-n1-0")
+    world.fake.put(DEVICES.path(), device_object(device_entry(0, id="GPU-n1-0"), name="n1", annotations=annotations))
+    world.see()
+    for _ in range(3):
+        await reconcile(world)
+    events = twice(world)
+    assert sorted(event["involvedObject"]["uid"] for event in events) == ["theirs", "uid-p"]
+    assert all("GPU-n1-0 of node n1 is held by default/" in event["message"] for event in events)
+    assert metric(world, "koordgate_devices_held_twice") == 1
+    world.remove_pod("theirs")
+    world.see()
+    await reconcile(world)
+    assert metric(world, "koordgate_devices_held_twice") == 0
+
+
+@pytest.mark.parametrize("owner", ["uid-p", "uid-of-nobody", "other-card"])
+async def test_a_card_that_one_holds_is_no_such_case(world: World, owner: str) -> None:
+    await hold_share(world, "p")
+    world.add_pod(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "GPU-n1-0"))))
+    world.add_pod(plugin_pod("other-card"))
+    annotations = given_away(**{owner: "GPU-n1-1" if owner == "other-card" else "GPU-n1-0"})
+    cards = [device_entry(minor, id=f"GPU-n1-{minor}") for minor in range(2)]
+    world.fake.put(DEVICES.path(), device_object(*cards, name="n1", annotations=annotations))
+    world.see()
+    await reconcile(world)
+    assert twice(world) == []
+    assert metric(world, "koordgate_devices_held_twice") == 0

@@ -21,6 +21,7 @@ from webhook.offline import api, apiserver
 from webhook.offline.account import Account, ClusterObjects
 from webhook.offline.objects import InputError
 from webhook.offline.resources import managed
+from webhook.offline.running import assume
 from webhook.offline.scheduler import KubeScheduler, finished
 from webhook.settings import WebhookSettings, without_gathering
 from webhook.view.feed import Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
@@ -166,7 +167,9 @@ class OfflineCluster:
         return list(self._pods.by_name.values())
 
     async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
-        """Load the cluster's objects, and Pods that are bound already, which hold what their annotations say.
+        """Load the cluster's objects, and Pods that are bound already.
+
+        These hold what their annotations say; for Pods of a device plugin, idle devices are assumed.
 
         Returns:
             The Pods, as they stand.
@@ -186,6 +189,13 @@ class OfflineCluster:
             results = [Result(pod, PodFate.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
             for result in results:
                 self._put(result.pod)
+            found = assume([result.pod for result in results], self.parts.cluster.snapshot, self.parts.types)
+            assumed = {pod["metadata"]["uid"]: pod for pod in found}
+            for pod in found:
+                self._put(pod)
+            results = [
+                replace(result, pod=assumed.get(result.pod["metadata"]["uid"], result.pod)) for result in results
+            ]
         except BadQuantityError as error:
             raise InputError(f"{error}; mend it") from error
         await self.parts.reconciler.reconcile()

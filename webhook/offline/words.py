@@ -14,6 +14,7 @@ from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.offline.account import DeviceUse
+from webhook.offline.running import ASSUMED
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = Mapping[str, Any]
@@ -100,6 +101,11 @@ def trouble(pod: Raw, types: DeviceTypes) -> str:
     info = read_pod_info(pod, types=types)
     if info is None or not info.node or info.finished:
         return ""
+    assumed = (pod["metadata"].get("annotations") or {}).get(ASSUMED)
+    if assumed == "0":
+        return "holds devices that the kubelet's device plugin gave it"
+    if assumed:
+        return "holds devices that the kubelet's device plugin gave it; which ones is not known, idle ones are assumed"
     if info.annotation_problem:
         return f"holds what cannot be read, so nothing new lands on what it may hold: {info.annotation_problem}"
     if not info.asks or info.holds:

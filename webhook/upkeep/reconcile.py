@@ -7,6 +7,7 @@ period that is longer than any API request lasts. Unless a watch reported it, a 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from allocator.bind import adopt_running, release
@@ -27,6 +28,23 @@ _AT_ONCE: Final = 16  # concurrent changes
 Kind = Literal["gone", "finished", "unbound", "moved", "adopted"]
 
 
+@dataclass(frozen=True, slots=True)
+class HeldTwice:
+    """A device that koordgate gave to one Pod and the kubelet to others.
+
+    Attributes:
+        node: its node's name.
+        type: its type.
+        identity: its id.
+        pods: who hold it, by namespace and name.
+    """
+
+    node: str
+    type: str
+    identity: str
+    pods: tuple[PodInfo, ...]
+
+
 class Reports(Protocol):
     """Reports what the reconciler found."""
 
@@ -38,6 +56,9 @@ class Reports(Protocol):
 
     def unreadable(self, pods: list[PodInfo]) -> None:
         """What these Pods hold cannot be read: their nodes' devices or CPUs are closed."""
+
+    def held_twice(self, devices: list[HeldTwice]) -> None:
+        """These devices were given to Pods by koordgate and by the kubelet."""
 
 
 class Reconciler:
@@ -131,9 +152,31 @@ class Reconciler:
         results = await asyncio.gather(*(one(mending) for mending in mendings), return_exceptions=True)
         self._reports.bound_around(self._bound_around())
         self._reports.unreadable(self._unreadable())
+        self._reports.held_twice(self._held_twice())
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+    def _held_twice(self) -> list[HeldTwice]:
+        """Compare the ledger with what the kubelet gave away, as the Device objects state it."""
+        found: dict[tuple[str, str], set[str]] = {}
+        kinds: dict[tuple[str, str], str] = {}
+        for record in self._ledger.records():
+            listed = self._cluster.nodes.devices(record.node)
+            for holding in record.holdings.values() if listed is not None and listed.kubelet_pods else ():
+                for share in holding.shares:
+                    theirs = listed.kubelet_pods.get(share.id, frozenset()) if listed is not None else frozenset()
+                    if theirs - {holding.uid}:
+                        at = (record.node, share.id)
+                        found.setdefault(at, set()).update((holding.uid, *theirs))
+                        kinds[at] = share.type
+        twice = []
+        for at, uids in sorted(found.items()):
+            known = [pod for pod in map(self._cluster.pods.by_uid, uids) if pod is not None and not pod.finished]
+            if len(known) > 1:  # else the one or the other has ended meanwhile
+                pods = tuple(sorted(known, key=lambda pod: (pod.namespace, pod.name)))
+                twice.append(HeldTwice(at[0], kinds[at], at[1], pods))
+        return twice
 
     def _suspects(self) -> list[tuple[str, Holding]]:
         """Holdings, each with its node, whose Pod is not known to be bound to that node and alive."""

@@ -10,7 +10,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, NODES, TOPOLOGIES
 from webhook.metrics import WebhookMetrics
-from webhook.upkeep.reconcile import Kind
+from webhook.upkeep.reconcile import HeldTwice, Kind
 from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
@@ -72,6 +72,22 @@ class EventReports:
             )
             _LOG.warning("what a Pod holds cannot be read", extra={"pod": str(pod), "node": pod.node})
             self._event(_about(pod), "AllocationUnreadable", message)
+
+    def held_twice(self, devices: list[HeldTwice]) -> None:
+        """These devices were given to Pods by koordgate and by the kubelet: count all, and report each Pod once."""
+        self._metrics.held_twice.set(len(devices))
+        of = {pod.uid: device for device in devices for pod in device.pods}
+        pods = {pod.uid: pod for device in devices for pod in device.pods}
+        for pod in self._new("DeviceHeldTwice", list(pods.values())):
+            device = of[pod.uid]
+            names = ", ".join(str(other) for other in device.pods if other.uid != pod.uid)
+            message = (
+                f"{device.type} {device.identity} of node {device.node} is held by {names} as well: koordgate and the "
+                "kubelet's device plugin gave it away independently; delete one of the Pods, and create those that ask "
+                "for the plugin's resource again, so that koordgate translates them"
+            )
+            _LOG.warning("a device is held twice", extra={"pod": str(pod), "node": device.node})
+            self._event(_about(pod), "DeviceHeldTwice", message)
 
     def _new(self, reason: str, pods: list[PodInfo]) -> list[PodInfo]:
         """The Pods that were not reported for this reason yet, at most `_TOLD_AT_ONCE`."""

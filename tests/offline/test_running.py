@@ -1,0 +1,84 @@
+"""Pods of a device plugin that run before koordgate is installed: their cards are never given out."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from offline.clusters import asking, device, gpus, held, machine, node, saved
+
+from koordgate.cli import main
+from webhook.offline.cluster import OfflineCluster, PodFate
+
+Raw = dict[str, Any]
+CHECKPOINTS = "node.koordinator.sh/devices-checkpoints"
+
+
+def running(name: str, cards: int, on: str = "node-1", **status: Any) -> Raw:
+    made = asking(name, {"nvidia.com/gpu": str(cards)}, nodeName=on, schedulerName="default-scheduler")
+    return {**made, "status": status or {"phase": "Running"}}
+
+
+async def loaded(*objects: Raw) -> OfflineCluster:
+    cluster = OfflineCluster.in_process()
+    await cluster.load(objects)
+    return cluster
+
+
+def cards_of(cluster: OfflineCluster, name: str) -> list[str]:
+    pod = next(one for one in cluster.pods if one["metadata"]["name"] == name)
+    holding = cluster.account().holding(pod)
+    return [share.id for share in holding.shares] if holding else []
+
+
+async def test_as_many_idle_cards_as_it_asks_for_are_withheld() -> None:
+    cluster = await loaded(*machine(cards=4), held("ours", "node-1", (0, 30)), running("theirs", 2))
+    assert cards_of(cluster, "theirs") == ["GPU-node-1-1", "GPU-node-1-2"]
+    bound = [await cluster.submit(gpus(name, 100)) for name in ("first", "second")]
+    assert [one.state for one in bound] == [PodFate.BOUND, PodFate.UNSCHEDULABLE]
+    assert cards_of(cluster, "first") == ["GPU-node-1-3"]
+    await cluster.delete("default", "theirs")
+    assert (await cluster.submit(gpus("third", 200))).state is PodFate.BOUND
+
+
+async def test_cards_of_the_kubelets_checkpoint_are_not_assumed_a_second_time() -> None:
+    cards = device(cards=3)
+    cards["metadata"]["annotations"] = {CHECKPOINTS: json.dumps([{"deviceIDs": ["GPU-node-1-2"]}])}
+    cluster = await loaded(node(), cards, running("told", 1), running("untold", 1))
+    assert cards_of(cluster, "told") == []
+    assert cards_of(cluster, "untold") == ["GPU-node-1-0"]
+    assert (await cluster.submit(gpus("new", 100))).state is PodFate.BOUND
+    assert (await cluster.submit(gpus("newer", 10))).state is PodFate.UNSCHEDULABLE
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+async def test_a_pod_that_has_ended_withholds_nothing(phase: str) -> None:
+    cluster = await loaded(*machine(cards=1), running("old", 1, phase=phase))
+    assert (await cluster.submit(gpus("new", 100))).state is PodFate.BOUND
+
+
+async def test_pods_that_ask_for_more_than_is_idle_withhold_all() -> None:
+    cluster = await loaded(*machine(cards=2), running("a", 1), running("b", 4), running("c", 1, "node-9"))
+    assert (await cluster.submit(gpus("new", 1))).state is PodFate.UNSCHEDULABLE
+    assert cluster.account().overgiven() == []
+
+
+def test_the_table_says_that_they_are_assumed(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "-f", saved(tmp_path, [*machine(), running("theirs", 1)])]) == 0
+    table = capsys.readouterr().out
+    assert "which ones is not known, idle ones are assumed" in table
+    assert "sees none" not in table
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 8), st.lists(st.integers(1, 4), max_size=4), st.integers(0, 4))
+async def test_what_is_left_is_what_nobody_can_hold(cards: int, theirs: list[int], given_away: int) -> None:
+    machine_object = device(cards=cards)
+    ids = [f"GPU-node-1-{at}" for at in range(min(given_away, cards, sum(theirs)))]
+    machine_object["metadata"]["annotations"] = {CHECKPOINTS: json.dumps([{"deviceIDs": ids}])}
+    plugin = [running(f"theirs-{at}", count) for at, count in enumerate(theirs)]
+    cluster = await loaded(node(), machine_object, *plugin)
+    left = max(cards - sum(theirs), 0)
+    results = [await cluster.submit(gpus(f"new-{at}", 100)) for at in range(left + 1)]
+    assert [one.state for one in results] == [PodFate.BOUND] * left + [PodFate.UNSCHEDULABLE]
