@@ -227,7 +227,7 @@ async def test_a_process_that_never_serves_is_reported_after_the_deadline(tmp_pa
 _PARENT = """
 import signal, sys
 from pathlib import Path
-from koordgate.localplane.process import Process
+from webhook.localplane.process import Process
 child = Process("child", (sys.executable, "-c", "import signal; signal.pause()"), Path(sys.argv[1]))
 child.start()
 print(child.pid, flush=True)
