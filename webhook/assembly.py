@@ -100,7 +100,7 @@ def assemble(
         store=kept,
         ledger=ledger,
         pods=PodWebhooks(
-            TranslationPolicy(settings.domain, scheduler.name, types),
+            TranslationPolicy(settings.domain, scheduler.name, types, split=not settings.state_memory),
             Writers(frozenset({settings.identity.username, scheduler.username})),
             cluster.reach.of if settings.state_memory else lambda _pod: (None, 0),
         ),

@@ -70,8 +70,8 @@ class SetRule:
 
     Attributes:
         scope: all devices inside one of these. A device that does not say where it is, is inside none with others.
-        rank_first: the ask takes parts of devices: the caller's ranks come before connections, and partitions are
-            ignored.
+        rank_first: the ask takes parts of devices: the caller's ranks come before connections, and a set need not be a
+            partition.
         partitions: the node's partition table; None where it has none.
         partition_required: the set must be a partition; else partitions come first.
         restricted: only partitions of the table's highest score for the count.

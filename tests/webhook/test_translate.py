@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from npus import TYPES as NPU_TYPES
 from strategies import pod_specs
 
+from allocator.quantity import to_int
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
 from allocator.vocabulary.asks import DeviceAsk
@@ -602,3 +603,40 @@ def test_a_share_of_an_npu_is_understood_wholly_or_left_alone(
             (warning,) = translation.warnings
             assert "allocates no device to this Pod: huawei.com/npu-" in warning
             assert translation.operations == ()
+
+
+# Where Koordinator's own scheduler reads the Pod: what containers limit; the sums by which it judges the Pod
+
+SUMS: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
+    "cards by core, memory by bytes": (
+        [{"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory": "32Gi"}],
+        {"gpu-core": 200, "gpu-memory": 32 * GIB, "gpu.shared": 2},
+    ),
+    "two containers of a share": (
+        [{"koordinator.sh/gpu": 60}, {"koordinator.sh/gpu": 60}],
+        {"gpu-core": 120, "gpu-memory-ratio": 120, "gpu.shared": 2},
+    ),
+    "one share": ([{"koordinator.sh/gpu": 60}], {"gpu-core": 60, "gpu-memory-ratio": 60, "gpu.shared": 1}),
+    "whole cards": ([{"nvidia.com/gpu": 3}], {"gpu-core": 300, "gpu-memory-ratio": 300, "gpu.shared": 3}),
+    "a split of one's own": (
+        [{"koordinator.sh/gpu.shared": 2, "koordinator.sh/gpu-memory": "8Gi"}],
+        {"gpu-memory": 8 * GIB, "gpu.shared": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize(("limits", "expected"), SUMS.values(), ids=SUMS)
+def test_koordinators_scheduler_reads_the_number_of_cards_from_the_split(
+    limits: list[dict[str, Any]], expected: dict[str, int]
+) -> None:
+    obj = pod(*(container(f"c{at}", limits=one) for at, one in enumerate(limits)))
+    policy = replace(KOORDINATOR, split=True)
+    done = applied(obj, policy=policy)
+    sums: dict[str, int] = {}
+    for one in done["spec"]["containers"]:
+        for name, amount in one["resources"]["limits"].items():
+            tail = name.removeprefix("koordinator.sh/")
+            sums[tail] = sums.get(tail, 0) + to_int(amount)
+    assert sums == expected
+    assert applied(done, policy=policy) == done
+    assert read_asks(done).request.containers == read_asks(obj).request.containers

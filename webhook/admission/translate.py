@@ -38,11 +38,14 @@ class TranslationPolicy:
         domain: the domain that resource names are written in.
         scheduler_name: the schedulerName that a Pod gets.
         types: the device types that may be asked for.
+        split: whether the split (gpu.shared) is written beside every ask, as Koordinator's own webhook does: its
+            scheduler takes amounts without it for one card, and adds up those of several containers.
     """
 
     domain: str
     scheduler_name: str
     types: DeviceTypes = BUILT_IN
+    split: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
     written: dict[str, Any] = {}
     shown = shown_types(reading, policy.types)
     for container, spec in _walk(pod, reading):
-        changed = _translate_resources(container, spec, policy.domain, memory_per_gpu, operations)
+        changed = _translate_resources(container, spec, policy, memory_per_gpu, operations)
         if changed:
             written[container.name] = _original(container, spec, policy.types)
         if shown:
@@ -147,7 +150,7 @@ def _split_name(names: Sequence[str], types: DeviceTypes) -> str:
 def _translate_resources(
     container: ContainerReading,
     spec: Mapping[str, Any],
-    domain: str,
+    policy: TranslationPolicy,
     memory_per_gpu: int | None,
     operations: list[Operation],
 ) -> bool:
@@ -159,9 +162,9 @@ def _translate_resources(
     if resources is None:  # asked by an annotation alone
         resources = {}
         operations.append(add(f"{container.pointer}/resources", {}))
-    targets = [_written(container.requests, domain, memory_per_gpu)]
+    targets = [_written(container.requests, policy, memory_per_gpu)]
     same = container.limits == container.requests
-    targets.append(targets[0] if same else _written(container.limits, domain, memory_per_gpu))
+    targets.append(targets[0] if same else _written(container.limits, policy, memory_per_gpu))
     for key, target, names in zip(MAPS, targets, container.names, strict=True):
         at = f"{container.pointer}/resources/{key}"
         if resources.get(key) is None:
@@ -175,11 +178,11 @@ def _translate_resources(
     return len(operations) > before
 
 
-def _written(asks: Sequence[DeviceAsk], domain: str, memory_per_gpu: int | None) -> dict[str, str]:
+def _written(asks: Sequence[DeviceAsk], policy: TranslationPolicy, memory_per_gpu: int | None) -> dict[str, str]:
     """Write one map's asks of all types in the canonical resources."""
     target: dict[str, str] = {}
     for ask in asks:
-        target |= canonical(ask, domain, memory_per_gpu)
+        target |= canonical(ask, policy.domain, memory_per_gpu, split=policy.split)
     return target
 
 
@@ -197,11 +200,11 @@ def _same(present: object, wanted: str) -> bool:
         return False
 
 
-def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[str, str]:
+def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None, *, split: bool = False) -> dict[str, str]:
     """Write an ask in the canonical resources, which are the ones that are counted.
 
     GPUs are written as core, memory ratio and memory. The split is written only if the number of devices does not
-    follow from the amounts, and never in the domain kubernetes.io, where the original-request annotation states it.
+    follow from the amounts, or with `split`, and never in the domain kubernetes.io, where the original-request annotation states it.
     Types with one resource are written in that. Templates, and whole devices of a type that counts whole devices, are
     written as their number.
     """
@@ -222,7 +225,8 @@ def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None) -> dict[s
         for tail, amount in stated.items()
         if amount
     }
-    if _needs_split(ask) and not (kind.domains and domain == KUBERNETES_DOMAIN):
+    stated_split = _needs_split(ask) or (split and kind.states_memory)
+    if stated_split and not (kind.domains and domain == KUBERNETES_DOMAIN):
         written[kind.split] = format_int(ask.count)
     return {kind.resource_name(domain, tail): text for tail, text in sorted(written.items())}
 
