@@ -35,6 +35,8 @@ QOS_LABEL: Final = "koordinator.sh/qosClass"
 PRIORITY_CLASS_LABEL: Final = "koordinator.sh/priority-class"
 PROD: Final = "koord-prod"
 _RECLAIMED: Final = ("koord-mid", "koord-batch", "koord-free")  # priority classes of reclaimable resources
+_BANDS: Final = ((PROD, 9000), ("koord-mid", 7000), ("koord-batch", 5000), ("koord-free", 3000))  # first priorities
+_BAND: Final = 1000  # priorities of each band
 
 _SHOWN: Final = 40  # characters of a wrong value that are quoted
 
@@ -92,8 +94,9 @@ def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: Device
     spec = as_object(pod.get("spec"), "spec", unread)
     amounts = read_cpu_amounts(spec, unread, types.resources)
     ask = _ask(label, wishes, numa, amounts)
-    if label in _BOUND:
+    if label in _BOUND or label is QosClass.BE:
         _check_priority(label, labels, spec, problems)
+    if label in _BOUND:
         if not unread:
             _check_whole(label, amounts, problems)
     elif ask.constrained_burst and not unread:
@@ -211,14 +214,36 @@ def _check_policies(label: QosClass | None, wishes: ResourceSpec, problems: list
 def _check_priority(
     qos: QosClass | None, labels: Mapping[str, Any], spec: Mapping[str, Any], problems: list[Problem]
 ) -> None:
-    """Find a priority class whose resources may be reclaimed: a Pod's own CPUs cannot be."""
-    message = f"a Pod of class {qos} has CPUs of its own, which needs {PROD}; write {PROD}, or leave it out"
+    """Find a priority class that contradicts the QoS class, as Koordinator's webhook does.
+
+    CPUs of a Pod's own cannot be reclaimed, as those of the classes mid, batch and free are. A Pod of class BE runs on
+    reclaimed CPUs, which koord-prod excludes. The label comes first, then the priority class's name, then the band of
+    `spec.priority` (Koordinator, apis/extension/priority.go). A Pod outside the bands has no such class.
+    """
     label = labels.get(PRIORITY_CLASS_LABEL)
-    if label is not None and label != "":
-        if label != PROD:
-            problems.append(Problem(f"metadata.labels[{PRIORITY_CLASS_LABEL}]", message))
-    elif spec.get("priorityClassName") in _RECLAIMED:
-        problems.append(Problem("spec.priorityClassName", message))
+    path, named = f"metadata.labels[{PRIORITY_CLASS_LABEL}]", label
+    if label is None or label == "":
+        path, named = "spec.priorityClassName", spec.get("priorityClassName")
+        if named != PROD and named not in _RECLAIMED:
+            path, named = "spec.priority", _band(spec.get("priority"))
+    if named is None:
+        return
+    if qos is QosClass.BE:
+        if named == PROD:
+            message = (
+                f"a Pod of class BE runs on reclaimed CPUs, and {PROD} excludes that; use {' or '.join(_RECLAIMED)}"
+            )
+            problems.append(Problem(path, message))
+    elif named != PROD:
+        message = f"a Pod of class {qos} has CPUs of its own, which needs {PROD}; write {PROD}, or leave it out"
+        problems.append(Problem(path, message))
+
+
+def _band(priority: object) -> str | None:
+    """Name the priority class in whose band a priority is; None outside the bands."""
+    if not isinstance(priority, int):
+        return None
+    return next((name for name, first in _BANDS if first <= priority < first + _BAND), None)
 
 
 def _check_whole(qos: QosClass | None, amounts: PodCpuAmounts, problems: list[Problem]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from allocator.cpu.pools import CpuHolder, CpuPools, pools
 from allocator.vocabulary.cpuset import format_cpuset
+from allocator.vocabulary.cputopology import CpuTopology
 from allocator.wire.keptcpus import NODE_RESERVATION, SYSTEM_QOS_RESOURCE, NodeReservation, read_kept
 from allocator.wire.nodetopology import (
     CpuManagerPolicy,
@@ -69,12 +70,14 @@ class TopologyObject:
         pools: the shared CPUs, for the cpuset plan.
         kubelet: what the kubelet does with CPUs, likewise.
         problems: what could not be reported, a sentence each.
+        too_large: that of them which says that more CPUs are reserved than the machine has; "" without.
     """
 
     body: dict[str, Any] | None
     pools: plan.SharedCpus
     kubelet: plan.KubeletRules
     problems: tuple[str, ...]
+    too_large: str = ""
 
 
 def build(
@@ -106,9 +109,10 @@ def build(
     # An amount becomes CPUs in the kubelet's order, as in Koordinator (pkg/koordlet/statesinformer).
     kept = reservation.cpus or reserved.take(cpus.topology, -(-reservation.milli // 1000))
     configuration = kubelet.configuration or KubeletConfiguration()
+    too_large = _too_large(reservation, cpus.topology)
     of_kubelet, unsure = reserved_cpus(configuration, cpus.topology)
     allocs = _allocs(pods, given, told)
-    problems += [*unread, *([unsure] if unsure else []), *_given_twice(pods, allocs)]
+    problems += [*unread, *filter(None, (unsure, too_large)), *_given_twice(pods, allocs)]
     shared = pools(
         cpus.topology,
         _holders(pods, allocs),
@@ -132,7 +136,22 @@ def build(
         managed_by=_MANAGED_BY,
     )
     body = _written(topology, node, readable=not unread) if kubelet.gave_known else None
-    return TopologyObject(body, plan_pools(shared, system.cpus), told, tuple(problems))
+    return TopologyObject(body, plan_pools(shared, system.cpus), told, tuple(problems), too_large)
+
+
+def _too_large(reservation: NodeReservation, machine: CpuTopology) -> str:
+    """Report a reservation of more CPUs, or of other ones, than the machine has; "" if it has them all."""
+    count = machine.all.bit_count()
+    where = f"annotation {NODE_RESERVATION}"
+    if absent := reservation.cpus & ~machine.all:
+        left = (machine.all & ~reservation.cpus).bit_count()
+        return (
+            f"{where}: reserves CPUs {format_cpuset(absent)}, which the machine lacks; {left} of {count} CPUs are left"
+        )
+    wanted = -(-reservation.milli // 1000)
+    if not reservation.cpus and wanted > count:
+        return f"{where}: reserves {wanted} CPUs, but the machine has {count}; no CPU is left for Pods"
+    return ""
 
 
 def _written(topology: NodeTopology, node: NodeIdentity, *, readable: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from reporter.pods import NodePod
 from reporter.proof import agree
 from reporter.proof.agree import Agreement, Evidence
 from reporter.publish import device, nodestatus, nodetopology
-from reporter.publish.events import Occurrence, about_pod
+from reporter.publish.events import Occurrence, about_node, about_pod
 from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
 
@@ -57,7 +57,7 @@ class Decided:
         cgroup_root: the kubelet's.
         agreements: how each Pod compares with what was allocated to it.
         problems: what could not be read or reported, a sentence each.
-        unread: an Event for each annotation of a Pod that cannot be read.
+        unread: an Event for each annotation that cannot be read or followed.
     """
 
     device: device.DeviceObject
@@ -118,10 +118,17 @@ def decide(
         cgroup_root=host.cgroup_root,
         agreements=agreements,
         problems=(*host.problems, *gpus.problems, *devices.problems, *topology.problems, *unread),
-        unread=tuple(
-            Occurrence(about_pod(pod), "AnnotationUnreadable", problem) for pod in live for problem in pod.problems
-        ),
+        unread=_unread(node, topology, live),
     )
+
+
+def _unread(
+    node: NodeIdentity, topology: nodetopology.TopologyObject, pods: Iterable[NodePod]
+) -> tuple[Occurrence, ...]:
+    """An Event for each annotation of a Pod that cannot be read, and for a reservation that the machine cannot meet."""
+    of_pods = [Occurrence(about_pod(pod), "AnnotationUnreadable", problem) for pod in pods for problem in pod.problems]
+    of_node = [Occurrence(about_node(node), "ReservationTooLarge", topology.too_large)] if topology.too_large else []
+    return (*of_node, *of_pods)
 
 
 def _cards(

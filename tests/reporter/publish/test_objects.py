@@ -679,3 +679,20 @@ def test_an_empty_map_that_the_api_server_did_not_keep_is_nothing_to_write_again
     assert holds({"metadata": {"name": "n"}}, {"metadata": {"name": "n", "annotations": {}}})
     assert not holds({"metadata": {"name": "n"}}, {"metadata": {"name": "n", "annotations": {"a": "1"}}})
     assert not holds(None, {"metadata": {"name": "n"}})
+
+
+TOO_LARGE = {
+    "an amount": ('{"resources":{"cpu":"9"}}', "reserves 9 CPUs, but the machine has 8; no CPU is left for Pods"),
+    "a part of a CPU too much": ('{"resources":{"cpu":"8001m"}}', "reserves 9 CPUs, but the machine has 8"),
+    "all of them": ('{"resources":{"cpu":"8"}}', ""),
+    "CPUs that do not exist": ('{"reservedCPUs":"0-1,8-9"}', "reserves CPUs 8-9, which the machine lacks; 6 of 8"),
+    "CPU numbers count before an amount": ('{"reservedCPUs":"0","resources":{"cpu":"99"}}', ""),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), TOO_LARGE.values(), ids=TOO_LARGE)
+def test_a_reservation_that_the_machine_cannot_meet_is_reported(text: str, expected: str) -> None:
+    made = built([], annotations={"node.koordinator.sh/reservation": text})
+    assert bool(made.too_large) == bool(expected)
+    assert expected in made.too_large
+    assert not expected or made.too_large in made.problems
