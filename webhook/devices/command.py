@@ -14,7 +14,7 @@ from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.settings import SettingsError, device_types
 from webhook import terminal
 from webhook.devices.cordons import Marked, mark
-from webhook.devices.drain import Drain, DryRun, Progress, Step
+from webhook.devices.drain import Drain, DrainStep, DryRun, Progress
 from webhook.devices.nodestate import CommandError, Known, read_cluster
 from webhook.devices.tables import (
     NOT_THERE,
@@ -80,7 +80,7 @@ async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace
     """Evict the Pods that hold some of a cordoned device; returns the exit status."""
     pods = [holding for holding, _ in marked.state.held(marked.identity)]
     done = await Drain(kube, arguments.dry_run, arguments.timeout, _show_step).run(pods)
-    left = [one for one in done if one.step in (Step.BUDGET, Step.LEFT)]
+    left = [one for one in done if one.step in (DrainStep.BUDGET, DrainStep.LEFT)]
     if arguments.dry_run is not DryRun.NONE:
         return _PODS_LEFT if left else 0
     if not left:

@@ -27,7 +27,7 @@ class DryRun(StrEnum):
     SERVER = "server"
 
 
-class Step(StrEnum):
+class DrainStep(StrEnum):
     """How far a Pod came."""
 
     WOULD_EVICT = "would be evicted"
@@ -48,7 +48,7 @@ class Progress:
     """
 
     pod: Holding
-    step: Step
+    step: DrainStep
     why: str = ""
 
 
@@ -86,7 +86,7 @@ class Drain:
 
     async def _one(self, pod: Holding, end: float) -> Progress:
         done = await self._evicted(pod, end)
-        if done.step is Step.EVICTED:
+        if done.step is DrainStep.EVICTED:
             self.report(done)
             done = await self._gone(pod, end)
         self.report(done)
@@ -95,13 +95,13 @@ class Drain:
     async def _evicted(self, pod: Holding, end: float) -> Progress:
         """Evict a Pod, again and again while its PodDisruptionBudget does not allow it."""
         if self.dry_run is DryRun.CLIENT:
-            return Progress(pod, Step.WOULD_EVICT)
+            return Progress(pod, DrainStep.WOULD_EVICT)
         backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S)
         while True:
             tried, least = await self._attempt(pod)
             wait = max(backoff.failed(), least)
             last = self.dry_run is DryRun.SERVER or time.monotonic() + wait > end
-            if tried.step is not Step.BUDGET or last:
+            if tried.step is not DrainStep.BUDGET or last:
                 return tried
             if backoff.failures == 1:
                 self.report(tried)
@@ -114,13 +114,13 @@ class Drain:
         try:
             await self.kube.create(path, self._eviction(pod), dry_run=dry, deadline=_ANSWER_S)
         except TooManyRequests as error:
-            return Progress(pod, Step.BUDGET, error.message), error.retry_after or 0
+            return Progress(pod, DrainStep.BUDGET, error.message), error.retry_after or 0
         except NotFound:
-            return Progress(pod, Step.GONE), 0
+            return Progress(pod, DrainStep.GONE), 0
         except Conflict as error:  # another Pod has the name, or the budget was written at this moment
             ended = await self._has_ended(pod)
-            return Progress(pod, Step.GONE) if ended else Progress(pod, Step.BUDGET, error.message), 0
-        return Progress(pod, Step.WOULD_EVICT if dry else Step.EVICTED), 0
+            return Progress(pod, DrainStep.GONE) if ended else Progress(pod, DrainStep.BUDGET, error.message), 0
+        return Progress(pod, DrainStep.WOULD_EVICT if dry else DrainStep.EVICTED), 0
 
     def _eviction(self, pod: Holding) -> dict[str, Any]:
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
@@ -134,9 +134,9 @@ class Drain:
         while not await self._has_ended(pod):
             wait = backoff.failed()
             if time.monotonic() + wait > end:
-                return Progress(pod, Step.LEFT)
+                return Progress(pod, DrainStep.LEFT)
             await asyncio.sleep(wait)
-        return Progress(pod, Step.GONE)
+        return Progress(pod, DrainStep.GONE)
 
     async def _has_ended(self, pod: Holding) -> bool:
         try:
