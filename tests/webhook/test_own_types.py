@@ -308,7 +308,7 @@ MALFORMED: dict[str, tuple[str, list[str], str]] = {
     "half a unit": ('{"queue":{"a":0.5,"b":2}}', ["b"], "queue 'a'"),
     "below nothing": ('{"queue":{"a":-1,"b":2}}', ["b"], "queue 'a'"),
     "nothing": ('{"queue":{"a":0,"b":2}}', ["b"], "holds nothing"),
-    "no id": ('{"queue":{"":1,"b":2}}', ["b"], "not empty"),
+    "no id": ('{"queue":{"":1,"b":2}}', ["b"], "must not be empty"),
     "an id with a comma": ('{"queue":{"a,c":1,"b":2}}', ["b"], "comma"),
     "an id that no object can hold": ('{"queue":{"\\ud800":1,"b":2}}', ["b"], "surrogates"),
     "one id for two": ('{"disk":{"a":50},"queue":{"a":1,"b":2}}', ["a", "b"], "a disk has this id"),

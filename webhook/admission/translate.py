@@ -205,8 +205,8 @@ def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None, *, split:
 
     GPUs are written as core, memory ratio and memory. The split is written only if the number of devices does not
     follow from the amounts, or with `split`. It is never written in the domain kubernetes.io, where the
-    original-request annotation states it. Types with one resource are written in that. Templates, and whole devices of a type that counts whole devices, are
-    written as their number.
+    original-request annotation states it. Types with one resource are written in that. Templates, and whole devices of
+    a type that counts whole devices, are written as their number.
     """
     kind = ask.type
     if ask.template:
