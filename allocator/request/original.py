@@ -15,7 +15,7 @@ from allocator.vocabulary.names import ORIGINAL_REQUEST
 _MAPS: Final = ("requests", "limits")
 
 
-def read_asks(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> PodReading:
+def read_asks(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN, *, implied: bool = True) -> PodReading:
     """Read a Pod's asks, translated or not.
 
     Memory that admission added beside a ratio is no ask; gpu.shared that admission removed is one. A forged annotation
@@ -23,7 +23,7 @@ def read_asks(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> PodReadi
     written both.
     """
     stated = {name: _stated(original, types) for name, original in originals(pod).items()}
-    return read_request(pod, stated, types)
+    return read_request(pod, stated, types, implied=implied)
 
 
 def originals(pod: Mapping[str, Any]) -> dict[str, Any]:

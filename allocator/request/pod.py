@@ -34,18 +34,22 @@ def asks_by_metadata(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> b
     return saying or any(key in labels for key in _LABELS) or names_cpus(pod)
 
 
-def read_request(pod: Mapping[str, Any], stated: Mapping[str, Stated], types: DeviceTypes = BUILT_IN) -> PodReading:
+def read_request(
+    pod: Mapping[str, Any], stated: Mapping[str, Stated], types: DeviceTypes = BUILT_IN, *, implied: bool = True
+) -> PodReading:
     """Read what a Pod asks for.
 
     Args:
         pod: the Pod.
         stated: container -> what its annotation states about it, if it was translated.
         types: that may be asked for.
+        implied: whether CPU and memory are read of a Pod that requests devices and states nothing about CPUs: what a
+            decision needs, and admission does not.
     """
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     reading = read_pod(pod.get("spec") or {}, stated, types, annotations)
-    cpus = read_cpu_ask(pod, devices=bool(reading.request.containers), types=types)
+    cpus = read_cpu_ask(pod, devices=implied and bool(reading.request.containers), types=types)
     problems = [*reading.problems, *cpus.problems]
     if not reading.request.containers:
         return replace(reading, cpu=cpus.ask, problems=tuple(problems)) if cpus.ask or cpus.problems else reading

@@ -73,7 +73,7 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
         policy: of this installation.
         memory_per_gpu: bytes of every GPU that the Pod could land on, if they are equal; memory is then stated.
     """
-    reading = read_asks(pod, policy.types)
+    reading = read_asks(pod, policy.types, implied=False)
     if reading.problems:
         return Translation(reading, problems=reading.problems)
     warnings = _left_alone(pod, policy.types)

@@ -35,7 +35,7 @@ def created(request: Request, scheduler_name: str, types: DeviceTypes = BUILT_IN
     """Find what is wrong in a Pod to be created; the caller lets mirror Pods pass."""
     pod = request.object
     problems = _forged_at_birth(pod)
-    reading = read_asks(pod, types)
+    reading = read_asks(pod, types, implied=False)
     problems.extend(reading.problems)
     if reading.problems or not reading.request:
         return problems
