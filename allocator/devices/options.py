@@ -40,6 +40,9 @@ class DeviceFit(NamedTuple):
     size: int = 0
 
 
+_UNSEEN: Final = DeviceFit((), (), ())
+
+
 class Option(NamedTuple):
     """A device that can serve a wish. Options are ordered as tuples are: by rank, then by minor and id."""
 
@@ -65,15 +68,14 @@ def find_options(wish: Wish, offers: Iterable[Offer], terms: Terms) -> list[Opti
         if models and device.model not in models:
             continue
         alike = (offer.capacity, offer.free, offer.idle, device.model)
-        if offer.containers or alike not in fits:
+        fit = _UNSEEN if offer.containers else fits.get(alike, _UNSEEN)
+        if fit is _UNSEEN:
             amounts = amounts_of.get(offer.capacity)
             if amounts is None:
                 amounts = amounts_of[offer.capacity] = terms.amounts(offer.capacity, ask)
             fit = _fit(offer, amounts, wish.steps, terms)
             if not offer.containers:
                 fits[alike] = fit
-        else:
-            fit = fits[alike]
         if fit is not None:
             options.append(Option(fit.rank, device.minor, device.id, offer, fit.amounts, fit.peak, fit.size))
     return options

@@ -132,7 +132,7 @@ class TypeSearch:
             least = options[0].rank
             tied = [option for option in options if option.rank == least]
             at = 0
-            if len(tied) > 1:
+            if len(tied) > 1 and any(one.offer.idle and not one.offer.containers for one in tied):
                 tied_at = [Spot(one.minor, one.id) for one in tied]
                 at = least_broken(tied_at, self._free(), links, rule.partitions)
             yield (tied[at],)
