@@ -99,7 +99,7 @@ class OwnType(Section, frozen=True):
         unit: percent of a device (above 100: whole devices), devices (whole ones only), or units of one device that
             holds many.
         environment: variable in which a container finds the ids of its devices; none where empty.
-        pools: devices that exist without being told by a node.
+        pools: devices that nodes have without reporting them.
         amounts: what a device is made of, where parts of one are asked apart.
         split: the full name that says over how many devices the amounts are split; none where empty.
         templates: the only parts of a device that may be had; any part where empty.
@@ -148,7 +148,7 @@ class OwnType(Section, frozen=True):
 def _table(kind: str, sets: Iterable[tuple[int, ...]]) -> PartitionTable:
     ordered = [tuple(sorted(minors)) for minors in sets]
     if len(set(ordered)) != len(ordered) or any(len(set(minors)) != len(minors) for minors in ordered):
-        raise DeviceTypeError(f"device type {kind}: boards: a partition, or a minor in one, stands there twice")
+        raise DeviceTypeError(f"device type {kind}: boards: a partition, or a minor in one, is listed twice")
     return PartitionTable(tuple(Partition(minors) for minors in ordered))
 
 
@@ -163,7 +163,7 @@ def device_types(own: Iterable[OwnType]) -> DeviceTypes:
     """The table of device types: the built-in ones and those of the settings.
 
     Raises:
-        DeviceTypeError: a name or a resource stands there twice, or a type contradicts itself.
+        DeviceTypeError: a name or a resource is declared twice, or a type contradicts itself.
     """
     return BUILT_IN.with_types(one.kind for one in own)
 

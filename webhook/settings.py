@@ -180,7 +180,7 @@ class CpuSettings(Section, frozen=True):
         bind_policy: by which CPUs are chosen.
         exclusive_policy: what is not shared with Pods of the same policy.
         numa_allocate_strategy: which NUMA node comes first.
-        numa_topology_policy: how strictly all that a Pod asks stands in one NUMA node.
+        numa_topology_policy: how strictly all that a Pod asks is kept in one NUMA node.
     """
 
     bind_policy: Literal["FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"
@@ -212,7 +212,7 @@ class WebhookSettings(Section, frozen=True):
     cpus: CpuSettings = CpuSettings()
 
     def __post_init__(self) -> None:
-        """Check what concerns several keys: no device type stands there twice."""
+        """Check what concerns several keys: no device type is declared twice."""
         device_types(self.devices.types)
 
 

@@ -27,7 +27,7 @@ def even_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, 
     """Divide a number evenly over the fewest NUMA nodes that have so much, two or more; the largest are used first.
 
     Of all ways to give each the same, that leaves what is free most even, which the kubelet's
-    distribute-cpus-across-numa goes by. What does not divide goes, a unit each, to the largest.
+    distribute-cpus-across-numa compares. Each unit of the remainder goes to one of the largest.
 
     Returns:
         Pairs of index and share; empty where it cannot be.

@@ -272,4 +272,4 @@ def _show(value: object) -> str:
     """Quote any value that a user wrote, in bounded length and time."""
     if isinstance(value, str):
         return repr(value[:_SHOWN])
-    return "what stands here" if value is not None else "nothing"
+    return "what is written here" if value is not None else "nothing"

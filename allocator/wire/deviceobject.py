@@ -40,7 +40,7 @@ class NodeDevices:
         labels: of the object.
         cordoned: ids of devices that an administrator has cordoned.
         partitioned: the types whose devices may have to come as a set of a partition table.
-        kubelet_pods: id of a device that the kubelet gave away -> UIDs of the Pods that have it, as far as stated.
+        kubelet_pods: id of a device that the kubelet allocated -> UIDs of the Pods that have it, as far as stated.
     """
 
     node: str

@@ -248,8 +248,8 @@ def _events(before: GpuHealth, seen: SeenCard) -> list[Fault]:
         if kind.says >= Xids.SUSPECT:
             text = f"Xid {event.xid}: {kind.name}"
             found.append(Fault(kind.says, kind.remedy, f"Xid{event.xid}", text, event.xid))
-    told = None if seen.gpu is None else seen.gpu.wear.uncorrected
-    if told is not None and before.uncorrected is not None and told > before.uncorrected:
+    uncorrected = None if seen.gpu is None else seen.gpu.wear.uncorrected
+    if uncorrected is not None and before.uncorrected is not None and uncorrected > before.uncorrected:
         found.append(Fault(Xids.SUSPECT, Remedy.TIME, "UncorrectedErrors", "new uncorrectable memory errors"))
     return found
 
@@ -257,11 +257,13 @@ def _events(before: GpuHealth, seen: SeenCard) -> list[Fault]:
 def _still_owed(before: GpuHealth, seen: SeenCard, stands: frozenset[str]) -> Remedy:
     """The remedy that is still owed, judging by signs of those that were made."""
     gone = frozenset(before.standing) - stands
-    told = None if seen.gpu is None else seen.gpu.wear.uncorrected
+    uncorrected = None if seen.gpu is None else seen.gpu.wear.uncorrected
     done = Remedy.TIME
     if seen.rebooted or "GpuLost" in gone:
         done = Remedy.REBOOT
-    elif gone & (_RECOVERY | {"GpuNeedsReset"}) or (told is not None and told < (before.uncorrected or 0)):
+    elif gone & (_RECOVERY | {"GpuNeedsReset"}) or (
+        uncorrected is not None and uncorrected < (before.uncorrected or 0)
+    ):
         done = Remedy.RESET  # the driver no longer asks for it, or counters start again
     return before.owed if before.owed > done else Remedy.TIME
 

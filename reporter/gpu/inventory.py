@@ -20,7 +20,7 @@ from reporter.gpu.facts import DriverFacts, FabricState, GpuFacts, MigDevice, Ou
 from reporter.gpu.faults import notes
 from reporter.gpu.health import CardRecord, CardState, HealthPolicy, NodeRecord, waits
 
-TYPE_MIG: Final = "mig"  # not a type that is allocated: MIG devices are told of, not shared
+TYPE_MIG: Final = "mig"  # not a type that is allocated: MIG devices are reported, not shared
 DEVICE_OUTAGES: Final = "koordgate.io/device-outages"
 DRIVER_VERSION: Final = "node.koordinator.sh/gpu-driver-version"
 CUDA_VERSION: Final = "koordgate.io/cuda-version"

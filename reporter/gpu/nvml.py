@@ -1,7 +1,7 @@
 """NVML as plain values; the only importer of pynvml.
 
 Cards differ in what they tell, virtual machines tell less (on one H200 there, the NUMA id and every NVLink are "not
-supported"): each reading stands for itself, and one that is not supported is None. Any call here may block for ever
+supported"): each value is read by itself, and one that is not supported is None. Any call here may block for ever
 or crash the process: only `reporter.gpu.worker` makes them.
 """
 
@@ -172,7 +172,7 @@ class Nvml:
         return tuple(GpuProcess(pid, found[pid]) for pid in sorted(found))
 
     def listen(self) -> bool:
-        """Ask to be told of Xid errors; tell whether any card will.
+        """Subscribe to Xid errors; return whether any card supports that.
 
         Raises:
             LibraryError: NVML as a whole does not answer any more.
@@ -356,23 +356,25 @@ def _read_fabric(handle: Any, problems: list[str]) -> Fabric | None:
 
 
 def _read_wear(handle: Any, problems: list[str]) -> Wear:
-    def told(call: Callable[..., Any], *arguments: object) -> Any:
+    def supported(call: Callable[..., Any], *arguments: object) -> Any:
         return _told(problems, call, handle, *arguments)
 
-    ecc = told(pynvml.nvmlDeviceGetEccMode)
-    rows = told(pynvml.nvmlDeviceGetRemappedRows) or (None,) * 4
-    repair = told(pynvml.nvmlDeviceGetRepairStatus)
-    pages = [told(pynvml.nvmlDeviceGetRetiredPages, cause) for cause in range(pynvml.NVML_PAGE_RETIREMENT_CAUSE_COUNT)]
+    ecc = supported(pynvml.nvmlDeviceGetEccMode)
+    rows = supported(pynvml.nvmlDeviceGetRemappedRows) or (None,) * 4
+    repair = supported(pynvml.nvmlDeviceGetRepairStatus)
+    pages = [
+        supported(pynvml.nvmlDeviceGetRetiredPages, cause) for cause in range(pynvml.NVML_PAGE_RETIREMENT_CAUSE_COUNT)
+    ]
     known = [len(listed) for listed in pages if listed is not None]
     sram = pynvml.c_nvmlEccSramErrorStatus_v1_t()
-    worn = told(pynvml.nvmlDeviceGetSramEccErrorStatus, ctypes.byref(sram)) is not None
+    worn = supported(pynvml.nvmlDeviceGetSramEccErrorStatus, ctypes.byref(sram)) is not None
     count = pynvml.nvmlDeviceGetTotalEccErrors
     return Wear(
         ecc=None if ecc is None else bool(ecc[0]),
-        corrected=told(count, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
-        uncorrected=told(count, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
+        corrected=supported(count, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
+        uncorrected=supported(count, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
         retired_pages=sum(known) if known else None,
-        retirement_pending=_flag(told(pynvml.nvmlDeviceGetRetiredPagesPendingStatus)),
+        retirement_pending=_flag(supported(pynvml.nvmlDeviceGetRetiredPagesPendingStatus)),
         remapped_rows=None if rows[0] is None else rows[0] + rows[1],
         remap_pending=_flag(rows[2]),
         remap_failed=_flag(rows[3]),

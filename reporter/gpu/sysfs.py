@@ -21,7 +21,7 @@ def address(text: str) -> str | None:
 
 
 def pcie_root(sysfs: Path, bus: str) -> str | None:
-    """Name the PCIe root complex that a device hangs on: `pci0000:3a`.
+    """Name the PCIe root complex of a device: `pci0000:3a`.
 
     Args:
         sysfs: where sysfs is mounted.

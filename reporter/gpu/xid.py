@@ -4,7 +4,7 @@ Names and what to do are NVIDIA's "Xid catalog" (docs.nvidia.com/deploy/xid-erro
 Catalog", column "Immediate Action"): RESTART_APP and IGNORE leave a card in service, RESET_GPU and RESTART_BM do not.
 13, 31, 43, 45, 68 and 109 are the application errors that NVIDIA's device plugin (internal/rm/health.go) and
 Koordinator (pkg/koordlet, states_device_linux.go) pass over; of 109 the catalogue is stricter and asks for a reset.
-NVML tells the number only: where the catalogue's answer hangs on more, the error makes the card suspect, and what the
+NVML reports only the number. If the catalogue's answer depends on more, the error makes the card suspect, and what the
 driver wants done with it (its recovery action, Xid 154) decides.
 """
 

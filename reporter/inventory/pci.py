@@ -47,7 +47,7 @@ class PciMatch:
     amounts: tuple[tuple[str, int], ...] = ()
 
 
-# Xilinx and Altera make nothing else of this class; Intel's FPGA cards are told by their ids (driver dfl-pci of Linux).
+# Xilinx and Altera make nothing else of this class; Intel's FPGA cards are recognised by ids (Linux, driver dfl-pci).
 FPGAS: Final = (
     PciMatch(TYPE_FPGA, vendor=0x10EE, base_class=_ACCELERATOR),
     PciMatch(TYPE_FPGA, vendor=0x1172, base_class=_ACCELERATOR),
@@ -159,7 +159,7 @@ def _port_state(port: Path) -> str:
 
 
 def _matched(sysfs: Path, matches: tuple[PciMatch, ...]) -> list[PciDevice]:
-    """Devices by id; of the functions of one slot the first stands for the card."""
+    """Devices by id; the first function of a slot represents the card."""
     slots: dict[tuple[str, str], tuple[str, PciMatch]] = {}
     for name in files.names(sysfs / "bus" / "pci" / "devices"):
         bus = place.address(name)

@@ -1,1 +1,1 @@
-"""The kubelet of this node: the devices and CPUs that it gave away, and its configuration."""
+"""The kubelet of this node: the devices and CPUs that it allocated, and its configuration."""

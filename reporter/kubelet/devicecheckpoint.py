@@ -1,4 +1,4 @@
-"""The checkpoint of the kubelet's device manager (`kubelet_internal_checkpoint`): which devices it gave away.
+"""The checkpoint of the kubelet's device manager (`kubelet_internal_checkpoint`): which devices it allocated.
 
 Device proposal, "Compatible": they are reported on the Device object, so that no other Pod gets them.
 Two layouts exist: `DeviceIDs` as a list (up to Kubernetes 1.19) and as an object from NUMA node to list (since 1.20);
@@ -100,7 +100,7 @@ def parse(data: bytes) -> DeviceCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One entry as it stands in the file: null and empty kept apart, for the checksum."""
+    """One entry as it is in the file: null and empty kept apart, for the checksum."""
 
     uid: str
     container: str

@@ -1,4 +1,4 @@
-"""The Device object (pure): GPUs, RDMA NICs, FPGAs, configured types, and devices that the kubelet gave away."""
+"""The Device object (pure): GPUs, RDMA NICs, FPGAs, configured types, and devices that the kubelet allocated."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -111,7 +111,7 @@ def build(
         others: devices found in sysfs.
         types: the device types.
         told: what is reported about Pods.
-        live: the object as it stands.
+        live: the object in the cluster.
         now: seconds since 1970, for conditions that change now.
     """
     problems = list(gpus.problems)

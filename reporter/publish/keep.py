@@ -51,7 +51,7 @@ class Kept:
     problem: str = ""
 
     def begun(self, body: Mapping[str, Any], live: Mapping[str, Any] | None, now: float) -> "Kept | None":
-        """The same with a write begun; None if the object stands as wanted, or if it is too soon.
+        """The same with a write begun; None if the object is as wanted, or if it is too soon.
 
         Args:
             body: what is wanted.

@@ -56,7 +56,7 @@ class KubeletState:
 
     @property
     def gave_known(self) -> bool:
-        """Whether it is known which CPUs it gave away: from its state, or because it is configured to give none."""
+        """Whether it is known which CPUs it allocated: from its state, or because it is configured to give none."""
         return self.cpus is not None or (self.configuration is not None and not self.static)
 
 
@@ -65,7 +65,7 @@ class TopologyObject:
     """The object to apply, and what enforcement uses from the same facts.
 
     Attributes:
-        body: the object; None if the CPUs, or those that the kubelet gave away, are unknown: an old object is better
+        body: the object; None if the CPUs, or those that the kubelet allocated, are unknown: an old object is better
             than a wrong one.
         pools: the shared CPUs, for the cpuset plan.
         kubelet: what the kubelet does with CPUs, likewise.
@@ -96,7 +96,7 @@ def build(
         zones: what its NUMA nodes have.
         kubelet: the kubelet as read.
         pods: Pods of the node that have not finished.
-        live: the object as it stands: entries of others for a NUMA node stay.
+        live: the object in the cluster; entries of others for a NUMA node are kept.
     """
     pods = tuple(pods)
     given, unknown = _given(kubelet.cpus, pods)
@@ -212,7 +212,7 @@ def _holders(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> list[Cpu
 
 
 def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.KubeletRules) -> tuple[PodCpuAlloc, ...]:
-    """The CPUs that the kubelet gave away and manages; only its static policy gives any.
+    """The CPUs that the kubelet allocated and manages; only its static policy gives any.
 
     Koordinator leaves out Pods labelled LS or BE, since it moves them to the shared pools. We leave everything alone
     that the kubelet manages.

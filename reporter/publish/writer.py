@@ -36,7 +36,7 @@ async def apply(kube: KubeClient, target: Target, body: Mapping[str, Any]) -> di
     """Apply an object; a conflict is tried again at once, a few times.
 
     Returns:
-        The object as it now stands.
+        The object as it is now.
 
     Raises:
         KubeError: the API server did not accept it.

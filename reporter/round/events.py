@@ -241,7 +241,7 @@ class Written(RoundEvent):
 
     Attributes:
         target: what was written.
-        obj: the object as it now stands.
+        obj: the object as it is now.
     """
 
     lane: ClassVar = Lane.PUBLISH

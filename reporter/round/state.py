@@ -157,7 +157,7 @@ class RoundState:
         proof: the proof.
         current: the round under way; None between rounds.
         decided: what the last round decided; None before the first.
-        telling: what the cluster is to be told; None until everything is known that this takes.
+        telling: what is to be published; None until everything that it needs is known.
         publishing: the objects that the present publication still has to look at, with what each should be.
         kept: the writes of each object so far.
         told: what Kubernetes Events were written about.

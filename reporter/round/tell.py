@@ -27,7 +27,7 @@ def on_sent(state: RoundState, _: EventsSent, now: Moment) -> Stepped:
 
 
 def on_written(state: RoundState, event: Written, now: Moment) -> Stepped:
-    """Take the API server's answer for the object as it stands; go on to the next."""
+    """Take the API server's answer for the current object; go on to the next."""
     kept = state.kept[event.target]
     done = CountWrite(event.target, kept.taken_back)
     cluster = state.cluster.with_object(WATCHED[event.target], event.obj)

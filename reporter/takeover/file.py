@@ -82,7 +82,7 @@ def _take_over(path: Path, wish: WantedState) -> Outcome:
 
 
 def _before(memory: CpuState, backup: Backup | None, ours: Cpus) -> CpuState:
-    """What the kubelet gave to each Pod of ours: told by the backup, or, where it is put in now, by its memory."""
+    """What the kubelet gave to each Pod of ours: from the backup, or from its memory if it is put in now."""
     told = backup.ours if backup is not None else {}
     states = {uid: backup.before if backup is not None and uid in told else memory for uid in ours}
     return replace(

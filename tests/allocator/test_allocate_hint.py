@@ -181,7 +181,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "hint",
         '{"gpu":{"requiredTopologyScope":3}}',
         ".gpu.requiredTopologyScope",
-        "what stands here is not allowed; use Device",
+        "what is written here is not allowed; use Device",
     ),
     "an unknown strategy": (
         "hint",
@@ -278,7 +278,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "joint",
         '{"deviceTypes":[["gpu"]]}',
         ".deviceTypes",
-        "what stands here is not allowed",
+        "what is written here is not allowed",
     ),
     "joint: a type twice": ("joint", '{"deviceTypes":["gpu","gpu"]}', ".deviceTypes", "must name each type once"),
     "joint: types of text": ("joint", '{"deviceTypes":"gpu,rdma"}', ".deviceTypes", "must be a list"),

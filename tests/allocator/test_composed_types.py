@@ -142,8 +142,8 @@ CONTRADICTIONS = {
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 0}}]": "it has no amount above 0",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: 1.5}}]": "amounts",
     "amounts: [{name: m, resource: a/m}], templates: [{name: t, amounts: {m: lots}}]": "template t: 'lots' is not",
-    "boards: [{models: [x], partitions: [[0, 0]]}]": "a partition, or a minor in one, stands there twice",
-    "boards: [{models: [x], partitions: [[0, 1], [1, 0]]}]": "a partition, or a minor in one, stands there twice",
+    "boards: [{models: [x], partitions: [[0, 0]]}]": "a partition, or a minor in one, is listed twice",
+    "boards: [{models: [x], partitions: [[0, 1], [1, 0]]}]": "a partition, or a minor in one, is listed twice",
     "boards: [{models: [], partitions: []}]": "models",
     "unit: devices, amounts: [{name: m, resource: a/m, unit: bytes, ratio: a/r}], "
     "templates: [{name: t, amounts: {m: 1, m-ratio: 1}}]": "template t: keep one of m and m-ratio",

@@ -148,6 +148,6 @@ class Store(Protocol):
 
         Args:
             listener: hears of them.
-            count: told of each list, watch and failure, for metrics.
-            on_error: told what failed, and how.
+            count: called with each list, watch and failure, for metrics.
+            on_error: called with what failed, and how.
         """

@@ -49,10 +49,10 @@ class Result:
     """How a Pod fared.
 
     Attributes:
-        pod: as it stands in the cluster; where admission refused it, as given.
+        pod: as it is in the cluster; as given if admission refused it.
         state: how far it came.
         reasons: why no further, a line each; nothing where it is bound.
-        warnings: what admission told its author.
+        warnings: of admission, for its author.
         given: the Pod as its author wrote it.
     """
 

@@ -74,13 +74,13 @@ class Stage(Protocol):
         """Count who holds what."""
 
 
-async def play(stage: Stage, given: Given, told: Callable[[], str]) -> bool:
+async def play(stage: Stage, given: Given, ending: Callable[[], str]) -> bool:
     """Run the workload on a cluster, and print the outcome.
 
     Args:
         stage: an empty cluster.
         given: objects to load, and Pods to create, in this order.
-        told: makes the end of the summary.
+        ending: makes the end of the summary.
 
     Returns:
         Whether no device is given twice, and nobody but koord-scheduler could bind a Pod that asks for devices.
@@ -106,7 +106,7 @@ async def play(stage: Stage, given: Given, told: Callable[[], str]) -> bool:
     if given.map is not None:
         devicemap.write(given.map, results, account)
         terminal.show(f"The device map is in {given.map}: open it in a browser.", "")
-    terminal.show(f"demo: {report.summary(results, account)}; a foreign Binding {fate}; {audit}{told()}")
+    terminal.show(f"demo: {report.summary(results, account)}; a foreign Binding {fate}; {audit}{ending()}")
     return refused and not overgiven
 
 

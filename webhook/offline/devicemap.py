@@ -71,8 +71,8 @@ def write(path: Path, results: Sequence[Result], account: Account) -> None:
     try:
         path.write_text(page(results, account), encoding="utf-8")
     except OSError as error:
-        told = f"--map {path}: cannot be written ({error.strerror}); name a file in a folder that is there"
-        raise MapError(told) from error
+        message = f"--map {path}: cannot be written ({error.strerror}); name a file in a folder that is there"
+        raise MapError(message) from error
 
 
 def page(results: Sequence[Result], account: Account) -> str:
@@ -220,6 +220,6 @@ def _legend(results: Sequence[Result], account: Account, colours: _Colours) -> s
     lines = []
     for result in results:
         name = words.name_of(result.given or result.pod)
-        told = "; ".join(report.outcome(result, account))
-        lines.append(f"<li>{colours.key(name)}<b>{_text(name)}</b> {_text(result.state)}: {_text(told)}</li>")
+        message = "; ".join(report.outcome(result, account))
+        lines.append(f"<li>{colours.key(name)}<b>{_text(name)}</b> {_text(result.state)}: {_text(message)}</li>")
     return f'<section class="node"><h2>Pods</h2><ul class="legend">{"".join(lines)}</ul></section>\n' if lines else ""

@@ -123,8 +123,8 @@ def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
             # To Kubernetes, YAML is another way to write JSON; this also copies what an alias shares.
             yield f"{source}, document {number}", orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
     except yaml.YAMLError as error:
-        told = " ".join(str(error).split())
-        raise InputError(f"{source}, document {number + 1}: not YAML; mend it: {told}") from error
+        reason = " ".join(str(error).split())
+        raise InputError(f"{source}, document {number + 1}: not YAML; mend it: {reason}") from error
     except (orjson.JSONEncodeError, RecursionError) as error:
         raise InputError(f"{source}, document {number}: cannot be written as JSON ({error}); mend it") from error
 
@@ -177,8 +177,8 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     namespace = str(obj["metadata"].get("namespace") or "default") if kind == "Pod" else ""
     key = (kind, namespace, str(name))
     if key in seen:
-        told = f"{namespace}/{name}" if namespace else name
-        raise InputError(f"{where}: {kind} {told} is in {seen[key]} already; remove or rename one of them")
+        full_name = f"{namespace}/{name}" if namespace else name
+        raise InputError(f"{where}: {kind} {full_name} is in {seen[key]} already; remove or rename one of them")
     seen[key] = where
     version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
     lists[kind].append({"apiVersion": version, "kind": kind, **obj})

@@ -134,15 +134,15 @@ def node_parts(account: Account) -> list[Table | Text | str]:
 def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None) -> str:
     """Summarize in one line what a node has."""
     counted = Counter(use.type for use in uses)
-    told = [words.counted(count, kind) for kind, count in counted.items()]
+    texts = [words.counted(count, kind) for kind, count in counted.items()]
     topology = cpus.topology if cpus else None
     if topology is not None:
         nodes, threads = len(topology.nodes), topology.threads_per_core
-        told.append(
+        texts.append(
             f"{len(topology.cpus)} CPUs ({_some(len(topology.sockets), 'socket')}, {_some(nodes, 'NUMA node')}, "
             f"{_some(threads, 'thread')} a core)"
         )
-    return ", ".join(told) or "CPUs that it does not report"
+    return ", ".join(texts) or "CPUs that it does not report"
 
 
 def _some(count: int, what: str) -> str:
@@ -208,8 +208,8 @@ def cpu_rows(cpus: NodeCpus) -> Iterator[CpuRow]:
         for pod, share in cpus.held:
             for one in share.numa:
                 if one.node == numa and not share.cpus:
-                    told = f"   in it {words.short_name(pod)} ({share.qos}): {words.numa_of(one)}"
-                    yield CpuRow(at, "", told, pod)
+                    text = f"   in it {words.short_name(pod)} ({share.qos}): {words.numa_of(one)}"
+                    yield CpuRow(at, "", text, pod)
         yield CpuRow(at, _pool(cpus.pools.best_effort if cpus.pools else (), numa), _BEST_EFFORT)
 
 
@@ -221,8 +221,8 @@ def _own_rows(cpus: NodeCpus, at: str, inside: int) -> Iterator[CpuRow]:
     for alloc in cpus.kubelet:
         if alloc.cpus & inside:
             pod = f"{alloc.namespace}/{alloc.name}"
-            told = f"{words.short_name(pod)} (by the kubelet's static policy)"
-            yield CpuRow(at, format_cpuset(alloc.cpus & inside), told, pod)
+            text = f"{words.short_name(pod)} (by the kubelet's static policy)"
+            yield CpuRow(at, format_cpuset(alloc.cpus & inside), text, pod)
 
 
 def _pool(pools: Iterable[PoolCpus], numa: int) -> str:
@@ -244,12 +244,12 @@ def in_use(account: Account) -> str:
     """Count the devices of each type that are in use, and the CPUs that belong to one Pod alone."""
     uses = account.devices()
     has, used = Counter(use.type for use in uses), Counter(use.type for use in uses if use.in_use)
-    told = [f"{used[kind]} of {has[kind]} {plural(kind)}" for kind in account.types.types if has[kind]]
+    texts = [f"{used[kind]} of {has[kind]} {plural(kind)}" for kind in account.types.types if has[kind]]
     cpus = [one for one in account.cpus() if one.topology is not None]
     if cpus:
         every = sum(len(one.topology.cpus) for one in cpus if one.topology is not None)
-        told.append(f"{sum(one.given.bit_count() for one in cpus)} of {every} CPUs")
-    return f"{', '.join(told)} in use" if told else "no devices"
+        texts.append(f"{sum(one.given.bit_count() for one in cpus)} of {every} CPUs")
+    return f"{', '.join(texts)} in use" if texts else "no devices"
 
 
 def as_list(results: Sequence[Result]) -> dict[str, Any]:

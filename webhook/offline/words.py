@@ -22,7 +22,7 @@ Raw = Mapping[str, Any]
 _GIB: Final = 2**30
 _SHORT: Final = 12  # GPU- and eight digits, or a PCI address: unique on a node
 _NAME: Final = 32
-_UNTOLD: Final = "an amount that is not stated"
+_UNSTATED: Final = "an amount that is not stated"
 _WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_ORDER)
 _LONGEST: Final = 200  # characters of an annotation that are shown
 
@@ -47,11 +47,11 @@ def _lines(pod: Raw, originals: Mapping[str, Any], types: DeviceTypes) -> Iterat
     orchestrated = names_cpus(pod)
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         resources = container.get("resources") or {}
-        told = _amounts(originals.get(container["name"]) or resources, types.resources)
+        texts = _amounts(originals.get(container["name"]) or resources, types.resources)
         if orchestrated:
-            told = [*_amounts(resources, ("cpu",)), *told]
-        if told:
-            yield f"{container['name']}: {' '.join(told)}"
+            texts = [*_amounts(resources, ("cpu",)), *texts]
+        if texts:
+            yield f"{container['name']}: {' '.join(texts)}"
     metadata = pod["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if stated := [key for key in (QOS_LABEL, PRIORITY_CLASS_LABEL) if labels.get(key)]:
@@ -145,12 +145,12 @@ def share_of(share: Share, kind: DeviceType) -> str:
     """How much of a device a share is, in full."""
     amounts = share.amounts
     if not kind.simple and set(kind.tails) <= amounts.keys():
-        told = [_amount_of(tail, kind, amounts) for tail in kind.tails if tail != _ratio(kind)]
+        texts = [_amount_of(tail, kind, amounts) for tail in kind.tails if tail != _ratio(kind)]
     else:
-        told = [f"{tail} {amount}{_unit(kind, tail)}" for tail, amount in sorted(amounts.items())]
+        texts = [f"{tail} {amount}{_unit(kind, tail)}" for tail, amount in sorted(amounts.items())]
     if share.functions:
-        told.append(f"virtual function {_functions(share)}")
-    return ", ".join(told) or _UNTOLD
+        texts.append(f"virtual function {_functions(share)}")
+    return ", ".join(texts) or _UNSTATED
 
 
 def _amount_of(tail: str, kind: DeviceType, amounts: Mapping[str, int]) -> str:
@@ -165,20 +165,20 @@ def part_of(share: Share, kind: DeviceType) -> str:
     """How much of a device a share is, in brief."""
     percent = {tail: share.amounts[tail] for tail in _percent(kind) if tail in share.amounts}
     if kind.unit is Unit.UNITS or not percent:
-        told = ", ".join(str(amount) for amount in share.amounts.values()) or _UNTOLD
+        texts = ", ".join(str(amount) for amount in share.amounts.values()) or _UNSTATED
     elif set(percent.values()) == {FULL}:
-        told = "whole"
+        texts = "whole"
     elif len(set(percent.values())) == 1:
-        told = f"{next(iter(percent.values()))} %"
+        texts = f"{next(iter(percent.values()))} %"
     else:
-        told = ", ".join(f"{_spoken(tail, kind)} {amount} %" for tail, amount in percent.items() if amount)
-    return f"{told}, function {_functions(share)}" if share.functions else told
+        texts = ", ".join(f"{_spoken(tail, kind)} {amount} %" for tail, amount in percent.items() if amount)
+    return f"{texts}, function {_functions(share)}" if share.functions else texts
 
 
 def used_of(use: DeviceUse) -> str:
     """How much of a device is held, and of how much."""
     kind, device = use.type, use.device
-    told = []
+    texts = []
     for tail in kind.tails:
         if tail == _ratio(kind):
             continue  # the bytes say the same
@@ -186,15 +186,15 @@ def used_of(use: DeviceUse) -> str:
         if kind.in_bytes(tail):
             used = gib(use.used(tail))
             word = "" if tail == kind.restated else word
-            told.append(word + (used if total is None else f"{used.removesuffix(' GiB')} of {gib(total)}"))
+            texts.append(word + (used if total is None else f"{used.removesuffix(' GiB')} of {gib(total)}"))
         elif _unit(kind, tail):
-            told.append(f"{word}{use.used(tail)} %")
+            texts.append(f"{word}{use.used(tail)} %")
         else:
-            told.append(f"{word}{use.used(tail)}" + ("" if total is None else f" of {total}"))
+            texts.append(f"{word}{use.used(tail)}" + ("" if total is None else f" of {total}"))
     if device is not None and device.functions:
         taken = sum(len(share.functions) for _, share in use.held)
-        told.append(f"{taken} of {len(device.functions)} functions")
-    return ", ".join(told)
+        texts.append(f"{taken} of {len(device.functions)} functions")
+    return ", ".join(texts)
 
 
 def _percent(kind: DeviceType) -> tuple[str, ...]:
@@ -229,20 +229,20 @@ def device(share: Share, kind: DeviceType) -> str:
 
 def cpus_of(share: CpuShare) -> str:
     """What a Pod holds of CPUs and NUMA nodes; "" where the kubelet manages them."""
-    told = []
+    texts = []
     if share.cpus:
         policy = f", {share.bind}" if share.bind else ""
-        told.append(f"CPUs {format_cpuset(share.cpus)} ({share.qos}{policy})")
+        texts.append(f"CPUs {format_cpuset(share.cpus)} ({share.qos}{policy})")
     if share.numa:
-        told.append("; ".join(f"NUMA node {one.node}: {numa_of(one)}" for one in share.numa))
-    return ", ".join(told)
+        texts.append("; ".join(f"NUMA node {one.node}: {numa_of(one)}" for one in share.numa))
+    return ", ".join(texts)
 
 
 def numa_of(one: NumaShare) -> str:
     """What a Pod holds in one NUMA node."""
-    told = [f"{cpu(one.milli)} CPU"] if one.milli else []
-    told += [gib(one.memory)] if one.memory else []
-    return ", ".join(told) or "its shared pool"
+    texts = [f"{cpu(one.milli)} CPU"] if one.milli else []
+    texts += [gib(one.memory)] if one.memory else []
+    return ", ".join(texts) or "its shared pool"
 
 
 def cpu(milli: int) -> str:
@@ -254,6 +254,6 @@ def held(holding: Holding, types: DeviceTypes) -> list[str]:
     """What a Pod holds: its devices, by type and minor, and its CPUs."""
     order = {name: place for place, name in enumerate(types.by_name)}
     shares = sorted(holding.shares, key=lambda share: (order[share.type], share.minor))
-    told = [device(share, types.by_name[share.type]) for share in shares]
+    texts = [device(share, types.by_name[share.type]) for share in shares]
     cpus = cpus_of(holding.cpus) if holding.cpus is not None else ""
-    return [*told, cpus] if cpus else told
+    return [*texts, cpus] if cpus else texts

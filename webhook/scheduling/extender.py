@@ -23,7 +23,7 @@ P = TypeVar("P")
 
 MAX_EXTENDER_SCORE: Final = 10
 _SCORE_STEP: Final = MAX_SCORE // MAX_EXTENDER_SCORE
-_PATIENCE_S: Final = 0.04  # how long an answer may wait for a change; kube-scheduler stands still meanwhile
+_PATIENCE_S: Final = 0.04  # how long an answer may wait for a change; kube-scheduler waits meanwhile
 _NEXT_WAIT_S: Final = 0.4  # from the beginning of one such wait to that of the next
 _MOST_REFUSED_BYTES: Final = 8 * 2**20  # of UIDs of refused Pods
 _UID_BYTES: Final = 300  # of one, beside its characters

@@ -177,12 +177,12 @@ class Ranking:
         if few or accepted:
             return refusals, accepted
         wants = query_of(pod.request).wants
-        told: dict[tuple[int, int], Refusal] = {}
+        alike: dict[tuple[int, int], Refusal] = {}
         refused = {}
         for name, want, count in search.shortfalls():
-            refusal = told.get((want, count))
+            refusal = alike.get((want, count))
             if refusal is None:
-                refusal = told[want, count] = _turned_away(pod.request, wants[want], count)
+                refusal = alike[want, count] = _turned_away(pod.request, wants[want], count)
             refused[name] = refusal
         refused |= {name: self._blocked_refusal(name) for name in self._blocked & refused.keys()}
         return refused, []
@@ -211,7 +211,7 @@ class Ranking:
         return PlaceVerdict(outcome, score(outcome, snapshot, self._preference, self._restated))
 
     def snapshot(self, node: str) -> NodeSnapshot:
-        """A node as it stands, with the assumed placements."""
+        """A node as it is now, with the assumed placements."""
         self.catch_up()
         return self._snapshot(node)
 
@@ -253,8 +253,8 @@ def _turned_away(request: PodRequest, want: Want, count: int) -> Refusal:
     """Say in a few words how far a node is from a want."""
     if want.type in {CPU_ROW, NUMA_ROW}:
         where = " in one NUMA node" if want.type == NUMA_ROW else ""
-        told = f"too few CPUs for {want.amounts[0][1]}{where}"
+        message = f"too few CPUs for {want.amounts[0][1]}{where}"
     else:
         ask = next(c.ask for c in request.containers if c.ask.type.name == want.type and want_of(c.ask) == want)
-        told = f"{count} {plural(ask.type)} fit {describe(ask)}"
-    return Refusal(told, short=told)
+        message = f"{count} {plural(ask.type)} fit {describe(ask)}"
+    return Refusal(message, short=message)

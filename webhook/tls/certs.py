@@ -53,7 +53,7 @@ class Timing:
 
     Attributes:
         clock: the wall clock. It is read on each poll, so that a suspended machine notices the time that passed.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
         jitter: a random number in [0, 1), so that replicas do not all poll at once.
         settle: time between publishing a new CA and serving a certificate signed by it.
     """

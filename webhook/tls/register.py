@@ -70,7 +70,7 @@ class Registration:
         return not problems
 
     async def _rest(self, seconds: float) -> None:
-        """Wait for so many seconds, or until the source changes."""
+        """Wait for a number of seconds, or until the source changes."""
         waits = (
             asyncio.ensure_future(self._timing.sleep(seconds)),
             asyncio.ensure_future(self._source.changed.wait()),

@@ -75,7 +75,7 @@ class _Names:
     """A Reflector's handler that also keeps the names of the objects there are.
 
     Args:
-        handler: the one that it stands before, which hears first.
+        handler: the wrapped handler, which is called first.
         names: kept up to date.
     """
 

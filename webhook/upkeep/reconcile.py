@@ -127,7 +127,7 @@ class Reconciler:
                     await self._release(uid, node, "moved")
 
     async def run_timer(self, every: float) -> None:
-        """Reconcile every so many seconds until cancelled; a failure is logged, and the next round tries again."""
+        """Reconcile at this interval, in seconds, until cancelled. A failure is logged; the next round tries again."""
         while True:
             await asyncio.sleep(every)
             try:
@@ -158,7 +158,7 @@ class Reconciler:
                 raise result
 
     def _held_twice(self) -> list[HeldTwice]:
-        """Compare the ledger with what the kubelet gave away, as the Device objects state it."""
+        """Compare the ledger with what the kubelet allocated, as the Device objects state it."""
         found: dict[tuple[str, str], set[str]] = {}
         kinds: dict[tuple[str, str], str] = {}
         for record in self._ledger.records():

@@ -1,6 +1,6 @@
 """The cluster view: all that this replica knows of the cluster, kept small.
 
-What the API server's objects say stands in `SeenObjects`; the ledger may ask it when it writes. `ClusterView` adds who
+`SeenObjects` holds what the API server's objects state; the ledger may ask it when it writes. `ClusterView` adds who
 holds what by the ledger. Everything here is memory, and is filled by the handlers of the Reflectors or, offline, by
 the loader.
 """
@@ -95,7 +95,7 @@ class ClusterView:
         self._current: dict[str, NodeSnapshot] = {}  # of known nodes, on the ledger as last seen
 
     def snapshot(self, node: str) -> NodeSnapshot:
-        """A node as it stands, on the ledger as last seen; without devices and CPUs while it is blocked.
+        """A node as it is now, on the ledger as last seen; without devices and CPUs while it is blocked.
 
         What a Pod that ended holds in the ledger is left out: it is about to be released.
         """

@@ -219,8 +219,8 @@ class RecordFeed:
     """The ledger's records, as its store's watch tells them (a `webhook.ledger.store.Listener`).
 
     Args:
-        cluster: told on which nodes nothing may be placed, because their record cannot be read.
-        ledger: told of records.
+        cluster: blocks the nodes whose record cannot be read.
+        ledger: receives the records.
         complain: called with a node's name and why its record cannot be read; with nothing once it can.
     """
 

@@ -131,7 +131,7 @@ class PodTable:
         """
         for (namespace, name), pod in self._by_name.items():
             if (namespace, name) != (pod.namespace, pod.name):
-                raise InvariantError(f"Pod {pod} stands under {namespace}/{name}")
+                raise InvariantError(f"Pod {pod} is kept under {namespace}/{name}")
         pods = list(self._by_name.values())
         by_uid = {pod.uid: pod for pod in pods}
         if by_uid != self._by_uid or len(by_uid) != len(pods):
