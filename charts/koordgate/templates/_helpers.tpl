@@ -1,4 +1,4 @@
-{{/* Names are fixed, not made from the release's: there is one koordgate in a cluster, and its users and objects are known by name. */}}
+{{/* Names are fixed and do not depend on the release: there is one koordgate per cluster, and others know its users and objects by name. */}}
 
 {{- define "koordgate.labels" -}}
 app.kubernetes.io/name: {{ .name }}
@@ -28,12 +28,12 @@ app.kubernetes.io/name: koord-scheduler
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* What koordgate's table of dialects says (allocator/vocabulary/dialects.py), as JSON; `make generate` writes the file. Takes the root. */}}
+{{/* koordgate's table of dialects (allocator/vocabulary/dialects.py) as JSON; `make generate` writes the file. Takes the root. */}}
 {{- define "koordgate.dialects" -}}
 {{- .Files.Get "files/dialects.json" -}}
 {{- end }}
 
-{{/* Every device resource of a type of one's own, as a JSON list; takes the type (allocator.vocabulary.devicetype.own_dialects). */}}
+{{/* Every device resource of a configured type, as a JSON list; takes the type (allocator.vocabulary.devicetype.own_dialects). */}}
 {{- define "koordgate.typeResources" -}}
 {{- $names := list .resource }}
 {{- range .amounts }}
@@ -52,7 +52,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $names | toJson -}}
 {{- end }}
 
-{{/* Every device resource that koordgate reads, sorted, as a JSON list. Refuses types of one's own that cannot stand beside the others. */}}
+{{/* Every device resource that koordgate reads, sorted, as a JSON list. Fails for configured types that conflict with others. */}}
 {{- define "koordgate.deviceResources" -}}
 {{- $dialects := include "koordgate.dialects" . | fromJson }}
 {{- $names := $dialects.resources }}
@@ -85,13 +85,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $names | toJson -}}
 {{- end }}
 
-{{/* Says something where the scheduler is to ignore the resources of a type of one's own; takes the type. */}}
+{{/* Not empty if the scheduler is to ignore the resources of a configured type; takes the type. */}}
 {{- define "koordgate.ignored" -}}
 {{- if or (not (hasKey . "ignoredByScheduler")) .ignoredByScheduler }}true{{ end -}}
 {{- end }}
 
-{{/* What kube-scheduler is not to look for on nodes, as a JSON list: types of one's own, and over how many devices a share is spread. That
-is counted by nobody; in kubernetes.io, of which kube-scheduler ignores nothing, translated Pods do not ask for it. */}}
+{{/* The resources that kube-scheduler ignores, as a JSON list: those of configured types, and the number of devices that share a request, which
+nobody counts. In kubernetes.io, where kube-scheduler ignores nothing, translated Pods do not request that number. */}}
 {{- define "koordgate.ignoredResources" -}}
 {{- $names := list }}
 {{- if ne .Values.domain "kubernetes.io" }}
@@ -150,7 +150,7 @@ secret:
     - {key: tls.crt, path: tls.crt}
     - {key: tls.key, path: tls.key}
 {{- else -}}
-# The two certificates may be by different CAs: the one that signed the webhook's is the one to trust.
+# The two certificates may come from different CAs. The CA of the webhook's certificate is the one to trust.
 projected:
   defaultMode: 0440
   sources:
@@ -171,7 +171,7 @@ projected:
 {{- (urlParse .).hostname -}}
 {{- end }}
 
-{{/* Where the extender is reached, without a path: of the Service, or outside the cluster. */}}
+{{/* The extender's URL without a path: that of the Service, or one outside the cluster. */}}
 {{- define "koordgate.extenderURL" -}}
 {{- if and .Values.webhook.externalURL (not .Values.webhook.externalExtenderURL) -}}
 {{- fail "webhook.externalURL is set: set webhook.externalExtenderURL too, to where the scheduler reaches the extender's port, such as https://gate.example.com:9444" -}}
@@ -195,7 +195,7 @@ caBundle: {{ regexReplaceAll "\\s" . "" }}
 {{- end }}
 {{- end }}
 
-{{/* Which namespaces a webhook looks at: all but the exempt ones. The label is set by the API server and no tenant can change it. */}}
+{{/* The namespaces of a webhook: all but the exempt ones. The API server sets the label, and no tenant can change it. */}}
 {{- define "koordgate.namespaceSelector" -}}
 matchExpressions:
   - key: kubernetes.io/metadata.name
@@ -204,17 +204,17 @@ matchExpressions:
       {{- concat (list "kube-system" .Release.Namespace) .Values.exemptNamespaces | uniq | sortAlpha | toYaml | nindent 6 }}
 {{- end }}
 
-{{/* CEL: what walks through a map takes time by the square of its size in the API server (40,000 annotations: 4 s), so a map that is larger
-than any Pod of a sane author has is not walked through: the webhook itself looks into it. */}}
+{{/* CEL: iterating over a map takes the API server time in the square of its size (40,000 annotations: 4 s). A map larger than any sane Pod
+has is therefore not iterated; the webhook inspects it. */}}
 {{- define "koordgate.cel.mostAnnotations" -}}1000{{- end }}
 {{- define "koordgate.cel.mostResources" -}}50{{- end }}
 
-{{/* CEL: the annotation `key` says who holds what, so that only the bind may write it (allocator.vocabulary.names.is_allocation_annotation). */}}
+{{/* CEL: the annotation `key` states an allocation, so that only the bind may write it (allocator.vocabulary.names.is_allocation_annotation). */}}
 {{- define "koordgate.cel.allocationKey" -}}
 key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
 
-{{/* CEL: the annotation `key` may not be changed once the Pod is there. */}}
+{{/* CEL: the annotation `key` may not change after the Pod's creation. */}}
 {{- define "koordgate.cel.frozenKey" -}}
 key in ['koordgate.io/original-request', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
@@ -235,8 +235,8 @@ has({{ .resources }}) && (
 )
 {{- end }}
 
-{{/* CEL: the Pod asks for a device, or says that it has one (allocator.request.devices.names_devices; of the Pod's own resources admission tells that
-they are the wrong place). */}}
+{{/* CEL: the Pod requests a device, or claims to have one (allocator.request.devices.names_devices; admission refuses requests in the resources
+of the Pod as a whole). */}}
 {{- define "koordgate.cel.namesDevices" -}}
 object.spec.containers.exists(c, {{ include "koordgate.cel.names" (dict "root" . "resources" "c.resources") }}) ||
 has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "koordgate.cel.names" (dict "root" . "resources" "c.resources") }}) ||
@@ -248,7 +248,7 @@ has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ incl
   object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }}))
 {{- end }}
 
-{{/* CEL: the Pod says something of its CPUs (allocator.request.cpus.names_cpus). */}}
+{{/* CEL: the Pod states something about its CPUs (allocator.request.cpus.names_cpus). */}}
 {{- define "koordgate.cel.namesCPUs" -}}
 !({{ include "koordgate.cel.qosClass" "object" }} in ['', 'SYSTEM']) ||
 has(object.metadata.annotations) && (
@@ -257,7 +257,7 @@ has(object.metadata.annotations) && (
 )
 {{- end }}
 
-{{/* CEL: a Pod of ours (allocator.request.pod.is_ours), or one that says so falsely. */}}
+{{/* CEL: one of our Pods (allocator.request.pod.is_ours), or one that claims to be. */}}
 {{- define "koordgate.cel.ourPod" -}}
 {{ include "koordgate.cel.namesCPUs" . }} ||
 {{ include "koordgate.cel.namesDevices" . }}
@@ -286,7 +286,7 @@ has(oldObject.metadata.annotations) && (size(oldObject.metadata.annotations) > {
   ({{ include "koordgate.cel.qosClass" "object" }} in ['LSE', 'LSR'] || {{ include "koordgate.cel.qosClass" "oldObject" }} in ['LSE', 'LSR'])
 {{- end }}
 
-{{/* CEL: the Binding carries neither of the annotations of which one is there wherever something was allocated. */}}
+{{/* CEL: the Binding carries no allocation: every allocation has at least one of these annotations. */}}
 {{- define "koordgate.cel.bindingWithoutAllocation" -}}
 !has(object.metadata.annotations) ||
 !('scheduling.koordinator.sh/device-allocated' in object.metadata.annotations || 'scheduling.koordinator.sh/resource-status' in object.metadata.annotations)
