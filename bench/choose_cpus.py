@@ -41,7 +41,7 @@ def node() -> CpuTopology:
 
 
 def requests(number: int) -> list[Request]:
-    """So many requests, each with free CPUs of its own; every policy and count equally often."""
+    """A number of requests, each with free CPUs of its own; every policy and count equally often."""
     draw = random.Random(20260724)
     found = []
     for index in range(number):

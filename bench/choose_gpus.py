@@ -1,7 +1,7 @@
 """Microseconds to choose GPUs on one 8-GPU node, beside Koordinator's compiled Go.
 
 Half of the node's GPUs are half taken, which ones is drawn anew for every call. Half a GPU is asked, a whole one, two,
-and four; on a node that tells nothing of its wiring, and on one with NVLink switches, two NUMA nodes and four PCIe
+and four; on a node that reports no wiring, and on one with NVLink switches, two NUMA nodes and four PCIe
 roots, where sets of whole GPUs are compared by their connections.
 """
 
@@ -41,7 +41,7 @@ ASKS = {
 
 
 def nodes(number: int, *, wired: bool) -> list[NodeSnapshot]:
-    """So many nodes, each with GPUs of its own half taken."""
+    """A number of nodes, each with half of its GPUs half taken."""
     draw = random.Random(20260724)
     devices = tuple(
         Device(

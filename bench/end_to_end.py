@@ -6,7 +6,7 @@ schedules the Pods as koordgate translates them (core, ratio and memory against 
 extender, and packs nodes as koordgate does.
 
 First come Pods that ask for half a GPU. With --mix others follow, of all kinds (whole, several, fractions, joint with
-RDMA NICs and virtual functions), and these are what is counted; the share of binds that were refused is told too.
+RDMA NICs and virtual functions), and these are counted; the share of refused binds is reported too.
 """
 
 import argparse
@@ -95,7 +95,7 @@ async def all_done(admin: AdminClient, pods: int) -> float:
                 watch.result()
         return bound.number >= pods and time.time() - max(events.last, bound.last) > QUIET_S
 
-    await until(done, "all Pods are bound and told of", deadline_s=PATIENCE_S)
+    await until(done, "all Pods are bound and reported", deadline_s=PATIENCE_S)
     for watch in watches:
         watch.cancel()
     say(f"  {bound.number} bound in the end, {events.number} Events")

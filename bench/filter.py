@@ -34,8 +34,8 @@ def main() -> None:
             cluster.rewrite_one(number)
             changed[way].append(cluster.answer_ms(body, query, way))
     for way in Preference:
-        told = [f"{statistics.median(each[way]):.3f} ms" for each in (cold, warm, changed)]
-        print(f"{way}: cold {told[0]}, warm {told[1]}, one node changed {told[2]}", file=sys.stderr)
+        texts = [f"{statistics.median(each[way]):.3f} ms" for each in (cold, warm, changed)]
+        print(f"{way}: cold {texts[0]}, warm {texts[1]}, one node changed {texts[2]}", file=sys.stderr)
     value = max(statistics.median(taken) for taken in cold.values())  # of the way that takes longest
     close(name="filter", value=value, unit="ms", reference=LIMIT_MS, goal=1.0, higher_is_better=False)
 

@@ -33,8 +33,8 @@ class Kind:
     def translated(self) -> dict[str, str]:
         """What a scheduler without koordgate can count of it."""
         gpus = {"gpu-core": self.gpus, "gpu-memory-ratio": self.gpus, "gpu-memory": f"{CARD_GIB * self.gpus // 100}Gi"}
-        told = {**gpus, "rdma": self.rdma} if self.rdma else gpus
-        return {f"kubernetes.io/{tail}": str(amount) for tail, amount in told.items()}
+        amounts = {**gpus, "rdma": self.rdma} if self.rdma else gpus
+        return {f"kubernetes.io/{tail}": str(amount) for tail, amount in amounts.items()}
 
 
 HALF = Kind({"kubernetes.io/gpu": "50"}, 50)

@@ -358,7 +358,7 @@ async def replica(server: str, workdir: Path, port: int, extender: int) -> Async
 
 
 async def ready(process: asyncio.subprocess.Process, session: aiohttp.ClientSession, url: str) -> None:
-    told = ""
+    shown = ""
     deadline = time.monotonic() + READY_WITHIN_S
     while process.returncode is None:
         with contextlib.suppress(aiohttp.ClientConnectionError):
@@ -366,11 +366,11 @@ async def ready(process: asyncio.subprocess.Process, session: aiohttp.ClientSess
                 text = (await answer.text()).strip()
                 if answer.status == 200:
                     return
-                if text != told:
-                    told = text
+                if text != shown:
+                    shown = text
                     say(f"  waiting: {text.splitlines()[0]}" + f" (and {text.count(chr(10))} more)" * ("\n" in text))
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not ready within {READY_WITHIN_S:.0f} s: {told or 'does not answer'}")
+            raise TimeoutError(f"not ready within {READY_WITHIN_S:.0f} s: {shown or 'does not answer'}")
         await asyncio.sleep(0.25)
     raise RuntimeError(f"the webhook ended with {process.returncode}")
 

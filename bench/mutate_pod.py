@@ -188,8 +188,8 @@ def main() -> None:
             rated = uvloop.run(rate(ports[which], arguments.seconds))
             if number:  # the first round warms up
                 rates[which].append(rated)
-        told = ", ".join(f"{which} {values[-1]:.0f}/s" for which, values in rates.items() if values)
-        print(f"round {number} of {arguments.rounds}: {told or 'warmed up'}", file=sys.stderr, flush=True)
+        figures = ", ".join(f"{which} {values[-1]:.0f}/s" for which, values in rates.items() if values)
+        print(f"round {number} of {arguments.rounds}: {figures or 'warmed up'}", file=sys.stderr, flush=True)
     for process in processes.values():
         process.communicate()
     medians = {which: statistics.median(values) for which, values in rates.items()}

@@ -61,9 +61,9 @@ class Cluster:
 
     def body(self) -> bytes:
         """The names as a scheduler sends them, in no order that was there before."""
-        told = list(self._names)
-        self._chance.shuffle(told)
-        return orjson.dumps(told)
+        names = list(self._names)
+        self._chance.shuffle(names)
+        return orjson.dumps(names)
 
     def query(self, number: int) -> Query:
         """A request that differs from the last 50: half a card, stated in percent or in bytes."""

@@ -1,6 +1,6 @@
-"""Resident memory of the reporter on a large node: 8 GPUs, 256 CPUs, 110 Pods; after rounds that told everything.
+"""Resident memory of the reporter on a large node: 8 GPUs, 256 CPUs, 110 Pods; after rounds that published everything.
 
-What counts is the reporter's own process (VmRSS), with all that the sub-command imports; the NVML process is told
+What counts is the reporter's own process (VmRSS), with all that the sub-command imports; the NVML process is reported
 beside it.
 """
 
