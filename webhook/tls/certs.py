@@ -71,6 +71,28 @@ class Timing:
         """An interval, shortened by chance by up to a quarter."""
         return seconds * (0.75 + self.jitter() / 4)
 
+    async def repeat(
+        self,
+        check: Callable[[], Awaitable[bool]],
+        every: float,
+        rest: Callable[[float], Awaitable[None]] | None = None,
+    ) -> None:
+        """Check until cancelled: at about this interval after a success, sooner after a failure.
+
+        Args:
+            check: returns whether it succeeded.
+            every: seconds.
+            rest: waits between checks in place of `sleep`, and may wait less.
+        """
+        backoff = self.backoff()
+        while True:
+            if await check():
+                backoff.reset()
+                wait = self.about(every)
+            else:
+                wait = backoff.failed()
+            await (rest or self.sleep)(wait)
+
 
 REAL: Final = Timing()
 

@@ -48,14 +48,7 @@ class ClientSecret:
 
     async def run(self) -> None:
         """Check once a minute until cancelled, and sooner after a failure."""
-        backoff = self._timing.backoff()
-        while True:
-            if await self.check():
-                backoff.reset()
-                wait = self._timing.about(CHECK_S)
-            else:
-                wait = backoff.failed()
-            await self._timing.sleep(wait)
+        await self._timing.repeat(self.check, CHECK_S)
 
     async def check(self) -> bool:
         """Renew the certificate if need be, and return whether it is valid now."""

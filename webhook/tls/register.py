@@ -47,14 +47,7 @@ class Registration:
 
     async def run(self) -> None:
         """Publish, then check once a minute, on each change of the source, and sooner after a failure."""
-        backoff = self._timing.backoff()
-        while True:
-            if await self.check():
-                backoff.reset()
-                wait = self._timing.about(CHECK_S)
-            else:
-                wait = backoff.failed()
-            await self._rest(wait)
+        await self._timing.repeat(self.check, CHECK_S, self._rest)
 
     async def check(self) -> bool:
         """Publish the bundle where it is not published, and return whether it is now."""
