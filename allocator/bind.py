@@ -216,7 +216,7 @@ def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Placement 
         own = used.get((share.type, share.id))
         if own is None:
             return _not_adopted(f"{node.name}: {_spoken(share)} is not needed")
-        shares.append(replace(share, containers=own.containers, alone=own.alone, unshared=own.unshared))
+        shares.append(share._replace(containers=own.containers, alone=own.alone, unshared=own.unshared))
     cpus = _adopted_cpus(said.cpus, placed.cpus)
     if isinstance(cpus, str):
         return _not_adopted(f"{node.name}: {cpus}")
@@ -239,7 +239,7 @@ def _adopted_cpus(said: CpuShare | None, placed: CpuShare | None) -> CpuShare | 
 def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> str:
     """Name a device whose annotated amounts are below what the request takes, if nothing else is wrong; else ""."""
     capacity = {(device.type, device.id): device.capacity for device in node.devices}
-    shares = [replace(share, amounts=capacity.get((share.type, share.id), share.amounts)) for share in said.shares]
+    shares = [share._replace(amounts=capacity.get((share.type, share.id), share.amounts)) for share in said.shares]
     placed = place(request, node, only=replace(said, shares=tuple(shares)))
     amounts = {(share.type, share.id): share.amounts for share in said.shares}
     for share in placed.shares if isinstance(placed, Placement) else ():

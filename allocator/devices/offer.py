@@ -91,7 +91,7 @@ def completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
         return ask.amounts  # type: ignore[return-value] # none of them is None
     stated = list(ask.amounts)
     if kind.memory is not None:
-        size, ratio = (kind.tails.index(tail) for tail in kind.memory)
+        size, ratio = kind.tails.index(kind.memory[0]), kind.tails.index(kind.memory[1])
         if stated[size] is None:
             stated[size] = capacity[size] * (stated[ratio] or 0) // FULL
         elif stated[ratio] is None:

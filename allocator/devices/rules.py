@@ -14,7 +14,7 @@ def set_rule(terms: Terms, company: int, *, whole: bool) -> SetRule:
 
     Args:
         terms: those of the decision.
-        company: whole devices that one Pod like this one takes.
+        company: whole devices that the gang's other Pods are still to get.
         whole: whether the ask takes all of each device.
     """
     wishes, wiring = terms.wishes, terms.node.wiring
@@ -37,7 +37,7 @@ def set_rule(terms: Terms, company: int, *, whole: bool) -> SetRule:
         restricted=spec is not None and spec.restricted,
         ring_bandwidth=spec.ring_bandwidth if spec else None,
         near=near,
-        company=wishes.waiting * company,
+        company=company,
     )
 
 

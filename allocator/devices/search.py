@@ -54,9 +54,13 @@ class TypeSearch:
         whole = self.whole(ask)
         rule = self._rules.get(whole)
         if rule is None:
-            company = sum(one.ask.count for one in self.terms.asks if self.whole(one.ask))
-            rule = self._rules[whole] = set_rule(self.terms, company, whole=whole)
+            rule = self._rules[whole] = set_rule(self.terms, self._company(), whole=whole)
         return rule
+
+    def _company(self) -> int:
+        """How many whole devices the Pods of the gang that still wait will take, if they ask as this one does."""
+        waiting = self.terms.wishes.waiting
+        return waiting and waiting * sum(one.ask.count for one in self.terms.asks if self.whole(one.ask))
 
     def whole(self, ask: DeviceAsk) -> bool:
         """Say whether an ask takes all of each device that is large enough for it."""

@@ -18,10 +18,10 @@ The best set is exact up to `EXACT_UP_TO` devices. A node of more gets the best 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 from math import comb
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -134,14 +134,14 @@ def choices(
     Returns:
         Each set once, its devices in the caller's order (of a partition too); none where none keeps the rule.
     """
-    if count == 1 and links.flat and not (rule.cut or rule.partitions or rule.roots):
-        # Company does not matter either: no device is near another.
-        return zip(sorted(candidates, key=_BY_RANK if rule.rank_first else _BY_STATE), strict=True)
-    return _choices(candidates, count, links, rule)
-
-
-def _choices(candidates: Sequence[Candidate], count: int, links: Links, rule: SetRule) -> Iterator[Set]:
     pool = _pool(candidates, links, rule)
+    # Company does not matter if no device is near another.
+    if count == 1 and not (rule.cut or rule.roots or (rule.company and not links.flat)):
+        return zip([pool.order[place] for place in _one_by_one(pool, range(len(pool.order)))], strict=True)
+    return _choices(pool, count, rule)
+
+
+def _choices(pool: "_Pool", count: int, rule: SetRule) -> Iterator[Set]:
     given: set[Places] = set()
     for places in _stages(pool, count, rule):
         if places not in given:
@@ -303,9 +303,7 @@ def _best_first(pool: _Pool, groups: Sequence[Sequence[int]], count: int) -> Ite
         yield from _all_in_turn(groups, count)
         return
     if count == 1:
-        tiers, _, gains, losses = pool[1:]
-        keys = [(tiers[place], -gains[place], losses[place], place) for group in groups for place in group]
-        yield from ((key[-1],) for key in sorted(keys))
+        yield from zip(_one_by_one(pool, chain.from_iterable(groups)), strict=True)
         return
     best = [_best_of(pool, group, count) for group in groups]
     first = min(best, key=pool.key) if len(best) > 1 else best[0]
@@ -316,6 +314,12 @@ def _best_first(pool: _Pool, groups: Sequence[Sequence[int]], count: int) -> Ite
     for places in _all_in_turn(groups, count):
         if places != first:
             yield places
+
+
+def _one_by_one(pool: _Pool, places: Iterable[int]) -> list[int]:
+    """Sort single devices, the best first."""
+    tiers, _, gains, losses = pool[1:]
+    return [key[-1] for key in sorted([(tiers[place], -gains[place], losses[place], place) for place in places])]
 
 
 def _all_in_turn(groups: Sequence[Sequence[int]], count: int) -> Iterator[Places]:

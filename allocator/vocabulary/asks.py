@@ -20,6 +20,9 @@ class DeviceAsk:
             the device has.
         every: the amounts are asked of every device that the ask's hint selects (Koordinator's ApplyForAll).
         template: name of the type's template that has these amounts; "" for none.
+        whole: whether it states all of everything that a device has: 100 % each, and no amounts in other units;
+            derived.
+        partial: whether it states a part of each device's memory in percent; derived.
     """
 
     type: DeviceType
@@ -27,24 +30,19 @@ class DeviceAsk:
     amounts: tuple[int | None, ...]
     every: bool = False
     template: str = ""
+    whole: bool = field(init=False, repr=False, compare=False)
+    partial: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        stated = zip(self.type.percent, self.amounts, strict=True)
+        full = all(amount == FULL if percent else amount is None for percent, amount in stated)
+        memory = self.type.memory
+        object.__setattr__(self, "whole", full and not self.template)
+        object.__setattr__(self, "partial", memory is not None and 0 <= (self.amount(memory[1]) or FULL) < FULL)
 
     def amount(self, tail: str) -> int | None:
         """The amount asked of one resource; None if it was not stated."""
         return self.amounts[self.type.tails.index(tail)]
-
-    @property
-    def whole(self) -> bool:
-        """Whether it states all of everything that a device has: 100 % each, and no amounts in other units."""
-        for percent, amount in zip(self.type.percent, self.amounts, strict=True):
-            if amount != FULL if percent else amount is not None:
-                return False
-        return not self.template
-
-    @property
-    def partial(self) -> bool:
-        """Whether it states a part of each device's memory in percent."""
-        memory = self.type.memory
-        return memory is not None and 0 <= (self.amount(memory[1]) or FULL) < FULL
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -18,8 +18,7 @@ class Function(NamedTuple):
     bus_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """What one Pod holds of one device.
 
     Attributes:

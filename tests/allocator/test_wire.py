@@ -1,7 +1,6 @@
 """Formats that stand in the cluster: exactly as others write and read them, and safe against anything else."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -951,7 +950,7 @@ def test_whatever_can_be_held_reads_back_from_its_annotations(owner: Holding, do
     annotations = write_allocation(owner, domain)
     told = sorted(owner.shares, key=lambda one: (one.type, one.minor, one.id))
     assert list(read_annotations(annotations)) == [
-        replace(one, containers=tuple(sorted(one.containers)), alone=False, unshared=False) for one in told
+        one._replace(containers=tuple(sorted(one.containers)), alone=False, unshared=False) for one in told
     ]
     read = read_cpu_share(annotations, None)
     if owner.cpus is None:

@@ -35,7 +35,7 @@ from allocator.vocabulary.hints import (
     Strategy,
     TypeHint,
 )
-from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.names import DEVICE_ORDER
 from allocator.vocabulary.outcome import Refusal
@@ -566,6 +566,14 @@ def test_any_request_and_node_can_be_written_down(model: Model, of: PodRequest) 
     assert json.loads(compact(of, 10**6)).keys() <= {"containers", "cpu", "wishes"}
     for name in CANDIDATES:
         assert json.loads(compact(model.view().snapshot(name), 10**6))["name"] == name
+
+
+def test_a_log_line_names_what_is_held_and_leaves_defaults_out() -> None:
+    shares = (Share("gpu", "GPU-1", 1, {"gpu-core": 50}), Share("gpu", "GPU-2", 2, {}, ("a", "b"), alone=True))
+    written = json.loads(compact(Holding("uid-1", "team", "train", 7, shares)))
+    first = {"type": "gpu", "id": "GPU-1", "minor": 1, "amounts": {"gpu-core": 50}}
+    second = {"type": "gpu", "id": "GPU-2", "minor": 2, "amounts": {}, "containers": ["a", "b"], "alone": True}
+    assert written == {"uid": "uid-1", "namespace": "team", "name": "train", "since": 7, "shares": [first, second]}
 
 
 def test_what_is_written_down_is_bounded() -> None:

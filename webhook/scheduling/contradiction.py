@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Final
@@ -52,9 +52,8 @@ def compact(value: object, most: int = _MOST_CHARACTERS) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, DeviceType):
         return value.name
-    if is_dataclass(value):
-        stated = ((one, getattr(value, one.name)) for one in fields(value) if one.init and one.compare)  # not derived
-        return {one.name: _plain(held) for one, held in stated if not _is_default(one, held)}
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        return {name: _plain(held) for name, held in _stated(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(held) for key, held in value.items()}
     if isinstance(value, AbstractSet):
@@ -62,6 +61,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
     return value if value is None or isinstance(value, (str, int)) else str(value)
+
+
+def _stated(value: Any) -> Iterator[tuple[str, Any]]:
+    """Go through the fields of a dataclass or named tuple that are not derived and do not have their default."""
+    if not is_dataclass(value):
+        defaults = value._field_defaults
+        for name, held in value._asdict().items():
+            if name not in defaults or held != defaults[name]:
+                yield name, held
+        return
+    for one in fields(value):
+        held = getattr(value, one.name)
+        if one.init and one.compare and not _is_default(one, held):
+            yield one.name, held
 
 
 def _is_default(field: "Field[Any]", held: object) -> bool:

@@ -68,8 +68,7 @@ def lean_record(record: Record) -> Record:
 
 def _lean_holding(holding: Holding) -> Holding:
     shares = tuple(
-        replace(
-            share,
+        share._replace(
             type=same_text(share.type),
             amounts=same_mapping(share.amounts),
             containers=same(share.containers),

@@ -1,7 +1,7 @@
 """What is kept of a Pod that asks for devices or CPUs, or holds some: only the fields that decisions use."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.amounts import BadQuantityError, pod_amounts
@@ -231,7 +231,7 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int, own_c
         amounts = _accounted(share, device, pair)
         exclusive = hints.get(share.type, NO_HINT).exclusive
         alone, unshared = exclusive is ExclusiveLevel.PCIE, exclusive is ExclusiveLevel.DEVICE
-        told = replace(share, id=identity, amounts=amounts, alone=alone, unshared=unshared)
+        told = share._replace(id=identity, amounts=amounts, alone=alone, unshared=unshared)
         shares[identity] = _added(shares.get(identity), told)
     for device in devices:
         if device.type in pod.unread:
@@ -247,8 +247,8 @@ def _added(known: Share | None, more: Share) -> Share:
     for tail, amount in more.amounts.items():
         amounts[tail] = min(amounts.get(tail, 0) + amount, LARGEST)
     if known is None:
-        return replace(more, amounts=amounts)
-    return replace(known, amounts=amounts, containers=tuple(dict.fromkeys((*known.containers, *more.containers))))
+        return more._replace(amounts=amounts)
+    return known._replace(amounts=amounts, containers=tuple(dict.fromkeys((*known.containers, *more.containers))))
 
 
 def _accounted(share: Share, device: Device | None, pair: tuple[str, str] | None) -> dict[str, int]:
