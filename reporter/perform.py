@@ -127,8 +127,8 @@ class Performer:
                 return XidsHeard(await self._open_nvml().xids())
             case SaveHealth(node):
                 return HealthSaved(await self.in_thread(partial(self._host.save_health, node)))
-            case ReadHost(pods):
-                host = await self.in_thread(self._host.read)
+            case ReadHost(pods, cgroup_root):
+                host = await self.in_thread(partial(self._host.read, pods, cgroup_root))
                 return HostRead(replace(host, told=await self._pod_resources.read(pods)))
             case WriteCpus():
                 return await self.in_thread(partial(self._write_cpus, effect))

@@ -96,7 +96,7 @@ def decide(
     every = tuple(pods)
     live = tuple(pod for pod in every if not pod.finished)
     kubelet = nodetopology.KubeletState(host.configuration.value, host.cpu_state.value)
-    topology = nodetopology.build(node, host.cpus, host.zones, kubelet, live, standing.topology)
+    topology = nodetopology.build(node, host.cpus, host.zones, kubelet, live, standing.topology, host.cpusets)
     planned = tuple(pod.planned(mems=rules.mems) for pod in live)
     wants = plan.wants(planned, topology.pools, topology.kubelet)
     left_alone = frozenset(want.pod.uid for want in wants if want.pod.cpus and want.cpus != want.pod.cpus)
