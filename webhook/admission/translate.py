@@ -16,10 +16,12 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
 from allocator.request.devices import ContainerReading, PodReading, foreign_npus
 from allocator.request.original import originals, read_asks
+from allocator.request.podsum import unequal_parts
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
+    KOORDINATOR_DOMAIN,
     KUBERNETES_DOMAIN,
     ORIGINAL_REQUEST,
     visible_devices,
@@ -46,6 +48,11 @@ class TranslationPolicy:
     scheduler_name: str
     types: DeviceTypes = BUILT_IN
     split: bool = False
+
+    @property
+    def by_sum(self) -> bool:
+        """Whether Koordinator's own scheduler is used, which reads the sum of a Pod's requests only."""
+        return self.split and self.domain == KOORDINATOR_DOMAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +81,9 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
         memory_per_gpu: bytes of every GPU that the Pod could land on, if they are equal; memory is then stated.
     """
     reading = read_asks(pod, policy.types, implied=False)
-    if reading.problems:
-        return Translation(reading, problems=reading.problems)
+    problems = reading.problems or (unequal_parts(reading.containers) if policy.by_sum else ())
+    if problems:
+        return Translation(reading, problems=tuple(problems))
     warnings = _left_alone(pod, policy.types)
     if not reading.request:
         return Translation(reading, warnings=tuple(warnings))
