@@ -456,6 +456,31 @@ async def test_a_plain_request_is_kept_off_nodes_whose_cards_are_ours_to_give(wo
     assert "another Pod may hold" in response.warnings[0]
 
 
+@pytest.mark.parametrize("where", ["in the ledger", "by annotation alone", "the record cannot be read"])
+async def test_a_plain_request_is_kept_off_nodes_whose_cards_are_held_although_the_device_object_is_gone(
+    world: World, where: str
+) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_node("other", device_entry(0))
+    world.add_pod(never_translated())
+    if where == "in the ledger":
+        world.add_pod(gpu_pod("held"))
+        world.see()
+        await world.bind("held")
+    elif where == "by annotation alone":
+        held = koordinator_annotation((0, {"koordinator.sh/gpu-core": "50"}, "GPU-n1-0"))
+        world.add_pod(gpu_pod("held", nodeName="n1", annotations=held))
+    else:
+        world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "none"}})
+    world.fake.remove(DEVICES.path("n1"))
+    world.fake.remove(DEVICES.path("other"))
+    world.see()
+
+    asked = binds(binding("p", "n1"), username="system:kube-scheduler")
+    refused(await world.validate(asked), 403, "was never translated")
+    assert (await world.validate(binds(binding("p", "other"), username="system:kube-scheduler"))).allowed
+
+
 # --- the scheduler's own Binding
 
 
