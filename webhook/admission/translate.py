@@ -27,6 +27,7 @@ from allocator.vocabulary.names import (
     visible_devices,
 )
 from allocator.vocabulary.outcome import Problem
+from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.patch import Operation, add, pointer, remove, replace, set_annotations
 
 MAPS: Final = ("requests", "limits")
@@ -42,12 +43,14 @@ class TranslationPolicy:
         types: the device types that may be asked for.
         split: whether the split (gpu.shared) is written beside every ask, as Koordinator's own webhook does: its
             scheduler takes amounts without it for one card, and adds up those of several containers.
+        scope: the Pods that an administrator puts under the NUMA policies of nodes.
     """
 
     domain: str
     scheduler_name: str
     types: DeviceTypes = BUILT_IN
     split: bool = False
+    scope: PolicyScope = NO_SCOPE
 
     @property
     def by_sum(self) -> bool:
