@@ -4,18 +4,21 @@ import json
 from typing import Any
 
 import pytest
-from builders import GIB, ask, container, pod
+from builders import GIB, ask, container, gpu, holding, node, part, pod
 from dialects import MIB, TYPES
 from hypothesis import given
 from hypothesis import strategies as st
 from world import asks
 
+from allocator.place import Placement, place
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
 from allocator.vocabulary.asks import DeviceAsk
-from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE, DeviceTypeError
+from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE, DeviceTypeError, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Term
-from allocator.vocabulary.names import KOORD_SCHEDULER, ORIGINAL_REQUEST
+from allocator.vocabulary.hints import ExclusiveLevel, Scope, TypeHint
+from allocator.vocabulary.names import GPU_MEMORY, KOORD_SCHEDULER, ORIGINAL_REQUEST
+from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.admission.validate import created
@@ -208,3 +211,59 @@ def test_whatever_is_asked_is_refused_or_translated_once_and_for_all(limits: Raw
     assert [(one.ask.count, one.ask.amounts[0]) for one in before] == [
         (one.ask.count, one.ask.amounts[0]) for one in after
     ]
+
+
+# A dialect in which all containers of a Pod share one card
+
+ONE_CARD = Dialect("one card", "gpu", (Term("example.com/mib", GPU_MEMORY, factor=MIB),), own=False, together=True)
+WITH_ONE_CARD = TYPES.with_dialects([ONE_CARD])
+QUARTERS = [part(gpu(minor), percent, "x") for minor, percent in enumerate((75, 75, 25))]
+
+
+def placed(obj: Raw, types: DeviceTypes) -> Any:
+    reading = read_asks(obj, types)
+    assert reading.problems == ()
+    cards = [gpu(minor) for minor in range(3)]
+    held = [holding(f"u{at}", one) for at, one in enumerate(QUARTERS)]  # a quarter, a quarter and three are free
+    answer = place(reading.request, node(*cards, holdings=held))
+    return [(one.minor, one.containers) for one in answer.shares] if isinstance(answer, Placement) else answer.short
+
+
+# Limits of each container, init container first -> the cards, and who is on them
+SHARED: dict[str, tuple[list[Raw], Any]] = {
+    "two that fit one card together": ([{f"{E}mib": 20480}, {}, {f"{E}mib": 20480}], [(2, ("b", "d"))]),
+    "three": ([{f"{E}mib": 10240}, {f"{E}mib": 20480}, {f"{E}mib": 10240}], [(2, ("b", "c", "d"))]),
+    "one alone": ([{f"{E}mib": 20480}], [(0, ("b",))]),
+    "two that fit two cards only": (
+        [{f"{E}mib": 51200}, {f"{E}mib": 20480}],
+        "GPUs fit each container, not all together inside one device",
+    ),
+}
+
+
+@pytest.mark.parametrize(("limits", "expected"), SHARED.values(), ids=SHARED)
+def test_containers_share_one_card_where_the_dialect_means_one(limits: list[Raw], expected: Any) -> None:
+    obj = pod(*(container(name, limits=one) for name, one in zip("bcd", limits, strict=False)))
+    policy = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, WITH_ONE_CARD)
+
+    done = patch.apply(obj, translate(obj, policy, None).operations)
+
+    assert f"{E}mib" not in json.dumps(done["spec"])
+    assert placed(obj, WITH_ONE_CARD) == placed(done, WITH_ONE_CARD) == expected
+    assert translate(done, policy, None).operations == ()
+
+
+def test_a_narrower_scope_of_the_dialect_replaces_that_of_a_hint() -> None:
+    hint = {DEVICE_ALLOCATE_HINT: '{"gpu":{"requiredTopologyScope":"Node","exclusivePolicy":"DeviceLevel"}}'}
+    obj = pod(*(container(name, limits={f"{E}mib": 1024}) for name in "ab"), annotations=hint)
+
+    told = read_asks(obj, WITH_ONE_CARD).request.wishes.hint("gpu")
+
+    assert told == TypeHint(scope=Scope.DEVICE, exclusive=ExclusiveLevel.DEVICE)
+
+
+def test_containers_of_other_dialects_may_be_on_different_cards() -> None:
+    obj = pod(
+        *(container(name, limits={"koordinator.sh/gpu-memory": f"{size}Gi"}) for name, size in (("a", 50), ("b", 20)))
+    )
+    assert placed(obj, WITH_ONE_CARD) == [(0, ("b",)), (2, ("a",))]
