@@ -15,7 +15,7 @@ from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.links import NO_LINKS, Links, Place, link
 from allocator.vocabulary.models import GPU_PRODUCT, model_name
-from allocator.vocabulary.names import DEVICES_CHECKPOINTS
+from allocator.vocabulary.names import DEVICES_CHECKPOINTS, TYPE_GPU
 from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
 from allocator.vocabulary.wiring import UNWIRED, Wiring
 from allocator.wire.cordons import read_cordons, without_cordoned
@@ -53,6 +53,16 @@ class NodeDevices:
     cordoned: frozenset[str] = frozenset()
     partitioned: tuple[DeviceType, ...] = ()
     kubelet_pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def named(self, node_labels: Mapping[str, str]) -> tuple[Device, ...]:
+        """The devices; a GPU whose model neither its entry nor the object states has that of the Node's label."""
+        product = model_name(node_labels.get(GPU_MODEL) or node_labels.get(GPU_PRODUCT, ""))
+        if not product or all(device.model or device.type != TYPE_GPU for device in self.devices):
+            return self.devices
+        return tuple(
+            replace(device, model=product) if device.type == TYPE_GPU and not device.model else device
+            for device in self.devices
+        )
 
     def wiring(self, node_labels: Mapping[str, str]) -> Wiring:
         """How the devices are connected; if the object states no partition table, boards by the Node's labels."""

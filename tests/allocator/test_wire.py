@@ -588,6 +588,25 @@ H100, HONOR = {"node.koordinator.sh/gpu-model": "H100"}, {"node.koordinator.sh/g
 
 # annotation of the Device object, its labels, the Node's labels; the table, whether it must be honoured
 
+NAMED: dict[str, tuple[dict[str, str], list[str]]] = {
+    "NVIDIA's discovery": ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}, ["H100-80GB-HBM3", "L4", ""]),
+    "Koordinator's label comes first": (
+        {"nvidia.com/gpu.product": "NVIDIA-T4", "node.koordinator.sh/gpu-model": "A10"},
+        ["A10", "L4", ""],
+    ),
+    "no label": ({"nvidia.com/gpu.count": "2"}, ["", "L4", ""]),
+    "an empty label": ({"nvidia.com/gpu.product": ""}, ["", "L4", ""]),
+}
+
+
+@pytest.mark.parametrize(("node_labels", "models"), NAMED.values(), ids=NAMED)
+def test_a_card_without_a_model_has_that_of_the_nodes_label(node_labels: dict[str, str], models: list[str]) -> None:
+    obj = device_object(device_entry(0), device_entry(1, labels={"node.koordinator.sh/gpu-model": "L4"}), nic_entry(0))
+    read = read_device_object(obj)
+    assert [device.model for device in read.named(node_labels)] == models
+    assert [device.model for device in read.devices] == ["", "L4", ""]
+
+
 WIRINGS: dict[str, tuple[str | None, dict[str, str], dict[str, str], PartitionTable | None, bool]] = {
     "nothing told": (None, {}, {}, None, False),
     "a table": (TABLE, {}, {}, TWO_CARDS, False),

@@ -234,6 +234,20 @@ def selecting(minor: int) -> dict[str, str]:
     return {DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {"selector": selector}})}
 
 
+@pytest.mark.parametrize("product", ["NVIDIA-H100-80GB-HBM3", "Tesla-T4", ""])
+async def test_a_selector_of_a_model_follows_the_nodes_label_where_the_device_object_states_none(
+    world: World, product: str
+) -> None:
+    labels = {"nvidia.com/gpu.product": product} if product else {}
+    world.add_node("other", device_entry(0, labels={"node.koordinator.sh/gpu-model": "H100-80GB-HBM3"}))
+    world.add_node("n1", device_entry(0), labels=labels)
+    selector = {"matchLabels": {"koordgate.io/model": "H100-80GB-HBM3"}}
+    hint = {DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {"selector": selector}})}
+    world.add_pod(gpu_pod("p", annotations=hint))
+    world.see()
+    assert (await world.bind("p")).allowed is (product == "NVIDIA-H100-80GB-HBM3")
+
+
 async def test_a_retry_gives_what_the_pods_hint_says_now(world: World) -> None:
     world.add_node("n1", device_entry(0), device_entry(1))
     world.add_pod(gpu_pod("p", annotations=selecting(0)))
