@@ -65,6 +65,8 @@ def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: RoundPac
         policy=settings.gpus.policy,
         outage_seconds=settings.gpus.outage_seconds,
         mems=settings.cpus.memory,
+        domain=settings.domain,
+        discovery=settings.gpus.discovery_labels,
     )
     return RoundPlan(
         name=node,

@@ -37,7 +37,7 @@ def on_read(state: RoundState, event: HostRead, now: Moment) -> Stepped:
         state.cluster.pods,
         state.proof.evidence,
         state.plan.rules,
-        StandingObjects(objects.get(WatchedKind.DEVICE), objects.get(WatchedKind.TOPOLOGY)),
+        StandingObjects(*map(objects.get, (WatchedKind.NODE, WatchedKind.DEVICE, WatchedKind.TOPOLOGY))),
         now.wall,
     )
     with_cards = state.cards_settled(now) and (state.proof.done or not state.plan.proof)

@@ -16,7 +16,7 @@ from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS
+from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, DOMAINS
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo, PodCpuAlloc, read_node_topology
 from allocator.wire.numazones import NumaZone
@@ -82,8 +82,9 @@ def pod(uid: str, cpus: str = "", qos: str = "", **more: Any) -> NodePod:
 # Device
 
 
-def test_a_nic_is_told_as_koordinator_tells_one() -> None:
-    built = device.build(NODE, NO_CARDS, [nic(1)], TYPES, now=0)
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_nic_is_told_as_koordinator_tells_one(domain: str) -> None:
+    built = device.build(NODE, NO_CARDS, [nic(1)], TYPES, domain=domain, now=0)
 
     assert built.body["spec"]["devices"] == [
         {
@@ -91,7 +92,7 @@ def test_a_nic_is_told_as_koordinator_tells_one() -> None:
             "id": "0000:11:00.0",
             "minor": 1,
             "health": True,
-            "resources": {"koordinator.sh/rdma": "100"},
+            "resources": {f"{domain}/rdma": "100"},
             "conditions": [
                 {
                     "type": "Healthy",
