@@ -38,11 +38,13 @@ class Stated:
             ask.
         shared: over how many cards its author split the ask, if its resources no longer contain gpu.shared.
         together: the types of which its dialect lets all containers of the Pod share one device.
+        vendors: (type's name, vendor) pairs of the types whose devices its dialect wants of one vendor.
     """
 
     derived: bool = False
     shared: int | None = None
     together: tuple[str, ...] = ()
+    vendors: tuple[tuple[str, str], ...] = ()
 
 
 _NOTHING: Final = Stated()
@@ -422,7 +424,9 @@ def _read_ask(
         said.tails[kind.split] = shared
     ask = normalise(kind, said, derived=stated.derived and kind.states_memory)
     if isinstance(ask, DeviceAsk):
-        return ask
+        dialect = speech.dialects.get(kind.name)
+        vendor = dict(stated.vendors).get(kind.name, dialect.vendor if dialect is not None else "")
+        return replace(ask, vendor=vendor) if vendor else ask
     whence = "" if shared is None else f" ({kind.split} {shared} is from annotation {ORIGINAL_REQUEST})"
     problems.append(Problem(where, ask + whence))
     return None

@@ -20,6 +20,7 @@ class DeviceAsk:
             the device has.
         every: the amounts are asked of every device that the ask's hint selects (Koordinator's ApplyForAll).
         template: name of the type's template that has these amounts; "" for none.
+        vendor: whose devices are meant; "" for anybody's.
     """
 
     type: DeviceType
@@ -27,6 +28,7 @@ class DeviceAsk:
     amounts: tuple[int | None, ...]
     every: bool = False
     template: str = ""
+    vendor: str = ""
 
     def amount(self, tail: str) -> int | None:
         """The amount asked of one resource; None if it was not stated."""

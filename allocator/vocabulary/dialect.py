@@ -50,6 +50,7 @@ class Dialect:
         whole: a number of devices without any amount asks for whole ones.
         memory: percent of each device's memory that is asked if the Pod states none; 0: the Pod must state some.
         together: all containers of the Pod share one device.
+        vendor: whose devices are meant, in small letters; "": anybody's.
         by_name: term's name -> term; derived.
     """
 
@@ -63,6 +64,7 @@ class Dialect:
     whole: bool = False
     memory: int = 0
     together: bool = False
+    vendor: str = ""
     by_name: Mapping[str, Term] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ RDMA: Final = "rdma"  # percent of a device
 FPGA: Final = "fpga"
 
 NVIDIA_GPU: Final = "nvidia.com/gpu"
+NVIDIA: Final = "nvidia"  # the vendor, as the label gpu-vendor spells it
 
 # Annotations of Koordinator (its apis/extension).
 DEVICE_ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from builders import GIB, ask, container, gpu, holding, node, part, pod
+from builders import GIB, ask, container, device_entry, device_object, gpu, holding, nic_entry, node, part, plain, pod
 from dialects import MIB, TYPES
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +17,10 @@ from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE, DeviceTypeError, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Term
 from allocator.vocabulary.hints import ExclusiveLevel, Scope, TypeHint
-from allocator.vocabulary.names import GPU_MEMORY, KOORD_SCHEDULER, ORIGINAL_REQUEST
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.names import GPU, GPU_MEMORY, KOORD_SCHEDULER, ORIGINAL_REQUEST
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
+from allocator.wire.deviceobject import read_device_object
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.admission.validate import created
@@ -52,7 +54,7 @@ def refusals(obj: Raw) -> str:
 
 # Limits of each container -> what each asks.
 SAID: dict[str, tuple[list[Raw], list[DeviceAsk]]] = {
-    "whole cards, as ever": ([{N: 2}], [ask(2, core=100, ratio=100)]),
+    "whole cards, as ever": ([{N: 2}], [plain(2)]),
     "a share of each of two cards": (
         [{N: 2, f"{V}mem": 4096, f"{V}cores": 30}],
         [ask(2, core=30, memory=4096 * MIB)],
@@ -211,6 +213,49 @@ def test_whatever_is_asked_is_refused_or_translated_once_and_for_all(limits: Raw
     assert [(one.ask.count, one.ask.amounts[0]) for one in before] == [
         (one.ask.count, one.ask.amounts[0]) for one in after
     ]
+
+
+# A dialect of one vendor's devices
+
+
+RADEON = Dialect("amd.com/gpu", "gpu", (Term("amd.com/gpu", GPU, counts=True),), own=False, vendor="amd")
+OF_VENDORS = BUILT_IN.with_dialects([RADEON])
+VENDORS = ["amd", "nvidia", "", "huawei"]  # of cards 0 to 3
+CARDS = {
+    N: [1, 2],
+    "amd.com/gpu": [0],
+    "koordinator.sh/gpu": [0, 1, 2, 3],
+}
+
+
+@pytest.mark.parametrize("name", CARDS)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_name_of_one_vendor_takes_that_vendors_cards_only(name: str, *, again: bool) -> None:
+    """A card of an unknown vendor counts as NVIDIA's."""
+    cards = [gpu(minor, vendor=vendor) for minor, vendor in enumerate(VENDORS)]
+    asked_ = {name: "100" if name == "koordinator.sh/gpu" else 1}
+    obj = pod(container("a", limits=asked_), container("b"))
+    policy = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, OF_VENDORS)
+    done = patch.apply(obj, translate(obj, policy, None).operations)
+    if again:  # called again with what another webhook left, now that all cards are known to be alike
+        done = patch.apply(done, translate(done, policy, 80 * GIB).operations)
+    request = read_asks(done, OF_VENDORS).request
+    assert request.containers == read_asks(obj, OF_VENDORS).request.containers
+
+    taken: list[Holding] = []
+    while isinstance(answer := place(request, node(*cards, holdings=taken)), Placement):
+        taken.append(holding(f"u{len(taken)}", *answer.shares))
+
+    assert sorted(share.minor for one in taken for share in one.shares) == CARDS[name]
+    assert f"of {len(cards)} GPUs" in answer.message
+
+
+def test_the_vendor_of_a_card_is_that_of_its_entry_else_of_its_object() -> None:
+    label = "node.koordinator.sh/gpu-vendor"
+    obj = device_object(device_entry(0), device_entry(1, labels={label: "AMD"}), nic_entry(0))
+    assert [one.vendor for one in read_device_object(obj).devices] == ["", "amd", ""]
+    obj["metadata"]["labels"] = {label: "huawei"}
+    assert [one.vendor for one in read_device_object(obj).devices] == ["huawei", "amd", ""]
 
 
 # A dialect in which all containers of a Pod share one card

@@ -92,16 +92,17 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
         return Translation(reading, warnings=tuple(warnings))
     operations: list[Operation] = []
     written: dict[str, Any] = {}
+    known = originals(pod)
     shown = shown_types(reading, policy.types)
     for container, spec in _walk(pod, reading):
         changed = _translate_resources(container, spec, policy, memory_per_gpu, operations)
-        if changed:
+        if changed and not (known.get(container.name) and _is_translated(container, policy.types)):
             written[container.name] = _original(container, spec, policy.types)
         if shown:
             _translate_env(container, spec, shown, operations, warnings)
     _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
     if written:
-        kept = {c.name: found for c in reading.containers if (found := originals(pod).get(c.name))}
+        kept = {c.name: found for c in reading.containers if (found := known.get(c.name))}
         text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
         operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text})
     return Translation(reading, tuple(operations), tuple(warnings))
@@ -119,6 +120,14 @@ def _walk(pod: Mapping[str, Any], reading: PodReading) -> Iterator[tuple[Contain
     spec = pod["spec"]
     specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return zip(reading.containers, specs, strict=True)
+
+
+def _is_translated(container: ContainerReading, types: DeviceTypes) -> bool:
+    """Whether an earlier call may have translated a container: what its author wrote is in the annotation only."""
+    meanings = [types.resources[name] for names in container.names for name in names]
+    of_memory = [one for one in meanings if one.type.states_memory]
+    left = all(one.tail not in {one.type.plain, one.type.split} for one in of_memory)
+    return bool(of_memory) and left and all(one.dialect.own for one in meanings)
 
 
 def _original(container: ContainerReading, spec: Mapping[str, Any], types: DeviceTypes) -> dict[str, dict[str, Any]]:
