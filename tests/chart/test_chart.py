@@ -326,6 +326,15 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
     assert service["sessionAffinity"] == "ClientIP"
 
 
+def test_namespaces_in_scope_that_are_exempt_stay_exempt(render: Render) -> None:
+    values = {"exemptNamespaces": ["training"], "numa": {"scope": {"namespaces": ["training", "batch"]}}}
+
+    for name, hook in webhooks(render(values)).items():
+        (rule,) = hook["namespaceSelector"]["matchExpressions"]
+        assert rule["operator"] == "NotIn", name
+        assert "training" in rule["values"], name
+
+
 @pytest.mark.parametrize("changed", [{"logLevel": "debug"}, {"domain": "koordinator.sh"}])
 def test_a_change_of_settings_replaces_the_pods(
     render: Render, objects: list[JsonObject], changed: dict[str, Any]

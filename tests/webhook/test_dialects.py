@@ -247,7 +247,9 @@ def test_a_name_of_one_vendor_takes_that_vendors_cards_only(name: str, *, again:
         taken.append(holding(f"u{len(taken)}", *answer.shares))
 
     assert sorted(share.minor for one in taken for share in one.shares) == CARDS[name]
-    assert f"of {len(cards)} GPUs" in answer.message
+    others = len(cards) - len(CARDS[name])
+    away = f" ({others} of another vendor)" if others else ""
+    assert f"of {len(cards)} GPUs{away} can hold it; the most free is gpu {CARDS[name][0]} with" in answer.message
 
 
 def test_the_vendor_of_a_card_is_that_of_its_entry_else_of_its_object() -> None:
