@@ -248,6 +248,25 @@ async def test_a_selector_of_a_model_follows_the_nodes_label_where_the_device_ob
     assert (await world.bind("p")).allowed is (product == "NVIDIA-H100-80GB-HBM3")
 
 
+async def test_a_plain_request_goes_to_no_card_of_another_vendor(world: World) -> None:
+    vendor = "node.koordinator.sh/gpu-vendor"
+    world.add_node("huawei", device_entry(0, labels={vendor: "huawei"}))
+    world.add_node("mixed", device_entry(0, labels={vendor: "amd"}), device_entry(1, labels={vendor: "NVIDIA"}))
+    plain = pod(container(limits={"nvidia.com/gpu": "1"}), name="p", uid="uid-p")
+    anybodys = gpu_pod("anybodys", 100)
+    for obj in (admitted(plain, 80 * GIB), anybodys):
+        world.add_pod(obj)
+    world.see()
+
+    for nodes, fitting in ((["huawei", "mixed"], ["mixed"]), (["huawei"], [])):
+        named = world.parts.extender.filter({"Pod": world.pod("p"), "NodeNames": nodes})
+        assert named["NodeNames"] == fitting
+    refused(await world.bind("p", "huawei"), 409, "0 of 1 GPUs (1 of another vendor) can hold it")
+    assert (await world.bind("p", "mixed")).allowed
+    assert [share.minor for share in world.holdings("mixed")["uid-p"].shares] == [1]
+    assert (await world.bind("anybodys", "huawei")).allowed
+
+
 async def test_a_retry_gives_what_the_pods_hint_says_now(world: World) -> None:
     world.add_node("n1", device_entry(0), device_entry(1))
     world.add_pod(gpu_pod("p", annotations=selecting(0)))
