@@ -4,6 +4,9 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Final
 
@@ -71,10 +74,15 @@ class Host:
         self._take_over = TakeOver(kubelet / cpustate.FILE, settings.cpus.take_over)
         self._enforcer: tuple[str, Enforcer] | None = None  # the kubelet's cgroup root, and the enforcer below it
 
-    def read(self) -> HostReading:
-        """Read everything; never raises."""
+    def read(self, pods: Iterable[NodePod] = (), cgroup_root: str = "") -> HostReading:
+        """Read everything; never raises.
+
+        Args:
+            pods: of the node.
+            cgroup_root: the kubelet's, if it is known otherwise than from its configuration file.
+        """
         cpus = self._cpus.read()
-        return HostReading(
+        reading = HostReading(
             cpus=cpus,
             zones=read_zones(self._sysfs, cpus.topology),
             devices=read_devices(self._sysfs, self._matches),
@@ -83,6 +91,22 @@ class Host:
             cpu_state=self._take_over.in_memory(self._cpu_state.read()),
             checkpoint=self._checkpoint.read(),
         )
+        return replace(reading, cpusets=self._cpusets(pods, cgroup_root or reading.cgroup_root))
+
+    def _cpusets(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, int]:
+        """Read the CPUs on which Pods run that have, or may have, CPUs of their own.
+
+        Pods whose resource-status can be read are included: it may be unreadable by the time the round decides.
+        """
+        wanted = [pod for pod in pods if (pod.cpus or pod.status_unreadable) and not pod.finished]
+        if not wanted:
+            return {}
+        seen = self._inspected(wanted, cgroup_root, environment=False)
+        found = {}
+        for pod in wanted:
+            cpusets = [one.cpus for identity in pod.containers if (one := seen.get(identity)) is not None]
+            found[pod.uid] = reduce(or_, filter(None, cpusets), 0)
+        return found
 
     def enforce(
         self, pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules, cgroup_root: str
@@ -106,12 +130,14 @@ class Host:
 
     def containers(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, ContainerSeen]:
         """Inspect what containers really have; empty if no cgroups are found."""
+        return self._inspected(pods, cgroup_root, environment=self._settings.proof.environment)
+
+    def _inspected(self, pods: Iterable[NodePod], cgroup_root: str, *, environment: bool) -> dict[str, ContainerSeen]:
         try:
             hierarchy, layout = self._cgroups(cgroup_root)
         except (HierarchyError, LayoutError, OSError):
             return {}
         wanted = tuple(pods)[:_MOST_PODS]
-        environment = self._settings.proof.environment
         return evidence.containers(hierarchy, layout, wanted, self.proc, environment=environment)
 
     def load_health(self) -> tuple[NodeRecord, tuple[str, ...]]:

@@ -65,6 +65,8 @@ def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: RoundPac
         policy=settings.gpus.policy,
         outage_seconds=settings.gpus.outage_seconds,
         mems=settings.cpus.memory,
+        domain=settings.domain,
+        discovery=settings.gpus.discovery_labels,
     )
     return RoundPlan(
         name=node,
@@ -127,8 +129,8 @@ class Performer:
                 return XidsHeard(await self._open_nvml().xids())
             case SaveHealth(node):
                 return HealthSaved(await self.in_thread(partial(self._host.save_health, node)))
-            case ReadHost(pods):
-                host = await self.in_thread(self._host.read)
+            case ReadHost(pods, cgroup_root):
+                host = await self.in_thread(partial(self._host.read, pods, cgroup_root))
                 return HostRead(replace(host, told=await self._pod_resources.read(pods)))
             case WriteCpus():
                 return await self.in_thread(partial(self._write_cpus, effect))

@@ -8,16 +8,18 @@ from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_milli
 from allocator.request.cpus import QOS_LABEL
+from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import DEVICE_ALLOCATED, TYPE_GPU, shown_by
-from allocator.wire.deviceallocated import AnnotationError, read_annotations
-from allocator.wire.resourcestatus import ResourceStatus, read_resource_status
+from allocator.wire.deviceallocated import read_allocation
+from allocator.wire.resourcestatus import AnnotationError, ResourceStatus, read_resource_status
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos, cgroup_uid
 
 _FINISHED: Final = ("Succeeded", "Failed")
 _CPU: Final = 1000
+_OWN_CPUS: Final = (QosClass.LSE, QosClass.LSR)
 _CPU_NAMES: Final = ("cpu", "kubernetes.io/batch-cpu")
 
 
@@ -32,7 +34,8 @@ class NodePod:
         cgroup: the UID in its cgroup's name: for a static Pod, its file's hash. The kubelet's files use it too.
         qos_class: its Kubernetes QoS class.
         qos: its label koordinator.sh/qosClass, "" without.
-        shares: the devices allocated to it.
+        shares: the devices allocated to it, as far as they can be read.
+        unread: the device types of which it holds what cannot be read.
         visible: container and device type to the ids in the container's environment.
         status: the CPUs allocated to it; None if none were.
         status_unreadable: whether its resource-status cannot be read, so that its CPUs are unknown.
@@ -51,6 +54,7 @@ class NodePod:
     qos_class: KubernetesQos
     qos: str = ""
     shares: tuple[Share, ...] = ()
+    unread: tuple[str, ...] = ()
     visible: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     status: ResourceStatus | None = None
     status_unreadable: bool = False
@@ -68,6 +72,15 @@ class NodePod:
     def cpus(self) -> int:
         """The CPUs allocated to it alone; 0 if there are none."""
         return self.status.cpus if self.status is not None else 0
+
+    @property
+    def may_own_cpus(self) -> bool:
+        """Whether it may have CPUs of its own, which its resource-status does not say because it cannot be read.
+
+        Koordinator's scheduler gives CPUs to Guaranteed Pods without a class as well.
+        """
+        guaranteed = not self.qos and self.qos_class is KubernetesQos.GUARANTEED
+        return self.status_unreadable and (self.qos in _OWN_CPUS or guaranteed)
 
     @property
     def has_gpu(self) -> bool:
@@ -103,14 +116,10 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
     """Read a Pod object; what cannot be read is left out and becomes a problem."""
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     annotations = metadata.get("annotations") or {}
-    problems: list[str] = []
-    shares: tuple[Share, ...] = ()
+    allocation = read_allocation(annotations, types)
+    problems = [allocation.problem] if allocation.problem else []
     decided: ResourceStatus | None = None
     status_unreadable = False
-    try:
-        shares = read_annotations(annotations, types)
-    except AnnotationError as error:
-        problems.append(str(error))
     try:
         decided = read_resource_status(annotations)
     except AnnotationError as error:
@@ -124,7 +133,8 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
         cgroup=cgroup_uid(metadata["uid"], annotations),
         qos_class=_qos_class(status.get("qosClass")),
         qos=(metadata.get("labels") or {}).get(QOS_LABEL, ""),
-        shares=shares,
+        shares=allocation.shares,
+        unread=allocation.unread,
         visible=_visible(annotations) if DEVICE_ALLOCATED in annotations else {},
         status=decided,
         status_unreadable=status_unreadable,

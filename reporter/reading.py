@@ -34,6 +34,7 @@ class HostReading:
         cpu_state: the kubelet's CPU manager state.
         checkpoint: the kubelet's device manager checkpoint.
         told: the kubelet's answer on its PodResources socket.
+        cpusets: UID of each Pod that has, or may have, CPUs of its own, to the CPUs that its containers run on.
     """
 
     cpus: CpuInventory
@@ -44,6 +45,7 @@ class HostReading:
     cpu_state: FileReading[CpuState] = field(default_factory=_unread)
     checkpoint: FileReading[DeviceCheckpoint] = field(default_factory=_unread)
     told: FileReading[Allocations] = field(default_factory=_unread)
+    cpusets: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from allocator.quantity import to_int
 from allocator.vocabulary.devicetype import DeviceType
-from allocator.vocabulary.names import TYPE_FPGA, TYPE_GPU, TYPE_RDMA
+from allocator.vocabulary.names import KUBERNETES_DOMAIN, TYPE_FPGA, TYPE_GPU, TYPE_RDMA
 from koordgate.settings import Name, OwnType, Port, Seconds, Section, decode, device_types, read_text
 from reporter.gpu.health import HealthPolicy
 from reporter.inventory.pci import FPGAS, PciMatch
@@ -69,12 +69,15 @@ class Gpus(Section, frozen=True):
 
     Attributes:
         enabled: whether NVML is read; off on nodes that are known to have no GPU.
+        discovery_labels: whether the Node gets the labels nvidia.com/gpu.product, .memory and .count, if NVIDIA's
+            feature discovery does not write them.
         quiet_seconds: how long a suspect card must show no errors before it recovers.
         proving_seconds: how long a recovering card must show none before it is in service again.
         outage_seconds: how long NVML may be out of reach before its cards take no new Pods.
     """
 
     enabled: bool = True
+    discovery_labels: bool = True
     quiet_seconds: Seconds = 300.0
     proving_seconds: Seconds = 600.0
     outage_seconds: Seconds = 60.0
@@ -179,11 +182,13 @@ class ReporterSettings(Section, frozen=True):
 
     Attributes:
         node: name of the Node; if empty, $NODE_NAME, else the machine's name.
+        domain: the domain of the resource names in the Device object; readers of the object know both.
         round_seconds: how often everything is read again, even if no change was seen.
         log_level: debug, info, warning or error.
     """
 
     node: str = ""
+    domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN
     round_seconds: Seconds = 10.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     roots: HostRoots = HostRoots()

@@ -72,8 +72,15 @@ def pod(
 # What a Pod asks, as read
 
 
-def ask(count: int = 1, *, core: int = 0, ratio: int | None = None, memory: int | None = None) -> DeviceAsk:
-    return DeviceAsk(GPU_TYPE, count, (core, memory, ratio))
+def ask(
+    count: int = 1, *, core: int = 0, ratio: int | None = None, memory: int | None = None, vendor: str = ""
+) -> DeviceAsk:
+    return DeviceAsk(GPU_TYPE, count, (core, memory, ratio), vendor=vendor)
+
+
+def plain(count: int = 1) -> DeviceAsk:
+    """The ask that `nvidia.com/gpu: count` makes."""
+    return ask(count, core=FULL, ratio=FULL, vendor="nvidia")
 
 
 def gpus(percent: int) -> DeviceAsk:

@@ -278,6 +278,7 @@ class FakeKube:
         obj = copy.deepcopy(obj)
         key = (where.namespace or obj["metadata"].get("namespace") or "", obj["metadata"]["name"])
         obj["metadata"].pop("resourceVersion", None)
+        disown_labels(obj, self._objects[where.kind].get(key))
         return copy.deepcopy(self._store(where, key, obj))
 
     def remove(self, path: str) -> None:
@@ -378,7 +379,7 @@ class FakeKube:
             case "update":
                 return self._replace(where, body, dry=dry)
             case "patch":
-                return self._patch(where, body, http.content_type, dry=dry)
+                return self._patch(where, body, http.content_type, http.query.get("fieldManager", ""), dry=dry)
             case _:
                 return self._delete(where, body, dry=dry)
 
@@ -446,7 +447,7 @@ class FakeKube:
             obj = {**copy.deepcopy(old), "metadata": obj["metadata"], "status": obj.get("status", {})}
         return self._store(where, (where.namespace or "", where.name or ""), obj, dry=dry)
 
-    def _patch(self, where: Where, patch: Any, content_type: str, *, dry: bool) -> Raw:
+    def _patch(self, where: Where, patch: Any, content_type: str, manager: str, *, dry: bool) -> Raw:
         key = (where.namespace or "", where.name or "")
         if content_type == "application/apply-patch+yaml" and key not in self._objects[where.kind]:
             return self._create(where, patch, dry=dry)
@@ -458,6 +459,8 @@ class FakeKube:
                 raise Refused(422, f"the server rejected our request due to an error in our request: {error}") from None
         else:
             new = merged(old, patch)
+            if content_type == "application/apply-patch+yaml" and where.plural == "nodes":
+                own_labels(new, old, manager, (patch.get("metadata") or {}).get("labels") or {})
         return self._replace(where, new, dry=dry)
 
     def _delete(self, where: Where, options: Raw | None, *, dry: bool) -> Raw:
@@ -548,6 +551,40 @@ def merged(old: Any, patch: Any) -> Any:
         else:
             result[key] = merged(result.get(key), value)
     return copy.deepcopy(result)
+
+
+def own_labels(obj: Raw, old: Raw, manager: str, applied: Mapping[str, str]) -> None:
+    """Server-side apply by force, as far as labels go: whom they belong to, and those that are applied no more."""
+    disown_labels(obj, old)
+    owned = _label_owners(obj)
+    dropped = owned.pop(manager, set()) - applied.keys()
+    kept: set[str] = set().union(*owned.values())
+    for key in dropped - kept:
+        obj["metadata"].get("labels", {}).pop(key, None)
+    _write_owners(obj, {**owned, manager: set(applied)})
+
+
+def disown_labels(obj: Raw, old: Raw | None) -> None:
+    """A label that was changed belongs to nobody who had it before."""
+    labels, before = obj["metadata"].get("labels") or {}, ((old or {}).get("metadata") or {}).get("labels") or {}
+    changed = {key for key in {*labels, *before} if labels.get(key) != before.get(key)}
+    owned = _label_owners(obj)
+    if owned:
+        _write_owners(obj, {manager: keys - changed for manager, keys in owned.items()})
+
+
+def _label_owners(obj: Raw) -> dict[str, set[str]]:
+    return {
+        one["manager"]: {key.removeprefix("f:") for key in one["fieldsV1"]["f:metadata"]["f:labels"]}
+        for one in obj["metadata"].get("managedFields") or ()
+    }
+
+
+def _write_owners(obj: Raw, owned: Mapping[str, set[str]]) -> None:
+    obj["metadata"]["managedFields"] = [
+        {"manager": manager, "fieldsV1": {"f:metadata": {"f:labels": {f"f:{key}": {} for key in sorted(keys)}}}}
+        for manager, keys in sorted(owned.items())
+    ]
 
 
 def _settled(obj: Raw, key: tuple[str, str], before: Raw | None) -> Raw:

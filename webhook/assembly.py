@@ -9,6 +9,7 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool, device_types
 from webhook.admission.pods import PodWebhooks
+from webhook.admission.scope import PolicyScope
 from webhook.admission.translate import TranslationPolicy
 from webhook.admission.validate import Writers
 from webhook.ledger.ledger import Counters, Holdings, Ledger
@@ -44,6 +45,7 @@ class Parts:
     cluster: ClusterView
     store: Store
     ledger: Ledger
+    scope: PolicyScope
     pods: PodWebhooks
     bindings: BindingWebhooks
     ranking: Ranking
@@ -88,6 +90,7 @@ def assemble(
     binders = Binders(
         scheduler.name, scheduler.username, settings.domain, grace, types, settings.guard.plain_pods == "warn"
     )
+    scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     contradicted = Contradictions(metrics.index_contradictions.inc)
     ranking = Ranking(cluster, types, scheduler.preference, assumed, contradicted, settings.devices.order)
@@ -99,8 +102,9 @@ def assemble(
         cluster=cluster,
         store=kept,
         ledger=ledger,
+        scope=scope,
         pods=PodWebhooks(
-            TranslationPolicy(settings.domain, scheduler.name, types, split=not settings.state_memory),
+            TranslationPolicy(settings.domain, scheduler.name, types, split=not settings.state_memory, scope=scope),
             Writers(frozenset({settings.identity.username, scheduler.username})),
             cluster.reach.of if settings.state_memory else lambda _pod: (None, 0),
         ),

@@ -23,6 +23,10 @@ from koordgate.settings import (
 
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
 _NAMESPACE = "koordgate-system"
+_NamespaceName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LabelKey = Annotated[str, Meta(pattern=rf"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_NAME}$", max_length=317)]
+_LabelValue = Annotated[str, Meta(pattern=rf"^({_NAME})?$")]
 
 
 class Scheduler(Section, frozen=True):
@@ -189,6 +193,28 @@ class CpuSettings(Section, frozen=True):
     numa_topology_policy: NumaPolicy = NumaPolicy.NONE
 
 
+class NumaScopeSettings(Section, frozen=True):
+    """The Pods that NUMA policies of nodes hold for, besides those that state something about their CPUs.
+
+    Attributes:
+        namespaces: all Pods of these that request CPU or memory.
+        selector: all Pods with all of these labels that request CPU or memory; none where empty.
+    """
+
+    namespaces: tuple[_NamespaceName, ...] = ()
+    selector: dict[_LabelKey, _LabelValue] = msgspec.field(default_factory=dict)
+
+
+class NumaSettings(Section, frozen=True):
+    """NUMA policies.
+
+    Attributes:
+        scope: the Pods that they hold for.
+    """
+
+    scope: NumaScopeSettings = NumaScopeSettings()
+
+
 class WebhookSettings(Section, frozen=True):
     """All settings of `koordgate webhook`.
 
@@ -210,6 +236,7 @@ class WebhookSettings(Section, frozen=True):
     ledger: LedgerSettings = LedgerSettings()
     devices: DeviceSettings = DeviceSettings()
     cpus: CpuSettings = CpuSettings()
+    numa: NumaSettings = NumaSettings()
 
     def __post_init__(self) -> None:
         """Check what concerns several keys: no device type is declared twice."""

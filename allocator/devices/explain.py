@@ -88,6 +88,9 @@ def _away(search: TypeSearch) -> str:
     terms = search.terms
     known = [device for device in terms.node.devices if device.type == terms.kind.name]
     away = [f"{gone} unhealthy"] if (gone := sum(not device.healthy for device in known)) else []
+    vendor = terms.asks[0].ask.vendor  # a Pod asks for a type in one dialect
+    if vendor and (strange := sum(not device.is_of(vendor) for device in known)):
+        away.append(f"{strange} of another vendor")
     if taken := sum(device.id in terms.node.kubelet_held for device in known):
         away.append(f"{taken} held by the kubelet's device plugin")
     if terms.only is not None and (others := sum(device.id not in terms.only for device in known)):
@@ -97,10 +100,11 @@ def _away(search: TypeSearch) -> str:
 
 def _nearest(search: TypeSearch) -> str:
     """Name the device with the most free, if any is left."""
-    kind = search.terms.kind
-    if not search.offers:
+    kind, vendor = search.terms.kind, search.terms.asks[0].ask.vendor
+    offers = [offer for offer in search.offers if not vendor or offer.device.is_of(vendor)]
+    if not offers:
         return ""
-    best = max(search.offers, key=lambda offer: (offer.free[-1], offer.free, -offer.device.minor))
+    best = max(offers, key=lambda offer: (offer.free[-1], offer.free, -offer.device.minor))
     return f"; the most free is {kind.name} {best.device.minor} with {describe_amounts(kind, best.free)}"
 
 

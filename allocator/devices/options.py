@@ -65,7 +65,7 @@ def find_options(wish: Wish, offers: Iterable[Offer], terms: Terms) -> list[Opti
     models = ask.models if ask.template else ()
     for offer in offers:
         device = offer.device
-        if models and device.model not in models:
+        if (models and device.model not in models) or (ask.vendor and not device.is_of(ask.vendor)):
             continue
         alike = (offer.capacity, offer.free, offer.idle, device.model)
         fit = _UNSEEN if offer.containers else fits.get(alike, _UNSEEN)

@@ -57,7 +57,7 @@ class PodCpuAmounts:
     def others(self) -> tuple[tuple[str, int], ...]:
         """Requests of other resources, by name, without overhead: what the containers request at their peak."""
         names = sorted({*self.pod.others, *(name for one in self.containers for name in one.others)})
-        peaks = [(name, _peak((one.phase, one.others.get(name, 0)) for one in self.containers)) for name in names]
+        peaks = [(name, peak((one.phase, one.others.get(name, 0)) for one in self.containers)) for name in names]
         stated = [(name, self.pod.others.get(name, peak)) for name, peak in peaks]
         return tuple((name, amount) for name, amount in stated if amount)
 
@@ -75,7 +75,7 @@ class PodCpuAmounts:
             return 0
         limit = self.pod.cpu[1]
         if limit is None:
-            limit = _peak((one.phase, one.cpu[1] or 0) for one in self.containers)
+            limit = peak((one.phase, one.cpu[1] or 0) for one in self.containers)
         return limit + self.overhead_milli if limit else 0
 
     @property
@@ -185,7 +185,7 @@ def _requested(
     stated = [(phase, _default(amounts)) for phase, amounts in containers]
     if all(amount is None for _, amount in stated):
         return pod[1] or 0
-    return _peak((phase, amount or 0) for phase, amount in stated)
+    return peak((phase, amount or 0) for phase, amount in stated)
 
 
 def _default(amounts: tuple[int | None, int | None]) -> int | None:
@@ -198,7 +198,7 @@ def _fixed(containers: Sequence[tuple[int | None, int | None]]) -> bool:
     return all(limit for _, limit in containers) and requested == sum(limit or 0 for _, limit in containers)
 
 
-def _peak(containers: Iterable[tuple[Phase, int]]) -> int:
+def peak(containers: Iterable[tuple[Phase, int]]) -> int:
     """The greatest sum of any step: each init container with the sidecars started before it, then sidecars and apps."""
     most = sidecars = apps = 0
     for phase, amount in containers:

@@ -3,7 +3,8 @@
 Rules of the CPU proposal, "Koordinator QoS CPU orchestration principles" and "Resource spec", and of Koordinator
 (apis/extension/qos.go, pkg/webhook/pod/validating, pkg/scheduler/plugins/nodenumaresource):
 
-- Pods labelled LSE, LSR, LS or BE are ours; LS Pods because some nodes require their alignment.
+- Pods labelled LSE, LSR, LS or BE are ours; LS Pods because some nodes require their alignment. Pods without a label
+  that the annotation numa-scope puts in scope are treated as LS Pods.
 - Only Pods labelled LSE or LSR get CPUs of their own. A new Guaranteed Pod without a label is LS (principle 8), though
   Koordinator's default for it is LSR.
 - `preferredCPUBindPolicy` FullPCPUs and SpreadByPCPUs choose among CPUs of a Pod's own, and have no effect on other
@@ -20,6 +21,7 @@ from allocator.request.cpuamounts import CPU, PodCpuAmounts, as_object, read_cpu
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.names import NUMA_SCOPE
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.resourcespec import (
     NUMA_TOPOLOGY_SPEC,
@@ -41,7 +43,9 @@ _BAND: Final = 1000  # priorities of each band
 _SHOWN: Final = 40  # characters of a wrong value that are quoted
 
 
+IN_SCOPE: Final = "true"  # the value of the annotation koordgate.io/numa-scope
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)
+_STATING: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, NUMA_SCOPE)
 _NOT_OURS: Final = ("", "SYSTEM")  # labels that leave a Pod to the kubelet
 
 
@@ -54,7 +58,7 @@ class CpuAskReading:
 
 
 def names_cpus(pod: Mapping[str, Any]) -> bool:
-    """Whether CPU orchestration may concern a Pod: a cheap test of its QoS label and two annotations."""
+    """Whether CPU orchestration may concern a Pod: a cheap test of its QoS label and three annotations."""
     metadata = pod.get("metadata")
     if not isinstance(metadata, dict):
         return False
@@ -64,7 +68,7 @@ def names_cpus(pod: Mapping[str, Any]) -> bool:
         if qos is not None and qos not in _NOT_OURS:
             return True
     annotations = metadata.get("annotations")
-    return isinstance(annotations, dict) and (RESOURCE_SPEC in annotations or NUMA_TOPOLOGY_SPEC in annotations)
+    return isinstance(annotations, dict) and any(key in annotations for key in _STATING)
 
 
 def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: DeviceTypes = BUILT_IN) -> CpuAskReading:
@@ -87,7 +91,8 @@ def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: Device
     _check_policies(label, wishes, problems)
     aligned = numa.exclusive is not None or numa.policy not in {None, NumaPolicy.NONE}
     burst = BindPolicy.CONSTRAINED_BURST in {wishes.required, wishes.preferred}
-    if label in {None, QosClass.SYSTEM} and not (aligned or burst):
+    scoped = _in_scope(annotations, problems) and label is None
+    if label in {None, QosClass.SYSTEM} and not (aligned or burst or scoped):
         ask = _implied(pod, types) if devices and label is None and not problems else None
         return CpuAskReading(ask, tuple(problems))
     unread: list[Problem] = []
@@ -156,6 +161,14 @@ def _read_qos(labels: Mapping[str, Any], problems: list[Problem]) -> QosClass | 
     allowed = ", ".join(QosClass)
     problems.append(Problem(f"metadata.labels[{QOS_LABEL}]", f"{shown} is no QoS class; write one of {allowed}"))
     return None
+
+
+def _in_scope(annotations: Mapping[str, Any], problems: list[Problem]) -> bool:
+    """Whether a Pod without a class is held to a node's NUMA policy as an LS Pod is."""
+    value = annotations.get(NUMA_SCOPE)
+    if value not in (None, IN_SCOPE):
+        problems.append(Problem(annotation_path(NUMA_SCOPE), f'must be "{IN_SCOPE}"; write that, or remove it'))
+    return value == IN_SCOPE
 
 
 def _ask(label: QosClass | None, wishes: ResourceSpec, numa: NumaTopologySpec, amounts: PodCpuAmounts) -> CpuAsk:

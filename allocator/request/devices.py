@@ -6,6 +6,7 @@ asks in `allocator.request.normalise`. The phases of a Pod's life follow Kuberne
 one, sidecars run from their start on, then all other containers run together.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
@@ -36,10 +37,14 @@ class Stated:
         derived: its author stated no bytes of memory, so gpu-memory beside a ratio was added by admission and is no
             ask.
         shared: over how many cards its author split the ask, if its resources no longer contain gpu.shared.
+        together: the types of which its dialect lets all containers of the Pod share one device.
+        vendors: (type's name, vendor) pairs of the types whose devices its dialect wants of one vendor.
     """
 
     derived: bool = False
     shared: int | None = None
+    together: tuple[str, ...] = ()
+    vendors: tuple[tuple[str, str], ...] = ()
 
 
 _NOTHING: Final = Stated()
@@ -81,12 +86,14 @@ class PodReading:
         problems: what is wrong.
         cpu: the request for CPUs and NUMA nodes; None if these are left to the kubelet.
         wishes: how the devices are to be chosen.
+        together: names of the types of which several containers ask, and must share one device.
     """
 
     containers: tuple[ContainerReading, ...]
     problems: tuple[Problem, ...]
     cpu: CpuAsk | None = None
     wishes: Wishes = NO_WISHES
+    together: frozenset[str] = frozenset()
 
     @property
     def request(self) -> PodRequest:
@@ -206,7 +213,17 @@ def read_pod(
     if any(name in types.resources for key in _MAPS for name in pod_level.get(key) or ()):
         message = "devices cannot be asked for the Pod as a whole; ask for them in the containers that use them"
         problems.append(Problem("spec.resources", message))
-    return PodReading(readings, tuple(problems))
+    return PodReading(readings, tuple(problems), together=_together(readings, speech))
+
+
+def _together(readings: Sequence[ContainerReading], speech: _Speech) -> frozenset[str]:
+    """Name the types of which the Pod's dialect lets all containers share one device, if several ask for some."""
+    named = {kind for kind, dialect in speech.dialects.items() if dialect is not None and dialect.together}
+    named.update(*(stated.together for stated in speech.stated.values()))
+    if not named:
+        return frozenset()
+    asking = Counter(ask.type.name for reading in readings for ask in reading.requests)
+    return frozenset(kind for kind in named if asking[kind] > 1)
 
 
 def _places(spec: Mapping[str, Any], types: DeviceTypes) -> Iterator[_Place]:
@@ -407,7 +424,9 @@ def _read_ask(
         said.tails[kind.split] = shared
     ask = normalise(kind, said, derived=stated.derived and kind.states_memory)
     if isinstance(ask, DeviceAsk):
-        return ask
+        dialect = speech.dialects.get(kind.name)
+        vendor = dict(stated.vendors).get(kind.name, dialect.vendor if dialect is not None else "")
+        return replace(ask, vendor=vendor) if vendor else ask
     whence = "" if shared is None else f" ({kind.split} {shared} is from annotation {ORIGINAL_REQUEST})"
     problems.append(Problem(where, ask + whence))
     return None

@@ -42,11 +42,17 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     """Read what the annotation states about a container; an amount that cannot be read counts as left out."""
     shared: int | None = None
     memory = False
+    together: dict[str, None] = {}
+    vendors: dict[str, str] = {}
     for kind in types.types:
-        for written in _maps(original) if kind.states_memory else ():
+        for written in _maps(original):
             amounts = {name: text for name, text in written.items() if _is_of(name, kind, types)}
             dialect = dialect_of(kind, amounts, types)
-            for name, text in amounts.items():
+            if amounts and dialect is not None and dialect.together:
+                together[kind.name] = None
+            if amounts and dialect is not None and dialect.vendor:
+                vendors[kind.name] = dialect.vendor
+            for name, text in amounts.items() if kind.states_memory else ():
                 term = dialect.by_name[name] if dialect is not None else types.resources[name].term
                 amount = None
                 with contextlib.suppress(QuantityError):
@@ -54,7 +60,7 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
                 memory = memory or (term.states == kind.restated and amount != 0)  # 0 bytes ask for none
                 if term.states == kind.split and shared is None:
                     shared = amount
-    return Stated(derived=not memory, shared=shared)
+    return Stated(not memory, shared, tuple(together), tuple(vendors.items()))
 
 
 def _is_of(name: object, kind: DeviceType, types: DeviceTypes) -> bool:

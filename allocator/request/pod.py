@@ -8,6 +8,7 @@ from allocator.request.cpus import names_cpus, read_cpu_ask
 from allocator.request.devices import PodReading, Stated, names_devices, read_pod
 from allocator.vocabulary.asks import NO_WISHES, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.hints import NO_HINT, Scope, TypeHint
 from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.preference import DeviceOrder
@@ -63,11 +64,19 @@ def read_request(
             order = ""
         gang = gang_of(metadata)
         isolation = str((metadata.get("labels") or {}).get(ISOLATION_PROVIDER) or "")
-        if order or gang or isolation or hints is not NO_HINTS:
-            wishes = Wishes(hints.hints, hints.joint, hints.partition, order, gang, isolation=isolation)
+        if order or gang or isolation or reading.together or hints is not NO_HINTS:
+            told = _on_one_device(hints.hints, reading.together) if reading.together else hints.hints
+            wishes = Wishes(told, hints.joint, hints.partition, order, gang, isolation=isolation)
     else:
         problems.extend(hints)
     return replace(reading, cpu=cpus.ask, wishes=wishes, problems=tuple(problems))
+
+
+def _on_one_device(hints: tuple[tuple[str, TypeHint], ...], kinds: frozenset[str]) -> tuple[tuple[str, TypeHint], ...]:
+    """Keep all devices of these types on one device each, whatever the Pod's own hints say of their scope."""
+    known = dict(hints)
+    known.update((kind, replace(known.get(kind, NO_HINT), scope=Scope.DEVICE)) for kind in kinds)
+    return tuple(sorted(known.items()))
 
 
 def gang_of(metadata: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ class DeviceAsk:
             the device has.
         every: the amounts are asked of every device that the ask's hint selects (Koordinator's ApplyForAll).
         template: name of the type's template that has these amounts; "" for none.
+        vendor: whose devices are meant; "" for anybody's.
         whole: whether it states all of everything that a device has: 100 % each, and no amounts in other units;
             derived.
         partial: whether it states a part of each device's memory in percent; derived.
@@ -30,6 +31,7 @@ class DeviceAsk:
     amounts: tuple[int | None, ...]
     every: bool = False
     template: str = ""
+    vendor: str = ""
     whole: bool = field(init=False, repr=False, compare=False)
     partial: bool = field(init=False, repr=False, compare=False)
 

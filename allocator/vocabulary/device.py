@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from allocator.vocabulary.names import NVIDIA
+
 
 @dataclass(frozen=True, slots=True)
 class VirtualFunction:
@@ -35,6 +37,7 @@ class Device:
         labels: of the device, for selectors.
         why_not: why nothing new may land on it, for people; "" if anything may, or if no reason is given.
         functions: its virtual functions, in the order of their bus ids.
+        vendor: who made it, in small letters; "" if unknown.
     """
 
     type: str
@@ -48,6 +51,11 @@ class Device:
     labels: Mapping[str, str] = field(default_factory=dict)
     why_not: str = ""
     functions: tuple[VirtualFunction, ...] = ()
+    vendor: str = ""
+
+    def is_of(self, vendor: str) -> bool:
+        """Whether a vendor made it; a device of an unknown vendor counts as NVIDIA's, as all did before."""
+        return (self.vendor or NVIDIA) == vendor
 
     @property
     def order(self) -> tuple[int, str]:

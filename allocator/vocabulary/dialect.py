@@ -49,6 +49,8 @@ class Dialect:
         equal: Kubernetes requires the request to equal the limit, as it does outside its own domain.
         whole: a number of devices without any amount asks for whole ones.
         memory: percent of each device's memory that is asked if the Pod states none; 0: the Pod must state some.
+        together: all containers of the Pod share one device.
+        vendor: whose devices are meant, in small letters; "": anybody's.
         by_name: term's name -> term; derived.
     """
 
@@ -61,6 +63,8 @@ class Dialect:
     equal: bool = True
     whole: bool = False
     memory: int = 0
+    together: bool = False
+    vendor: str = ""
     by_name: Mapping[str, Term] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

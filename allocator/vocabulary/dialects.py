@@ -16,6 +16,7 @@ from allocator.vocabulary.names import (
     GPU_MEMORY_RATIO,
     GPU_SHARED,
     KUBERNETES_DOMAIN,
+    NVIDIA,
     NVIDIA_GPU,
     RDMA,
     TYPE_FPGA,
@@ -32,7 +33,7 @@ def _in_domain(domain: str, kind: str, *tails: str) -> Dialect:
 
 DIALECTS: Final = (
     *(_in_domain(domain, TYPE_GPU, GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED) for domain in DOMAINS),
-    Dialect(NVIDIA_GPU, TYPE_GPU, (Term(NVIDIA_GPU, GPU, counts=True),), own=False),
+    Dialect(NVIDIA_GPU, TYPE_GPU, (Term(NVIDIA_GPU, GPU, counts=True),), own=False, vendor=NVIDIA),
     *(_in_domain(domain, TYPE_RDMA, RDMA) for domain in DOMAINS),
     *(_in_domain(domain, TYPE_FPGA, FPGA) for domain in DOMAINS),
 )

@@ -26,6 +26,7 @@ RDMA: Final = "rdma"  # percent of a device
 FPGA: Final = "fpga"
 
 NVIDIA_GPU: Final = "nvidia.com/gpu"
+NVIDIA: Final = "nvidia"  # the vendor, as the label gpu-vendor spells it
 
 # Annotations of Koordinator (its apis/extension).
 DEVICE_ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
@@ -34,6 +35,7 @@ DEVICES_CHECKPOINTS: Final = ("node.koordinator.sh/devices-checkpoints", "node.k
 
 # Annotations of our own.
 ORIGINAL_REQUEST: Final = "koordgate.io/original-request"
+NUMA_SCOPE: Final = "koordgate.io/numa-scope"  # on a Pod: NUMA policies of nodes hold for it
 RELEASED: Final = "koordgate.io/released"  # on a Node: when resources were last released while Pods waited
 CORDONED: Final = "koordgate.io/cordoned-devices"  # on a Device object: ids, separated by commas
 ISOLATION_PROVIDER: Final = "koordinator.sh/gpu-isolation-provider"  # a label of a Pod and of the Nodes that have it

@@ -31,10 +31,6 @@ _DRAFT_NAMES: Final = {  # the device proposal's spelling -> today's
 }
 
 
-class AnnotationError(ValueError):
-    """An allocation annotation that cannot be read; the message says why."""
-
-
 def write_annotations(shares: Sequence[Share], domain: str, types: DeviceTypes = BUILT_IN) -> dict[str, str]:
     """Write a Pod's shares: device-allocated, and the visible devices of each container and type."""
     if not shares:
@@ -86,18 +82,6 @@ class DeviceAllocation:
     shares: tuple[Share, ...] = ()
     unread: tuple[str, ...] = ()
     problem: str = ""
-
-
-def read_annotations(annotations: Mapping[str, str], types: DeviceTypes = BUILT_IN) -> tuple[Share, ...]:
-    """Read a Pod's shares from its annotations; none if it has no device-allocated.
-
-    Raises:
-        AnnotationError: the annotation exists and is not of the format.
-    """
-    read = read_allocation(annotations, types)
-    if read.problem:
-        raise AnnotationError(read.problem)
-    return read.shares
 
 
 def read_allocation(annotations: Mapping[str, str], types: DeviceTypes = BUILT_IN) -> DeviceAllocation:

@@ -15,7 +15,7 @@ from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.links import NO_LINKS, Links, Place, link
 from allocator.vocabulary.models import GPU_PRODUCT, model_name
-from allocator.vocabulary.names import DEVICES_CHECKPOINTS
+from allocator.vocabulary.names import DEVICES_CHECKPOINTS, TYPE_GPU
 from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
 from allocator.vocabulary.wiring import UNWIRED, Wiring
 from allocator.wire.cordons import read_cordons, without_cordoned
@@ -54,6 +54,16 @@ class NodeDevices:
     partitioned: tuple[DeviceType, ...] = ()
     kubelet_pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
+    def named(self, node_labels: Mapping[str, str]) -> tuple[Device, ...]:
+        """The devices; a GPU whose model neither its entry nor the object states has that of the Node's label."""
+        product = model_name(node_labels.get(GPU_MODEL) or node_labels.get(GPU_PRODUCT, ""))
+        if not product or all(device.model or device.type != TYPE_GPU for device in self.devices):
+            return self.devices
+        return tuple(
+            replace(device, model=product) if device.type == TYPE_GPU and not device.model else device
+            for device in self.devices
+        )
+
     def wiring(self, node_labels: Mapping[str, str]) -> Wiring:
         """How the devices are connected; if the object states no partition table, boards by the Node's labels."""
         stated = self.partitions
@@ -85,7 +95,7 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
         listed = None
     if len(listed or ()) > _MOST_DEVICES:
         problems.append(f"spec.devices: more than {_MOST_DEVICES}; the rest is left out")
-    found = _read_devices((listed or [])[:_MOST_DEVICES], labels.get(GPU_MODEL, ""), types, problems)
+    found = _read_devices((listed or [])[:_MOST_DEVICES], labels, types, problems)
     cordoned = read_cordons(annotations)
     devices = tuple(
         sorted(
@@ -115,7 +125,7 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
 
 
 def _read_devices(
-    listed: Iterable[Any], model: str, types: DeviceTypes, problems: list[str]
+    listed: Iterable[Any], labels: Mapping[str, str], types: DeviceTypes, problems: list[str]
 ) -> dict[str, tuple[Device, int | None]]:
     """Read the entries: id -> device and its socket."""
     devices: dict[str, tuple[Device, int | None]] = {}
@@ -123,7 +133,7 @@ def _read_devices(
     functions: set[str] = set()
     for index, entry in enumerate(listed):
         try:
-            device = _read_device(entry, model, types)
+            device = _read_device(entry, labels, types)
         except (QuantityError, ValueError, TypeError, AttributeError) as error:
             problems.append(f"spec.devices[{index}]: {error}; left out")
             continue
@@ -168,8 +178,14 @@ def _mapping(value: object, path: str, problems: list[str]) -> Mapping[str, Any]
     return {}
 
 
-def _read_device(entry: Mapping[str, Any], model: str, types: DeviceTypes) -> Device | None:
-    """Read one entry; None for a slice of a GPU in MIG mode, which is listed for people and never allocated."""
+def _read_device(entry: Mapping[str, Any], common: Mapping[str, str], types: DeviceTypes) -> Device | None:
+    """Read one entry; None for a slice of a GPU in MIG mode, which is listed for people and never allocated.
+
+    Args:
+        entry: of `spec.devices`.
+        common: the labels of the object, which hold for GPUs without such labels of their own.
+        types: the device types.
+    """
     name = entry.get("type") or entry.get("deviceType")
     if not isinstance(name, str):
         raise TypeError("no type")
@@ -198,10 +214,11 @@ def _read_device(entry: Mapping[str, Any], model: str, types: DeviceTypes) -> De
         capacity=_read_capacity(kind, entry.get("resources") or entry.get("resource") or {}, types),
         numa_node=_number(topology.get("nodeID")),
         pcie=pcie if isinstance(pcie, str) and pcie else None,
-        model=labels.get(GPU_MODEL, model if kind.model_of_node else ""),
+        model=labels.get(GPU_MODEL, common.get(GPU_MODEL, "") if kind.model_of_node else ""),
         labels=labels,
         why_not="" if healthy else _why_not(entry.get("conditions")),
         functions=_read_functions(entry.get("vfGroups")),
+        vendor=labels.get(GPU_VENDOR, common.get(GPU_VENDOR, "") if kind.model_of_node else "").lower(),
     )
 
 

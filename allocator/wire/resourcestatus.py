@@ -13,7 +13,6 @@ from typing import Any
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.names import RESOURCE_STATUS
-from allocator.wire.deviceallocated import AnnotationError
 from allocator.wire.nodetopology import read_pool, write_pool
 from allocator.wire.values import (
     UNREADABLE,
@@ -26,6 +25,10 @@ from allocator.wire.values import (
     read_amount,
     write_amount,
 )
+
+
+class AnnotationError(ValueError):
+    """A resource-status that cannot be read; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

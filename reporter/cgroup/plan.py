@@ -5,7 +5,8 @@
 - LS, and Pods without a class that are not BestEffort: the shared pool, or the parts of it on the NUMA nodes that the
   Pod was bound to (cpuSharedPools).
 - BE, and Kubernetes' BestEffort: the BE pool, likewise.
-- A Pod whose resource-status cannot be read keeps the cpusets that it has: it may have CPUs of its own.
+- A Pod whose resource-status cannot be read keeps the cpusets that it has: it may have CPUs of its own. If it is LSE or
+  LSR, these CPUs are in no shared pool.
 - CPUs that the kubelet's static policy manages are left alone, with a note: two writers of one cpuset would undo each
   other forever (koordinator#1214).
 """

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any, Final
 
 from allocator.vocabulary.devicetype import FULL, GPU_TYPE
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KOORDINATOR_DOMAIN, TYPE_GPU
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KUBERNETES_DOMAIN, TYPE_GPU
 from allocator.wire.devicelinks import DEVICE_LINKS, write_links
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.facts import DriverFacts, FabricState, GpuFacts, MigDevice, Outage, Peer
@@ -88,6 +88,7 @@ def build(
     driver: DriverFacts | None,
     policy: HealthPolicy,
     circumstances: Circumstances = Circumstances(),
+    domain: str = KUBERNETES_DOMAIN,
 ) -> DeviceReport:
     """Write what the Device object is to say.
 
@@ -96,13 +97,14 @@ def build(
         driver: the driver as last read; None where it never was.
         policy: how long cards prove themselves.
         circumstances: what else decides.
+        domain: the domain of the resource names.
     """
     cards = _in_order(node)
     problems = [f"card {card.facts.uuid}: {problem}" for card, _ in cards for problem in card.facts.problems]
     devices: list[dict[str, Any]] = []
     slices: list[dict[str, Any]] = []
     for card, minor in cards:
-        devices.append(_gpu_entry(card, minor, _judge(card, policy, circumstances)))
+        devices.append(_gpu_entry(card, minor, _judge(card, policy, circumstances), domain))
         for mig in card.facts.mig_devices if card.facts.mig else ():
             slices.append(_mig_entry(mig, len(slices), card.facts, _judge_slice(card, policy, circumstances)))
     devices += slices
@@ -217,7 +219,7 @@ def _explain(card: CardRecord, policy: HealthPolicy) -> str:
     return f"{state}: {cause.message}"
 
 
-def _gpu_entry(card: CardRecord, minor: int, verdict: CardVerdict) -> dict[str, Any]:
+def _gpu_entry(card: CardRecord, minor: int, verdict: CardVerdict, domain: str) -> dict[str, Any]:
     gpu = card.facts
     resources: dict[str, str] = {GPU_CORE: str(FULL), GPU_MEMORY_RATIO: str(FULL)}
     if gpu.memory is not None:
@@ -235,7 +237,7 @@ def _gpu_entry(card: CardRecord, minor: int, verdict: CardVerdict) -> dict[str, 
         "minor": minor,
         "health": verdict.usable,
         "labels": {key: value for key, value in labels.items() if value},
-        "resources": {GPU_TYPE.resource_name(KOORDINATOR_DOMAIN, tail): resources[tail] for tail in sorted(resources)},
+        "resources": {GPU_TYPE.resource_name(domain, tail): resources[tail] for tail in sorted(resources)},
         "conditions": [_condition(verdict)],
     }
     if gpu.module is not None and gpu.module <= _LARGEST_INT32:

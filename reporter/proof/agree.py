@@ -128,7 +128,8 @@ def agreements(
         mismatches = (
             *_cpusets(pod, evidence, kubelets=pod.cgroup in left_alone),
             *_environment(pod, evidence),
-            *(_processes(pod, its) if pod.shares else ()),  # otherwise `strangers` reports its cards as held
+            # otherwise `strangers` reports its cards as held
+            *(_processes(pod, its) if pod.shares and TYPE_GPU not in pod.unread else ()),
         )
         found.append(Agreement(pod, mismatches))
     return found

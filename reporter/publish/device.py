@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
-from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, KOORDINATOR_DOMAIN, TYPE_GPU
+from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, KUBERNETES_DOMAIN, TYPE_GPU
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.partitions import GPU_MODEL
 from reporter.gpu.inventory import TYPE_MIG, DeviceReport, timestamp
@@ -99,6 +99,7 @@ def build(
     others: Sequence[PciDevice],
     types: DeviceTypes,
     *,
+    domain: str = KUBERNETES_DOMAIN,
     told: DeviceFacts = DeviceFacts(),
     live: Mapping[str, Any] | None = None,
     now: float = 0.0,
@@ -110,13 +111,14 @@ def build(
         gpus: the entries of cards.
         others: devices found in sysfs.
         types: the device types.
+        domain: the domain of the resource names.
         told: what is reported about Pods.
         live: the object in the cluster.
         now: seconds since 1970, for conditions that change now.
     """
     problems = list(gpus.problems)
     aside = cordoned(live)
-    entries = _dated([*gpus.devices, *(_entry(one, types, aside) for one in others)], live, timestamp(now))
+    entries = _dated([*gpus.devices, *(_entry(one, types, aside, domain) for one in others)], live, timestamp(now))
     annotations = dict(gpus.annotations)
     if told.held:
         try:
@@ -153,7 +155,7 @@ def _set_aside(device: Device) -> Device:
     return replace(device, healthy=False)
 
 
-def _entry(one: PciDevice, types: DeviceTypes, aside: frozenset[str]) -> dict[str, Any]:
+def _entry(one: PciDevice, types: DeviceTypes, aside: frozenset[str], domain: str) -> dict[str, Any]:
     """Write a device as Koordinator writes an RDMA NIC (pkg/koordlet/statesinformer, the device reporter)."""
     kind = types.by_name[one.type]
     problem = "an administrator set the device aside" if one.bus in aside else one.problem
@@ -163,7 +165,7 @@ def _entry(one: PciDevice, types: DeviceTypes, aside: frozenset[str]) -> dict[st
         "id": one.bus,
         "minor": one.minor,
         "health": not problem,
-        "resources": _amounts(one, kind),
+        "resources": _amounts(one, kind, domain),
         "conditions": [
             {
                 "type": "Healthy",
@@ -182,13 +184,13 @@ def _entry(one: PciDevice, types: DeviceTypes, aside: frozenset[str]) -> dict[st
     return entry
 
 
-def _amounts(one: PciDevice, kind: DeviceType) -> dict[str, str]:
+def _amounts(one: PciDevice, kind: DeviceType, domain: str) -> dict[str, str]:
     """Write what a whole device has: 100 of everything in percent, the rest as its match states it."""
     if kind.simple and not one.amounts:
         whole = "100" if kind.unit is Unit.PERCENT else "1"
-        return {kind.resource_name(KOORDINATOR_DOMAIN, kind.plain): whole}
+        return {kind.resource_name(domain, kind.plain): whole}
     stated = {tail: FULL for tail, percent in zip(kind.tails, kind.percent, strict=True) if percent} | dict(one.amounts)
-    return {kind.resource_name(KOORDINATOR_DOMAIN, tail): str(stated[tail]) for tail in sorted(stated)}
+    return {kind.resource_name(domain, tail): str(stated[tail]) for tail in sorted(stated)}
 
 
 def _standing(live: Mapping[str, Any] | None) -> list[Any]:

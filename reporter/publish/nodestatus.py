@@ -32,6 +32,7 @@ def build(
     labels: Mapping[str, str],
     types: DeviceTypes,
     shares: Iterable[Share] = (),
+    discovered: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Write what is applied to the Node through its `status` subresource, which gives no right to its spec.
 
@@ -41,6 +42,7 @@ def build(
         labels: the Device object's; vendor, model and driver are copied.
         types: the device types.
         shares: what the node's live Pods hold.
+        discovered: labels of NVIDIA's feature discovery that are ours to write.
     """
     devices = tuple(devices)
     copied = {key: labels[key] for key in (GPU_VENDOR, GPU_MODEL, DRIVER_VERSION) if key in labels}
@@ -53,7 +55,7 @@ def build(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": node.name, "labels": copied},
+        "metadata": {"name": node.name, "labels": {**copied, **(discovered or {})}},
         "status": {"capacity": usable, "allocatable": dict(usable)},
     }
 

@@ -3,7 +3,7 @@
 CPU proposal, "NodeResourceTopology CRD"; Koordinator, pkg/koordlet/statesinformer.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -87,6 +87,7 @@ def build(
     kubelet: KubeletState,
     pods: Iterable[NodePod],
     live: Mapping[str, Any] | None = None,
+    cpusets: Mapping[str, int] | None = None,
 ) -> TopologyObject:
     """Write the object.
 
@@ -97,6 +98,8 @@ def build(
         kubelet: the kubelet as read.
         pods: Pods of the node that have not finished.
         live: the object in the cluster; entries of others for a NUMA node are kept.
+        cpusets: UID of a Pod to the CPUs on which its containers run; needed of Pods whose resource-status cannot be
+            read.
     """
     pods = tuple(pods)
     given, unknown = _given(kubelet.cpus, pods)
@@ -115,7 +118,7 @@ def build(
     problems += [*unread, *filter(None, (unsure, too_large)), *_given_twice(pods, allocs)]
     shared = pools(
         cpus.topology,
-        _holders(pods, allocs),
+        _holders(pods, allocs, cpusets or {}, cpus.topology.all & ~kept),
         node_reserved=kept,
         system_exclusive=system.cpus if system.exclusive else 0,
     )
@@ -203,12 +206,31 @@ def _given(state: CpuState | None, pods: Iterable[NodePod]) -> tuple[dict[str, i
     return {**found, **held}, unknown
 
 
-def _holders(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> list[CpuHolder]:
-    """Who has CPUs of their own: if the kubelet gave a Pod other CPUs than were allocated, the Pod holds both."""
-    return [
+def _holders(
+    pods: Sequence[NodePod], allocs: Iterable[PodCpuAlloc], cpusets: Mapping[str, int], machine: int
+) -> list[CpuHolder]:
+    """Who has CPUs of their own: if the kubelet gave a Pod other CPUs than were allocated, the Pod holds both.
+
+    A Pod whose resource-status cannot be read holds the CPUs on which its containers run. A set that overlaps the CPUs
+    of another Pod is none of its own: nobody has pinned it yet. Nor is one of a Pod without a class that leaves nothing
+    to others: that is the shared pool.
+
+    Args:
+        pods: of the node.
+        allocs: what the kubelet gave.
+        cpusets: UID of a Pod to the CPUs on which its containers run.
+        machine: the CPUs that nobody has reserved.
+    """
+    known = [
         *(CpuHolder(pod.cpus, pod.qos) for pod in pods if pod.cpus),
         *(CpuHolder(alloc.cpus, "", managed_by_kubelet=True) for alloc in allocs),
     ]
+    taken = reduce(or_, (holder.cpus for holder in known), 0)
+    unread = [(cpusets.get(pod.uid, 0), pod.qos) for pod in pods if pod.may_own_cpus]
+    own = [
+        CpuHolder(cpus, qos) for cpus, qos in unread if cpus and not cpus & taken and (qos or machine & ~taken & ~cpus)
+    ]
+    return [*known, *own]
 
 
 def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.KubeletRules) -> tuple[PodCpuAlloc, ...]:

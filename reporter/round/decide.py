@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from allocator.wire.deviceobject import device_of
 from reporter.cgroup import plan
 from reporter.gpu import inventory
@@ -14,7 +15,7 @@ from reporter.kubelet.devicecheckpoint import PodDevices
 from reporter.pods import NodePod
 from reporter.proof import agree
 from reporter.proof.agree import Agreement, Evidence
-from reporter.publish import device, nodestatus, nodetopology
+from reporter.publish import device, discovery, nodestatus, nodetopology
 from reporter.publish.events import Occurrence, about_node, about_pod
 from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
@@ -29,18 +30,23 @@ class Rules:
         policy: how long cards must prove themselves.
         outage_seconds: how long NVML may be out of reach before its cards take no new Pods.
         mems: whether cpuset.mems follows the NUMA nodes that were allocated.
+        domain: the domain of the Device object's resource names.
+        discovery: whether the Node gets the labels of NVIDIA's feature discovery where nobody else writes them.
     """
 
     types: DeviceTypes
     policy: HealthPolicy = field(default_factory=HealthPolicy)
     outage_seconds: float = 60.0
     mems: bool = False
+    domain: str = KUBERNETES_DOMAIN
+    discovery: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class StandingObjects:
-    """Our objects as they stand in the cluster; None where they do not exist."""
+    """The Node and our objects as they stand in the cluster; None where they do not exist."""
 
+    node: Mapping[str, Any] | None = None
     device: Mapping[str, Any] | None = None
     topology: Mapping[str, Any] | None = None
 
@@ -96,7 +102,7 @@ def decide(
     every = tuple(pods)
     live = tuple(pod for pod in every if not pod.finished)
     kubelet = nodetopology.KubeletState(host.configuration.value, host.cpu_state.value)
-    topology = nodetopology.build(node, host.cpus, host.zones, kubelet, live, standing.topology)
+    topology = nodetopology.build(node, host.cpus, host.zones, kubelet, live, standing.topology, host.cpusets)
     planned = tuple(pod.planned(mems=rules.mems) for pod in live)
     wants = plan.wants(planned, topology.pools, topology.kubelet)
     left_alone = frozenset(want.pod.uid for want in wants if want.pod.cpus and want.cpus != want.pod.cpus)
@@ -106,13 +112,20 @@ def decide(
         agreement=agree.annotation(agreements),
     )
     report = _cards(gpus, host, rules, standing, now)
-    devices = device.build(node, report, host.devices, rules.types, told=told, live=standing.device, now=now)
+    devices = device.build(
+        node, report, host.devices, rules.types, domain=rules.domain, told=told, live=standing.device, now=now
+    )
     unread = [f"Pod {pod}: {problem}" for pod in live for problem in pod.problems]
     return Decided(
         device=devices,
         topology=topology,
         status=nodestatus.build(
-            node, devices.devices, report.labels, rules.types, [share for pod in live for share in pod.shares]
+            node,
+            devices.devices,
+            report.labels,
+            rules.types,
+            [share for pod in live for share in pod.shares],
+            _discovered(gpus, standing) if rules.discovery else {},
         ),
         pods=planned,
         cgroup_root=host.cgroup_root,
@@ -138,7 +151,12 @@ def _cards(
     outage = gpus.outage
     matters = outage is not None and (gpus.node.cards or host.nvidia) and now - outage.since >= rules.outage_seconds
     around = inventory.Circumstances(device.cordoned(standing.device), outage if matters else None)
-    return inventory.build(gpus.node, gpus.driver, rules.policy, around)
+    return inventory.build(gpus.node, gpus.driver, rules.policy, around, rules.domain)
+
+
+def _discovered(gpus: GpuView, standing: StandingObjects) -> dict[str, str]:
+    present = (card.facts for card in gpus.node.cards.values() if card.health.present)
+    return discovery.discovery_labels(present, standing.node)
 
 
 def with_answers(host: HostReading) -> HostReading:

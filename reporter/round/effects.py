@@ -64,10 +64,12 @@ class ReadHost(RoundEffect):
 
     Attributes:
         pods: the node's Pods as known before the kubelet is asked.
+        cgroup_root: the kubelet's, as it answered; "": as its configuration file says.
     """
 
     lane: ClassVar = Lane.ROUND
     pods: tuple[NodePod, ...]
+    cgroup_root: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ def begin(state: RoundState, now: Moment) -> Stepped:
     """Read the node's files; what of the cluster is unknown now stays unknown to this round."""
     cluster = state.cluster
     current = CurrentRound(now.steady, cluster.node, cluster.pods_known, cluster.complete)
-    return replace(state.begun(Lane.ROUND), current=current), (ReadHost(cluster.pods),)
+    answered = state.configz.value if state.configz is not None else None
+    read = ReadHost(cluster.pods, answered.cgroup_root if answered is not None else "")
+    return replace(state.begun(Lane.ROUND), current=current), (read,)
 
 
 def on_read(state: RoundState, event: HostRead, now: Moment) -> Stepped:
@@ -35,7 +37,7 @@ def on_read(state: RoundState, event: HostRead, now: Moment) -> Stepped:
         state.cluster.pods,
         state.proof.evidence,
         state.plan.rules,
-        StandingObjects(objects.get(WatchedKind.DEVICE), objects.get(WatchedKind.TOPOLOGY)),
+        StandingObjects(*map(objects.get, (WatchedKind.NODE, WatchedKind.DEVICE, WatchedKind.TOPOLOGY))),
         now.wall,
     )
     with_cards = state.cards_settled(now) and (state.proof.done or not state.plan.proof)

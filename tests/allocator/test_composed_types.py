@@ -20,7 +20,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
-from allocator.wire.deviceallocated import read_annotations, write_annotations
+from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.partitions import GPU_PARTITIONS
 from webhook.admission.translate import TranslationPolicy, canonical, translate
@@ -250,7 +250,7 @@ def test_shares_are_written_with_their_template_and_read_back() -> None:
         "huawei.com/npu-memory-ratio": "50",
     }
     assert "extension" not in whole
-    assert sorted(read_annotations(annotations, TYPES), key=repr) == sorted(answer.shares, key=repr)
+    assert sorted(read_allocation(annotations, TYPES).shares, key=repr) == sorted(answer.shares, key=repr)
 
 
 @given(

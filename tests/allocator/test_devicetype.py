@@ -32,7 +32,7 @@ from allocator.vocabulary.names import DEVICE_ALLOCATED, DOMAINS
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.classes import read_classes
-from allocator.wire.deviceallocated import read_annotations, write_annotations
+from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import read_spec, write_spec
 
@@ -226,7 +226,7 @@ def test_devices_of_every_type_are_chosen_written_and_read_back() -> None:
         "queue.visible-devices.koordgate.io/b": "queue-1",
     }
     written = write_annotations(answer.shares, "kubernetes.io", TYPES)
-    assert sorted(read_annotations(written, TYPES), key=repr) == sorted(answer.shares, key=repr)
+    assert sorted(read_allocation(written, TYPES).shares, key=repr) == sorted(answer.shares, key=repr)
     owner = Holding("uid", "default", "pod", 0, answer.shares)
     assert read_spec({"spec": write_spec([owner])}) == {"uid": owner}
     NODE.with_holding(owner).check_invariants()

@@ -32,12 +32,13 @@ from allocator.vocabulary.names import (
 )
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.partition import Partition, PartitionTable
-from allocator.wire.deviceallocated import AnnotationError, read_annotations, write_annotations
+from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.devicelinks import DEVICE_LINKS, write_links
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import RecordError, read_spec, write_spec
 from allocator.wire.partitions import GPU_PARTITIONS, built_in
 from allocator.wire.podallocated import read_cpu_share, write_allocation
+from allocator.wire.resourcestatus import AnnotationError
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 DEEP = "[" * 100_000
@@ -149,7 +150,7 @@ def test_whatever_is_placed_reads_back_from_its_annotations(made: list[Device], 
     annotations = write_annotations(answer.shares, domain)
     assert {k: v for k, v in annotations.items() if not isinstance(v, str)} == {}
     # The annotations do not tell the order of containers: it comes back by name, which is the order in these Pods.
-    assert read_annotations(annotations) == answer.shares
+    assert read_allocation(annotations).shares == answer.shares
     told = {one.name: annotations[visible_devices(one.name)].split(",") for one in of.containers}
     assert {name: len(set(ids)) for name, ids in told.items()} == {one.name: one.ask.count for one in of.containers}
     assert len(annotations) == 1 + len(of.containers)
@@ -224,7 +225,7 @@ READ: dict[str, tuple[dict[str, str], list[Share]]] = {
 
 @pytest.mark.parametrize(("annotations", "shares"), READ.values(), ids=READ)
 def test_an_allocation_of_others_is_read(annotations: dict[str, str], shares: list[Share]) -> None:
-    assert read_annotations(annotations) == tuple(shares)
+    assert read_allocation(annotations).shares == tuple(shares)
 
 
 MALFORMED: dict[str, str] = {
@@ -267,9 +268,11 @@ MALFORMED: dict[str, str] = {
 
 @pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
 def test_an_allocation_that_is_not_of_the_format_is_refused_by_name(text: str) -> None:
-    with pytest.raises(AnnotationError, match=r"^scheduling\.koordinator\.sh/device-allocated: ") as refusal:
-        read_annotations({DEVICE_ALLOCATED: text})
-    assert len(str(refusal.value)) < 500
+    read = read_allocation({DEVICE_ALLOCATED: text})
+    assert read.problem.startswith("scheduling.koordinator.sh/device-allocated: ")
+    assert len(read.problem) < 500
+    assert read.unread
+    assert not read.shares
 
 
 ALLOCATION_KEYS = ["gpu", "rdma", "minor", "id", "resources", "koordinator.sh/gpu-core", "kubernetes.io/gpu-memory"]
@@ -282,10 +285,9 @@ ALLOCATION_KEYS = ["gpu", "rdma", "minor", "id", "resources", "koordinator.sh/gp
     st.text(max_size=20),
 )
 def test_any_text_is_an_allocation_or_refused(text: str, seen: str) -> None:
-    try:
-        shares = read_annotations({DEVICE_ALLOCATED: text, visible_devices("a"): seen})
-    except AnnotationError:
-        return
+    read = read_allocation({DEVICE_ALLOCATED: text, visible_devices("a"): seen})
+    shares = read.shares
+    assert bool(read.problem) == bool(read.unread)
     assert all(amount >= 0 for one in shares for amount in one.amounts.values())
     # What is read can be recorded and read again: a record that cannot be would close the node.
     held = Holding("u", "default", "p", 0, shares)
@@ -584,6 +586,25 @@ TWO_CARDS = PartitionTable((Partition((0, 1), 1),))
 H100, HONOR = {"node.koordinator.sh/gpu-model": "H100"}, {"node.koordinator.sh/gpu-partition-policy": "Honor"}
 
 # annotation of the Device object, its labels, the Node's labels; the table, whether it must be honoured
+
+NAMED: dict[str, tuple[dict[str, str], list[str]]] = {
+    "NVIDIA's discovery": ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}, ["H100-80GB-HBM3", "L4", ""]),
+    "Koordinator's label comes first": (
+        {"nvidia.com/gpu.product": "NVIDIA-T4", "node.koordinator.sh/gpu-model": "A10"},
+        ["A10", "L4", ""],
+    ),
+    "no label": ({"nvidia.com/gpu.count": "2"}, ["", "L4", ""]),
+    "an empty label": ({"nvidia.com/gpu.product": ""}, ["", "L4", ""]),
+}
+
+
+@pytest.mark.parametrize(("node_labels", "models"), NAMED.values(), ids=NAMED)
+def test_a_card_without_a_model_has_that_of_the_nodes_label(node_labels: dict[str, str], models: list[str]) -> None:
+    obj = device_object(device_entry(0), device_entry(1, labels={"node.koordinator.sh/gpu-model": "L4"}), nic_entry(0))
+    read = read_device_object(obj)
+    assert [device.model for device in read.named(node_labels)] == models
+    assert [device.model for device in read.devices] == ["", "L4", ""]
+
 
 WIRINGS: dict[str, tuple[str | None, dict[str, str], dict[str, str], PartitionTable | None, bool]] = {
     "nothing told": (None, {}, {}, None, False),
@@ -949,7 +970,7 @@ def test_whatever_can_be_held_reads_back_from_its_annotations(owner: Holding, do
     """All but what no annotation tells: the order of containers, exclusivity, and with CPUs their policies."""
     annotations = write_allocation(owner, domain)
     told = sorted(owner.shares, key=lambda one: (one.type, one.minor, one.id))
-    assert list(read_annotations(annotations)) == [
+    assert list(read_allocation(annotations).shares) == [
         one._replace(containers=tuple(sorted(one.containers)), alone=False, unshared=False) for one in told
     ]
     read = read_cpu_share(annotations, None)

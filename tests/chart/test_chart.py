@@ -195,6 +195,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "ledger",
         "devices",
         "cpus",
+        "numa",
     }
     assert set(written["scheduler"]) == {
         "name",
@@ -208,6 +209,8 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
     assert set(written["guard"]) == {"plainPods"}
     assert set(written["devices"]) == {"order", "types"}
     assert set(written["cpus"]) == {"bindPolicy", "exclusivePolicy", "numaAllocateStrategy", "numaTopologyPolicy"}
+    assert set(written["numa"]) == {"scope"}
+    assert set(written["numa"]["scope"]) == {"namespaces", "selector"}
     assert set(written["ledger"]) == {"graceSeconds", "reconcileSeconds", "gatherSeconds"}
     assert set(written["serve"]) == {
         "host",
@@ -252,6 +255,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "numaAllocateStrategy": "DistributeEvenly",
                 "numaTopologyPolicy": "SingleNUMANode",
             },
+            "numa": {"scope": {"namespaces": ["training", "batch"], "selector": {"example.com/numa": "true"}}},
         },
         "gate",
     )
@@ -311,12 +315,24 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             numa_allocate_strategy=NumaStrategy.DISTRIBUTE_EVENLY,
             numa_topology_policy=NumaPolicy.SINGLE_NUMA_NODE,
         ),
+        numa=settings.NumaSettings(
+            settings.NumaScopeSettings(namespaces=("training", "batch"), selector={"example.com/numa": "true"})
+        ),
     )
     container_ports = pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"]
     assert [port["containerPort"] for port in container_ports] == [8443, 8444]
     service = find(rendered, "Service", "koordgate")["spec"]
     assert [port["targetPort"] for port in service["ports"]] == [8443, 8444]
     assert service["sessionAffinity"] == "ClientIP"
+
+
+def test_namespaces_in_scope_that_are_exempt_stay_exempt(render: Render) -> None:
+    values = {"exemptNamespaces": ["training"], "numa": {"scope": {"namespaces": ["training", "batch"]}}}
+
+    for name, hook in webhooks(render(values)).items():
+        (rule,) = hook["namespaceSelector"]["matchExpressions"]
+        assert rule["operator"] == "NotIn", name
+        assert "training" in rule["values"], name
 
 
 @pytest.mark.parametrize("changed", [{"logLevel": "debug"}, {"domain": "koordinator.sh"}])
@@ -582,6 +598,12 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"cpus": {"exclusivePolicy": "Default"}},
         {"cpus": {"numaAllocateStrategy": "Most"}},
         {"cpus": {"numaTopologyPolicy": ""}},
+        {"numa": {"scope": {"namespaces": "training"}}},
+        {"numa": {"scope": {"namespaces": ["x'] || true || 'x' in ['x"]}}},
+        {"numa": {"scope": {"selector": {"app": "x' || true || 'x"}}}},
+        {"numa": {"scope": {"selector": {"x' || true || 'x": "y"}}}},
+        {"numa": {"scope": {"selector": {"app": True}}}},
+        {"numa": {"policy": "None"}},
         {"scheduler": {"name": ""}},
         {"flowControl": {"shares": 0}},
         {"scheduler": {"username": "x' || true || 'x"}},

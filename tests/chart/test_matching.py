@@ -19,6 +19,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     DEVICE_ORDER,
+    NUMA_SCOPE,
     ORIGINAL_REQUEST,
     RESOURCE_STATUS,
     is_allocation_annotation,
@@ -28,6 +29,7 @@ from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from koordgate.settings import device_types
 from webhook import settings
+from webhook.admission.scope import PolicyScope
 from webhook.localplane.admin import JsonObject
 from webhook.localplane.chart import find, settings_text
 
@@ -42,6 +44,11 @@ def matches(render) -> Matches:
     """Tell whether a webhook, named without the common end, is called for a request."""
     objects = render({"devices": {"types": [QUEUE]}})
     assert device_types(settings.parse(settings_text(objects)).devices.types).resources.keys() == TYPES.resources.keys()
+    return matching(objects)
+
+
+def matching(objects: list[JsonObject]) -> Matches:
+    """Make the function that tells which requests the webhooks of these objects are called for."""
     programs = {
         hook["name"].removesuffix(".koordgate.io"): [
             cel.compile(item["expression"]) for item in hook["matchConditions"]
@@ -58,8 +65,10 @@ def matches(render) -> Matches:
         user: str = "alice",
         resource: str = "pods",
         subresource: str = "",
+        namespace: str = "default",
     ) -> bool:
         request = {
+            "namespace": namespace,
             "operation": "CREATE" if old is None else "UPDATE",
             "userInfo": {"username": user},
             "resource": {"group": "", "version": "v1", "resource": resource},
@@ -91,6 +100,7 @@ KEYS = [
     ORIGINAL_REQUEST,
     RESOURCE_SPEC,
     NUMA_TOPOLOGY_SPEC,
+    NUMA_SCOPE,
     DEVICE_ALLOCATE_HINT,
     DEVICE_ORDER,
     visible_devices("main"),
@@ -113,7 +123,8 @@ def maybe(**parts: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def labels() -> st.SearchStrategy[dict[str, str]]:
-    return maybe(**{QOS_LABEL: st.sampled_from(CLASSES), "app": st.just("LSR")})
+    values = {QOS_LABEL: st.sampled_from(CLASSES), "app": st.just("LSR")}
+    return maybe(**values, **{"example.com/numa": st.sampled_from(["aligned", "other"])})
 
 
 def pods() -> st.SearchStrategy[JsonObject]:
@@ -153,7 +164,7 @@ def test_an_updated_pod_is_sent_if_what_was_decided_on_changes(
     changed = {key for key, _ in annotations(obj).items() ^ annotations(old).items()}
     was, is_now = (one["metadata"].get("labels", {}).get(QOS_LABEL, "") for one in (old, obj))
 
-    frozen = any(is_allocation_annotation(key) or key == ORIGINAL_REQUEST for key in changed)
+    frozen = any(is_allocation_annotation(key) or key in {ORIGINAL_REQUEST, NUMA_SCOPE} for key in changed)
     rebound = was != is_now and bool({was, is_now} & {"LSE", "LSR"})
     assert matches("pods.validate", obj, old) is (frozen or rebound)
 
@@ -205,6 +216,7 @@ def test_an_ordinary_pod_is_sent_nowhere(matches: Matches, metadata: JsonObject)
     [
         *({"labels": {QOS_LABEL: qos}} for qos in ("LSE", "LSR", "LS", "BE", "lsr")),
         {"annotations": {RESOURCE_SPEC: ""}},
+        {"annotations": {NUMA_SCOPE: "true"}},
         {"labels": {QOS_LABEL: "SYSTEM"}, "annotations": {NUMA_TOPOLOGY_SPEC: "{}"}},
         {"annotations": {visible_devices("main", "queue"): "x"}},
     ],
@@ -237,6 +249,37 @@ def test_more_resources_than_anybody_asks_for_are_looked_at_by_the_webhook(
 
     for obj in (pod(container(**{where: amounts})), pod(resources={where: amounts})):
         assert matches("pods.mutate", obj) is sent
+
+
+SCOPES: dict[str, PolicyScope] = {
+    "namespaces": PolicyScope(frozenset({"training", "batch"})),
+    "labels": PolicyScope(labels={"example.com/numa": "aligned", "app": "LSR"}),
+    "either": PolicyScope(frozenset({"training"}), {"app": "LSR"}),
+}
+
+
+@pytest.fixture(scope="session", params=SCOPES.values(), ids=SCOPES)
+def scoped(request, render) -> tuple[PolicyScope, Matches]:
+    """A scope, and which requests are sent where the chart has it."""
+    scope = request.param
+    values = {"namespaces": sorted(scope.namespaces), "selector": dict(scope.labels)}
+    objects = render({"numa": {"scope": values}, "devices": {"types": [QUEUE]}})
+    read = settings.parse(settings_text(objects)).numa.scope
+    assert (frozenset(read.namespaces), read.selector) == (scope.namespaces, scope.labels)
+    return scope, matching(objects)
+
+
+@given(obj=pods(), namespace=st.sampled_from(["default", "training", "batch"]))
+def test_a_pod_that_an_administrator_puts_in_scope_is_sent_as_well(
+    scoped: tuple[PolicyScope, Matches], matches: Matches, obj: JsonObject, namespace: str
+) -> None:
+    scope, sent = scoped
+
+    wanted = scope.includes(namespace, obj) or matches("pods.mutate", obj)
+
+    assert sent("pods.mutate", obj, namespace=namespace) is wanted
+    assert sent("pods.validate", obj, namespace=namespace) is wanted
+    assert sent("pods.validate", obj, obj, namespace=namespace) is False
 
 
 # Bindings

@@ -56,10 +56,17 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         "webhook": {"host": "::"},
         "devices": {"types": [{**kind, "ignoredByScheduler": False}]},
         "reporter": {
+            "domain": "koordinator.sh",
             "roundSeconds": 2.5,
             "port": 9999,
             "kubelet": {"directory": "/data/kubelet", "configuration": "/etc/kubelet.yaml", "configz": True},
-            "gpus": {"enabled": False, "quietSeconds": 1, "provingSeconds": 2, "outageSeconds": 3},
+            "gpus": {
+                "enabled": False,
+                "discoveryLabels": False,
+                "quietSeconds": 1,
+                "provingSeconds": 2,
+                "outageSeconds": 3,
+            },
             "pci": [match],
             "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
             "proof": {"enabled": False, "environment": False},
@@ -69,6 +76,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
     made = read(render(values))
 
     text = {
+        "domain": "koordinator.sh",
         "logLevel": "debug",
         "roundSeconds": 2.5,
         "roots": {"sysfs": "/host/sys", "proc": "/proc", "cgroup": "/host/cgroup", "kubelet": "/data/kubelet"},
@@ -78,12 +86,33 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "configz": True,
             "podResources": "/data/kubelet/pod-resources/kubelet.sock",
         },
-        "gpus": {"enabled": False, "quietSeconds": 1, "provingSeconds": 2, "outageSeconds": 3},
+        "gpus": {
+            "enabled": False,
+            "discoveryLabels": False,
+            "quietSeconds": 1,
+            "provingSeconds": 2,
+            "outageSeconds": 3,
+        },
         "devices": {"types": [kind], "pci": [match]},
         "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
         "proof": {"enabled": False, "environment": False},
     }
     assert made == settings.parse(yaml.safe_dump(text))
+
+
+@pytest.mark.parametrize(
+    ("values", "domain"),
+    [
+        ({}, "kubernetes.io"),
+        ({"domain": "koordinator.sh"}, "koordinator.sh"),
+        ({"domain": "koordinator.sh", "reporter": {"domain": "kubernetes.io"}}, "kubernetes.io"),
+    ],
+    ids=str,
+)
+def test_device_objects_are_in_the_domain_of_requests_unless_set_otherwise(
+    render: Render, values: dict[str, Any], domain: str
+) -> None:
+    assert read(render(values)).domain == domain
 
 
 def test_the_pod_resources_socket_is_asked_unless_that_is_turned_off(render: Render) -> None:
@@ -212,6 +241,8 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
     [
         {"port": 0},
         {"roundSeconds": 0},
+        {"domain": "nvidia.com"},
+        {"gpus": {"discoveryLabels": "yes"}},
         {"kubelet": {"directory": "var/lib/kubelet"}},
         {"kubelet": {"directory": "/var/lib/kubelet/"}},
         {"pci": [{"type": "dsp"}]},
@@ -222,6 +253,8 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
     ids=[
         "port",
         "round",
+        "no domain of ours",
+        "no switch",
         "no absolute path",
         "slash at the end",
         "no vendor",

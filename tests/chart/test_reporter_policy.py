@@ -8,6 +8,7 @@ import pytest
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.models import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish import nodestatus
@@ -35,6 +36,10 @@ def named(objects: list[JsonObject], variable: str) -> set[str]:
     texts = [one["expression"] for one in spec(objects)["validations"]]
     lists = [found for text in texts for found in re.findall(rf"\b{variable} in \[(.*?)\]", text)]
     return {name for found in lists for name in re.findall("'(.*?)'", found)}
+
+
+def messages(objects: list[JsonObject]) -> list[str]:
+    return [one["message"] for one in spec(objects)["validations"] if "message" in one]
 
 
 def matched(objects: list[JsonObject]) -> set[tuple[str, str]]:
@@ -87,10 +92,23 @@ def test_every_verb_of_the_role_reads_or_is_looked_at(objects: list[JsonObject])
     assert verbs == {"get", "list", "watch", "create", "patch"}
 
 
-def test_the_labels_are_those_that_are_published(objects: list[JsonObject]) -> None:
+@pytest.mark.parametrize("discovered", [True, False])
+def test_the_labels_are_those_that_are_published(render: Render, *, discovered: bool) -> None:
+    """Those of NVIDIA's discovery may be removed in any case."""
+    rendered = render({"reporter": {"gpus": {"discoveryLabels": discovered}}})
     ours = {GPU_VENDOR, GPU_MODEL, DRIVER_VERSION, nodestatus.MEMORY_LABEL}
+    nvidias = {GPU_PRODUCT, GPU_MEMORY_MIB, GPU_COUNT}
 
-    assert named(objects, "key") == ours | {"labels", "managedFields", "resourceVersion", "capacity", "allocatable"}
+    assert named(rendered, "key") == ours | nvidias | {
+        "labels",
+        "managedFields",
+        "resourceVersion",
+        "capacity",
+        "allocatable",
+    }
+    (said,) = (one for one in messages(rendered) if "of the labels of its Node" in one)
+    assert all(key in said for key in ours)
+    assert all((key in said) is discovered for key in nvidias)
 
 
 def test_the_resources_are_those_that_are_published_and_never_the_kubelets(render: Render) -> None:

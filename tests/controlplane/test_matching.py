@@ -8,7 +8,7 @@ import pytest_asyncio
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path
 
 from allocator.request.cpus import QOS_LABEL
-from allocator.vocabulary.names import RESOURCE_STATUS, visible_devices
+from allocator.vocabulary.names import NUMA_SCOPE, RESOURCE_STATUS, visible_devices
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from allocator.wire.numazones import NumaZone
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
@@ -27,7 +27,9 @@ CPU = {"cpu": "100m"}
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def down(plane: ControlPlane, binaries: Binaries, installed: list[JsonObject]) -> AsyncIterator[None]:
     """The chart with a type of its own, and no webhook behind it."""
-    await chart.install(plane, chart.render(binaries, {"devices": {"types": [QUEUE]}}))
+    scope = {"namespaces": ["scoped"], "selector": {"example.com/numa": "aligned"}}
+    await chart.install(plane, chart.render(binaries, {"devices": {"types": [QUEUE]}, "numa": {"scope": scope}}))
+    await plane.ensure_namespace("scoped")
     await plane.ensure_namespace("down")
 
     async with plane.admin() as admin:
@@ -70,7 +72,8 @@ async def unreached(request: Awaitable[JsonObject]) -> str:
 
 async def refused(admin: AdminClient, made: JsonObject) -> bool:
     """Try to create a Pod; tell whether the webhook for Pods is asked about it."""
-    return bool(await unreached(admin.create(pods_path("down"), made, dryRun="All")))
+    path = pods_path(made["metadata"]["namespace"])
+    return bool(await unreached(admin.create(path, made, dryRun="All")))
 
 
 @pytest.mark.parametrize(
@@ -90,6 +93,10 @@ async def refused(admin: AdminClient, made: JsonObject) -> bool:
         saying({QOS_LABEL: "unheard-of"}),
         saying({QOS_LABEL: "SYSTEM"}, {RESOURCE_SPEC: "{}"}),
         saying(annotations={NUMA_TOPOLOGY_SPEC: "{}"}),
+        saying(annotations={NUMA_SCOPE: "true"}),
+        saying({"example.com/numa": "aligned"}),
+        pod("scoped", "scoped", CPU),
+        pod("scoped", "scoped", {"memory": "1Mi"}),
         saying(annotations={RESOURCE_STATUS: "{}"}),
         saying(annotations={visible_devices("main", "queue"): "fast"}),
     ],
@@ -107,15 +114,18 @@ async def test_a_pod_of_ours_is_sent(down: None, admin: AdminClient, made: JsonO
         pod("other", "down", {"example.com/other": "1", "amd.com/gpu": "1"}),
         *(saying({QOS_LABEL: qos}) for qos in ("SYSTEM", "")),
         saying({"app": "LSR"}, {"example.com/note": "x", "koordgate.io/device-order": "minor"}),
+        saying({"example.com/numa": "other"}),
+        pod("none", "scoped", {}),
+        pod("other", "scoped", {"example.com/other": "1"}),
     ],
     ids=lambda made: str(made["metadata"].get("labels") or made["metadata"]["name"]),
 )
 async def test_an_ordinary_pod_is_created(down: None, admin: AdminClient, made: JsonObject) -> None:
-    await admin.create(pods_path("down"), made)
+    namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
+    await admin.create(pods_path(namespace), made)
 
-    name = made["metadata"]["name"]
-    assert await admin.get(pods_path("down", name))
-    await admin.delete(pods_path("down", name), gracePeriodSeconds="0")
+    assert await admin.get(pods_path(namespace, name))
+    await admin.delete(pods_path(namespace, name), gracePeriodSeconds="0")
 
 
 def large(annotations: int, containers: int, resources: int) -> JsonObject:
@@ -161,6 +171,7 @@ async def test_an_update_is_sent_if_it_changes_what_was_decided_on(
             ({QOS_LABEL: "LSE"}, {}),
             ({}, {DEVICE_ALLOCATED: "{}"}),
             ({}, {RESOURCE_STATUS: "{}"}),
+            ({}, {NUMA_SCOPE: "true"}),
             ({}, {visible_devices("main"): "GPU-1"}),
             ({}, {visible_devices("main", "queue"): "fast"}),
         ):

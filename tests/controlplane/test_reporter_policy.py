@@ -10,8 +10,10 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.names import TYPE_FPGA
 from allocator.wire.partitions import GPU_MODEL, GPU_VENDOR
+from reporter.gpu.facts import GpuFacts
 from reporter.gpu.inventory import DRIVER_VERSION
 from reporter.publish import nodestatus
+from reporter.publish.discovery import discovery_labels
 from reporter.publish.identity import MANAGER, read_node
 from webhook.localplane import chart
 from webhook.localplane.admin import APPLY_PATCH, MERGE_PATCH, AdminClient, ApiError, JsonObject
@@ -161,6 +163,30 @@ async def test_all_that_is_told_of_its_own_node_passes(reporter: AdminClient, ro
     assert len(body["metadata"]["labels"]) == 4
     assert body["metadata"]["labels"].items() <= answer["metadata"]["labels"].items()
     assert body["status"]["capacity"].keys() <= answer["status"]["capacity"].keys()
+
+
+async def test_labels_of_nvidias_discovery_follow_their_owner(reporter: AdminClient, root: AdminClient) -> None:
+    cards = [GpuFacts(uuid=f"GPU-{at}", minor=at, model="NVIDIA H100", memory=80 * 2**30) for at in range(2)]
+    told = {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81920", "nvidia.com/gpu.count": "2"}
+
+    async def a_round(found: list[GpuFacts]) -> JsonObject:
+        labels = discovery_labels(found, await root.get(f"{NODES}/{OWN}"))
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": OWN, "labels": labels}}
+        owner = {"fieldManager": MANAGER, "force": "true"}
+        written = await reporter.patch(f"{NODES}/{OWN}/status", body, APPLY_PATCH, **owner)
+        return {key: value for key, value in written["metadata"].get("labels", {}).items() if key in told}
+
+    assert await a_round(cards) == told
+    assert await a_round(cards) == told
+    other = {"nvidia.com/gpu.product": "NVIDIA-H100-SHARED"}
+    await root.patch(f"{NODES}/{OWN}", {"metadata": {"labels": other}}, MERGE_PATCH, fieldManager="nfd-master")
+    for _ in range(2):
+        assert await a_round(cards) == told | other
+    assert await a_round([]) == other
+    gone = {"metadata": {"labels": dict.fromkeys(other)}}
+    await root.patch(f"{NODES}/{OWN}", gone, MERGE_PATCH, fieldManager="nfd-master")
+    assert await a_round(cards) == told
+    assert await a_round([]) == {}
 
 
 async def test_nothing_of_another_node_may_be_written(reporter: AdminClient) -> None:

@@ -258,3 +258,15 @@ async def test_what_a_pod_asks_of_cpus_is_given_over_https_too() -> None:
     assert holding is not None
     assert holding.cpus is not None
     assert (holding.cpus.cpus.bit_count(), [share.id for share in holding.shares]) == (2, ["fast"])
+
+
+async def test_pods_that_the_settings_put_in_scope_are_aligned_and_exempt_namespaces_are_not() -> None:
+    scope = "numa: {scope: {namespaces: [training, kube-system]}}\ncpus: {numaTopologyPolicy: SingleNUMANode}"
+    cluster = OfflineCluster.in_process(parse(scope))
+    await cluster.load([node(), topology()])  # 8 CPUs in each of two NUMA nodes
+
+    placed = [await cluster.submit(asking(f"p{at}", {"cpu": "5"}, namespace="training")) for at in range(3)]
+    left = [await cluster.submit(asking("p", {"cpu": "5"}, namespace=name)) for name in ("default", "kube-system")]
+
+    assert [one.state for one in placed] == [PodFate.BOUND, PodFate.BOUND, PodFate.UNSCHEDULABLE]
+    assert [one.pod["spec"]["schedulerName"] for one in left] == ["default-scheduler"] * 2

@@ -24,7 +24,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, PodHints, read_hints
 from allocator.wire.classes import read_classes
-from allocator.wire.deviceallocated import read_annotations
+from allocator.wire.deviceallocated import read_allocation
 from allocator.wire.devicelinks import DEVICE_LINKS, read_links
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import read_node_topology
@@ -131,10 +131,10 @@ def test_each_refusal_of_a_request_is_told_in_its_words(row: list[str]) -> None:
 
 def test_the_examples_of_device_allocated_are_of_the_format() -> None:
     gpu, rdma = examples(names.DEVICE_ALLOCATED.join("``"), "json")
-    (share,) = read_annotations({names.DEVICE_ALLOCATED: gpu})
+    (share,) = read_allocation({names.DEVICE_ALLOCATED: gpu}).shares
     assert (share.minor, share.amounts[names.GPU_CORE]) == (1, 50)
     assert format_bytes(share.amounts[names.GPU_MEMORY]) == "40Gi"
-    (share,) = read_annotations({names.DEVICE_ALLOCATED: rdma})
+    (share,) = read_allocation({names.DEVICE_ALLOCATED: rdma}).shares
     assert (share.type, share.amounts, len(share.functions)) == (names.TYPE_RDMA, {names.RDMA: 100}, 1)
 
 

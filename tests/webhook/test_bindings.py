@@ -234,6 +234,39 @@ def selecting(minor: int) -> dict[str, str]:
     return {DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {"selector": selector}})}
 
 
+@pytest.mark.parametrize("product", ["NVIDIA-H100-80GB-HBM3", "Tesla-T4", ""])
+async def test_a_selector_of_a_model_follows_the_nodes_label_where_the_device_object_states_none(
+    world: World, product: str
+) -> None:
+    labels = {"nvidia.com/gpu.product": product} if product else {}
+    world.add_node("other", device_entry(0, labels={"node.koordinator.sh/gpu-model": "H100-80GB-HBM3"}))
+    world.add_node("n1", device_entry(0), labels=labels)
+    selector = {"matchLabels": {"koordgate.io/model": "H100-80GB-HBM3"}}
+    hint = {DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {"selector": selector}})}
+    world.add_pod(gpu_pod("p", annotations=hint))
+    world.see()
+    assert (await world.bind("p")).allowed is (product == "NVIDIA-H100-80GB-HBM3")
+
+
+async def test_a_plain_request_goes_to_no_card_of_another_vendor(world: World) -> None:
+    vendor = "node.koordinator.sh/gpu-vendor"
+    world.add_node("huawei", device_entry(0, labels={vendor: "huawei"}))
+    world.add_node("mixed", device_entry(0, labels={vendor: "amd"}), device_entry(1, labels={vendor: "NVIDIA"}))
+    plain = pod(container(limits={"nvidia.com/gpu": "1"}), name="p", uid="uid-p")
+    anybodys = gpu_pod("anybodys", 100)
+    for obj in (admitted(plain, 80 * GIB), anybodys):
+        world.add_pod(obj)
+    world.see()
+
+    for nodes, fitting in ((["huawei", "mixed"], ["mixed"]), (["huawei"], [])):
+        named = world.parts.extender.filter({"Pod": world.pod("p"), "NodeNames": nodes})
+        assert named["NodeNames"] == fitting
+    refused(await world.bind("p", "huawei"), 409, "0 of 1 GPUs (1 of another vendor) can hold it")
+    assert (await world.bind("p", "mixed")).allowed
+    assert [share.minor for share in world.holdings("mixed")["uid-p"].shares] == [1]
+    assert (await world.bind("anybodys", "huawei")).allowed
+
+
 async def test_a_retry_gives_what_the_pods_hint_says_now(world: World) -> None:
     world.add_node("n1", device_entry(0), device_entry(1))
     world.add_pod(gpu_pod("p", annotations=selecting(0)))
@@ -454,6 +487,31 @@ async def test_a_plain_request_is_kept_off_nodes_whose_cards_are_ours_to_give(wo
     response = await world.validate(asked)
     assert response.allowed
     assert "another Pod may hold" in response.warnings[0]
+
+
+@pytest.mark.parametrize("where", ["in the ledger", "by annotation alone", "the record cannot be read"])
+async def test_a_plain_request_is_kept_off_nodes_whose_cards_are_held_although_the_device_object_is_gone(
+    world: World, where: str
+) -> None:
+    world.add_node("n1", device_entry(0), device_entry(1))
+    world.add_node("other", device_entry(0))
+    world.add_pod(never_translated())
+    if where == "in the ledger":
+        world.add_pod(gpu_pod("held"))
+        world.see()
+        await world.bind("held")
+    elif where == "by annotation alone":
+        held = koordinator_annotation((0, {"koordinator.sh/gpu-core": "50"}, "GPU-n1-0"))
+        world.add_pod(gpu_pod("held", nodeName="n1", annotations=held))
+    else:
+        world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "none"}})
+    world.fake.remove(DEVICES.path("n1"))
+    world.fake.remove(DEVICES.path("other"))
+    world.see()
+
+    asked = binds(binding("p", "n1"), username="system:kube-scheduler")
+    refused(await world.validate(asked), 403, "was never translated")
+    assert (await world.validate(binds(binding("p", "other"), username="system:kube-scheduler"))).allowed
 
 
 # --- the scheduler's own Binding

@@ -4,18 +4,23 @@ import json
 from typing import Any
 
 import pytest
-from builders import GIB, ask, container, pod
+from builders import GIB, ask, container, device_entry, device_object, gpu, holding, nic_entry, node, part, plain, pod
 from dialects import MIB, TYPES
 from hypothesis import given
 from hypothesis import strategies as st
 from world import asks
 
+from allocator.place import Placement, place
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
 from allocator.vocabulary.asks import DeviceAsk
-from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE, DeviceTypeError
+from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE, DeviceTypeError, DeviceTypes
 from allocator.vocabulary.dialect import Dialect, Term
-from allocator.vocabulary.names import KOORD_SCHEDULER, ORIGINAL_REQUEST
+from allocator.vocabulary.hints import ExclusiveLevel, Scope, TypeHint
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.names import GPU, GPU_MEMORY, KOORD_SCHEDULER, ORIGINAL_REQUEST
+from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
+from allocator.wire.deviceobject import read_device_object
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.admission.validate import created
@@ -49,7 +54,7 @@ def refusals(obj: Raw) -> str:
 
 # Limits of each container -> what each asks.
 SAID: dict[str, tuple[list[Raw], list[DeviceAsk]]] = {
-    "whole cards, as ever": ([{N: 2}], [ask(2, core=100, ratio=100)]),
+    "whole cards, as ever": ([{N: 2}], [plain(2)]),
     "a share of each of two cards": (
         [{N: 2, f"{V}mem": 4096, f"{V}cores": 30}],
         [ask(2, core=30, memory=4096 * MIB)],
@@ -208,3 +213,104 @@ def test_whatever_is_asked_is_refused_or_translated_once_and_for_all(limits: Raw
     assert [(one.ask.count, one.ask.amounts[0]) for one in before] == [
         (one.ask.count, one.ask.amounts[0]) for one in after
     ]
+
+
+# A dialect of one vendor's devices
+
+
+RADEON = Dialect("amd.com/gpu", "gpu", (Term("amd.com/gpu", GPU, counts=True),), own=False, vendor="amd")
+OF_VENDORS = BUILT_IN.with_dialects([RADEON])
+VENDORS = ["amd", "nvidia", "", "huawei"]  # of cards 0 to 3
+CARDS = {
+    N: [1, 2],
+    "amd.com/gpu": [0],
+    "koordinator.sh/gpu": [0, 1, 2, 3],
+}
+
+
+@pytest.mark.parametrize("name", CARDS)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_name_of_one_vendor_takes_that_vendors_cards_only(name: str, *, again: bool) -> None:
+    """A card of an unknown vendor counts as NVIDIA's."""
+    cards = [gpu(minor, vendor=vendor) for minor, vendor in enumerate(VENDORS)]
+    asked_ = {name: "100" if name == "koordinator.sh/gpu" else 1}
+    obj = pod(container("a", limits=asked_), container("b"))
+    policy = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, OF_VENDORS)
+    done = patch.apply(obj, translate(obj, policy, None).operations)
+    if again:  # called again with what another webhook left, now that all cards are known to be alike
+        done = patch.apply(done, translate(done, policy, 80 * GIB).operations)
+    request = read_asks(done, OF_VENDORS).request
+    assert request.containers == read_asks(obj, OF_VENDORS).request.containers
+
+    taken: list[Holding] = []
+    while isinstance(answer := place(request, node(*cards, holdings=taken)), Placement):
+        taken.append(holding(f"u{len(taken)}", *answer.shares))
+
+    assert sorted(share.minor for one in taken for share in one.shares) == CARDS[name]
+    others = len(cards) - len(CARDS[name])
+    away = f" ({others} of another vendor)" if others else ""
+    assert f"of {len(cards)} GPUs{away} can hold it; the most free is gpu {CARDS[name][0]} with" in answer.message
+
+
+def test_the_vendor_of_a_card_is_that_of_its_entry_else_of_its_object() -> None:
+    label = "node.koordinator.sh/gpu-vendor"
+    obj = device_object(device_entry(0), device_entry(1, labels={label: "AMD"}), nic_entry(0))
+    assert [one.vendor for one in read_device_object(obj).devices] == ["", "amd", ""]
+    obj["metadata"]["labels"] = {label: "huawei"}
+    assert [one.vendor for one in read_device_object(obj).devices] == ["huawei", "amd", ""]
+
+
+# A dialect in which all containers of a Pod share one card
+
+ONE_CARD = Dialect("one card", "gpu", (Term("example.com/mib", GPU_MEMORY, factor=MIB),), own=False, together=True)
+WITH_ONE_CARD = TYPES.with_dialects([ONE_CARD])
+QUARTERS = [part(gpu(minor), percent, "x") for minor, percent in enumerate((75, 75, 25))]
+
+
+def placed(obj: Raw, types: DeviceTypes) -> Any:
+    reading = read_asks(obj, types)
+    assert reading.problems == ()
+    cards = [gpu(minor) for minor in range(3)]
+    held = [holding(f"u{at}", one) for at, one in enumerate(QUARTERS)]  # a quarter, a quarter and three are free
+    answer = place(reading.request, node(*cards, holdings=held))
+    return [(one.minor, one.containers) for one in answer.shares] if isinstance(answer, Placement) else answer.short
+
+
+# Limits of each container, init container first -> the cards, and who is on them
+SHARED: dict[str, tuple[list[Raw], Any]] = {
+    "two that fit one card together": ([{f"{E}mib": 20480}, {}, {f"{E}mib": 20480}], [(2, ("b", "d"))]),
+    "three": ([{f"{E}mib": 10240}, {f"{E}mib": 20480}, {f"{E}mib": 10240}], [(2, ("b", "c", "d"))]),
+    "one alone": ([{f"{E}mib": 20480}], [(0, ("b",))]),
+    "two that fit two cards only": (
+        [{f"{E}mib": 51200}, {f"{E}mib": 20480}],
+        "GPUs fit each container, not all together inside one device",
+    ),
+}
+
+
+@pytest.mark.parametrize(("limits", "expected"), SHARED.values(), ids=SHARED)
+def test_containers_share_one_card_where_the_dialect_means_one(limits: list[Raw], expected: Any) -> None:
+    obj = pod(*(container(name, limits=one) for name, one in zip("bcd", limits, strict=False)))
+    policy = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, WITH_ONE_CARD)
+
+    done = patch.apply(obj, translate(obj, policy, None).operations)
+
+    assert f"{E}mib" not in json.dumps(done["spec"])
+    assert placed(obj, WITH_ONE_CARD) == placed(done, WITH_ONE_CARD) == expected
+    assert translate(done, policy, None).operations == ()
+
+
+def test_a_narrower_scope_of_the_dialect_replaces_that_of_a_hint() -> None:
+    hint = {DEVICE_ALLOCATE_HINT: '{"gpu":{"requiredTopologyScope":"Node","exclusivePolicy":"DeviceLevel"}}'}
+    obj = pod(*(container(name, limits={f"{E}mib": 1024}) for name in "ab"), annotations=hint)
+
+    told = read_asks(obj, WITH_ONE_CARD).request.wishes.hint("gpu")
+
+    assert told == TypeHint(scope=Scope.DEVICE, exclusive=ExclusiveLevel.DEVICE)
+
+
+def test_containers_of_other_dialects_may_be_on_different_cards() -> None:
+    obj = pod(
+        *(container(name, limits={"koordinator.sh/gpu-memory": f"{size}Gi"}) for name, size in (("a", 50), ("b", 20)))
+    )
+    assert placed(obj, WITH_ONE_CARD) == [(0, ("b",)), (2, ("a",))]

@@ -18,7 +18,7 @@ from world import World, binding, binds, cpu_pod
 
 from allocator.vocabulary.cpuset import members, parse
 from allocator.vocabulary.names import RESOURCE_STATUS
-from allocator.wire.deviceallocated import read_annotations
+from allocator.wire.deviceallocated import read_allocation
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
@@ -135,7 +135,7 @@ class Story:
         cpus: Counter[tuple[str, int]] = Counter()
         for obj in self.world.fake.objects(PODS.path()):
             if obj["spec"].get("nodeName") and obj.get("status", {}).get("phase") != "Succeeded":
-                shares = read_annotations(obj["metadata"]["annotations"])
+                shares = read_allocation(obj["metadata"]["annotations"]).shares
                 assert shares, "bound without an allocation"
                 for share in shares:
                     assert share.id.startswith(f"GPU-{obj['spec']['nodeName']}-")

@@ -481,15 +481,17 @@ def twice(world: World) -> list[Any]:
     return [event for event in world.fake.objects(EVENTS.path()) if event["reason"] == "DeviceHeldTwice"]
 
 
-def plugin_pod(name: str) -> Any:
+def plugin_pod(name: str, namespace: str = "default") -> Any:
     asked = container(limits={"nvidia.com/gpu": "1"})
-    return pod(asked, name=name, uid=name, nodeName="n1", schedulerName="default-scheduler")
+    about = {"namespace": namespace, "nodeName": "n1", "schedulerName": "default-scheduler"}
+    return pod(asked, name=name, uid=name, **about)
 
 
-async def test_a_card_that_two_hold_is_an_event_on_both_and_a_metric(world: World) -> None:
+@pytest.mark.parametrize("namespace", ["default", "kube-system"])
+async def test_a_card_that_two_hold_is_an_event_on_both_and_a_metric(world: World, namespace: str) -> None:
     await hold_share(world, "p")
     world.add_pod(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, "GPU-n1-0"))))
-    world.add_pod(plugin_pod("theirs"))
+    world.add_pod(plugin_pod("theirs", namespace))
     annotations = given_away(theirs="GPU-n1-0")
     world.fake.put(DEVICES.path(), device_object(device_entry(0, id="GPU-n1-0"), name="n1", annotations=annotations))
     world.see()
@@ -497,9 +499,12 @@ async def test_a_card_that_two_hold_is_an_event_on_both_and_a_metric(world: Worl
         await reconcile(world)
     events = twice(world)
     assert sorted(event["involvedObject"]["uid"] for event in events) == ["theirs", "uid-p"]
-    assert all("GPU-n1-0 of node n1 is held by default/" in event["message"] for event in events)
+    others = {"theirs": "default/p", "uid-p": f"{namespace}/theirs"}
+    for event in events:
+        other = others[event["involvedObject"]["uid"]]
+        assert f"GPU-n1-0 of node n1 is held by {other} as well" in event["message"]
     assert metric(world, "koordgate_devices_held_twice") == 1
-    world.remove_pod("theirs")
+    world.remove_pod("theirs", namespace)
     world.see()
     await reconcile(world)
     assert metric(world, "koordgate_devices_held_twice") == 0

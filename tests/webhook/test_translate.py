@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from npus import TYPES as NPU_TYPES
 from strategies import pod_specs
+from trials import examples
 
 from allocator.quantity import to_int
 from allocator.request.original import read_asks
@@ -640,3 +641,87 @@ def test_koordinators_scheduler_reads_the_number_of_cards_from_the_split(
     assert sums == expected
     assert applied(done, policy=policy) == done
     assert read_asks(done).request.containers == read_asks(obj).request.containers
+
+
+# What Koordinator's own scheduler cannot give: init containers, containers, and the problem; None where it can
+
+UNEQUAL: dict[str, tuple[list[Raw], list[Raw], str | None]] = {
+    "a share beside whole cards": (
+        [],
+        [{"koordinator.sh/gpu": 60}, {"koordinator.sh/gpu": 200}],
+        (
+            "spec.containers[1].resources: gpu-core 100 of a card, but Koordinator's scheduler gives each of the "
+            "Pod's 3 cards the same part of the Pod's gpu-core 260; ask for the same of each card in every container, "
+            "or give the containers Pods of their own"
+        ),
+    ),
+    "a sum that divides, of unequal shares": (
+        [],
+        [{"koordinator.sh/gpu": 20}, {"koordinator.sh/gpu": 60}],
+        (
+            "spec.containers[1].resources: gpu-core 60 of a card, but Koordinator's scheduler gives each of the "
+            "Pod's 2 cards the same part of the Pod's gpu-core 80; ask for"
+        ),
+    ),
+    "unequal bytes": (
+        [],
+        [{"koordinator.sh/gpu-memory": "4Gi"}, {}, {"koordinator.sh/gpu-memory": "8Gi"}],
+        "spec.containers[2].resources: gpu-memory 8589934592 of a card",
+    ),
+    "core in one container only": (
+        [],
+        [{"koordinator.sh/gpu-memory-ratio": 50}, {"koordinator.sh/gpu": 50}],
+        "spec.containers[1].resources: gpu-core 50 of a card",
+    ),
+    "bytes beside a ratio": (
+        [],
+        [{"koordinator.sh/gpu": 50}, {"koordinator.sh/gpu-core": 50, "koordinator.sh/gpu-memory": "8Gi"}],
+        (
+            "spec.containers[1].resources: gpu-memory here and gpu-memory-ratio in spec.containers[0]: Koordinator's "
+            "scheduler takes one of them for the whole Pod; write the same one in every container"
+        ),
+    ),
+    "an init container that needs more of a card": (
+        [{"koordinator.sh/gpu": 75}],
+        [{"koordinator.sh/gpu": 50}, {"koordinator.sh/gpu": 50}],
+        "spec.initContainers[0].resources: gpu-core 75 of a card",
+    ),
+    "an init container that needs no more": ([{"koordinator.sh/gpu": 50}], [{"koordinator.sh/gpu": 50}] * 2, None),
+    "equal shares": ([], [{"koordinator.sh/gpu": 60}, {"koordinator.sh/gpu": 60}], None),
+    "whole cards in unequal numbers": ([], [{"koordinator.sh/gpu": 100}, {"koordinator.sh/gpu": 300}], None),
+    "a share beside devices of another type": ([], [{"koordinator.sh/gpu": 60}, {"koordinator.sh/rdma": 100}], None),
+}
+
+
+@pytest.mark.parametrize(("first", "limits", "problem"), UNEQUAL.values(), ids=UNEQUAL)
+def test_unequal_shares_are_refused_where_koordinators_scheduler_reads_the_sum(
+    first: list[Raw], limits: list[Raw], problem: str | None
+) -> None:
+    obj = pod(
+        *(container(f"c{at}", limits=one) for at, one in enumerate(limits)),
+        init=[container(f"i{at}", limits=one) for at, one in enumerate(first)],
+    )
+
+    refused = translate(obj, replace(KOORDINATOR, split=True), None)
+
+    assert [str(one)[: len(problem)] for one in refused.problems] == [problem] if problem else refused.operations
+    assert bool(refused.problems) == bool(problem)
+    assert not (problem and refused.operations)
+    for policy in (KOORDINATOR, replace(POLICY, split=True), POLICY):
+        assert translate(obj, policy, None).problems == ()
+
+
+SHARES = st.lists(st.tuples(st.integers(1, 4), st.sampled_from([10, 20, 50, 100])), min_size=1, max_size=4)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(SHARES)
+def test_a_pod_is_refused_exactly_if_an_equal_part_of_its_sum_serves_no_container(
+    shares: list[tuple[int, int]],
+) -> None:
+    limits = [{"koordinator.sh/gpu": each * cards, "koordinator.sh/gpu.shared": cards} for cards, each in shares]
+    obj = pod(*(container(f"c{at}", limits=one) for at, one in enumerate(limits)))
+
+    refused = translate(obj, replace(KOORDINATOR, split=True), None)
+
+    assert bool(refused.problems) == (len({each for _, each in shares}) > 1)

@@ -9,6 +9,7 @@ from allocator.request.cpus import without_effect
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
 from webhook.admission.translate import TranslationPolicy, translate
+from webhook.patch import apply
 from webhook.review import Request, Response, allowed, denied, patched
 
 MemoryInReach = Callable[[Mapping[str, Any]], tuple[int | None, int]]
@@ -34,6 +35,9 @@ class PodWebhooks:
         pod = request.object
         if validate.is_mirror(pod, request.username, request.groups):
             return allowed()
+        marks = self._policy.scope.marks(request.namespace, pod)
+        if marks:
+            pod = apply(pod, marks)
         same, largest = self._memory_in_reach(pod)
         translation = translate(pod, self._policy, same)
         if translation.problems:
@@ -48,7 +52,7 @@ class PodWebhooks:
             for ask in container.requests
             if largest and ask.type.states_memory and (ask.amount(ask.type.restated) or 0) > largest
         )
-        return patched(translation.operations, warnings=warnings)
+        return patched((*marks, *translation.operations), warnings=warnings)
 
     def validate(self, request: Request) -> Response:
         """Refuse a Pod that can never work, that carries forged annotations, or that was not translated."""
@@ -57,7 +61,7 @@ class PodWebhooks:
         if request.operation == "UPDATE":
             problems = validate.updated(request, self._writers)
             return denied(_refusal(request, problems)) if problems else allowed()
-        problems = validate.created(request, self._policy.scheduler_name, self._policy.types)
+        problems = validate.created(request, self._policy.scheduler_name, self._policy.types, self._policy.scope)
         if problems:
             return denied(_refusal(request, problems), HTTPStatus.UNPROCESSABLE_ENTITY)
         return allowed()

@@ -16,15 +16,18 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
 from allocator.request.devices import ContainerReading, PodReading, foreign_npus
 from allocator.request.original import originals, read_asks
+from allocator.request.podsum import unequal_parts
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
+    KOORDINATOR_DOMAIN,
     KUBERNETES_DOMAIN,
     ORIGINAL_REQUEST,
     visible_devices,
 )
 from allocator.vocabulary.outcome import Problem
+from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.patch import Operation, add, pointer, remove, replace, set_annotations
 
 MAPS: Final = ("requests", "limits")
@@ -40,12 +43,19 @@ class TranslationPolicy:
         types: the device types that may be asked for.
         split: whether the split (gpu.shared) is written beside every ask, as Koordinator's own webhook does: its
             scheduler takes amounts without it for one card, and adds up those of several containers.
+        scope: the Pods that an administrator puts under the NUMA policies of nodes.
     """
 
     domain: str
     scheduler_name: str
     types: DeviceTypes = BUILT_IN
     split: bool = False
+    scope: PolicyScope = NO_SCOPE
+
+    @property
+    def by_sum(self) -> bool:
+        """Whether Koordinator's own scheduler is used, which reads the sum of a Pod's requests only."""
+        return self.split and self.domain == KOORDINATOR_DOMAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +84,25 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
         memory_per_gpu: bytes of every GPU that the Pod could land on, if they are equal; memory is then stated.
     """
     reading = read_asks(pod, policy.types, implied=False)
-    if reading.problems:
-        return Translation(reading, problems=reading.problems)
+    problems = reading.problems or (unequal_parts(reading.containers) if policy.by_sum else ())
+    if problems:
+        return Translation(reading, problems=tuple(problems))
     warnings = _left_alone(pod, policy.types)
     if not reading.request:
         return Translation(reading, warnings=tuple(warnings))
     operations: list[Operation] = []
     written: dict[str, Any] = {}
+    known = originals(pod)
     shown = shown_types(reading, policy.types)
     for container, spec in _walk(pod, reading):
         changed = _translate_resources(container, spec, policy, memory_per_gpu, operations)
-        if changed:
+        if changed and not (known.get(container.name) and _is_translated(container, policy.types)):
             written[container.name] = _original(container, spec, policy.types)
         if shown:
             _translate_env(container, spec, shown, operations, warnings)
     _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
     if written:
-        kept = {c.name: found for c in reading.containers if (found := originals(pod).get(c.name))}
+        kept = {c.name: found for c in reading.containers if (found := known.get(c.name))}
         text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
         operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text})
     return Translation(reading, tuple(operations), tuple(warnings))
@@ -108,6 +120,14 @@ def _walk(pod: Mapping[str, Any], reading: PodReading) -> Iterator[tuple[Contain
     spec = pod["spec"]
     specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return zip(reading.containers, specs, strict=True)
+
+
+def _is_translated(container: ContainerReading, types: DeviceTypes) -> bool:
+    """Whether an earlier call may have translated a container: what its author wrote is in the annotation only."""
+    meanings = [types.resources[name] for names in container.names for name in names]
+    of_memory = [one for one in meanings if one.type.states_memory]
+    left = all(one.tail not in {one.type.plain, one.type.split} for one in of_memory)
+    return bool(of_memory) and left and all(one.dialect.own for one in meanings)
 
 
 def _original(container: ContainerReading, spec: Mapping[str, Any], types: DeviceTypes) -> dict[str, dict[str, Any]]:

@@ -9,8 +9,9 @@ from allocator.request.devices import ContainerReading
 from allocator.request.original import read_asks
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
-from allocator.vocabulary.names import MIRROR_POD, ORIGINAL_REQUEST, is_allocation_annotation
+from allocator.vocabulary.names import MIRROR_POD, NUMA_SCOPE, ORIGINAL_REQUEST, is_allocation_annotation
 from allocator.vocabulary.outcome import Problem
+from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.translate import is_wanted_env, shown_types, wanted_env
 from webhook.review import Request
 
@@ -31,10 +32,21 @@ def is_mirror(pod: Mapping[str, Any], username: str, groups: tuple[str, ...]) ->
     return claimed and bool(node) and username == f"system:node:{node}" and "system:nodes" in groups
 
 
-def created(request: Request, scheduler_name: str, types: DeviceTypes = BUILT_IN) -> list[Problem]:
-    """Find what is wrong in a Pod to be created; the caller lets mirror Pods pass."""
+def created(
+    request: Request, scheduler_name: str, types: DeviceTypes = BUILT_IN, scope: PolicyScope = NO_SCOPE
+) -> list[Problem]:
+    """Find what is wrong in a Pod to be created; the caller lets mirror Pods pass.
+
+    Args:
+        request: of the Pod.
+        scheduler_name: of the scheduler that must bind it.
+        types: the device types that may be asked for.
+        scope: the Pods that an administrator puts under the NUMA policies of nodes.
+    """
     pod = request.object
     problems = _forged_at_birth(pod)
+    if scope.lacks_mark(request.namespace, pod):
+        problems.append(_untranslated(f"metadata.annotations[{NUMA_SCOPE}]", "is missing"))
     reading = read_asks(pod, types, implied=False)
     problems.extend(reading.problems)
     if reading.problems or not reading.request:
@@ -81,21 +93,29 @@ def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
 def updated(request: Request, writers: Writers) -> list[Problem]:
     """Find changes that are not allowed in an existing Pod.
 
-    Allocation annotations may be changed only by `writers`. Nobody may change the QoS class of a Pod that has CPUs of
-    its own or would then have them (Koordinator, pkg/webhook/pod/validating: the label is immutable), nor the number of
-    CPUs of such a Pod.
+    Allocation annotations, and those that admission wrote, may be changed only by `writers`. Nobody may change the QoS
+    class of a Pod that has CPUs of its own or would then have them (Koordinator, pkg/webhook/pod/validating: the label
+    is immutable), nor the number of CPUs of such a Pod.
     """
     problems = [*_reclassified(request), *_resized(request)]
     if request.username in writers.usernames:
         return problems
     old, new = _annotations(request.old_object), _annotations(request.object)
-    message = "states what the Pod holds; only the bind may write it, leave it unchanged"
     changed = (
         Problem(f"metadata.annotations[{key}]", message)
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and (is_allocation_annotation(key) or key == ORIGINAL_REQUEST)
+        for key, message in ((key, _frozen(key)) for key in sorted(old.keys() | new.keys()))
+        if message and old.get(key) != new.get(key)
     )
     return [*problems, *changed]
+
+
+def _frozen(key: str) -> str:
+    """Say why an annotation may not be changed; "" if it may."""
+    if key == NUMA_SCOPE:
+        return "is decided when the Pod is created; leave it unchanged"
+    if is_allocation_annotation(key) or key == ORIGINAL_REQUEST:
+        return "states what the Pod holds; only the bind may write it, leave it unchanged"
+    return ""
 
 
 def _reclassified(request: Request) -> list[Problem]:

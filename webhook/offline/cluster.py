@@ -271,8 +271,9 @@ class OfflineCluster:
     def _reviewed(self, pod: Mapping[str, Any]) -> bool:
         """Whether the chart's webhooks are called for a Pod that is created."""
         annotations = pod["metadata"].get("annotations") or {}
+        namespace = pod["metadata"]["namespace"]
         ours = is_ours(pod, self.parts.types) or any(is_allocation_annotation(key) for key in annotations)
-        return ours and pod["metadata"]["namespace"] not in self._exempt
+        return (ours or self.parts.scope.includes(namespace, pod)) and namespace not in self._exempt
 
     def _put(self, pod: Raw) -> None:
         """Store a Pod, and pass it to the webhook as a watch would."""

@@ -169,11 +169,8 @@ class BindingWebhooks:
         On a node whose devices koordgate gives, the kubelet would choose one for it that another Pod may hold. The
         device proposal refuses such a Binding, at the end of its upgrade strategy.
         """
-        listed = self._cluster.nodes.devices(node)
         asked = {kind.name for kind in pod.request.types()}
-        if request.username == self._binders.username or listed is None:
-            return allowed()
-        if asked.isdisjoint([device.type for device in listed.devices]):
+        if request.username == self._binders.username or not self._gives(node, asked):
             return allowed()
         message = (
             f"Pod {pod} was never translated by koordgate, which gives the devices of node {node}: the kubelet would "
@@ -181,6 +178,17 @@ class BindingWebhooks:
             f"translates it, and {self._binders.scheduler_name} binds it"
         )
         return allowed(warnings=[message]) if self._binders.warn_only else denied(message)
+
+    def _gives(self, node: str, kinds: set[str]) -> bool:
+        """Whether koordgate gives, or has given, devices of one of these types on a node.
+
+        Pods hold their devices although the Device object is gone. A record that cannot be read may state anything.
+        """
+        listed = self._cluster.nodes.devices(node)
+        given = {device.type for device in listed.devices} if listed is not None else set()
+        for holding in self._cluster.snapshot(node).holdings.values():
+            given.update(share.type for share in holding.shares)
+        return not kinds.isdisjoint(given) or (bool(kinds) and bool(self._cluster.nodes.blocked(node)))
 
     def _foreign(self, request: Request, pod: PodInfo) -> str:
         return (

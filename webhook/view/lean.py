@@ -49,6 +49,7 @@ def lean_devices(devices: NodeDevices) -> NodeDevices:
             capacity=same_mapping(device.capacity),
             pcie=None if device.pcie is None else same_text(device.pcie),
             model=same_text(device.model),
+            vendor=same_text(device.vendor),
             labels=same_mapping(device.labels),
         )
         for device in devices.devices

@@ -16,8 +16,9 @@ from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTy
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel
 from allocator.vocabulary.holdings import Holding, Share, unnamed
 from allocator.vocabulary.names import DEVICE_ALLOCATED, RESOURCE_STATUS
-from allocator.wire.deviceallocated import AnnotationError, DeviceAllocation, read_allocation
+from allocator.wire.deviceallocated import DeviceAllocation, read_allocation
 from allocator.wire.podallocated import read_cpu_share
+from allocator.wire.resourcestatus import AnnotationError
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _OWN_CPUS: Final = (QosClass.LSE, QosClass.LSR)

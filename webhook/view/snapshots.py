@@ -78,7 +78,7 @@ class Snapshots:
     def _make(self, node: str) -> NodeSnapshot:
         listed, topology, facts = self._nodes.devices(node), self._nodes.topology(node), self._nodes.facts(node)
         labels: Mapping[str, str] = facts.labels if facts else {}
-        devices = listed.devices if listed else ()
+        devices = listed.named(labels) if listed else ()
         if facts is not None and facts.classes:
             devices = beside(devices, facts.classes)
         order = labels.get(DEVICE_ORDER, "")

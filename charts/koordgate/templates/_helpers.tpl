@@ -216,7 +216,7 @@ key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh
 
 {{/* CEL: the annotation `key` may not change after the Pod's creation. */}}
 {{- define "koordgate.cel.frozenKey" -}}
-key in ['koordgate.io/original-request', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
+key in ['koordgate.io/original-request', 'koordgate.io/numa-scope', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
 
 {{/* CEL: the annotation `key` shows a container its devices: GPUs, or those of the type before the first dot (allocator.vocabulary.names.shown_by). */}}
@@ -248,19 +248,56 @@ has(object.metadata.annotations) && (size(object.metadata.annotations) > {{ incl
   object.metadata.annotations.exists(key, {{ include "koordgate.cel.allocationKey" . }}))
 {{- end }}
 
-{{/* CEL: the Pod states something about its CPUs (allocator.request.cpus.names_cpus). */}}
+{{/* CEL: the Pod states something about its CPUs, or NUMA policies hold for it (allocator.request.cpus.names_cpus). */}}
 {{- define "koordgate.cel.namesCPUs" -}}
 !({{ include "koordgate.cel.qosClass" "object" }} in ['', 'SYSTEM']) ||
 has(object.metadata.annotations) && (
   'scheduling.koordinator.sh/resource-spec' in object.metadata.annotations ||
-  'scheduling.koordinator.sh/numa-topology-spec' in object.metadata.annotations
+  'scheduling.koordinator.sh/numa-topology-spec' in object.metadata.annotations ||
+  'koordgate.io/numa-scope' in object.metadata.annotations
 )
 {{- end }}
 
 {{/* CEL: one of our Pods (allocator.request.pod.is_ours), or one that claims to be. */}}
 {{- define "koordgate.cel.ourPod" -}}
 {{ include "koordgate.cel.namesCPUs" . }} ||
+{{- with include "koordgate.cel.numaScope" . }}
+{{ . }} ||
+{{- end }}
 {{ include "koordgate.cel.namesDevices" . }}
+{{- end }}
+
+{{/* CEL: an administrator puts the Pod under NUMA policies (webhook.admission.scope); empty if numa.scope names no Pod. The classes LSE, LSR,
+LS and BE are in scope anyway, and SYSTEM never is. */}}
+{{- define "koordgate.cel.numaScope" -}}
+{{- $scope := .Values.numa.scope }}
+{{- $named := list }}
+{{- if $scope.namespaces }}
+{{- $named = append $named (printf "request.namespace in ['%s']" (join "', '" $scope.namespaces)) }}
+{{- end }}
+{{- if $scope.selector }}
+{{- $labels := list "has(object.metadata.labels)" }}
+{{- range $key, $value := $scope.selector }}
+{{- $labels = append $labels (printf "'%s' in object.metadata.labels && object.metadata.labels['%s'] == '%s'" $key $key $value) }}
+{{- end }}
+{{- $named = append $named (join " && " $labels) }}
+{{- end }}
+{{- if $named -}}
+({{ join " || " $named }}) && {{ include "koordgate.cel.qosClass" "object" }} == '' && (
+  object.spec.containers.exists(c, {{ include "koordgate.cel.namesCPUOrMemory" "c.resources" }}) ||
+  has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ include "koordgate.cel.namesCPUOrMemory" "c.resources" }}) ||
+  {{ include "koordgate.cel.namesCPUOrMemory" "object.spec.resources" }}
+)
+{{- end }}
+{{- end }}
+
+{{/* CEL: these resources state CPU or memory; takes the resources. */}}
+{{- define "koordgate.cel.namesCPUOrMemory" -}}
+has({{ . }}) && (
+  {{- range $index, $key := list "requests" "limits" }}
+  {{- $map := printf "%s.%s" $ $key }}
+  {{- if $index }} || {{ end }}has({{ $map }}) && ('cpu' in {{ $map }} || 'memory' in {{ $map }})
+  {{- end }})
 {{- end }}
 
 {{/* CEL: the QoS class that a Pod is labelled with, '' for none; takes the Pod. */}}

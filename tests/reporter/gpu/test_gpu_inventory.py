@@ -74,20 +74,21 @@ def condition(told: DeviceReport, place: int = 0) -> tuple[str, str, str]:
     return only["status"], only["reason"], only["message"]
 
 
-async def reported(played) -> DeviceReport:
+async def reported(played, domain: str = "kubernetes.io") -> DeviceReport:
     reading = await played.nvml().read()
-    return build(advance(NOTHING_KNOWN, reading, (), NOW, POLICY), reading.driver, POLICY)
+    return build(advance(NOTHING_KNOWN, reading, (), NOW, POLICY), reading.driver, POLICY, domain=domain)
 
 
 # Recorded nodes, from the library to the Device object
 
 
-async def test_an_h200_is_written_as_koordinator_writes_it(played) -> None:
+@pytest.mark.parametrize("domain", ["kubernetes.io", "koordinator.sh"])
+async def test_an_h200_is_written_as_koordinator_writes_it(played, domain: str) -> None:
     played.play("h200")
     played.pci("0000:00:06.0", "pci0000:00", "-1")
     played.numa_nodes("0")
 
-    told = await reported(played)
+    told = await reported(played, domain)
 
     assert told.devices == (
         {
@@ -103,9 +104,9 @@ async def test_an_h200_is_written_as_koordinator_writes_it(played) -> None:
                 "koordgate.io/compute-capability": "9.0",
             },
             "resources": {
-                "koordinator.sh/gpu-core": "100",
-                "koordinator.sh/gpu-memory": "150754820096",
-                "koordinator.sh/gpu-memory-ratio": "100",
+                f"{domain}/gpu-core": "100",
+                f"{domain}/gpu-memory": "150754820096",
+                f"{domain}/gpu-memory-ratio": "100",
             },
             "topology": {"socketID": -1, "nodeID": 0, "pcieID": "pci0000:00", "busID": "0000:00:06.0"},
             "conditions": [

@@ -16,7 +16,7 @@ from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS
+from allocator.vocabulary.names import CORDONED, DEVICES_CHECKPOINTS, DOMAINS
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo, PodCpuAlloc, read_node_topology
 from allocator.wire.numazones import NumaZone
@@ -82,8 +82,9 @@ def pod(uid: str, cpus: str = "", qos: str = "", **more: Any) -> NodePod:
 # Device
 
 
-def test_a_nic_is_told_as_koordinator_tells_one() -> None:
-    built = device.build(NODE, NO_CARDS, [nic(1)], TYPES, now=0)
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_nic_is_told_as_koordinator_tells_one(domain: str) -> None:
+    built = device.build(NODE, NO_CARDS, [nic(1)], TYPES, domain=domain, now=0)
 
     assert built.body["spec"]["devices"] == [
         {
@@ -91,7 +92,7 @@ def test_a_nic_is_told_as_koordinator_tells_one() -> None:
             "id": "0000:11:00.0",
             "minor": 1,
             "health": True,
-            "resources": {"koordinator.sh/rdma": "100"},
+            "resources": {f"{domain}/rdma": "100"},
             "conditions": [
                 {
                     "type": "Healthy",
@@ -359,11 +360,12 @@ def built(
     state: CpuState | None = None,
     annotations: dict[str, str] | None = None,
     live: dict[str, Any] | None = None,
+    cpusets: dict[str, int] | None = None,
 ) -> nodetopology.TopologyObject:
     node = NodeIdentity("n1", "node-uid", annotations or {})
     zones = {number: NumaZone({"cpu": 4000, "memory": GIB}, {"cpu": 4000, "memory": GIB}) for number in (0, 1)}
     kubelet = nodetopology.KubeletState(configuration or KubeletConfiguration(), state)
-    return nodetopology.build(node, topology(), zones, kubelet, pods, live)
+    return nodetopology.build(node, topology(), zones, kubelet, pods, live, cpusets)
 
 
 STATIC = KubeletConfiguration(
@@ -381,6 +383,37 @@ def test_pools_leave_out_what_lse_and_lsr_pods_hold_as_the_document_says() -> No
     assert (made.pools.shared, made.pools.best_effort) == (parse("2-3,6-7"), parse("2-7"))
     assert made.pools.shared_by_node == {0: parse("2-3"), 1: parse("6-7")}
     assert not read.problems
+
+
+# A Pod whose resource-status cannot be read: its class, its Kubernetes class, the CPUs on which it runs, and both pools
+
+GUARANTEED = KubernetesQos.GUARANTEED
+UNREAD: dict[str, tuple[str, KubernetesQos, str, str, str]] = {
+    "LSR": ("LSR", GUARANTEED, "4-5", "2-3,6-7", "0-7"),
+    "LSE": ("LSE", GUARANTEED, "4-5", "2-3,6-7", "0-3,6-7"),
+    "LSR with all that is left": ("LSR", GUARANTEED, "2-7", "", "0-7"),
+    "LSR that nobody has pinned": ("LSR", GUARANTEED, "0-7", "2-7", "0-7"),
+    "LSR that has not started": ("LSR", GUARANTEED, "", "2-7", "0-7"),
+    "Guaranteed without a class": ("", GUARANTEED, "4-5", "2-3,6-7", "0-7"),
+    "Guaranteed without a class, in the shared pool": ("", GUARANTEED, "2-7", "2-7", "0-7"),
+    "Burstable without a class": ("", KubernetesQos.BURSTABLE, "4-5", "2-7", "0-7"),
+    "LS in a NUMA node's pool": ("LS", KubernetesQos.BURSTABLE, "4-7", "2-7", "0-7"),
+}
+
+
+@pytest.mark.parametrize(("qos", "kind", "runs_on", "shared", "best_effort"), UNREAD.values(), ids=UNREAD)
+def test_cpus_on_which_a_pod_with_an_unreadable_status_runs_are_given_to_nobody_else(
+    qos: str, kind: KubernetesQos, runs_on: str, shared: str, best_effort: str
+) -> None:
+    unread = NodePod("u", "ns", "u", "u", kind, qos, status_unreadable=True)
+    cpusets = {"r": parse("0-1"), "u": parse(runs_on), "gone": parse("7")}
+
+    made = built([pod("s", "", "LS"), pod("r", "0-1", "LSR"), unread], cpusets=cpusets)
+
+    assert made.body is not None
+    read = read_node_topology(made.body)
+    assert (format_cpuset(made.pools.shared), format_cpuset(made.pools.best_effort)) == (shared, best_effort)
+    assert reduce(or_, (pool.cpus for pool in read.shared_pools)) == parse(shared)
 
 
 def state(policy: str = "static", **given: str) -> CpuState:

@@ -208,6 +208,23 @@ async def test_the_pools_follow_pods_that_come_and_go(site, start, fake: FakeKub
     assert (sharing / "cpuset.cpus").read_text() == "0-7\n"
 
 
+async def test_nobody_is_moved_onto_the_cpus_of_a_pod_whose_status_cannot_be_read(site, start, fake: FakeKube) -> None:
+    site.add_node()
+    site.add_pod("sharing", OTHER, container="b" * 64)
+    site.cgroup(f"kubepods/burstable/pod{OTHER}")
+    sharing = site.cgroup(f"kubepods/burstable/pod{OTHER}/{'b' * 64}")
+    site.add_pod("pinned", UID, container=CONTAINER, qos="LSR", resource_status='{"cpuset":2}')
+    site.cgroup(f"kubepods/burstable/pod{UID}", "2-3")
+    pinned = site.cgroup(f"kubepods/burstable/pod{UID}/{CONTAINER}", "2-3")
+
+    await start()
+    await site.settled()
+
+    assert (pinned / "cpuset.cpus").read_text() == "2-3\n"
+    assert (sharing / "cpuset.cpus").read_text() == "0-1,4-7\n"
+    assert [pool.cpus for pool in read_node_topology(fake.get(TOPOLOGY)).shared_pools] == [0b00110011, 0b11000000]
+
+
 async def test_nothing_is_enforced_before_the_pods_are_known(site, start, fake: FakeKube) -> None:
     site.add_node()
     fake.faults.always("list", "pods", answer(500))

@@ -123,9 +123,9 @@ def expected_entry(number: int, card: Mapping[str, str]) -> Raw:
         **({"moduleID": int(card["module"])} if "module" in card else {}),
         "labels": labels,
         "resources": {
-            "koordinator.sh/gpu-core": "100",
-            "koordinator.sh/gpu-memory": card["memory"],
-            "koordinator.sh/gpu-memory-ratio": "100",
+            "kubernetes.io/gpu-core": "100",
+            "kubernetes.io/gpu-memory": card["memory"],
+            "kubernetes.io/gpu-memory-ratio": "100",
         },
         "topology": {
             "socketID": -1,
@@ -154,6 +154,14 @@ NODES: dict[str, tuple[int, dict[str, str], dict[int, str]]] = {
 }
 
 
+PRODUCTS = {
+    "a100x8": "NVIDIA-A100-SXM4-80GB",
+    "h200": "NVIDIA-H200",
+    "mig": "NVIDIA-A100-PCIE-80GB",
+    "dying": "NVIDIA-H100-80GB-HBM3",
+}
+
+
 @pytest.mark.parametrize("name", NODES)
 async def test_each_recorded_node_is_told_whole(site, played, start, fake: FakeKube, name) -> None:
     healthy, node_labels, sick = NODES[name]
@@ -179,6 +187,9 @@ async def test_each_recorded_node_is_told_whole(site, played, start, fake: FakeK
             "koordgate.io/gpu-memory-mib" if key == "memory" else f"node.koordinator.sh/{key}": value
             for key, value in node_labels.items()
         },
+        "nvidia.com/gpu.count": str(len(there)),
+        **({"nvidia.com/gpu.memory": node_labels["memory"]} if "memory" in node_labels else {}),
+        **({"nvidia.com/gpu.product": product} if (product := PRODUCTS.get(name)) else {}),
     }
     assert fake.get(NODE)["metadata"]["labels"] == shown
     lines = recorded(name)

@@ -471,6 +471,36 @@ def test_an_annotation_that_makes_no_sense_is_told_and_the_pod_counts(key: str) 
     assert key in read.problems[0]
 
 
+def test_one_unreadable_device_type_leaves_the_others_of_the_pod() -> None:
+    stated = {
+        "gpu": [{"minor": 0, "id": "GPU-0"}],
+        "rdma": [{"minor": "first"}],
+        "fpga": [{"minor": 2, "id": "0000:3c:00.0", "resources": {"koordinator.sh/fpga": "100"}}],
+    }
+    about = {"name": "p", "uid": UID, "annotations": {"scheduling.koordinator.sh/device-allocated": json.dumps(stated)}}
+
+    read = read_pod({"metadata": about})
+
+    assert [(share.type, share.minor) for share in read.shares] == [("gpu", 0), ("fpga", 2)]
+    assert read.unread == ("rdma",)
+    assert len(read.problems) == 1
+
+
+def test_cards_of_a_pod_whose_gpus_cannot_be_read_are_held_and_contradict_nothing() -> None:
+    stated = {"gpu": [{"minor": "first"}], "rdma": [{"minor": 2, "id": "0000:3b:00.0"}]}
+    annotations = {"scheduling.koordinator.sh/device-allocated": json.dumps(stated)}
+    containers = [{"name": "main", "containerID": f"containerd://{BOX}"}]
+    obj = {
+        "metadata": {"name": "p", "uid": UID, "annotations": annotations},
+        "status": {"containerStatuses": containers},
+    }
+    one = read_pod(obj)
+    seen = Evidence({BOX: ContainerSeen(cpus=1)}, (CardUse("GPU-1", UID, 1, None),), CARDS)
+
+    assert [found.mismatches for found in agree.agreements([one], seen)] == [()]
+    assert agree.strangers([one], seen, frozenset()) == (PodDevices(UID, "", "nvidia.com/gpu", ("GPU-1",)),)
+
+
 @pytest.mark.parametrize("version", Version)
 def test_containers_are_looked_at_where_the_kubelet_puts_them(tmp_path: Path, version: Version) -> None:
     layout = CgroupLayout(Driver.SYSTEMD)

@@ -5,6 +5,7 @@ from math import inf
 from typing import Any
 
 import pytest
+from fake_kube import own_labels
 from round_driver import CARDS, Driven, cluster_node, host, node_pod, reading, uid
 
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
@@ -15,6 +16,7 @@ from reporter.gpu.health import NOTHING_KNOWN, CardState
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.watched import FileReading
 from reporter.proof.agree import CardUse
+from reporter.publish.identity import MANAGER
 from reporter.round.effects import (
     Apply,
     AskKubelet,
@@ -109,6 +111,7 @@ def write_all(driven: Driven) -> list[str]:
         obj = {**effect.body, "metadata": {**effect.body["metadata"], "uid": "u", "resourceVersion": "5"}}
         if effect.target == STATUS:
             obj["metadata"]["uid"] = "node-uid"
+            own_labels(obj, obj, MANAGER, obj["metadata"]["labels"])
         driven.feed(Written(effect.target, obj))
     return found
 

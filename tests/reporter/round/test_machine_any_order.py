@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
+from fake_kube import own_labels
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -16,6 +17,7 @@ from reporter.gpu.health import NOTHING_KNOWN
 from reporter.kubelet.configuration import KubeletConfiguration
 from reporter.kubelet.watched import FileReading
 from reporter.proof.agree import CardUse
+from reporter.publish.identity import MANAGER
 from reporter.publish.writer import Target
 from reporter.round.decide import Decided
 from reporter.round.effects import Apply, Prove, RoundEffect
@@ -191,7 +193,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.disturbed.discard(effect.target)
         identity = self.identity if effect.target == STATUS else str(effect.target)
         about = {**effect.body["metadata"], "uid": identity, "resourceVersion": str(self.revision)}
-        return Written(effect.target, {**effect.body, "metadata": about})
+        obj = {**effect.body, "metadata": about}
+        own_labels(obj, obj, MANAGER, about["labels"])
+        return Written(effect.target, obj)
 
     def node(self) -> dict[str, Any]:
         self.revision += 1

@@ -1,0 +1,52 @@
+"""Which Pods an administrator puts under the NUMA policies of nodes, although they state nothing about CPUs (pure)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from allocator.request.cpus import IN_SCOPE, QOS_LABEL
+from allocator.vocabulary.names import NUMA_SCOPE
+from webhook.patch import Operation, set_annotations
+
+_HELD: Final = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyScope:
+    """Pods that NUMA policies hold for: those of any of these namespaces, and those with all of these labels.
+
+    Attributes:
+        namespaces: every Pod of these.
+        labels: every Pod with all of these; no Pod if there are none.
+    """
+
+    namespaces: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def includes(self, namespace: str, pod: Mapping[str, Any]) -> bool:
+        """Whether a Pod is in scope: it also requests CPU or memory, and its QoS class is not stated."""
+        found: Mapping[str, str] = (pod.get("metadata") or {}).get("labels") or {}
+        labelled = bool(self.labels) and self.labels.items() <= found.items()
+        if not (labelled or namespace in self.namespaces) or found.get(QOS_LABEL):
+            return False
+        return any(name in amounts for amounts in _amounts(pod.get("spec") or {}) for name in _HELD)
+
+    def lacks_mark(self, namespace: str, pod: Mapping[str, Any]) -> bool:
+        """Whether a Pod is in scope and its annotation does not say so."""
+        annotations = (pod.get("metadata") or {}).get("annotations") or {}
+        return annotations.get(NUMA_SCOPE) != IN_SCOPE and self.includes(namespace, pod)
+
+    def marks(self, namespace: str, pod: Mapping[str, Any]) -> list[Operation]:
+        """Write the annotation that puts a Pod in scope; nothing if it is not, or has it."""
+        return set_annotations(pod, {NUMA_SCOPE: IN_SCOPE}) if self.lacks_mark(namespace, pod) else []
+
+
+NO_SCOPE: Final = PolicyScope()
+
+
+def _amounts(spec: Mapping[str, Any]) -> Iterator[Mapping[str, object]]:
+    """The requests and the limits of a Pod's containers, and those of the Pod as a whole."""
+    for holder in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()), spec):
+        resources = holder.get("resources") or {}
+        for key in ("requests", "limits"):
+            yield resources.get(key) or {}
