@@ -10,7 +10,7 @@ from allocator.index.query import Query
 from allocator.index.table import Ints, Rows
 from allocator.vocabulary.preference import Preference
 
-STEP: Final = 10  # nodes whose scores differ by less are equally good
+STEP: Final = 10  # of packing: nodes whose scores differ by less are equally good
 _LEVELS: Final = 100 // STEP + 1
 
 
@@ -42,13 +42,13 @@ class NodeSearch:
     def best_first(
         self, way: Preference, lifts: Mapping[str, int], room_for: int = 1, *, smallest: bool = False
     ) -> Iterator[str]:
-        """Iterate over the candidates that may serve: by lift, then by room, then by score, then by name.
+        """Iterate over the candidates that may serve: by lift, then by room, then by preference, then by name.
 
         With `smallest` the size of the devices that would be opened counts too: before the score in packing, which
-        keeps what is large whole, and between equal scores in other ways.
+        keeps what is large whole, and between equally good nodes in other ways.
 
         Args:
-            way: of scoring.
+            way: the preference.
             lifts: node -> number of Pods of the same gang there; nodes with more come first.
             room_for: among nodes with equally many, those that could serve the request this many times come first.
             smallest: whether nodes come first that open the smallest device.
@@ -66,16 +66,32 @@ class NodeSearch:
             if at != best:
                 yield names[fitting[at]]
 
+    def standing(
+        self, way: Preference, lifts: Mapping[str, int], room_for: int = 1, *, smallest: bool = False
+    ) -> dict[str, int]:
+        """How many levels of candidates are better than each that may serve; equally good ones have the same number.
+
+        The arguments are those of `best_first`, and so is the order, but for names.
+        """
+        fitting = self._fitting
+        if not len(fitting):
+            return {}
+        _, numbers = np.unique(-self._levels(way, lifts, room_for, smallest=smallest), return_inverse=True)
+        return {self._names[at]: number for at, number in zip(fitting.tolist(), numbers.tolist(), strict=True)}
+
     def _levels(self, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Ints:
         """The figures by which the candidates that may serve are compared, the greatest first."""
         fitting, names = self._fitting, self._names
         rows = self._rows[fitting]
-        levels: Ints = self._index.scores(way, rows, self._query) // STEP
-        levels_each = _LEVELS
+        packing = way is Preference.PACKING
+        if packing:
+            levels, levels_each = self._index.packing(rows, self._query) // STEP, _LEVELS
+        else:
+            ranks = self._index.ranks(way, rows, self._query)
+            levels, levels_each = len(ranks) - 1 - ranks, len(ranks)
         if smallest:
             spared = LARGEST - self._index.opened(self._query, rows)
-            packing = way is Preference.PACKING
-            levels = spared * _LEVELS + levels if packing else levels * (LARGEST + 1) + spared
+            levels = spared * levels_each + levels if packing else levels * (LARGEST + 1) + spared
             levels_each *= LARGEST + 1
         if not lifts and room_for <= 1:
             return levels
