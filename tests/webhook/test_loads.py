@@ -196,3 +196,14 @@ def test_what_pods_will_request_where_they_hold_something_counts_until_they_are_
     assert view.requested("n1", holders)["cpu"] == 1000 + 2000 + 2000
     assert view.requested("n1", [])["cpu"] == 1000 + 2000
     assert view.requested("n3", []) == {}
+
+
+def test_more_than_an_integer_of_the_api_holds_counts_as_much_and_is_taken_away_again(
+    view: ClusterView, pods: PodFeed
+) -> None:
+    huge = on("n1", "huge", *[asked(f"c{number}", memory=str(2**63 - 1)) for number in range(3)])
+    pods.put(on("n1", "other", asked(memory="1Gi")))
+    pods.put(huge)
+    assert view.loads.requested("n1")["memory"] == 2**63 - 1 + GIB
+    pods.drop(huge)
+    assert view.loads.requested("n1") == {"memory": GIB, "pods": 1}

@@ -137,7 +137,8 @@ class Model:
         cpus, memory, taken = self.loads.get(name, (0, 0, 0))
         view.loads.put_node(name, {"cpu": 1000 * cpus, "memory": GIB * memory} if cpus else {})
         other = (("cpu", 1000 * taken), ("memory", GIB * taken), ("pods", 1))
-        view.pods.put_stranger("default", f"other-{name}", Stranger(f"uid-{name}", name if cpus else "", other))
+        made = Stranger.requesting(f"uid-{name}", name if cpus else "", other)
+        view.pods.put_stranger("default", f"other-{name}", made)
         ledger = view.held
         assert isinstance(ledger, Ledger)
         record = ledger.record(name)

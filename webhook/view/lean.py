@@ -96,7 +96,7 @@ def lean_pod(pod: PodInfo, held: Holding | None) -> PodInfo:
 
 def lean_stranger(pod: Stranger) -> Stranger:
     """A Pod of others that shares what others say alike."""
-    return Stranger(pod.uid, same_text(pod.node), same(pod.requests))
+    return pod._replace(node=same_text(pod.node), resources=same(pod.resources))
 
 
 def lean_amounts(amounts: Requests) -> Mapping[str, int]:

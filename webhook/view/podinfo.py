@@ -1,8 +1,9 @@
 """What is kept of a Pod that asks for devices or CPUs, or holds some: only the fields that decisions use."""
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from allocator.quantity import LARGEST
 from allocator.request.original import read_asks
@@ -103,22 +104,32 @@ class PodInfo:
 
 
 class Stranger(NamedTuple):
-    """What is kept of a Pod that is none of ours.
+    """What is kept of a Pod that is none of ours. There may be a hundred thousand, so its amounts are packed.
 
     Attributes:
         uid: its identity.
         node: where it is bound; "" while it is not, and once it has finished.
-        requests: what it requests there.
+        resources: what it requests there, by name.
+        amounts: of these, as 64-bit integers.
     """
 
     uid: str
     node: str = ""
-    requests: Requests = ()
+    resources: tuple[str, ...] = ()
+    amounts: bytes = b""
+
+    @classmethod
+    def requesting(cls, uid: str, node: str, requests: Requests) -> Self:
+        """A Pod that is bound to a node and requests this there."""
+        amounts = array("q", [min(max(amount, 0), LARGEST) for _, amount in requests])
+        return cls(uid, node, tuple(name for name, _ in requests), amounts.tobytes())
 
     @property
     def counted(self) -> BoundRequests | None:
         """What counts of it on its node; None where nothing does."""
-        return BoundRequests(self.node, self.requests) if self.node else None
+        if not self.node:
+            return None
+        return BoundRequests(self.node, tuple(zip(self.resources, array("q", self.amounts), strict=True)))
 
 
 def read_pod_info(
@@ -182,7 +193,9 @@ def read_stranger(obj: Mapping[str, Any]) -> Stranger:
     spec = obj.get("spec") or {}
     node = spec.get("nodeName") or ""
     uid = obj["metadata"]["uid"]
-    return Stranger(uid, node, read_requests(spec)) if node and not is_finished(obj) else Stranger(uid)
+    if not node or is_finished(obj):
+        return Stranger(uid)
+    return Stranger.requesting(uid, node, read_requests(spec))
 
 
 def _read_allocation(annotations: Mapping[str, str], request: PodRequest, types: DeviceTypes) -> DeviceAllocation:
