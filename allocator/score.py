@@ -7,6 +7,7 @@ The patent states the formulas in words and no figures of its own.
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from math import prod
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -24,19 +25,25 @@ class Filled(NamedTuple):
 
 def mean(classes: Sequence[Filled]) -> Fraction:
     """The mean of the classes' shares, from 0 to 1; `NO_CLASS` without a class. Classes of capacity 0 do not count."""
-    shares = _shares(classes)
-    return sum(shares, Fraction()) / len(shares) if shares else NO_CLASS
+    parts, common = _parts(classes)
+    return Fraction(sum(parts), len(parts) * common) if parts else NO_CLASS
 
 
 def variance(classes: Sequence[Filled]) -> Fraction:
-    """The variance of the classes' shares about their mean, from 0 to 1/4; otherwise as `mean`."""
-    shares = _shares(classes)
-    middle = mean(classes)
-    return sum(((share - middle) ** 2 for share in shares), Fraction()) / len(shares) if shares else NO_CLASS
+    """The variance of the classes' shares about their mean, from 0 to 1/4; otherwise as `mean`.
+
+    It is the mean of the squares less the square of the mean.
+    """
+    parts, common = _parts(classes)
+    count = len(parts)
+    squares = sum(part * part for part in parts)
+    return Fraction(count * squares - sum(parts) ** 2, (count * common) ** 2) if parts else NO_CLASS
 
 
-def _shares(classes: Sequence[Filled]) -> list[Fraction]:
-    return [Fraction(used, total) for used, total in classes if total]
+def _parts(classes: Sequence[Filled]) -> tuple[list[int], int]:
+    """The shares of the classes as numerators, and their common denominator; one fraction is reduced, not each."""
+    common = prod(total for _, total in classes if total)
+    return [used * (common // total) for used, total in classes if total], common
 
 
 FIGURES: Final[Mapping[Preference, Callable[[Sequence[Filled]], Fraction]]] = MappingProxyType(

@@ -215,15 +215,25 @@ class ClusterIndex:
         stated by the query's steps and requests. Where that depends on the devices that are chosen, it is estimated as
         in `packing`.
         """
-
-        def compute(at: At) -> preference.Floats:
-            return preference.figures(way, self._uses(query, at), len(self._there[at]))
-
-        figures = self._memo.get((way, query), self._nodes.end, compute)[rows]
         uses = self._uses(query, rows)
         lines = [line for use in uses for line in (use.used, use.has)]
         classes = np.array(lines, np.int64).reshape(len(lines), len(rows))
-        return exactorder.ranks(figures, preference.doubt(len(uses)), classes, FIGURES[way])
+        return exactorder.ranks(self._figures(way, rows, query), self._doubt(), classes, FIGURES[way])
+
+    def may_be_best(self, way: Preference, rows: Rows, query: Query) -> Bools:
+        """Return for each of these rows whether its node may be the best by one of the patent's preferences."""
+        figures = self._figures(way, rows, query)
+        may_be: Bools = figures <= figures.min(initial=np.inf) + self._doubt()
+        return may_be
+
+    def _figures(self, way: Preference, rows: Rows, query: Query) -> preference.Floats:
+        def compute(at: At) -> preference.Floats:
+            return preference.figures(way, self._uses(query, at), len(self._there[at]))
+
+        return self._memo.get((way, query), self._nodes.end, compute)[rows]
+
+    def _doubt(self) -> float:
+        return preference.doubt(sum(1 for _ in self._counted_classes()))
 
     def _uses(self, query: Query, at: At) -> list[ClassUse]:
         """Every class of the nodes that counts in the patent's preferences, with what the Pod takes."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 
@@ -22,20 +21,19 @@ def ranks(approximate: Floats, doubt: float, classes: Ints, figure: Figure) -> I
         classes: what each node's figure is made of: two lines per class (used, capacity) x nodes.
         figure: makes the exact figure.
     """
-    order: Rows = np.argsort(approximate, kind="stable")
+    order: Rows = np.argsort(approximate)
     sure: Bools = np.diff(approximate[order]) > doubt
-    sorted_classes = _alike(classes[:, order])
-    differ: Bools = (sorted_classes[:, 1:] != sorted_classes[:, :-1]).any(axis=0)
+    made_of = _alike(classes[:, order])
+    differ: Bools = (made_of[:, 1:] != made_of[:, :-1]).any(axis=0)
     steps = sure.copy()
     for start, end in _doubtful(sure, differ):
-        exact = _exact(sorted_classes[:, start:end], figure)
-        by_figure = sorted(range(end - start), key=exact.__getitem__)
-        order[start:end] = order[start:end][by_figure]
-        ascending = [exact[at] for at in by_figure]
-        steps[start : end - 1] = [one != other for one, other in pairwise(ascending)]
-    numbers = np.zeros(len(order), np.int64)
-    numbers[order[1:]] = np.cumsum(steps)
-    return numbers
+        numbers = _numbered(made_of[:, start:end], figure)
+        exact = np.argsort(numbers)
+        order[start:end] = order[start:end][exact]
+        steps[start : end - 1] = np.diff(numbers[exact]) > 0
+    ranked = np.zeros(len(order), np.int64)
+    ranked[order[1:]] = np.cumsum(steps)
+    return ranked
 
 
 def _alike(classes: Ints) -> Ints:
@@ -48,20 +46,27 @@ def _alike(classes: Ints) -> Ints:
 
 def _doubtful(sure: Bools, differ: Bools) -> list[tuple[int, int]]:
     """The runs, from first to behind the last, in which no step is sure and not all nodes are made of the same."""
-    bounds = [0, *(np.flatnonzero(sure) + 1).tolist(), len(sure) + 1]
     doubtful = np.flatnonzero(differ & ~sure)
     if not len(doubtful):
         return []
+    bounds = [0, *(np.flatnonzero(sure) + 1).tolist(), len(sure) + 1]
     runs = np.unique(np.searchsorted(bounds, doubtful, side="right") - 1).tolist()
     return [(bounds[run], bounds[run + 1]) for run in runs]
 
 
-def _exact(classes: Ints, figure: Figure) -> list[Fraction]:
-    """The exact figure of each node, computed once for nodes that are made of the same."""
-    known: dict[tuple[int, ...], Fraction] = {}
-    found = []
-    for amounts in map(tuple, classes.T.tolist()):
-        if amounts not in known:
-            known[amounts] = figure([Filled(*pair) for pair in zip(amounts[0::2], amounts[1::2], strict=True)])
-        found.append(known[amounts])
-    return found
+def _numbered(classes: Ints, figure: Figure) -> Ints:
+    """Number nodes by their exact figure, which is computed once for all that are made of the same.
+
+    Fractions are compared as integers. Two that differ, with denominators below 2^bits, differ by more than
+    2^(-2 * bits), so they differ after multiplication by 2^(2 * bits) and rounding down.
+    """
+    nodes = np.ascontiguousarray(classes.T)
+    made_of = [node.tobytes() for node in nodes]
+    first = {amounts: at for at, amounts in enumerate(made_of)}
+    exact = {
+        amounts: figure([Filled(*pair) for pair in nodes[at].reshape(-1, 2).tolist()]) for amounts, at in first.items()
+    }
+    bits = max(one.denominator.bit_length() for one in exact.values())
+    scaled = {amounts: (one.numerator << 2 * bits) // one.denominator for amounts, one in exact.items()}
+    numbers = {one: number for number, one in enumerate(sorted(set(scaled.values())))}
+    return np.array([numbers[scaled[amounts]] for amounts in made_of], np.int64)

@@ -637,6 +637,33 @@ def test_what_a_pod_requests_counts_from_the_moment_it_is_sent_somewhere() -> No
     assert ranking.standing(asking(request(app("main", gpus(1)))), names) == {"n00": 0, "n01": 0, "n02": 1}
 
 
+def test_the_company_of_its_gang_precedes_what_is_requested() -> None:
+    model = loaded(4)
+    model.loads |= {"n00": (8, 32, 2), "n01": (8, 32, 7), "n02": (8, 32, 6), "n03": (8, 32, 1)}
+    view, names = model.view(), list(model.devices)
+    for number, node in enumerate(["n01", "n02", "", ""]):
+        view.pods.put(replace(pod_of(f"p{number}", gang="default/g"), node=node))
+    expected = {LEAST: ("n02", "n01", "n03", "n00"), Preference.MOST_BALANCED: ("n01", "n02", "n00", "n03")}
+    for way, order in expected.items():
+        ranking = ranking_of(view, way)
+        pod = pod_of("p3", gang="default/g")
+        assert ranking.rank(pod, names, None).named == order
+        assert ranking.rank(pod, names, 1).named == order[:1]
+        assert ranking.standing(pod, names) == {name: number for number, name in enumerate(order)}
+
+
+def test_of_equally_good_nodes_the_one_comes_first_that_opens_the_smallest_device() -> None:
+    model = loaded(3)
+    for name, memory in (("n00", 80), ("n01", 16), ("n02", 24)):
+        model.devices[name] = of_node(name, [gpu(0, memory * GIB, device_id=name)])
+    names, of = list(model.devices), asking(request(app("main", gpus(50))))
+    for way in FIGURES:
+        assert ranking_of(model.view(), way).rank(of, names, None).named == ("n01", "n02", "n00")
+        ranking = Ranking(model.view(), TYPES, way, Assumed(Clock(), KEEP_S), order=DeviceOrder.MOST_USED)
+        assert ranking.rank(of, names, None).named == ("n00", "n01", "n02")
+        assert ranking.standing(of, names) == dict.fromkeys(names, 0)
+
+
 def test_a_pod_that_asks_for_cpus_alone_goes_where_least_is_requested() -> None:
     names = ["n1", "n2", "n3"]
     model = Model(topologies={name: topology_of(name, TWO_NODES) for name in names})
