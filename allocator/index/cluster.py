@@ -203,8 +203,7 @@ class ClusterIndex:
             return np.zeros(len(rows), np.int64)
 
         def compute(at: At) -> Ints:
-            served = np.logical_and.reduce([self._count(want)[at] >= want.count for want in query.wants])
-            return np.where(served, self._packing(query, self._asked(query.wants, at), at), 0)
+            return np.where(self._served(query.wants, at), self._packing(query, self._asked(query.wants, at), at), 0)
 
         return self._memo.get((Preference.PACKING, query), self._nodes.end, compute)[rows]
 
@@ -213,7 +212,7 @@ class ClusterIndex:
 
         The order is that of `allocator.score.FIGURES`, over all classes of the node that count. What the Pod takes is
         stated by the query's steps and requests. Where that depends on the devices that are chosen, it is estimated as
-        in `packing`.
+        in `packing`; a node that cannot serve a step counts as if that took nothing.
         """
         uses = self._uses(query, rows)
         lines = [line for use in uses for line in (use.used, use.has)]
@@ -241,9 +240,17 @@ class ClusterIndex:
             (NODE_ROW, name): np.full(len(self._there[at]), amount) for name, amount in query.requests
         }
         for step in query.steps:
+            served = self._served(step, at)
             for key, amount in self._asked(step, at).items():
-                taken[key] = np.maximum(taken.get(key, np.int64(0)), amount)
+                taken[key] = np.maximum(taken.get(key, np.int64(0)), amount * served)
         return [self._use(kind, tail, taken, at) for kind, tail in self._counted_classes()]
+
+    def _served(self, wants: Iterable[Want], at: At) -> Bools:
+        """Whether each node can serve each of these wants, considered by itself."""
+        served = np.ones(len(self._there[at]), np.bool_)
+        for want in wants:
+            served &= self._count(want)[at] >= want.count
+        return served
 
     def _counted_classes(self) -> Iterator[tuple[str, str]]:
         """Type and tail of every class that counts; the CPUs of a node count by what is requested of the node."""

@@ -87,7 +87,8 @@ class NodeSearch:
             return some
         company = self._company(some, lifts, room_for)
         some = some[company == company.max()]
-        return some[self._index.may_be_best(way, self._rows[some], self._query)]
+        may_be: Rows = some[self._index.may_be_best(way, self._rows[some], self._query)]
+        return may_be
 
     def _company(self, some: Rows, lifts: Mapping[str, int], room_for: int) -> Ints:
         """What precedes the preference: lifts, then room; the greatest first."""
@@ -96,7 +97,7 @@ class NodeSearch:
         names = self._names
         company = np.fromiter((lifts.get(names[at], 0) for at in some.tolist()), np.int64, len(some))
         room = self._index.serve(self._query, self._rows[some], room_for)
-        return 2 * company + room.astype(np.int64)
+        return 2 * company + room
 
     def _levels(self, some: Rows, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Ints:
         """The figures by which some of the candidates that may serve are compared, the greatest first."""
