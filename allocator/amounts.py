@@ -68,6 +68,19 @@ def pod_amounts(spec: Mapping[str, Any]) -> dict[str, int]:
     return dict(total)
 
 
+def node_amounts(node: Mapping[str, Any]) -> dict[str, int]:
+    """Read what a Node has for Pods: its capacity where it states no allocatable, the API server's own default.
+
+    Raises:
+        BadQuantityError: an amount is no quantity.
+    """
+    status = node.get("status") or {}
+    stated = status.get("allocatable")
+    if stated is None:
+        stated = status.get("capacity")
+    return amounts(stated, f"Node {node['metadata']['name']}: status.allocatable")
+
+
 def _requests(holder: Mapping[str, Any], where: str) -> dict[str, int]:
     return amounts((holder.get("resources") or {}).get("requests"), where)
 

@@ -28,6 +28,7 @@ from result import close
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, KOORD_SCHEDULER, TYPE_GPU
+from allocator.vocabulary.preference import Preference
 from allocator.wire.deviceallocated import write_annotations
 from allocator.wire.nodeallocation import write_spec
 from koordgate.kube.resource import (
@@ -318,7 +319,9 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def replica(server: str, workdir: Path, port: int, extender: int) -> AsyncIterator[asyncio.subprocess.Process]:
+async def replica(
+    server: str, workdir: Path, port: int, extender: int, preference: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """`koordgate webhook` against this API server, by default but for addresses, and asking for no certificate."""
     kubeconfig = {
         "apiVersion": "v1",
@@ -330,7 +333,7 @@ async def replica(server: str, workdir: Path, port: int, extender: int) -> Async
     }
     config = {
         "serve": {"host": "127.0.0.1", "port": port, "extenderPort": extender, "shutdownDelaySeconds": 0},
-        "scheduler": {"clientCertificates": False},
+        "scheduler": {"clientCertificates": False, "preference": preference},
         "certificate": {"ipAddresses": ["127.0.0.1"]},
         "logLevel": "warning",
     }
@@ -402,7 +405,7 @@ def tell_memory(when: str, found: Mapping[str, float]) -> None:
     say(f"  {when}: {found['VmRSS']:.0f} MB resident, {found['VmHWM']:.0f} MB at the peak")
 
 
-async def measure(nodes: int, pods: int, kinds: int) -> float:
+async def measure(nodes: int, pods: int, kinds: int, preference: str) -> float:
     with tempfile.TemporaryDirectory() as directory:
         async with LargeCluster(nodes, pods) as server:
             for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
@@ -412,7 +415,7 @@ async def measure(nodes: int, pods: int, kinds: int) -> float:
             url = f"https://127.0.0.1:{port}"
             connector = aiohttp.TCPConnector(ssl=False)
             async with (
-                replica(server.url, Path(directory), port, extender) as process,
+                replica(server.url, Path(directory), port, extender, preference) as process,
                 aiohttp.ClientSession(connector=connector) as session,
             ):
                 began = time.monotonic()
@@ -432,13 +435,14 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000, help="four a node hold devices, the rest are plain")
     parser.add_argument("--kinds", type=int, default=60, help="different requests that all nodes are judged for")
+    parser.add_argument("--preference", choices=[way.value for way in Preference], default="packing")
     arguments = parser.parse_args()
     if not Path("/proc/self/status").exists():
         parser.error("memory is read from /proc, which only Linux has")
     if arguments.nodes * DEVICE_PODS_A_NODE > arguments.pods:
         parser.error(f"--pods must be {DEVICE_PODS_A_NODE} a node or more")
     say(f"one replica, {arguments.nodes} nodes of {GPUS} GPUs, {arguments.pods} Pods:")
-    value = asyncio.run(measure(arguments.nodes, arguments.pods, arguments.kinds))
+    value = asyncio.run(measure(arguments.nodes, arguments.pods, arguments.kinds, arguments.preference))
     close(name="memory", value=value, unit="MB", reference=REFERENCE_MB, goal=1.0, higher_is_better=False)
 
 

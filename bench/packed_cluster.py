@@ -10,6 +10,8 @@ import orjson
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import Packed
 from allocator.index.query import PartOf, Query, RatioFrom, Want
+from allocator.index.rows import load_row
+from allocator.index.search import NodeSearch
 from allocator.index.table import TypeRow
 from allocator.vocabulary.preference import Preference
 
@@ -38,11 +40,21 @@ def packed(used: list[int]) -> TypeRow:
     return TypeRow("gpu", classes, (1 << GPUS) - 1, sum((part > 0) << card for card, part in enumerate(used)))
 
 
+def load(used: list[int]) -> TypeRow:
+    """What the Pods on its cards and others request of a node of 128 CPUs, 1 TiB of memory and 1 TiB of disk."""
+    busy = sum(used)
+    return load_row(
+        {"cpu": 128_000, "memory": 2**40, "ephemeral-storage": 2**40},
+        {"cpu": 1_500 + 100 * busy, "memory": 2**31 + 2**30 * busy // 4, "ephemeral-storage": 2**20 * busy},
+    )
+
+
 class Cluster:
     """An index of so many nodes, half full, and their names in the order in which a scheduler tells them."""
 
     def __init__(self, nodes: int) -> None:
-        self._rows = [(packed(used),) for used in kinds()]
+        self._rows = [packed(used) for used in kinds()]
+        self._loads = [load(used) for used in kinds()]
         self._names = [f"gpu-node-{number:05d}" for number in range(nodes)]
         self._chance = random.Random(SEED)
         self._written = 0
@@ -52,12 +64,15 @@ class Cluster:
     def rewrite(self) -> None:
         """Write every node anew, with other cards in use than before."""
         self._written += 1
-        for number, name in enumerate(self._names):
-            self.index.put(name, self._rows[(number * self._written + self._written) % KINDS])
+        for number in range(len(self._names)):
+            self._put(number, (number * self._written + self._written) % KINDS)
 
     def rewrite_one(self, number: int) -> None:
         """Write one node anew, as a bind does."""
-        self.index.put(self._names[number % len(self._names)], self._rows[number * 5 % KINDS])
+        self._put(number % len(self._names), number * 5 % KINDS)
+
+    def _put(self, number: int, kind: int) -> None:
+        self.index.put(self._names[number], (self._rows[kind], self._loads[kind]))
 
     def body(self) -> bytes:
         """The names as a scheduler sends them, in no order that was there before."""
@@ -65,7 +80,7 @@ class Cluster:
         self._chance.shuffle(names)
         return orjson.dumps(names)
 
-    def query(self, number: int) -> Query:
+    def query(self, number: int, way: Preference) -> Query:
         """A request that differs from the last 50: half a card, stated in percent or in bytes."""
         core = 1 + number % 50
         if number % 2:
@@ -75,16 +90,22 @@ class Cluster:
             )
         else:
             ratio = (("gpu-memory", MEMORY // 2), ("gpu-memory-ratio", RatioFrom("gpu-memory", MEMORY // 2)))
-        return Query((Want("gpu", 1, (("gpu-core", core), *ratio)),))
+        want = Want("gpu", 1, (("gpu-core", core), *ratio))
+        if way is Preference.PACKING:
+            return Query((want,))
+        return Query((want,), ((want,),), (("cpu", 4000), ("memory", 16 * 2**30 + core)))
 
     def answer_ms(self, body: bytes, query: Query, way: Preference) -> float:
-        """Milliseconds to find the nodes among these that can hold a Pod and to score them all, JSON left out."""
+        """Milliseconds to find the nodes among these that can hold a Pod, and to compare them, JSON left out."""
         names: list[str] = orjson.loads(body)
         began = time.perf_counter()
-        rows = self.index.positions(names)
-        rows = rows[self.index.fitting(query)[rows]]
-        scores = self.index.scores(way, rows, query)
+        if way is Preference.PACKING:
+            rows = self.index.positions(names)
+            rows = rows[self.index.fitting(query)[rows]]
+            found = np.count_nonzero(self.index.packing(rows, query))
+        else:
+            found = len(next(NodeSearch(self.index, query, names).best_first(way, {}), ""))
         taken = (time.perf_counter() - began) * 1e3
-        if not 0 < np.count_nonzero(scores) <= len(names):
+        if not found:
             raise RuntimeError("a half full cluster holds the Pod on some nodes")
         return taken

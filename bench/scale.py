@@ -27,7 +27,7 @@ def measure(nodes: int, rounds: int) -> dict[str, float]:
     cluster = Cluster(nodes)
     taken: Figures = {series: [] for series in SERIES}
     for number in range(rounds):
-        query, body = cluster.query(number), cluster.body()
+        query, body = cluster.query(number, Preference.PACKING), cluster.body()
         cluster.rewrite()
         taken["cold"].append(cluster.answer_ms(body, query, Preference.PACKING))
         taken["warm"].append(cluster.answer_ms(body, query, Preference.PACKING))

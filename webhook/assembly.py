@@ -93,7 +93,15 @@ def assemble(
     scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     contradicted = Contradictions(metrics.index_contradictions.inc)
-    ranking = Ranking(cluster, types, scheduler.preference, assumed, contradicted, settings.devices.order)
+    ranking = Ranking(
+        cluster,
+        types,
+        scheduler.preference,
+        assumed,
+        contradicted,
+        settings.devices.order,
+        scheduler.preference_classes,
+    )
     return Parts(
         settings=settings,
         types=types,

@@ -9,7 +9,7 @@ from msgspec import Meta
 from allocator.cpu.resolve import CpuDefaults
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
-from allocator.vocabulary.preference import DeviceOrder, Preference
+from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
 from koordgate.settings import (
     Name,
     OwnType,
@@ -38,6 +38,8 @@ class Scheduler(Section, frozen=True):
         most_nodes: how many of the equally best nodes the extender's filter names; 0 names all that fit, best or not,
             and leaves the choice to the scheduler's own scoring (with the extender's prioritize among it, if called).
         preference: by what nodes are compared: packing, leastRequested or mostBalanced.
+        preference_classes: the classes that count in leastRequested and mostBalanced: cpu, memory, ephemeral-storage,
+            and device types by name; all that a node has where empty.
         assume_seconds: how long a node that was named to a Pod counts as taken by it while no bind comes.
         client_certificates: whether the extender answers only to a certificate of the scheduler.
         common_name: what the subject of that certificate must be called, exactly (RFC 5280 allows 64 characters).
@@ -47,6 +49,7 @@ class Scheduler(Section, frozen=True):
     username: Name = f"system:serviceaccount:{_NAMESPACE}:{KOORD_SCHEDULER}"
     most_nodes: Annotated[int, Meta(ge=0)] = 16
     preference: Preference = Preference.PACKING
+    preference_classes: tuple[Name, ...] = ()
     assume_seconds: Seconds = 5.0
     client_certificates: bool = True
     common_name: Annotated[str, Meta(min_length=1, max_length=64)] = KOORD_SCHEDULER
@@ -239,8 +242,16 @@ class WebhookSettings(Section, frozen=True):
     numa: NumaSettings = NumaSettings()
 
     def __post_init__(self) -> None:
-        """Check what concerns several keys: no device type is declared twice."""
-        device_types(self.devices.types)
+        """Check what concerns several keys: no type is declared twice, and preferenceClasses names known classes."""
+        known = (*NODE_CLASSES, *device_types(self.devices.types).by_name)
+        named = self.scheduler.preference_classes
+        if unknown := [name for name in named if name not in known]:
+            raise ValueError(
+                f"scheduler.preferenceClasses names {', '.join(unknown)}: the classes are {', '.join(known)}; types of "
+                "your own are declared in devices.types"
+            )
+        if len(set(named)) != len(named):
+            raise ValueError("scheduler.preferenceClasses names a class twice: name each once")
 
 
 def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:

@@ -2,24 +2,26 @@
 
 Filter (patent, paragraphs 85 and 106): a node may serve a request if its free amounts suffice in every resource class.
 Packed classes are unpacked, and enough single devices must suffice. Preference (claims 7 and 8): the node with the
-least mean use of its classes, or the node with the most balanced use. A third preference packs most tightly, because
-whole devices are what runs out. The administrator chooses the preference.
+least mean request over its classes, or with the least variance of these requests. A third preference packs most
+tightly, because whole devices are what runs out. The administrator chooses the preference.
 
 The index is a fast check before `place()`: it excludes no node that `place()` would accept.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from allocator.index import preference
+from allocator.index import exactorder, preference
 from allocator.index.memo import Memo
 from allocator.index.noderows import NodeRows
 from allocator.index.preference import ClassUse
 from allocator.index.query import MAX_AMOUNT, Query, Want
+from allocator.index.rows import CPU_ROW, NODE_ROW, NUMA_ROW
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
+from allocator.score import FIGURES
 from allocator.vocabulary.preference import Preference
 
 LARGEST: Final = 2**10 - 1  # of `ClusterIndex.opened`; larger devices are compared no further
@@ -36,11 +38,16 @@ class ClusterIndex:
             of memory, not its bytes, which state the same again. All classes count for a type that is not named.
         sizes: device type -> the class that states how large a device is, and how much of it counts as 1. Devices of a
             type that is not named are of one size.
+        counted: which classes count in the patent's preferences: device types, and `NODE_CLASSES`; empty for all.
     """
 
     def __init__(
-        self, fullness: Mapping[str, Sequence[str]], sizes: Mapping[str, tuple[str, int]] = MappingProxyType({})
+        self,
+        fullness: Mapping[str, Sequence[str]],
+        sizes: Mapping[str, tuple[str, int]] = MappingProxyType({}),
+        counted: Iterable[str] = (),
     ) -> None:
+        self._counted = frozenset(counted)
         self._sizes = dict(sizes)
         self._fullness = {kind: tuple(tails) for kind, tails in fullness.items()}
         self._nodes = NodeRows()
@@ -184,57 +191,83 @@ class ClusterIndex:
 
         return self._memo.get(("opened", want), self._nodes.end, compute)
 
-    def scores(self, way: Preference, rows: Rows, query: Query) -> Ints:
-        """Score the nodes of these rows from 0 to 100, higher is better, by a preference."""
-        ways = {
-            Preference.PACKING: self.packing,
-            Preference.LEAST_REQUESTED: self.least_requested,
-            Preference.MOST_BALANCED: self.most_balanced,
-        }
-        return ways[way](rows, query)
-
-    def least_requested(self, rows: Rows, query: Query) -> Ints:
-        """Score by `preference.least_requested` over the classes that the query names.
-
-        A node that does not fit has 0. Amounts that follow from a device's capacity are computed for the node's
-        smallest fitting device. If devices differ, another may be chosen: the score only orders nodes.
-        """
-        return self._scored(Preference.LEAST_REQUESTED, rows, query)
-
-    def most_balanced(self, rows: Rows, query: Query) -> Ints:
-        """Score by `preference.most_balanced` over the classes that the query names; otherwise as `least_requested`."""
-        return self._scored(Preference.MOST_BALANCED, rows, query)
-
     def packing(self, rows: Rows, query: Query) -> Ints:
-        """Score by `preference.packing`.
+        """Score the nodes of these rows from 0 to 100 by `preference.packing`, higher is better.
 
-        Fitting devices in use are taken first, then those that the want fills, as `place()` does if devices are alike.
-        Each want is considered by itself. Otherwise like `least_requested`.
+        A node that does not fit has 0. Fitting devices in use are taken first, then those that the want fills, as
+        `place()` does if devices are alike. Each want is considered by itself. Amounts that follow from a device's
+        capacity are computed for the node's smallest fitting device. If devices differ, another may be chosen: the
+        score only orders nodes.
         """
-        return self._scored(Preference.PACKING, rows, query)
-
-    def _scored(self, way: Preference, rows: Rows, query: Query) -> Ints:
         if not query.wants or any(want.type not in self._tables for want in query.wants):
             return np.zeros(len(rows), np.int64)
 
         def compute(at: At) -> Ints:
-            served = np.logical_and.reduce([self._count(want)[at] >= want.count for want in query.wants])
-            return np.where(served, self._score(way, query, at), 0)
+            return np.where(self._served(query.wants, at), self._packing(query, self._asked(query.wants, at), at), 0)
+
+        return self._memo.get((Preference.PACKING, query), self._nodes.end, compute)[rows]
+
+    def ranks(self, way: Preference, rows: Rows, query: Query) -> Ints:
+        """Number the nodes of these rows by one of the patent's preferences, from 0 for the best, equal ones alike.
+
+        The order is that of `allocator.score.FIGURES`, over all classes of the node that count. What the Pod takes is
+        stated by the query's steps and requests. Where that depends on the devices that are chosen, it is estimated as
+        in `packing`; a node that cannot serve a step counts as if that took nothing.
+        """
+        uses = self._uses(query, rows)
+        lines = [line for use in uses for line in (use.used, use.has)]
+        classes = np.array(lines, np.int64).reshape(len(lines), len(rows))
+        return exactorder.ranks(self._figures(way, rows, query), self._doubt(), classes, FIGURES[way])
+
+    def may_be_best(self, way: Preference, rows: Rows, query: Query) -> Bools:
+        """Return for each of these rows whether its node may be the best by one of the patent's preferences."""
+        figures = self._figures(way, rows, query)
+        may_be: Bools = figures <= figures.min(initial=np.inf) + self._doubt()
+        return may_be
+
+    def _figures(self, way: Preference, rows: Rows, query: Query) -> preference.Floats:
+        def compute(at: At) -> preference.Floats:
+            return preference.figures(way, self._uses(query, at), len(self._there[at]))
 
         return self._memo.get((way, query), self._nodes.end, compute)[rows]
 
-    def _score(self, way: Preference, query: Query, at: At) -> Ints:
-        asked = self._asked(query, at)
-        if way is Preference.PACKING:
-            return self._packing(query, asked, at)
-        uses = [self._use(kind, tail, asked, at) for kind, tail in asked]
-        return preference.least_requested(uses) if way is Preference.LEAST_REQUESTED else preference.most_balanced(uses)
+    def _doubt(self) -> float:
+        return preference.doubt(sum(1 for _ in self._counted_classes()))
 
-    def _asked(self, query: Query, at: At) -> dict[tuple[str, str], Ints]:
-        """What the query takes of each node, by type and tail; bounded so that sums stay in int64."""
+    def _uses(self, query: Query, at: At) -> list[ClassUse]:
+        """Every class of the nodes that counts in the patent's preferences, with what the Pod takes."""
+        taken: dict[tuple[str, str], Ints] = {
+            (NODE_ROW, name): np.full(len(self._there[at]), amount) for name, amount in query.requests
+        }
+        for step in query.steps:
+            served = self._served(step, at)
+            for key, amount in self._asked(step, at).items():
+                taken[key] = np.maximum(taken.get(key, np.int64(0)), amount * served)
+        return [self._use(kind, tail, taken, at) for kind, tail in self._counted_classes()]
+
+    def _served(self, wants: Iterable[Want], at: At) -> Bools:
+        """Whether each node can serve each of these wants, considered by itself."""
+        served = np.ones(len(self._there[at]), np.bool_)
+        for want in wants:
+            served &= self._count(want)[at] >= want.count
+        return served
+
+    def _counted_classes(self) -> Iterator[tuple[str, str]]:
+        """Type and tail of every class that counts; the CPUs of a node count by what is requested of the node."""
+        for kind, table in self._tables.items():
+            if kind in {CPU_ROW, NUMA_ROW}:
+                continue
+            for tail in self._fullness.get(kind) or table.tails():
+                if not self._counted or (tail if kind == NODE_ROW else kind) in self._counted:
+                    yield kind, tail
+
+    def _asked(self, wants: Iterable[Want], at: At) -> dict[tuple[str, str], Ints]:
+        """What these wants take of each node, by type and tail; bounded so that sums stay in int64."""
         asked: dict[tuple[str, str], Ints] = {}
-        for want in query.wants:
-            table = self._tables[want.type]
+        for want in wants:
+            table = self._tables.get(want.type)
+            if table is None:
+                continue
             for tail, amount in table.asked(want, self._fits(table, want, at), at).items():
                 before = asked.get((want.type, tail), np.int64(0))
                 asked[want.type, tail] = np.minimum(before + amount, MAX_AMOUNT)

@@ -1,62 +1,38 @@
-"""The order of fitting nodes: scores from 0 to 100, higher is better, in whole numbers.
+"""The order of fitting nodes, computed for all nodes at once from the amounts of the request and of the nodes."""
 
-Each score is computed from the request's amounts and the nodes' amounts alone.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from allocator.index.query import FULL
 from allocator.index.table import Bools, Ints
-from allocator.score import FULLNESS, IN_USE, UNBROKEN
+from allocator.score import NO_CLASS
+from allocator.vocabulary.preference import Preference
 
-WHOLE: Final = 1000  # shares are counted in thousandths
+Floats = NDArray[np.float64]
+
+UNBROKEN: Final = 50  # packing's greatest parts: nothing whole is broken, the node is in use, its devices are full
+IN_USE: Final = 20
+FULLNESS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class ClassUse:
-    """One resource class on every node, over its usable devices, if the request is placed there.
+    """One resource class on every node if the request is placed there.
 
     Attributes:
-        has: the sum over the devices.
-        used: the used part of it with the request, never more than `has`.
+        has: the capacity, for devices the sum over the usable ones.
+        used: the requested part of it with the request, never more than `has`.
     """
 
     has: Ints
     used: Ints
 
-    def share(self) -> Ints:
-        """The used part in thousandths, rounded down; 1000 if the devices have nothing."""
-        return np.where(self.has > 0, self.used * WHOLE // np.maximum(self.has, 1), WHOLE)
-
-
-def least_requested(uses: list[ClassUse]) -> Ints:
-    """Score by the least mean request (patent, claim 7, first way).
-
-    share = used * 1000 // has for each class; score = (1000 - sum(shares) // classes) // 10.
-    """
-    shares = np.stack([use.share() for use in uses])
-    mean: Ints = shares.sum(axis=0) // len(uses)
-    return (WHOLE - mean) // (WHOLE // FULL)
-
-
-def most_balanced(uses: list[ClassUse]) -> Ints:
-    """Score by the least variance of the classes' requests about their mean (patent, claim 7, second way).
-
-    With shares as in `least_requested` and k classes the variance is (k * sum(share^2) - sum(share)^2) / k^2. The
-    greatest possible variance (half of the classes idle, half full: 500^2) scores 0:
-    score = 100 - 100 * variance // 500^2.
-    """
-    shares = np.stack([use.share() for use in uses])
-    count = len(uses)
-    spread: Ints = count * (shares * shares).sum(axis=0) - shares.sum(axis=0) ** 2
-    return FULL - FULL * spread // (count * count * (WHOLE // 2) ** 2)
-
 
 def packing(kept: Ints, wanted: int, in_use: Bools, uses: list[list[ClassUse]]) -> Ints:
-    """Score by how little is broken: whole devices and whole nodes stay free.
+    """Score by how little is broken, from 0 to 100, higher is better: whole devices and whole nodes stay free.
 
     score = 50 * kept // wanted + (20 if the node is in use) + the mean over types of 30 * sum(used) // sum(has).
 
@@ -72,3 +48,31 @@ def packing(kept: Ints, wanted: int, in_use: Bools, uses: list[list[ClassUse]]) 
         used = sum((use.used for use in classes), np.zeros_like(kept))
         full += FULLNESS * used // np.maximum(has, 1)
     return UNBROKEN * kept // wanted + IN_USE * in_use + full // len(uses)
+
+
+def figures(way: Preference, uses: Sequence[ClassUse], nodes: int) -> Floats:
+    """Approximate `allocator.score.FIGURES` for every node, with an error below `doubt(len(uses)) / 2`."""
+    count = np.zeros(nodes, np.int64)
+    total = np.zeros(nodes)
+    squares = np.zeros(nodes)
+    for use in uses:
+        share = use.used / np.maximum(use.has, 1)
+        count += use.has > 0
+        total += share
+        if way is Preference.MOST_BALANCED:
+            squares += share * share
+    there = np.maximum(count, 1)
+    middle = total / there
+    figure = middle if way is Preference.LEAST_REQUESTED else squares / there - middle * middle
+    return np.where(count > 0, figure, float(NO_CLASS))
+
+
+def doubt(classes: int) -> float:
+    """How far two figures of so many classes must be apart for their order to be certain.
+
+    Amounts are below 2^53, so they are exact as floats, and each operation is off by a factor of at most 1 + u, with
+    u = 2^-53. With k classes, all of whose shares are at most 1, the mean is off by at most (k + 1) * u, the mean of
+    the squares by (k + 3) * u, the square of the mean by (2 * k + 3) * u, and the variance by (3 * k + 7) * u, but for
+    products of u with itself. Two figures may be off in opposite directions.
+    """
+    return 2 * (4 * classes + 16) * 2.0**-53

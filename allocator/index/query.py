@@ -80,6 +80,13 @@ class Query:
 
     Each want is considered by itself. That each could be served is necessary for all of them together; for several
     wants of one type it is not sufficient.
+
+    Attributes:
+        wants: what a node must have.
+        steps: what the Pod holds at once in each step of its life; only for preferences that count what it takes.
+        requests: (resource, amount) pairs that the Pod takes of the node itself; only for these preferences too.
     """
 
     wants: tuple[Want, ...]
+    steps: tuple[tuple[Want, ...], ...] = ()
+    requests: tuple[tuple[str, int], ...] = ()

@@ -1,19 +1,23 @@
 """Nodes and requests in the form that the index takes: amounts packed by class, requests as wants."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from allocator.index.packed import Packed
 from allocator.index.query import FULL, MAX_AMOUNT, Amount, PartOf, Query, RatioFrom, Want
 from allocator.index.table import TypeRow
-from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.cpunode import CpuNode
 from allocator.vocabulary.cpupolicy import BindPolicy, NumaPolicy
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.preference import NODE_CLASSES
 
 CPU_ROW: Final = "(CPUs)"  # in the index, all CPUs of a node as one device; no device type has this name
 NUMA_ROW: Final = "(NUMA)"  # likewise the CPUs of each NUMA node as a device
+NODE_ROW: Final = "(node)"  # likewise what a node has for all its Pods, as one device
 _FREE: Final = "free"
 _WHOLE: Final = "whole"
 
@@ -27,6 +31,30 @@ def query_of(request: PodRequest) -> Query:
         row = NUMA_ROW if cpu.numa_policy is NumaPolicy.SINGLE_NUMA_NODE else CPU_ROW
         wants.append(Want(row, 1, ((tail, min(cpu.count, MAX_AMOUNT)),)))
     return Query(tuple(dict.fromkeys(wants)))
+
+
+def query_with_load(request: PodRequest, requests: Iterable[tuple[str, int]]) -> Query:
+    """Turn a request into a query that also states what the Pod takes of a node.
+
+    Args:
+        request: for devices and CPUs.
+        requests: what the Pod requests of a node in sum, by resource.
+    """
+    of_node = tuple((name, min(amount, MAX_AMOUNT)) for name, amount in requests if name in NODE_CLASSES and amount > 0)
+    return replace(query_of(request), steps=_steps(request.containers), requests=of_node)
+
+
+def _steps(containers: Iterable[ContainerAsk]) -> tuple[tuple[Want, ...], ...]:
+    """What is held at once: each init container with the sidecars before it, then sidecars and apps."""
+    steps = []
+    running: tuple[Want, ...] = ()
+    for container in containers:
+        held = (*running, want_of(container.ask))
+        if container.phase is Phase.INIT:
+            steps.append(held)
+        else:
+            running = held
+    return (*steps, running)
 
 
 def want_of(ask: DeviceAsk) -> Want:
@@ -56,6 +84,13 @@ def type_rows(node: NodeSnapshot) -> list[TypeRow]:
     if node.cpu is not None:
         rows += _cpu_rows(node, node.cpu)
     return rows
+
+
+def load_row(allocatable: Mapping[str, int], requested: Mapping[str, int]) -> TypeRow:
+    """Pack what a node has for all its Pods, and what of it is not requested yet; 0 of what it does not state."""
+    has = {name: max(0, min(allocatable.get(name, 0), MAX_AMOUNT - 1)) for name in NODE_CLASSES}
+    free = {name: min(max(total - requested.get(name, 0), 0), total) for name, total in has.items()}
+    return TypeRow(NODE_ROW, tuple([Packed.of(name, [has[name]], [free[name]]) for name in has]), usable=1, in_use=0)
 
 
 def _devices_row(kind: str, devices: list[Device], node: NodeSnapshot) -> TypeRow:

@@ -10,7 +10,7 @@ from allocator.index.query import Query
 from allocator.index.table import Ints, Rows
 from allocator.vocabulary.preference import Preference
 
-STEP: Final = 10  # nodes whose scores differ by less are equally good
+STEP: Final = 10  # of packing: nodes whose scores differ by less are equally good
 _LEVELS: Final = 100 // STEP + 1
 
 
@@ -42,46 +42,77 @@ class NodeSearch:
     def best_first(
         self, way: Preference, lifts: Mapping[str, int], room_for: int = 1, *, smallest: bool = False
     ) -> Iterator[str]:
-        """Iterate over the candidates that may serve: by lift, then by room, then by score, then by name.
+        """Iterate over the candidates that may serve: by lift, then by room, then by preference, then by name.
 
         With `smallest` the size of the devices that would be opened counts too: before the score in packing, which
-        keeps what is large whole, and between equal scores in other ways.
+        keeps what is large whole, and between equally good nodes in other ways.
 
         Args:
-            way: of scoring.
+            way: the preference.
             lifts: node -> number of Pods of the same gang there; nodes with more come first.
             room_for: among nodes with equally many, those that could serve the request this many times come first.
             smallest: whether nodes come first that open the smallest device.
         """
-        fitting = self._fitting
+        fitting, names = self._fitting, self._names
         if not len(fitting):
             return
-        rows, names = self._rows[fitting], self._names
-        levels = self._levels(way, lifts, room_for, smallest=smallest)
-        order = self._index.by_name()[rows]
-        top = np.flatnonzero(levels == levels.max())
-        best = top[order[top].argmin()]
-        yield names[fitting[best]]  # most callers take only the first
-        for at in np.lexsort((order, -levels)).tolist():
+        order = self._index.by_name()
+        some = self._may_be_first(way, lifts, room_for)
+        levels = self._levels(some, way, lifts, room_for, smallest=smallest)
+        top = some[levels == levels.max()]
+        best = top[order[self._rows[top]].argmin()]
+        yield names[best]  # most callers take only the first
+        if len(some) < len(fitting):
+            levels = self._levels(fitting, way, lifts, room_for, smallest=smallest)
+        for at in fitting[np.lexsort((order[self._rows[fitting]], -levels))].tolist():
             if at != best:
-                yield names[fitting[at]]
+                yield names[at]
 
-    def _levels(self, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Ints:
-        """The figures by which the candidates that may serve are compared, the greatest first."""
-        fitting, names = self._fitting, self._names
-        rows = self._rows[fitting]
-        levels: Ints = self._index.scores(way, rows, self._query) // STEP
-        levels_each = _LEVELS
+    def standing(
+        self, way: Preference, lifts: Mapping[str, int], room_for: int = 1, *, smallest: bool = False
+    ) -> dict[str, int]:
+        """How many levels of candidates are better than each that may serve; equally good ones have the same number.
+
+        The arguments are those of `best_first`, and so is the order, but for names.
+        """
+        fitting = self._fitting
+        levels = self._levels(fitting, way, lifts, room_for, smallest=smallest)
+        _, numbers = np.unique(-levels, return_inverse=True)
+        return {self._names[at]: number for at, number in zip(fitting.tolist(), numbers.tolist(), strict=True)}
+
+    def _may_be_first(self, way: Preference, lifts: Mapping[str, int], room_for: int) -> Rows:
+        """The candidates of which one is the first. Few are left to be compared exactly by the patent's preferences."""
+        some = self._fitting
+        if way is Preference.PACKING:
+            return some
+        company = self._company(some, lifts, room_for)
+        some = some[company == company.max()]
+        may_be: Rows = some[self._index.may_be_best(way, self._rows[some], self._query)]
+        return may_be
+
+    def _company(self, some: Rows, lifts: Mapping[str, int], room_for: int) -> Ints:
+        """What precedes the preference: lifts, then room; the greatest first."""
+        if not lifts and room_for <= 1:
+            return np.zeros(len(some), np.int64)
+        names = self._names
+        company = np.fromiter((lifts.get(names[at], 0) for at in some.tolist()), np.int64, len(some))
+        room = self._index.serve(self._query, self._rows[some], room_for)
+        return 2 * company + room
+
+    def _levels(self, some: Rows, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Ints:
+        """The figures by which some of the candidates that may serve are compared, the greatest first."""
+        rows = self._rows[some]
+        packing = way is Preference.PACKING
+        if packing:
+            levels, levels_each = self._index.packing(rows, self._query) // STEP, _LEVELS
+        else:
+            ranks = self._index.ranks(way, rows, self._query)
+            levels, levels_each = len(ranks) - 1 - ranks, len(ranks)
         if smallest:
             spared = LARGEST - self._index.opened(self._query, rows)
-            packing = way is Preference.PACKING
-            levels = spared * _LEVELS + levels if packing else levels * (LARGEST + 1) + spared
+            levels = spared * levels_each + levels if packing else levels * (LARGEST + 1) + spared
             levels_each *= LARGEST + 1
-        if not lifts and room_for <= 1:
-            return levels
-        company = np.fromiter((lifts.get(names[at], 0) for at in fitting), np.int64, len(fitting))
-        room = self._index.serve(self._query, rows, room_for)
-        return levels + (2 * company + room) * levels_each
+        return levels + self._company(some, lifts, room_for) * levels_each
 
     @property
     def away(self) -> Sequence[str]:

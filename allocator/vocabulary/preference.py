@@ -1,13 +1,16 @@
 """How nodes that can hold a Pod, and devices that fit, are ordered: an administrator's choice."""
 
 from enum import StrEnum
+from typing import Final
+
+NODE_CLASSES: Final = ("cpu", "memory", "ephemeral-storage")  # the resource classes of a node beside its devices'
 
 
 class Preference(StrEnum):
     """How nodes are compared.
 
     PACKING keeps whole devices and whole nodes free. LEAST_REQUESTED and MOST_BALANCED are those of the patent,
-    claim 7: the least mean request over resource classes, and the least variance.
+    claim 7: the least mean request over the node's resource classes, and the least variance.
     """
 
     PACKING = "packing"

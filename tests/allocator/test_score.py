@@ -1,21 +1,64 @@
-"""Which of the nodes that fit is the better one: packing, so that whole cards and whole nodes stay free."""
+"""Which of the nodes that fit is the better one: packing, and the patent's least mean and least variance, exactly."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 
 import pytest
-from builders import app, ask, gpu, gpus, held, holding, init, node, part, request, share
+from builders import GIB, app, gpu, gpus, held, holding, nic, node, part, request
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machines import devices, machine
-from strategies import asks, device_lists, pod_requests
+from strategies import asks
+from trials import examples
 
 from allocator.index.cluster import ClusterIndex
-from allocator.index.rows import query_of, type_rows
+from allocator.index.rows import load_row, query_of, query_with_load, type_rows
 from allocator.place import Placement, place
-from allocator.score import MAX_SCORE, score
+from allocator.score import FIGURES, NO_CLASS, Filled, mean, variance
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
-from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.node import NodeSnapshot, fullness
-from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.preference import NODE_CLASSES, Preference
+
+CPU, MEMORY, DISK = NODE_CLASSES
+
+# --- the formulas, in figures that are easily computed by hand
+
+# (classes as (requested, capacity), mean, variance)
+
+FORMULAS: dict[str, tuple[list[tuple[int, int]], Fraction, Fraction]] = {
+    "an idle node": ([(0, 64), (0, 256), (0, 800)], Fraction(0), Fraction(0)),
+    "a full node": ([(64, 64), (256, 256), (800, 800)], Fraction(1), Fraction(0)),
+    "all classes alike": ([(16, 64), (64, 256), (200, 800)], Fraction(1, 4), Fraction(0)),
+    "a quarter, half, three quarters": ([(25, 100), (50, 100), (75, 100)], Fraction(1, 2), Fraction(1, 24)),
+    "half of the classes idle, half full: the greatest variance": ([(0, 9), (9, 9)], Fraction(1, 2), Fraction(1, 4)),
+    "one class": ([(1, 3)], Fraction(1, 3), Fraction(0)),
+    "CPU, memory, disk, bandwidth and GPU": (
+        [(88, 100), (90, 100), (0, 100), (0, 100), (0, 800)],
+        Fraction(178, 500),
+        (2 * Fraction(88**2 + 90**2, 10**4) * Fraction(1, 2)) / 5 - Fraction(178, 500) ** 2,
+    ),
+    "a class of capacity 0 does not count": ([(0, 0), (1, 2), (1, 4)], Fraction(3, 8), Fraction(1, 64)),
+    "without a class that counts": ([(0, 0)], NO_CLASS, NO_CLASS),
+    "without a class": ([], NO_CLASS, NO_CLASS),
+}
+
+
+@pytest.mark.parametrize(("classes", "middle", "spread"), FORMULAS.values(), ids=FORMULAS)
+def test_the_mean_and_the_variance_are_exact(
+    classes: list[tuple[int, int]], middle: Fraction, spread: Fraction
+) -> None:
+    filled = [Filled(*one) for one in classes]
+    assert (mean(filled), variance(filled)) == (middle, spread)
+
+
+def test_no_class_is_worse_than_any() -> None:
+    assert all(figure([Filled(1, 1), Filled(0, 1)]) < NO_CLASS for figure in FIGURES.values())
+    assert sorted(FIGURES) == [Preference.LEAST_REQUESTED, Preference.MOST_BALANCED]
+
+
+# --- packing
 
 
 def busy(name: str, *parts: tuple[int, int]) -> NodeSnapshot:
@@ -24,10 +67,11 @@ def busy(name: str, *parts: tuple[int, int]) -> NodeSnapshot:
     return node(*cards, holdings=held(*(part(cards[minor], percent) for minor, percent in parts)))
 
 
-def scored(of: PodRequest, on: NodeSnapshot, preference: Preference = Preference.PACKING) -> int:
-    answer = place(of, on)
-    assert isinstance(answer, Placement), answer
-    return score(answer, on, preference)
+def index_of(nodes: Mapping[str, NodeSnapshot]) -> ClusterIndex:
+    index = ClusterIndex({kind.name: fullness(kind) for kind in BUILT_IN.types})
+    for name, on in nodes.items():
+        index.put(name, type_rows(on))
+    return index
 
 
 HALF, WHOLE, TWO = (request(app("a", gpus(percent))) for percent in (50, 100, 200))
@@ -52,126 +96,84 @@ BETTER: dict[str, tuple[PodRequest, NodeSnapshot, NodeSnapshot]] = {
         node(gpu(0), gpu(1, healthy=False)),
         node(gpu(0), gpu(1)),
     ),
+    "what the kubelet holds is not there": (WHOLE, node(gpu(0), gpu(1), kubelet=["GPU-1"]), node(gpu(0), gpu(1))),
 }
 
 
 @pytest.mark.parametrize(("of", "better", "worse"), BETTER.values(), ids=BETTER)
 def test_the_node_that_packs_tighter_scores_higher(of: PodRequest, better: NodeSnapshot, worse: NodeSnapshot) -> None:
-    assert scored(of, better) > scored(of, worse)
+    index = index_of({"better": better, "worse": worse})
+    high, low = index.packing(index.positions(["better", "worse"]), query_of(of)).tolist()
+    assert high > low > 0
 
 
-# (a request, the node, its score: cards that stay unbroken, a node in use, how full it is then)
-
-SCORES: dict[str, tuple[PodRequest, NodeSnapshot, int]] = {
-    "the last free card": (WHOLE, busy(FOUR, (0, 100), (1, 100), (2, 100)), 50 + 20 + 30),
-    "the only card": (WHOLE, machine(ONE), 50 + 0 + 30),
-    "half of the only card, empty": (HALF, machine(ONE), 0 + 0 + 15),
-    "the other half of it": (HALF, busy(ONE, (0, 50)), 50 + 20 + 30),
-    "half of it beside a quarter": (HALF, busy(ONE, (0, 25)), 50 + 20 + 22),
-    "half of one of four": (HALF, machine(FOUR), 0 + 0 + 3),
-    "half of a second card of four": (HALF, busy(FOUR, (0, 100)), 0 + 20 + 11),
-    "one of four": (WHOLE, machine(FOUR), 50 + 0 + 7),
-    "one of eight": (WHOLE, machine(EIGHT), 50 + 0 + 3),
-    "two of four, beside one in use": (TWO, busy(FOUR, (0, 50)), 50 + 20 + 18),
-    "memory alone fills a card as well": (request(app("a", ask(ratio=100))), machine(ONE), 50 + 0 + 15),
-    "nothing asked": (request(), machine(FOUR), 0),
-    "an init container counts": (request(init("i", gpus(100)), app("a", gpus(50))), machine(ONE), 50 + 0 + 30),
-    "a node without GPUs": (request(), node(), 0),
-}
+# --- the index beside the exact figures of what `place()` gives
 
 
-@pytest.mark.parametrize(("of", "on", "expected"), SCORES.values(), ids=SCORES)
-def test_a_placement_is_scored(of: PodRequest, on: NodeSnapshot, expected: int) -> None:
-    assert scored(of, on) == expected
+@dataclass(frozen=True)
+class Server:
+    """A node, what it has for its Pods, and what these request."""
+
+    on: NodeSnapshot
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
 
 
-LEAST, BALANCED = Preference.LEAST_REQUESTED, Preference.MOST_BALANCED
-MEMORY = request(app("a", ask(ratio=100)))
-
-# (a request, the node, how it scores): thousandths of each class in use then, those of core, bytes and ratio
-
-PREFERRED: dict[str, tuple[PodRequest, NodeSnapshot, Preference, int]] = {
-    "nothing left": (WHOLE, machine(ONE), LEAST, 0),
-    "half of the only card": (HALF, machine(ONE), LEAST, 50),
-    "half of one of eight": (HALF, machine(EIGHT), LEAST, 93),  # 62, 62, 62
-    "one of four, beside one in use": (WHOLE, busy(FOUR, (0, 50)), LEAST, 62),  # 375 each
-    "memory of one of four": (MEMORY, machine(FOUR), LEAST, 83),  # 0, 250, 250
-    "all classes alike": (HALF, machine(ONE), BALANCED, 100),
-    "memory alone": (MEMORY, machine(ONE), BALANCED, 100 - 88),  # 0, 1000, 1000: 2/9 of the square, of 1/4
-    "memory of one of four is little": (MEMORY, machine(FOUR), BALANCED, 100 - 5),
-    "memory beside compute": (
-        MEMORY,
-        node(gpu(0), gpu(1), holdings=held(share(gpu(0), core=100, ratio=1))),
-        BALANCED,
-        100,
-    ),  # 500, 500, 505
-    "nothing asked is 0": (request(), machine(FOUR), LEAST, 0),
-}
-
-
-@pytest.mark.parametrize(("of", "on", "preference", "expected"), PREFERRED.values(), ids=PREFERRED)
-def test_a_placement_is_scored_by_the_share_of_each_class(
-    of: PodRequest, on: NodeSnapshot, preference: Preference, expected: int
-) -> None:
-    assert scored(of, on, preference) == expected
-
-
-def test_what_the_kubelet_holds_counts_for_nothing() -> None:
-    for preference in Preference:
-        kept = node(gpu(0), gpu(1), kubelet=["GPU-1"])
-        assert scored(HALF, kept, preference) == scored(HALF, node(gpu(0)), preference)
+POD_REQUESTS = ((CPU, 1500), (DISK, 10), (MEMORY, 3 * GIB), ("pods", 1))
 
 
 @st.composite
-def alike(draw: st.DrawFn) -> NodeSnapshot:
-    """A node of cards that are alike, in use in all ways, some gone bad or the kubelet's."""
-    memory = draw(st.sampled_from([80 * 2**30, 8_589_934_591, 101]))
+def servers(draw: st.DrawFn) -> Server:
+    """A node of cards that are alike, in use in all ways, some unhealthy or the kubelet's; NICs beside them."""
+    memory = draw(st.sampled_from([80 * GIB, 8_589_934_591, 101]))
     cards = [gpu(minor, memory, healthy=draw(st.integers(0, 7)) > 0) for minor in range(draw(st.integers(1, 8)))]
-    on = node(*cards, kubelet=draw(st.sets(st.sampled_from([card.id for card in cards]), max_size=1)))
-    for index in range(draw(st.integers(0, 6))):
+    boards = [nic(minor) for minor in range(draw(st.integers(0, 2)))]
+    on = node(*cards, *boards, kubelet=draw(st.sets(st.sampled_from([card.id for card in cards]), max_size=1)))
+    for index in range(draw(st.integers(0, 4))):
         answer = place(request(app("a", draw(asks()))), on)
         if isinstance(answer, Placement):
             on = on.with_holding(holding(f"other-{index}", *answer.shares))
-    return on
+    has = {CPU: st.sampled_from([0, 32_000, 64_000]), MEMORY: st.sampled_from([256 * GIB, 256 * GIB - 4096])}
+    allocatable = {name: draw(amount) for name, amount in has.items()} if draw(st.integers(0, 3)) else {}
+    used = st.integers(0, 20).map(lambda steps: steps * 3200)
+    return Server(on, allocatable, {CPU: draw(used), MEMORY: draw(used) * 2**20, "pods": 7})
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(alike(), asks(), st.sampled_from(Preference))
-def test_the_index_says_of_alike_cards_what_a_placement_says(
-    on: NodeSnapshot, of: DeviceAsk, preference: Preference
+def after(server: Server, placement: Placement, counted: frozenset[str]) -> list[Filled]:
+    """Every class of the node that counts, with the Pod, recounted from the devices themselves."""
+    on = server.on.with_holding(holding("new", *placement.shares))
+    classes = []
+    for kind in {one.type for one in on.devices if not counted or one.type in counted}:
+        usable = [one for one in on.devices if one.type == kind and on.is_usable(one)]
+        for tail in fullness(BUILT_IN.by_name[kind]):
+            total = sum(one.capacity[tail] for one in usable)
+            used = sum(one.capacity[tail] - on.free(one, (tail,))[0] for one in usable)
+            classes.append(Filled(used, total))
+    for name in NODE_CLASSES:
+        total = server.allocatable.get(name, 0)
+        if not counted or name in counted:
+            classes.append(Filled(min(server.requested.get(name, 0) + dict(POD_REQUESTS)[name], total), total))
+    return classes
+
+
+@given(
+    st.lists(servers(), min_size=1, max_size=6),
+    asks(),
+    st.sampled_from(list(FIGURES)),
+    st.frozensets(st.sampled_from(["gpu", "rdma", *NODE_CLASSES]), max_size=3),
+)
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_order_of_the_index_is_that_of_the_exact_figures_of_the_placements(
+    made: list[Server], of: DeviceAsk, way: Preference, counted: frozenset[str]
 ) -> None:
     asked = request(app("a", of))
-    index = ClusterIndex({kind.name: fullness(kind) for kind in BUILT_IN.types})
-    index.put(on.name, type_rows(on))
-    [row] = index.positions([on.name])
-    answer = place(asked, on)
-    assert index.fitting(query_of(asked))[row] == isinstance(answer, Placement)
-    told = index.scores(preference, index.positions([on.name]), query_of(asked))
-    assert told.tolist() == [score(answer, on, preference) if isinstance(answer, Placement) else 0]
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(device_lists(), st.lists(pod_requests(3, 3), max_size=6))
-def test_a_score_lies_between_0_and_100_and_is_always_the_same(made: list[Device], asked: list[PodRequest]) -> None:
-    on = node(*made)
-    for index, of in enumerate(asked):
-        answer = place(of, on)
+    index = ClusterIndex({kind.name: fullness(kind) for kind in BUILT_IN.types}, counted=counted)
+    exact: dict[str, Fraction] = {}
+    for number, server in enumerate(made):
+        index.put(f"n{number}", [*type_rows(server.on), load_row(server.allocatable, server.requested)])
+        answer = place(asked, server.on)
         if isinstance(answer, Placement):
-            for preference in Preference:
-                told = score(answer, on, preference)
-                assert 0 <= told <= MAX_SCORE
-                assert told == score(answer, node(*made, holdings=on.holdings.values()), preference)
-            on = on.with_holding(holding(f"uid-{index}", *answer.shares))
-
-
-def test_a_card_that_holds_more_than_it_has_does_not_lift_a_score_above_100() -> None:
-    shrunk = gpu(0)
-    on = node(shrunk, gpu(1), holdings=held(share(shrunk, core=500, ratio=500)))
-    assert scored(WHOLE, on) == MAX_SCORE
-
-
-def test_a_placement_on_cards_that_went_away_scores_within_bounds() -> None:
-    answer = place(TWO, machine("two T4"))
-    assert isinstance(answer, Placement)
-    assert score(answer, node(gpu(0, healthy=False), gpu(1))) in range(MAX_SCORE + 1)
-    assert score(answer, node()) == 0
+            exact[f"n{number}"] = FIGURES[way](after(server, answer, counted))
+    numbers = {figure: number for number, figure in enumerate(sorted(set(exact.values())))}
+    told = index.ranks(way, index.positions(list(exact)), query_with_load(asked, POD_REQUESTS))
+    assert told.tolist() == [numbers[figure] for figure in exact.values()]

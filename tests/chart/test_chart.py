@@ -204,6 +204,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "clientCertificates",
         "commonName",
         "preference",
+        "preferenceClasses",
         "assumeSeconds",
     }
     assert set(written["guard"]) == {"plainPods"}
@@ -245,6 +246,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "clientCertificates": False,
                 "commonName": "gpu-scheduler",
                 "preference": "mostBalanced",
+                "preferenceClasses": ["cpu", "gpu", "queue"],
                 "assumeSeconds": 1.5,
             },
             "guard": {"plainPods": "warn"},
@@ -274,6 +276,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             client_certificates=False,
             common_name="gpu-scheduler",
             preference=Preference.MOST_BALANCED,
+            preference_classes=("cpu", "gpu", "queue"),
             assume_seconds=1.5,
         ),
         identity=settings.Identity(namespace="gate", username="system:serviceaccount:gate:koordgate"),
@@ -583,6 +586,8 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"scheduler": {"mostNodes": -1}},
         {"scheduler": {"mostNodes": 1.5}},
         {"scheduler": {"preference": "Packing"}},
+        {"scheduler": {"preferenceClasses": "cpu"}},
+        {"scheduler": {"preferenceClasses": ["cpu", "cpu"]}},
         {"scheduler": {"assumeSeconds": 0}},
         {"devices": {"order": "most"}},
         {"devices": {"types": [{"name": "npu"}]}},

@@ -53,6 +53,36 @@ async def test_what_a_deleted_pod_held_is_free_again() -> None:
     assert (await cluster.submit(gpus("c", 100))).state is PodFate.BOUND
 
 
+# (scheduler's settings, the nodes of three Pods of a card each, one after another)
+
+PREFERRED: dict[str, tuple[str, list[str]]] = {
+    "packing fills the node with a card in use": ("preference: packing", ["node-1", "node-2", "node-2"]),
+    "least requested avoids ordinary Pods": ("preference: leastRequested", ["node-2", "node-3", "node-2"]),
+    "by its cards alone": ("{preference: leastRequested, preferenceClasses: [gpu]}", ["node-2", "node-3", "node-1"]),
+    "by CPU alone": ("{preference: leastRequested, preferenceClasses: [cpu]}", ["node-2", "node-2", "node-3"]),
+}
+
+
+@pytest.mark.parametrize(("scheduler", "expected"), PREFERRED.values(), ids=PREFERRED)
+@pytest.mark.parametrize("most", ["", "mostNodes: 0"])
+async def test_a_simulation_compares_nodes_by_the_preference_of_its_settings(
+    scheduler: str, expected: list[str], most: str
+) -> None:
+    given = parse(f"scheduler: {{{', '.join(filter(None, (scheduler.strip('{}'), most)))}}}")
+    cluster = OfflineCluster.in_process(given)
+    ordinary = [asking(f"o{number}", {"cpu": "19", "memory": "60Gi"}, nodeName="node-1") for number in range(3)]
+    nodes = [one for number in (1, 2, 3) for one in machine(f"node-{number}")]
+    await cluster.load(
+        [*nodes, *ordinary, held("old", "node-1", (0, 50)), asking("x", {"cpu": "1"}, nodeName="node-3")]
+    )
+    taken = []
+    for name in ("a", "b", "c"):
+        result = await cluster.submit(gpus(name, 100))
+        assert result.state is PodFate.BOUND, result.message
+        taken.append(result.pod["spec"]["nodeName"])
+    assert taken == expected
+
+
 async def test_a_held_pod_can_be_deleted_too() -> None:
     cluster = OfflineCluster.in_process()
     await cluster.load([*machine(cards=1), held("old", "node-1", (0, 100))])

@@ -96,6 +96,14 @@ def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
     assert made.certificate.files == CertificateFiles(certificate="c", key="k", authority="a")
 
 
+def test_the_classes_that_count_may_be_of_types_of_ones_own() -> None:
+    made = parse(
+        "scheduler: {preferenceClasses: [ephemeral-storage, queue, fpga]}\n"
+        "devices: {types: [{name: queue, resource: example.com/queue}]}"
+    )
+    assert made.scheduler.preference_classes == ("ephemeral-storage", "queue", "fpga")
+
+
 # --- what is wrong is told
 
 
@@ -130,6 +138,22 @@ def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
         ("scheduler: {name: ''}", ["$.scheduler.name", "length >= 1"]),
         ("scheduler: {commonName: ''}", ["$.scheduler.commonName", "length >= 1"]),
         ("scheduler: {commonName: " + "x" * 65 + "}", ["$.scheduler.commonName", "length <= 64"]),
+        ("scheduler: {preference: Packing}", ["$.scheduler.preference", "Packing"]),
+        ("scheduler: {preferenceClasses: cpu}", ["$.scheduler.preferenceClasses"]),
+        (
+            "scheduler: {preferenceClasses: [memory, disk, queue]}",
+            [
+                "scheduler.preferenceClasses names disk, queue",
+                "cpu, memory, ephemeral-storage",
+                "rdma",
+                "devices.types",
+            ],
+        ),
+        (
+            "scheduler: {preferenceClasses: [queues]}\ndevices: {types: [{name: queue, resource: example.com/queue}]}",
+            ["names queues", "queue;"],
+        ),
+        ("scheduler: {preferenceClasses: [cpu, gpu, cpu]}", ["names a class twice"]),
         ("scheduler: {clientCertificates: 'yes'}", ["$.scheduler.clientCertificates", "bool"]),
         ("certificate: {secret: x, clientSecret: x}", ["$.certificate", "secret and clientSecret are both x"]),
         ("certificate: {clientAuthority: ca.crt}", ["$.certificate", "set files too"]),

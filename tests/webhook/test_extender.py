@@ -116,6 +116,38 @@ def test_scores_are_whole_numbers_from_0_to_10_for_each_candidate(three: World, 
         assert all(isinstance(one["Score"], int) and 0 <= one["Score"] <= 10 for one in scores)
 
 
+def scores(world: World, obj: Raw, names: list[str]) -> dict[str, int]:
+    return {one["Host"]: one["Score"] for one in world.parts.extender.prioritize(args(obj, names))}
+
+
+async def test_a_share_does_not_open_a_large_card_where_a_small_one_is_idle(three: World) -> None:
+    for name, memory in (("n5", "16Gi"), ("n6", "80Gi"), ("n7", "16Gi")):
+        three.add_node(name, device_entry(0, id=f"GPU-{name}-0", resources={"koordinator.sh/gpu-memory": memory}))
+    three.see(NODES, DEVICES)
+    names = ["n7", "n6", "n1", "n5"]
+    obj = pod(container(limits={"kubernetes.io/gpu-memory": "4Gi"}), name="p", uid="uid-p")
+    assert everything(three).filter(args(obj, names))["NodeNames"] == ["n5", "n7", "n1", "n6"]
+    assert scores(three, obj, names) == {"n5": 10, "n7": 10, "n1": 0, "n6": 0}
+
+
+@pytest.mark.parametrize("count", [1, 2, 11, 12, 40])
+async def test_only_the_best_node_has_the_greatest_score_and_none_is_out_of_order(world: World, count: int) -> None:
+    """Nodes of a card each, larger and larger; the smallest that is opened is the best."""
+    names = [f"m{number:02}" for number in range(count)]
+    for number, name in enumerate(names):
+        memory = {"koordinator.sh/gpu-memory": f"{16 + number}Gi"}
+        world.add_node(name, device_entry(0, id=f"GPU-{name}-0", resources=memory))
+    world.see(NODES, DEVICES)
+    given = scores(world, gpu_pod("p", 50), ["nowhere", *reversed(names)])
+    assert given.pop("nowhere") == 0, "it is not known"
+    ordered = [given[name] for name in names]
+    assert ordered == sorted(ordered, reverse=True)
+    assert ordered.count(10) == 1
+    assert ordered[-1] == (0 if count > 1 else 10)
+    if count <= 11:
+        assert len(set(ordered)) == count
+
+
 # --- which nodes are named
 
 

@@ -1,4 +1,4 @@
-"""Which nodes a Pod may go to, best first: as `place()` and `score()` say of every node, through any history."""
+"""Which nodes a Pod may go to, best first: as `place()` and the preference say of every node, through any history."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -14,10 +14,11 @@ from strategies import asks, device_lists
 from trials import examples
 from world import BEGINNING
 
-from allocator.index.rows import CPU_ROW
+from allocator.index.cluster import ClusterIndex
+from allocator.index.rows import CPU_ROW, query_of, type_rows
 from allocator.place import Placement, place
 from allocator.request.devices import _hinted
-from allocator.score import score
+from allocator.score import FIGURES, Filled
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
@@ -38,9 +39,10 @@ from allocator.vocabulary.hints import (
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.names import DEVICE_ORDER
+from allocator.vocabulary.node import fullness
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.phase import Phase
-from allocator.vocabulary.preference import Preference
+from allocator.vocabulary.preference import DeviceOrder, Preference
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import KubeletCpus, NodeTopology
 from allocator.wire.numazones import NumaZone
@@ -53,7 +55,7 @@ from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.scheduling.verdicts import Verdicts
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.nodes import NodeFacts
-from webhook.view.podinfo import PodInfo
+from webhook.view.podinfo import PodInfo, Stranger
 
 NPU = own_type("npu", "example.com/npu", Unit.DEVICES, "NPU_VISIBLE_DEVICES")
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
@@ -62,6 +64,7 @@ CPU_TYPE = own_type("cpu", "example.com/cpu", Unit.DEVICES)  # an administrator 
 TYPES = BUILT_IN.with_types((NPU, QUEUE, DISK, CPU_TYPE))
 EXCLUSIVE = [policy for policy in ExclusivePolicy if policy is not ExclusivePolicy.DEFAULT]  # which reads as None
 KEEP_S = 5.0
+REQUESTS = (("cpu", 2000), ("memory", GIB), ("pods", 1))  # of each Pod of ours
 LEVEL = 10  # nodes whose scores differ by less are equally good
 SMALL = machines_cpu.build(1, 1, 2, 2, machines_cpu.siblings_far)
 TWO_NODES = machines_cpu.build(2, 1, 2, 2, machines_cpu.siblings_near)
@@ -83,7 +86,7 @@ def ranking_of(view: ClusterView, preference: Preference = Preference.PACKING, c
 
 def asking(of: PodRequest, uid: str = "new", node: str = "") -> PodInfo:
     """A Pod that asks this."""
-    return PodInfo(uid, "default", f"pod-{uid}", node, False, False, "koord-scheduler", True, of)
+    return PodInfo(uid, "default", f"pod-{uid}", node, False, False, "koord-scheduler", True, of, requests=REQUESTS)
 
 
 @dataclass
@@ -95,6 +98,7 @@ class Model:
         devices: the Device objects.
         topologies: the NodeResourceTopologies.
         held: the ledger.
+        loads: by node, the CPUs and the GiB of memory that it has, and of each what one Pod of others requests.
         blocked: nodes whose record cannot be read.
     """
 
@@ -102,12 +106,13 @@ class Model:
     devices: dict[str, NodeDevices] = field(default_factory=dict)
     topologies: dict[str, NodeTopology] = field(default_factory=dict)
     held: dict[str, dict[str, Holding]] = field(default_factory=dict)
+    loads: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     blocked: dict[str, str] = field(default_factory=dict)
 
     def view(self) -> ClusterView:
         seen = SeenObjects(lambda: BEGINNING)
         made = ClusterView(seen, Ledger(MemoryStore(), watched=seen.changes.touch))
-        for name in sorted({*self.nodes, *self.devices, *self.topologies, *self.held, *self.blocked}):
+        for name in sorted({*self.nodes, *self.devices, *self.topologies, *self.held, *self.loads, *self.blocked}):
             self.show(made, name)
         return made
 
@@ -129,6 +134,11 @@ class Model:
             view.nodes.block(name, self.blocked[name])
         else:
             view.nodes.unblock(name)
+        cpus, memory, taken = self.loads.get(name, (0, 0, 0))
+        view.loads.put_node(name, {"cpu": 1000 * cpus, "memory": GIB * memory} if cpus else {})
+        other = (("cpu", 1000 * taken), ("memory", GIB * taken), ("pods", 1))
+        made = Stranger.requesting(f"uid-{name}", name if cpus else "", other)
+        view.pods.put_stranger("default", f"other-{name}", made)
         ledger = view.held
         assert isinstance(ledger, Ledger)
         record = ledger.record(name)
@@ -354,9 +364,17 @@ def release(name: str, uid: str) -> Change:
     return happen
 
 
+def load(name: str, figures: tuple[int, int, int]) -> Change:
+    def happen(model: Model) -> str:
+        model.loads[name] = figures
+        return name
+
+    return happen
+
+
 def go(name: str) -> Change:
     def happen(model: Model) -> str:
-        kept: tuple[dict[str, Any], ...] = (model.nodes, model.devices, model.topologies, model.held)
+        kept: tuple[dict[str, Any], ...] = (model.nodes, model.devices, model.topologies, model.held, model.loads)
         for one in kept:
             one.pop(name, None)
         return name
@@ -375,6 +393,7 @@ def block(name: str) -> Change:
     return happen
 
 
+LOADS = st.tuples(st.sampled_from([4, 8]), st.sampled_from([16, 32]), st.sampled_from([0, 1, 4, 9]))
 THERE, UIDS = st.sampled_from(NAMES[:3]), st.sampled_from("abcdef")
 CHANGES = st.one_of(
     st.builds(bind, THERE, requests(), UIDS),
@@ -386,6 +405,7 @@ CHANGES = st.one_of(
     st.builds(
         put_node, THERE, st.sampled_from(["", "minor", "leastUsed"]), st.sampled_from([(), (device(QUEUE, 9, 10),)])
     ),
+    st.builds(load, THERE, LOADS),
     st.builds(go, THERE),
     st.builds(block, THERE),
 )
@@ -479,7 +499,7 @@ SHARES = st.sampled_from([25, 50, 100])
 
 @st.composite
 def like_nodes(draw: st.DrawFn) -> Model:
-    """Nodes of one make each, of which the percentages come out even: the index and `score()` round alike."""
+    """Nodes of one make each, with ordinary Pods on them or not."""
     model = Model()
     for number in range(draw(st.integers(1, 6))):
         name = f"n{draw(st.integers(10, 99))}-{number}"
@@ -491,6 +511,8 @@ def like_nodes(draw: st.DrawFn) -> Model:
         for uid in range(draw(st.integers(0, 5))):
             of = request(app("main", gpus(draw(SHARES))))
             model.give(name, of, f"{name}-{uid}")
+        if draw(st.integers(0, 3)):
+            model.loads[name] = draw(LOADS)
     return model
 
 
@@ -501,19 +523,177 @@ PLAIN = st.one_of(
 )
 
 
+def packed(view: ClusterView, asked: PodRequest, names: Iterable[str]) -> dict[str, int]:
+    """How tightly each node is packed with the Pod, in the levels that count; the index's tests compute the scores."""
+    index = ClusterIndex({kind.name: fullness(kind) for kind in TYPES.types})
+    for name in names:
+        index.put(name, type_rows(view.snapshot(name)))
+    scores = index.packing(index.positions(list(names)), query_of(asked)).tolist()
+    return {name: score // LEVEL for name, score in zip(names, scores, strict=True)}
+
+
 @given(like_nodes(), PLAIN)
-@settings(max_examples=80)
-def test_the_best_come_first_and_of_equals_the_first_by_name(model: Model, of: DeviceAsk) -> None:
+@settings(max_examples=examples(80))
+def test_packing_puts_the_best_first_and_of_equals_the_first_by_name(model: Model, of: DeviceAsk) -> None:
     asked = request(app("main", of))
     view = model.view()
-    named = ranking_of(view).rank(asking(asked), list(model.devices), None).named
-    levels = {}
-    for name in named:
-        snapshot = view.snapshot(name)
-        placed = place(asked, snapshot)
-        assert isinstance(placed, Placement)
-        levels[name] = score(placed, snapshot) // LEVEL
+    ranking = ranking_of(view)
+    named = ranking.rank(asking(asked), list(model.devices), None).named
+    levels = packed(view, asked, named)
     assert list(named) == sorted(named, key=lambda name: (-levels[name], name))
+    standing = ranking.standing(asking(asked), [*model.devices, "nowhere"])
+    assert sorted(standing) == sorted(named)
+    assert list(named) == sorted(named, key=lambda name: (standing[name], name))
+    assert {*standing.values()} == {*range(len({*standing.values()}))}, "levels are numbered from 0, none left out"
+
+
+def classes_after(model: Model, view: ClusterView, name: str, placed: Placement) -> list[Filled]:
+    """Each class of a node with the Pod on it, recounted: its devices' and what it has for all Pods."""
+    on = view.snapshot(name)
+    on = on.with_holding(Holding("new", "default", "new", 0, placed.shares))
+    classes = []
+    for kind in (BUILT_IN.by_name["gpu"], RDMA_TYPE):
+        usable = [one for one in on.devices if one.type == kind.name and on.is_usable(one)]
+        for tail in fullness(kind):
+            total = sum(one.capacity[tail] for one in usable)
+            classes.append(Filled(total - sum(on.free(one, (tail,))[0] for one in usable), total))
+    cpus, memory, taken = model.loads.get(name, (0, 0, 0))
+    classes.append(Filled(min(1000 * taken + 2000, 1000 * cpus), 1000 * cpus))
+    classes.append(Filled(min(taken + 1, memory) * GIB, memory * GIB))
+    return classes
+
+
+@given(like_nodes(), PLAIN, st.sampled_from(list(FIGURES)))
+@settings(max_examples=examples(120))
+def test_the_patents_preferences_put_the_exactly_best_first(model: Model, of: DeviceAsk, way: Preference) -> None:
+    asked = request(app("main", of))
+    view = model.view()
+    ranking = Ranking(view, TYPES, way, Assumed(Clock(), KEEP_S), order=DeviceOrder.MINOR)
+    named = ranking.rank(asking(asked), list(model.devices), None).named
+    exact = {}
+    for name in named:
+        placed = place(asked, view.snapshot(name))
+        assert isinstance(placed, Placement)
+        exact[name] = FIGURES[way](classes_after(model, view, name, placed))
+    assert list(named) == sorted(named, key=lambda name: (exact[name], name))
+    numbers = {figure: number for number, figure in enumerate(sorted(set(exact.values())))}
+    assert ranking.standing(asking(asked), list(model.devices)) == {
+        name: numbers[figure] for name, figure in exact.items()
+    }
+
+
+def loaded(count: int) -> Model:
+    """Nodes of two cards, 8 CPUs and 32 GiB."""
+    model = many(count, cards=2)
+    model.loads = dict.fromkeys(model.devices, (8, 32, 0))
+    return model
+
+
+LEAST = Preference.LEAST_REQUESTED
+
+
+def test_ordinary_pods_that_come_and_go_change_the_order() -> None:
+    model = loaded(3)
+    view = model.view()
+    names, of = list(model.devices), request(app("main", gpus(50)))
+    rankings = {way: ranking_of(view, way) for way in (LEAST, Preference.PACKING)}
+    told = []
+    for n00, n01 in ((0, 0), (7, 0), (7, 6), (0, 6)):
+        model.loads |= {"n00": (8, 32, n00), "n01": (8, 32, n01)}
+        for name in names:
+            model.show(view, name)
+        told.append([rankings[way].rank(asking(of), names, 1).named[0] for way in rankings])
+    assert told == [["n00", "n00"], ["n01", "n00"], ["n02", "n00"], ["n00", "n00"]]
+
+
+def test_only_the_classes_of_the_settings_count() -> None:
+    model = loaded(3)
+    model.loads |= {"n00": (8, 32, 7), "n01": (64, 32, 2)}
+    model.give("n02", request(app("main", gpus(50))), "other")
+    names, of = list(model.devices), request(app("main", gpus(50)))
+    first = {}
+    for counted in ((), ("gpu",), ("memory",), ("cpu",), ("rdma",)):
+        ranking = Ranking(model.view(), TYPES, LEAST, Assumed(Clock(), KEEP_S), counted=counted)
+        first[counted] = ranking.rank(asking(of), names, 1).named[0]
+    assert first == {(): "n01", ("gpu",): "n00", ("memory",): "n02", ("cpu",): "n01", ("rdma",): "n02"}
+
+
+def test_what_a_pod_requests_counts_from_the_moment_it_is_sent_somewhere() -> None:
+    model = loaded(3)
+    model.loads["n02"] = (8, 32, 3)
+    view, names = model.view(), list(model.devices)
+    ranking = ranking_of(view, LEAST)
+    sent = []
+    for number in range(5):
+        pod = asking(request(app("main", gpus(1))), f"p{number}")
+        view.pods.put(pod)
+        sent.append(send(ranking, pod, names))
+        if number == 0:
+            ranking.assumed.drop(pod.uid, "n00")  # the bind is decided: the ledger says so before the Pod does
+            model.give("n00", pod.request, pod.uid)
+            model.show(view, "n00")
+    assert sent == ["n00", "n01", "n00", "n01", "n02"]
+    view.pods.put(replace(asking(request(app("main", gpus(1))), "p0"), node="n00"))
+    assert ranking.standing(asking(request(app("main", gpus(1)))), names) == {"n00": 0, "n01": 0, "n02": 1}
+
+
+def test_the_company_of_its_gang_precedes_what_is_requested() -> None:
+    model = loaded(4)
+    model.loads |= {"n00": (8, 32, 2), "n01": (8, 32, 7), "n02": (8, 32, 6), "n03": (8, 32, 1)}
+    view, names = model.view(), list(model.devices)
+    for number, node in enumerate(["n01", "n02", "", ""]):
+        view.pods.put(replace(pod_of(f"p{number}", gang="default/g"), node=node))
+    expected = {LEAST: ("n02", "n01", "n03", "n00"), Preference.MOST_BALANCED: ("n01", "n02", "n00", "n03")}
+    for way, order in expected.items():
+        ranking = ranking_of(view, way)
+        pod = pod_of("p3", gang="default/g")
+        assert ranking.rank(pod, names, None).named == order
+        assert ranking.rank(pod, names, 1).named == order[:1]
+        assert ranking.standing(pod, names) == {name: number for number, name in enumerate(order)}
+
+
+def test_of_equally_good_nodes_the_one_comes_first_that_opens_the_smallest_device() -> None:
+    model = loaded(3)
+    for name, memory in (("n00", 80), ("n01", 16), ("n02", 24)):
+        model.devices[name] = of_node(name, [gpu(0, memory * GIB, device_id=name)])
+    names, of = list(model.devices), asking(request(app("main", gpus(50))))
+    for way in FIGURES:
+        assert ranking_of(model.view(), way).rank(of, names, None).named == ("n01", "n02", "n00")
+        ranking = Ranking(model.view(), TYPES, way, Assumed(Clock(), KEEP_S), order=DeviceOrder.MOST_USED)
+        assert ranking.rank(of, names, None).named == ("n00", "n01", "n02")
+        assert ranking.standing(of, names) == dict.fromkeys(names, 0)
+
+
+def test_a_pod_that_asks_for_cpus_alone_goes_where_least_is_requested() -> None:
+    names = ["n1", "n2", "n3"]
+    model = Model(topologies={name: topology_of(name, TWO_NODES) for name in names})
+    model.loads = {"n1": (8, 32, 4), "n2": (8, 32, 1), "n3": (4, 32, 0)}
+    of = PodRequest((), CpuAsk(QosClass.LSR, 2, 2000, 0))
+    assert ranking_of(model.view(), LEAST).rank(asking(of), names, None).named == ("n2", "n3", "n1")
+
+
+def test_a_node_that_place_alone_can_judge_is_compared_by_what_is_known_of_it() -> None:
+    model = Model(devices={name: of_node(name, [device(QUEUE, 0, 2**60)]) for name in ("n1", "n2")})
+    model.loads = {"n1": (8, 32, 4), "n2": (8, 32, 1)}
+    of = request(app("main", DeviceAsk(QUEUE, 1, (1,))))
+    assert ranking_of(model.view(), LEAST).rank(asking(of), ["n1", "n2"], None).named == ("n2", "n1")
+
+
+def test_what_a_pod_holds_itself_does_not_count_where_nodes_are_compared() -> None:
+    for way in Preference:
+        model = loaded(3)
+        model.give("n01", request(app("main", gpus(50))), "other")
+        view, names, pod = model.view(), list(model.devices), asking(request(app("main", gpus(100))))
+        view.pods.put(pod)
+        ranking = ranking_of(view, way)
+        before = ranking.standing(pod, names)
+        assume(ranking, pod, "n02")
+        assert ranking.standing(pod, names) == before
+        model.give("n00", pod.request, pod.uid)
+        model.show(view, "n00")
+        assert ranking.standing(pod, [*names, "nowhere"]) == before
+        other = asking(pod.request, "more")
+        assert ranking.standing(other, names) != before
 
 
 def test_among_many_excluded_nodes_a_wrong_one_is_found_within_some_calls() -> None:
@@ -664,7 +844,7 @@ def test_too_few_cpus_are_told_of_as_such_among_many() -> None:
 
 
 def assume(ranking: Ranking, pod: PodInfo, node: str) -> None:
-    placed = ranking.verdict(node, ranking.wanted(pod), pod.uid).outcome
+    placed = ranking.verdict(node, ranking.wanted(pod), pod.uid)
     assert isinstance(placed, Placement)
     held = Holding(pod.uid, pod.namespace, pod.name, 0, placed.shares, placed.cpus, pod.request.wishes.gang)
     ranking.assumed.put(node, held)
@@ -870,7 +1050,7 @@ def test_verdicts_on_a_node_that_changed_are_forgotten() -> None:
     model.show(view, "n00")
     assert ranking.rank(asking(of), list(model.devices), None).named == ("n01",)
     assert [ranking._verdicts.get(of, name) is None for name in ("n00", "n01")] == [True, False]
-    assert isinstance(ranking.verdict("n00", of, "").outcome, Refusal)
+    assert isinstance(ranking.verdict("n00", of, ""), Refusal)
 
 
 def test_candidates_that_are_no_nodes_of_ours_leave_nothing_behind() -> None:

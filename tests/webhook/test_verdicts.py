@@ -11,13 +11,13 @@ from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 HALF, WHOLE = (request(app("main", ask(core=percent, ratio=percent))) for percent in (50, 100))
 
 
-def verdict(of: PodRequest = HALF, score: int = 0) -> PlaceVerdict:
-    return PlaceVerdict(place(of, node(gpu(0))), score)
+def verdict(of: PodRequest = HALF) -> PlaceVerdict:
+    return place(of, node(gpu(0)))
 
 
 def test_a_verdict_is_of_one_request_on_one_node() -> None:
     verdicts = Verdicts()
-    given = verdicts.put(HALF, "n1", verdict(score=7))
+    given = verdicts.put(HALF, "n1", verdict())
     assert verdicts.get(HALF, "n1") is given
     assert verdicts.get(WHOLE, "n1") is None
     assert verdicts.get(HALF, "n2") is None
@@ -32,7 +32,7 @@ def test_a_node_that_changes_loses_its_verdicts_and_no_others() -> None:
     verdicts.forget("nowhere")
     left = [(of, name) for name in ("n1", "n2") for of in (HALF, WHOLE) if verdicts.get(of, name) is not None]
     assert left == [(HALF, "n2"), (WHOLE, "n2")]
-    again = verdicts.put(HALF, "n1", verdict(score=1))
+    again = verdicts.put(HALF, "n1", verdict())
     assert verdicts.get(HALF, "n1") is again
     assert verdicts.get(WHOLE, "n1") is None, "of the node as it was before"
 
@@ -63,7 +63,7 @@ def test_the_bound_is_in_bytes_and_the_request_asked_for_last_stays(name_length:
 
 def test_a_long_refusal_and_a_request_beyond_the_bound_are_not_remembered() -> None:
     verdicts = Verdicts(most=10_000)
-    long = PlaceVerdict(Refusal("x" * 10_000), 0)
+    long = Refusal("x" * 10_000)
     assert verdicts.put(HALF, "n1", long) is long
     assert verdicts.get(HALF, "n1") is None
     assert verdicts.weight == 0

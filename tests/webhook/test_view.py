@@ -5,7 +5,7 @@ from typing import Any
 
 import machines_cpu
 import pytest
-from builders import GIB, device_entry, device_object, gpu, holding, part
+from builders import GIB, container, device_entry, device_object, gpu, holding, part
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -24,12 +24,18 @@ from webhook.view.changes import Changes
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.nodes import NodeFacts, NodeTable
-from webhook.view.podinfo import PodInfo, read_pod_info
+from webhook.view.podinfo import PodInfo, Stranger, read_pod_info
 
 Raw = dict[str, Any]
 NODES = ("n1", "n2")
 POD_NAMES = ("a", "b", "c")
 HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
+STATUSES: list[Raw] = [
+    {},
+    {"capacity": {"cpu": "4"}},
+    {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3500m", "memory": "1Gi"}},
+    {"allocatable": {"cpu": "much"}},
+]
 SELECTIONS: list[Raw] = [{}, {"nodeSelector": {"pool": "x"}}, {"nodeSelector": {"pool": "y"}}]
 
 
@@ -153,7 +159,7 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
     assert view.pods.anybody_waits()
     for name, uid in (("a", "uid-3"), ("b", "uid-4")):
         if foreign == "none of ours":
-            view.pods.put_stranger("default", name, uid)
+            view.pods.put_stranger("default", name, Stranger(uid))
         else:
             view.pods.put(info(gpu_pod(name, uid=uid, nodeName="n2")))
         view.check_invariants()
@@ -169,7 +175,7 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
     assert not view.pods.is_stranger("default", "a", "uid-1")
 
 
-@pytest.mark.parametrize("broken", ["by_uid", "on", "waiting", "gangs", "strangers", "by_name"])
+@pytest.mark.parametrize("broken", ["by_uid", "on", "waiting", "gangs", "strangers", "by_name", "requested"])
 def test_an_index_of_pods_that_is_wrong_is_found(broken: str) -> None:
     view, _ = view_on_a_ledger()
     view.pods.put(info(gpu_pod("a")))
@@ -186,7 +192,9 @@ def test_an_index_of_pods_that_is_wrong_is_found(broken: str) -> None:
         case "gangs":
             pods._gangs["default/g"]["uid-b"] = ""
         case "strangers":
-            pods._strangers["default/a"] = "uid-a"
+            pods._strangers["default", "a"] = Stranger("uid-a")
+        case "requested":
+            pods._loads._requested["n1"]["pods"] += 1
         case _:
             pods._by_name["default", "c"] = pods._by_name.pop(("default", "a"))
     with pytest.raises(InvariantError):
@@ -237,7 +245,9 @@ class AnyHistory(RuleBasedStateMachine):
         self.made = 0
         self.revision = 0
         self.reader = self.view.changes.reader()
+        self.load_reader = self.view.loads.changes.reader()
         self.seen = {name: self.view.snapshot(name) for name in NODES}
+        self.seen_loads = {name: load_of(self.view, name) for name in NODES}
 
     def _put(self, kind: str, name: str, obj: Raw) -> None:
         self.objects[kind][name] = obj
@@ -253,11 +263,12 @@ class AnyHistory(RuleBasedStateMachine):
         pool=st.sampled_from(["", "x", "y"]),
         tainted=st.booleans(),
         remade=st.booleans(),
+        status=st.sampled_from(STATUSES),
     )
-    def node(self, name: str, pool: str, tainted: bool, remade: bool) -> None:  # noqa: FBT001 drawn
+    def node(self, name: str, pool: str, tainted: bool, remade: bool, status: Raw) -> None:  # noqa: FBT001 drawn
         taints = [{"key": "slow", "effect": "PreferNoSchedule"}] if tainted else []
         metadata = {"name": name, "uid": f"uid-{name}-{remade}", "labels": {"pool": pool}}
-        self._put("node", name, {"metadata": metadata, "spec": {"taints": taints}})
+        self._put("node", name, {"metadata": metadata, "spec": {"taints": taints}, "status": status})
 
     @rule(name=st.sampled_from(NODES), memories=st.lists(st.sampled_from([16, 80]), max_size=2))
     def devices(self, name: str, memories: list[int]) -> None:
@@ -300,8 +311,19 @@ class AnyHistory(RuleBasedStateMachine):
         gang=st.sampled_from(["", "g"]),
         annotated=st.booleans(),
         phase=st.sampled_from(["Pending", "Succeeded"]),
+        memory=st.sampled_from(["0", "1Gi", "2Gi", "much"]),
     )
-    def pod(self, name: str, kind: str, again: bool, node: str, gang: str, annotated: bool, phase: str) -> None:  # noqa: FBT001 drawn
+    def pod(
+        self,
+        name: str,
+        kind: str,
+        again: bool,  # noqa: FBT001 drawn
+        node: str,
+        gang: str,
+        annotated: bool,  # noqa: FBT001 drawn
+        phase: str,
+        memory: str,
+    ) -> None:
         """A Pod comes, changes, or takes the name of another; it may even seem to move."""
         before = self.pods.get(name)
         if before is not None and again:
@@ -314,6 +336,7 @@ class AnyHistory(RuleBasedStateMachine):
             about["annotations"] = koordinator_annotation((0, HALF, f"GPU-{node}-0"))
         made = {"gpu": gpu_pod, "stranger": plain_pod}.get(kind)
         obj = made(name, **about) if made else cpu_pod(name, 2, **about)
+        obj["spec"]["containers"].append(container("side", requests={"memory": memory}))
         self._put("pod", name, {**obj, "status": {"phase": phase}})
 
     @rule(name=st.sampled_from(POD_NAMES))
@@ -355,6 +378,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert anew.nodes.shunned(None) == self.view.nodes.shunned(None)
         for name in NODES:
             assert anew.snapshot_on(name, {}) == self.view.snapshot_on(name, {})
+            assert load_of(anew, name) == load_of(self.view, name)
         for selection in SELECTIONS:
             assert anew.reach.of({"spec": selection}) == self.view.reach.of({"spec": selection})
 
@@ -368,6 +392,16 @@ class AnyHistory(RuleBasedStateMachine):
             now = self.view.snapshot(name)
             assert name in named or now == self.seen[name]
             self.seen[name] = now
+        named = set(self.load_reader.drain())
+        for name in NODES:
+            load = load_of(self.view, name)
+            assert (name in named) >= (load != self.seen_loads[name])
+            self.seen_loads[name] = load
+
+
+def load_of(view: ClusterView, node: str) -> tuple[dict[str, int], dict[str, int]]:
+    """What a node has for Pods, and what those that are bound there request."""
+    return dict(view.loads.allocatable(node)), dict(view.loads.requested(node))
 
 
 def ours(view: ClusterView) -> list[str]:

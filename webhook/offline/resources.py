@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allocator.amounts import Amounts, amounts
+from allocator.amounts import Amounts, node_amounts
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
 
@@ -15,12 +15,7 @@ def allocatable(node: Mapping[str, Any], devices: Iterable[Device]) -> dict[str,
     Raises:
         BadQuantityError: an amount is not a quantity.
     """
-    status = node.get("status") or {}
-    stated = status.get("allocatable")
-    if stated is None:
-        stated = status.get("capacity")  # the API server's own default
-    name = node["metadata"]["name"]
-    return {**_of_devices(devices), **amounts(stated, f"Node {name}: status.allocatable")}
+    return {**_of_devices(devices), **node_amounts(node)}
 
 
 def _of_devices(devices: Iterable[Device]) -> dict[str, int]:

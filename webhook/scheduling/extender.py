@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from allocator.preempt import PodStanding, choose_victims
-from allocator.score import MAX_SCORE
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal
@@ -22,7 +21,6 @@ from webhook.view.podinfo import PodInfo, read_pod_info
 P = TypeVar("P")
 
 MAX_EXTENDER_SCORE: Final = 10
-_SCORE_STEP: Final = MAX_SCORE // MAX_EXTENDER_SCORE
 _PATIENCE_S: Final = 0.04  # how long an answer may wait for a change; kube-scheduler waits meanwhile
 _NEXT_WAIT_S: Final = 0.4  # from the beginning of one such wait to that of the next
 _MOST_REFUSED_BYTES: Final = 8 * 2**20  # of UIDs of refused Pods
@@ -86,7 +84,7 @@ class Extender:
         return _fitting(list(ranked.named), whole_nodes, failed, never)
 
     def _assume(self, pod: PodInfo, node: str) -> None:
-        outcome = self._ranking.verdict(node, self._ranking.wanted(pod), pod.uid).outcome
+        outcome = self._ranking.verdict(node, self._ranking.wanted(pod), pod.uid)
         if not isinstance(outcome, Refusal) and pod.uid:
             gang = pod.request.wishes.gang
             holding = Holding(pod.uid, pod.namespace, pod.name, 0, outcome.shares, outcome.cpus, gang)
@@ -138,7 +136,10 @@ class Extender:
         return True
 
     def prioritize(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Score each node from 0 to 10, 10 the best.
+        """Score each node from 0 to 10 by the order in which `filter` names them.
+
+        Only the best nodes have 10, and equally good ones have one score. With more than eleven levels of nodes several
+        levels share a score. A node that cannot hold the Pod has 0.
 
         Args:
             args: an ExtenderArgs object.
@@ -152,8 +153,9 @@ class Extender:
         pod, names, _, _ = self._read(args)
         if pod is None or not pod.request:
             return [{"Host": name, "Score": 0} for name in names]
-        request, uid, verdict = self._ranking.wanted(pod), pod.uid, self._ranking.verdict
-        return [{"Host": name, "Score": verdict(name, request, uid).score // _SCORE_STEP} for name in names]
+        standing = self._ranking.standing(pod, names)
+        last = max(standing.values(), default=0)
+        return [{"Host": name, "Score": _score(standing[name], last) if name in standing else 0} for name in names]
 
     def preempt(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Choose the victims on each node that kube-scheduler proposes; leave out nodes where none would help.
@@ -271,6 +273,15 @@ def _part(of: Mapping[str, Any], key: str, kind: type[P]) -> P:
     if not isinstance(found, kind):
         raise BadExtenderArgsError(f"a Pod with {key} that is not {_KINDS[kind]}")
     return found
+
+
+def _score(level: int, last: int) -> int:
+    """Map level 0 to the greatest score, the last level to 0, and those between evenly; none of them reaches level 0's.
+
+    Where all are on one level, all have the greatest score.
+    """
+    below = -(-MAX_EXTENDER_SCORE * level // max(last, 1))  # rounded up
+    return MAX_EXTENDER_SCORE - below
 
 
 def _proposed(lower: Mapping[str, Any]) -> dict[str, tuple[list[str], int]]:

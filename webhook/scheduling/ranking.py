@@ -6,7 +6,7 @@ that follow are not sent to the same devices.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,11 +15,10 @@ from allocator.devices.words import describe, plural
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import PackedError
 from allocator.index.query import Want
-from allocator.index.rows import CPU_ROW, NUMA_ROW, query_of, type_rows, want_of
+from allocator.index.rows import CPU_ROW, NUMA_ROW, load_row, query_of, query_with_load, type_rows, want_of
 from allocator.index.search import NodeSearch
-from allocator.index.table import RowError
+from allocator.index.table import RowError, TypeRow
 from allocator.place import place
-from allocator.score import score
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
@@ -63,6 +62,7 @@ class Ranking:
         assumed: where Pods were sent that are not bound yet.
         contradicted: called with a request and a node that the index excludes and `place()` accepts.
         order: of devices, for Pods that name none; SMALLEST lets nodes compare by the sizes of their devices too.
+        counted: the classes that count in the patent's preferences; empty for all.
     """
 
     def __init__(
@@ -73,15 +73,17 @@ class Ranking:
         assumed: Assumed,
         contradicted: Callable[[PodRequest, NodeSnapshot], None] = lambda _request, _node: None,
         order: DeviceOrder = DeviceOrder.SMALLEST,
+        counted: Iterable[str] = (),
     ) -> None:
         self._cluster = cluster
         self._contradicted = contradicted
         self._preference = preference
-        self._restated = types.restated
         self.assumed = assumed
         self._order = order
         self._index = ClusterIndex(
-            {kind.name: fullness(kind) for kind in types.types}, {kind.name: size_class(kind) for kind in types.types}
+            {kind.name: fullness(kind) for kind in types.types},
+            {kind.name: size_class(kind) for kind in types.types},
+            counted,
         )
         self._unindexed: set[str] = set()  # nodes with amounts that the index cannot hold: `place()` alone decides
         self._blocked: set[str] = set()  # nodes on which nothing may be placed
@@ -89,6 +91,8 @@ class Ranking:
         self._verdicts = Verdicts()
         self._changed = cluster.changes.reader(cluster.nodes.known())
         self._reassumed = assumed.changes.reader()
+        self._counts_load = preference is not Preference.PACKING
+        self._reloaded = cluster.loads.changes.reader() if self._counts_load else None
         self._sampled = 0  # of excluded nodes, how many `place()` has judged so far
 
     def rank(self, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str] = frozenset()) -> Ranked:
@@ -104,12 +108,12 @@ class Ranking:
         self.catch_up()
         # The index cannot exclude these: it lacks their amounts, or counts what the Pod itself holds there.
         open_to = self._unindexed.union(self._cluster.held.nodes_of(pod.uid))
-        search = NodeSearch(self._index, query_of(pod.request), names, open_to)
+        search = self._search(pod, names, open_to)
         request = self.wanted(pod)
         refused: dict[str, Refusal] = {}
         named: list[str] = []
         for name in self._best_first(search, pod, before, shunned):
-            outcome = self.verdict(name, request, pod.uid).outcome
+            outcome = self.verdict(name, request, pod.uid)
             if isinstance(outcome, Refusal):
                 refused[name] = outcome
                 continue
@@ -122,12 +126,11 @@ class Ranking:
         return Ranked(tuple(accepted[:most]), {} if accepted else refused | away)
 
     def _best_first(self, search: NodeSearch, pod: PodInfo, before: str, shunned: AbstractSet[str]) -> Iterator[str]:
-        """The nodes that may fit: by most of the Pod's gang, then by score, then by name; the shunned after these."""
+        """The nodes that may fit: most of the Pod's gang, then by preference, then by name; the shunned after these."""
         mates, waiting = self._gang(pod)
         late: list[str] = []
         again = False
-        smallest = (pod.request.wishes.order or self._order) == DeviceOrder.SMALLEST
-        for name in search.best_first(self._preference, mates, waiting, smallest=smallest):
+        for name in search.best_first(self._preference, mates, waiting, smallest=self._smallest(pod)):
             if name == before:
                 again = True
             elif name in shunned:
@@ -137,6 +140,42 @@ class Ranking:
         yield from late
         if again:  # a node on which it failed before goes last
             yield before
+
+    def _search(self, pod: PodInfo, names: list[str], open_to: Collection[str]) -> NodeSearch:
+        query = query_with_load(pod.request, pod.requests) if self._counts_load else query_of(pod.request)
+        return NodeSearch(self._index, query, names, open_to)
+
+    def standing(self, pod: PodInfo, names: list[str]) -> dict[str, int]:
+        """Compare nodes for a Pod as `rank` orders them; what the Pod itself holds counts as free.
+
+        Args:
+            pod: with a readable request.
+            names: the candidates.
+
+        Returns:
+            For each node that can hold the Pod, how many levels of nodes are better; equally good ones have one number.
+        """
+        self.catch_up()
+        places = (self.assumed.node_of(pod.uid), *self._cluster.held.nodes_of(pod.uid))
+        held = [node for node in dict.fromkeys(places) if self._cluster.nodes.knows(node)]
+        for node in held:
+            self._put(node, self._snapshot(node).without([pod.uid]))
+        mates, waiting = self._gang(pod)
+        search = self._search(pod, names, self._unindexed)
+        found = search.standing(self._preference, mates, waiting, smallest=self._smallest(pod))
+        for node in held:
+            self._put(node, self._snapshot(node))
+        request = self.wanted(pod)
+        fitting = {
+            name: level
+            for name, level in found.items()
+            if not isinstance(self.verdict(name, request, pod.uid), Refusal)
+        }
+        numbers = {level: number for number, level in enumerate(sorted({*fitting.values()}))}
+        return {name: numbers[level] for name, level in fitting.items()}
+
+    def _smallest(self, pod: PodInfo) -> bool:
+        return (pod.request.wishes.order or self._order) == DeviceOrder.SMALLEST
 
     def wanted(self, pod: PodInfo) -> PodRequest:
         """What a Pod asks for now; one of a gang leaves room for the others of the gang that still wait."""
@@ -169,7 +208,7 @@ class Ranking:
         few = len(away) <= MOST_TOLD
         judged = away if few else [away[(self._sampled + at) % len(away)] for at in range(_SAMPLE)]
         self._sampled += _SAMPLE
-        outcomes = {name: self.verdict(name, pod.request, pod.uid).outcome for name in judged}
+        outcomes = {name: self.verdict(name, pod.request, pod.uid) for name in judged}
         refusals = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Refusal)}
         accepted = sorted(outcomes.keys() - refusals.keys())
         for name in accepted:
@@ -191,24 +230,18 @@ class Ranking:
         """The verdict of `place()` on a request on a node; what the Pod itself holds there counts as free."""
         self.catch_up()
         if node in self._blocked:
-            return PlaceVerdict(self._blocked_refusal(node), 0)
+            return self._blocked_refusal(node)
         snapshot = self._snapshot(node)
         if uid in snapshot.holdings:
-            return self._judge(request, snapshot.without([uid]))
+            return place(request, snapshot.without([uid]))
         if not self._cluster.nodes.knows(node):
-            return self._judge(request, snapshot)  # no change would be published that makes it stale
+            return place(request, snapshot)  # no change would be published that makes it stale
         known = self._verdicts.get(request, node)
-        return self._verdicts.put(request, node, self._judge(request, snapshot)) if known is None else known
+        return self._verdicts.put(request, node, place(request, snapshot)) if known is None else known
 
     def _blocked_refusal(self, node: str) -> Refusal:
         why = self._cluster.nodes.blocked(node)
         return Refusal(f"{node}: {why}", permanent=True, short=why)
-
-    def _judge(self, request: PodRequest, snapshot: NodeSnapshot) -> PlaceVerdict:
-        outcome = place(request, snapshot)
-        if isinstance(outcome, Refusal):
-            return PlaceVerdict(outcome, 0)
-        return PlaceVerdict(outcome, score(outcome, snapshot, self._preference, self._restated))
 
     def snapshot(self, node: str) -> NodeSnapshot:
         """A node as it is now, with the assumed placements."""
@@ -235,18 +268,25 @@ class Ranking:
             self._verdicts.forget(node)
             (self._blocked.add if self._cluster.nodes.blocked(node) else self._blocked.discard)(node)
             if self._cluster.nodes.knows(node):
-                self._put(node)
+                self._put(node, self._snapshot(node))
             else:
                 self._index.drop(node)
                 self._unindexed.discard(node)
+        for node in self._reloaded.drain() if self._reloaded is not None else ():
+            if self._cluster.nodes.knows(node):
+                self._put(node, self._snapshot(node))
 
-    def _put(self, node: str) -> None:
+    def _put(self, node: str, snapshot: NodeSnapshot) -> None:
         self._unindexed.discard(node)
+        load = [self._load(node, snapshot)] if self._counts_load else []
         try:
-            self._index.put(node, type_rows(self._snapshot(node)))
+            self._index.put(node, [*type_rows(snapshot), *load])
         except (RowError, PackedError):
-            self._index.put(node, ())
+            self._index.put(node, load)
             self._unindexed.add(node)
+
+    def _load(self, node: str, snapshot: NodeSnapshot) -> TypeRow:
+        return load_row(self._cluster.loads.allocatable(node), self._cluster.requested(node, snapshot.holdings))
 
 
 def _turned_away(request: PodRequest, want: Want, count: int) -> Refusal:

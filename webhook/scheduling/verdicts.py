@@ -15,12 +15,8 @@ _SHARE_BYTES: Final = 150
 _REQUEST_BYTES: Final = 1_000  # beside what a request is long when written out
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceVerdict:
-    """What `place()` says of one request on one node, with its score (0-100) where it fits."""
-
-    outcome: Placement | Refusal
-    score: int
+PlaceVerdict = Placement | Refusal
+"""What `place()` says of one request on one node."""
 
 
 @dataclass(eq=False, slots=True)
@@ -82,7 +78,6 @@ class Verdicts:
 
 
 def _weight(verdict: PlaceVerdict) -> int:
-    outcome = verdict.outcome
-    if isinstance(outcome, Refusal):
-        return _VERDICT_BYTES + len(outcome.message)
-    return _VERDICT_BYTES + _SHARE_BYTES * sum(1 + len(share.containers) for share in outcome.shares)
+    if isinstance(verdict, Refusal):
+        return _VERDICT_BYTES + len(verdict.message)
+    return _VERDICT_BYTES + _SHARE_BYTES * sum(1 + len(share.containers) for share in verdict.shares)

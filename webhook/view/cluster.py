@@ -5,13 +5,14 @@ holds what by the ledger. Everything here is memory, and is filled by the handle
 the loader.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.ledger.store import Record
 from webhook.view.changes import Changes
+from webhook.view.loads import NodeLoads
 from webhook.view.nodes import NodeTable
 from webhook.view.pods import PodTable
 from webhook.view.reach import MemoryReach
@@ -51,6 +52,7 @@ class SeenObjects:
     Attributes:
         changes: publishes the nodes about which anything changed; the ledger's changes belong there as well.
         nodes: the nodes.
+        loads: what nodes have for Pods, and what their Pods request in sum.
         pods: the Pods.
         snapshots: of nodes on given holdings.
     """
@@ -63,7 +65,8 @@ class SeenObjects:
     ) -> None:
         self.changes = Changes()
         self.nodes = NodeTable(self.changes, refitted)
-        self.pods = PodTable(self.changes)
+        self.loads = NodeLoads()
+        self.pods = PodTable(self.changes, self.loads)
         self.snapshots = Snapshots(self.nodes, self.pods, clock, defaults or Defaults())
 
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
@@ -79,7 +82,7 @@ class ClusterView:
         held: the ledger, whose changes `seen.changes` publishes.
 
     Attributes:
-        changes, nodes, pods: of `seen`.
+        changes, nodes, loads, pods: of `seen`.
         held: the ledger, to be read only.
         reach: the GPU memory that a Pod could land on.
     """
@@ -87,6 +90,7 @@ class ClusterView:
     def __init__(self, seen: SeenObjects, held: Held | None = None) -> None:
         self.changes = seen.changes
         self.nodes = seen.nodes
+        self.loads = seen.loads
         self.pods = seen.pods
         self.held: Held = NothingHeld() if held is None else held
         self.reach = MemoryReach(seen.nodes)
@@ -120,6 +124,16 @@ class ClusterView:
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
         """A node with these holdings of the ledger; see `Snapshots.on`."""
         return self._snapshots.on(node, holdings)
+
+    def requested(self, node: str, holders: Iterable[str]) -> dict[str, int]:
+        """What Pods request of a node in sum: those bound there, and of these UIDs those that are not bound yet."""
+        sums = dict(self.loads.requested(node))
+        for uid in holders:
+            pod = self.pods.by_uid(uid)
+            if pod is not None and not pod.node and not pod.finished:
+                for name, amount in pod.requests:
+                    sums[name] = sums.get(name, 0) + amount
+        return sums
 
     def check_invariants(self) -> None:
         """Check that all indices agree with one another, and all that is remembered with what it was made from.

@@ -12,10 +12,20 @@ from webhook.ledger.ledger import Ledger
 from webhook.ledger.store import ABSENT, Record, UnreadableError
 from webhook.view.classes import Pools, node_classes
 from webhook.view.cluster import ClusterView
-from webhook.view.lean import lean_devices, lean_pod, lean_record, lean_topology, same, same_text
+from webhook.view.lean import (
+    lean_amounts,
+    lean_devices,
+    lean_pod,
+    lean_record,
+    lean_stranger,
+    lean_topology,
+    same,
+    same_text,
+)
+from webhook.view.loads import read_allocatable
 from webhook.view.nodes import NodeFacts
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE
-from webhook.view.podinfo import PodInfo, read_pod_info
+from webhook.view.podinfo import PodInfo, read_pod_info, read_stranger
 
 Raw = dict[str, Any]
 
@@ -76,7 +86,7 @@ Complain = Callable[[str, tuple[str, ...]], None]
 
 
 class NodeFeed(_Listing):
-    """Takes in Nodes: UID, labels, software classes, and taints of effect PreferNoSchedule.
+    """Takes in Nodes: UID, labels, software classes, taints of effect PreferNoSchedule, and what they have for Pods.
 
     Args:
         cluster: is filled.
@@ -108,10 +118,12 @@ class NodeFeed(_Listing):
         shunning = [(one["key"], one.get("value") or "") for one in taints if one["effect"] == PREFER_NO_SCHEDULE]
         facts = NodeFacts(metadata["uid"], labels, classes, same(tuple(shunning)))
         self._cluster.nodes.put(metadata["name"], facts)
+        self._cluster.loads.put_node(metadata["name"], lean_amounts(read_allocatable(obj)))
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a Node."""
         self._cluster.nodes.drop(name)
+        self._cluster.loads.put_node(name, {})
         self._complain(name, ())
 
 
@@ -199,7 +211,7 @@ class PodFeed(_Listing):
         if known is not None and known.uid != obj["metadata"]["uid"]:
             self._ended(known)  # deleted and created again between two events
         if pod is None:
-            self._cluster.pods.put_stranger(namespace, name, obj["metadata"]["uid"])
+            self._cluster.pods.put_stranger(namespace, name, lean_stranger(read_stranger(obj)))
             return
         held = self._cluster.held.record(pod.node).holdings.get(pod.uid) if pod.holds else None
         self._cluster.pods.put(lean_pod(pod, held))

@@ -11,7 +11,8 @@ from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
 from webhook.boundedcache import BoundedCache
 from webhook.ledger.store import Record
-from webhook.view.podinfo import PodInfo
+from webhook.view.loads import Requests
+from webhook.view.podinfo import PodInfo, Stranger
 
 T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
@@ -91,6 +92,16 @@ def lean_pod(pod: PodInfo, held: Holding | None) -> PodInfo:
         request=same(pod.request),
         requests=same(pod.requests),
     )
+
+
+def lean_stranger(pod: Stranger) -> Stranger:
+    """A Pod of others that shares what others say alike."""
+    return pod._replace(node=same_text(pod.node), resources=same(pod.resources))
+
+
+def lean_amounts(amounts: Requests) -> Mapping[str, int]:
+    """Amounts by resource, shared between nodes that have the same."""
+    return same_mapping({same_text(name): amount for name, amount in amounts})
 
 
 def _cpus(share: CpuShare | None) -> int | None:

@@ -1,10 +1,10 @@
 """What is kept of a Pod that asks for devices or CPUs, or holds some: only the fields that decisions use."""
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
-from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.quantity import LARGEST
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata, is_ours
@@ -19,6 +19,7 @@ from allocator.vocabulary.names import DEVICE_ALLOCATED, RESOURCE_STATUS
 from allocator.wire.deviceallocated import DeviceAllocation, read_allocation
 from allocator.wire.podallocated import read_cpu_share
 from allocator.wire.resourcestatus import AnnotationError
+from webhook.view.loads import BoundRequests, Requests, read_requests
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _OWN_CPUS: Final = (QosClass.LSE, QosClass.LSR)
@@ -66,7 +67,7 @@ class PodInfo:
     cpus: CpuShare | None = None
     any_cpus: bool = False
     priority: int = 0
-    requests: tuple[tuple[str, int], ...] = ()
+    requests: Requests = ()
     kinds: tuple[DeviceType, ...] = ()
 
     def __str__(self) -> str:
@@ -89,6 +90,11 @@ class PodInfo:
             return not (self.shares or self.unread)
         return not self.holds and (bool(self.problem) or _insists(self.request.cpu))
 
+    @property
+    def counted(self) -> BoundRequests | None:
+        """What counts of it on a node; None where it is not bound, or has finished."""
+        return BoundRequests(self.node, self.requests) if self.node and not self.finished else None
+
     def in_scope(self, scheduler_name: str) -> bool:
         """Whether only koord-scheduler may bind it.
 
@@ -96,6 +102,35 @@ class PodInfo:
         installation, or lives in an exempt namespace. Others may bind it, but not to a node whose devices are ours.
         """
         return self.asks and (self.canonical or self.scheduler_name == scheduler_name)
+
+
+class Stranger(NamedTuple):
+    """What is kept of a Pod that is none of ours. There may be a hundred thousand, so its amounts are packed.
+
+    Attributes:
+        uid: its identity.
+        node: where it is bound; "" while it is not, and once it has finished.
+        resources: what it requests there, by name.
+        amounts: of these, as 64-bit integers.
+    """
+
+    uid: str
+    node: str = ""
+    resources: tuple[str, ...] = ()
+    amounts: bytes = b""
+
+    @classmethod
+    def requesting(cls, uid: str, node: str, requests: Requests) -> Self:
+        """A Pod that is bound to a node and requests this there."""
+        amounts = array("q", [min(max(amount, 0), LARGEST) for _, amount in requests])
+        return cls(uid, node, tuple(name for name, _ in requests), amounts.tobytes())
+
+    @property
+    def counted(self) -> BoundRequests | None:
+        """What counts of it on its node; None where nothing does."""
+        if not self.node:
+            return None
+        return BoundRequests(self.node, tuple(zip(self.resources, array("q", self.amounts), strict=True)))
 
 
 def read_pod_info(
@@ -113,10 +148,8 @@ def read_pod_info(
     annotations = metadata.get("annotations") or {}
     if known is not None and known.uid == metadata["uid"] and not _may_differ(known, obj, types):
         asked = (known.canonical, known.request, known.problem)
-        requests = known.requests
     elif is_ours(obj, types) or DEVICE_ALLOCATED in annotations or RESOURCE_STATUS in annotations:
         asked = _read_asks(obj, types)
-        requests = _read_requests(spec)
     else:
         return None
     allocation = _read_allocation(annotations, asked[1], types)
@@ -134,7 +167,7 @@ def read_pod_info(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         node=spec.get("nodeName") or "",
-        finished=(obj.get("status") or {}).get("phase") in _FINISHED,
+        finished=is_finished(obj),
         terminating=metadata.get("deletionTimestamp") is not None,
         scheduler_name=spec.get("schedulerName") or "",
         canonical=asked[0],
@@ -146,9 +179,24 @@ def read_pod_info(
         cpus=cpus,
         any_cpus=bool(cpu_problem) and (asked[1].cpu is None or asked[1].cpu.qos in _OWN_CPUS),
         priority=spec.get("priority") or 0,
-        requests=requests,
+        requests=read_requests(spec),  # CPU and memory may be resized in place
         kinds=tuple(dict.fromkeys([types.by_name[share.type] for share in allocation.shares])),
     )
+
+
+def is_finished(obj: Mapping[str, Any]) -> bool:
+    """Whether a Pod has succeeded or failed."""
+    return (obj.get("status") or {}).get("phase") in _FINISHED
+
+
+def read_stranger(obj: Mapping[str, Any]) -> Stranger:
+    """Read what is kept of a Pod that is none of ours."""
+    spec = obj.get("spec") or {}
+    node = spec.get("nodeName") or ""
+    uid = obj["metadata"]["uid"]
+    if not node or is_finished(obj):
+        return Stranger(uid)
+    return Stranger.requesting(uid, node, read_requests(spec))
 
 
 def _read_allocation(annotations: Mapping[str, str], request: PodRequest, types: DeviceTypes) -> DeviceAllocation:
@@ -168,7 +216,7 @@ def _read_allocation(annotations: Mapping[str, str], request: PodRequest, types:
 def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> bool:
     """Return whether a Pod may ask for something other than before.
 
-    Its resources never change. Labels and annotations decide its CPUs and how its devices are chosen, and its author
+    Its devices never change. Labels and annotations decide its CPUs and how its devices are chosen, and its author
     may change these until it is bound; later changes do not count.
     """
     if known.node:
@@ -192,13 +240,6 @@ def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodReq
     canonical = any(meaning.dialect.own for meaning in meanings)
     request = PodRequest(()) if reading.problems else reading.request
     return canonical, request, "; ".join(str(problem) for problem in reading.problems)
-
-
-def _read_requests(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    try:
-        return tuple(sorted(pod_amounts(spec).items()))
-    except BadQuantityError:  # the API server does not store such a Pod
-        return ()
 
 
 def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int, own_cpus: int = 0) -> Holding | None:

@@ -6,7 +6,8 @@ from typing import Final, TypeVar
 from allocator.vocabulary.holdings import InvariantError
 from webhook.boundedcache import BoundedCache
 from webhook.view.changes import Changes
-from webhook.view.podinfo import PodInfo
+from webhook.view.loads import NodeLoads
+from webhook.view.podinfo import PodInfo, Stranger
 
 _MOST_ENDED: Final = 16_384  # UIDs of ended Pods; the ledger lets go of what each held within milliseconds
 _NOBODY: Final[Mapping[str, PodInfo]] = {}
@@ -18,35 +19,44 @@ class PodTable:
 
     Args:
         changes: where the node of each Pod that holds something is published when the Pod comes, changes or goes.
+        loads: what all Pods of a node request in sum, ours and others.
     """
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, loads: NodeLoads) -> None:
         self._changes = changes
+        self._loads = loads
         self._by_name: dict[tuple[str, str], PodInfo] = {}
         self._by_uid: dict[str, PodInfo] = {}
         self._on: dict[str, dict[str, PodInfo]] = {}  # node -> UID -> Pod
         self._waiting: set[str] = set()  # UIDs of those that ask and are not bound
         self._gangs: dict[str, dict[str, str]] = {}  # gang -> UID of each of its Pods -> node, "" while unbound
-        # namespace/name -> UID. One entry for each live Pod at most: a Pod that is deleted, or that a list does not
-        # name, is dropped by the feed.
-        self._strangers: dict[str, str] = {}
+        # One entry for each live Pod at most: a Pod that is deleted, or that a list does not name, is dropped by the
+        # feed.
+        self._strangers: dict[tuple[str, str], Stranger] = {}
         # UID -> the node it was bound to, of those whose holding may not have left the ledger yet. One that is
         # forgotten too early makes its node look fuller than it is until the ledger follows; no bind depends on it.
         self._ended: BoundedCache[str, str] = BoundedCache(_MOST_ENDED)
 
     def put(self, pod: PodInfo) -> None:
         """Take in a Pod that asks for devices or CPUs, or holds some."""
-        self._strangers.pop(f"{pod.namespace}/{pod.name}", None)
+        self._forget_stranger(pod.namespace, pod.name)
         self._replace(self.get(pod.namespace, pod.name), pod)
 
-    def put_stranger(self, namespace: str, name: str, uid: str) -> None:
+    def put_stranger(self, namespace: str, name: str, pod: Stranger) -> None:
         """Take in a Pod that is none of ours; one of ours that had its name is gone."""
         self._replace(self.get(namespace, name), None)
-        self._strangers[f"{namespace}/{name}"] = uid
+        known = self._strangers.get((namespace, name))
+        self._strangers[namespace, name] = pod
+        self._loads.move(known.counted if known else None, pod.counted)
+
+    def _forget_stranger(self, namespace: str, name: str) -> None:
+        known = self._strangers.pop((namespace, name), None)
+        if known is not None:
+            self._loads.move(known.counted, None)
 
     def drop(self, namespace: str, name: str) -> PodInfo | None:
         """Take in that a Pod is gone; returns what was kept of it if it was ours."""
-        self._strangers.pop(f"{namespace}/{name}", None)
+        self._forget_stranger(namespace, name)
         known = self.get(namespace, name)
         self._replace(known, None)
         return known
@@ -56,6 +66,7 @@ class PodTable:
             self._take_out(known)
         if pod is not None:
             self._put_in(pod)
+        self._loads.move(known.counted if known else None, pod.counted if pod else None)
         if known is not None and known.node and (pod is None or pod.uid != known.uid):
             self._end(known)
         elif pod is not None and pod.node and pod.finished:
@@ -120,8 +131,8 @@ class PodTable:
 
     def is_stranger(self, namespace: str, name: str, uid: str) -> bool:
         """Whether a Pod is known to be none of ours; without a UID, whether one of that name is."""
-        known = self._strangers.get(f"{namespace}/{name}")
-        return known is not None and uid in {"", known}
+        known = self._strangers.get((namespace, name))
+        return known is not None and uid in {"", known.uid}
 
     def check_invariants(self) -> None:
         """Compare the indices with the Pods by name.
@@ -145,8 +156,10 @@ class PodTable:
         gangs = _grouped((pod.request.wishes.gang, pod.uid, pod.node) for pod in pods if not pod.finished)
         if gangs != self._gangs:
             raise InvariantError(f"gangs are {self._gangs}, not {gangs}")
-        if twice := self._strangers.keys() & {str(pod) for pod in pods}:
+        if twice := self._strangers.keys() & self._by_name.keys():
             raise InvariantError(f"Pods that are ours and none of ours: {sorted(twice)}")
+        counted = [*(pod.counted for pod in pods), *(pod.counted for pod in self._strangers.values())]
+        self._loads.check_invariants(counted)
 
 
 def _waits(pod: PodInfo) -> bool:

@@ -1,7 +1,7 @@
 """The index beside a plain recount: which nodes fit, how many devices, which node first, through any history."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -20,8 +20,10 @@ from allocator.index.query import (
     RatioFrom,
     Want,
 )
+from allocator.index.rows import CPU_ROW, NUMA_ROW, load_row
 from allocator.index.table import MAX_SLOTS, MAX_TAILS, RowError, TypeRow
-from allocator.vocabulary.preference import Preference
+from allocator.score import FIGURES, Filled
+from allocator.vocabulary.preference import NODE_CLASSES, Preference
 
 GIB = 2**30
 GPU, RDMA, CPU = "gpu", "rdma", "cpu"
@@ -122,22 +124,19 @@ def has_and_used(node: Node, kind: str, tail: str, more: int) -> tuple[int, int]
     return has, min(used + more, has)
 
 
-def shares(node: Node, query: Query) -> list[int]:
-    pairs = [has_and_used(node, kind, tail, more) for (kind, tail), more in asked(node, query).items()]
-    return [used * 1000 // has if has else 1000 for has, used in pairs]
+def taking(query: Query) -> Query:
+    """The query of a Pod that holds all that it asks for at once."""
+    return replace(query, steps=(query.wants,))
 
 
-def least_requested(node: Node, query: Query) -> int:
-    each = shares(node, query)
-    return (1000 - sum(each) // len(each)) // 10
-
-
-def most_balanced(node: Node, query: Query) -> int:
-    """100 less the variance about the mean, of 250,000, in percent rounded down."""
-    each = shares(node, query)
-    count = len(each)
-    squares = sum((count * share - sum(each)) ** 2 for share in each)  # count^3 times the variance
-    return 100 - 100 * squares // (count**3 * 250_000)
+def filled(node: Node, query: Query) -> list[Filled]:
+    """Every class of the node with what the query takes, but for bytes that a ratio states as well."""
+    more = asked(node, query)
+    return [
+        Filled(*reversed(has_and_used(node, kind, tail, more.get((kind, tail), 0))))
+        for kind in node
+        for tail in FULLNESS.get(kind, TAILS[kind])
+    ]
 
 
 def fills(slot: Slot, want: Want, tails: Iterable[str]) -> bool:
@@ -173,13 +172,6 @@ def packing(node: Node, query: Query) -> int:
     return 50 * kept // wanted + 20 * in_use + full // len(kinds)
 
 
-REFERENCE: dict[Preference, Callable[[Node, Query], int]] = {
-    Preference.PACKING: packing,
-    Preference.LEAST_REQUESTED: least_requested,
-    Preference.MOST_BALANCED: most_balanced,
-}
-
-
 def index_of(nodes: Mapping[str, Node]) -> ClusterIndex:
     index = ClusterIndex(FULLNESS)
     for name, node in nodes.items():
@@ -198,10 +190,15 @@ def agree(index: ClusterIndex, nodes: Mapping[str, Node], query: Query) -> None:
     for times in (1, 3):
         served = [all(often(node, want, times) for want in query.wants) for node in nodes.values()]
         assert index.serve(query, at, times).tolist() == [*served, False]
-    for way, reference in REFERENCE.items():
-        expected = [reference(node, query) if fits(node, query) else 0 for node in nodes.values()]
-        assert index.scores(way, at, query).tolist() == [*expected, 0], way
-        assert all(0 <= score <= 100 for score in expected)
+    expected = [packing(node, query) if fits(node, query) else 0 for node in nodes.values()]
+    assert index.packing(at, query).tolist() == [*expected, 0]
+    assert all(0 <= score <= 100 for score in expected)
+    fitting = [name for name, node in nodes.items() if fits(node, query)]
+    for way, figure in FIGURES.items():
+        exact = [figure(filled(nodes[name], query)) for name in fitting]
+        numbers = {one: number for number, one in enumerate(sorted(set(exact)))}
+        told = index.ranks(way, index.positions(fitting), taking(query))
+        assert told.tolist() == [numbers[one] for one in exact], way
 
 
 # Clusters and queries of any kind
@@ -301,8 +298,8 @@ def test_nodes_that_come_change_and_go_leave_what_building_anew_gives(
     assert len(index) == len(nodes)
     anew = index_of(dict(sorted(nodes.items())))
     names = sorted(nodes)
-    for way in Preference:
-        there, again = (one.scores(way, one.positions(names), query) for one in (index, anew))
+    for way in FIGURES:
+        there, again = (one.ranks(way, one.positions(names), taking(query)) for one in (index, anew))
         assert there.tolist() == again.tolist()
 
 
@@ -330,9 +327,9 @@ def size(memory: int, count: int = 1, core: int = 0) -> Query:
     return Query((Want(GPU, count, ((CORE, core), (MEMORY, memory), (RATIO, RatioFrom(MEMORY, memory)))),))
 
 
-def scored(way: Preference, node: Node, query: Query) -> int:
+def packed(node: Node, query: Query) -> int:
     index = index_of({"node": node})
-    return int(index.scores(way, index.positions(["node"]), query)[0])
+    return int(index.packing(index.positions(["node"]), query)[0])
 
 
 # (cards, query, how many of them could serve it)
@@ -377,60 +374,141 @@ def test_devices_that_could_serve_are_counted(cards: list[Slot], query: Query, e
     assert index.fitting(query)[index.positions(["node"])].tolist() == [expected >= query.wants[0].count]
 
 
-# (cards, query, shares of the classes after it in thousandths, least requested, most balanced)
+def load(cpu: int, memory: int, disk: int = 0) -> TypeRow:
+    """A node of 100 of each, of which so much is requested."""
+    return load_row(dict.fromkeys(NODE_CLASSES, 100), dict(zip(NODE_CLASSES, (cpu, memory, disk), strict=True)))
 
-CLAIM_7: dict[str, tuple[list[Slot], Query, list[int], int, int]] = {
-    "all of the only card": (gpus(0), percent(100), [1000, 1000, 1000], 0, 100),
-    "half of the only card": (gpus(0), percent(50), [500, 500, 500], 50, 100),
-    "half of a card of four, one in use": (gpus(100, 0, 0, 0), percent(50), [375, 375, 375], 62, 100),
-    # mean 500, squares about it 2 * 250^2 of 3 classes: variance 41,666 of 250,000
-    "a quarter, half and three quarters": (
-        gpus(0),
-        Query((Want(GPU, 1, ((CORE, 25), (MEMORY, PartOf(50)), (RATIO, 75))),)),
-        [250, 500, 750],
-        50,
-        84,
+
+def order(
+    way: Preference, nodes: Mapping[str, Sequence[TypeRow]], query: Query, counted: Iterable[str] = ()
+) -> list[list[str]]:
+    """The names of nodes that are equally good, the best first."""
+    index = ClusterIndex(FULLNESS, counted=counted)
+    for name, types in nodes.items():
+        index.put(name, types)
+    levels: dict[int, list[str]] = {}
+    for name, rank in zip(nodes, index.ranks(way, index.positions(list(nodes)), query).tolist(), strict=True):
+        levels.setdefault(rank, []).append(name)
+    return [levels[rank] for rank in sorted(levels)]
+
+
+LEAST, BALANCED = Preference.LEAST_REQUESTED, Preference.MOST_BALANCED
+CARD = taking(percent(100))
+
+# (preference, nodes, query, classes that count, nodes that are equally good, the best first)
+
+CLAIM_7: dict[str, tuple[Preference, dict[str, list[TypeRow]], Query, tuple[str, ...], list[list[str]]]] = {
+    "a node full of ordinary Pods comes after one with a card in use": (
+        LEAST,
+        {"busy": [*rows({GPU: gpus(0, 0)}), load(88, 90)], "used": [*rows({GPU: gpus(20, 0)}), load(0, 0)]},
+        CARD,
+        (),
+        [["used"], ["busy"]],
     ),
-    "all the compute, none of the memory": (
-        gpus(0),
-        Query((Want(GPU, 1, ((CORE, 100), (RATIO, 0))),)),
-        [1000, 0],
-        50,
-        0,
+    "by devices alone the node without a Pod on its cards comes first": (
+        LEAST,
+        {"busy": [*rows({GPU: gpus(0, 0)}), load(88, 90)], "used": [*rows({GPU: gpus(20, 0)}), load(0, 0)]},
+        CARD,
+        (GPU,),
+        [["busy"], ["used"]],
     ),
-    "an unhealthy card counts neither as there nor as used": (
-        gpus(100, 0, unhealthy=[0]),
-        percent(50),
-        [500, 500, 500],
-        50,
-        100,
+    "by disk alone they differ by what is requested of the disk": (
+        LEAST,
+        {"a": [load(0, 0, 2)], "b": [load(99, 99, 1)], "c": [load(1, 1, 2)]},
+        Query(()),
+        ("ephemeral-storage",),
+        [["b"], ["a", "c"]],
+    ),
+    "0.511 and 0.515 differ": (
+        LEAST,
+        {"a": [load_row({"cpu": 1000}, {"cpu": 515})], "b": [load_row({"cpu": 1000}, {"cpu": 511})]},
+        Query(()),
+        (),
+        [["b"], ["a"]],
+    ),
+    "what differs by a byte of a terabyte differs": (
+        LEAST,
+        {name: [load_row({"memory": 2**40}, {"memory": used})] for name, used in (("a", 7), ("b", 6), ("c", 7))},
+        Query(()),
+        (),
+        [["b"], ["a", "c"]],
+    ),
+    "equal shares of nodes that differ in size are equal": (
+        LEAST,
+        {"a": [load_row({"cpu": 3000}, {"cpu": 1000})], "b": [load_row({"cpu": 21000}, {"cpu": 7000})]},
+        Query(()),
+        (),
+        [["a", "b"]],
+    ),
+    "what the Pod requests fills a small node further": (
+        LEAST,
+        {"small": [load_row({"cpu": 2000}, {})], "large": [load_row({"cpu": 9000}, {"cpu": 2000})]},
+        Query((), (), (("cpu", 1000),)),
+        (),
+        [["large"], ["small"]],
+    ),
+    "a whole card where CPU and memory are as much in use is balanced": (
+        BALANCED,
+        {"idle": [*rows({GPU: gpus(0, 0)}), load(0, 0)], "half": [*rows({GPU: gpus(0, 0)}), load(50, 50, 50)]},
+        CARD,
+        (),
+        [["half"], ["idle"]],
+    ),
+    "a node without a class that counts comes last": (
+        BALANCED,
+        {"none": rows({GPU: gpus(0)}), "all": [*rows({GPU: gpus(0)}), load(100, 0, 50)], "empty": [load_row({}, {})]},
+        Query(()),
+        NODE_CLASSES,
+        [["all"], ["none", "empty"]],
+    ),
+    "more than a node has counts as all of it": (
+        LEAST,
+        {"a": [load(100, 100)], "b": [load(900, 100)], "c": [load(99, 100)]},
+        Query((), (), (("cpu", 1),)),
+        (),
+        [["a", "b", "c"]],
+    ),
+    "the Pod's steps of life count by the greatest": (
+        LEAST,
+        {"one": rows({GPU: gpus(0)}), "four": rows({GPU: gpus(0, 0, 0, 0)}), "half": rows({GPU: gpus(50, 0)})},
+        Query((), (percent(100).wants, (*percent(50).wants, *percent(20).wants)), ()),
+        (),
+        [["four"], ["half"], ["one"]],
     ),
 }
 
 
-@pytest.mark.parametrize(("cards", "query", "each", "least", "balanced"), CLAIM_7.values(), ids=CLAIM_7)
+@pytest.mark.parametrize(("way", "nodes", "query", "counted", "expected"), CLAIM_7.values(), ids=CLAIM_7)
 def test_nodes_are_preferred_as_claim_7_says(
-    cards: list[Slot], query: Query, each: list[int], least: int, balanced: int
+    way: Preference,
+    nodes: dict[str, list[TypeRow]],
+    query: Query,
+    counted: tuple[str, ...],
+    expected: list[list[str]],
 ) -> None:
-    node = {GPU: cards}
-    assert shares(node, query) == each
-    assert scored(Preference.LEAST_REQUESTED, node, query) == least
-    assert scored(Preference.MOST_BALANCED, node, query) == balanced
+    assert order(way, nodes, query, counted) == expected
+
+
+def test_the_cpus_that_pods_have_as_their_own_count_by_what_is_requested_of_the_node() -> None:
+    taken = {kind: [Slot({"free": 8}, {"free": free}) for free in (0, 8)] for kind in (CPU_ROW, NUMA_ROW)}
+    nodes = {"taken": [*rows(taken), load(5, 0)], "not": [load(6, 0)]}
+    assert order(LEAST, nodes, Query(())) == [["taken"], ["not"]]
 
 
 def test_least_requested_spreads_packing_fills_and_balance_evens_out() -> None:
     uneven = [Slot({CORE: 100, RATIO: 100}, {CORE: 100, RATIO: 20}, in_use=True)]
     even = [Slot({CORE: 100, RATIO: 100}, {CORE: 60, RATIO: 60}, in_use=True)]
     idle = [Slot({CORE: 100, RATIO: 100}, {CORE: 100, RATIO: 100})]
-    index = index_of({"uneven": {GPU: uneven}, "even": {GPU: even}, "idle": {GPU: idle}, "full": {GPU: gpus(100)}})
-    query = Query((Want(GPU, 1, ((CORE, 20), (RATIO, 10))),))
-    at = index.positions(["uneven", "even", "idle", "full"])
-    assert index.least_requested(at, query).tolist() == [45, 45, 85, 0]
-    assert index.most_balanced(at, query).tolist() == [51, 99, 99, 0]
-    assert index.packing(at, query).tolist() == [86, 86, 4, 0]
+    nodes = {"uneven": {GPU: uneven}, "even": {GPU: even}, "idle": {GPU: idle}, "full": {GPU: gpus(100)}}
+    query = taking(Query((Want(GPU, 1, ((CORE, 20), (RATIO, 10))),)))
+    of = {name: rows(node) for name, node in nodes.items()}
+    assert order(LEAST, of, query) == [["idle"], ["uneven", "even"], ["full"]]
+    assert order(BALANCED, of, query) == [["full"], ["even", "idle"], ["uneven"]]
+    index = index_of(nodes)
+    assert index.packing(index.positions([*nodes]), query).tolist() == [86, 86, 4, 0]
 
 
-# (cards, query, the score that `allocator.score` gives the placement)
+# (cards, query, its score: devices that stay unbroken, a node in use, how full its devices are then)
 
 PACKED_TIGHT: dict[str, tuple[list[Slot], Query, int]] = {
     "the last free card": (gpus(100, 100, 100, 0), percent(100), 50 + 20 + 30),
@@ -462,8 +540,8 @@ PACKED_TIGHT: dict[str, tuple[list[Slot], Query, int]] = {
 
 
 @pytest.mark.parametrize(("cards", "query", "expected"), PACKED_TIGHT.values(), ids=PACKED_TIGHT)
-def test_packing_scores_as_a_placement_is_scored(cards: list[Slot], query: Query, expected: int) -> None:
-    assert scored(Preference.PACKING, {GPU: cards}, query) == expected
+def test_packing_scores_by_what_stays_unbroken(cards: list[Slot], query: Query, expected: int) -> None:
+    assert packed({GPU: cards}, query) == expected
 
 
 def test_types_are_asked_together() -> None:
@@ -482,7 +560,8 @@ def test_a_type_that_no_node_has_fits_nowhere() -> None:
     at = index.positions(["node"])
     assert index.fitting(query)[at].tolist() == [False]
     assert index.counts(query)[:, at].tolist() == [[0]]
-    assert [index.scores(way, at, query).tolist() for way in Preference] == [[0]] * 3
+    assert index.packing(at, query).tolist() == [0]
+    assert index.ranks(LEAST, at, taking(query)).tolist() == [0]
     assert index.serve(query, at, 1).tolist() == [False]
 
 
@@ -492,7 +571,7 @@ def test_a_request_for_nothing_fits_every_node_there_is() -> None:
     at = index.positions(["a", "b", "c"])
     assert index.fitting(Query(()))[at].tolist() == [True, False, True]
     assert index.counts(Query(())).shape == (0, 4)
-    assert [index.scores(way, at, Query(())).tolist() for way in Preference] == [[0, 0, 0]] * 3
+    assert index.packing(at, Query(())).tolist() == [0, 0, 0]
 
 
 # Parts in use of a node's cards, one unhealthy; what is asked; how often it can be served, one after another
@@ -651,5 +730,5 @@ def test_a_want_out_of_bounds_is_refused(make: Callable[[], Want]) -> None:
 
 def test_scores_are_whole_numbers() -> None:
     index = index_of({"node": {GPU: gpus(0)}})
-    for way in Preference:
-        assert index.scores(way, index.positions(["node"]), percent(50)).dtype == np.int64
+    assert index.packing(index.positions(["node"]), percent(50)).dtype == np.int64
+    assert index.ranks(LEAST, index.positions(["node"]), taking(percent(50))).dtype == np.int64
