@@ -212,6 +212,7 @@ class FakeKube:
         faults: what befalls requests.
         requests: all that came.
         absent: plurals of resources that do not exist.
+        discovery: documents of `/apis/GROUP` and `/apis/GROUP/VERSION`; see `serve`.
         token: where set, requests must carry it.
         watchers: the open watches.
         revision: of the last write.
@@ -223,6 +224,7 @@ class FakeKube:
         self.faults = Faults()
         self.requests: list[Request] = []
         self.absent: set[str] = set()
+        self.discovery: dict[str, Raw] = {}
         self.token: str | None = None
         self.watchers: list[Watcher] = []
         self.revision = 100
@@ -280,6 +282,15 @@ class FakeKube:
         obj["metadata"].pop("resourceVersion", None)
         return copy.deepcopy(self._store(where, key, obj))
 
+    def serve(self, group: str, **versions: list[str]) -> None:
+        """Lets discovery name the resources of an API group by version; without any, the group is not served."""
+        for path in [path for path in self.discovery if f"{path}/".startswith(f"/apis/{group}/")]:
+            del self.discovery[path]
+        if versions:
+            self.discovery[f"/apis/{group}"] = {"versions": [{"version": version} for version in versions]}
+        for version, plurals in versions.items():
+            self.discovery[f"/apis/{group}/{version}"] = {"resources": [{"name": plural} for plural in plurals]}
+
     def remove(self, path: str) -> None:
         """Deletes an object."""
         where = Where.of(path)
@@ -329,6 +340,8 @@ class FakeKube:
 
     async def _handle(self, http: web.Request) -> web.StreamResponse:
         try:
+            if http.path in self.discovery:
+                return await self._discover(http)
             where = Where.of(http.path)
             verb = _VERBS.get(http.method) or (
                 "get" if where.name else "watch" if http.query.get("watch") in {"1", "true"} else "list"
@@ -342,6 +355,13 @@ class FakeKube:
             return _json(refused.status, refused.code, refused.headers)
         finally:
             self._tick.set()
+
+    async def _discover(self, http: web.Request) -> web.Response:
+        self.requests.append(Request("discover", "", http.path, dict(http.query), dict(http.headers), b""))
+        fault = self.faults.take("discover", "")
+        if fault.status:
+            raise Refused(fault.status, fault.message)
+        return _json(self.discovery[http.path], 200)
 
     async def _with_fault(
         self, http: web.Request, where: Where, verb: str, body: bytes, fault: Fault

@@ -50,7 +50,8 @@ class NodeSearch:
         Args:
             way: of scoring.
             lifts: node -> number of Pods of the same gang there; nodes with more come first.
-            room_for: among nodes with equally many, those that could serve the request this many times come first.
+            room_for: how many times the request comes. Among nodes with equally many, those that could serve it most
+                often come first, so that the gang is spread over few nodes.
             smallest: whether nodes come first that open the smallest device.
         """
         fitting = self._fitting
@@ -80,8 +81,8 @@ class NodeSearch:
         if not lifts and room_for <= 1:
             return levels
         company = np.fromiter((lifts.get(names[at], 0) for at in fitting), np.int64, len(fitting))
-        room = self._index.serve(self._query, rows, room_for)
-        return levels + (2 * company + room) * levels_each
+        room = self._index.rooms(self._query, rows, room_for)
+        return levels + ((room_for + 1) * company + room) * levels_each
 
     @property
     def away(self) -> Sequence[str]:

@@ -13,7 +13,8 @@ from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.pod import is_ours
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import is_allocation_annotation
-from allocator.wire import nodetopology
+from allocator.wire import gang, nodetopology
+from koordgate.kube.resource import PLUGIN_POD_GROUPS
 from koordgate.settings import device_types
 from webhook.assembly import Parts, assemble
 from webhook.ledger.memory import MemoryStore
@@ -24,7 +25,7 @@ from webhook.offline.resources import managed
 from webhook.offline.running import assume
 from webhook.offline.scheduler import KubeScheduler, finished
 from webhook.settings import WebhookSettings, without_gathering
-from webhook.view.feed import Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
@@ -123,6 +124,7 @@ class OfflineCluster:
             "Device": (self._devices, DeviceFeed(view, types, self._complain("Device"))),
             nodetopology.KIND: (self._topologies, topology_feed),
         }
+        self._group_feed = GroupFeed(view, PLUGIN_POD_GROUPS.group, self._complain(gang.KIND))
         self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types)
         self._exempt = {_EXEMPT, parts.settings.identity.namespace}
 
@@ -179,7 +181,9 @@ class OfflineCluster:
         """
         loaded = [(apiserver.with_defaults(obj), obj) for obj in objects]
         for obj, _ in loaded:
-            if obj["kind"] in self._feeds:
+            if obj["kind"] == gang.KIND:
+                self._group_feed.put(obj)
+            elif obj["kind"] in self._feeds:
                 known, feed = self._feeds[obj["kind"]]
                 known[obj["metadata"]["name"]] = obj
                 feed.put(obj)

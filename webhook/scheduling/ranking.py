@@ -22,6 +22,7 @@ from allocator.place import place
 from allocator.score import score
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.gangs import MOST_MEMBERS, largest
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder, Preference
@@ -122,7 +123,7 @@ class Ranking:
         return Ranked(tuple(accepted[:most]), {} if accepted else refused | away)
 
     def _best_first(self, search: NodeSearch, pod: PodInfo, before: str, shunned: AbstractSet[str]) -> Iterator[str]:
-        """The nodes that may fit: by most of the Pod's gang, then by score, then by name; the shunned after these."""
+        """The nodes that may fit: by most of the Pod's gang, then by room for those of it that wait, then by score."""
         mates, waiting = self._gang(pod)
         late: list[str] = []
         again = False
@@ -145,17 +146,23 @@ class Ranking:
         return replace(request, wishes=replace(request.wishes, waiting=waiting - 1)) if waiting > 1 else request
 
     def _gang(self, pod: PodInfo) -> tuple[Mapping[str, int], int]:
-        """The nodes that others of the gang are bound or were sent to, counted; and how many wait, with the Pod."""
+        """The nodes that others of the gang are bound or were sent to, counted; and how many wait, with the Pod.
+
+        Those that wait are the Pods that are known to wait, or what is missing to the gang's size if that is more.
+        """
         mates: Counter[str] = Counter()
         waiting = 1
-        gang = pod.request.wishes.gang
-        for uid, node in self._cluster.pods.gang(gang).items() if gang else ():
+        gang, stated = pod.request.wishes.gang, pod.request.wishes.size
+        if not gang:
+            return mates, waiting
+        for uid, node in self._cluster.pods.gang(gang).items():
             at = node or self.assumed.node_of(uid)
             if at:
                 mates[at] += 1
             elif uid != pod.uid:
                 waiting += 1
-        return mates, waiting
+        total = largest([stated, self._cluster.groups.size(gang)]).total
+        return mates, min(max(waiting, total - mates.total()), MOST_MEMBERS)
 
     def _why_away(self, search: NodeSearch, pod: PodInfo) -> tuple[dict[str, Refusal], list[str]]:
         """Explain for each node that the index excludes why it does; in full where they are few.

@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, NODES, TOPOLOGIES
+from koordgate.kube.resource import (
+    DEVICES,
+    EVENTS,
+    NODE_ALLOCATIONS,
+    NODES,
+    PLUGIN_POD_GROUPS,
+    POD_GROUPS,
+    TOPOLOGIES,
+)
 from webhook.metrics import WebhookMetrics
 from webhook.upkeep.reconcile import HeldTwice, Kind
 from webhook.view.podinfo import PodInfo
@@ -24,6 +32,9 @@ _KINDS: Final = {
         (TOPOLOGIES, "NodeResourceTopology"),
         (NODE_ALLOCATIONS, "NodeAllocation"),
     )
+} | {
+    f"{resource.plural}.{resource.group}": {"apiVersion": resource.api_version, "kind": "PodGroup"}
+    for resource in (PLUGIN_POD_GROUPS, POD_GROUPS[0])
 }
 
 
@@ -100,8 +111,8 @@ class EventReports:
         """Make the function that reports what could not be read of one resource's objects.
 
         Returns:
-            A function of an object's name and of its problems, none where it can be read; it logs, counts, and writes
-            an Event on the object.
+            A function of an object's name (or namespace/name) and of its problems, none where it can be read; it logs,
+            counts, and writes an Event on the object.
         """
 
         def complain(name: str, problems: tuple[str, ...]) -> None:
@@ -112,7 +123,7 @@ class EventReports:
                 message = "; ".join(problems)
                 _LOG.warning("%s %s: %s", resource, name, message)
                 about = _KINDS.get(resource, _KINDS[NODES.plural])  # what is no object is reported on its Node
-                self._event({**about, "name": name}, "CannotBeRead", message)
+                self._event({**about, **_place(name)}, "CannotBeRead", message)
             else:
                 self._bad.pop((resource, name), None)
             self._metrics.bad_objects.labels(resource).set(sum(key[0] == resource for key in self._bad))
@@ -152,6 +163,12 @@ class EventReports:
         """Wait until all Events are written."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _place(name: str) -> dict[str, str]:
+    """Where an object is, which is named as `name` or `namespace/name`."""
+    namespace, _, own = name.rpartition("/")
+    return {"name": own, "namespace": namespace} if namespace else {"name": own}
 
 
 def _about(pod: PodInfo) -> dict[str, str]:

@@ -12,6 +12,7 @@ from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.ledger.store import Record
 from webhook.view.changes import Changes
+from webhook.view.groups import GroupTable
 from webhook.view.nodes import NodeTable
 from webhook.view.pods import PodTable
 from webhook.view.reach import MemoryReach
@@ -52,6 +53,7 @@ class SeenObjects:
         changes: publishes the nodes about which anything changed; the ledger's changes belong there as well.
         nodes: the nodes.
         pods: the Pods.
+        groups: the sizes of gangs.
         snapshots: of nodes on given holdings.
     """
 
@@ -64,6 +66,7 @@ class SeenObjects:
         self.changes = Changes()
         self.nodes = NodeTable(self.changes, refitted)
         self.pods = PodTable(self.changes)
+        self.groups = GroupTable()
         self.snapshots = Snapshots(self.nodes, self.pods, clock, defaults or Defaults())
 
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
@@ -79,7 +82,7 @@ class ClusterView:
         held: the ledger, whose changes `seen.changes` publishes.
 
     Attributes:
-        changes, nodes, pods: of `seen`.
+        changes, nodes, pods, groups: of `seen`.
         held: the ledger, to be read only.
         reach: the GPU memory that a Pod could land on.
     """
@@ -88,6 +91,7 @@ class ClusterView:
         self.changes = seen.changes
         self.nodes = seen.nodes
         self.pods = seen.pods
+        self.groups = seen.groups
         self.held: Held = NothingHeld() if held is None else held
         self.reach = MemoryReach(seen.nodes)
         self._snapshots = seen.snapshots

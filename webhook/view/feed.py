@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.gangs import UNSTATED
 from allocator.wire.deviceobject import read_device_object
+from allocator.wire.gang import PodGroupError, read_pod_group
 from allocator.wire.nodetopology import read_node_topology
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.store import ABSENT, Record, UnreadableError
@@ -213,6 +215,39 @@ class PodFeed(_Listing):
         known = self._cluster.pods.drop(namespace, name)
         if known is not None:
             self._ended(known)
+
+
+class GroupFeed(_Listing):
+    """Takes in PodGroups of one API group.
+
+    Args:
+        cluster: is filled.
+        group: the API group.
+        complain: called with a PodGroup's namespace/name and what could not be read of it; nothing when all could.
+    """
+
+    def __init__(self, cluster: ClusterView, group: str, complain: Complain) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._group = group
+        self._complain = complain
+
+    def there(self, obj: Raw) -> None:
+        """Take in a PodGroup; one that states a wrong size counts as one that states none."""
+        gang = "/".join(_key(obj))
+        size, problems = UNSTATED, tuple[str, ...]()
+        try:
+            size = read_pod_group(obj)
+        except PodGroupError as error:
+            problems = (str(error),)
+        self._cluster.groups.put(self._group, gang, size)
+        self._complain(gang, problems)
+
+    def gone(self, namespace: str, name: str) -> None:
+        """Forget a PodGroup."""
+        gang = f"{namespace}/{name}"
+        self._cluster.groups.drop(self._group, gang)
+        self._complain(gang, ())
 
 
 class RecordFeed:
