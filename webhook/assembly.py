@@ -1,7 +1,7 @@
 """Assembles a replica, alike in a cluster and offline: only the ledger's store and the reading of live Pods differ."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +11,8 @@ from koordgate.settings import DevicePool, device_types
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.translate import TranslationPolicy
 from webhook.admission.validate import Writers
+from webhook.gangs.keeper import GangKeeper
+from webhook.gangs.lift import kube_lift
 from webhook.ledger.ledger import Counters, Holdings, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
@@ -25,6 +27,7 @@ from webhook.upkeep.reports import EventReports
 from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.livepods import LivePods
+from webhook.view.podinfo import PodInfo
 from webhook.view.snapshots import Defaults
 
 
@@ -49,6 +52,7 @@ class Parts:
     ranking: Ranking
     extender: Extender
     reconciler: Reconciler
+    keeper: GangKeeper
     reporter: EventReports
 
 
@@ -58,6 +62,7 @@ def assemble(
     live: LivePods,
     *,
     kube: KubeClient | None = None,
+    lift: Callable[[PodInfo], Awaitable[None]] | None = None,
     clock: Callable[[], int] = wall_clock,
     released: Callable[[str], None] = lambda _node: None,
     published: Callable[[SeenObjects, str, Holdings], str] = lambda _seen, _node, _holdings: "",
@@ -68,7 +73,8 @@ def assemble(
         settings: of the process.
         store: makes the ledger's store, which may read what the API server's objects say of nodes.
         live: reads Pods from the API server itself.
-        kube: writes Events; None offline.
+        kube: writes Events, and removes scheduling gates; None offline.
+        lift: removes a Pod's scheduling gate where there is no `kube`.
         clock: seconds since the epoch.
         released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
         published: makes what is published of a node beside these holdings; nothing is published by default.
@@ -85,8 +91,15 @@ def assemble(
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
+    together = settings.gangs.all_or_nothing
     binders = Binders(
-        scheduler.name, scheduler.username, settings.domain, grace, types, settings.guard.plain_pods == "warn"
+        scheduler.name,
+        scheduler.username,
+        settings.domain,
+        grace,
+        types,
+        warn_only=settings.guard.plain_pods == "warn",
+        together=together,
     )
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
     contradicted = Contradictions(metrics.index_contradictions.inc)
@@ -100,13 +113,13 @@ def assemble(
         store=kept,
         ledger=ledger,
         pods=PodWebhooks(
-            TranslationPolicy(settings.domain, scheduler.name, types, split=not settings.state_memory),
+            TranslationPolicy(settings.domain, scheduler.name, types, split=not settings.state_memory, gates=together),
             Writers(frozenset({settings.identity.username, scheduler.username})),
             cluster.reach.of if settings.state_memory else lambda _pod: (None, 0),
         ),
         bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of),
         ranking=ranking,
-        extender=Extender(cluster, ranking, types, scheduler.most_nodes or None),
+        extender=Extender(cluster, ranking, types, scheduler.most_nodes or None, together=together, clock=clock),
         reconciler=Reconciler(
             scheduler_name=scheduler.name,
             grace=grace,
@@ -117,8 +130,22 @@ def assemble(
             reports=reporter,
             released=released,
         ),
+        keeper=GangKeeper(
+            cluster=cluster,
+            ledger=ledger,
+            ranking=ranking,
+            lift=kube_lift(kube) if kube is not None else lift or _never,
+            clock=clock,
+            hold_seconds=settings.gangs.hold_seconds,
+            reports=reporter,
+            released=released,
+        ),
         reporter=reporter,
     )
+
+
+async def _never(pod: PodInfo) -> None:
+    """Nobody tends gangs: their Pods keep their gates."""
 
 
 def _written(metrics: WebhookMetrics) -> Callable[[int], None]:

@@ -161,6 +161,8 @@ class Replica:
             background += [tasks.create_task(groups.run()) for groups in self._groups]
             background.append(tasks.create_task(self.parts.reconciler.run_releases()))
             background.append(tasks.create_task(self._waker.run()))
+            if self._settings.gangs.all_or_nothing:
+                background.append(tasks.create_task(self.parts.keeper.run(lambda: not self.unready())))
             background.append(tasks.create_task(self._reconcile()))
             background.append(tasks.create_task(self._expire()))
             starting = tasks.create_task(self.source.start())

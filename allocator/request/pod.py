@@ -13,7 +13,7 @@ from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, NO_HINTS, PodHints, read_hints
-from allocator.wire.gang import GANG_ANNOTATIONS, GANG_LABELS, gang_of, stated_size
+from allocator.wire.gang import GANG_ANNOTATIONS, GANG_LABELS, gang_of, is_together, stated_size
 
 _LABELS: Final = (*GANG_LABELS, ISOLATION_PROVIDER)
 _SAYING: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER, *GANG_ANNOTATIONS)  # in addition to those that `names_cpus` knows
@@ -62,10 +62,20 @@ def read_request(
             order = ""
         gang = gang_of(pod)
         size, wrong = stated_size(annotations) if gang else (UNSTATED, ())
-        problems.extend(wrong)
+        together, forbidden = is_together(metadata, gang)
+        problems.extend((*wrong, *forbidden))
         isolation = str((metadata.get("labels") or {}).get(ISOLATION_PROVIDER) or "")
         if order or gang or isolation or hints is not NO_HINTS:
-            wishes = Wishes(hints.hints, hints.joint, hints.partition, order, gang, isolation=isolation, size=size)
+            wishes = Wishes(
+                hints.hints,
+                hints.joint,
+                hints.partition,
+                order,
+                gang,
+                isolation=isolation,
+                size=size,
+                together=together,
+            )
     else:
         problems.extend(hints)
     return replace(reading, cpu=cpus.ask, wishes=wishes, problems=tuple(problems))

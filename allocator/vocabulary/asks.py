@@ -76,6 +76,7 @@ class Wishes:
             all ask alike, the first is placed where whole devices for all of them are close together.
         isolation: what must keep shares of one GPU apart on the node (label gpu-isolation-provider); "" for anything.
         size: of the gang, as the Pod's annotations state it.
+        together: whether the gang is to be bound as a whole or not at all.
     """
 
     hints: tuple[tuple[str, TypeHint], ...] = ()
@@ -86,6 +87,7 @@ class Wishes:
     waiting: int = 0
     isolation: str = ""
     size: GangSize = UNSTATED
+    together: bool = False
 
     def hint(self, kind: str) -> TypeHint | None:
         """The hint for a type; None if there is none."""

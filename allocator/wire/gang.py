@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from allocator.vocabulary.gangs import MOST_MEMBERS, UNSTATED, GangSize
+from allocator.vocabulary.names import GANG_TOGETHER
 from allocator.vocabulary.outcome import Problem
 
 # A Pod names its gang by the label of scheduler-plugins, in either of its spellings, or in Koordinator's way.
@@ -14,7 +15,7 @@ GANG_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sig
 GANG_ANNOTATION: Final = "gang.scheduling.koordinator.sh/name"
 GANG_MIN_AVAILABLE: Final = "gang.scheduling.koordinator.sh/min-available"
 GANG_TOTAL_NUMBER: Final = "gang.scheduling.koordinator.sh/total-number"
-GANG_ANNOTATIONS: Final = (GANG_ANNOTATION, GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER)
+GANG_ANNOTATIONS: Final = (GANG_ANNOTATION, GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER, GANG_TOGETHER)
 KIND: Final = "PodGroup"
 _LONGEST: Final = 40  # characters of a wrong value that a message repeats
 _MOST_DIGITS: Final = 10  # of an int32
@@ -55,6 +56,26 @@ def stated_size(annotations: Mapping[str, str]) -> tuple[GangSize, tuple[Problem
         numbers.append(min(max(number, 0), MOST_MEMBERS))
     least, total = numbers
     return GangSize(least, max(least, total)), tuple(problems)
+
+
+def is_together(metadata: Mapping[str, Any], gang: str) -> tuple[bool, tuple[Problem, ...]]:
+    """Read whether a Pod's gang is bound as a whole or not at all, and what is wrong with that.
+
+    Args:
+        metadata: of the Pod.
+        gang: that it belongs to, as namespace/name; "" for none.
+    """
+    text = (metadata.get("annotations") or {}).get(GANG_TOGETHER, "false")
+    path = f"metadata.annotations[{GANG_TOGETHER}]"
+    if text not in {"true", "false"}:
+        return False, (Problem(path, f"{str(text)[:_LONGEST]!r} is not allowed; write true or false"),)
+    if text == "false":
+        return False, ()
+    if not gang:
+        return False, (Problem(path, f"the Pod belongs to no gang; name one, as by the label {GANG_LABELS[0]}"),)
+    if gang.partition("/")[0] != metadata.get("namespace", ""):
+        return False, (Problem(path, f"gang {gang} is of another namespace; name one of the Pod's own"),)
+    return True, ()
 
 
 def read_pod_group(obj: Mapping[str, Any]) -> GangSize:

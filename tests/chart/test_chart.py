@@ -209,6 +209,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
     assert set(written["devices"]) == {"order", "types"}
     assert set(written["cpus"]) == {"bindPolicy", "exclusivePolicy", "numaAllocateStrategy", "numaTopologyPolicy"}
     assert set(written["ledger"]) == {"graceSeconds", "reconcileSeconds", "gatherSeconds"}
+    assert written["gangs"] == {"allOrNothing": False, "holdSeconds": 300}
     assert set(written["serve"]) == {
         "host",
         "port",
@@ -235,6 +236,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             },
             "certificate": {"authorityDays": 1000000, "certificateDays": 0.5, "extraDNSNames": ["gate.example.com"]},
             "ledger": {"graceSeconds": 300, "reconcileSeconds": 7.5, "gatherSeconds": 0.002},
+            "gangs": {"allOrNothing": True, "holdSeconds": 60},
             "scheduler": {
                 "name": "gpu-scheduler",
                 "username": "someone@example.com",
@@ -563,6 +565,8 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"ledger": {"graceSeconds": 1e9}},
         {"ledger": {"gatherSeconds": -0.1}},
         {"ledger": {"gatherSeconds": 1.5}},
+        {"gangs": {"holdSeconds": 9}},
+        {"gangs": {"allOrNothing": "yes"}},
         {"certificate": {"authorityDays": 1e9}},
         {"scheduler": {"mostNodes": -1}},
         {"scheduler": {"mostNodes": 1.5}},

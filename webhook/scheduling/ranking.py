@@ -23,6 +23,7 @@ from allocator.score import score
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import MOST_MEMBERS, largest
+from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder, Preference
@@ -138,6 +139,16 @@ class Ranking:
         yield from late
         if again:  # a node on which it failed before goes last
             yield before
+
+    def send(self, pod: PodInfo, node: str) -> Holding | None:
+        """Assume that a Pod comes to a node; returns what it will hold there, None where it does not fit."""
+        outcome = self.verdict(node, self.wanted(pod), pod.uid).outcome
+        if isinstance(outcome, Refusal):
+            return None
+        gang = pod.request.wishes.gang
+        holding = Holding(pod.uid, pod.namespace, pod.name, 0, outcome.shares, outcome.cpus, gang)
+        self.assumed.put(node, holding)
+        return holding
 
     def wanted(self, pod: PodInfo) -> PodRequest:
         """What a Pod asks for now; one of a gang leaves room for the others of the gang that still wait."""

@@ -23,6 +23,7 @@ from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
 _TOLD_AT_ONCE: Final = 100  # most Events of one round, and most being written; the metric counts all
+_MOST_OF_GANG: Final = 16  # most Pods of a gang that get an Event at once
 _LONGEST: Final = 1024  # characters of an Event's message, the limit of Kubernetes
 _KINDS: Final = {
     resource.plural: {"apiVersion": f"{resource.group}/{resource.version}".lstrip("/"), "kind": kind}
@@ -99,6 +100,12 @@ class EventReports:
             )
             _LOG.warning("a device is held twice", extra={"pod": str(pod), "node": device.node})
             self._event(_about(pod), "DeviceHeldTwice", message)
+
+    def gang_waits(self, pods: list[PodInfo], why: str) -> None:
+        """These Pods of a gang that is bound as a whole wait, for this reason."""
+        _LOG.info("a gang waits: %s", why, extra={"pod": str(pods[0]), "pods": len(pods)})
+        for pod in sorted(pods, key=lambda pod: pod.name)[:_MOST_OF_GANG]:
+            self._event(_about(pod), "GangWaits", why)
 
     def _new(self, reason: str, pods: list[PodInfo]) -> list[PodInfo]:
         """The Pods that were not reported for this reason yet, at most `_TOLD_AT_ONCE`."""

@@ -16,7 +16,7 @@ from webhook.view.classes import Pools, node_classes
 from webhook.view.cluster import ClusterView
 from webhook.view.lean import lean_devices, lean_pod, lean_record, lean_topology, same, same_text
 from webhook.view.nodes import NodeFacts
-from webhook.view.nodeselection import PREFER_NO_SCHEDULE
+from webhook.view.nodeselection import PREFER_NO_SCHEDULE, UNSCHEDULABLE
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
@@ -78,7 +78,7 @@ Complain = Callable[[str, tuple[str, ...]], None]
 
 
 class NodeFeed(_Listing):
-    """Takes in Nodes: UID, labels, software classes, and taints of effect PreferNoSchedule.
+    """Takes in Nodes: UID, labels, software classes, and taints.
 
     Args:
         cluster: is filled.
@@ -106,9 +106,13 @@ class NodeFeed(_Listing):
         labels = {same_text(key): same_text(value) for key, value in (metadata.get("labels") or {}).items()}
         classes, problems = node_classes(metadata, self._types, self._pools)
         self._complain(metadata["name"], problems)
-        taints = (obj.get("spec") or {}).get("taints") or ()
+        spec = obj.get("spec") or {}
+        taints = spec.get("taints") or ()
         shunning = [(one["key"], one.get("value") or "") for one in taints if one["effect"] == PREFER_NO_SCHEDULE]
-        facts = NodeFacts(metadata["uid"], labels, classes, same(tuple(shunning)))
+        closing = [*taints, UNSCHEDULABLE] if spec.get("unschedulable") else taints
+        told = {(one["key"], one.get("value") or "", one["effect"]) for one in closing}
+        told = {taint for taint in told if taint[2] != PREFER_NO_SCHEDULE}
+        facts = NodeFacts(metadata["uid"], labels, classes, same(tuple(shunning)), same(tuple(sorted(told))))
         self._cluster.nodes.put(metadata["name"], facts)
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped

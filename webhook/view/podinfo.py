@@ -15,9 +15,10 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel
 from allocator.vocabulary.holdings import Holding, Share, unnamed
-from allocator.vocabulary.names import DEVICE_ALLOCATED, RESOURCE_STATUS
+from allocator.vocabulary.names import DEVICE_ALLOCATED, GANG_GATE, RESOURCE_STATUS
 from allocator.wire.deviceallocated import AnnotationError, DeviceAllocation, read_allocation
 from allocator.wire.podallocated import read_cpu_share
+from webhook.view.nodeselection import selection_of
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _OWN_CPUS: Final = (QosClass.LSE, QosClass.LSR)
@@ -47,6 +48,10 @@ class PodInfo:
         priority: of its spec; 0 if there is none.
         requests: what kube-scheduler counts for it on a node, by resource; empty if that cannot be read.
         kinds: the types of its shares.
+        gated: koordgate's scheduling gate is on it.
+        gates: other scheduling gates are on it.
+        succeeded: it has succeeded.
+        selection: what selects nodes for it, as JSON (see `selection_of`), if its gang is bound as a whole; else empty.
     """
 
     uid: str
@@ -67,6 +72,10 @@ class PodInfo:
     priority: int = 0
     requests: tuple[tuple[str, int], ...] = ()
     kinds: tuple[DeviceType, ...] = ()
+    gated: bool = False
+    gates: bool = False
+    succeeded: bool = False
+    selection: bytes = b""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -126,6 +135,8 @@ def read_pod_info(
     except AnnotationError as error:
         cpu_problem = str(error)
     annotation_problem = "; ".join(filter(None, (allocation.problem, cpu_problem)))
+    phase = (obj.get("status") or {}).get("phase")
+    gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     if known is None and not (asked[1] or asked[2] or allocation.shares or cpus or annotation_problem):
         return None
     return PodInfo(
@@ -133,7 +144,7 @@ def read_pod_info(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         node=spec.get("nodeName") or "",
-        finished=(obj.get("status") or {}).get("phase") in _FINISHED,
+        finished=phase in _FINISHED,
         terminating=metadata.get("deletionTimestamp") is not None,
         scheduler_name=spec.get("schedulerName") or "",
         canonical=asked[0],
@@ -147,6 +158,10 @@ def read_pod_info(
         priority=spec.get("priority") or 0,
         requests=requests,
         kinds=tuple(dict.fromkeys([types.by_name[share.type] for share in allocation.shares])),
+        gated=GANG_GATE in gates,
+        gates=any(gate != GANG_GATE for gate in gates),
+        succeeded=phase == "Succeeded",
+        selection=selection_of(spec) if asked[1].wishes.together else b"",
     )
 
 

@@ -1,0 +1,249 @@
+"""Tends the gangs that are bound as a whole or not at all: carries out one step after another, for one gang at a time.
+
+Several replicas may tend the same gang. What they write are compare-and-swap changes of the ledger, and patches of Pods
+that test what they change. A plan that does not find its room any more gives back what it has held by then.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final, Protocol, assert_never
+
+from allocator.hold import Planned, give_back, hold, prolong
+from allocator.vocabulary.gangs import largest
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.outcome import Refusal
+from allocator.wire.nodeallocation import RecordError
+from koordgate.backoff import Backoff
+from koordgate.kube.errors import KubeError
+from webhook.gangs.room import GangRoom
+from webhook.gangs.step import GangHold, GangMember, GiveBack, Lift, Plan, Prolong, Rest, next_step
+from webhook.ledger.ledger import BusyError, Change, Ledger
+from webhook.scheduling.ranking import Ranking
+from webhook.view.cluster import ClusterView
+from webhook.view.podinfo import PodInfo
+
+_LOG: Final = logging.getLogger(__name__)
+_EVERY_S: Final = 0.5
+_WRITE_S: Final = 5.0
+_PLAN_S: Final = 15.0  # for all writes of a plan; far less than `step.SETTLE_S`
+_STEPS: Final = 8  # for one gang in one round; more are needed only if other replicas are at work
+_MOST_GANGS: Final = 100  # in one round; the others follow in the next
+_FIRST_RETRY_S: Final = 1.0
+_LONGEST_RETRY_S: Final = 30.0
+_PATIENCE_S: Final = 10  # before it is reported why a gang waits
+_FAILURES: Final = (KubeError, BusyError, RecordError)
+
+
+class GangReports(Protocol):
+    """Reports on gangs."""
+
+    def gang_waits(self, pods: list[PodInfo], why: str) -> None:
+        """These Pods of a gang wait, for this reason."""
+
+
+@dataclass(eq=False, slots=True)
+class _Memory:
+    """What is remembered of a gang that waits; another replica begins without it.
+
+    Attributes:
+        waiting: UIDs of the Pods that wait; where they change, the rest is forgotten.
+        own: node and UID of what this replica has held by complete plans.
+        backoff: between plans that fail.
+        not_before: when the next plan may be made.
+        why: it waits, and since when.
+        told: the reason that was reported.
+    """
+
+    waiting: frozenset[str]
+    own: set[tuple[str, str]] = field(default_factory=set)
+    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))
+    not_before: float = 0.0
+    why: tuple[str, int] = ("", 0)
+    told: str = ""
+
+
+class GangKeeper:
+    """Tends gangs.
+
+    Args:
+        cluster: what is known of the cluster.
+        ledger: where room is held.
+        ranking: finds room.
+        lift: removes the gate of a Pod.
+        clock: seconds since the epoch.
+        hold_seconds: how long room is held while no Pod of the gang is bound.
+        reports: says why gangs wait.
+        released: called with a node where other Pods may fit now, or Pods that wait may be bound.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: ClusterView,
+        ledger: Ledger,
+        ranking: Ranking,
+        lift: Callable[[PodInfo], Awaitable[None]],
+        clock: Callable[[], int],
+        hold_seconds: float,
+        reports: GangReports,
+        released: Callable[[str], None] = lambda _node: None,
+    ) -> None:
+        self._cluster = cluster
+        self._ledger = ledger
+        self._ranking = ranking
+        self._lift = lift
+        self._clock = clock
+        self._hold_seconds = hold_seconds
+        self._reports = reports
+        self._released = released
+        self._memories: dict[str, _Memory] = {}
+        self._last = ""  # the gang that was tended last
+
+    async def run(self, healthy: Callable[[], bool]) -> None:
+        """Tend all gangs again and again until cancelled; not while the replica's view may be old."""
+        while True:
+            if healthy():
+                await self.round()
+            await asyncio.sleep(_EVERY_S)
+
+    async def round(self) -> None:
+        """Tend gangs that have Pods to be bound, at most `_MOST_GANGS`, beginning after the last one."""
+        whole = self._cluster.pods.whole_gangs()
+        gangs = sorted(gang for gang, pods in whole.items() if any(map(_waits, pods.values())))
+        self._memories = {gang: self._memories[gang] for gang in gangs if gang in self._memories}
+        later = [gang for gang in gangs if gang > self._last]
+        turn = (later + [gang for gang in gangs if gang <= self._last])[:_MOST_GANGS]
+        for gang in turn:
+            self._last = gang
+            try:
+                await self._tend(gang)
+            except _FAILURES as error:
+                _LOG.warning("a gang is left until the next round: %s", error, extra={"gang": gang})
+
+    async def _tend(self, gang: str) -> None:
+        for _ in range(_STEPS):
+            pods = self._cluster.pods.whole_gangs().get(gang, {})
+            memory = self._memory(gang, pods)
+            step = next_step(self._members(pods), self._least(gang, pods), self._clock(), memory.own)
+            if isinstance(step, Rest):
+                self._say(memory, pods, step.why)
+                return
+            if not await self._perform(step, memory):
+                return
+
+    async def _perform(self, step: GiveBack | Prolong | Lift | Plan, memory: _Memory) -> bool:
+        """Carry out a step; tell whether the next one can be decided at once."""
+        match step:
+            case GiveBack(holds, over):
+                await self._give_back(holds)
+                if over:  # others may have what was held in vain for as long
+                    memory.not_before = self._clock() + self._hold_seconds
+                return True
+            case Prolong(holds, until):
+                for node, uids in _by_node(holds).items():
+                    await self._ledger.change(node, prolong(list(uids), until), _WRITE_S)
+                return True
+            case Lift(lifted):
+                for pod in lifted:
+                    await self._lift(pod)
+                return False  # the watch will show it
+            case Plan():
+                return await self._plan(step, memory)
+            case _:
+                assert_never(step)
+
+    def _members(self, pods: Mapping[str, PodInfo]) -> list[GangMember]:
+        return [GangMember(pod, tuple(self._held(uid))) for uid, pod in sorted(pods.items())]
+
+    def _held(self, uid: str) -> list[tuple[str, Holding]]:
+        records = ((node, self._ledger.record(node).holdings.get(uid)) for node in self._ledger.nodes_of(uid))
+        return [(node, holding) for node, holding in records if holding is not None]
+
+    def _least(self, gang: str, pods: Mapping[str, PodInfo]) -> int:
+        stated = [pod.request.wishes.size for pod in pods.values() if not pod.finished]
+        return largest([self._cluster.groups.size(gang), *stated]).least
+
+    def _memory(self, gang: str, pods: Mapping[str, PodInfo]) -> _Memory:
+        waiting = frozenset(uid for uid, pod in pods.items() if _waits(pod))
+        known = self._memories.get(gang)
+        if known is None or known.waiting != waiting:
+            known = self._memories[gang] = _Memory(waiting, known.own if known else set())
+        return known
+
+    async def _give_back(self, holds: tuple[GangHold, ...]) -> None:
+        for node, uids in _by_node(holds).items():
+            if await self._ledger.change(node, give_back(uids), _WRITE_S):
+                self._released(node)
+
+    async def _plan(self, plan: Plan, memory: _Memory) -> bool:
+        """Hold room for the Pods of a plan; tell whether that was done."""
+        now = self._clock()
+        if now < memory.not_before:
+            return False
+        room = GangRoom(self._cluster, self._ranking)
+        try:
+            why = await room.find(plan.pods)
+            if why and plan.needed < len(plan.pods):
+                why = await room.find(plan.pods[: plan.needed])
+            until = plan.until or int(now + self._hold_seconds)
+            why = why or await self._hold(room, until)
+            if not why:
+                memory.own.update((node, one.pod.uid) for node, planned in room.found.items() for one in planned)
+        finally:
+            room.forget()
+        if why:
+            memory.not_before = now + memory.backoff.failed()
+            self._say(memory, {pod.uid: pod for pod in plan.pods}, why)
+        return not why
+
+    async def _hold(self, room: GangRoom, until: int) -> str:
+        """Write what was found into the ledger: all of it, or nothing; returns why not, "" where it is written."""
+        written: list[GangHold] = []
+        try:
+            async with asyncio.timeout(_PLAN_S):
+                for node, planned in sorted(room.found.items()):
+                    refusal = await self._ledger.change(node, self._holding(node, planned, until), _WRITE_S)
+                    if refusal is not None:
+                        break
+                    written += [GangHold(node, one.pod.uid, until) for one in planned]
+                else:
+                    self._wake(room)
+                    return ""
+        except (TimeoutError, *_FAILURES) as error:
+            refusal = Refusal(str(error) or "the ledger is busy")
+        await self._give_back(tuple(written))
+        return refusal.message
+
+    def _holding(self, node: str, planned: list[Planned], until: int) -> Change[Refusal | None]:
+        return hold(planned, lambda holdings: self._cluster.snapshot_on(node, holdings), self._clock(), until)
+
+    def _wake(self, room: GangRoom) -> None:
+        """Have kube-scheduler try again the Pods that it knows: those without our gate."""
+        for node, planned in room.found.items():
+            known = (self._cluster.pods.by_uid(one.pod.uid) for one in planned)
+            if any(pod is not None and not pod.gated for pod in known):
+                self._released(node)
+
+    def _say(self, memory: _Memory, pods: Mapping[str, PodInfo], why: str) -> None:
+        """Report why a gang waits, once it has waited for that reason for a while."""
+        now = self._clock()
+        if memory.why[0] != why:
+            memory.why = why, now
+        if why and why != memory.told and now - memory.why[1] >= _PATIENCE_S:
+            memory.told = why
+            self._reports.gang_waits([pod for pod in pods.values() if _waits(pod)], why)
+
+
+def _waits(pod: PodInfo) -> bool:
+    return not pod.node and not pod.finished
+
+
+def _by_node(holds: tuple[GangHold, ...]) -> dict[str, dict[str, int]]:
+    """The UIDs of holds, and when they end, by node."""
+    found: dict[str, dict[str, int]] = {}
+    for one in sorted(holds, key=attrgetter("node", "uid")):
+        found.setdefault(one.node, {})[one.uid] = one.until
+    return found
