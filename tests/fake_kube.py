@@ -212,6 +212,8 @@ class FakeKube:
         faults: what befalls requests.
         requests: all that came.
         absent: plurals of resources that do not exist.
+        writes_left: after so many writes every connection is closed, as if the only client had ended; None: never.
+        answer_lost: whether the answer to the last of these writes is lost.
         discovery: documents of `/apis/GROUP` and `/apis/GROUP/VERSION`; see `serve`.
         token: where set, requests must carry it.
         watchers: the open watches.
@@ -224,6 +226,8 @@ class FakeKube:
         self.faults = Faults()
         self.requests: list[Request] = []
         self.absent: set[str] = set()
+        self.writes_left: int | None = None
+        self.answer_lost = False
         self.discovery: dict[str, Raw] = {}
         self.token: str | None = None
         self.watchers: list[Watcher] = []
@@ -349,7 +353,7 @@ class FakeKube:
             body = await http.read()
             self.requests.append(Request(verb, where.resource, http.path, dict(http.query), dict(http.headers), body))
             self._tick.set()
-            fault = self.faults.take(verb, where.resource)
+            fault = self._end(verb) or self.faults.take(verb, where.resource)
             return await self._with_fault(http, where, verb, body, fault)
         except Refused as refused:
             return _json(refused.status, refused.code, refused.headers)
@@ -362,6 +366,18 @@ class FakeKube:
         if fault.status:
             raise Refused(fault.status, fault.message)
         return _json(self.discovery[http.path], 200)
+
+    def _end(self, verb: str) -> Fault | None:
+        """The fault of a request after the last write that is left, or of that write."""
+        if self.writes_left is None:
+            return None
+        if not self.writes_left:
+            return drop()
+        if verb in _VERBS.values():
+            self.writes_left -= 1
+            if not self.writes_left and self.answer_lost:
+                return lose_answer()
+        return None
 
     async def _with_fault(
         self, http: web.Request, where: Where, verb: str, body: bytes, fault: Fault

@@ -1,15 +1,15 @@
-"""Gangs on a real API server and kube-scheduler: steered by the size of a PodGroup, and bound as a whole or not at all."""
+"""Gangs on a real API server and kube-scheduler: steered by a PodGroup's size, and bound as a whole or not at all."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import add_node, at_home, audit_devices, bound, create, gpu, pods_path, remove, waits
 
 from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
 from webhook.localplane.binaries import Binaries
 from webhook.localplane.koord import NAME, start_koord_scheduler
 from webhook.localplane.plane import ControlPlane
@@ -61,9 +61,7 @@ async def granted(plane: ControlPlane, binaries: Binaries) -> list[JsonObject]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def replicas(
-    plane: ControlPlane, granted: list[JsonObject], tmp_path_factory: Any
-) -> AsyncIterator[Replicas]:
+async def replicas(plane: ControlPlane, granted: list[JsonObject], tmp_path_factory: Any) -> AsyncIterator[Replicas]:
     workdir: Path = tmp_path_factory.mktemp("gangs")
     made = Replicas(
         chart.settings_text(granted),
@@ -147,36 +145,53 @@ async def test_a_whole_gang_is_bound_together_or_waits_at_its_gates(
     await audit_devices(admin, namespace)
 
 
-async def test_what_is_held_in_vain_is_given_back_and_no_half_of_the_gang_is_bound(
-    replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
+async def test_what_is_held_in_vain_is_given_back_and_the_gang_is_bound_later(
+    replicas: Replicas,
+    granted: list[JsonObject],
+    plane: ControlPlane,
+    admin: AdminClient,
+    namespace: str,
+    nodes: list[str],
 ) -> None:
     await add_nodes(plane, admin, namespace, small=2, wide=2)
     await add_group(admin, namespace, 2)
-    wide = f"{namespace}-wide"
-    filler = at_home("filler", namespace, {"cpu": "127"}, nodeSelector={"kubernetes.io/hostname": wide})
-    filler["spec"]["nodeName"] = wide  # CPU, which koordgate does not count, lacks on one of the nodes
-    await create(admin, [filler])
-    pods = [worker(number, namespace) for number in range(2)]
-    for one in pods:
-        one["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "64"
-    stopped = plane.stop_scheduler(NAME)
-    await stopped
-    await create(admin, pods)
+    await plane.stop_scheduler(NAME)
+    await create(admin, [worker(number, namespace) for number in range(2)])
 
     async def lifted() -> bool:
         return all(not one["spec"].get("schedulingGates") for one in await workers(admin, namespace))
 
-    await until(lifted, "room is held, and the gates are lifted", deadline_s=30)
-
     async def given_back() -> bool:
         return await held(admin, namespace) == []
 
-    assert len(await held(admin, namespace)) == 2
+    await until(lifted, "room is held, and the gates are lifted", deadline_s=30)
+    assert await held(admin, namespace) == ["worker-0", "worker-1"]
     await until(given_back, "what was held in vain is given back", deadline_s=HOLD_S + 60)
-    await start_koord_scheduler(plane, await rendered(replicas), replicas.extender)
-    for number in range(2):
-        assert "waits until room for its whole gang is held" in await waits(admin, namespace, f"worker-{number}")
-    await asyncio.gather(*(admin.delete(pods_path(namespace, f"worker-{number}")) for number in range(2)))
+    await start_koord_scheduler(plane, granted, replicas.extender)
+    assert "waits until room for its whole gang is held" in await waits(admin, namespace, "worker-0")
+    found = [await bound(admin, namespace, f"worker-{number}") for number in range(2)]
+    assert sorted(one["spec"]["nodeName"] for one in found) == [f"{namespace}-small", f"{namespace}-wide"]
+
+
+async def test_the_webhook_may_change_nothing_of_a_pod_but_its_own_gate(
+    replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str
+) -> None:
+    gates = [{"name": "koordgate.io/gang"}, {"name": "koordgate.test/other"}]
+    await create(admin, [at_home("gated", namespace, {"cpu": "1"}, schedulingGates=gates)])
+    token = await plane.service_account_token(chart.NAMESPACE, chart.RELEASE)
+    path = pods_path(namespace, "gated")
+    async with plane.admin(token) as webhook:
+        for change in (
+            {"metadata": {"labels": {"a": "b"}}},
+            {"spec": {"containers": [{"name": "main", "image": "other"}]}},
+            {"spec": {"schedulingGates": [gates[0]]}},
+            {"spec": {"schedulingGates": None}},
+        ):
+            with pytest.raises(ApiError) as caught:
+                await webhook.patch(path, change)
+            assert caught.value.status in {403, 422}
+        done = await webhook.patch(path, {"spec": {"schedulingGates": [gates[1]]}})
+    assert done["spec"]["schedulingGates"] == [gates[1]]
 
 
 async def held(admin: AdminClient, namespace: str) -> list[str]:

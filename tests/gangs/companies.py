@@ -1,5 +1,6 @@
 """Gangs that are bound as a whole, on a fake API server: their Pods, replicas that tend them, and a kube-scheduler."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -96,6 +97,28 @@ class Company:
                 waiting[name] = bound.message
         self.see()
         return waiting
+
+    async def bind_all(self) -> None:
+        """Tend and schedule until nothing changes any more, for longer than anything is held."""
+        for _ in range(8):
+            for replica in self.replicas:
+                await replica.parts.keeper.round()
+                await replica.idle()
+                self.see()
+                await self.schedule(replica=replica)
+                self.check()
+            self.pass_time(HOLD_S // 2)
+
+    def check(self) -> None:
+        """Nothing is given twice, and no gang is half: a Pod that waits while another is bound has room of its own."""
+        self.one.audit()
+        holding = {held.uid for held in self.held() if not held.until or held.until > self.now}
+        gangs: dict[str, list[Raw]] = defaultdict(list)
+        for pod in self.fake.objects(PODS.path()):
+            gangs[pod["metadata"].get("annotations", {}).get(GANG_ANNOTATION, "")].append(pod)
+        for name, pods in gangs.items():
+            if name and any(pod["spec"].get("nodeName") for pod in pods):
+                assert {pod["metadata"]["name"] for pod in pods if pod["metadata"]["uid"] not in holding} == set()
 
     # What a test looks at, from the API server alone
 

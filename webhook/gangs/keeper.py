@@ -12,14 +12,14 @@ from operator import attrgetter
 from typing import Final, Protocol, assert_never
 
 from allocator.hold import Planned, give_back, hold, prolong
-from allocator.vocabulary.gangs import largest
+from allocator.vocabulary.gangs import MOST_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import RecordError
 from koordgate.backoff import Backoff
 from koordgate.kube.errors import KubeError
 from webhook.gangs.room import GangRoom
-from webhook.gangs.step import GangHold, GangMember, GiveBack, Lift, Plan, Prolong, Rest, next_step
+from webhook.gangs.step import GangHold, GangMember, GiveBack, Lift, Plan, Prolong, Rest, Step, next_step
 from webhook.ledger.ledger import BusyError, Change, Ledger
 from webhook.scheduling.ranking import Ranking
 from webhook.view.cluster import ClusterView
@@ -30,6 +30,7 @@ _EVERY_S: Final = 0.5
 _WRITE_S: Final = 5.0
 _PLAN_S: Final = 15.0  # for all writes of a plan; far less than `step.SETTLE_S`
 _STEPS: Final = 8  # for one gang in one round; more are needed only if other replicas are at work
+_MOST_PODS: Final = 4 * MOST_MEMBERS  # of a gang, finished ones too
 _MOST_GANGS: Final = 100  # in one round; the others follow in the next
 _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 30.0
@@ -122,12 +123,19 @@ class GangKeeper:
                 await self._tend(gang)
             except _FAILURES as error:
                 _LOG.warning("a gang is left until the next round: %s", error, extra={"gang": gang})
+            except Exception:  # noqa: BLE001 what one tenant wrote must not stop the replica
+                _LOG.exception("a gang cannot be tended; it is left until the next round", extra={"gang": gang})
 
     async def _tend(self, gang: str) -> None:
         for _ in range(_STEPS):
             pods = self._cluster.pods.whole_gangs().get(gang, {})
             memory = self._memory(gang, pods)
-            step = next_step(self._members(pods), self._least(gang, pods), self._clock(), memory.own)
+            if len(pods) > _MOST_PODS:
+                step: Step = Rest(f"it has {len(pods)} Pods, and only gangs of {_MOST_PODS} are looked at; delete some")
+            else:
+                step = next_step(self._members(pods), self._least(gang, pods), self._clock(), memory.own)
+            if isinstance(step, Rest | GiveBack) and step.over:  # others may have as long what was held in vain
+                memory.not_before = self._clock() + self._hold_seconds
             if isinstance(step, Rest):
                 self._say(memory, pods, step.why)
                 return
@@ -137,10 +145,8 @@ class GangKeeper:
     async def _perform(self, step: GiveBack | Prolong | Lift | Plan, memory: _Memory) -> bool:
         """Carry out a step; tell whether the next one can be decided at once."""
         match step:
-            case GiveBack(holds, over):
+            case GiveBack(holds):
                 await self._give_back(holds)
-                if over:  # others may have what was held in vain for as long
-                    memory.not_before = self._clock() + self._hold_seconds
                 return True
             case Prolong(holds, until):
                 for node, uids in _by_node(holds).items():

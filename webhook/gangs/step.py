@@ -51,7 +51,8 @@ class GangMember:
     @property
     def ready(self) -> bool:
         """Whether room can be looked for: nothing is held for it, and nothing else keeps it from being scheduled."""
-        return self.waits and not self.held and not self.pod.gates and not self.pod.problem
+        free = self.waits and not self.held
+        return free and self.pod.canonical and not (self.pod.gates or self.pod.problem or self.pod.annotation_problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class GangHold:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """Release these holds, because the time is over or the Pod has another one."""
+    """Release these holds, because their time is over or the Pod has another one."""
 
     holds: tuple[GangHold, ...]
     over: bool
@@ -103,9 +104,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing is to be done; why the gang waits, "" where it does not."""
+    """Nothing is to be done.
+
+    Attributes:
+        why: the gang waits; "" where it does not.
+        over: the time of its holds is over.
+    """
 
     why: str = ""
+    over: bool = False
 
 
 Step = GiveBack | Prolong | Lift | Plan | Rest
@@ -133,7 +140,7 @@ def _about_holds(members: Sequence[GangMember], now: int, own: AbstractSet[tuple
     latest = WITHOUT_LIMIT if any(member.started for member in members) else max(hold.until for hold in holds)
     if latest <= now:
         expired = "the time for which room was held is over, and none of its Pods was bound"
-        return GiveBack(tuple(holds), over=True) if latest + MARGIN_S < now else Rest(expired)
+        return GiveBack(tuple(holds), over=True) if latest + MARGIN_S < now else Rest(expired, over=True)
     if short := tuple(hold for hold in holds if hold.until < latest):
         return Prolong(short, latest)
     surplus = tuple(hold for member in members for hold in _surplus(member))
