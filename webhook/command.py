@@ -20,7 +20,6 @@ from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODES, PLUGIN_POD_GROUPS, POD_GROUPS, PODS, TOPOLOGIES, Resource
-from koordgate.kube.served import ServedWatch
 from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError, device_types
 from webhook import settings
@@ -39,6 +38,7 @@ from webhook.upkeep.waker import Waker
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
+from webhook.view.served import ServedWatch
 
 _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side

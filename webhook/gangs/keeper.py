@@ -19,7 +19,7 @@ from allocator.wire.nodeallocation import RecordError
 from koordgate.backoff import Backoff
 from koordgate.kube.errors import KubeError
 from webhook.gangs.room import GangRoom
-from webhook.gangs.step import GangHold, GangMember, GiveBack, Lift, Plan, Prolong, Rest, Step, next_step
+from webhook.gangs.step import FindRoom, GangHold, GangMember, GangStep, GiveBack, Lift, Prolong, Rest, next_step
 from webhook.ledger.ledger import BusyError, Change, Ledger
 from webhook.scheduling.ranking import Ranking
 from webhook.view.cluster import ClusterView
@@ -131,7 +131,9 @@ class GangKeeper:
             pods = self._cluster.pods.whole_gangs().get(gang, {})
             memory = self._memory(gang, pods)
             if len(pods) > _MOST_PODS:
-                step: Step = Rest(f"it has {len(pods)} Pods, and only gangs of {_MOST_PODS} are looked at; delete some")
+                step: GangStep = Rest(
+                    f"it has {len(pods)} Pods, and only gangs of {_MOST_PODS} are looked at; delete some"
+                )
             else:
                 step = next_step(self._members(pods), self._least(gang, pods), self._clock(), memory.own)
             if isinstance(step, Rest | GiveBack) and step.over:  # others may have as long what was held in vain
@@ -142,7 +144,7 @@ class GangKeeper:
             if not await self._perform(step, memory):
                 return
 
-    async def _perform(self, step: GiveBack | Prolong | Lift | Plan, memory: _Memory) -> bool:
+    async def _perform(self, step: GiveBack | Prolong | Lift | FindRoom, memory: _Memory) -> bool:
         """Carry out a step; tell whether the next one can be decided at once."""
         match step:
             case GiveBack(holds):
@@ -156,7 +158,7 @@ class GangKeeper:
                 for pod in lifted:
                     await self._lift(pod)
                 return False  # the watch will show it
-            case Plan():
+            case FindRoom():
                 return await self._plan(step, memory)
             case _:
                 assert_never(step)
@@ -184,7 +186,7 @@ class GangKeeper:
             if await self._ledger.change(node, give_back(uids), _WRITE_S):
                 self._released(node)
 
-    async def _plan(self, plan: Plan, memory: _Memory) -> bool:
+    async def _plan(self, plan: FindRoom, memory: _Memory) -> bool:
         """Hold room for the Pods of a plan; tell whether that was done."""
         now = self._clock()
         if now < memory.not_before:

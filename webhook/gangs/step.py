@@ -88,7 +88,7 @@ class Lift:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FindRoom:
     """Look for room for all of these Pods, or for the first `needed` of them, and hold it.
 
     Attributes:
@@ -115,10 +115,10 @@ class Rest:
     over: bool = False
 
 
-Step = GiveBack | Prolong | Lift | Plan | Rest
+GangStep = GiveBack | Prolong | Lift | FindRoom | Rest
 
 
-def next_step(members: Sequence[GangMember], least: int, now: int, own: AbstractSet[tuple[str, str]]) -> Step:
+def next_step(members: Sequence[GangMember], least: int, now: int, own: AbstractSet[tuple[str, str]]) -> GangStep:
     """Decide what to do next.
 
     Args:
@@ -130,7 +130,7 @@ def next_step(members: Sequence[GangMember], least: int, now: int, own: Abstract
     return _about_holds(members, now, own) or _about_pods(members, least)
 
 
-def _about_holds(members: Sequence[GangMember], now: int, own: AbstractSet[tuple[str, str]]) -> Step | None:
+def _about_holds(members: Sequence[GangMember], now: int, own: AbstractSet[tuple[str, str]]) -> GangStep | None:
     """What is to be done so that the holds are in order: they end together, and each Pod has one."""
     holds = list(_holds(members))
     if not holds:
@@ -170,7 +170,7 @@ def _surplus(member: GangMember) -> Iterator[GangHold]:
         yield GangHold(node, member.pod.uid, holding.until)
 
 
-def _about_pods(members: Sequence[GangMember], least: int) -> Step:
+def _about_pods(members: Sequence[GangMember], least: int) -> GangStep:
     standing = sum(member.there or (member.waits and bool(member.held)) for member in members)
     gated = [member for member in members if member.waits and member.held and member.pod.gated]
     if lifted := [m.pod for m in gated if standing >= least > 0 or _for_good(m)]:
@@ -185,7 +185,7 @@ def _about_pods(members: Sequence[GangMember], least: int) -> Step:
     until = max((hold.until for hold in _holds(members)), default=0)
     if not until and any(member.started for member in members):
         until = WITHOUT_LIMIT
-    return Plan(tuple(ready[:MOST_MEMBERS]), max(1, least - standing), until)
+    return FindRoom(tuple(ready[:MOST_MEMBERS]), max(1, least - standing), until)
 
 
 def _for_good(member: GangMember) -> bool:

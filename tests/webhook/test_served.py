@@ -9,7 +9,7 @@ from fake_kube import FakeKube, answer
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import POD_GROUPS, Resource
-from koordgate.kube.served import ServedWatch
+from webhook.view.served import ServedWatch
 
 GROUP = POD_GROUPS[0].group
 NEW, OLD = POD_GROUPS[0], POD_GROUPS[-1]
