@@ -81,7 +81,9 @@ def assemble(
     """
     metrics = WebhookMetrics()
     types = device_types(settings.devices.types)
-    seen = SeenObjects(clock, Defaults(settings.devices.order, cpu_defaults(settings)), refitted=released)
+    together = settings.gangs.all_or_nothing
+    defaults = Defaults(settings.devices.order, cpu_defaults(settings))
+    seen = SeenObjects(clock, defaults, refitted=released, counting=together)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     kept = store(seen)
     gather = settings.ledger.gather_seconds
@@ -91,7 +93,6 @@ def assemble(
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
-    together = settings.gangs.all_or_nothing
     binders = Binders(
         scheduler.name,
         scheduler.username,

@@ -40,9 +40,11 @@ class Company:
         replicas: share one clock.
     """
 
-    def __init__(self, fake: FakeKube, kube: KubeClient, replicas: int = 1) -> None:
+    def __init__(
+        self, fake: FakeKube, kube: KubeClient, replicas: int = 1, settings: WebhookSettings = SETTINGS
+    ) -> None:
         self.fake = fake
-        self.replicas = [World(fake, kube, SETTINGS) for _ in range(replicas)]
+        self.replicas = [World(fake, kube, settings) for _ in range(replicas)]
 
     @property
     def one(self) -> World:
@@ -60,7 +62,13 @@ class Company:
     def add_nodes(self, **cards: int) -> None:
         for name, count in cards.items():
             self.one.add_node(name, *(device_entry(minor) for minor in range(count)))
+            self.state(name, cpu="64", memory="64Gi", pods="110")
         self.see()
+
+    def state(self, name: str, **allocatable: str) -> None:
+        """Let a Node have this for Pods."""
+        node = self.fake.get(NODES.path(name))
+        self.fake.put(NODES.path(), {**node, "status": {"allocatable": allocatable}})
 
     def add(self, *pods: Raw) -> None:
         for made in pods:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from fake_kube import FakeKube, Fault, answer, lose_answer
-from gangs.companies import GATING, HOLD_S, Company, member
+from gangs.companies import GATING, HOLD_S, SETTINGS, Company, member, without
 from world import POLICY, gpu_pod, plain_pod
 
 from allocator.bind import GANG_WAITS
@@ -193,6 +193,38 @@ async def test_nodes_that_a_pod_may_not_go_to_hold_nothing_for_it(
     assert set(company.bound().values()) == {landed}
 
 
+async def test_nodes_without_cpu_for_the_pods_hold_nothing_for_them(company: Company) -> None:
+    company.add_nodes(a=4, b=4, c=4)
+    for name, cpu in (("a", "3"), ("b", "4"), ("c", "16")):
+        company.state(name, cpu=cpu, memory="64Gi", pods="10")
+    for name, phase in (("runs", "Running"), ("ended", "Succeeded")):
+        filler = plain_pod(name, nodeName="c")
+        filler["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "14"}}
+        company.one.add_pod({**filler, "status": {"phase": phase}})
+    pods = members(3, least=3, percent=100)
+    for made in pods:
+        made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+    company.add(*pods)
+    company.one.parts.cluster.check_invariants()
+    await company.tend()
+    held = {node: company.one.holders(node) for node in "abc"}
+    assert sorted(map(len, held.values())) == [0, 1, 2]
+    assert len(held["b"]) == 2
+    company.add(member("more", 4, 100), member("most", 4, 100))
+    for made in (company.one.pod("more"), company.one.pod("most")):
+        made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+        company.add(made)
+    await company.tend()
+    assert sum(len(company.one.holders(node)) for node in "abc") == 4  # the last CPUs
+    company.pass_time(60)
+    await company.tend()
+    company.pass_time(10)
+    await company.tend()
+    await company.one.parts.reporter.idle()
+    events = [event["message"] for event in company.fake.objects(EVENTS.path()) if event["reason"] == "GangWaits"]
+    assert any("3 nodes have too little cpu left" in message for message in events)
+
+
 # When time runs out
 
 
@@ -293,6 +325,45 @@ async def test_the_pods_of_a_gang_that_failed_as_a_whole_do_not_stand_in_for_new
     company.add(member("m3", 2, 200))
     await company.tend()
     assert company.gated() == []
+
+
+# What kube-scheduler asks
+
+
+async def test_where_room_is_held_elsewhere_the_answer_says_where(company: Company) -> None:
+    await held_in_vain(company)
+    company.add_nodes(b=8, c=8)
+    extender = company.one.parts.extender
+    answered = extender.filter({"Pod": company.one.pod("m0"), "NodeNames": ["b", "c"]})
+    assert (answered["NodeNames"], answered["FailedNodes"]) == (
+        [],
+        dict.fromkeys("bc", "room for its gang is held on a"),
+    )
+    answered = extender.filter({"Pod": company.one.pod("m0"), "NodeNames": ["b", "a", "c"]})
+    assert answered["NodeNames"] == ["a"]
+
+
+async def test_nobody_is_evicted_for_one_pod_of_a_whole_gang(company: Company) -> None:
+    company.add_nodes(a=2)
+    company.add(gpu_pod("low", 200))
+    await company.schedule()
+    company.add(member("m0", 2, 200, priority=10))
+    proposed = {"a": {"Pods": [{"UID": "uid-low"}], "NumPDBViolations": 0}}
+    args = {"Pod": company.one.pod("m0"), "NodeNameToMetaVictims": proposed}
+    assert company.one.parts.extender.preempt(args) == {"NodeNameToMetaVictims": {}}
+
+
+async def test_where_gangs_need_not_be_whole_their_pods_are_scheduled_one_by_one(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    company = Company(fake, kube, settings=without(SETTINGS))
+    company.add_nodes(a=2)
+    company.add(*members(2, least=2, schedulingGates=[]))
+    for name in ("m0", "m1"):
+        company.one.change_pod(name, spec={"schedulingGates": None})
+    company.see()
+    waiting = await company.schedule()
+    assert (company.bound(), set(waiting)) == ({"m0": "a"}, {"m1"})
 
 
 # What may go wrong

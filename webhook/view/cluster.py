@@ -11,6 +11,7 @@ from typing import Protocol
 from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.ledger.store import Record
+from webhook.view.amounts import NodeAmounts
 from webhook.view.changes import Changes
 from webhook.view.groups import GroupTable
 from webhook.view.nodes import NodeTable
@@ -48,8 +49,10 @@ class SeenObjects:
         clock: seconds since the epoch.
         defaults: for nodes that say nothing themselves.
         refitted: called with a known node whose devices, CPUs or labels changed: Pods that wait may fit there now.
+        counting: whether CPU, memory and the like are counted for all Pods.
 
     Attributes:
+        amounts: CPU, memory and the like.
         changes: publishes the nodes about which anything changed; the ledger's changes belong there as well.
         nodes: the nodes.
         pods: the Pods.
@@ -62,7 +65,10 @@ class SeenObjects:
         clock: Callable[[], int],
         defaults: Defaults | None = None,
         refitted: Callable[[str], object] = lambda _node: None,
+        *,
+        counting: bool = False,
     ) -> None:
+        self.amounts = NodeAmounts(kept=counting)
         self.changes = Changes()
         self.nodes = NodeTable(self.changes, refitted)
         self.pods = PodTable(self.changes)
@@ -82,12 +88,13 @@ class ClusterView:
         held: the ledger, whose changes `seen.changes` publishes.
 
     Attributes:
-        changes, nodes, pods, groups: of `seen`.
+        amounts, changes, nodes, pods, groups: of `seen`.
         held: the ledger, to be read only.
         reach: the GPU memory that a Pod could land on.
     """
 
     def __init__(self, seen: SeenObjects, held: Held | None = None) -> None:
+        self.amounts = seen.amounts
         self.changes = seen.changes
         self.nodes = seen.nodes
         self.pods = seen.pods
@@ -133,6 +140,7 @@ class ClusterView:
         """
         self.nodes.check_invariants()
         self.pods.check_invariants()
+        self.amounts.check_invariants()
         self.reach.check_invariants()
         self._snapshots.check_invariants()
         for node in tuple(self._current):

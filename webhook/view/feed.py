@@ -102,6 +102,7 @@ class NodeFeed(_Listing):
 
     def there(self, obj: Raw) -> None:
         """Take in a Node."""
+        self._cluster.amounts.put_node(obj)
         metadata = obj["metadata"]
         labels = {same_text(key): same_text(value) for key, value in (metadata.get("labels") or {}).items()}
         classes, problems = node_classes(metadata, self._types, self._pools)
@@ -117,6 +118,7 @@ class NodeFeed(_Listing):
 
     def gone(self, namespace: str, name: str) -> None:  # noqa: ARG002 cluster-scoped
         """Forget a Node."""
+        self._cluster.amounts.drop_node(name)
         self._cluster.nodes.drop(name)
         self._complain(name, ())
 
@@ -199,6 +201,7 @@ class PodFeed(_Listing):
 
     def there(self, obj: Raw) -> None:
         """Take in a Pod."""
+        self._cluster.amounts.put_pod(obj)
         namespace, name = _key(obj)
         known = self._cluster.pods.get(namespace, name)
         pod = read_pod_info(obj, known, self._types)
@@ -216,6 +219,7 @@ class PodFeed(_Listing):
 
     def gone(self, namespace: str, name: str) -> None:
         """Forget a Pod."""
+        self._cluster.amounts.drop_pod(namespace, name)
         known = self._cluster.pods.drop(namespace, name)
         if known is not None:
             self._ended(known)
