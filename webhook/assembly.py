@@ -1,7 +1,7 @@
 """Assembles a replica, alike in a cluster and offline: only the ledger's store and the reading of live Pods differ."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -62,7 +62,6 @@ def assemble(
     live: LivePods,
     *,
     kube: KubeClient | None = None,
-    lift: Callable[[PodInfo], Awaitable[None]] | None = None,
     clock: Callable[[], int] = wall_clock,
     released: Callable[[str], None] = lambda _node: None,
     published: Callable[[SeenObjects, str, Holdings], str] = lambda _seen, _node, _holdings: "",
@@ -74,7 +73,6 @@ def assemble(
         store: makes the ledger's store, which may read what the API server's objects say of nodes.
         live: reads Pods from the API server itself.
         kube: writes Events, and removes scheduling gates; None offline.
-        lift: removes a Pod's scheduling gate where there is no `kube`.
         clock: seconds since the epoch.
         released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
         published: makes what is published of a node beside these holdings; nothing is published by default.
@@ -135,7 +133,7 @@ def assemble(
             cluster=cluster,
             ledger=ledger,
             ranking=ranking,
-            lift=kube_lift(kube) if kube is not None else lift or _never,
+            lift=_never if kube is None else kube_lift(kube),
             clock=clock,
             hold_seconds=settings.gangs.hold_seconds,
             reports=reporter,
@@ -146,7 +144,7 @@ def assemble(
 
 
 async def _never(pod: PodInfo) -> None:
-    """Nobody tends gangs: their Pods keep their gates."""
+    """Offline, somebody else must be told to remove the gate."""
 
 
 def _written(metrics: WebhookMetrics) -> Callable[[int], None]:

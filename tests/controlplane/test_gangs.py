@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from controlplane.gpu_cluster import add_node, at_home, audit_devices, bound, create, gpu, pods_path, remove, waits
+from controlplane.gpu_cluster import (
+    DEVICES,
+    add_node,
+    at_home,
+    audit_devices,
+    bound,
+    create,
+    device_object,
+    gpu,
+    pods_path,
+    remove,
+    waits,
+)
 
 from webhook.localplane import chart
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
@@ -167,10 +179,14 @@ async def test_what_is_held_in_vain_is_given_back_and_the_gang_is_bound_later(
     await until(lifted, "room is held, and the gates are lifted", deadline_s=30)
     assert await held(admin, namespace) == ["worker-0", "worker-1"]
     await until(given_back, "what was held in vain is given back", deadline_s=HOLD_S + 60)
+    wide = f"{namespace}-wide"
+    await admin.delete(f"{DEVICES}/{wide}")  # there is no room for both any more
     await start_koord_scheduler(plane, granted, replicas.extender)
     assert "waits until room for its whole gang is held" in await waits(admin, namespace, "worker-0")
+    await waits(admin, namespace, "worker-1")
+    await admin.apply(device_object(wide, [gpu(wide, minor) for minor in range(2)]))
     found = [await bound(admin, namespace, f"worker-{number}") for number in range(2)]
-    assert sorted(one["spec"]["nodeName"] for one in found) == [f"{namespace}-small", f"{namespace}-wide"]
+    assert sorted(one["spec"]["nodeName"] for one in found) == [f"{namespace}-small", wide]
 
 
 async def test_the_webhook_may_change_nothing_of_a_pod_but_its_own_gate(

@@ -451,3 +451,22 @@ def test_a_wrong_pod_group_is_noted(tmp_path: Path, capsys: pytest.CaptureFixtur
     group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 0}}
     assert main(["simulate", "-f", saved(tmp_path, [*machine(), group])]) == 0
     assert "PodGroup default/train: spec.minMember: 0 is no number of Pods" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("cards", "landed"), [(4, {""}), (8, {"wide"})])
+def test_a_gang_that_asks_for_all_or_nothing_gets_all_or_nothing(
+    cards: int, landed: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 4}}
+    about = {
+        "labels": {"scheduling.x-k8s.io/pod-group": "train"},
+        "annotations": {"koordgate.io/gang-all-or-nothing": "true"},
+    }
+    pods = [gpus(f"worker-{at}", 200, **about) for at in range(4)]
+    config = tmp_path / "config.yaml"
+    config.write_text("gangs: {allOrNothing: true}")
+    objects = [*machine("wide", cards), group, *pods]
+    found = listed(capsys, "-f", saved(tmp_path, objects), "--config", str(config))
+    assert {pod["spec"].get("nodeName", "") for pod in found.values()} == landed
+    gated = [pod["metadata"]["name"] for pod in found.values() if pod["spec"].get("schedulingGates")]
+    assert len(gated) == (4 if landed == {""} else 0)

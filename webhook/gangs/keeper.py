@@ -35,6 +35,7 @@ _MOST_GANGS: Final = 100  # in one round; the others follow in the next
 _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 30.0
 _PATIENCE_S: Final = 10  # before it is reported why a gang waits
+_APART_S: Final = 60  # between two reports on a gang
 _FAILURES: Final = (KubeError, BusyError, RecordError)
 
 
@@ -54,16 +55,16 @@ class _Memory:
         own: node and UID of what this replica has held by complete plans.
         backoff: between plans that fail.
         not_before: when the next plan may be made.
-        why: it waits, and since when.
-        told: the reason that was reported.
+        since: when it began to wait; None while it does not.
+        told: the reason that was reported last, and when.
     """
 
     waiting: frozenset[str]
     own: set[tuple[str, str]] = field(default_factory=set)
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))
     not_before: float = 0.0
-    why: tuple[str, int] = ("", 0)
-    told: str = ""
+    since: int | None = None
+    told: tuple[str, int] = ("", 0)
 
 
 class GangKeeper:
@@ -78,6 +79,9 @@ class GangKeeper:
         hold_seconds: how long room is held while no Pod of the gang is bound.
         reports: says why gangs wait.
         released: called with a node where other Pods may fit now, or Pods that wait may be bound.
+
+    Attributes:
+        lift: may be replaced.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class GangKeeper:
         self._cluster = cluster
         self._ledger = ledger
         self._ranking = ranking
-        self._lift = lift
+        self.lift = lift
         self._clock = clock
         self._hold_seconds = hold_seconds
         self._reports = reports
@@ -156,7 +160,7 @@ class GangKeeper:
                 return True
             case Lift(lifted):
                 for pod in lifted:
-                    await self._lift(pod)
+                    await self.lift(pod)
                 return False  # the watch will show it
             case FindRoom():
                 return await self._plan(step, memory)
@@ -236,12 +240,14 @@ class GangKeeper:
                 self._released(node)
 
     def _say(self, memory: _Memory, pods: Mapping[str, PodInfo], why: str) -> None:
-        """Report why a gang waits, once it has waited for that reason for a while."""
+        """Report why a gang waits, once it has waited for a while; another reason not before a minute has passed."""
         now = self._clock()
-        if memory.why[0] != why:
-            memory.why = why, now
-        if why and why != memory.told and now - memory.why[1] >= _PATIENCE_S:
-            memory.told = why
+        if not why:
+            memory.since = None
+        elif memory.since is None:
+            memory.since = now
+        elif now - memory.since >= _PATIENCE_S and why != memory.told[0] and now - memory.told[1] >= _APART_S:
+            memory.told = why, now
             self._reports.gang_waits([pod for pod in pods.values() if _waits(pod)], why)
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import orjson
@@ -10,10 +11,24 @@ import orjson
 from allocator.hold import Planned
 from webhook.scheduling.bindings import claim_of
 from webhook.scheduling.ranking import Ranked, Ranking
+from webhook.view.amounts import Requests
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
 _REASONS: Final = 3  # nodes whose reasons are repeated
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    """The nodes that Pods may go to which select alike and request alike.
+
+    Attributes:
+        nodes: by name.
+        short: of the others, how many have too little of a resource left.
+    """
+
+    nodes: dict[str, None]
+    short: Counter[str] = field(default_factory=Counter)
 
 
 class GangRoom:
@@ -32,39 +47,42 @@ class GangRoom:
 
     async def find(self, pods: Sequence[PodInfo]) -> str:
         """Find room for all of these Pods, or for none; returns what is missing, "" where nothing is."""
-        open_to: dict[bytes, list[str]] = {}
+        open_to: dict[tuple[bytes, Requests], _Open] = {}  # Pods of a gang are mostly alike
         for done, pod in enumerate(pods):
-            selection = orjson.loads(pod.selection)
-            if pod.selection not in open_to:
-                open_to[pod.selection] = self._cluster.nodes.open_to(selection)
-            names, short = self._with_amounts(pod, open_to[pod.selection])
+            selection, like = orjson.loads(pod.selection), (pod.selection, pod.requests)
+            if like not in open_to:
+                open_to[like] = self._open_to(pod, self._cluster.nodes.open_to(selection))
             shunned = self._cluster.nodes.shunned(selection.get("tolerations"))
-            ranked = self._ranking.rank(pod, names, 1, shunned)
-            holding = self._ranking.send(pod, ranked.named[0]) if ranked.named else None
+            ranked = self._ranking.rank(pod, list(open_to[like].nodes), 1, shunned)
+            node = ranked.named[0] if ranked.named else ""
+            holding = self._ranking.send(pod, node) if node else None
             if holding is None:
                 self.forget()
-                why = _why(ranked, short)
+                why = _why(ranked, open_to[like].short)
                 return f"there is room for {done} of {len(pods)} Pods, and none for {pod.name}: {why}"
-            node = ranked.named[0]
             self.found.setdefault(node, []).append(Planned(claim_of(pod, together=False), holding))
-            self._promised.setdefault(node, []).extend(pod.requests)
+            self._promised[node] += pod.requests
+            for (_, requests), known in open_to.items():
+                self._judge(node, requests, known)
             await asyncio.sleep(0)  # looking for many must not hold up requests
         return ""
 
-    def _with_amounts(self, pod: PodInfo, names: Sequence[str]) -> tuple[list[str], Counter[str]]:
-        """The nodes that have CPU and memory for a Pod; and how many others lack what."""
-        found: list[str] = []
-        short: Counter[str] = Counter()
-        for name in names:
-            promised = self._promised.get(name)
-            if promised is None:
-                promised = self._promised[name] = self._held(name)
-            lacking = self._cluster.amounts.lacks(name, (*promised, *pod.requests))
+    def _open_to(self, pod: PodInfo, names: Iterable[str]) -> _Open:
+        """The nodes among these that have CPU and memory for a Pod."""
+        found = _Open(dict.fromkeys(names))
+        for name in list(found.nodes):
+            if name not in self._promised:
+                self._promised[name] = self._held(name)
+            self._judge(name, pod.requests, found)
+        return found
+
+    def _judge(self, node: str, requests: Requests, among: _Open) -> None:
+        """Leave out a node that has too little left."""
+        if node in among.nodes:
+            lacking = self._cluster.amounts.lacks(node, (*self._promised[node], *requests))
             if lacking:
-                short[lacking] += 1
-            else:
-                found.append(name)
-        return found, short
+                del among.nodes[node]
+                among.short[lacking] += 1
 
     def _held(self, node: str) -> list[tuple[str, int]]:
         """What the Pods request for which room is held on a node: kube-scheduler will count them there."""

@@ -12,7 +12,7 @@ import msgspec
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.pod import is_ours
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.names import is_allocation_annotation
+from allocator.vocabulary.names import GANG_GATE, is_allocation_annotation
 from allocator.wire import gang, nodetopology
 from koordgate.kube.resource import PLUGIN_POD_GROUPS
 from koordgate.settings import device_types
@@ -74,6 +74,11 @@ def stands(pod: Mapping[str, Any]) -> bool:
     return bool(pod["spec"].get("nodeName")) or finished(pod) or pod["metadata"].get("deletionTimestamp") is not None
 
 
+def gates(pod: Mapping[str, Any]) -> list[Raw]:
+    """The scheduling gates of a Pod."""
+    return list(pod["spec"].get("schedulingGates") or ())
+
+
 class Pods:
     """The Pods of the cluster, in place of the API server that the webhook reads live Pods from.
 
@@ -127,6 +132,7 @@ class OfflineCluster:
         self._group_feed = GroupFeed(view, PLUGIN_POD_GROUPS.group, self._complain(gang.KIND))
         self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types)
         self._exempt = {_EXEMPT, parts.settings.identity.namespace}
+        parts.keeper.lift = self._lift
 
     @classmethod
     def in_process(cls, settings: WebhookSettings = _DEFAULTS, seed: int | None = None) -> Self:
@@ -208,8 +214,36 @@ class OfflineCluster:
     async def submit(self, pod: Mapping[str, Any]) -> Result:
         """Create a Pod: admit it, find a node, bind it."""
         result = await self.admit(pod)
-        if result.state is not PodFate.ADMITTED:
-            return result
+        return await self._schedule(result) if result.state is PodFate.ADMITTED else result
+
+    async def settle(self, results: Iterable[Result]) -> list[Result]:
+        """Hold room for the gangs that are bound as a whole, as far as there is any, and schedule their Pods.
+
+        Args:
+            results: of all Pods until now.
+
+        Returns:
+            The same, with what has become of these Pods.
+        """
+        await self.parts.keeper.round()
+        settled = []
+        for result in results:
+            metadata = result.pod["metadata"]
+            now = self._pods.by_name.get((metadata.get("namespace", ""), metadata["name"]))
+            if now is not None and result.state is PodFate.UNSCHEDULABLE and gates(result.pod) != gates(now):
+                settled.append(await self._schedule(replace(result, pod=now, reasons=())))
+            else:
+                settled.append(result)
+        return settled
+
+    async def _lift(self, pod: PodInfo) -> None:
+        """Remove koordgate's scheduling gate from a Pod."""
+        known = self._pods.by_name[pod.namespace, pod.name]
+        left = [gate for gate in gates(known) if gate != {"name": GANG_GATE}]
+        self._put({**known, "spec": {**known["spec"], "schedulingGates": left}})
+
+    async def _schedule(self, result: Result) -> Result:
+        """Find a node for an admitted Pod, and bind it."""
         metadata = result.pod["metadata"]
         found = await self._scheduler.find(result.pod, self.only)
         if isinstance(found, tuple):

@@ -33,7 +33,7 @@ async def simulate(objects: Objects, cluster: OfflineCluster) -> list[Result]:
     """
     there = [pod for pod in objects.pods if stands(pod)]
     loaded = iter(await cluster.load([*objects.cluster, *objects.groups, *there]))
-    return [next(loaded) if stands(pod) else await cluster.submit(pod) for pod in objects.pods]
+    return await cluster.settle([next(loaded) if stands(pod) else await cluster.submit(pod) for pod in objects.pods])
 
 
 def _cluster(arguments: argparse.Namespace, objects: Objects, configured: WebhookSettings) -> OfflineCluster:

@@ -33,8 +33,9 @@ class NodeAmounts:
     def put_node(self, obj: Raw) -> None:
         """Take in a Node; amounts that cannot be read count as none."""
         if self._kept:
-            try:
-                has = amounts((obj.get("status") or {}).get("allocatable"), "status.allocatable")
+            status = obj.get("status") or {}
+            try:  # the API server's own default of allocatable is capacity
+                has = amounts(status.get("allocatable", status.get("capacity")), "status.allocatable")
             except BadQuantityError:
                 has = {}
             self._has[obj["metadata"]["name"]] = same(_counted(has.items()))
