@@ -164,10 +164,11 @@ def test_the_next_step(members: list[GangMember], least: int, step: GangStep) ->
 
 def test_what_a_replica_has_held_itself_needs_not_settle() -> None:
     members = [holds(A, ("n", UNTIL, NOW)), holds(B, ("m", UNTIL, NOW))]
-    both = {("n", "uid-a"), ("m", "uid-b")}
+    both = {("n", "uid-a", NOW), ("m", "uid-b", NOW)}
     assert next_step(members, 2, NOW, both) == Lift((A, B))
-    assert next_step(members, 2, NOW, both - {("n", "uid-a")}) == Rest()
-    assert next_step(members, 2, NOW, {("m", "uid-a"), ("n", "uid-b")}) == Rest()
+    assert next_step(members, 2, NOW, both - {("n", "uid-a", NOW)}) == Rest()
+    assert next_step(members, 2, NOW, {("m", "uid-a", NOW), ("n", "uid-b", NOW)}) == Rest()
+    assert next_step(members, 2, NOW, {("n", "uid-a", NOW - 1), ("m", "uid-b", NOW)}) == Rest()
 
 
 @st.composite

@@ -19,7 +19,18 @@ from allocator.wire.nodeallocation import RecordError
 from koordgate.backoff import Backoff
 from koordgate.kube.errors import KubeError
 from webhook.gangs.room import GangRoom
-from webhook.gangs.step import FindRoom, GangHold, GangMember, GangStep, GiveBack, Lift, Prolong, Rest, next_step
+from webhook.gangs.step import (
+    FindRoom,
+    GangHold,
+    GangMember,
+    GangStep,
+    GiveBack,
+    Lift,
+    OwnHold,
+    Prolong,
+    Rest,
+    next_step,
+)
 from webhook.ledger.ledger import BusyError, Change, Ledger
 from webhook.scheduling.ranking import Ranking
 from webhook.view.cluster import ClusterView
@@ -52,7 +63,7 @@ class _Memory:
 
     Attributes:
         waiting: UIDs of the Pods that wait; where they change, the rest is forgotten.
-        own: node and UID of what this replica has held by complete plans.
+        own: what this replica holds by complete plans.
         backoff: between plans that fail.
         not_before: when the next plan may be made.
         since: when it began to wait; None while it does not.
@@ -60,7 +71,7 @@ class _Memory:
     """
 
     waiting: frozenset[str]
-    own: set[tuple[str, str]] = field(default_factory=set)
+    own: set[OwnHold] = field(default_factory=set)
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))
     not_before: float = 0.0
     since: int | None = None
@@ -182,7 +193,8 @@ class GangKeeper:
         waiting = frozenset(uid for uid, pod in pods.items() if _waits(pod))
         known = self._memories.get(gang)
         if known is None or known.waiting != waiting:
-            known = self._memories[gang] = _Memory(waiting, known.own if known else set())
+            own = {hold for hold in known.own if hold[1] in pods} if known else set()
+            known = self._memories[gang] = _Memory(waiting, own)
         return known
 
     async def _give_back(self, holds: tuple[GangHold, ...]) -> None:
@@ -201,9 +213,9 @@ class GangKeeper:
             if why and plan.needed < len(plan.pods):
                 why = await room.find(plan.pods[: plan.needed])
             until = plan.until or int(now + self._hold_seconds)
-            why = why or await self._hold(room, until)
+            why = why or await self._hold(room, now, until)
             if not why:
-                memory.own.update((node, one.pod.uid) for node, planned in room.found.items() for one in planned)
+                memory.own.update((node, one.pod.uid, now) for node, planned in room.found.items() for one in planned)
         finally:
             room.forget()
         if why:
@@ -211,13 +223,13 @@ class GangKeeper:
             self._say(memory, {pod.uid: pod for pod in plan.pods}, why)
         return not why
 
-    async def _hold(self, room: GangRoom, until: int) -> str:
+    async def _hold(self, room: GangRoom, now: int, until: int) -> str:
         """Write what was found into the ledger: all of it, or nothing; returns why not, "" where it is written."""
         written: list[GangHold] = []
         try:
             async with asyncio.timeout(_PLAN_S):
                 for node, planned in sorted(room.found.items()):
-                    refusal = await self._ledger.change(node, self._holding(node, planned, until), _WRITE_S)
+                    refusal = await self._ledger.change(node, self._holding(node, planned, now, until), _WRITE_S)
                     if refusal is not None:
                         break
                     written += [GangHold(node, one.pod.uid, until) for one in planned]
@@ -229,8 +241,8 @@ class GangKeeper:
         await self._give_back(tuple(written))
         return refusal.message
 
-    def _holding(self, node: str, planned: list[Planned], until: int) -> Change[Refusal | None]:
-        return hold(planned, lambda holdings: self._cluster.snapshot_on(node, holdings), self._clock(), until)
+    def _holding(self, node: str, planned: list[Planned], now: int, until: int) -> Change[Refusal | None]:
+        return hold(planned, lambda holdings: self._cluster.snapshot_on(node, holdings), now, until)
 
     def _wake(self, room: GangRoom) -> None:
         """Have kube-scheduler try again the Pods that it knows: those without our gate."""

@@ -21,6 +21,10 @@ MARGIN_S: Final = 30  # from the end of a hold to its release: clocks of replica
 SETTLE_S: Final = 60  # after which a hold belongs to no plan that another replica is still writing, and may give back
 
 
+OwnHold = tuple[str, str, int]
+"""Node, Pod's UID and beginning of a hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class GangMember:
     """A Pod of a gang.
@@ -118,19 +122,19 @@ class Rest:
 GangStep = GiveBack | Prolong | Lift | FindRoom | Rest
 
 
-def next_step(members: Sequence[GangMember], least: int, now: int, own: AbstractSet[tuple[str, str]]) -> GangStep:
+def next_step(members: Sequence[GangMember], least: int, now: int, own: AbstractSet[OwnHold]) -> GangStep:
     """Decide what to do next.
 
     Args:
         members: the Pods of the gang, finished ones too.
         least: how many Pods the gang needs; 0 where nobody states it.
         now: seconds since the epoch.
-        own: node and UID of the holds that this replica has written as part of a plan that it completed.
+        own: the holds that this replica has written as part of a plan that it completed.
     """
     return _about_holds(members, now, own) or _about_pods(members, least)
 
 
-def _about_holds(members: Sequence[GangMember], now: int, own: AbstractSet[tuple[str, str]]) -> GangStep | None:
+def _about_holds(members: Sequence[GangMember], now: int, own: AbstractSet[OwnHold]) -> GangStep | None:
     """What is to be done so that the holds are in order: they end together, and each Pod has one."""
     holds = list(_holds(members))
     if not holds:
@@ -154,10 +158,10 @@ def _holds(members: Iterable[GangMember]) -> Iterator[GangHold]:
                 yield GangHold(node, member.pod.uid, holding.until)
 
 
-def _is_fresh(member: GangMember, now: int, own: AbstractSet[tuple[str, str]]) -> bool:
+def _is_fresh(member: GangMember, now: int, own: AbstractSet[OwnHold]) -> bool:
     """Tell whether a hold of the Pod may belong to a plan that another replica is still writing."""
     return any(
-        holding.until and now - holding.since <= SETTLE_S and (node, member.pod.uid) not in own
+        holding.until and now - holding.since <= SETTLE_S and (node, member.pod.uid, holding.since) not in own
         for node, holding in member.held
     )
 

@@ -225,7 +225,8 @@ class OfflineCluster:
         Returns:
             The same, with what has become of these Pods.
         """
-        await self.parts.keeper.round()
+        if self.parts.settings.gangs.all_or_nothing:
+            await self.parts.keeper.round()
         settled = []
         for result in results:
             metadata = result.pod["metadata"]
