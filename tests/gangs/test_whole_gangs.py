@@ -1,5 +1,6 @@
 """Gangs that are bound as a whole or not at all: from admission over the plan to the bind, and when time runs out."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -98,6 +99,19 @@ async def test_room_is_held_for_all_and_only_then_they_are_scheduled(company: Co
     assert company.bound() == dict.fromkeys(["m0", "m1", "m2", "m3"], "b")
     assert company.holds() == {}
     company.one.audit()
+
+
+async def test_kube_scheduler_is_made_to_try_again_when_gates_are_lifted_and_room_is_given_back(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    company = Company(fake, kube)
+    woken: list[str] = []
+    company.one.parts.keeper._released = woken.append
+    await held_in_vain(company)
+    assert woken == ["a", "a"]  # held, and lifted
+    company.pass_time(HOLD_S + MARGIN_S + 1)
+    await company.tend()
+    assert woken == ["a", "a", "a"]
 
 
 async def test_a_pod_group_may_state_the_size_later(company: Company) -> None:
@@ -408,6 +422,22 @@ async def test_a_write_whose_answer_is_lost_is_built_upon_once_it_is_settled(com
     assert sorted(company.bound().values()) == ["a", "b"]
 
 
+async def test_a_gang_whose_gates_cannot_be_lifted_is_left_alone_for_a_while_and_the_others_go_on(
+    company: Company,
+) -> None:
+    company.add_nodes(a=8)
+    company.add(*members(2, least=2), *(member(f"h{number}", 2, gang="h") for number in range(2)))
+    company.fake.faults.add("patch", "pods", answer(403))
+    await company.tend(rounds=1)
+    assert company.gated() == ["m0", "m1"]
+    asked = len(company.fake.seen("patch", "pods"))
+    await company.tend()
+    assert len(company.fake.seen("patch", "pods")) == asked
+    company.pass_time(2)
+    await company.tend()
+    assert company.gated() == []
+
+
 async def test_a_replica_that_is_not_healthy_tends_nothing(company: Company) -> None:
     asked = 0
 
@@ -430,3 +460,22 @@ async def test_pods_without_devices_are_left_alone(company: Company) -> None:
     company.add(plain_pod("p", annotations={**GANG, GANG_TOGETHER: "true"}))
     await company.tend()
     assert company.fake.objects(NODE_ALLOCATIONS.path()) == []
+
+
+async def test_a_search_that_takes_long_keeps_what_it_has_found(company: Company) -> None:
+    company.add_nodes(**{f"n{number:02}": 8 for number in range(18)})
+    company.add(*(member(f"m{number:03}", 140, 100) for number in range(140)))
+    assumed = company.one.parts.ranking.assumed
+    assumed._clock = iter(range(10_000)).__next__  # each look at the clock takes a second
+    assumed._keep = 220
+
+    async def expire() -> None:
+        while True:
+            assumed.expire()
+            await asyncio.sleep(0)
+
+    expiring = asyncio.create_task(expire())
+    await company.tend(rounds=1)
+    expiring.cancel()
+    assert len(company.holds()) == 140
+    company.one.audit()

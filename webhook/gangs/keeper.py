@@ -6,7 +6,7 @@ that test what they change. A plan that does not find its room any more gives ba
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Protocol, assert_never
@@ -64,8 +64,9 @@ class _Memory:
     Attributes:
         waiting: UIDs of the Pods that wait; where they change, the rest is forgotten.
         own: what this replica holds by complete plans.
-        backoff: between plans that fail.
+        backoff: between attempts that fail.
         not_before: when the next plan may be made.
+        paused: until when nothing is tried, because a write failed.
         since: when it began to wait; None while it does not.
         told: the reason that was reported last, and when.
     """
@@ -74,6 +75,7 @@ class _Memory:
     own: set[OwnHold] = field(default_factory=set)
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))
     not_before: float = 0.0
+    paused: float = 0.0
     since: int | None = None
     told: tuple[str, int] = ("", 0)
 
@@ -136,15 +138,20 @@ class GangKeeper:
             self._last = gang
             try:
                 await self._tend(gang)
+                continue
             except _FAILURES as error:
-                _LOG.warning("a gang is left until the next round: %s", error, extra={"gang": gang})
+                _LOG.warning("a gang is left alone for a while: %s", error, extra={"gang": gang})
             except Exception:  # noqa: BLE001 what one tenant wrote must not stop the replica
-                _LOG.exception("a gang cannot be tended; it is left until the next round", extra={"gang": gang})
+                _LOG.exception("a gang cannot be tended", extra={"gang": gang})
+            memory = self._memory(gang, whole.get(gang, {}))
+            memory.paused = self._clock() + memory.backoff.failed()
 
     async def _tend(self, gang: str) -> None:
         for _ in range(_STEPS):
             pods = self._cluster.pods.whole_gangs().get(gang, {})
             memory = self._memory(gang, pods)
+            if self._clock() < memory.paused:
+                return
             if len(pods) > _MOST_PODS:
                 step: GangStep = Rest(
                     f"it has {len(pods)} Pods, and only gangs of {_MOST_PODS} are looked at; delete some"
@@ -172,6 +179,8 @@ class GangKeeper:
             case Lift(lifted):
                 for pod in lifted:
                     await self.lift(pod)
+                # kube-scheduler may ask a replica that has not seen the holds yet, and has to try again then.
+                self._wake(self._ledger.nodes_of(lifted[0].uid))
                 return False  # the watch will show it
             case FindRoom():
                 return await self._plan(step, memory)
@@ -200,7 +209,7 @@ class GangKeeper:
     async def _give_back(self, holds: tuple[GangHold, ...]) -> None:
         for node, uids in _by_node(holds).items():
             if await self._ledger.change(node, give_back(uids), _WRITE_S):
-                self._released(node)
+                self._wake([node])
 
     async def _plan(self, plan: FindRoom, memory: _Memory) -> bool:
         """Hold room for the Pods of a plan; tell whether that was done."""
@@ -234,7 +243,7 @@ class GangKeeper:
                         break
                     written += [GangHold(node, one.pod.uid, until) for one in planned]
                 else:
-                    self._wake(room)
+                    self._wake(room.found)  # some of the Pods may have no gate any more
                     return ""
         except (TimeoutError, *_FAILURES) as error:
             refusal = Refusal(str(error) or "the ledger is busy")
@@ -244,12 +253,10 @@ class GangKeeper:
     def _holding(self, node: str, planned: list[Planned], now: int, until: int) -> Change[Refusal | None]:
         return hold(planned, lambda holdings: self._cluster.snapshot_on(node, holdings), now, until)
 
-    def _wake(self, room: GangRoom) -> None:
-        """Have kube-scheduler try again the Pods that it knows: those without our gate."""
-        for node, planned in room.found.items():
-            known = (self._cluster.pods.by_uid(one.pod.uid) for one in planned)
-            if any(pod is not None and not pod.gated for pod in known):
-                self._released(node)
+    def _wake(self, nodes: Iterable[str]) -> None:
+        """Have kube-scheduler try again the Pods that it knows."""
+        for node in nodes:
+            self._released(node)
 
     def _say(self, memory: _Memory, pods: Mapping[str, PodInfo], why: str) -> None:
         """Report why a gang waits, once it has waited for a while; another reason not before a minute has passed."""

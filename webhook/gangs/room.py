@@ -15,6 +15,7 @@ from webhook.view.amounts import Requests
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
+_RENEW: Final = 64  # Pods
 _REASONS: Final = 3  # nodes whose reasons are repeated
 
 
@@ -43,7 +44,7 @@ class GangRoom:
         self._cluster = cluster
         self._ranking = ranking
         self.found: dict[str, list[Planned]] = {}  # by node
-        self._promised: dict[str, list[tuple[str, int]]] = {}  # requests of Pods that will come, by node
+        self._promised: dict[str, Counter[str]] = {}  # requests of Pods that will come, in sum, by node
 
     async def find(self, pods: Sequence[PodInfo]) -> str:
         """Find room for all of these Pods, or for none; returns what is missing, "" where nothing is."""
@@ -61,9 +62,11 @@ class GangRoom:
                 why = _why(ranked, open_to[like].short)
                 return f"there is room for {done} of {len(pods)} Pods, and none for {pod.name}: {why}"
             self.found.setdefault(node, []).append(Planned(claim_of(pod, together=False), holding))
-            self._promised[node] += pod.requests
+            self._promised[node].update(dict(pod.requests))
             for (_, requests), known in open_to.items():
                 self._judge(node, requests, known)
+            if done % _RENEW == _RENEW - 1:
+                self._renew()
             await asyncio.sleep(0)  # looking for many must not hold up requests
         return ""
 
@@ -79,16 +82,27 @@ class GangRoom:
     def _judge(self, node: str, requests: Requests, among: _Open) -> None:
         """Leave out a node that has too little left."""
         if node in among.nodes:
-            lacking = self._cluster.amounts.lacks(node, (*self._promised[node], *requests))
+            lacking = self._cluster.amounts.lacks(node, (*self._promised[node].items(), *requests))
             if lacking:
                 del among.nodes[node]
                 among.short[lacking] += 1
 
-    def _held(self, node: str) -> list[tuple[str, int]]:
+    def _held(self, node: str) -> Counter[str]:
         """What the Pods request for which room is held on a node: kube-scheduler will count them there."""
         held = (uid for uid, holding in self._cluster.held.record(node).holdings.items() if holding.until)
         pods = (self._cluster.pods.by_uid(uid) for uid in held)
-        return [request for pod in pods if pod is not None and not pod.node for request in pod.requests]
+        sums: Counter[str] = Counter()
+        for pod in pods:
+            if pod is not None and not pod.node:
+                sums.update(dict(pod.requests))
+        return sums
+
+    def _renew(self) -> None:
+        """Let what was found count as taken for longer: the search may take more time than a bind."""
+        for node, planned in self.found.items():
+            for one in planned:
+                self._ranking.assumed.drop(one.pod.uid, node)
+                self._ranking.assumed.put(node, one.holding)
 
     def forget(self) -> None:
         """Let what was found be free again, unless the ledger holds it."""
