@@ -6,6 +6,7 @@ with fresher holdings.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from allocator.cpu.choose import shared_milli
 from allocator.place import Placement, place
@@ -19,6 +20,8 @@ from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder
 
 Holdings = Mapping[str, Holding]
+_WAITS = "waits until room for its whole gang is held"
+GANG_WAITS: Final = Refusal(_WAITS, short=_WAITS)
 Snapshot = Callable[[Holdings], NodeSnapshot]
 
 
@@ -33,6 +36,7 @@ class Claim:
         request: what it asks for.
         annotated: turns a node's devices into the holding that the Pod's annotations describe; None if they describe
             none.
+        together: whether it may be bound only to what is held for it, with the rest of its gang.
     """
 
     uid: str
@@ -40,6 +44,7 @@ class Claim:
     name: str
     request: PodRequest
     annotated: Callable[[Sequence[Device]], Holding | None] | None = None
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +88,12 @@ def bind(
         node = snapshot(holdings)
         others = node.without([pod.uid])
         held = holdings.get(pod.uid)
+        if pod.together and not may_take(held, now):
+            return None, Decision(GANG_WAITS)
         if held is not None and _serves(held, pod, others):
-            if now - held.since <= refresh_after:
+            if not held.until and now - held.since <= refresh_after:
                 return None, Decision(held, repeated=True)
-            held = replace(held, since=now)
+            held = replace(held, since=now, until=0)
             return node.with_holding(held).holdings, Decision(held, repeated=True)
         if held is not None and not unbound:
             return None, Decision(held, repeated=True, stale=True)
@@ -101,12 +108,18 @@ def bind(
     return change
 
 
+def may_take(held: Holding | None, now: int) -> bool:
+    """Tell whether a Pod of an all-or-nothing gang may be bound: something is held for it, and its time is not over."""
+    return held is not None and (not held.until or now < held.until)
+
+
 def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Release a Pod's holding.
 
     Args:
         uid: of the Pod.
-        held_since_before: release only a holding that is older than this moment, since a bind may have renewed it.
+        held_since_before: release only a holding that is older than this moment, since a bind may have renewed it;
+            what is held for a gang is as old as the end of its time.
 
     Returns:
         A change that answers whether the Pod held anything.
@@ -114,7 +127,7 @@ def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Ho
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
         held = holdings.get(uid)
-        if held is None or (held_since_before is not None and held.since >= held_since_before):
+        if held is None or (held_since_before is not None and max(held.since, held.until) >= held_since_before):
             return None, False
         return {other: holding for other, holding in holdings.items() if other != uid}, True
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from allocator.request.cpus import QOS_LABEL
-from allocator.request.pod import GANG_LABELS, read_request
+from allocator.request.pod import read_request
 from allocator.vocabulary.asks import NO_WISHES, ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.cpunode import CpuShare
@@ -16,6 +16,7 @@ from allocator.vocabulary.names import DEVICE_ORDER, GPU_CORE, GPU_MEMORY, GPU_M
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.phase import Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
+from allocator.wire.gang import GANG_LABELS
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 
 MIB = 2**20

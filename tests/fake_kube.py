@@ -212,6 +212,9 @@ class FakeKube:
         faults: what befalls requests.
         requests: all that came.
         absent: plurals of resources that do not exist.
+        writes_left: after so many writes every connection is closed, as if the only client had ended; None: never.
+        answer_lost: whether the answer to the last of these writes is lost.
+        discovery: documents of `/apis/GROUP` and `/apis/GROUP/VERSION`; see `serve`.
         token: where set, requests must carry it.
         watchers: the open watches.
         revision: of the last write.
@@ -223,6 +226,9 @@ class FakeKube:
         self.faults = Faults()
         self.requests: list[Request] = []
         self.absent: set[str] = set()
+        self.writes_left: int | None = None
+        self.answer_lost = False
+        self.discovery: dict[str, Raw] = {}
         self.token: str | None = None
         self.watchers: list[Watcher] = []
         self.revision = 100
@@ -281,6 +287,15 @@ class FakeKube:
         disown_labels(obj, self._objects[where.kind].get(key))
         return copy.deepcopy(self._store(where, key, obj))
 
+    def serve(self, group: str, **versions: list[str]) -> None:
+        """Lets discovery name the resources of an API group by version; without any, the group is not served."""
+        for path in [path for path in self.discovery if f"{path}/".startswith(f"/apis/{group}/")]:
+            del self.discovery[path]
+        if versions:
+            self.discovery[f"/apis/{group}"] = {"versions": [{"version": version} for version in versions]}
+        for version, plurals in versions.items():
+            self.discovery[f"/apis/{group}/{version}"] = {"resources": [{"name": plural} for plural in plurals]}
+
     def remove(self, path: str) -> None:
         """Deletes an object."""
         where = Where.of(path)
@@ -330,6 +345,8 @@ class FakeKube:
 
     async def _handle(self, http: web.Request) -> web.StreamResponse:
         try:
+            if http.path in self.discovery:
+                return await self._discover(http)
             where = Where.of(http.path)
             verb = _VERBS.get(http.method) or (
                 "get" if where.name else "watch" if http.query.get("watch") in {"1", "true"} else "list"
@@ -337,12 +354,31 @@ class FakeKube:
             body = await http.read()
             self.requests.append(Request(verb, where.resource, http.path, dict(http.query), dict(http.headers), body))
             self._tick.set()
-            fault = self.faults.take(verb, where.resource)
+            fault = self._end(verb) or self.faults.take(verb, where.resource)
             return await self._with_fault(http, where, verb, body, fault)
         except Refused as refused:
             return _json(refused.status, refused.code, refused.headers)
         finally:
             self._tick.set()
+
+    async def _discover(self, http: web.Request) -> web.Response:
+        self.requests.append(Request("discover", "", http.path, dict(http.query), dict(http.headers), b""))
+        fault = self.faults.take("discover", "")
+        if fault.status:
+            raise Refused(fault.status, fault.message)
+        return _json(self.discovery[http.path], 200)
+
+    def _end(self, verb: str) -> Fault | None:
+        """The fault of a request after the last write that is left, or of that write."""
+        if self.writes_left is None:
+            return None
+        if not self.writes_left:
+            return drop()
+        if verb in _VERBS.values():
+            self.writes_left -= 1
+            if not self.writes_left and self.answer_lost:
+                return lose_answer()
+        return None
 
     async def _with_fault(
         self, http: web.Request, where: Where, verb: str, body: bytes, fault: Fault

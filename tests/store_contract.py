@@ -138,6 +138,7 @@ HOLDINGS: dict[str, Holding] = {
         1,
         (Share("rdma", "0000:01:00.0", 1, {"rdma": 100}, ("c",), (Function(-1, "0000:01:00.1"),), alone=True),),
         gang="default/g",
+        until=253_402_300_799,
     ),
     "CPUs": Holding(
         "u",

@@ -20,7 +20,7 @@ from allocator.vocabulary.cputopology import CpuTopology
 from allocator.vocabulary.device import VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, RDMA_TYPE
 from allocator.vocabulary.hints import ExclusiveLevel, Joint, Scope, Selector, TypeHint
-from allocator.vocabulary.holdings import Function, Holding, Share
+from allocator.vocabulary.holdings import WITHOUT_LIMIT, Function, Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.phase import Phase
 
@@ -191,6 +191,7 @@ def holdings(draw: st.DrawFn) -> Holding:
         tuple(draw(shares(kind, f"{kind}-{minor}", minor)) for minor, kind in enumerate(kinds)),
         draw(st.none() | cpu_shares()),
         draw(st.just("") | NAMES.map("default/{}".format)),
+        draw(st.just(0) | st.integers(1, WITHOUT_LIMIT)),
     )
 
 

@@ -16,7 +16,7 @@ from allocator.wire.nodeallocation import read_spec
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from allocator.wire.numazones import NumaZone
 from koordgate.kube.client import KubeClient
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PLUGIN_POD_GROUPS, PODS, TOPOLOGIES
 from koordgate.settings import device_types
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
@@ -26,7 +26,7 @@ from webhook.ledger.kube import RecordHandler
 from webhook.review import Request, Response
 from webhook.settings import WebhookSettings
 from webhook.view.cluster import ClusterView, SeenObjects
-from webhook.view.feed import Complain, DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
+from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
 
@@ -238,6 +238,9 @@ class World:
             TOPOLOGIES: TopologyFeed(cluster, reporter.bad_object("noderesourcetopologies")),
             NODE_ALLOCATIONS: RecordHandler(RecordFeed(cluster, parts.ledger, reporter.bad_object("nodeallocations"))),
             PODS: PodFeed(cluster, ended, bound, parts.types),
+            PLUGIN_POD_GROUPS: GroupFeed(
+                cluster, PLUGIN_POD_GROUPS.group, reporter.bad_object("podgroups.scheduling.x-k8s.io")
+            ),
         }
 
     def _complain(self, resource: str) -> Complain:

@@ -12,6 +12,8 @@ from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
 from webhook.admission.translate import TranslationPolicy
 from webhook.admission.validate import Writers
+from webhook.gangs.keeper import GangKeeper
+from webhook.gangs.lift import kube_lift
 from webhook.ledger.ledger import Counters, Holdings, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
@@ -26,6 +28,7 @@ from webhook.upkeep.reports import EventReports
 from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.livepods import LivePods
+from webhook.view.podinfo import PodInfo
 from webhook.view.snapshots import Defaults
 
 
@@ -51,6 +54,7 @@ class Parts:
     ranking: Ranking
     extender: Extender
     reconciler: Reconciler
+    keeper: GangKeeper
     reporter: EventReports
 
 
@@ -70,14 +74,16 @@ def assemble(
         settings: of the process.
         store: makes the ledger's store, which may read what the API server's objects say of nodes.
         live: reads Pods from the API server itself.
-        kube: writes Events; None offline.
+        kube: writes Events, and removes scheduling gates; None offline.
         clock: seconds since the epoch.
         released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
         published: makes what is published of a node beside these holdings; nothing is published by default.
     """
     metrics = WebhookMetrics()
     types = device_types(settings.devices.types)
-    seen = SeenObjects(clock, Defaults(settings.devices.order, cpu_defaults(settings)), refitted=released)
+    together = settings.gangs.all_or_nothing
+    defaults = Defaults(settings.devices.order, cpu_defaults(settings))
+    seen = SeenObjects(clock, defaults, refitted=released)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     kept = store(seen)
     gather = settings.ledger.gather_seconds
@@ -88,7 +94,13 @@ def assemble(
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
     binders = Binders(
-        scheduler.name, scheduler.username, settings.domain, grace, types, settings.guard.plain_pods == "warn"
+        scheduler.name,
+        scheduler.username,
+        settings.domain,
+        grace,
+        types,
+        warn_only=settings.guard.plain_pods == "warn",
+        together=together,
     )
     scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
@@ -112,13 +124,20 @@ def assemble(
         ledger=ledger,
         scope=scope,
         pods=PodWebhooks(
-            TranslationPolicy(settings.domain, scheduler.name, types, split=not settings.state_memory, scope=scope),
+            TranslationPolicy(
+                settings.domain,
+                scheduler.name,
+                types,
+                split=not settings.state_memory,
+                scope=scope,
+                gates=together,
+            ),
             Writers(frozenset({settings.identity.username, scheduler.username})),
             cluster.reach.of if settings.state_memory else lambda _pod: (None, 0),
         ),
         bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of),
         ranking=ranking,
-        extender=Extender(cluster, ranking, types, scheduler.most_nodes or None),
+        extender=Extender(cluster, ranking, types, scheduler.most_nodes or None, together=together, clock=clock),
         reconciler=Reconciler(
             scheduler_name=scheduler.name,
             grace=grace,
@@ -129,8 +148,22 @@ def assemble(
             reports=reporter,
             released=released,
         ),
+        keeper=GangKeeper(
+            cluster=cluster,
+            ledger=ledger,
+            ranking=ranking,
+            lift=_never if kube is None else kube_lift(kube),
+            clock=clock,
+            hold_seconds=settings.gangs.hold_seconds,
+            reports=reporter,
+            released=released,
+        ),
         reporter=reporter,
     )
+
+
+async def _never(pod: PodInfo) -> None:
+    """Offline, somebody else must be told to remove the gate."""
 
 
 def _written(metrics: WebhookMetrics) -> Callable[[int], None]:

@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from koordgate.backoff import Backoff
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
+from koordgate.kube.resource import DEVICES, NODES, PLUGIN_POD_GROUPS, POD_GROUPS, PODS, TOPOLOGIES, Resource
 from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError, device_types
 from webhook import settings
@@ -35,9 +35,10 @@ from webhook.tls.clientsecret import ClientSecret
 from webhook.tls.register import Registration
 from webhook.upkeep.publish import Publisher, published
 from webhook.upkeep.waker import Waker
-from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
+from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
+from webhook.view.served import ServedWatch
 
 _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side
@@ -97,12 +98,19 @@ class Replica:
             self._records(RecordFeed(parts.cluster, parts.ledger, reporter.bad_object(parts.store.kind))),
             self._reflector(kube, PODS, PodFeed(parts.cluster, self._pod_ended, self._pod_bound, parts.types)),
         ]
+        # The sizes of gangs steer and hold up nobody: a replica is ready without them.
+        self._groups = [self._served(kube, versions) for versions in ((PLUGIN_POD_GROUPS,), POD_GROUPS)]
         self._reconciled = False
         self.draining = Draining()
 
     def _reflector(self, kube: KubeClient, resource: Resource, handler: Handler) -> tuple[str, Watch]:
         name = resource.plural
         return name, Reflector(kube, resource, handler, count=self._counting(name), on_error=_log_watch_error)
+
+    def _served(self, kube: KubeClient, versions: Sequence[Resource]) -> ServedWatch:
+        group, name = versions[0].group, f"{versions[0].plural}.{versions[0].group}"
+        feed = GroupFeed(self.parts.cluster, group, self.parts.reporter.bad_object(name))
+        return ServedWatch(kube, versions, feed, count=self._counting(name), on_error=_log_watch_error)
 
     def _records(self, listener: Listener) -> tuple[str, Watch]:
         store = self.parts.store
@@ -150,8 +158,11 @@ class Replica:
         """Serve until the event is set, then end gracefully."""
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(watch.run()) for _, watch in self._watches]
+            background += [tasks.create_task(groups.run()) for groups in self._groups]
             background.append(tasks.create_task(self.parts.reconciler.run_releases()))
             background.append(tasks.create_task(self._waker.run()))
+            if self._settings.gangs.all_or_nothing:
+                background.append(tasks.create_task(self.parts.keeper.run(lambda: not self.unready())))
             background.append(tasks.create_task(self._reconcile()))
             background.append(tasks.create_task(self._expire()))
             starting = tasks.create_task(self.source.start())

@@ -167,6 +167,18 @@ class LedgerSettings(Section, frozen=True):
     gather_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.05
 
 
+class GangSettings(Section, frozen=True):
+    """Gangs that are bound as a whole or not at all.
+
+    Attributes:
+        all_or_nothing: whether Pods may ask for that (annotation koordgate.io/gang-all-or-nothing).
+        hold_seconds: how long room for such a gang is held while none of its Pods is bound.
+    """
+
+    all_or_nothing: bool = False
+    hold_seconds: Annotated[float, Meta(ge=10, le=24 * 3600)] = 300.0
+
+
 class DeviceSettings(Section, frozen=True):
     """Devices.
 
@@ -237,6 +249,7 @@ class WebhookSettings(Section, frozen=True):
     serve: ServeSettings = ServeSettings()
     certificate: Certificate = Certificate()
     ledger: LedgerSettings = LedgerSettings()
+    gangs: GangSettings = GangSettings()
     devices: DeviceSettings = DeviceSettings()
     cpus: CpuSettings = CpuSettings()
     numa: NumaSettings = NumaSettings()

@@ -149,17 +149,19 @@ class ClusterIndex:
             counts[line] = self._count(want)
         return counts
 
-    def serve(self, query: Query, rows: Rows, times: int) -> Bools:
-        """Return for these rows whether their nodes could serve each want, considered by itself, `times` times."""
-        serve = np.ones(len(rows), np.bool_)
+    def rooms(self, query: Query, rows: Rows, most: int) -> Ints:
+        """Count for these rows how often their nodes could serve the query, at most `most` times.
+
+        Each want is considered by itself. Each time takes `count` distinct devices, so a device serves at most once
+        each time.
+        """
+        rooms = np.full(len(rows), most, np.int64)
         for want in query.wants:
             table = self._tables.get(want.type)
             if table is None:
-                return np.zeros(len(rows), np.bool_)
-            # Each time takes `count` distinct devices, so that a device serves at most once each time.
-            often = np.minimum(table.often(want, self._fits(table, want, rows), rows), times)
-            serve &= often.sum(axis=0) >= times * want.count
-        return serve
+                return np.zeros(len(rows), np.int64)
+            rooms = _rooms(table.often(want, self._fits(table, want, rows), rows), want.count, rooms)
+        return rooms
 
     def _count(self, want: Want) -> Ints:
         table = self._tables.get(want.type)
@@ -289,3 +291,19 @@ class ClusterIndex:
             kept += shared + np.minimum(filled, want.count - shared)
         uses = [[self._use(kind, tail, asked, at) for tail in tails] for kind, tails in fullness.items()]
         return preference.packing(kept, sum(want.count for want in query.wants), self._in_use[at], uses)
+
+
+def _rooms(often: Ints, count: int, most: Ints) -> Ints:
+    """How many times `count` distinct devices can be taken on each node, by bisection.
+
+    Args:
+        often: how many times each slot could serve one device, slots x nodes.
+        count: devices that each time takes.
+        most: an upper bound for each node.
+    """
+    low, high = np.zeros_like(most), most
+    while (low < high).any():
+        times = (low + high + 1) // 2
+        enough = np.minimum(often, times).sum(axis=0) >= times * count
+        low, high = np.where(enough, times, low), np.where(enough, high, times - 1)
+    return low

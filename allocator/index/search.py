@@ -50,7 +50,8 @@ class NodeSearch:
         Args:
             way: the preference.
             lifts: node -> number of Pods of the same gang there; nodes with more come first.
-            room_for: among nodes with equally many, those that could serve the request this many times come first.
+            room_for: how many times the request comes. Among nodes with equally many, those that could serve it most
+                often come first, so that the gang is spread over few nodes.
             smallest: whether nodes come first that open the smallest device.
         """
         fitting, names = self._fitting, self._names
@@ -96,8 +97,8 @@ class NodeSearch:
             return np.zeros(len(some), np.int64)
         names = self._names
         company = np.fromiter((lifts.get(names[at], 0) for at in some.tolist()), np.int64, len(some))
-        room = self._index.serve(self._query, self._rows[some], room_for)
-        return 2 * company + room
+        room = self._index.rooms(self._query, self._rows[some], room_for)
+        return (room_for + 1) * company + room
 
     def _levels(self, some: Rows, way: Preference, lifts: Mapping[str, int], room_for: int, *, smallest: bool) -> Ints:
         """The figures by which some of the candidates that may serve are compared, the greatest first."""

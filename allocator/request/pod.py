@@ -8,17 +8,16 @@ from allocator.request.cpus import names_cpus, read_cpu_ask
 from allocator.request.devices import PodReading, Stated, names_devices, read_pod
 from allocator.vocabulary.asks import NO_WISHES, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.gangs import UNSTATED
 from allocator.vocabulary.hints import NO_HINT, Scope, TypeHint
 from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, NO_HINTS, PodHints, read_hints
+from allocator.wire.gang import GANG_ANNOTATIONS, GANG_LABELS, gang_of, is_together, stated_size
 
-# A Pod names its gang by the label of Kubernetes' PodGroup, by that of scheduler-plugins, or in Koordinator's way.
-GANG_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-GANG_ANNOTATION: Final = "gang.scheduling.koordinator.sh/name"
 _LABELS: Final = (*GANG_LABELS, ISOLATION_PROVIDER)
-_SAYING: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER, GANG_ANNOTATION)  # in addition to those that `names_cpus` knows
+_SAYING: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER, *GANG_ANNOTATIONS)  # in addition to those that `names_cpus` knows
 
 
 def is_ours(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> bool:
@@ -62,11 +61,22 @@ def read_request(
             message = f"{str(order)[:40]!r} is no order of devices; use {', '.join(DeviceOrder)}"
             problems.append(Problem(f"metadata.annotations[{DEVICE_ORDER}]", message))
             order = ""
-        gang = gang_of(metadata)
+        gang = gang_of(pod)
+        size, wrong = stated_size(annotations) if gang else (UNSTATED, ())
+        together, forbidden = is_together(metadata, gang)
+        problems.extend((*wrong, *forbidden))
         isolation = str((metadata.get("labels") or {}).get(ISOLATION_PROVIDER) or "")
         if order or gang or isolation or reading.together or hints is not NO_HINTS:
-            told = _on_one_device(hints.hints, reading.together) if reading.together else hints.hints
-            wishes = Wishes(told, hints.joint, hints.partition, order, gang, isolation=isolation)
+            wishes = Wishes(
+                _on_one_device(hints.hints, reading.together) if reading.together else hints.hints,
+                hints.joint,
+                hints.partition,
+                order,
+                gang,
+                isolation=isolation,
+                size=size,
+                together=together,
+            )
     else:
         problems.extend(hints)
     return replace(reading, cpu=cpus.ask, wishes=wishes, problems=tuple(problems))
@@ -77,13 +87,3 @@ def _on_one_device(hints: tuple[tuple[str, TypeHint], ...], kinds: frozenset[str
     known = dict(hints)
     known.update((kind, replace(known.get(kind, NO_HINT), scope=Scope.DEVICE)) for kind in kinds)
     return tuple(sorted(known.items()))
-
-
-def gang_of(metadata: Mapping[str, Any]) -> str:
-    """Name the gang that a Pod belongs to, as namespace/name; "" for none."""
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    name = annotations.get(GANG_ANNOTATION) or next((labels[key] for key in GANG_LABELS if labels.get(key)), "")
-    if not name:
-        return ""
-    # Koordinator allows a gang's name to include its namespace.
-    return str(name) if "/" in str(name) else f"{metadata.get('namespace', '')}/{name}"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.devicetype import FULL, DeviceType
+from allocator.vocabulary.gangs import UNSTATED, GangSize
 from allocator.vocabulary.hints import Joint, PartitionSpec, Strategy, TypeHint
 from allocator.vocabulary.phase import Phase
 
@@ -74,6 +75,8 @@ class Wishes:
         waiting: number of Pods of the gang still to be placed beside this one, as far as the caller knows. If they
             all ask alike, the first is placed where whole devices for all of them are close together.
         isolation: what must keep shares of one GPU apart on the node (label gpu-isolation-provider); "" for anything.
+        size: of the gang, as the Pod's annotations state it.
+        together: whether the gang is to be bound as a whole or not at all.
     """
 
     hints: tuple[tuple[str, TypeHint], ...] = ()
@@ -83,6 +86,8 @@ class Wishes:
     gang: str = ""
     waiting: int = 0
     isolation: str = ""
+    size: GangSize = UNSTATED
+    together: bool = False
 
     def hint(self, kind: str) -> TypeHint | None:
         """The hint for a type; None if there is none."""

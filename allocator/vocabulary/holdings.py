@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from allocator.vocabulary.cpunode import CpuShare
+
+WITHOUT_LIMIT: Final = 253_402_300_799  # the last second of the year 9999
 
 
 class InvariantError(AssertionError):
@@ -55,6 +57,8 @@ class Holding:
         shares: at most one per device.
         cpus: its CPUs and NUMA nodes; None if the kubelet manages them.
         gang: the group that the Pod belongs to, as namespace/name; "" for none.
+        until: 0 for what a bind has given. Otherwise it is held for a Pod of an all-or-nothing gang, which a bind may
+            take before this moment (seconds since the epoch, or `WITHOUT_LIMIT`).
 
     Raises:
         ValueError: the UID is empty.
@@ -67,6 +71,7 @@ class Holding:
     shares: tuple[Share, ...]
     cpus: CpuShare | None = None
     gang: str = ""
+    until: int = 0
 
     def __post_init__(self) -> None:
         if not self.uid:

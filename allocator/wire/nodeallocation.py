@@ -28,14 +28,24 @@ def _write_holding(holding: Holding) -> dict[str, Any]:
         "uid": holding.uid,
         "namespace": holding.namespace,
         "name": holding.name,
-        "since": datetime.fromtimestamp(holding.since, UTC).strftime(_TIME),
+        "since": _write_time(holding.since),
         "devices": [_write_share(share) for share in holding.shares],
     }
     if holding.cpus is not None:
         written["cpus"] = _write_cpus(holding.cpus)
     if holding.gang:
         written["gang"] = holding.gang
+    if holding.until:
+        written["heldUntil"] = _write_time(holding.until)
     return written
+
+
+def _write_time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime(_TIME)
+
+
+def _read_time(text: str) -> int:
+    return int(datetime.strptime(text, _TIME).replace(tzinfo=UTC).timestamp())
 
 
 def _write_share(share: Share) -> dict[str, Any]:
@@ -113,16 +123,16 @@ def _read_function(entry: Mapping[str, Any]) -> Function:
 
 
 def _read_holding(entry: Mapping[str, Any]) -> Holding:
-    since = datetime.strptime(entry["since"], _TIME).replace(tzinfo=UTC)
-    cpus = entry.get("cpus")
+    cpus, until = entry.get("cpus"), entry.get("heldUntil")
     return Holding(
         str(entry["uid"]),
         str(entry["namespace"]),
         str(entry["name"]),
-        int(since.timestamp()),
+        _read_time(entry["since"]),
         tuple(map(_read_share, entry["devices"])),
         None if cpus is None else _read_cpus(cpus),
         str(entry.get("gang") or ""),
+        0 if until is None else _read_time(until),
     )
 
 

@@ -870,6 +870,8 @@ RECORDS: dict[str, Any] = {
     "no devices": {key: value for key, value in record().items() if key != "devices"},
     "a time that is a number": record(since=1_700_000_000),
     "a time in another form": record(since="2023-11-14 22:13:20"),
+    "an end that is a number": record(heldUntil=1_700_000_000),
+    "an end in another form": record(heldUntil="soon"),
     "devices that are null": record(devices=None),
     "devices that are text": record(devices="GPU-0"),
     "a device that is null": record(devices=[None]),
@@ -926,6 +928,7 @@ def test_a_node_allocation_tells_cpus_functions_exclusivity_and_gang() -> None:
         (Share("rdma", "nic", 0, {"rdma": 1}, ("a",), (Function(-1, "vf"),), alone=True, unshared=True),),
         CpuShare("LSR", 0b1011, BindPolicy.FULL_PCPUS, ExclusivePolicy.PCPU_LEVEL, (NumaShare(1, 3000, GIB, 1),)),
         "default/train",
+        1_700_000_001,
     )
     (entry,) = write_spec([owner])["allocations"]
     assert entry == {
@@ -953,6 +956,7 @@ def test_a_node_allocation_tells_cpus_functions_exclusivity_and_gang() -> None:
             "numaNodes": [{"node": 1, "socket": 1, "milliCPU": 3000, "memory": GIB}],
         },
         "gang": "default/train",
+        "heldUntil": "2023-11-14T22:13:21Z",
     }
     assert read_spec({"spec": {"allocations": [entry]}}) == {"uid-1": owner}
 
@@ -1012,6 +1016,7 @@ RECORD_KEYS = [
     "namespace",
     "name",
     "since",
+    "heldUntil",
     "devices",
     "type",
     "id",

@@ -40,6 +40,7 @@ NPU = {"name": "npu", "resource": "example.com/npu", "ignoredByScheduler": False
 EVERYTHING = {
     "devices": {"types": [QUEUE, NPU]},
     "networkPolicy": {"enabled": True},
+    "gangs": {"allOrNothing": True},
     "scheduler": {"replicas": 2},
     "podLabels": {"team": "ml"},
     "podAnnotations": {"note": "x"},
@@ -193,6 +194,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "serve",
         "certificate",
         "ledger",
+        "gangs",
         "devices",
         "cpus",
         "numa",
@@ -213,6 +215,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
     assert set(written["numa"]) == {"scope"}
     assert set(written["numa"]["scope"]) == {"namespaces", "selector"}
     assert set(written["ledger"]) == {"graceSeconds", "reconcileSeconds", "gatherSeconds"}
+    assert written["gangs"] == {"allOrNothing": False, "holdSeconds": 300}
     assert set(written["serve"]) == {
         "host",
         "port",
@@ -239,6 +242,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             },
             "certificate": {"authorityDays": 1000000, "certificateDays": 0.5, "extraDNSNames": ["gate.example.com"]},
             "ledger": {"graceSeconds": 300, "reconcileSeconds": 7.5, "gatherSeconds": 0.002},
+            "gangs": {"allOrNothing": True, "holdSeconds": 60},
             "scheduler": {
                 "name": "gpu-scheduler",
                 "username": "someone@example.com",
@@ -300,6 +304,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             certificate_days=0.5,
         ),
         ledger=settings.LedgerSettings(grace_seconds=300, reconcile_seconds=7.5, gather_seconds=0.002),
+        gangs=settings.GangSettings(all_or_nothing=True, hold_seconds=60),
         devices=settings.DeviceSettings(
             order=DeviceOrder.LEAST_USED,
             types=(
@@ -582,6 +587,8 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"ledger": {"graceSeconds": 1e9}},
         {"ledger": {"gatherSeconds": -0.1}},
         {"ledger": {"gatherSeconds": 1.5}},
+        {"gangs": {"holdSeconds": 9}},
+        {"gangs": {"allOrNothing": "yes"}},
         {"certificate": {"authorityDays": 1e9}},
         {"scheduler": {"mostNodes": -1}},
         {"scheduler": {"mostNodes": 1.5}},
@@ -673,6 +680,11 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
         {"apiGroups": ["scheduling.koordinator.sh"], "resources": ["devices"], "verbs": read},
         {"apiGroups": ["topology.node.k8s.io"], "resources": ["noderesourcetopologies"], "verbs": read},
         {
+            "apiGroups": ["scheduling.x-k8s.io", "scheduling.k8s.io"],
+            "resources": ["podgroups"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {
             "apiGroups": ["koordgate.io"],
             "resources": ["nodeallocations"],
             "verbs": [*read, "create", "update", "delete"],
@@ -696,6 +708,22 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
         },
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
     ]
+
+
+def test_pods_may_be_patched_only_where_gangs_are_bound_as_a_whole_and_within_a_policy(
+    render: Render, objects: list[JsonObject]
+) -> None:
+    patching = {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}
+    assert patching not in find(objects, "ClusterRole", "koordgate")["rules"]
+    assert not [item for item in objects if item["metadata"]["name"] == "koordgate-gates"]
+    rendered = render({"gangs": {"allOrNothing": True}}, "gate")
+    assert patching in find(rendered, "ClusterRole", "koordgate")["rules"]
+    policy = find(rendered, "ValidatingAdmissionPolicy", "koordgate-gates")["spec"]
+    (condition,) = policy["matchConditions"]
+    assert condition["expression"] == "request.userInfo.username == 'system:serviceaccount:gate:koordgate'"
+    assert policy["failurePolicy"] == "Fail"
+    binding = find(rendered, "ValidatingAdmissionPolicyBinding", "koordgate-gates")["spec"]
+    assert binding == {"policyName": "koordgate-gates", "validationActions": ["Deny"]}
 
 
 def test_where_no_certificate_is_made_for_the_scheduler_there_is_no_right_to_it(render: Render) -> None:
@@ -1009,7 +1037,9 @@ def test_the_ledger_has_a_place_for_everything_that_is_written(objects: list[Jso
     share = Share("gpu", "GPU-1", 0, {"gpu-core": 50}, ("main",), (Function(1, "0000:1f:00.3"),), alone=True)
     numa = (NumaShare(0, 4000, 2**30, 0),)
     cpus = CpuShare("LSR", 0b1111, BindPolicy.FULL_PCPUS, ExclusivePolicy.PCPU_LEVEL, numa)
-    written = nodeallocation.write_spec([Holding("u1", "team", "pod", 1_700_000_000, (share,), cpus, "team/gang")])
+    written = nodeallocation.write_spec(
+        [Holding("u1", "team", "pod", 1_700_000_000, (share,), cpus, "team/gang", 1_800_000_000)]
+    )
 
     allocations = versions(objects, "nodeallocations.koordgate.io")["spec"]["properties"]["allocations"]
 

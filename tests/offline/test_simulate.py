@@ -431,3 +431,42 @@ def test_cards_that_nobody_can_have_are_shown_as_such(tmp_path: Path, capsys: py
     assert "nothing new lands here: unhealthy" in table
     assert "nothing new lands here: the node has no such device" in table
     assert "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin) can hold it" in table
+
+
+@pytest.mark.parametrize(("minimum", "nodes"), [(0, {"small", "wide"}), (4, {"wide"})])
+def test_a_pod_group_in_the_input_states_the_size_of_a_gang(
+    minimum: int, nodes: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "train"}}
+    label = {"scheduling.x-k8s.io/pod-group": "train"}
+    groups = [{**group, "spec": {"minMember": minimum}}] if minimum else []
+    groups.append({**group, "metadata": {"name": "train", "namespace": "elsewhere"}, "spec": {"minMember": 9}})
+    pods = [gpus(f"worker-{at}", 200, labels=label) for at in range(4)]
+    objects = [*machine("small", 2), *machine("wide", 8), *groups, *pods]
+    found = listed(capsys, "-f", saved(tmp_path, objects))
+    assert {pod["spec"]["nodeName"] for pod in found.values()} == nodes
+
+
+def test_a_wrong_pod_group_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 0}}
+    assert main(["simulate", "-f", saved(tmp_path, [*machine(), group])]) == 0
+    assert "PodGroup default/train: spec.minMember: 0 is no number of Pods" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("cards", "landed"), [(4, {""}), (8, {"wide"})])
+def test_a_gang_that_asks_for_all_or_nothing_gets_all_or_nothing(
+    cards: int, landed: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 4}}
+    about = {
+        "labels": {"scheduling.x-k8s.io/pod-group": "train"},
+        "annotations": {"koordgate.io/gang-all-or-nothing": "true"},
+    }
+    pods = [gpus(f"worker-{at}", 200, **about) for at in range(4)]
+    config = tmp_path / "config.yaml"
+    config.write_text("gangs: {allOrNothing: true}")
+    objects = [*machine("wide", cards), group, *pods]
+    found = listed(capsys, "-f", saved(tmp_path, objects), "--config", str(config))
+    assert {pod["spec"].get("nodeName", "") for pod in found.values()} == landed
+    gated = [pod["metadata"]["name"] for pod in found.values() if pod["spec"].get("schedulingGates")]
+    assert len(gated) == (4 if landed == {""} else 0)

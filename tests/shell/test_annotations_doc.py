@@ -17,16 +17,17 @@ import webhook
 from allocator.index.packed import read_packed
 from allocator.quantity import format_bytes
 from allocator.request.cpus import QOS_LABEL, read_cpu_ask
-from allocator.request.pod import gang_of
 from allocator.vocabulary import names
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
+from allocator.vocabulary.gangs import GangSize
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, PodHints, read_hints
 from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_allocation
 from allocator.wire.devicelinks import DEVICE_LINKS, read_links
 from allocator.wire.deviceobject import read_device_object
+from allocator.wire.gang import gang_of, stated_size
 from allocator.wire.nodetopology import read_node_topology
 from allocator.wire.partitions import GPU_PARTITIONS, read_partitions
 from allocator.wire.resourcespec import (
@@ -36,6 +37,7 @@ from allocator.wire.resourcespec import (
     read_resource_spec,
 )
 from allocator.wire.resourcestatus import read_resource_status
+from koordgate.kube.resource import POD_GROUPS
 from webhook.admission.translate import TranslationPolicy, canonical, translate
 
 TEXT = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text(encoding="utf-8")
@@ -278,7 +280,11 @@ def test_every_order_of_devices_stands_there() -> None:
 def test_the_example_of_a_gang_names_one() -> None:
     (example,) = examples("Gangs", "")
     key, _, value = example.partition(": ")
-    assert gang_of({"namespace": "team", "annotations": {key: value}}) == f"team/{value}"
+    assert gang_of({"metadata": {"namespace": "team", "annotations": {key: value}}}) == f"team/{value}"
+    (stated,) = (json.loads(text) for text in examples("Gangs", "json"))
+    assert stated_size(stated) == (GangSize(4, 4), ())
+    versions = ", ".join(sorted(f"`{one.version}`" for one in POD_GROUPS))
+    assert f"PodGroup `{POD_GROUPS[0].group}` ({versions})" in section("Gangs")
 
 
 def test_the_examples_of_rounding_are_right() -> None:

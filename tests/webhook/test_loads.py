@@ -207,3 +207,47 @@ def test_more_than_an_integer_of_the_api_holds_counts_as_much_and_is_taken_away_
     assert view.loads.requested("n1")["memory"] == 2**63 - 1 + GIB
     pods.drop(huge)
     assert view.loads.requested("n1") == {"memory": GIB, "pods": 1}
+
+
+# (Pods, what further Pods request in sum, the resource that the node lacks)
+
+ROOMY = {"cpu": "4", "memory": "8Gi", "pods": "3", "example.com/licence": "1"}
+LACKS: dict[str, tuple[list[Raw], list[tuple[str, int]], str]] = {
+    "an empty node": ([], [("cpu", 4000), ("memory", 8 * GIB), ("pods", 1)], ""),
+    "more CPU than there is": ([], [("cpu", 4001), ("memory", 9 * GIB)], "cpu"),
+    "more memory than there is": ([], [("cpu", 1), ("memory", 8 * GIB + 1)], "memory"),
+    "what the node does not state": ([], [("ephemeral-storage", 1)], "ephemeral-storage"),
+    "what not every node states": ([], [("example.com/licence", 5)], ""),
+    "others are there": (
+        [on("n1", "x", asked(cpu="1500m")), on("n1", "y", asked(cpu="1"))],
+        [("cpu", 1501)],
+        "cpu",
+    ),
+    "others are there, and it fits": (
+        [on("n1", "x", asked(cpu="1500m")), on("n1", "y", asked(cpu="1"))],
+        [("cpu", 1500), ("pods", 1)],
+        "",
+    ),
+    "too many Pods": ([on("n1", name, asked()) for name in "xyz"], [("pods", 1)], "pods"),
+    "others are elsewhere": ([on("n2", "x", asked(cpu="4")), on("", "y", asked(cpu="4"))], [("cpu", 4000)], ""),
+    "several requests are added up": ([], [("cpu", 2000), ("pods", 1), ("cpu", 2001)], "cpu"),
+    "several requests fit": ([], [("cpu", 2000), ("pods", 1), ("cpu", 2000)], ""),
+    "more is taken than there is, and none of it is asked": (
+        [on("n1", "x", asked(cpu="9"))],
+        [("cpu", 0), ("memory", 1)],
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("there", "more", "lacking"), LACKS.values(), ids=LACKS)
+def test_a_node_lacks_what_it_has_too_little_left_of(
+    view: ClusterView, pods: PodFeed, there: list[Raw], more: list[tuple[str, int]], lacking: str
+) -> None:
+    feed = NodeFeed(view, BUILT_IN)
+    for name, has in (("n1", ROOMY), ("n2", {"cpu": "100"})):
+        feed.put({"metadata": {"name": name, "uid": name}, "status": {"allocatable": has}})
+    for one in there:
+        pods.put(one)
+    assert view.loads.lacks("n1", more) == lacking
+    assert view.loads.lacks("unknown", [("cpu", 1)]) == "cpu"

@@ -12,7 +12,6 @@ from strategies import json_values
 from world import BEGINNING, World, cpu_pod, gpu_pod, plain_pod
 
 from allocator.request.cpus import QOS_LABEL
-from allocator.request.pod import GANG_ANNOTATION, GANG_LABELS
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy
@@ -22,6 +21,7 @@ from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import DEVICE_ALLOCATED, DEVICE_ORDER, GPU_CORE, ISOLATION_PROVIDER, RESOURCE_STATUS
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
+from allocator.wire.gang import GANG_ANNOTATION, GANG_LABELS
 from allocator.wire.podallocated import write_allocation
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.view.cluster import ClusterView, SeenObjects

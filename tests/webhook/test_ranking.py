@@ -25,6 +25,7 @@ from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExcl
 from allocator.vocabulary.cputopology import CpuTopology
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, FULL, RDMA_TYPE, DeviceType, Unit, own_type
+from allocator.vocabulary.gangs import UNSTATED, GangSize
 from allocator.vocabulary.hints import (
     ExclusiveLevel,
     Joint,
@@ -1004,6 +1005,71 @@ def test_a_gang_that_fits_nowhere_as_a_whole_still_begins() -> None:
     view, pods = gang_view(model, dict.fromkeys("abc", ""))
     ranking = ranking_of(view)
     assert [send(ranking, pods[uid], list(model.devices)) for uid in "abc"] == ["n00", "n01", ""]
+
+
+def by_cards(**nodes: int) -> Model:
+    """Nodes with so many cards each."""
+    model = Model()
+    for name, cards in nodes.items():
+        model.devices[name] = of_node(name, [gpu(at, device_id=f"{name}-{at}") for at in range(cards)])
+    return model
+
+
+def arriving(model: Model, count: int, percent: int, size: GangSize, said: GangSize = UNSTATED) -> list[str]:
+    """Where the Pods of a gang are sent that come one after another, each bound before the next is known.
+
+    Args:
+        model: the cluster.
+        count: of the Pods.
+        percent: that each asks for.
+        size: as the PodGroup states it.
+        said: as the Pods' annotations state it.
+    """
+    view = model.view()
+    view.groups.put("scheduling.x-k8s.io", "default/g", size)
+    view.groups.put("scheduling.x-k8s.io", "default/other", GangSize(9, 9))
+    ranking = ranking_of(view)
+    found = []
+    for at in range(count):
+        made = pod_of(f"pod-{at}", percent, "default/g")
+        made = replace(made, request=replace(made.request, wishes=replace(made.request.wishes, size=said)))
+        view.pods.put(made)
+        found.append(send(ranking, made, list(model.devices)))
+        if found[-1]:
+            model.give(found[-1], made.request, made.uid)
+            model.show(view, found[-1])
+            view.pods.put(replace(made, node=found[-1]))
+    return found
+
+
+FOUR, NONE = GangSize(4, 4), UNSTATED
+ARRIVING: dict[str, tuple[dict[str, int], int, GangSize, GangSize, list[str]]] = {
+    "nobody states the size": ({"a": 2, "b": 8}, 200, NONE, NONE, ["a", "b", "b", "b"]),
+    "a PodGroup states it": ({"a": 2, "b": 8}, 200, FOUR, NONE, ["b"] * 4),
+    "the Pods state it": ({"a": 2, "b": 8}, 200, NONE, FOUR, ["b"] * 4),
+    "the larger of both counts": ({"a": 4, "b": 8}, 200, GangSize(2, 2), FOUR, ["b"] * 4),
+    "what is to come counts, not only what is needed": ({"a": 4, "b": 8}, 200, GangSize(2, 4), NONE, ["b"] * 4),
+    "no node holds all: the one that holds most": ({"a": 2, "b": 4, "c": 6}, 200, FOUR, NONE, ["c", "c", "c", "a"]),
+    "the rest goes where it fits whole": ({"a": 2, "b": 4, "c": 4}, 200, FOUR, NONE, ["b", "b", "c", "c"]),
+    "several hold all: as without a gang": ({"a": 8, "b": 8}, 200, FOUR, NONE, ["a"] * 4),
+    "a size that nothing holds": ({"a": 2, "b": 4}, 200, GangSize(1000, 1000), NONE, ["b", "b", "a", ""]),
+}
+
+
+@pytest.mark.parametrize(("cards", "percent", "size", "said", "expected"), ARRIVING.values(), ids=ARRIVING)
+def test_a_gang_that_arrives_one_by_one_is_steered_by_its_size(
+    cards: dict[str, int], percent: int, size: GangSize, said: GangSize, expected: list[str]
+) -> None:
+    assert arriving(by_cards(**cards), 4, percent, size, said) == expected
+
+
+def test_more_members_wait_than_the_size_says() -> None:
+    model = by_cards(a=2, b=4)
+    view, pods = gang_view(model, dict.fromkeys("abcd", ""))
+    view.groups.put("scheduling.k8s.io", "default/g", GangSize(2, 2))
+    ranking = ranking_of(view)
+    assert [send(ranking, pods[uid], list(model.devices)) for uid in "abcd"] == ["b"] * 4
+    assert ranking.wanted(pods["a"]).wishes.waiting == 0  # all others were sent
 
 
 # --- nodes that come and go between two questions

@@ -20,14 +20,31 @@ from fake_kube import FakeKube, answer, hold
 from waiting import until
 from world import World, binding, binds, body, gpu_pod, koordinator_annotation
 
-from allocator.vocabulary.names import RELEASED
+from allocator.vocabulary.names import GANG_GATE, GANG_TOGETHER, RELEASED
+from allocator.wire.gang import GANG_LABELS
 from allocator.wire.nodeallocation import read_spec, write_spec
 from koordgate.kube.client import KubeClient
-from koordgate.kube.resource import MUTATING_WEBHOOKS, NODE_ALLOCATIONS, NODES, PODS, SECRETS, VALIDATING_WEBHOOKS
+from koordgate.kube.resource import (
+    MUTATING_WEBHOOKS,
+    NODE_ALLOCATIONS,
+    NODES,
+    PLUGIN_POD_GROUPS,
+    PODS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+)
 from webhook import command as command_module
 from webhook.command import Replica
 from webhook.localplane.process import free_port
-from webhook.settings import Certificate, CertificateFiles, LedgerSettings, Scheduler, ServeSettings, WebhookSettings
+from webhook.settings import (
+    Certificate,
+    CertificateFiles,
+    GangSettings,
+    LedgerSettings,
+    Scheduler,
+    ServeSettings,
+    WebhookSettings,
+)
 from webhook.tls import pki
 from webhook.tls.certs import SecretSource
 from webhook.tls.pki import Pair
@@ -475,3 +492,24 @@ async def test_who_was_refused_for_a_pod_that_is_not_bound_after_all_is_woken(
         await one.until(lambda: fake.seen("patch", "nodes/status"))
         assert RELEASED in fake.get(NODES.path("n1"))["metadata"]["annotations"]
         assert extender.filter({"Pod": cluster.pod("refused"), "NodeNames": ["n1"]})["NodeNames"] == ["n1"]
+
+
+async def test_a_replica_finds_the_size_of_a_gang_holds_room_and_lifts_the_gates(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    fake.serve(PLUGIN_POD_GROUPS.group, v1alpha1=["podgroups"])
+    group = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 2}}
+    fake.put(PLUGIN_POD_GROUPS.path(namespace="default"), group)
+    node = fake.get(NODES.path("n1"))
+    fake.put(NODES.path(), {**node, "status": {"allocatable": {"pods": "10"}}})
+    about = {"annotations": {GANG_TOGETHER: "true"}, "labels": {GANG_LABELS[0]: "g"}}
+    for name in ("a", "b"):
+        cluster.add_pod(gpu_pod(name, 50, schedulingGates=[{"name": GANG_GATE}], **about))
+
+    def lifted() -> bool:
+        return not any(pod["spec"]["schedulingGates"] for pod in fake.objects(PODS.path()))
+
+    settings = msgspec.structs.replace(configured(), gangs=GangSettings(all_or_nothing=True))
+    async with running(kube, settings) as one:
+        await one.until(lifted)
+    assert sorted(held.name for held in read_spec(fake.get(NODE_ALLOCATIONS.path("n1"))).values()) == ["a", "b"]

@@ -5,7 +5,8 @@ from typing import Any
 from builders import device_entry
 from world import World
 
-from koordgate.kube.resource import DEVICES, EVENTS
+from allocator.vocabulary.gangs import UNSTATED, GangSize
+from koordgate.kube.resource import DEVICES, EVENTS, PLUGIN_POD_GROUPS
 
 
 def events(world: World) -> list[Any]:
@@ -45,3 +46,32 @@ async def test_a_very_long_complaint_is_cut_to_what_an_event_may_hold(world: Wor
     world.see(DEVICES)
     (event,) = await told(world)
     assert len(event["message"]) == 1024
+
+
+async def test_a_pod_group_without_a_right_size_is_an_event_in_its_namespace_and_states_none(world: World) -> None:
+    for namespace, name, count in (("a", "g", 4), ("b", "g", "4"), ("b", "h", 2)):
+        group = {"metadata": {"name": name, "namespace": namespace}, "spec": {"minMember": count}}
+        world.fake.put(PLUGIN_POD_GROUPS.path(namespace=namespace), group)
+    world.see(PLUGIN_POD_GROUPS)
+    (event,) = await told(world)
+    about = event["involvedObject"]
+    assert (about["kind"], about["namespace"], about["name"]) == ("PodGroup", "b", "g")
+    assert event["metadata"]["namespace"] == "b"
+    assert event["message"] == "spec.minMember: 4 is no number of Pods; write a whole number from 1 on"
+    sizes = world.parts.cluster.groups
+    assert [sizes.size(gang) for gang in ("a/g", "b/g", "b/h")] == [GangSize(4, 4), UNSTATED, GangSize(2, 2)]
+    world.fake.remove(PLUGIN_POD_GROUPS.path("g", "a"))
+    world.see(PLUGIN_POD_GROUPS)
+    assert sizes.size("a/g") == UNSTATED
+
+
+def test_a_gang_of_two_api_groups_has_the_larger_size(world: World) -> None:
+    sizes = world.parts.cluster.groups
+    sizes.put("one", "default/g", GangSize(2, 8))
+    sizes.put("two", "default/g", GangSize(4, 4))
+    assert sizes.size("default/g") == GangSize(4, 8)
+    sizes.drop("one", "default/g")
+    sizes.drop("one", "default/unknown")
+    assert sizes.size("default/g") == GangSize(4, 4)
+    sizes.put("two", "default/g", UNSTATED)
+    assert sizes.size("default/g") == UNSTATED

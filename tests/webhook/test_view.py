@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from world import BEGINNING, cpu_pod, gpu_pod, koordinator_annotation, plain_pod
 
-from allocator.request.pod import GANG_LABELS
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.names import GPU_CORE
 from allocator.wire.deviceobject import NodeDevices
+from allocator.wire.gang import GANG_LABELS
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.memory import MemoryStore

@@ -21,6 +21,8 @@ from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
+    GANG_GATE,
+    GANG_TOGETHER,
     KOORDINATOR_DOMAIN,
     KUBERNETES_DOMAIN,
     ORIGINAL_REQUEST,
@@ -44,6 +46,7 @@ class TranslationPolicy:
         split: whether the split (gpu.shared) is written beside every ask, as Koordinator's own webhook does: its
             scheduler takes amounts without it for one card, and adds up those of several containers.
         scope: the Pods that an administrator puts under the NUMA policies of nodes.
+        gates: whether Pods whose gang is bound as a whole get a scheduling gate.
     """
 
     domain: str
@@ -51,6 +54,7 @@ class TranslationPolicy:
     types: DeviceTypes = BUILT_IN
     split: bool = False
     scope: PolicyScope = NO_SCOPE
+    gates: bool = False
 
     @property
     def by_sum(self) -> bool:
@@ -101,6 +105,8 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
         if shown:
             _translate_env(container, spec, shown, operations, warnings)
     _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
+    if reading.request.wishes.together:
+        _gate(pod, policy, operations, warnings)
     if written:
         kept = {c.name: found for c in reading.containers if (found := known.get(c.name))}
         text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
@@ -339,3 +345,18 @@ def _translate_scheduler(
         warnings.append(
             f"spec.schedulerName: {current} replaced by {scheduler_name}, which alone binds Pods with devices or CPUs"
         )
+
+
+def _gate(pod: Mapping[str, Any], policy: TranslationPolicy, operations: list[Operation], warnings: list[str]) -> None:
+    """Keep a Pod from being scheduled until room for its whole gang is held."""
+    if not policy.gates:
+        warnings.append(
+            f"metadata.annotations[{GANG_TOGETHER}]: has no effect, because gangs.allOrNothing of this installation is "
+            "off; ask an administrator, or remove it"
+        )
+        return
+    gates = pod["spec"].get("schedulingGates")
+    if gates is None:
+        operations.append(add("/spec/schedulingGates", [{"name": GANG_GATE}]))
+    elif all(gate.get("name") != GANG_GATE for gate in gates):
+        operations.append(add("/spec/schedulingGates/0", {"name": GANG_GATE}))

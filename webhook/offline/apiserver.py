@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from allocator.vocabulary.names import DEFAULT_SCHEDULER
+from allocator.wire import gang
 from webhook import patch
 from webhook.review import API_VERSION
 
@@ -17,6 +18,7 @@ Raw = dict[str, Any]
 
 AUTHOR: Final = "offline-author"
 _UIDS: Final = uuid.UUID("6b6f6f72-6467-5174-8065-6f66666c696e")  # any constant: the same name, the same UID
+_NAMESPACED: Final = frozenset({"Pod", gang.KIND})
 _RESOURCES: Final = {"Pod": ("pods", ""), "Binding": ("pods", "binding")}
 
 
@@ -29,10 +31,11 @@ def with_defaults(obj: Mapping[str, Any]) -> Raw:
     """Copy an object, with those defaults of the API server that are read here."""
     made = copy.deepcopy(dict(obj))
     metadata = made["metadata"]
+    if made["kind"] in _NAMESPACED:
+        metadata["namespace"] = metadata.get("namespace") or "default"
     if made["kind"] != "Pod":
-        metadata["uid"] = metadata.get("uid") or uid(made["kind"], "", metadata["name"])
+        metadata["uid"] = metadata.get("uid") or uid(made["kind"], metadata.get("namespace", ""), metadata["name"])
         return made
-    metadata["namespace"] = metadata.get("namespace") or "default"
     metadata["uid"] = metadata.get("uid") or uid("Pod", metadata["namespace"], metadata["name"])
     spec = made["spec"]
     spec["schedulerName"] = spec.get("schedulerName") or DEFAULT_SCHEDULER

@@ -12,8 +12,9 @@ import msgspec
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.pod import is_ours
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.names import is_allocation_annotation
-from allocator.wire import nodetopology
+from allocator.vocabulary.names import GANG_GATE, is_allocation_annotation
+from allocator.wire import gang, nodetopology
+from koordgate.kube.resource import PLUGIN_POD_GROUPS
 from koordgate.settings import device_types
 from webhook.assembly import Parts, assemble
 from webhook.ledger.memory import MemoryStore
@@ -24,7 +25,7 @@ from webhook.offline.resources import managed
 from webhook.offline.running import assume
 from webhook.offline.scheduler import KubeScheduler, finished
 from webhook.settings import WebhookSettings, without_gathering
-from webhook.view.feed import Complain, DeviceFeed, NodeFeed, PodFeed, TopologyFeed
+from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
@@ -71,6 +72,11 @@ class Result:
 def stands(pod: Mapping[str, Any]) -> bool:
     """Whether a Pod exists already and is not to be created: it is bound, finished, or being deleted."""
     return bool(pod["spec"].get("nodeName")) or finished(pod) or pod["metadata"].get("deletionTimestamp") is not None
+
+
+def gates(pod: Mapping[str, Any]) -> list[Raw]:
+    """The scheduling gates of a Pod."""
+    return list(pod["spec"].get("schedulingGates") or ())
 
 
 class Pods:
@@ -123,8 +129,10 @@ class OfflineCluster:
             "Device": (self._devices, DeviceFeed(view, types, self._complain("Device"))),
             nodetopology.KIND: (self._topologies, topology_feed),
         }
+        self._group_feed = GroupFeed(view, PLUGIN_POD_GROUPS.group, self._complain(gang.KIND))
         self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types)
         self._exempt = {_EXEMPT, parts.settings.identity.namespace}
+        parts.keeper.lift = self._lift
 
     @classmethod
     def in_process(cls, settings: WebhookSettings = _DEFAULTS, seed: int | None = None) -> Self:
@@ -179,7 +187,9 @@ class OfflineCluster:
         """
         loaded = [(apiserver.with_defaults(obj), obj) for obj in objects]
         for obj, _ in loaded:
-            if obj["kind"] in self._feeds:
+            if obj["kind"] == gang.KIND:
+                self._group_feed.put(obj)
+            elif obj["kind"] in self._feeds:
                 known, feed = self._feeds[obj["kind"]]
                 known[obj["metadata"]["name"]] = obj
                 feed.put(obj)
@@ -204,8 +214,37 @@ class OfflineCluster:
     async def submit(self, pod: Mapping[str, Any]) -> Result:
         """Create a Pod: admit it, find a node, bind it."""
         result = await self.admit(pod)
-        if result.state is not PodFate.ADMITTED:
-            return result
+        return await self._schedule(result) if result.state is PodFate.ADMITTED else result
+
+    async def settle(self, results: Iterable[Result]) -> list[Result]:
+        """Hold room for the gangs that are bound as a whole, as far as there is any, and schedule their Pods.
+
+        Args:
+            results: of all Pods until now.
+
+        Returns:
+            The same, with what has become of these Pods.
+        """
+        if self.parts.settings.gangs.all_or_nothing:
+            await self.parts.keeper.round()
+        settled = []
+        for result in results:
+            metadata = result.pod["metadata"]
+            now = self._pods.by_name.get((metadata.get("namespace", ""), metadata["name"]))
+            if now is not None and result.state is PodFate.UNSCHEDULABLE and gates(result.pod) != gates(now):
+                settled.append(await self._schedule(replace(result, pod=now, reasons=())))
+            else:
+                settled.append(result)
+        return settled
+
+    async def _lift(self, pod: PodInfo) -> None:
+        """Remove koordgate's scheduling gate from a Pod."""
+        known = self._pods.by_name[pod.namespace, pod.name]
+        left = [gate for gate in gates(known) if gate != {"name": GANG_GATE}]
+        self._put({**known, "spec": {**known["spec"], "schedulingGates": left}})
+
+    async def _schedule(self, result: Result) -> Result:
+        """Find a node for an admitted Pod, and bind it."""
         metadata = result.pod["metadata"]
         found = await self._scheduler.find(result.pod, self.only)
         if isinstance(found, tuple):

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 import orjson
 import yaml
 
-from allocator.wire import nodetopology
-from koordgate.kube.resource import DEVICES
+from allocator.wire import gang, nodetopology
+from koordgate.kube.resource import DEVICES, PLUGIN_POD_GROUPS
 from webhook.offline.shapes import wrong_shape
 
 try:
@@ -25,7 +25,12 @@ T = TypeVar("T")
 STDIN: Final = "-"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _UNUSED: Final = frozenset({"NodeAllocation"})  # left out without a note: Pods' annotations say the same
-_VERSIONS: Final = {"Device": DEVICES.api_version, nodetopology.KIND: nodetopology.API_VERSION}
+_VERSIONS: Final = {
+    "Device": DEVICES.api_version,
+    nodetopology.KIND: nodetopology.API_VERSION,
+    gang.KIND: PLUGIN_POD_GROUPS.api_version,
+}
+_NAMESPACED: Final = frozenset({"Pod", gang.KIND})
 
 
 class InputError(ValueError):
@@ -40,6 +45,7 @@ class Objects:
         nodes: Nodes.
         devices: Device objects.
         topologies: NodeResourceTopologies.
+        groups: PodGroups, which state the sizes of gangs.
         pods: Pods.
         notes: what was left out, a sentence each.
     """
@@ -47,12 +53,13 @@ class Objects:
     nodes: list[Raw] = field(default_factory=list)
     devices: list[Raw] = field(default_factory=list)
     topologies: list[Raw] = field(default_factory=list)
+    groups: list[Raw] = field(default_factory=list)
     pods: list[Raw] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def cluster(self) -> list[Raw]:
-        """All objects but the Pods."""
+        """What describes the nodes."""
         return [*self.nodes, *self.devices, *self.topologies]
 
 
@@ -165,6 +172,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         "Node": objects.nodes,
         "Device": objects.devices,
         nodetopology.KIND: objects.topologies,
+        gang.KIND: objects.groups,
         "Pod": objects.pods,
     }
     if kind not in lists:
@@ -174,7 +182,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     wrong = wrong_shape(kind, obj)
     if wrong:
         raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would not take it, mend it")
-    namespace = str(obj["metadata"].get("namespace") or "default") if kind == "Pod" else ""
+    namespace = str(obj["metadata"].get("namespace") or "default") if kind in _NAMESPACED else ""
     key = (kind, namespace, str(name))
     if key in seen:
         full_name = f"{namespace}/{name}" if namespace else name

@@ -11,10 +11,9 @@ from typing import Any, Final
 from allocator.amounts import CPU
 from allocator.quantity import format_bytes
 from webhook.offline.resources import shortages
-from webhook.view.nodeselection import may_land, tolerated
+from webhook.view.nodeselection import UNSCHEDULABLE, may_land, tolerated
 
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
-_CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _MILLI: Final = 1000
 _BYTES: Final = ("memory", "ephemeral-storage", "gpu-memory")
 
@@ -58,7 +57,7 @@ def why_not(
         used: the sum of the requests of the node's Pods.
     """
     tolerations = spec.get("tolerations") or ()
-    if node.unschedulable and not tolerated(_CORDON, tolerations):
+    if node.unschedulable and not tolerated(UNSCHEDULABLE, tolerations):
         return "the node is cordoned (spec.unschedulable)"
     for taint in node.taints:
         if taint.get("effect") in _HARD and not tolerated(taint, tolerations):

@@ -32,8 +32,8 @@ async def simulate(objects: Objects, cluster: OfflineCluster) -> list[Result]:
         InputError: an object cannot be used.
     """
     there = [pod for pod in objects.pods if stands(pod)]
-    loaded = iter(await cluster.load([*objects.cluster, *there]))
-    return [next(loaded) if stands(pod) else await cluster.submit(pod) for pod in objects.pods]
+    loaded = iter(await cluster.load([*objects.cluster, *objects.groups, *there]))
+    return await cluster.settle([next(loaded) if stands(pod) else await cluster.submit(pod) for pod in objects.pods])
 
 
 def _cluster(arguments: argparse.Namespace, objects: Objects, configured: WebhookSettings) -> OfflineCluster:
@@ -129,7 +129,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 COMMAND: Final = Command(
     description="Show what koordgate would do, without a cluster: the Pods in the files go, in their order, through\n"
     "the webhook's own admission, scheduling and binding, onto the Nodes, Device objects and\n"
-    "NodeResourceTopologies in the files.\n\n"
+    "NodeResourceTopologies in the files. PodGroups there state the sizes of gangs.\n\n"
     "A Pod with spec.nodeName is there already, and holds what its annotations say; a finished one holds\n"
     "nothing. kube-scheduler is stood in for: taints, node selection and sums of resources count; Pod affinity,\n"
     "topology spread, volumes, host ports, priorities and preemption do not.\n"

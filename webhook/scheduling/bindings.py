@@ -36,6 +36,7 @@ class Binders:
         types: of the devices that Pods may hold.
         warn_only: whether another scheduler may bind a device plugin's plain Pod to a node whose devices koordgate
             gives; it gets a warning.
+        together: whether a Pod whose gang is bound as a whole may be bound only to what is held for it.
     """
 
     scheduler_name: str
@@ -44,6 +45,7 @@ class Binders:
     grace: float
     types: DeviceTypes = BUILT_IN
     warn_only: bool = False
+    together: bool = False
 
 
 class BindingWebhooks:
@@ -107,7 +109,7 @@ class BindingWebhooks:
         if wrong is not None:
             return wrong
         change = bind(
-            _claim(pod),
+            claim_of(pod, together=self._binders.together),
             lambda holdings: self._cluster.snapshot_on(node, holdings),
             self._clock(),
             self._binders.grace / 2,
@@ -257,9 +259,16 @@ class BindingWebhooks:
         return None
 
 
-def _claim(pod: PodInfo) -> Claim:
+def claim_of(pod: PodInfo, *, together: bool) -> Claim:
+    """What a bind decides on.
+
+    Args:
+        pod: to be bound.
+        together: whether gangs are bound as a whole where their Pods ask for it.
+    """
     annotated = partial(annotated_holding, pod, since=0) if pod.holds else None
-    return Claim(pod.uid, pod.namespace, pod.name, pod.request, annotated)
+    together = together and pod.request.wishes.together
+    return Claim(pod.uid, pod.namespace, pod.name, pod.request, annotated, together)
 
 
 def _carried(request: Request) -> dict[str, str]:

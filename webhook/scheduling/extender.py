@@ -6,13 +6,12 @@ Every verdict is `place()`'s, so the bind will decide the same.
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from allocator.bind import GANG_WAITS, may_take
 from allocator.preempt import PodStanding, choose_victims
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.holdings import Holding
-from allocator.vocabulary.outcome import Refusal
 from webhook.boundedcache import BoundedCache
 from webhook.scheduling.ranking import MOST_TOLD, Ranking
 from webhook.view.cluster import ClusterView
@@ -44,10 +43,23 @@ class Extender:
         most_nodes: the most nodes that `filter` names for a Pod that prefers some nodes to others; None names all that
             fit. A Pod without preferences is sent to the best node alone: this spares kube-scheduler the scoring of
             hundreds of nodes, and the Pods that follow are decided with this one's devices taken.
+        together: whether a Pod whose gang is bound as a whole may go only where room is held for it.
+        clock: seconds since the epoch.
     """
 
-    def __init__(self, cluster: ClusterView, ranking: Ranking, types: DeviceTypes, most_nodes: int | None) -> None:
+    def __init__(
+        self,
+        cluster: ClusterView,
+        ranking: Ranking,
+        types: DeviceTypes,
+        most_nodes: int | None,
+        *,
+        together: bool = False,
+        clock: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._cluster = cluster
+        self._clock = clock
+        self._together = together
         self._types = types
         self._ranking = ranking
         self._most_nodes = most_nodes
@@ -72,23 +84,30 @@ class Extender:
         if problem := pod.problem or pod.annotation_problem:  # the bind would refuse it as well
             return _fitting([], whole_nodes, {}, _unreadable(names, problem))
         most = self._most_nodes if self._most_nodes is None or _prefers(spec) else 1
+        if self._together and pod.request.wishes.together:
+            takes = self._takes(pod, names)
+            if isinstance(takes, str):
+                return _fitting([], whole_nodes, dict.fromkeys(names, takes), {})
+            names, most = takes, 1
         # With one node named, kube-scheduler's own scoring cannot avoid nodes tainted PreferNoSchedule.
         shunned = self._cluster.nodes.shunned(spec.get("tolerations"))
         ranked = self._ranking.rank(pod, names, most, shunned)
-        if most == 1 and ranked.named:
-            self._assume(pod, ranked.named[0])
+        if most == 1 and ranked.named and pod.uid:
+            self._ranking.send(pod, ranked.named[0])
         failed: dict[str, str] = {}
         never: dict[str, str] = {}
         for name, permanent, reason in ranked.reasons():
             (never if permanent else failed)[name] = unformatted(reason)
         return _fitting(list(ranked.named), whole_nodes, failed, never)
 
-    def _assume(self, pod: PodInfo, node: str) -> None:
-        outcome = self._ranking.verdict(node, self._ranking.wanted(pod), pod.uid)
-        if not isinstance(outcome, Refusal) and pod.uid:
-            gang = pod.request.wishes.gang
-            holding = Holding(pod.uid, pod.namespace, pod.name, 0, outcome.shares, outcome.cpus, gang)
-            self._ranking.assumed.put(node, holding)
+    def _takes(self, pod: PodInfo, names: Sequence[str]) -> list[str] | str:
+        """The candidates where room is held for a Pod with its whole gang; why there are none where there are none."""
+        now, held = self._clock(), self._cluster.held
+        nodes = [node for node in held.nodes_of(pod.uid) if may_take(held.record(node).holdings.get(pod.uid), now)]
+        if not nodes:
+            return GANG_WAITS.message
+        among = set(names)
+        return [node for node in nodes if node in among] or f"room for its gang is held on {', '.join(nodes)}"
 
     async def filter_patiently(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Answer as `filter`, but for a Pod that was refused before wait a little for a change, and try once more.
@@ -177,8 +196,8 @@ class Extender:
         pod = self._known(spec_pod)
         if pod is None or not pod.asks:
             return _victims(proposed)
-        if pod.problem or pod.annotation_problem:
-            return _victims({})
+        if pod.problem or pod.annotation_problem or (self._together and pod.request.wishes.together):
+            return _victims({})  # nobody is evicted for one Pod of a gang that is bound as a whole
         chosen: dict[str, tuple[list[str], int]] = {}
         for node, (uids, violations) in proposed.items():
             snapshot = self._ranking.snapshot(node).without([pod.uid])

@@ -21,6 +21,8 @@ from allocator.index.table import RowError, TypeRow
 from allocator.place import place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.gangs import MOST_MEMBERS, largest
+from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder, Preference
@@ -126,7 +128,7 @@ class Ranking:
         return Ranked(tuple(accepted[:most]), {} if accepted else refused | away)
 
     def _best_first(self, search: NodeSearch, pod: PodInfo, before: str, shunned: AbstractSet[str]) -> Iterator[str]:
-        """The nodes that may fit: most of the Pod's gang, then by preference, then by name; the shunned after these."""
+        """The nodes that may fit, by most of the gang, room for those of it that wait, preference, name; shunned last."""
         mates, waiting = self._gang(pod)
         late: list[str] = []
         again = False
@@ -177,6 +179,16 @@ class Ranking:
     def _smallest(self, pod: PodInfo) -> bool:
         return (pod.request.wishes.order or self._order) == DeviceOrder.SMALLEST
 
+    def send(self, pod: PodInfo, node: str) -> Holding | None:
+        """Assume that a Pod comes to a node; returns what it will hold there, None where it does not fit."""
+        outcome = self.verdict(node, self.wanted(pod), pod.uid)
+        if isinstance(outcome, Refusal):
+            return None
+        gang = pod.request.wishes.gang
+        holding = Holding(pod.uid, pod.namespace, pod.name, 0, outcome.shares, outcome.cpus, gang)
+        self.assumed.put(node, holding)
+        return holding
+
     def wanted(self, pod: PodInfo) -> PodRequest:
         """What a Pod asks for now; one of a gang leaves room for the others of the gang that still wait."""
         _, waiting = self._gang(pod)
@@ -184,17 +196,23 @@ class Ranking:
         return replace(request, wishes=replace(request.wishes, waiting=waiting - 1)) if waiting > 1 else request
 
     def _gang(self, pod: PodInfo) -> tuple[Mapping[str, int], int]:
-        """The nodes that others of the gang are bound or were sent to, counted; and how many wait, with the Pod."""
+        """The nodes that others of the gang are bound or were sent to, counted; and how many wait, with the Pod.
+
+        Those that wait are the Pods that are known to wait, or what is missing to the gang's size if that is more.
+        """
         mates: Counter[str] = Counter()
         waiting = 1
-        gang = pod.request.wishes.gang
-        for uid, node in self._cluster.pods.gang(gang).items() if gang else ():
+        gang, stated = pod.request.wishes.gang, pod.request.wishes.size
+        if not gang:
+            return mates, waiting
+        for uid, node in self._cluster.pods.gang(gang).items():
             at = node or self.assumed.node_of(uid)
             if at:
                 mates[at] += 1
             elif uid != pod.uid:
                 waiting += 1
-        return mates, waiting
+        total = largest([stated, self._cluster.groups.size(gang)]).total
+        return mates, min(max(waiting, total - mates.total()), MOST_MEMBERS)
 
     def _why_away(self, search: NodeSearch, pod: PodInfo) -> tuple[dict[str, Refusal], list[str]]:
         """Explain for each node that the index excludes why it does; in full where they are few.

@@ -1,7 +1,8 @@
 """Keeps the ledger equal to live Pods: what ended is released at once, and a timer finds whatever was missed.
 
 A holding is released when its Pod (by UID) is gone, finished, or bound elsewhere, or was not bound within a grace
-period that is longer than any API request lasts. Unless a watch reported it, a live read confirms it first.
+period that is longer than any API request lasts. For what is held for a gang, that period begins when its time ends.
+Unless a watch reported it, a live read confirms it first.
 """
 
 import asyncio
@@ -223,7 +224,7 @@ class Reconciler:
         if pod is not None and pod.finished:
             await self._release(holding.uid, node, "finished")
             return
-        old = self._clock() - holding.since > self._grace
+        old = self._clock() - max(holding.since, holding.until) > self._grace
         if pod is not None and not pod.node and not old:
             return
         live = await self._live.read(holding.namespace, holding.name, _READ_S)

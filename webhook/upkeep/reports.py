@@ -8,13 +8,22 @@ from typing import Any, Final
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, NODES, TOPOLOGIES
+from koordgate.kube.resource import (
+    DEVICES,
+    EVENTS,
+    NODE_ALLOCATIONS,
+    NODES,
+    PLUGIN_POD_GROUPS,
+    POD_GROUPS,
+    TOPOLOGIES,
+)
 from webhook.metrics import WebhookMetrics
 from webhook.upkeep.reconcile import HeldTwice, Kind
 from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
 _TOLD_AT_ONCE: Final = 100  # most Events of one round, and most being written; the metric counts all
+_MOST_OF_GANG: Final = 16  # most Pods of a gang that get an Event at once
 _LONGEST: Final = 1024  # characters of an Event's message, the limit of Kubernetes
 _KINDS: Final = {
     resource.plural: {"apiVersion": f"{resource.group}/{resource.version}".lstrip("/"), "kind": kind}
@@ -24,6 +33,9 @@ _KINDS: Final = {
         (TOPOLOGIES, "NodeResourceTopology"),
         (NODE_ALLOCATIONS, "NodeAllocation"),
     )
+} | {
+    f"{resource.plural}.{resource.group}": {"apiVersion": resource.api_version, "kind": "PodGroup"}
+    for resource in (PLUGIN_POD_GROUPS, POD_GROUPS[0])
 }
 
 
@@ -89,6 +101,12 @@ class EventReports:
             _LOG.warning("a device is held twice", extra={"pod": str(pod), "node": device.node})
             self._event(_about(pod), "DeviceHeldTwice", message)
 
+    def gang_waits(self, pods: list[PodInfo], why: str) -> None:
+        """These Pods of a gang that is bound as a whole wait, for this reason."""
+        _LOG.info("a gang waits: %s", why, extra={"pod": str(pods[0]), "pods": len(pods)})
+        for pod in sorted(pods, key=lambda pod: pod.name)[:_MOST_OF_GANG]:
+            self._event(_about(pod), "GangWaits", why)
+
     def _new(self, reason: str, pods: list[PodInfo]) -> list[PodInfo]:
         """The Pods that were not reported for this reason yet, at most `_TOLD_AT_ONCE`."""
         reported = self._reported.get(reason, set())
@@ -100,8 +118,8 @@ class EventReports:
         """Make the function that reports what could not be read of one resource's objects.
 
         Returns:
-            A function of an object's name and of its problems, none where it can be read; it logs, counts, and writes
-            an Event on the object.
+            A function of an object's name (or namespace/name) and of its problems, none where it can be read; it logs,
+            counts, and writes an Event on the object.
         """
 
         def complain(name: str, problems: tuple[str, ...]) -> None:
@@ -112,7 +130,7 @@ class EventReports:
                 message = "; ".join(problems)
                 _LOG.warning("%s %s: %s", resource, name, message)
                 about = _KINDS.get(resource, _KINDS[NODES.plural])  # what is no object is reported on its Node
-                self._event({**about, "name": name}, "CannotBeRead", message)
+                self._event({**about, **_place(name)}, "CannotBeRead", message)
             else:
                 self._bad.pop((resource, name), None)
             self._metrics.bad_objects.labels(resource).set(sum(key[0] == resource for key in self._bad))
@@ -152,6 +170,12 @@ class EventReports:
         """Wait until all Events are written."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _place(name: str) -> dict[str, str]:
+    """Where an object is, which is named as `name` or `namespace/name`."""
+    namespace, _, own = name.rpartition("/")
+    return {"name": own, "namespace": namespace} if namespace else {"name": own}
 
 
 def _about(pod: PodInfo) -> dict[str, str]:

@@ -12,6 +12,7 @@ from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.ledger.store import Record
 from webhook.view.changes import Changes
+from webhook.view.groups import GroupTable
 from webhook.view.loads import NodeLoads
 from webhook.view.nodes import NodeTable
 from webhook.view.pods import PodTable
@@ -54,6 +55,7 @@ class SeenObjects:
         nodes: the nodes.
         loads: what nodes have for Pods, and what their Pods request in sum.
         pods: the Pods.
+        groups: the sizes of gangs.
         snapshots: of nodes on given holdings.
     """
 
@@ -67,6 +69,7 @@ class SeenObjects:
         self.nodes = NodeTable(self.changes, refitted)
         self.loads = NodeLoads()
         self.pods = PodTable(self.changes, self.loads)
+        self.groups = GroupTable()
         self.snapshots = Snapshots(self.nodes, self.pods, clock, defaults or Defaults())
 
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
@@ -82,7 +85,7 @@ class ClusterView:
         held: the ledger, whose changes `seen.changes` publishes.
 
     Attributes:
-        changes, nodes, loads, pods: of `seen`.
+        changes, nodes, loads, pods, groups: of `seen`.
         held: the ledger, to be read only.
         reach: the GPU memory that a Pod could land on.
     """
@@ -92,6 +95,7 @@ class ClusterView:
         self.nodes = seen.nodes
         self.loads = seen.loads
         self.pods = seen.pods
+        self.groups = seen.groups
         self.held: Held = NothingHeld() if held is None else held
         self.reach = MemoryReach(seen.nodes)
         self._snapshots = seen.snapshots

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.gangs import UNSTATED
 from allocator.wire.deviceobject import read_device_object
+from allocator.wire.gang import PodGroupError, read_pod_group
 from allocator.wire.nodetopology import read_node_topology
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.store import ABSENT, Record, UnreadableError
@@ -24,7 +26,7 @@ from webhook.view.lean import (
 )
 from webhook.view.loads import read_allocatable
 from webhook.view.nodes import NodeFacts
-from webhook.view.nodeselection import PREFER_NO_SCHEDULE
+from webhook.view.nodeselection import PREFER_NO_SCHEDULE, UNSCHEDULABLE
 from webhook.view.podinfo import PodInfo, read_pod_info, read_stranger
 
 Raw = dict[str, Any]
@@ -86,7 +88,7 @@ Complain = Callable[[str, tuple[str, ...]], None]
 
 
 class NodeFeed(_Listing):
-    """Takes in Nodes: UID, labels, software classes, taints of effect PreferNoSchedule, and what they have for Pods.
+    """Takes in Nodes: UID, labels, software classes, taints, and what they have for Pods.
 
     Args:
         cluster: is filled.
@@ -114,9 +116,13 @@ class NodeFeed(_Listing):
         labels = {same_text(key): same_text(value) for key, value in (metadata.get("labels") or {}).items()}
         classes, problems = node_classes(metadata, self._types, self._pools)
         self._complain(metadata["name"], problems)
-        taints = (obj.get("spec") or {}).get("taints") or ()
+        spec = obj.get("spec") or {}
+        taints = spec.get("taints") or ()
         shunning = [(one["key"], one.get("value") or "") for one in taints if one["effect"] == PREFER_NO_SCHEDULE]
-        facts = NodeFacts(metadata["uid"], labels, classes, same(tuple(shunning)))
+        closing = [*taints, UNSCHEDULABLE] if spec.get("unschedulable") else taints
+        told = {(one["key"], one.get("value") or "", one["effect"]) for one in closing}
+        told = {taint for taint in told if taint[2] != PREFER_NO_SCHEDULE}
+        facts = NodeFacts(metadata["uid"], labels, classes, same(tuple(shunning)), same(tuple(sorted(told))))
         self._cluster.nodes.put(metadata["name"], facts)
         self._cluster.loads.put_node(metadata["name"], lean_amounts(read_allocatable(obj)))
 
@@ -225,6 +231,39 @@ class PodFeed(_Listing):
         known = self._cluster.pods.drop(namespace, name)
         if known is not None:
             self._ended(known)
+
+
+class GroupFeed(_Listing):
+    """Takes in PodGroups of one API group.
+
+    Args:
+        cluster: is filled.
+        group: the API group.
+        complain: called with a PodGroup's namespace/name and what could not be read of it; nothing when all could.
+    """
+
+    def __init__(self, cluster: ClusterView, group: str, complain: Complain) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._group = group
+        self._complain = complain
+
+    def there(self, obj: Raw) -> None:
+        """Take in a PodGroup; one that states a wrong size counts as one that states none."""
+        gang = "/".join(_key(obj))
+        size, problems = UNSTATED, tuple[str, ...]()
+        try:
+            size = read_pod_group(obj)
+        except PodGroupError as error:
+            problems = (str(error),)
+        self._cluster.groups.put(self._group, gang, size)
+        self._complain(gang, problems)
+
+    def gone(self, namespace: str, name: str) -> None:
+        """Forget a PodGroup."""
+        gang = f"{namespace}/{name}"
+        self._cluster.groups.drop(self._group, gang)
+        self._complain(gang, ())
 
 
 class RecordFeed:

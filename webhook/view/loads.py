@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from allocator.amounts import BadQuantityError, node_amounts, pod_amounts
+from allocator.amounts import CPU, PODS, BadQuantityError, node_amounts, pod_amounts
 from allocator.vocabulary.holdings import InvariantError
 from webhook.view.changes import Changes
 
@@ -15,6 +15,7 @@ Requests = tuple[tuple[str, int], ...]
 """Amounts by resource, in the order of names."""
 
 _NONE: Final[Mapping[str, int]] = {}
+_EVERY_NODE_STATES: Final = (CPU, "ephemeral-storage", "memory", PODS)
 
 
 class BoundRequests(NamedTuple):
@@ -25,7 +26,9 @@ class BoundRequests(NamedTuple):
 
 
 class NodeLoads:
-    """The sums by node. They order nodes; kube-scheduler alone decides whether these resources suffice.
+    """The sums by node. They order nodes, and say where the Pods of a gang have room.
+
+    Whether these resources suffice for a Pod is kube-scheduler's decision alone.
 
     Attributes:
         changes: publishes the nodes whose figures changed.
@@ -71,6 +74,19 @@ class NodeLoads:
     def requested(self, node: str) -> Mapping[str, int]:
         """What the Pods that are bound to a node and have not finished request in sum, by resource."""
         return self._requested.get(node, _NONE)
+
+    def lacks(self, node: str, requests: Iterable[tuple[str, int]]) -> str:
+        """Name a resource of which a node has too little left for these requests in sum; "" if it has enough.
+
+        Only what every node states is looked at: CPU, memory, ephemeral storage and the number of Pods.
+        """
+        has, used = self.allocatable(node), self.requested(node)
+        asked = dict.fromkeys(_EVERY_NODE_STATES, 0)
+        for name, amount in requests:
+            if name in asked:
+                asked[name] += amount
+        short = (name for name in asked if asked[name] and asked[name] > has.get(name, 0) - used.get(name, 0))
+        return next(short, "")
 
     def check_invariants(self, counted: Iterable[BoundRequests | None]) -> None:
         """Compare the sums with the Pods.

@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Callable, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Any
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import InvariantError
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
 from webhook.view.changes import Changes
-from webhook.view.nodeselection import PREFER_NO_SCHEDULE, tolerated
+from webhook.view.nodeselection import PREFER_NO_SCHEDULE, may_land, tolerated
 
 Taints = tuple[tuple[str, str], ...]
 
@@ -24,12 +25,14 @@ class NodeFacts:
         labels: its labels.
         classes: its software classes, as devices.
         shunning: its taints of effect PreferNoSchedule, as key and value.
+        closing: its taints of other effects, as key, value and effect; a cordon counts as one.
     """
 
     uid: str
     labels: Mapping[str, str]
     classes: tuple[Device, ...] = ()
     shunning: Taints = ()
+    closing: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -108,6 +111,23 @@ class NodeTable:
             if not all(tolerated(taint, tolerations) for taint in objects):
                 nodes |= names
         return nodes
+
+    def open_to(self, selection: Mapping[str, Any]) -> list[str]:
+        """The known nodes that a Pod selects, and whose taints it tolerates, by name.
+
+        Args:
+            selection: `nodeSelector`, `affinity` and `tolerations` of the Pod's spec.
+        """
+        tolerations = selection.get("tolerations")
+        found = []
+        for name in sorted(self._known):
+            facts = self._facts.get(name)
+            if facts is None or not may_land(selection, name, facts.labels):
+                continue
+            taints = ({"key": key, "value": value, "effect": effect} for key, value, effect in facts.closing)
+            if all(tolerated(taint, tolerations) for taint in taints):
+                found.append(name)
+        return found
 
     # Device and NodeResourceTopology objects
 

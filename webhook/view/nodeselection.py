@@ -1,11 +1,14 @@
-"""Whether a Pod's nodeSelector and required node affinity allow a node, and whether it tolerates a taint.
+"""Whether a Pod's nodeSelector and required node affinity allow a node, and whether it tolerates a node's taints.
 
-Pure; as kube-scheduler's NodeAffinity and TaintToleration.
+Pure; as kube-scheduler's NodeAffinity, TaintToleration and NodeUnschedulable.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import orjson
+
+UNSCHEDULABLE: Final[Mapping[str, str]] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"  # the effect of a taint that keeps Pods off where others will do
 _LONGEST_INT: Final = 20  # an int64 in decimal; Python refuses to read very long ones
 
@@ -25,6 +28,12 @@ def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> b
 def selects(spec: Mapping[str, Any]) -> bool:
     """Tell whether a Pod selects nodes at all."""
     return bool(spec.get("nodeSelector") or (spec.get("affinity") or {}).get("nodeAffinity"))
+
+
+def selection_of(spec: Mapping[str, Any]) -> bytes:
+    """Write the parts of a Pod's spec that `may_land` and `tolerated` read, as JSON; equal parts give equal text."""
+    parts = {key: spec[key] for key in ("nodeSelector", "affinity", "tolerations") if spec.get(key)}
+    return orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
 
 
 def tolerated(taint: Mapping[str, Any], tolerations: object) -> bool:

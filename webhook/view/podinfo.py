@@ -15,11 +15,12 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.hints import NO_HINT, ExclusiveLevel
 from allocator.vocabulary.holdings import Holding, Share, unnamed
-from allocator.vocabulary.names import DEVICE_ALLOCATED, RESOURCE_STATUS
+from allocator.vocabulary.names import DEVICE_ALLOCATED, GANG_GATE, RESOURCE_STATUS
 from allocator.wire.deviceallocated import DeviceAllocation, read_allocation
 from allocator.wire.podallocated import read_cpu_share
 from allocator.wire.resourcestatus import AnnotationError
 from webhook.view.loads import BoundRequests, Requests, read_requests
+from webhook.view.nodeselection import selection_of
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _OWN_CPUS: Final = (QosClass.LSE, QosClass.LSR)
@@ -49,6 +50,10 @@ class PodInfo:
         priority: of its spec; 0 if there is none.
         requests: what kube-scheduler counts for it on a node, by resource; empty if that cannot be read.
         kinds: the types of its shares.
+        gated: koordgate's scheduling gate is on it.
+        gates: other scheduling gates are on it.
+        succeeded: it has succeeded.
+        selection: what selects nodes for it, as JSON (see `selection_of`), if its gang is bound as a whole; else empty.
     """
 
     uid: str
@@ -69,6 +74,10 @@ class PodInfo:
     priority: int = 0
     requests: Requests = ()
     kinds: tuple[DeviceType, ...] = ()
+    gated: bool = False
+    gates: bool = False
+    succeeded: bool = False
+    selection: bytes = b""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -160,6 +169,8 @@ def read_pod_info(
     except AnnotationError as error:
         cpu_problem = str(error)
     annotation_problem = "; ".join(filter(None, (allocation.problem, cpu_problem)))
+    phase = (obj.get("status") or {}).get("phase")
+    gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     if known is None and not (asked[1] or asked[2] or allocation.shares or cpus or annotation_problem):
         return None
     return PodInfo(
@@ -167,7 +178,7 @@ def read_pod_info(
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         node=spec.get("nodeName") or "",
-        finished=is_finished(obj),
+        finished=phase in _FINISHED,
         terminating=metadata.get("deletionTimestamp") is not None,
         scheduler_name=spec.get("schedulerName") or "",
         canonical=asked[0],
@@ -181,12 +192,11 @@ def read_pod_info(
         priority=spec.get("priority") or 0,
         requests=read_requests(spec),  # CPU and memory may be resized in place
         kinds=tuple(dict.fromkeys([types.by_name[share.type] for share in allocation.shares])),
+        gated=GANG_GATE in gates,
+        gates=any(gate != GANG_GATE for gate in gates),
+        succeeded=phase == "Succeeded",
+        selection=selection_of(spec) if asked[1].wishes.together else b"",
     )
-
-
-def is_finished(obj: Mapping[str, Any]) -> bool:
-    """Whether a Pod has succeeded or failed."""
-    return (obj.get("status") or {}).get("phase") in _FINISHED
 
 
 def read_stranger(obj: Mapping[str, Any]) -> Stranger:
@@ -194,7 +204,7 @@ def read_stranger(obj: Mapping[str, Any]) -> Stranger:
     spec = obj.get("spec") or {}
     node = spec.get("nodeName") or ""
     uid = obj["metadata"]["uid"]
-    if not node or is_finished(obj):
+    if not node or (obj.get("status") or {}).get("phase") in _FINISHED:
         return Stranger(uid)
     return Stranger.requesting(uid, node, read_requests(spec))
 

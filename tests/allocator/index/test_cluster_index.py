@@ -82,6 +82,11 @@ def fits(node: Node, query: Query) -> bool:
     return all(len(fit_for(node, want)) >= want.count for want in query.wants)
 
 
+def room(node: Node, want: Want, most: int) -> int:
+    """How many times a want can be served, by taking it again and again, of the fullest devices last."""
+    return next((times for times in range(most, 0, -1) if often(node, want, times)), 0)
+
+
 def often(node: Node, want: Want, times: int) -> bool:
     """Whether a want could be served so many times over, by taking it again and again, of the fullest devices last."""
     slots = fit_for(node, want)
@@ -187,9 +192,9 @@ def agree(index: ClusterIndex, nodes: Mapping[str, Node], query: Query) -> None:
     assert index.fitting(query)[at].tolist() == [*(fits(node, query) for node in nodes.values()), False]
     counts = [[len(fit_for(node, want)) for node in nodes.values()] for want in query.wants]
     assert index.counts(query)[:, at].tolist() == [[*each, 0] for each in counts]
-    for times in (1, 3):
-        served = [all(often(node, want, times) for want in query.wants) for node in nodes.values()]
-        assert index.serve(query, at, times).tolist() == [*served, False]
+    for most in (1, 3):
+        rooms = [min((room(node, want, most) for want in query.wants), default=most) for node in nodes.values()]
+        assert index.rooms(query, at, most).tolist()[:-1] == rooms
     expected = [packing(node, query) if fits(node, query) else 0 for node in nodes.values()]
     assert index.packing(at, query).tolist() == [*expected, 0]
     assert all(0 <= score <= 100 for score in expected)
@@ -562,7 +567,7 @@ def test_a_type_that_no_node_has_fits_nowhere() -> None:
     assert index.counts(query)[:, at].tolist() == [[0]]
     assert index.packing(at, query).tolist() == [0]
     assert index.ranks(LEAST, at, taking(query)).tolist() == [0]
-    assert index.serve(query, at, 1).tolist() == [False]
+    assert index.rooms(query, at, 1).tolist() == [0]
 
 
 def test_a_request_for_nothing_fits_every_node_there_is() -> None:
@@ -584,6 +589,7 @@ OFTEN: dict[str, tuple[list[Slot], Query, int]] = {
     "two halves each, of two cards": (gpus(0, 0), percent(50, 2), 2),
     "two halves each, never both of one card": (gpus(0, 50), percent(50, 2), 1),
     "two halves each, of one card": (gpus(0), percent(50, 2), 0),
+    "two cards each": (gpus(0, 0, 0, 0, 0), percent(100, 2), 2),
     "bytes": (gpus(0, memory=80 * GIB), size(16 * GIB), 5),
     "bytes, by the ratio that is accounted": (gpus(0, memory=300), size(100), 2),  # 34 % each
     "bytes, and compute that runs out first": (gpus(0), size(GIB, core=40), 2),
@@ -594,10 +600,8 @@ OFTEN: dict[str, tuple[list[Slot], Query, int]] = {
 def test_how_often_a_node_could_serve_is_counted_on_each_device(cards: list[Slot], query: Query, times: int) -> None:
     index = index_of({"node": {GPU: cards}})
     at = index.positions(["node", "no such node"])
-    assert [index.serve(query, at, more).tolist() for more in (times, times + 1)] == [
-        [True, times == 0],
-        [False, False],
-    ]
+    found = [index.rooms(query, at, most).tolist() for most in (0, times, times + 1, 1000)]
+    assert found == [[0, 0], [times, 0], [times, 0], [times, 0]]
 
 
 # Rows

@@ -1,0 +1,83 @@
+"""Holding room for the Pods of a gang (pure): changes of one node's holdings, before the Pods are bound.
+
+A holding with `until` is a hold. A bind turns it into an ordinary holding (`until` 0), and only before that moment. A
+hold is given back only as it was seen: one that a bind has taken, or whose time was moved, stays.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from allocator.bind import Claim, Holdings, Snapshot
+from allocator.place import place
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.outcome import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A Pod, and what was planned for it on a node."""
+
+    pod: Claim
+    holding: Holding
+
+
+def hold(
+    planned: Sequence[Planned], snapshot: Snapshot, now: int, until: int
+) -> Callable[[Holdings], tuple[Holdings | None, Refusal | None]]:
+    """Hold what was planned on one node: for all of these Pods, or for none.
+
+    Args:
+        planned: Pods with a request.
+        snapshot: makes the node's snapshot from its holdings.
+        now: seconds since the epoch.
+        until: when the holds end.
+
+    Returns:
+        A change that answers why nothing is held: one of them has no room any more, or holds something here already,
+        by the plan of another replica. None where all is held.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, Refusal | None]:
+        node = snapshot(holdings)
+        for one in planned:
+            pod = one.pod
+            if pod.uid in holdings:
+                return None, Refusal(f"{node.name}: another replica holds room for {pod.name}")
+            placed = place(pod.request, node, only=one.holding)
+            if isinstance(placed, Refusal):
+                return None, placed
+            gang = pod.request.wishes.gang
+            made = Holding(pod.uid, pod.namespace, pod.name, now, placed.shares, placed.cpus, gang, until)
+            node = node.with_holding(made)
+        return node.holdings, None
+
+    return change
+
+
+def prolong(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Let the holds of these Pods end at this moment, where they end earlier; answers whether any was changed."""
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        short = {uid: held for uid in uids if (held := holdings.get(uid)) is not None and 0 < held.until < until}
+        longer = {uid: replace(held, until=until) for uid, held in short.items()}
+        return ({**holdings, **longer}, True) if longer else (None, False)
+
+    return change
+
+
+def give_back(holds: Mapping[str, int]) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Release holds.
+
+    Args:
+        holds: UID -> when its hold was seen to end. A hold that ends at another moment stays.
+
+    Returns:
+        A change that answers whether any was released.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        gone = {uid for uid, held in holdings.items() if held.until and held.until == holds.get(uid)}
+        left = {uid: held for uid, held in holdings.items() if uid not in gone}
+        return (left, True) if gone else (None, False)
+
+    return change

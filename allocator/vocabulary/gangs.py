@@ -1,0 +1,29 @@
+"""How many Pods a gang has."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+MOST_MEMBERS: Final = 1000  # a larger size counts as this
+
+
+class GangSize(NamedTuple):
+    """A gang's size, in Pods; 0 where nobody states it.
+
+    Attributes:
+        least: Pods that are needed for any to be of use.
+        total: Pods that will come; never fewer than `least`.
+    """
+
+    least: int = 0
+    total: int = 0
+
+
+UNSTATED: Final = GangSize()
+
+
+def largest(sizes: Iterable[GangSize]) -> GangSize:
+    """Combine several statements about one gang: the largest number counts."""
+    least = total = 0
+    for size in sizes:
+        least, total = max(least, size.least), max(total, size.total)
+    return GangSize(least, total)

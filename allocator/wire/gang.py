@@ -1,0 +1,105 @@
+"""How a Pod names its gang, and how the gang's size is stated: by annotations of the Pod, or by a PodGroup object.
+
+The forms are those of Kubernetes (scheduling.k8s.io), of scheduler-plugins (scheduling.x-k8s.io) and of Koordinator.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from allocator.vocabulary.gangs import MOST_MEMBERS, UNSTATED, GangSize
+from allocator.vocabulary.names import GANG_TOGETHER
+from allocator.vocabulary.outcome import Problem
+
+# A Pod names its gang by the label of scheduler-plugins, in either of its spellings, or in Koordinator's way.
+GANG_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
+GANG_ANNOTATION: Final = "gang.scheduling.koordinator.sh/name"
+GANG_MIN_AVAILABLE: Final = "gang.scheduling.koordinator.sh/min-available"
+GANG_TOTAL_NUMBER: Final = "gang.scheduling.koordinator.sh/total-number"
+GANG_ANNOTATIONS: Final = (GANG_ANNOTATION, GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER, GANG_TOGETHER)
+KIND: Final = "PodGroup"
+_LONGEST: Final = 40  # characters of a wrong value that a message repeats
+_MOST_DIGITS: Final = 10  # of an int32
+
+
+class PodGroupError(ValueError):
+    """A PodGroup states no size that can be read."""
+
+
+def gang_of(pod: Mapping[str, Any]) -> str:
+    """Name the gang that a Pod belongs to, as namespace/name; "" for none."""
+    metadata = pod.get("metadata") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    name = annotations.get(GANG_ANNOTATION) or _group_of(pod)
+    name = name or next((labels[key] for key in GANG_LABELS if labels.get(key)), "")
+    if not name:
+        return ""
+    # Koordinator allows a gang's name to include its namespace.
+    return str(name) if "/" in str(name) else f"{metadata.get('namespace', '')}/{name}"
+
+
+def _group_of(pod: Mapping[str, Any]) -> str:
+    """The PodGroup of scheduling.k8s.io that a Pod's spec names."""
+    group = (pod.get("spec") or {}).get("schedulingGroup")
+    return str(group.get("podGroupName") or "") if isinstance(group, dict) else ""
+
+
+def stated_size(annotations: Mapping[str, str]) -> tuple[GangSize, tuple[Problem, ...]]:
+    """Read the size that annotations of a Pod or PodGroup state, and what is wrong with them."""
+    numbers: list[int] = []
+    problems: list[Problem] = []
+    for key in (GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER):
+        text = str(annotations.get(key) or "0")
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else -1
+        if number < 0 or (key in annotations and annotations[key] and not number):
+            path = f"metadata.annotations[{key}]"
+            problems.append(Problem(path, f"{text[:_LONGEST]!r} is no number of Pods; write a whole number from 1 on"))
+        numbers.append(min(max(number, 0), MOST_MEMBERS))
+    least, total = numbers
+    return GangSize(least, max(least, total)), tuple(problems)
+
+
+def is_together(metadata: Mapping[str, Any], gang: str) -> tuple[bool, tuple[Problem, ...]]:
+    """Read whether a Pod's gang is bound as a whole or not at all, and what is wrong with that.
+
+    Args:
+        metadata: of the Pod.
+        gang: that it belongs to, as namespace/name; "" for none.
+    """
+    text = (metadata.get("annotations") or {}).get(GANG_TOGETHER, "false")
+    path = f"metadata.annotations[{GANG_TOGETHER}]"
+    if text not in {"true", "false"}:
+        return False, (Problem(path, f"{str(text)[:_LONGEST]!r} is not allowed; write true or false"),)
+    if text == "false":
+        return False, ()
+    if not gang:
+        return False, (Problem(path, f"the Pod belongs to no gang; name one, as by the label {GANG_LABELS[0]}"),)
+    if gang.partition("/")[0] != metadata.get("namespace", ""):
+        return False, (Problem(path, f"gang {gang} is of another namespace; name one of the Pod's own"),)
+    return True, ()
+
+
+def read_pod_group(obj: Mapping[str, Any]) -> GangSize:
+    """Read the size that a PodGroup states: `spec.minMember`, or `spec.schedulingPolicy.gang.minCount`.
+
+    A PodGroup of Kubernetes with the policy `basic` is no gang, and states none.
+
+    Raises:
+        PodGroupError: a number is wrong; the message names the field and the remedy.
+    """
+    spec = obj.get("spec")
+    spec = spec if isinstance(spec, dict) else {}
+    policy = spec.get("schedulingPolicy")
+    if isinstance(policy, dict):
+        gang = policy.get("gang")
+        if not isinstance(gang, dict):
+            return UNSTATED
+        path, count = "spec.schedulingPolicy.gang.minCount", gang.get("minCount")
+    else:
+        path, count = "spec.minMember", spec.get("minMember")
+    if type(count) is not int or count < 1:
+        raise PodGroupError(f"{path}: {str(count)[:_LONGEST]} is no number of Pods; write a whole number from 1 on")
+    stated, problems = stated_size((obj.get("metadata") or {}).get("annotations") or {})
+    if problems:
+        raise PodGroupError("; ".join(map(str, problems)))
+    least = min(count, MOST_MEMBERS)
+    return GangSize(least, max(least, stated.total))

@@ -1,0 +1,155 @@
+"""Which gang a Pod belongs to, and how large the gang is, in every form that states it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from builders import container, pod
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trials import examples
+
+from allocator.request.pod import asks_by_metadata, read_request
+from allocator.vocabulary.gangs import MOST_MEMBERS, UNSTATED, GangSize, largest
+from allocator.wire.gang import (
+    GANG_ANNOTATION,
+    GANG_LABELS,
+    GANG_MIN_AVAILABLE,
+    GANG_TOTAL_NUMBER,
+    PodGroupError,
+    gang_of,
+    read_pod_group,
+    stated_size,
+)
+
+GPU = "kubernetes.io/gpu"
+PATH = f"metadata.annotations[{GANG_MIN_AVAILABLE}]"
+
+
+def named(
+    annotation: str = "", label: str = "", old_label: str = "", group: Any = None, **spec: Any
+) -> Mapping[str, Any]:
+    labels = {GANG_LABELS[0]: label, GANG_LABELS[1]: old_label}
+    spec |= {"schedulingGroup": group} if group is not None else {}
+    metadata = {"namespace": "team", "annotations": {GANG_ANNOTATION: annotation}, "labels": labels}
+    return {"metadata": metadata, "spec": spec}
+
+
+NAMED = {
+    "by no name": (named(), ""),
+    "by the annotation": (named("a"), "team/a"),
+    "by the annotation, of another namespace": (named("other/a"), "other/a"),
+    "by the label": (named(label="b"), "team/b"),
+    "by the old label": (named(old_label="c"), "team/c"),
+    "by the spec": (named(group={"podGroupName": "d"}), "team/d"),
+    "the annotation comes first": (named("a", "b", "c", {"podGroupName": "d"}), "team/a"),
+    "then the spec": (named("", "b", "c", {"podGroupName": "d"}), "team/d"),
+    "then the label, before the old one": (named("", "b", "c", {}), "team/b"),
+    "a group of no form": (named(group="x"), ""),
+}
+
+
+@pytest.mark.parametrize(("of", "gang"), NAMED.values(), ids=NAMED)
+def test_a_pod_names_its_gang(of: Mapping[str, Any], gang: str) -> None:
+    assert gang_of(of) == gang
+
+
+STATED: dict[str, tuple[dict[str, str], GangSize, int]] = {
+    "nothing": ({}, UNSTATED, 0),
+    "the least number": ({GANG_MIN_AVAILABLE: "4"}, GangSize(4, 4), 0),
+    "both": ({GANG_MIN_AVAILABLE: "4", GANG_TOTAL_NUMBER: "6"}, GangSize(4, 6), 0),
+    "the total alone": ({GANG_TOTAL_NUMBER: "6"}, GangSize(0, 6), 0),
+    "a total below the least": ({GANG_MIN_AVAILABLE: "4", GANG_TOTAL_NUMBER: "2"}, GangSize(4, 4), 0),
+    "empty": ({GANG_MIN_AVAILABLE: "", GANG_TOTAL_NUMBER: ""}, UNSTATED, 0),
+    "more than counts": ({GANG_MIN_AVAILABLE: "1001"}, GangSize(MOST_MEMBERS, MOST_MEMBERS), 0),
+    "zero": ({GANG_MIN_AVAILABLE: "0"}, UNSTATED, 1),
+    "negative": ({GANG_MIN_AVAILABLE: "-1", GANG_TOTAL_NUMBER: "2"}, GangSize(0, 2), 1),
+    "a fraction": ({GANG_MIN_AVAILABLE: "1.5"}, UNSTATED, 1),
+    "no number, twice": ({GANG_MIN_AVAILABLE: "x", GANG_TOTAL_NUMBER: "٣"}, UNSTATED, 2),
+    "endless": ({GANG_MIN_AVAILABLE: "9" * 5000}, UNSTATED, 1),
+}
+
+
+@pytest.mark.parametrize(("annotations", "size", "wrong"), STATED.values(), ids=STATED)
+def test_annotations_state_a_size(annotations: dict[str, str], size: GangSize, wrong: int) -> None:
+    found, problems = stated_size(annotations)
+    assert (found, len(problems)) == (size, wrong)
+
+
+def test_a_wrong_size_is_a_problem_of_a_pod_that_names_a_gang() -> None:
+    wrong = {GANG_MIN_AVAILABLE: "four"}
+    asked = container(limits={GPU: 50})
+    reading = read_request(pod(asked, annotations={GANG_ANNOTATION: "g", **wrong}), {})
+    assert [str(problem) for problem in reading.problems] == [
+        f"{PATH}: 'four' is no number of Pods; write a whole number from 1 on"
+    ]
+    assert not read_request(pod(asked, annotations=wrong), {}).problems
+
+
+def test_a_request_knows_the_size_that_its_pod_states() -> None:
+    stated = {GANG_MIN_AVAILABLE: "3", GANG_TOTAL_NUMBER: "5"}
+    made = pod(container(limits={GPU: 50}), annotations={GANG_ANNOTATION: "g", **stated})
+    assert read_request(made, {}).request.wishes.size == GangSize(3, 5)
+    for key in stated:  # which may change while the Pod waits
+        assert asks_by_metadata(pod(container(), annotations={key: "1"}))
+
+
+def plugin(count: Any, **annotations: str) -> dict[str, Any]:
+    said = {key.replace("_", "-").replace("total", GANG_TOTAL_NUMBER): text for key, text in annotations.items()}
+    return {"metadata": {"name": "g", "annotations": said}, "spec": {"minMember": count}}
+
+
+def native(policy: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": policy}}
+
+
+GROUPS: dict[str, tuple[dict[str, Any], GangSize | str]] = {
+    "of scheduler-plugins": (plugin(4), GangSize(4, 4)),
+    "with Koordinator's total": (plugin(4, total="6"), GangSize(4, 6)),
+    "with a smaller total": (plugin(4, total="2"), GangSize(4, 4)),
+    "more than counts": (plugin(2**31 - 1), GangSize(MOST_MEMBERS, MOST_MEMBERS)),
+    "of Kubernetes": (native({"gang": {"minCount": 4}}), GangSize(4, 4)),
+    "of Kubernetes, and no gang": (native({"basic": {}}), UNSTATED),
+    "no number": (plugin("4"), "spec.minMember: 4 is no number of Pods"),
+    "true is no number": (plugin(count=True), "spec.minMember: True is no number of Pods"),
+    "zero": (plugin(0), "spec.minMember: 0 is no number of Pods"),
+    "nothing": ({"metadata": {"name": "g"}}, "spec.minMember: None is no number of Pods"),
+    "a spec of no form": ({"metadata": {}, "spec": [1]}, "spec.minMember: None is no number of Pods"),
+    "of Kubernetes, without a number": (native({"gang": {}}), "spec.schedulingPolicy.gang.minCount: None is no number"),
+    "of Kubernetes, of no form": (native({"gang": 4}), UNSTATED),
+    "a wrong total": (plugin(4, total="x"), f"metadata.annotations[{GANG_TOTAL_NUMBER}]: 'x' is no number of Pods"),
+}
+
+
+@pytest.mark.parametrize(("obj", "expected"), GROUPS.values(), ids=GROUPS)
+def test_pod_groups_state_a_size(obj: dict[str, Any], expected: GangSize | str) -> None:
+    if isinstance(expected, str):
+        with pytest.raises(PodGroupError) as caught:
+            read_pod_group(obj)
+        assert str(caught.value).startswith(expected)
+        assert str(caught.value).endswith("write a whole number from 1 on")
+    else:
+        assert read_pod_group(obj) == expected
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda of: st.lists(of) | st.dictionaries(st.text(), of)
+)
+specs = st.dictionaries(
+    st.sampled_from(["minMember", "schedulingPolicy"]), json | st.fixed_dictionaries({"gang": json})
+)
+
+
+@given(specs | json)
+@settings(max_examples=examples(100))
+def test_whatever_a_pod_group_says_its_size_is_bounded_or_it_is_refused(spec: Any) -> None:
+    try:
+        size = read_pod_group({"metadata": {"name": "g"}, "spec": spec})
+    except PodGroupError:
+        return
+    assert 0 <= size.least <= size.total <= MOST_MEMBERS
+
+
+def test_of_several_statements_the_largest_number_counts() -> None:
+    assert largest([]) == UNSTATED
+    assert largest([GangSize(2, 7), GangSize(4, 4), UNSTATED]) == GangSize(4, 7)

@@ -1,0 +1,124 @@
+"""Holding room for several Pods on a node, as pure changes: all or none, and nothing that somebody else has changed."""
+
+from dataclasses import replace
+
+from builders import app, gpu, gpus, holding, part, request
+
+from allocator.bind import GANG_WAITS, Claim, bind, release
+from allocator.hold import Planned, give_back, hold, prolong
+from allocator.place import Placement, place
+from allocator.vocabulary.asks import PodRequest, Wishes
+from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.outcome import Refusal
+
+NOW, UNTIL = 1_000, 1_300
+NODE = NodeSnapshot("n", tuple(gpu(minor) for minor in range(4)))
+
+
+def wanting(cards: int) -> PodRequest:
+    return replace(request(app("main", gpus(100 * cards))), wishes=Wishes(gang="default/g", together=True))
+
+
+def claim(name: str, cards: int = 2) -> Claim:
+    return Claim(f"uid-{name}", "default", name, wanting(cards), together=True)
+
+
+def planned(name: str, *minors: int) -> Planned:
+    shares = tuple(part(NODE.devices[minor], 100, "main") for minor in minors)
+    return Planned(claim(name, len(minors)), holding(f"uid-{name}", *shares))
+
+
+def minors(held: Holding) -> list[int]:
+    return [share.minor for share in held.shares]
+
+
+def test_what_was_planned_is_held_until_its_time() -> None:
+    held, refusal = hold([planned("a", 3, 1), planned("b", 0, 2)], NODE.holding_all, NOW, UNTIL)({})
+    assert refusal is None
+    assert held is not None
+    assert {uid: minors(one) for uid, one in held.items()} == {"uid-a": [1, 3], "uid-b": [0, 2]}
+    assert {(one.since, one.until, one.gang) for one in held.values()} == {(NOW, UNTIL, "default/g")}
+
+
+def test_where_one_pod_has_no_room_any_more_none_gets_any() -> None:
+    there = {"x": holding("x", part(NODE.devices[2], 10))}
+    held, refusal = hold([planned("a", 3, 1), planned("b", 0, 2)], NODE.holding_all, NOW, UNTIL)(there)
+    assert held is None
+    assert isinstance(refusal, Refusal)
+    held, refusal = hold([planned("a", 3, 1), planned("b", 3, 2)], NODE.holding_all, NOW, UNTIL)({})
+    assert held is None
+    assert isinstance(refusal, Refusal)
+
+
+def test_a_pod_that_holds_something_already_stops_the_plan() -> None:
+    there = {"uid-b": holding("uid-b", part(NODE.devices[0], 100))}
+    held, refusal = hold([planned("a", 3), planned("b", 1)], NODE.holding_all, NOW, UNTIL)(there)
+    assert held is None
+    assert refusal is not None
+    assert refusal.message == "n: another replica holds room for b"
+
+
+def kept(*ends: int) -> dict[str, Holding]:
+    """Holdings a, b, ... that end at these moments."""
+    return {name: holding(name, part(NODE.devices[at], 100), since=NOW) for at, name in enumerate("abcd")} | {
+        name: replace(holding(name, part(NODE.devices[at], 100), since=NOW), until=until)
+        for at, (name, until) in enumerate(zip("abcd", ends, strict=False))
+    }
+
+
+def ends(held: dict[str, Holding] | None) -> dict[str, int]:
+    return {name: one.until for name, one in (held or {}).items()}
+
+
+def test_only_holds_that_end_earlier_are_prolonged() -> None:
+    there = kept(UNTIL, UNTIL + 5, WITHOUT_LIMIT)
+    held, changed = prolong(["a", "b", "c", "d", "x"], UNTIL + 5)(there)
+    assert changed
+    assert ends(dict(held or {})) == {"a": UNTIL + 5, "b": UNTIL + 5, "c": WITHOUT_LIMIT, "d": 0}
+    assert prolong(["b", "c", "d"], UNTIL + 5)(there) == (None, False)
+
+
+def test_only_holds_that_end_as_they_were_seen_to_are_given_back() -> None:
+    there = kept(UNTIL, UNTIL, UNTIL + 1)
+    held, changed = give_back({"a": UNTIL, "c": UNTIL, "d": 0, "x": UNTIL})(there)
+    assert changed
+    assert set(held or {}) == {"b", "c", "d"}
+    assert give_back({"c": UNTIL, "d": 0})(there) == (None, False)
+
+
+# Binding to what is held
+
+
+def bound(pod: Claim, there: dict[str, Holding], now: int) -> tuple[dict[str, Holding] | None, Holding | Refusal]:
+    changed, decision = bind(pod, NODE.holding_all, now, 60.0)(there)
+    return (dict(changed) if changed is not None else None), decision.outcome
+
+
+def test_a_bind_takes_exactly_what_is_held() -> None:
+    there, _ = hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({})
+    assert there is not None
+    free = place(claim("a").request, NODE)
+    assert isinstance(free, Placement)
+    assert [share.minor for share in free.shares] != [1, 3]  # without the hold, others would be chosen
+    changed, outcome = bound(claim("a"), dict(there), UNTIL - 1)
+    assert isinstance(outcome, Holding)
+    assert (minors(outcome), outcome.until, outcome.since) == ([1, 3], 0, UNTIL - 1)
+    assert changed == {"uid-a": outcome}
+    assert bound(claim("a"), {"uid-a": outcome}, UNTIL) == (None, outcome)  # repeated
+
+
+def test_nothing_is_bound_after_the_time_or_without_a_hold() -> None:
+    there, _ = hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({})
+    assert there is not None
+    assert bound(claim("a"), dict(there), UNTIL) == (None, GANG_WAITS)
+    assert bound(claim("a"), {}, NOW) == (None, GANG_WAITS)
+    _, outcome = bound(replace(claim("a"), together=False), dict(there), UNTIL)
+    assert isinstance(outcome, Holding)  # its author has changed his mind
+
+
+def test_a_sweep_does_not_release_what_is_held_for_longer() -> None:
+    there = kept(UNTIL)
+    assert release("a", held_since_before=UNTIL)(there) == (None, False)
+    assert release("a", held_since_before=UNTIL + 1)(there)[1]
+    assert release("d", held_since_before=NOW + 1)(there)[1]

@@ -1,0 +1,232 @@
+"""The next step for a gang that is bound as a whole, for every state that it can be in."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from builders import app, gpus, request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trials import examples
+
+from allocator.vocabulary.asks import Wishes
+from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
+from webhook.gangs.step import (
+    MARGIN_S,
+    SETTLE_S,
+    FindRoom,
+    GangHold,
+    GangMember,
+    GangStep,
+    GiveBack,
+    Lift,
+    Prolong,
+    Rest,
+    next_step,
+)
+from webhook.view.podinfo import PodInfo
+
+NOW = 1_000_000
+OLD = NOW - SETTLE_S - 1
+UNTIL = NOW + 50
+ENDED = NOW - MARGIN_S - 1
+
+
+def waiting(name: str, cards: int = 1, *, gated: bool = True, **about: object) -> PodInfo:
+    of = replace(request(app("main", gpus(100 * cards))), wishes=Wishes(gang="default/g", together=True))
+    return replace(
+        PodInfo(f"uid-{name}", "default", name, "", False, False, "koord-scheduler", True, of, gated=gated), **about
+    )  # type: ignore[arg-type] # fields of the test's choice
+
+
+def holds(pod: PodInfo, *held: tuple[str, int] | tuple[str, int, int]) -> GangMember:
+    """A Pod that holds something: node, until, since (long ago if left out)."""
+    made = [
+        (node, Holding(pod.uid, "default", pod.name, since[0] if since else OLD, (), None, "default/g", until))
+        for node, until, *since in held
+    ]
+    return GangMember(pod, tuple(made))
+
+
+def at(*held: tuple[str, str, int]) -> tuple[GangHold, ...]:
+    return tuple(GangHold(node, f"uid-{name}", until) for node, name, until in held)
+
+
+A, B, C = (waiting(name) for name in "abc")
+FREE_A, FREE_B = (replace(pod, gated=False) for pod in (A, B))
+BOUND = GangMember(waiting("x", gated=False, node="n"))
+TAKEN = holds(waiting("y", gated=False), ("n", 0))
+FEW = "the gang needs 3 Pods, and 2 of them exist and can be scheduled"
+OVER = Rest("the time for which room was held is over, and none of its Pods was bound", over=True)
+
+STEPS: dict[str, tuple[list[GangMember], int, GangStep]] = {
+    "no Pod": ([], 2, Rest()),
+    "nobody states the size": (
+        [GangMember(A)],
+        0,
+        Rest("nobody states how many Pods the gang needs: create its PodGroup, or annotate its Pods"),
+    ),
+    "too few Pods": ([GangMember(A), GangMember(B)], 3, Rest(FEW)),
+    "enough Pods": ([GangMember(B), GangMember(A)], 2, FindRoom((A, B), 2, 0)),
+    "more than enough, the larger first": (
+        [GangMember(A), GangMember(waiting("z", 4)), GangMember(B)],
+        2,
+        FindRoom((waiting("z", 4), A, B), 2, 0),
+    ),
+    "one has another gate": ([GangMember(A), GangMember(replace(B, gates=True)), GangMember(C)], 3, Rest(FEW)),
+    "one cannot be read": ([GangMember(A), GangMember(replace(B, problem="x")), GangMember(C)], 3, Rest(FEW)),
+    "one was never translated": ([GangMember(A), GangMember(replace(B, canonical=False)), GangMember(C)], 3, Rest(FEW)),
+    "one is being deleted": ([GangMember(A), GangMember(replace(B, terminating=True)), GangMember(C)], 3, Rest(FEW)),
+    "one failed before it was bound": (
+        [GangMember(A), GangMember(replace(B, finished=True)), GangMember(C)],
+        3,
+        Rest(FEW),
+    ),
+    "one failed": (
+        [GangMember(A), GangMember(replace(BOUND.pod, finished=True)), GangMember(C)],
+        3,
+        Rest(FEW),
+    ),
+    "one has succeeded": (
+        [GangMember(A), GangMember(replace(BOUND.pod, finished=True, succeeded=True)), GangMember(C)],
+        3,
+        FindRoom((A, C), 2, WITHOUT_LIMIT),
+    ),
+    "one is bound": ([GangMember(A), BOUND], 2, FindRoom((A,), 1, WITHOUT_LIMIT)),
+    "more than the gang needs are bound": (
+        [GangMember(A), GangMember(B), BOUND, TAKEN],
+        1,
+        FindRoom((A, B), 1, WITHOUT_LIMIT),
+    ),
+    "all are held": ([holds(A, ("n", UNTIL)), holds(B, ("m", UNTIL))], 2, Lift((A, B))),
+    "all are held, one gate is gone": ([holds(FREE_A, ("n", UNTIL)), holds(B, ("m", UNTIL))], 2, Lift((B,))),
+    "all are held, no gate is left": ([holds(FREE_A, ("n", UNTIL)), holds(FREE_B, ("m", UNTIL))], 2, Rest()),
+    "one of two is held": ([holds(A, ("n", UNTIL)), GangMember(B)], 2, FindRoom((B,), 1, UNTIL)),
+    "one of three is held, one is missing": ([holds(A, ("n", UNTIL)), GangMember(B)], 3, Rest(FEW)),
+    "one is held and is being deleted": (
+        [holds(replace(A, terminating=True), ("n", UNTIL)), GangMember(B), GangMember(C)],
+        3,
+        Rest(FEW),
+    ),
+    "held for different times": (
+        [holds(A, ("n", UNTIL)), holds(B, ("m", UNTIL + 9)), holds(C, ("m", UNTIL + 1))],
+        3,
+        Prolong(at(("n", "a", UNTIL), ("m", "c", UNTIL + 1)), UNTIL + 9),
+    ),
+    "one time is over, the other not": (
+        [holds(A, ("n", ENDED)), holds(B, ("m", UNTIL))],
+        2,
+        Prolong(at(("n", "a", ENDED)), UNTIL),
+    ),
+    "the time is over": ([holds(FREE_A, ("n", NOW)), holds(B, ("m", NOW - 1))], 2, OVER),
+    "the time has been over just as long as clocks may differ": ([holds(FREE_A, ("n", NOW - MARGIN_S))], 1, OVER),
+    "the time has been over for long": (
+        [holds(FREE_A, ("n", ENDED)), holds(B, ("m", ENDED - 1))],
+        2,
+        GiveBack(at(("n", "a", ENDED), ("m", "b", ENDED - 1)), over=True),
+    ),
+    "the time is over, and one is bound": (
+        [BOUND, holds(FREE_B, ("m", ENDED))],
+        2,
+        Prolong(at(("m", "b", ENDED)), WITHOUT_LIMIT),
+    ),
+    "the bind of one has been decided": (
+        [TAKEN, holds(FREE_B, ("m", UNTIL))],
+        2,
+        Prolong(at(("m", "b", UNTIL)), WITHOUT_LIMIT),
+    ),
+    "the gang had begun, and the others are gone": ([holds(A, ("n", WITHOUT_LIMIT))], 2, Lift((A,))),
+    "one holds something twice": (
+        [holds(A, ("m", UNTIL), ("n", UNTIL)), holds(B, ("m", UNTIL))],
+        2,
+        GiveBack(at(("n", "a", UNTIL)), over=False),
+    ),
+    "one holds something twice, and a bind has taken one": (
+        [holds(FREE_A, ("m", WITHOUT_LIMIT), ("n", 0)), holds(B, ("m", WITHOUT_LIMIT))],
+        2,
+        Lift((B,)),
+    ),
+    "another replica may still be writing": (
+        [holds(A, ("n", UNTIL, NOW - SETTLE_S)), holds(B, ("m", UNTIL, NOW - SETTLE_S))],
+        2,
+        Rest(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("members", "least", "step"), STEPS.values(), ids=STEPS)
+def test_the_next_step(members: list[GangMember], least: int, step: GangStep) -> None:
+    assert next_step(members, least, NOW, frozenset()) == step
+    assert next_step(members[::-1], least, NOW, frozenset()) == (
+        step if isinstance(step, Rest | FindRoom | Lift) else replace(step, holds=step.holds[::-1])
+    )
+
+
+def test_what_a_replica_has_held_itself_needs_not_settle() -> None:
+    members = [holds(A, ("n", UNTIL, NOW)), holds(B, ("m", UNTIL, NOW))]
+    both = {("n", "uid-a", NOW), ("m", "uid-b", NOW)}
+    assert next_step(members, 2, NOW, both) == Lift((A, B))
+    assert next_step(members, 2, NOW, both - {("n", "uid-a", NOW)}) == Rest()
+    assert next_step(members, 2, NOW, {("m", "uid-a", NOW), ("n", "uid-b", NOW)}) == Rest()
+    assert next_step(members, 2, NOW, {("n", "uid-a", NOW - 1), ("m", "uid-b", NOW)}) == Rest()
+
+
+@st.composite
+def states(draw: st.DrawFn) -> list[GangMember]:
+    found = []
+    for name in "abcde"[: draw(st.integers(0, 5))]:
+        node = draw(st.sampled_from(["", "", "", "n"]))
+        pod = waiting(
+            name,
+            draw(st.integers(1, 2)),
+            gated=not node and draw(st.booleans()),
+            node=node,
+            finished=draw(st.sampled_from([False, False, True])),
+            terminating=draw(st.sampled_from([False, False, True])),
+        )
+        untils = st.sampled_from([0, ENDED, NOW, UNTIL, UNTIL + 1, WITHOUT_LIMIT])
+        held = draw(st.dictionaries(st.sampled_from("mn"), untils, max_size=2))
+        found.append(holds(pod, *sorted(held.items())))
+    return found
+
+
+def applied(members: Iterable[GangMember], step: GangStep) -> list[GangMember]:
+    """The state after a step."""
+    changed = {(one.node, one.uid) for one in step.holds} if isinstance(step, GiveBack | Prolong) else set()
+    found = []
+    for member in members:
+        pod, held = member.pod, list(member.held)
+        if isinstance(step, GiveBack):
+            held = [one for one in held if (one[0], pod.uid) not in changed]
+        elif isinstance(step, Prolong):
+            held = [
+                (node, replace(holding, until=step.until) if (node, pod.uid) in changed else holding)
+                for node, holding in held
+            ]
+        elif isinstance(step, Lift) and pod in step.pods:
+            pod = replace(pod, gated=False)
+        elif isinstance(step, FindRoom) and pod in step.pods:
+            held = list(holds(pod, ("p", step.until or UNTIL)).held)
+        found.append(GangMember(pod, tuple(held)))
+    return found
+
+
+@given(states(), st.integers(0, 5))
+@settings(max_examples=examples(300))
+def test_steps_come_to_an_end_and_are_safe(members: list[GangMember], least: int) -> None:
+    for _ in range(8):
+        step = next_step(members, least, NOW, frozenset())
+        started = any(member.started for member in members)
+        if isinstance(step, Rest):
+            return
+        if isinstance(step, GiveBack):
+            lost = {member.pod.uid for member in members if member.held} - {
+                member.pod.uid for member in applied(members, step) if member.held
+            }
+            assert not (started and lost), "a Pod of a gang that has begun keeps what is held for it"
+        if isinstance(step, Lift):
+            assert all(pod.gated for pod in step.pods)
+            untils = {holding.until for member in members for _, holding in member.held if holding.until}
+            assert len(untils) == 1, "all holds end together before a gate is lifted"
+        members = applied(members, step)
+    pytest.fail(f"no end: {members}")

@@ -1,0 +1,282 @@
+"""Tends the gangs that are bound as a whole or not at all: carries out one step after another, for one gang at a time.
+
+Several replicas may tend the same gang. What they write are compare-and-swap changes of the ledger, and patches of Pods
+that test what they change. A plan that does not find its room any more gives back what it has held by then.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final, Protocol, assert_never
+
+from allocator.hold import Planned, give_back, hold, prolong
+from allocator.vocabulary.gangs import MOST_MEMBERS, largest
+from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.outcome import Refusal
+from allocator.wire.nodeallocation import RecordError
+from koordgate.backoff import Backoff
+from koordgate.kube.errors import KubeError
+from webhook.gangs.room import GangRoom
+from webhook.gangs.step import (
+    FindRoom,
+    GangHold,
+    GangMember,
+    GangStep,
+    GiveBack,
+    Lift,
+    OwnHold,
+    Prolong,
+    Rest,
+    next_step,
+)
+from webhook.ledger.ledger import BusyError, Change, Ledger
+from webhook.scheduling.ranking import Ranking
+from webhook.view.cluster import ClusterView
+from webhook.view.podinfo import PodInfo
+
+_LOG: Final = logging.getLogger(__name__)
+_EVERY_S: Final = 0.5
+_WRITE_S: Final = 5.0
+_PLAN_S: Final = 15.0  # for all writes of a plan; far less than `step.SETTLE_S`
+_STEPS: Final = 8  # for one gang in one round; more are needed only if other replicas are at work
+_MOST_PODS: Final = 4 * MOST_MEMBERS  # of a gang, finished ones too
+_MOST_GANGS: Final = 100  # in one round; the others follow in the next
+_FIRST_RETRY_S: Final = 1.0
+_LONGEST_RETRY_S: Final = 30.0
+_PATIENCE_S: Final = 10  # before it is reported why a gang waits
+_APART_S: Final = 60  # between two reports on a gang
+_FAILURES: Final = (KubeError, BusyError, RecordError)
+
+
+class GangReports(Protocol):
+    """Reports on gangs."""
+
+    def gang_waits(self, pods: list[PodInfo], why: str) -> None:
+        """These Pods of a gang wait, for this reason."""
+
+
+@dataclass(eq=False, slots=True)
+class _Memory:
+    """What is remembered of a gang that waits; another replica begins without it.
+
+    Attributes:
+        waiting: UIDs of the Pods that wait; where they change, the rest is forgotten.
+        own: what this replica holds by complete plans.
+        backoff: between attempts that fail.
+        not_before: when the next plan may be made.
+        paused: until when nothing is tried, because a write failed.
+        since: when it began to wait; None while it does not.
+        told: the reason that was reported last, and when.
+    """
+
+    waiting: frozenset[str]
+    own: set[OwnHold] = field(default_factory=set)
+    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))
+    not_before: float = 0.0
+    paused: float = 0.0
+    since: int | None = None
+    told: tuple[str, int] = ("", 0)
+
+
+class GangKeeper:
+    """Tends gangs.
+
+    Args:
+        cluster: what is known of the cluster.
+        ledger: where room is held.
+        ranking: finds room.
+        lift: removes the gate of a Pod.
+        clock: seconds since the epoch.
+        hold_seconds: how long room is held while no Pod of the gang is bound.
+        reports: says why gangs wait.
+        released: called with a node where other Pods may fit now, or Pods that wait may be bound.
+
+    Attributes:
+        lift: may be replaced.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: ClusterView,
+        ledger: Ledger,
+        ranking: Ranking,
+        lift: Callable[[PodInfo], Awaitable[None]],
+        clock: Callable[[], int],
+        hold_seconds: float,
+        reports: GangReports,
+        released: Callable[[str], None] = lambda _node: None,
+    ) -> None:
+        self._cluster = cluster
+        self._ledger = ledger
+        self._ranking = ranking
+        self.lift = lift
+        self._clock = clock
+        self._hold_seconds = hold_seconds
+        self._reports = reports
+        self._released = released
+        self._memories: dict[str, _Memory] = {}
+        self._last = ""  # the gang that was tended last
+
+    async def run(self, healthy: Callable[[], bool]) -> None:
+        """Tend all gangs again and again until cancelled; not while the replica's view may be old."""
+        while True:
+            if healthy():
+                await self.round()
+            await asyncio.sleep(_EVERY_S)
+
+    async def round(self) -> None:
+        """Tend gangs that have Pods to be bound, at most `_MOST_GANGS`, beginning after the last one."""
+        whole = self._cluster.pods.whole_gangs()
+        gangs = sorted(gang for gang, pods in whole.items() if any(map(_waits, pods.values())))
+        self._memories = {gang: self._memories[gang] for gang in gangs if gang in self._memories}
+        later = [gang for gang in gangs if gang > self._last]
+        turn = (later + [gang for gang in gangs if gang <= self._last])[:_MOST_GANGS]
+        for gang in turn:
+            self._last = gang
+            try:
+                await self._tend(gang)
+                continue
+            except _FAILURES as error:
+                _LOG.warning("a gang is left alone for a while: %s", error, extra={"gang": gang})
+            except Exception:  # noqa: BLE001 what one tenant wrote must not stop the replica
+                _LOG.exception("a gang cannot be tended", extra={"gang": gang})
+            memory = self._memory(gang, whole.get(gang, {}))
+            memory.paused = self._clock() + memory.backoff.failed()
+
+    async def _tend(self, gang: str) -> None:
+        for _ in range(_STEPS):
+            pods = self._cluster.pods.whole_gangs().get(gang, {})
+            memory = self._memory(gang, pods)
+            if self._clock() < memory.paused:
+                return
+            if len(pods) > _MOST_PODS:
+                step: GangStep = Rest(
+                    f"it has {len(pods)} Pods, and only gangs of {_MOST_PODS} are looked at; delete some"
+                )
+            else:
+                step = next_step(self._members(pods), self._least(gang, pods), self._clock(), memory.own)
+            if isinstance(step, Rest | GiveBack) and step.over:  # others may have as long what was held in vain
+                memory.not_before = self._clock() + self._hold_seconds
+            if isinstance(step, Rest):
+                self._say(memory, pods, step.why)
+                return
+            if not await self._perform(step, memory):
+                return
+
+    async def _perform(self, step: GiveBack | Prolong | Lift | FindRoom, memory: _Memory) -> bool:
+        """Carry out a step; tell whether the next one can be decided at once."""
+        match step:
+            case GiveBack(holds):
+                await self._give_back(holds)
+                return True
+            case Prolong(holds, until):
+                for node, uids in _by_node(holds).items():
+                    await self._ledger.change(node, prolong(list(uids), until), _WRITE_S)
+                return True
+            case Lift(lifted):
+                for pod in lifted:
+                    await self.lift(pod)
+                # kube-scheduler may ask a replica that has not seen the holds yet, and has to try again then.
+                self._wake(self._ledger.nodes_of(lifted[0].uid))
+                return False  # the watch will show it
+            case FindRoom():
+                return await self._plan(step, memory)
+            case _:
+                assert_never(step)
+
+    def _members(self, pods: Mapping[str, PodInfo]) -> list[GangMember]:
+        return [GangMember(pod, tuple(self._held(uid))) for uid, pod in sorted(pods.items())]
+
+    def _held(self, uid: str) -> list[tuple[str, Holding]]:
+        records = ((node, self._ledger.record(node).holdings.get(uid)) for node in self._ledger.nodes_of(uid))
+        return [(node, holding) for node, holding in records if holding is not None]
+
+    def _least(self, gang: str, pods: Mapping[str, PodInfo]) -> int:
+        stated = [pod.request.wishes.size for pod in pods.values() if not pod.finished]
+        return largest([self._cluster.groups.size(gang), *stated]).least
+
+    def _memory(self, gang: str, pods: Mapping[str, PodInfo]) -> _Memory:
+        waiting = frozenset(uid for uid, pod in pods.items() if _waits(pod))
+        known = self._memories.get(gang)
+        if known is None or known.waiting != waiting:
+            own = {hold for hold in known.own if hold[1] in pods} if known else set()
+            known = self._memories[gang] = _Memory(waiting, own)
+        return known
+
+    async def _give_back(self, holds: tuple[GangHold, ...]) -> None:
+        for node, uids in _by_node(holds).items():
+            if await self._ledger.change(node, give_back(uids), _WRITE_S):
+                self._wake([node])
+
+    async def _plan(self, plan: FindRoom, memory: _Memory) -> bool:
+        """Hold room for the Pods of a plan; tell whether that was done."""
+        now = self._clock()
+        if now < memory.not_before:
+            return False
+        room = GangRoom(self._cluster, self._ranking)
+        try:
+            why = await room.find(plan.pods)
+            if why and plan.needed < len(plan.pods):
+                why = await room.find(plan.pods[: plan.needed])
+            until = plan.until or int(now + self._hold_seconds)
+            why = why or await self._hold(room, now, until)
+            if not why:
+                memory.own.update((node, one.pod.uid, now) for node, planned in room.found.items() for one in planned)
+        finally:
+            room.forget()
+        if why:
+            memory.not_before = now + memory.backoff.failed()
+            self._say(memory, {pod.uid: pod for pod in plan.pods}, why)
+        return not why
+
+    async def _hold(self, room: GangRoom, now: int, until: int) -> str:
+        """Write what was found into the ledger: all of it, or nothing; returns why not, "" where it is written."""
+        written: list[GangHold] = []
+        try:
+            async with asyncio.timeout(_PLAN_S):
+                for node, planned in sorted(room.found.items()):
+                    refusal = await self._ledger.change(node, self._holding(node, planned, now, until), _WRITE_S)
+                    if refusal is not None:
+                        break
+                    written += [GangHold(node, one.pod.uid, until) for one in planned]
+                else:
+                    self._wake(room.found)  # some of the Pods may have no gate any more
+                    return ""
+        except (TimeoutError, *_FAILURES) as error:
+            refusal = Refusal(str(error) or "the ledger is busy")
+        await self._give_back(tuple(written))
+        return refusal.message
+
+    def _holding(self, node: str, planned: list[Planned], now: int, until: int) -> Change[Refusal | None]:
+        return hold(planned, lambda holdings: self._cluster.snapshot_on(node, holdings), now, until)
+
+    def _wake(self, nodes: Iterable[str]) -> None:
+        """Have kube-scheduler try again the Pods that it knows."""
+        for node in nodes:
+            self._released(node)
+
+    def _say(self, memory: _Memory, pods: Mapping[str, PodInfo], why: str) -> None:
+        """Report why a gang waits, once it has waited for a while; another reason not before a minute has passed."""
+        now = self._clock()
+        if not why:
+            memory.since = None
+        elif memory.since is None:
+            memory.since = now
+        elif now - memory.since >= _PATIENCE_S and why != memory.told[0] and now - memory.told[1] >= _APART_S:
+            memory.told = why, now
+            self._reports.gang_waits([pod for pod in pods.values() if _waits(pod)], why)
+
+
+def _waits(pod: PodInfo) -> bool:
+    return not pod.node and not pod.finished
+
+
+def _by_node(holds: tuple[GangHold, ...]) -> dict[str, dict[str, int]]:
+    """The UIDs of holds, and when they end, by node."""
+    found: dict[str, dict[str, int]] = {}
+    for one in sorted(holds, key=attrgetter("node", "uid")):
+        found.setdefault(one.node, {})[one.uid] = one.until
+    return found

@@ -1,0 +1,118 @@
+"""Looks for room for the Pods of a gang: as the filter would, one after another, each with the others' taken."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+
+from allocator.hold import Planned
+from webhook.scheduling.bindings import claim_of
+from webhook.scheduling.ranking import Ranked, Ranking
+from webhook.view.cluster import ClusterView
+from webhook.view.loads import Requests
+from webhook.view.podinfo import PodInfo
+
+_RENEW: Final = 64  # Pods
+_REASONS: Final = 3  # nodes whose reasons are repeated
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    """The nodes that Pods may go to which select alike and request alike.
+
+    Attributes:
+        nodes: by name.
+        short: of the others, how many have too little of a resource left.
+    """
+
+    nodes: dict[str, None]
+    short: Counter[str] = field(default_factory=Counter)
+
+
+class GangRoom:
+    """Room for Pods that must all be placed. What is found counts as taken until `forget`.
+
+    Args:
+        cluster: what is known of the cluster.
+        ranking: orders nodes, and remembers where Pods were sent.
+    """
+
+    def __init__(self, cluster: ClusterView, ranking: Ranking) -> None:
+        self._cluster = cluster
+        self._ranking = ranking
+        self.found: dict[str, list[Planned]] = {}  # by node
+        self._promised: dict[str, Counter[str]] = {}  # requests of Pods that will come, in sum, by node
+
+    async def find(self, pods: Sequence[PodInfo]) -> str:
+        """Find room for all of these Pods, or for none; returns what is missing, "" where nothing is."""
+        open_to: dict[tuple[bytes, Requests], _Open] = {}  # Pods of a gang are mostly alike
+        for done, pod in enumerate(pods):
+            selection, like = orjson.loads(pod.selection), (pod.selection, pod.requests)
+            if like not in open_to:
+                open_to[like] = self._open_to(pod, self._cluster.nodes.open_to(selection))
+            shunned = self._cluster.nodes.shunned(selection.get("tolerations"))
+            ranked = self._ranking.rank(pod, list(open_to[like].nodes), 1, shunned)
+            node = ranked.named[0] if ranked.named else ""
+            holding = self._ranking.send(pod, node) if node else None
+            if holding is None:
+                self.forget()
+                why = _why(ranked, open_to[like].short)
+                return f"there is room for {done} of {len(pods)} Pods, and none for {pod.name}: {why}"
+            self.found.setdefault(node, []).append(Planned(claim_of(pod, together=False), holding))
+            self._promised[node].update(dict(pod.requests))
+            for (_, requests), known in open_to.items():
+                self._judge(node, requests, known)
+            if done % _RENEW == _RENEW - 1:
+                self._renew()
+            await asyncio.sleep(0)  # looking for many must not hold up requests
+        return ""
+
+    def _open_to(self, pod: PodInfo, names: Iterable[str]) -> _Open:
+        """The nodes among these that have CPU and memory for a Pod."""
+        found = _Open(dict.fromkeys(names))
+        for name in list(found.nodes):
+            if name not in self._promised:
+                self._promised[name] = self._held(name)
+            self._judge(name, pod.requests, found)
+        return found
+
+    def _judge(self, node: str, requests: Requests, among: _Open) -> None:
+        """Leave out a node that has too little left."""
+        if node in among.nodes:
+            lacking = self._cluster.loads.lacks(node, (*self._promised[node].items(), *requests))
+            if lacking:
+                del among.nodes[node]
+                among.short[lacking] += 1
+
+    def _held(self, node: str) -> Counter[str]:
+        """What the Pods request for which room is held on a node: kube-scheduler will count them there."""
+        held = (uid for uid, holding in self._cluster.held.record(node).holdings.items() if holding.until)
+        pods = (self._cluster.pods.by_uid(uid) for uid in held)
+        sums: Counter[str] = Counter()
+        for pod in pods:
+            if pod is not None and not pod.node:
+                sums.update(dict(pod.requests))
+        return sums
+
+    def _renew(self) -> None:
+        """Let what was found count as taken for longer: the search may take more time than a bind."""
+        for node, planned in self.found.items():
+            for one in planned:
+                self._ranking.assumed.drop(one.pod.uid, node)
+                self._ranking.assumed.put(node, one.holding)
+
+    def forget(self) -> None:
+        """Let what was found be free again, unless the ledger holds it."""
+        for node, planned in self.found.items():
+            for one in planned:
+                self._ranking.assumed.drop(one.pod.uid, node)
+        self.found, self._promised = {}, {}
+
+
+def _why(ranked: Ranked, short: Mapping[str, int]) -> str:
+    reasons = [reason for _, _, reason in ranked.reasons()][:_REASONS]
+    reasons += [f"{count} nodes have too little {name} left" for name, count in sorted(short.items())]
+    return "; ".join(reasons) or "it selects no node that has devices"

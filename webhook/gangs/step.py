@@ -1,0 +1,200 @@
+"""What is to be done next for a gang that is bound as a whole or not at all (pure).
+
+The state is in the ledger and in the Pods alone, so that any replica can go on where another one stopped. Each step may
+be repeated, and each is right whichever of the steps before were completed.
+
+A Pod is bound only to what is held for it, and only before the hold's time is over. As long as no Pod of the gang is
+bound, all holds end together. Once one is, the others are held without limit, so that the gang does not stay half
+because of us.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final
+
+from allocator.vocabulary.gangs import MOST_MEMBERS
+from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
+from webhook.view.podinfo import PodInfo
+
+MARGIN_S: Final = 30  # from the end of a hold to its release: clocks of replicas may differ, and watches may be late
+SETTLE_S: Final = 60  # after which a hold belongs to no plan that another replica is still writing, and may give back
+
+
+OwnHold = tuple[str, str, int]
+"""Node, Pod's UID and beginning of a hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangMember:
+    """A Pod of a gang.
+
+    Attributes:
+        pod: as last seen.
+        held: the nodes on which it holds something, and what, by node.
+    """
+
+    pod: PodInfo
+    held: tuple[tuple[str, Holding], ...] = ()
+
+    @property
+    def there(self) -> bool:
+        """Whether it is bound and has not failed; a Pod that has succeeded has done its part."""
+        return bool(self.pod.node) and (self.pod.succeeded or not self.pod.finished)
+
+    @property
+    def started(self) -> bool:
+        """Whether it is there, or its bind has been decided."""
+        return self.there or any(not holding.until for _, holding in self.held)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to be bound."""
+        return not (self.pod.node or self.pod.finished or self.pod.terminating)
+
+    @property
+    def ready(self) -> bool:
+        """Whether room can be looked for: nothing is held for it, and nothing else keeps it from being scheduled."""
+        free = self.waits and not self.held
+        return free and self.pod.canonical and not (self.pod.gates or self.pod.problem or self.pod.annotation_problem)
+
+
+@dataclass(frozen=True, slots=True)
+class GangHold:
+    """What is held for a Pod on a node until a moment."""
+
+    node: str
+    uid: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Release these holds, because their time is over or the Pod has another one."""
+
+    holds: tuple[GangHold, ...]
+    over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prolong:
+    """Let these holds end later, at this moment."""
+
+    holds: tuple[GangHold, ...]
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """Remove the scheduling gates of these Pods."""
+
+    pods: tuple[PodInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FindRoom:
+    """Look for room for all of these Pods, or for the first `needed` of them, and hold it.
+
+    Attributes:
+        pods: in a fixed order, the largest requests first.
+        needed: how many of them make the gang whole.
+        until: when the holds end; 0 for a time from now.
+    """
+
+    pods: tuple[PodInfo, ...]
+    needed: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing is to be done.
+
+    Attributes:
+        why: the gang waits; "" where it does not.
+        over: the time of its holds is over.
+    """
+
+    why: str = ""
+    over: bool = False
+
+
+GangStep = GiveBack | Prolong | Lift | FindRoom | Rest
+
+
+def next_step(members: Sequence[GangMember], least: int, now: int, own: AbstractSet[OwnHold]) -> GangStep:
+    """Decide what to do next.
+
+    Args:
+        members: the Pods of the gang, finished ones too.
+        least: how many Pods the gang needs; 0 where nobody states it.
+        now: seconds since the epoch.
+        own: the holds that this replica has written as part of a plan that it completed.
+    """
+    return _about_holds(members, now, own) or _about_pods(members, least)
+
+
+def _about_holds(members: Sequence[GangMember], now: int, own: AbstractSet[OwnHold]) -> GangStep | None:
+    """What is to be done so that the holds are in order: they end together, and each Pod has one."""
+    holds = list(_holds(members))
+    if not holds:
+        return None
+    if any(_is_fresh(member, now, own) for member in members):
+        return Rest()
+    latest = WITHOUT_LIMIT if any(member.started for member in members) else max(hold.until for hold in holds)
+    if latest <= now:
+        expired = "the time for which room was held is over, and none of its Pods was bound"
+        return GiveBack(tuple(holds), over=True) if latest + MARGIN_S < now else Rest(expired, over=True)
+    if short := tuple(hold for hold in holds if hold.until < latest):
+        return Prolong(short, latest)
+    surplus = tuple(hold for member in members for hold in _surplus(member))
+    return GiveBack(surplus, over=False) if surplus else None
+
+
+def _holds(members: Iterable[GangMember]) -> Iterator[GangHold]:
+    for member in members:
+        for node, holding in member.held:
+            if holding.until:
+                yield GangHold(node, member.pod.uid, holding.until)
+
+
+def _is_fresh(member: GangMember, now: int, own: AbstractSet[OwnHold]) -> bool:
+    """Tell whether a hold of the Pod may belong to a plan that another replica is still writing."""
+    return any(
+        holding.until and now - holding.since <= SETTLE_S and (node, member.pod.uid, holding.since) not in own
+        for node, holding in member.held
+    )
+
+
+def _surplus(member: GangMember) -> Iterator[GangHold]:
+    """The holds of a Pod besides its first one: two replicas have made a plan at the same time."""
+    if any(not holding.until for _, holding in member.held):
+        return  # a bind has taken one; the others are released when the Pod is bound
+    for node, holding in member.held[1:]:
+        yield GangHold(node, member.pod.uid, holding.until)
+
+
+def _about_pods(members: Sequence[GangMember], least: int) -> GangStep:
+    standing = sum(member.there or (member.waits and bool(member.held)) for member in members)
+    gated = [member for member in members if member.waits and member.held and member.pod.gated]
+    if lifted := [m.pod for m in gated if standing >= least > 0 or _for_good(m)]:
+        return Lift(tuple(sorted(lifted, key=_order)))
+    ready = sorted((member.pod for member in members if member.ready), key=_order)
+    if not ready:
+        return Rest()
+    if not least:
+        return Rest("nobody states how many Pods the gang needs: create its PodGroup, or annotate its Pods")
+    if standing + len(ready) < least:
+        return Rest(f"the gang needs {least} Pods, and {standing + len(ready)} of them exist and can be scheduled")
+    until = max((hold.until for hold in _holds(members)), default=0)
+    if not until and any(member.started for member in members):
+        until = WITHOUT_LIMIT
+    return FindRoom(tuple(ready[:MOST_MEMBERS]), max(1, least - standing), until)
+
+
+def _for_good(member: GangMember) -> bool:
+    return any(holding.until == WITHOUT_LIMIT for _, holding in member.held)
+
+
+def _order(pod: PodInfo) -> tuple[int, str, str]:
+    return -sum(container.ask.count for container in pod.request.containers), pod.name, pod.uid
