@@ -77,7 +77,7 @@ def sample(root: Path, area: str, seed: int) -> Iterator[Mutant]:
     for path, place in places:
         text = path.read_text()
         operator, occurrence = chance.choice(_places(text)[place])
-        mutated = mutate_code(text, get_operator(operator)(), occurrence)
+        mutated = _mutated(text, operator, occurrence)
         if mutated is None or mutated == text or not _compiles(mutated):
             continue
         was, becomes = _changed(text, mutated)
@@ -147,6 +147,13 @@ def _silent(text: str) -> list[tuple[Position, Position]]:
                 pass
     # Columns of ast count bytes, cosmic-ray's count characters: where a line has both, the span is a little too long.
     return [((span.lineno, span.col_offset), (span.end_lineno, span.end_col_offset)) for span in spans if span]
+
+
+def _mutated(text: str, operator: str, occurrence: int) -> str | None:
+    try:
+        return mutate_code(text, get_operator(operator)(), occurrence)
+    except AttributeError:  # cosmic-ray cannot replace an exception with a dotted name
+        return None
 
 
 def _compiles(text: str) -> bool:

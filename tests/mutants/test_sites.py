@@ -8,6 +8,7 @@ from mutants.sites import AREAS, files, sample
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 CODE = '''
+import ssl
 from dataclasses import dataclass
 
 @dataclass(frozen=True)
@@ -23,7 +24,10 @@ def free(all_of: int, held: list[Held | None]) -> int | None:
         left -= one.count or 0
     for one, number in zip(held, range(all_of), strict=True):
         left += number
-    return left if left > 0 and held else None
+    try:
+        return left if left > 0 and held else None
+    except (OSError, ssl.SSLError):
+        return None
 '''
 
 
