@@ -190,6 +190,13 @@ async def test_no_control_character_of_an_object_reaches_the_terminal(fake: Fake
     assert "\x1b" not in said.out + said.err
 
 
+async def test_what_an_object_says_is_printed_as_it_is_and_never_as_markup(fake: FakeKube, devices: Koordgate) -> None:
+    entries = [device_entry(0, id=":warning:"), device_entry(1, id="[bold]GPU-1[/bold]")]
+    fake.put(DEVICES.path(), device_object(*entries, name="n1"))
+    said = await devices()
+    assert [line[3] for line in lines_of(said)[1:] if line[0] == "n1"] == [":warning:", "[bold]GPU-1[/bold]"]
+
+
 @given(
     json_near(["metadata", "annotations", "spec", "allocations", "devices", "queue", PACKED], [PUBLISHED, "n1", "{}"])
 )
@@ -213,11 +220,13 @@ async def test_what_is_published_is_read_back_packed_and_in_clear(cluster: FakeK
     cluster.put(NODE_ALLOCATIONS.path(), record("n3"))
     said = await devices("--packed")
     assert said.err == ""
-    header, *rows = lines_of(said)
-    assert header[:4] == ["NODE", "CLASS", "B", "N"]
-    assert rows[0] == ["n1", "gpu-core", "7", "2", "0x3264", "0x32", "100", "100", "50", "0"]
-    assert rows[1] == ["n1", "gpu-memory", "31", "1", "0x40000000", "0x20000000", "1Gi", "512Mi"]
-    assert [row[:3] for row in rows[2:]] == [["n2", "not", "published"], ["n3", "not", "published"]]
+    assert said.out.splitlines() == [
+        "NODE   CLASS           B    N   TOTAL        FREE         TOTAL OF EACH   FREE OF EACH",
+        "n1     gpu-core        7    2   0x3264       0x32         100 100         50 0",
+        "n1     gpu-memory      31   1   0x40000000   0x20000000   1Gi             512Mi",
+        "n2     not published   -    -   -            -            -               -",
+        "n3     not published   -    -   -            -            -               -",
+    ]
 
 
 async def test_what_is_published_is_data_too(cluster: FakeKube, devices: Koordgate) -> None:
@@ -419,6 +428,13 @@ async def test_a_mistake_is_a_2_that_says_what_there_is(
     assert writes(cluster) == 0
 
 
+@pytest.mark.parametrize("seconds", ["-1", "86401", "nan", "soon"])
+def test_a_timeout_is_a_number_of_seconds_up_to_a_day(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["devices", "drain", "n1", "GPU-0", "--timeout", seconds])
+    assert f"argument --timeout: {seconds!r}: state seconds from 0 to 86400" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [(), ("--packed",), ("cordon", "n1", "GPU-0"), ("n1",)])
 async def test_without_the_crd_it_is_told_what_to_install(
     fake: FakeKube, devices: Koordgate, words: tuple[str, ...]
@@ -502,7 +518,7 @@ async def test_draining_a_card_evicts_those_that_hold_some_of_it_and_no_others(
     assert cordoned(pods) == "GPU-0"
     assert "Pod default/pod-a: gone" in said.out
     assert "no Pod holds GPU-0 any more; it stays cordoned" in said.out
-    assert (await devices("drain", "n1", word)).status == 0
+    assert (await devices("drain", "n1", word, "--timeout", "86400")).status == 0
 
 
 @pytest.mark.parametrize("how", ["client", "server"])
