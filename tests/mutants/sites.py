@@ -2,8 +2,9 @@
 
 cosmic-ray neither samples nor chooses tests by coverage, but it exposes its operators as plugins. They are used here
 unchanged. Mutants that say nothing about the tests are left out: decorators and their keywords (`slots`, `cache` change
-no answer), annotations, `strict` of `zip` (it asserts what holds anyway), and replacements that raise a TypeError on
-whatever the line has (`is` by `<`, `|` of two sets by `+`).
+no answer), annotations, `strict` of `zip` (it asserts what holds anyway), durations that a constant or a field states
+(a second more is as right), and replacements that raise a TypeError on whatever the line has (`is` by `<`, `|` of two
+sets by `+`).
 """
 
 import ast
@@ -129,14 +130,16 @@ def _in_family(name: str) -> bool:
 
 
 def _silent(text: str) -> list[tuple[Position, Position]]:
-    """Where a mutant changes no answer: annotations, decorators, `strict` of `zip`, and imports for types only."""
+    """Where a mutant says nothing about the tests: see the module's docstring; and imports for types only."""
     spans: list[ast.AST | None] = []
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 spans += [node.returns, *node.decorator_list]
+            case ast.Module():
+                spans += _durations(node.body)
             case ast.ClassDef():
-                spans += node.decorator_list
+                spans += [*node.decorator_list, *_durations(node.body)]
             case ast.arg() | ast.AnnAssign():
                 spans.append(node.annotation)
             case ast.Call(func=ast.Name(id="zip"), keywords=keywords):
@@ -147,6 +150,21 @@ def _silent(text: str) -> list[tuple[Position, Position]]:
                 pass
     # Columns of ast count bytes, cosmic-ray's count characters: where a line has both, the span is a little too long.
     return [((span.lineno, span.col_offset), (span.end_lineno, span.end_col_offset)) for span in spans if span]
+
+
+def _durations(body: list[ast.stmt]) -> Iterator[ast.expr]:
+    """The values of constants and fields that are one number with a decimal point, and not 0: these are seconds.
+
+    Settings have a type of their own. Their defaults are documented and compared with the documents.
+    """
+    for statement in body:
+        match statement:
+            case ast.AnnAssign(
+                annotation=ast.Name(id="float" | "Final"), value=ast.Constant(value=float() as seconds) as value
+            ) if seconds:
+                yield value
+            case _:
+                pass
 
 
 def _mutated(text: str, operator: str, occurrence: int) -> str | None:
