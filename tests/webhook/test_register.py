@@ -344,6 +344,15 @@ async def test_replicas_with_different_files_publish_both_and_then_rest(
     assert set(pki.certificates_in(carried(fake)[0])) == {one.ca_bundle, two.ca_bundle}
 
 
+async def test_what_is_no_bundle_is_replaced(fake: FakeKube, kube: KubeClient, timing: Timing, tmp_path: Path) -> None:
+    for path in (MUTATING, VALIDATING):
+        webhooks = [webhook("a", caBundle="abc"), webhook("b", caBundle=base64.b64encode(b"no PEM").decode())]
+        fake.put(path, {"metadata": {"name": "ours"}, "webhooks": webhooks})
+    source = from_files(tmp_path, timing)
+    assert await publish(kube, IDENTITY, source, NOW) == ()
+    assert carried(fake) == carried(fake, VALIDATING) == [source.ca_bundle] * 2
+
+
 async def test_what_another_replica_published_is_dropped_when_it_has_expired(
     fake: FakeKube, kube: KubeClient, timing: Timing, tmp_path: Path
 ) -> None:
