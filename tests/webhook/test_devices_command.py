@@ -171,12 +171,17 @@ async def test_device_types_of_ones_own_are_known_by_the_settings(
     assert "NPU-1" in (await devices("--config", str(settings))).out
 
 
-async def test_what_cannot_be_read_is_told_and_the_rest_shown(fake: FakeKube, devices: Koordgate) -> None:
+@pytest.mark.parametrize("words", [(), ("n1",), ("n1", "n2")], ids=["all", "one node", "two nodes"])
+async def test_what_cannot_be_read_is_told_and_the_rest_shown(
+    fake: FakeKube, devices: Koordgate, words: tuple[str, ...]
+) -> None:
+    fake.put(DEVICES.path(), device_object(device_entry(0, id="GPU-other"), name="n2"))
     fake.put(DEVICES.path(), device_object(device_entry(0), device_entry(1, id=""), name="n1"))
     broken = {"metadata": {"name": "n1", "annotations": {PACKED: "{"}}, "spec": {"allocations": [{}]}}
     fake.put(NODE_ALLOCATIONS.path(), broken)
-    said = await devices()
+    said = await devices(*words)
     assert "GPU-0" in said.out
+    assert ("GPU-other" in said.out) is (words != ("n1",))
     assert "koordgate devices: Device n1: spec.devices[1]: no id" in said.err
     assert "its holdings are unknown" in said.err
     assert f"annotation {PACKED}" in said.err
@@ -443,6 +448,16 @@ async def test_without_the_crd_it_is_told_what_to_install(
     said = await devices(*words)
     assert said.status == 2
     assert "the cluster has no devices.scheduling.koordinator.sh: install koordgate's chart" in said.err
+
+
+@pytest.mark.parametrize("words", [(), ("--packed",), ("--output", "yaml")])
+async def test_without_the_crd_of_the_ledger_it_is_told_what_to_install(
+    cluster: FakeKube, devices: Koordgate, words: tuple[str, ...]
+) -> None:
+    cluster.absent |= {"nodeallocations"}
+    said = await devices(*words)
+    assert said.status == 2
+    assert "the cluster has no nodeallocations: install koordgate's chart" in said.err
 
 
 @pytest.mark.parametrize(
