@@ -10,12 +10,14 @@ from strategies import asks, device_lists, pod_requests
 from allocator.index.cluster import ClusterIndex
 from allocator.index.rows import query_of, type_rows
 from allocator.place import Placement, place
-from allocator.score import MAX_SCORE, score
+from allocator.score import score
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.preference import Preference
+
+MAX_SCORE = 100
 
 
 def busy(name: str, *parts: tuple[int, int]) -> NodeSnapshot:

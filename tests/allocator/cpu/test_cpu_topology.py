@@ -5,9 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines_cpu import MACHINES, machine
 
-from allocator.vocabulary.cpuset import MAX_CPU, members
-from allocator.vocabulary.cputopology import MAX_NODES, Cpu, CpuTopology, TopologyError
+from allocator.vocabulary.cpuset import members
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, TopologyError
 from allocator.wire.values import as_id
+
+MAX_CPU = 4095
+MAX_NODES = 1024
 
 HYBRID = CpuTopology.of(
     [*(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(8)), *(Cpu(cpu, cpu, 0, 0) for cpu in range(8, 12))]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.index.cluster import MOST_KEPT, ClusterIndex
+from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import Packed
 from allocator.index.query import (
     MAX_AMOUNT,
@@ -20,8 +20,12 @@ from allocator.index.query import (
     RatioFrom,
     Want,
 )
-from allocator.index.table import MAX_SLOTS, MAX_TAILS, RowError, TypeRow
+from allocator.index.table import RowError, TypeRow
 from allocator.vocabulary.preference import Preference
+
+MOST_KEPT = 64
+MAX_SLOTS = 128
+MAX_TAILS = 16
 
 GIB = 2**30
 GPU, RDMA, CPU = "gpu", "rdma", "cpu"
