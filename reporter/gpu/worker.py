@@ -30,15 +30,13 @@ def main() -> int:
     parser.add_argument("--proc", type=Path, default=Path("/proc"))
     roots = parser.parse_args()
     _die_with_parent()
-    with _own_output() as output:
+    with suppress(BrokenPipeError), _own_output() as output:  # nobody listens any more
         try:
             nvml = Nvml(roots.sysfs, roots.proc)
             _serve(nvml, output, listening=nvml.listen())
         except LibraryError as failure:
             _say(output, protocol.Failed(failure.reason, failure.message))
             return 1
-        except BrokenPipeError:  # nobody listens any more
-            return 0
     return 0
 
 
