@@ -157,7 +157,7 @@ def _count(kind: DeviceType, tails: Mapping[str, int], percents: Mapping[str, in
 
 
 def _count_split(kind: DeviceType, split: int, percents: Mapping[str, int]) -> int | str:
-    if not 0 < split <= MAX_COUNT:
+    if split not in range(1, MAX_COUNT + 1):
         return f"{kind.split} must be from 1 to {MAX_COUNT}, the number of {kind.noun}s to split the request over"
     for tail, amount in percents.items():
         if amount % split:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 
 EXACT_UP_TO: Final = 16  # devices; among more, the best that a bounded search finds
@@ -55,20 +56,19 @@ class _Search:
 
     def _greedy(self, values: Sequence[int]) -> tuple[int, Places]:
         """A good set, for a start: the best of those grown from each device."""
-        best: tuple[int, Places] = (-1, ())
-        for seed in range(len(values)):
-            total, chosen, gains = 0, [], list(values)
-            at = seed
-            for _ in range(self.count):
-                total += gains[at]
-                chosen.append(at)
-                gains = [gain + weight for gain, weight in zip(gains, self.rows[at], strict=True)]
-                at = max(
-                    (other for other in range(len(values)) if other not in chosen), key=gains.__getitem__, default=0
-                )
-            if total > best[0] or not best[1]:
-                best = (total, tuple(sorted(chosen)))
-        return best
+        return max((self._grown(seed, values) for seed in range(len(values))), key=itemgetter(0))
+
+    def _grown(self, seed: int, values: Sequence[int]) -> tuple[int, Places]:
+        """A set and its sum: the device that adds most is taken next, from one device on."""
+        total, chosen, gains = 0, [seed], list(values)
+        while True:
+            at = chosen[-1]
+            total += gains[at]
+            if len(chosen) == self.count:
+                return total, tuple(sorted(chosen))
+            gains = [gain + weight for gain, weight in zip(gains, self.rows[at], strict=True)]
+            rest = (other for other in range(len(values)) if other not in chosen)
+            chosen.append(max(rest, key=gains.__getitem__))
 
     def _extend(self, chosen: Places, start: int, gains: list[int], value: int, left: int) -> None:
         """Go through the sets that begin with `chosen` and go on from `start`, without those in the mask `left`."""

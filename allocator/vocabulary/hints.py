@@ -103,8 +103,8 @@ class Joint:
         same_pcie: all must be on the same PCIe roots.
     """
 
-    types: tuple[str, ...] = ()
-    same_pcie: bool = False
+    types: tuple[str, ...]
+    same_pcie: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from allocator.vocabulary.holdings import Holding, InvariantError, sum_used
 from allocator.vocabulary.wiring import UNWIRED, Wiring
 
 _GIB: Final = 2**30
-WHOLE: Final = 1000  # thousandths in which devices of different size and unit are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +91,6 @@ class NodeSnapshot:
                 free = left(has, used[device.id], tails)
             stock.append((has, free))
         return stock
-
-    def free_share(self, device: Device, kind: DeviceType) -> int:
-        """The free part of a device in thousandths of its capacity, rounded down, summed over `fullness(kind)`."""
-        has, tails = device.capacity, fullness(kind)
-        return sum(
-            [WHOLE * left // has[tail] for tail, left in zip(tails, self.free(device, tails), strict=True) if left]
-        )
 
     @property
     def cpu_use(self) -> CpuUse:

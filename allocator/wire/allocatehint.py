@@ -235,7 +235,7 @@ class _Reader:
         if len(set(types)) != len(types):
             self.tell(where, "must name each type once")
         scope = self.word(f"{path}.requiredScope", raw.get("requiredScope"), ("SamePCIe",))
-        return Joint(tuple(types), scope is not None)
+        return Joint(tuple(types), same_pcie=scope is not None)
 
     def partition(self, raw: Mapping[str, object]) -> PartitionSpec:
         """Read gpu-partition-spec."""

@@ -32,6 +32,7 @@ _PATCH_TYPES: Final[Mapping[PatchType, str]] = {
 }
 _DEADLINE_S: Final = 10.0
 _ATTEMPTS: Final = 4
+_CONNECTIONS: Final = 64
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
 _OK: Final = range(200, 300)
@@ -78,7 +79,7 @@ class KubeClient:
         token: str | None = None,
         *,
         access: Access | Callable[[], Awaitable[Access]] | None = None,
-        limit: int = 64,
+        limit: int = _CONNECTIONS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -91,7 +92,7 @@ class KubeClient:
         self._proxy: str | None = None
 
     @classmethod
-    def from_kubeconfig(cls, path: Path | str | None = None, *, limit: int = 64) -> Self:
+    def from_kubeconfig(cls, path: Path | str | None = None, *, limit: int = _CONNECTIONS) -> Self:
         """Use the current context of a kubeconfig; None: that of $KUBECONFIG, else of the default path."""
 
         async def load() -> Access:
@@ -102,7 +103,7 @@ class KubeClient:
         return cls(access=load, limit=limit)
 
     @classmethod
-    def autodetect(cls, *, limit: int = 64) -> Self:
+    def autodetect(cls, *, limit: int = _CONNECTIONS) -> Self:
         """Use $KUBECONFIG where it is set, the service account inside a Pod, else the default kubeconfig."""
         return cls(access=service_account_access, limit=limit) if inside_a_pod() else cls.from_kubeconfig(limit=limit)
 

@@ -11,16 +11,16 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from reporter.gpu import protocol
 from reporter.gpu.nvml import CardError, LibraryError, Nvml
 
-_XID_WAIT_MS = 250  # the longest that a question waits for the wait for an Xid error to end
-_NEXT_QUESTION_S = 0.02  # questions come in a row, card by card: none but the first waits for that
-_XID_PAUSE_S = 2.0  # before Xid errors are waited for again where NVML could not
-_MOST_AT_ONCE = 256  # Xid errors, of a card that has nothing else any more
-_PR_SET_PDEATHSIG = 1
+_XID_WAIT_MS: Final = 250  # the longest that a question waits for the wait for an Xid error to end
+_NEXT_QUESTION_S: Final = 0.02  # questions come in a row, card by card: none but the first waits for that
+_XID_PAUSE_S: Final = 2.0  # before Xid errors are waited for again where NVML could not
+_MOST_AT_ONCE: Final = 256  # Xid errors, of a card that has nothing else any more
+_PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> int:
@@ -30,15 +30,13 @@ def main() -> int:
     parser.add_argument("--proc", type=Path, default=Path("/proc"))
     roots = parser.parse_args()
     _die_with_parent()
-    with _own_output() as output:
+    with suppress(BrokenPipeError), _own_output() as output:  # nobody listens any more
         try:
             nvml = Nvml(roots.sysfs, roots.proc)
             _serve(nvml, output, listening=nvml.listen())
         except LibraryError as failure:
             _say(output, protocol.Failed(failure.reason, failure.message))
             return 1
-        except BrokenPipeError:  # nobody listens any more
-            return 0
     return 0
 
 

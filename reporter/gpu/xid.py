@@ -9,17 +9,17 @@ driver wants done with it (its recovery action, Xid 154) decides.
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, auto
 from typing import Final
 
 
 class Xids(IntEnum):
     """What an Xid error says of the card, from nothing to the worst."""
 
-    APPLICATION = 0  # a program's own fault
-    NOTICE = 1  # something was noted, or mended
-    SUSPECT = 2  # it may pass: the card takes nothing new until it was clean for a while
-    FATAL = 3  # it does not pass by itself
+    APPLICATION = auto()  # a program's own fault
+    NOTICE = auto()  # something was noted, or mended
+    SUSPECT = auto()  # it may pass: the card takes nothing new until it was clean for a while
+    FATAL = auto()  # it does not pass by itself
 
 
 class Remedy(IntEnum):

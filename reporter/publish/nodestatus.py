@@ -46,7 +46,7 @@ def build(
     """
     devices = tuple(devices)
     copied = {key: labels[key] for key in (GPU_VENDOR, GPU_MODEL, DRIVER_VERSION) if key in labels}
-    sizes = {device.capacity.get(GPU_MEMORY, 0) for device in devices if device.type == TYPE_GPU}
+    sizes = {device.capacity[GPU_MEMORY] for device in devices if device.type == TYPE_GPU}
     if len(sizes) == 1:
         copied[MEMORY_LABEL] = str(sizes.pop() // _MIB)
     # Each status sync of the kubelet sets allocatable to capacity, for each name (pkg/kubelet/nodestatus/setters.go of

@@ -114,9 +114,12 @@ def test_hints_are_read(text: str, hints: tuple[tuple[str, TypeHint], ...]) -> N
 
 
 JOINTS: dict[str, tuple[str, Joint]] = {
-    "nothing": ("{}", Joint()),
-    "two types": ('{"deviceTypes":["gpu","rdma"]}', Joint(("gpu", "rdma"))),
-    "the first type first": ('{"deviceTypes":["rdma","gpu"],"requiredScope":""}', Joint(("rdma", "gpu"))),
+    "nothing": ("{}", Joint((), same_pcie=False)),
+    "two types": ('{"deviceTypes":["gpu","rdma"]}', Joint(("gpu", "rdma"), same_pcie=False)),
+    "the first type first": (
+        '{"deviceTypes":["rdma","gpu"],"requiredScope":""}',
+        Joint(("rdma", "gpu"), same_pcie=False),
+    ),
     "same PCIe": ('{"deviceTypes":["gpu","rdma"],"requiredScope":"SamePCIe"}', Joint(("gpu", "rdma"), same_pcie=True)),
 }
 

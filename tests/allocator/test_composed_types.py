@@ -23,7 +23,9 @@ from allocator.vocabulary.outcome import Refusal
 from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.partitions import GPU_PARTITIONS
+from koordgate.settings import device_types
 from webhook.admission.translate import TranslationPolicy, canonical, translate
+from webhook.settings import parse
 
 H, D = "huawei.com/npu", "example.com/dcu"
 WHOLE = (None, None, None, 100, 100)
@@ -124,6 +126,41 @@ WRONG: dict[str, tuple[Raw, str]] = {
 @pytest.mark.parametrize(("resources", "told"), WRONG.values(), ids=WRONG)
 def test_what_can_never_work_is_told(resources: Raw, told: str) -> None:
     assert told in str(asked(resources))
+
+
+LPU_TEXT = """
+devices:
+  types:
+    - name: lpu
+      resource: example.com/lpu
+      split: example.com/lpu.shared
+      amounts: [{name: compute, resource: example.com/lpu-compute}, {name: io, resource: example.com/lpu-io}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        pytest.param({"": 50}, (1, (50, 50)), id="percent of all"),
+        pytest.param({"-io": 30}, (1, (0, 30)), id="one amount"),
+        pytest.param({"-compute": 200, "-io": 200}, (2, (100, 100)), id="two whole ones"),
+        pytest.param({"-compute": 20, "-io": 60, ".shared": 2}, (2, (10, 30)), id="over two"),
+        pytest.param(
+            {"-compute": 0, "-io": 0}, "nothing above 0 is asked; ask lpu, or some of compute, io", id="nothing"
+        ),
+        pytest.param({"": 50, ".shared": 129}, "lpu.shared must be from 1 to 128", id="over too many"),
+        pytest.param({"": 50, ".shared": 0}, "lpu.shared must be from 1 to 128", id="over none"),
+    ],
+)
+def test_a_type_without_memory_is_asked_by_any_of_its_amounts(
+    resources: dict[str, int], told: tuple[int, tuple[int, ...]] | str
+) -> None:
+    limits = {f"example.com/lpu{tail}": amount for tail, amount in resources.items()}
+    reading = read_pod(pod_spec(container(limits=limits)), types=device_types(parse(LPU_TEXT).devices.types))
+    if isinstance(told, str):
+        assert told in "; ".join(map(str, reading.problems))
+    else:
+        assert [(one.ask.count, one.ask.amounts) for one in reading.request.containers] == [told]
 
 
 # Keys of a type in the settings -> why they are refused.

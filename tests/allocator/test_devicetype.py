@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from allocator.devices.words import describe, plural
 from allocator.place import Placement, place
-from allocator.request.devices import MAX_COUNT, names_devices, read_pod
+from allocator.request.devices import names_devices, read_pod
 from allocator.request.pod import read_request
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.device import Device
@@ -35,6 +35,8 @@ from allocator.wire.classes import read_classes
 from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import read_spec, write_spec
+
+MAX_COUNT = 128
 
 NPU = own_type("npu", "example.com/npu", Unit.PERCENT, "NPU_VISIBLE_DEVICES")
 CAMERA = own_type("camera", "example.com/camera", Unit.DEVICES)

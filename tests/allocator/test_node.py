@@ -11,14 +11,12 @@ from allocator.vocabulary.cpunode import NO_USE, CpuShare, NumaShare
 from allocator.vocabulary.cpupolicy import NumaPolicy
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE, DeviceType, Unit, own_type
+from allocator.vocabulary.devicetype import GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.holdings import Function, Share
 from allocator.vocabulary.node import NodeSnapshot, fullness
 
 CARD = gpu(0)
 TAILS = GPU_TYPE.tails
-QUEUE_TYPE = own_type("queue", "example.org/queue", Unit.UNITS)
-QUEUE = Device("queue", "QUEUE-0", 0, healthy=True, capacity={"queue": 3})
 
 # A node with card 0 in some state; what is free of it: percent of compute, bytes, percent of memory
 
@@ -48,25 +46,6 @@ def test_a_device_is_unusable_for_either_reason_and_stays_so_whoever_holds_what(
     on = node(CARD, gpu(1, healthy=False), gpu(2), kubelet=["GPU-2"])
     for same in (on, on.with_holding(holding("uid-1", part(CARD, 100))), on.holding_all({})):
         assert same.unusable == {"GPU-1", "GPU-2"}
-
-
-# A device, its type, what is held of it, and what is free in thousandths of it, of each resource that counts
-
-SHARES: dict[str, tuple[Device, DeviceType, tuple[Share, ...], int]] = {
-    "an idle card: compute and memory": (CARD, GPU_TYPE, (), 2000),
-    "bytes repeat what percent say": (CARD, GPU_TYPE, (share(CARD, memory=40 * GIB, ratio=50),), 1500),
-    "a small card counts as much as a large one": (gpu(0, 1), GPU_TYPE, (), 2000),
-    "an idle NIC": (nic(0), RDMA_TYPE, (), 1000),
-    "two units of three, rounded down": (QUEUE, QUEUE_TYPE, (Share("queue", "QUEUE-0", 0, {"queue": 1}),), 666),
-    "a device that has nothing": (Device("queue", "Q", 0, healthy=True, capacity={"queue": 0}), QUEUE_TYPE, (), 0),
-}
-
-
-@pytest.mark.parametrize(("device", "kind", "shares", "free"), SHARES.values(), ids=SHARES)
-def test_devices_are_compared_in_thousandths(
-    device: Device, kind: DeviceType, shares: tuple[Share, ...], free: int
-) -> None:
-    assert node(device, holdings=held(*shares)).free_share(device, kind) == free
 
 
 def test_what_compares_devices_leaves_bytes_out() -> None:

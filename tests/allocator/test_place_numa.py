@@ -17,10 +17,11 @@ from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare, NumaShare, Zone
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.cpuset import format_cpuset, parse
-from allocator.vocabulary.cputopology import MAX_NODES
 from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
+
+MAX_NODES = 1024
 
 GPU, NIC = "koordinator.sh/gpu", "koordinator.sh/rdma"
 SINGLE, RESTRICTED, BEST = ({"numaTopologyPolicy": name} for name in ("SingleNUMANode", "Restricted", "BestEffort"))

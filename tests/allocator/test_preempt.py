@@ -7,10 +7,13 @@ import pytest
 from builders import app, gpu, gpus, holding, node, part, request
 from hypothesis import given
 from hypothesis import strategies as st
+from machines_cpu import machine
 
 from allocator.place import Placement, place
 from allocator.preempt import PodStanding, choose_victims
 from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.cpunode import CpuNode, CpuShare
+from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.node import NodeSnapshot
 
 ABOVE = 9
@@ -55,6 +58,35 @@ def alike(priorities: dict[str, int], **requests: dict[str, int]) -> dict[str, P
 def test_of_one_priority_few_go(cards: tuple[list[int], ...], percent: int, expected: tuple[str, ...]) -> None:
     on = standing(*cards)
     assert choose_victims(asking(percent), on, alike(dict.fromkeys(on.holdings, 1)), ABOVE, ()) == expected
+
+
+EIGHT_CPUS = CpuNode(machine("one socket, 4 cores, SMT"))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "first", "second", "expected"),
+    [
+        pytest.param(EIGHT_CPUS, (50, "0-3"), (50, "4-5"), "b0", id="fewer CPUs"),
+        pytest.param(EIGHT_CPUS, (50, "0-1"), (50, ""), "b0", id="none"),
+        pytest.param(EIGHT_CPUS, (50, "0-1"), (50, "4-5"), "a0", id="as many: by UID"),
+        pytest.param(EIGHT_CPUS, (50, ""), (40, "0-2"), "a0", id="three eighths of the CPUs are more than a tenth"),
+        pytest.param(EIGHT_CPUS, (50, ""), (40, "0-1"), "b0", id="two eighths are less"),
+        pytest.param(None, (50, "0-3"), (50, ""), "a0", id="where the node's CPUs are not known, they do not count"),
+    ],
+)
+def test_of_one_priority_the_one_goes_that_holds_less_with_its_cpus(
+    cpu: CpuNode | None, first: tuple[int, str], second: tuple[int, str], expected: str
+) -> None:
+    on = node(
+        gpu(0),
+        gpu(1),
+        holdings=[
+            holding(uid, part(gpu(at), percent), cpus=CpuShare("LSR", parse(cpus)) if cpus else None)
+            for at, (uid, (percent, cpus)) in enumerate({"a0": first, "b0": second}.items())
+        ],
+        cpu=cpu,
+    )
+    assert choose_victims(asking(100), on, alike({"a0": 1, "b0": 1}), ABOVE, ()) == (expected,)
 
 
 def test_four_of_a_low_priority_go_before_one_of_a_higher() -> None:

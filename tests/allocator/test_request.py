@@ -10,11 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import asks, pod_specs, resource_maps
 
-from allocator.request.devices import MAX_COUNT, Stated, names_devices, read_pod
+from allocator.request.devices import Stated, names_devices, read_pod
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED
 from allocator.vocabulary.phase import Phase
+
+MAX_COUNT = 128
 
 N, K, S = "nvidia.com/gpu", "kubernetes.io/gpu", "koordinator.sh/gpu"
 

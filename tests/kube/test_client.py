@@ -372,6 +372,12 @@ async def test_no_more_connections_are_opened_than_the_limit(fake: FakeKube) -> 
             fault.gate.set()
 
 
+def test_a_client_has_sixty_four_connections_at_most_unless_it_is_given_another_limit() -> None:
+    clients = KubeClient("http://a"), KubeClient.from_kubeconfig(), KubeClient.autodetect()
+    limited = KubeClient("http://a", limit=3), KubeClient.from_kubeconfig(limit=3), KubeClient.autodetect(limit=3)
+    assert [client._limit for client in (*clients, *limited)] == [64] * 3 + [3] * 3
+
+
 async def test_a_client_outside_its_context_says_so() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         await KubeClient("http://127.0.0.1:1").get("/api/v1/nodes")

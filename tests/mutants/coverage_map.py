@@ -1,17 +1,21 @@
-"""Which tests run which line: gathered once for a tree by coverage.py, with a context for each test."""
+"""Which tests run which line, themselves or in a process that they start: gathered once for a tree by coverage.py."""
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 from coverage import CoverageData
+from mutants import children
 from mutants.sites import AREAS
 
 UNIT = "not controlplane and not node"
@@ -36,16 +40,24 @@ class CoverageMap:
         return sorted(found, key=lambda test: (self.seconds.get(test, 0.0), test))
 
     def _of_names(self, root: Path, names: Iterable[str]) -> frozenset[str]:
-        alternatives = "|".join(map(re.escape, names))
-        if not alternatives:
-            return frozenset()
-        mention = re.compile(rf"\b(?:{alternatives})\b")
-        found: set[str] = set()
-        for path, lines in self.lines.items():
-            for number, text in enumerate((root / path).read_text().splitlines(), 1):
-                if mention.search(text):
-                    found |= lines.get(number, frozenset())
-        return frozenset(found)
+        """The tests of lines that mention a name; if no test runs such a line, those of names that these lines bind."""
+        todo, seen = set(names), set[str]()
+        while todo:
+            seen |= todo
+            mention = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(todo)))})\b")
+            found: set[str] = set()
+            bound: set[str] = set()
+            for path, lines in self.lines.items():
+                text = (root / path).read_text()
+                for number, line in enumerate(text.splitlines(), 1):
+                    if mention.search(line):
+                        tests = lines.get(number, frozenset())
+                        found |= tests
+                        bound |= set() if tests else _bound(text, number)
+            if found:
+                return frozenset(found)
+            todo = bound - seen
+        return frozenset()
 
 
 def gather(root: Path, folders: Sequence[str], kept: Path, environment: Mapping[str, str], workers: int) -> list[str]:
@@ -62,8 +74,10 @@ def gather(root: Path, folders: Sequence[str], kept: Path, environment: Mapping[
     measured = sorted({folder.split("/")[0] for area in AREAS.values() for folder in area})
     command = [sys.executable, "-m", "pytest", *folders, "-m", UNIT, "-q", "-n", str(workers), "-p", "no:cacheprovider"]
     command += [*(f"--cov={package}" for package in measured), "--cov-context=test", "--cov-report="]
-    command += [f"--junitxml={report}", "-o", "junit_duration_report=call"]
-    ended = subprocess.run(command, cwd=root, env={**environment, "COVERAGE_FILE": str(data)}, check=False).returncode
+    command += [f"--junitxml={report}", "-o", "junit_duration_report=call", "-p", children.__name__]
+    path = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])  # where the plugin is found
+    own = {"COVERAGE_FILE": str(data), "PYTHONPATH": path, **children.prepare(root, measured)}
+    ended = subprocess.run(command, cwd=root, env={**environment, **own}, check=False).returncode
     if ended not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
         raise RuntimeError(f"the tests could not be run: pytest ended with {ended}")
     lines = _lines(data, root)
@@ -96,16 +110,31 @@ def read(kept: Path) -> CoverageMap:
 
 
 def _lines(data: Path, root: Path) -> dict[str, dict[int, set[str]]]:
-    coverage = CoverageData(str(data))
-    coverage.read()
-    return {
-        str(Path(file).relative_to(root)): {
-            line: tests
-            for line, contexts in coverage.contexts_by_lineno(file).items()
-            if (tests := {context.rpartition("|")[0] for context in contexts if context})
-        }
-        for file in sorted(coverage.measured_files())
-    }
+    found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for path in (data, *children.data_files(root)):
+        coverage = CoverageData(str(path))
+        coverage.read()
+        for file in sorted(coverage.measured_files()):
+            inside = _in_functions(Path(file).read_text())
+            for line, contexts in coverage.contexts_by_lineno(file).items():
+                tests = {_test_of(context) for context in contexts} - {""}
+                if tests and line in inside:
+                    found[str(Path(file).relative_to(root))][line] |= tests
+    return found
+
+
+@cache
+def _in_functions(text: str) -> frozenset[int]:
+    """Lines of functions' bodies. The other lines run when the first test of a process imports the module."""
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(
+        line for node in functions for line in range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1)
+    )
+
+
+def _test_of(context: str) -> str:
+    """The test of a context, "<test>|run" or that of a child; "" where no test ran."""
+    return context.rpartition("|")[0] or children.test_of(context)
 
 
 def _report(report: Path) -> dict[tuple[str, str], float | None]:

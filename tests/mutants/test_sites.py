@@ -8,11 +8,18 @@ from mutants.sites import AREAS, files, sample
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 CODE = '''
+import ssl
 from dataclasses import dataclass
+from typing import Final
+
+WAIT_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Held:
     count: int | None = None
+    every: float = 5.0
+    until: float = 0.0
+    asked: Seconds = 5.0
 
 def free(all_of: int, held: list[Held | None]) -> int | None:
     """What is left."""
@@ -21,15 +28,26 @@ def free(all_of: int, held: list[Held | None]) -> int | None:
         if one is None:
             continue
         left -= one.count or 0
-    return left if left > 0 and held else None
+    for one, number in zip(held, range(all_of), strict=True):
+        left += number
+    try:
+        return left if left > 0 and held else None
+    except (OSError, ssl.SSLError):
+        return None
 '''
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for folder in ("allocator", "webhook/ledger", "webhook/localplane"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "code.py").write_text(CODE)
+    files = (
+        "allocator/code.py",
+        "webhook/ledger/code.py",
+        "webhook/localplane/code.py",
+        "webhook/offline/controlplane.py",
+    )
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text(CODE)
     return tmp_path
 
 
@@ -51,14 +69,21 @@ def test_a_mutant_changes_the_line_it_names_and_still_parses(tree: Path) -> None
         ast.parse(mutant.source)
 
 
-def test_annotations_and_decorators_are_left_alone(tree: Path) -> None:
+def test_what_says_nothing_about_the_tests_is_left_alone(tree: Path) -> None:
     lines = CODE.splitlines()
     drawn = [lines[mutant.line - 1] for mutant in sample(tree, "allocator", 1)]
-    assert not [line for line in drawn if line.startswith(("@", "class", "def", "    count"))]
-    assert {"            continue", "        if one is None:", "        left -= one.count or 0"} <= set(drawn)
+    assert not [line for line in drawn if line.startswith(("@", "class", "def", "    count", "WAIT_S", "    every"))]
+    assert not any("zip(" in mutant.becomes and "False" in mutant.becomes for mutant in sample(tree, "allocator", 1))
+    assert {
+        "    until: float = 0.0",
+        "    asked: Seconds = 5.0",
+        "            continue",
+        "        if one is None:",
+        "        left -= one.count or 0",
+    } <= set(drawn)
 
 
-def test_each_file_is_of_one_area_and_local_planes_of_none(tree: Path) -> None:
+def test_each_file_is_of_one_area_and_what_needs_an_api_server_of_none(tree: Path) -> None:
     found = {area: [str(path.relative_to(tree)) for path in files(tree, area)] for area in AREAS}
     assert found == {
         "allocator": ["allocator/code.py"],

@@ -14,7 +14,9 @@ def within(count: int) -> bool:
         count += 1
     return count <= LIMIT
 """
-TESTS = """import pytest
+TESTS = """import subprocess
+import sys
+import pytest
 from allocator.code import within
 
 @pytest.mark.parametrize("count", [-1, 1])
@@ -23,6 +25,10 @@ def test_few_are_within(count):
 
 def test_many_are_not():
     assert not within(5)
+
+def test_a_process_agrees():
+    code = "from allocator.code import within; assert within(2)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 def test_fails_as_it_is():
     assert within(9)
@@ -58,6 +64,7 @@ def mutant(was: str, becomes: str) -> Mutant:
 
 FEW = ["tests/test_code.py::test_few_are_within[-1]", "tests/test_code.py::test_few_are_within[1]"]
 MANY = "tests/test_code.py::test_many_are_not"
+CHILD = "tests/test_code.py::test_a_process_agrees"
 
 
 def test_a_mutant_is_killed_by_a_test_that_sees_it_and_survives_one_that_does_not(copy: Copy, checkout: Path) -> None:
@@ -86,31 +93,37 @@ def test_a_mutant_that_cannot_be_imported_is_none(copy: Copy) -> None:
     assert copy.imports(mutant("LIMIT = 3", "LIMIT = 4"))
 
 
-def test_each_line_has_the_tests_that_run_it_but_for_those_that_fail_anyway(copy: Copy, tmp_path: Path) -> None:
+def test_each_line_has_the_tests_that_run_it_even_in_a_child_but_for_those_that_fail_anyway(
+    copy: Copy, tmp_path: Path
+) -> None:
     kept = tmp_path / "kept"
-    assert gather(copy.root, ["tests"], kept, copy.environment, 0) == ["tests/test_code.py::test_fails_as_it_is"]
+    assert gather(copy.root, ["tests"], kept, copy.environment, 1) == ["tests/test_code.py::test_fails_as_it_is"]
     found = read(kept)
     assert found.tests(copy.root, "allocator/code.py", 5) == FEW[:1]
-    assert sorted(found.tests(copy.root, "allocator/code.py", 6)) == sorted([*FEW, MANY])
-    assert sorted(found.tests(copy.root, "allocator/code.py", 1)) == sorted([*FEW, MANY])
+    assert sorted(found.tests(copy.root, "allocator/code.py", 6)) == sorted([*FEW, MANY, CHILD])
+    assert sorted(found.tests(copy.root, "allocator/code.py", 1)) == sorted([*FEW, MANY, CHILD])
 
 
 @pytest.mark.parametrize(
     ("line", "mentioned"),
     [
-        pytest.param(1, "other.py::test_limit", id="a constant: where it is mentioned"),
-        pytest.param(3, "other.py::test_within", id="a function's header: where it is called"),
+        pytest.param(
+            1,
+            ["other.py::test_most", "other.py::test_within"],
+            id="a constant: where another one of it, or a function that reads it, is mentioned",
+        ),
+        pytest.param(3, ["other.py::test_within"], id="a function's header: where it is called"),
     ],
 )
 def test_a_line_that_runs_at_import_is_judged_by_what_mentions_its_name(
-    checkout: Path, line: int, mentioned: str
+    checkout: Path, line: int, mentioned: list[str]
 ) -> None:
-    (checkout / "other.py").write_text("from allocator.code import LIMIT\nuse(LIMIT)\nwithin(1)\n")
+    (checkout / "other.py").write_text("from allocator.code import LIMIT\nMOST = LIMIT\nuse(MOST)\nwithin(1)\n")
     lines = {
         "allocator/code.py": {},
-        "other.py": {2: frozenset({"other.py::test_limit"}), 3: frozenset({"other.py::test_within"})},
+        "other.py": {3: frozenset({"other.py::test_most"}), 4: frozenset({"other.py::test_within"})},
     }
-    assert CoverageMap(lines, {}).tests(checkout, "allocator/code.py", line) == [mentioned]
+    assert CoverageMap(lines, {}).tests(checkout, "allocator/code.py", line) == mentioned
 
 
 def test_the_name_of_a_tree_follows_code_and_tests_and_not_documents(checkout: Path) -> None:

@@ -83,6 +83,14 @@ async def test_a_pod_has_one_colour_wherever_it_is_drawn() -> None:
     assert hues["a"] != hues["b"]
 
 
+def test_a_thousand_pods_have_a_thousand_colours_and_neighbours_differ_clearly() -> None:
+    colours = devicemap._Colours(f"pod-{number:04}" for number in range(1080))
+    styles = [colours.style(f"pod-{number:04}") for number in range(1080)]
+    assert len(set(styles)) == 1080
+    assert styles[:3] == ["--h:0;--s:-1", "--h:47;--s:-1", "--h:94;--s:-1"]
+    assert {style.partition(";")[2] for style in styles} == {"--s:-1", "--s:0", "--s:1"}
+
+
 async def test_a_card_is_filled_by_the_resource_that_is_short() -> None:
     """60 % of the memory and 10 % of the compute fill 60 % of the card; what holds next to nothing is still seen."""
     first = gpus("a", 1)

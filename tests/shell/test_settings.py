@@ -203,3 +203,40 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
         load(tmp_path / "absent.yaml")
     with pytest.raises(SettingsError, match="cannot be read"):
         load(tmp_path)
+
+
+def test_a_file_of_a_mebibyte_is_read_and_a_longer_one_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("#" * 1024 * 1024, encoding="utf-8")
+    assert load(file) == WebhookSettings()
+    file.write_text("#" * 1024 * 1024 + "\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match="longer than 1048576 bytes"):
+        load(file)
+
+
+# --- device types
+
+
+BOARDS = "boards: [{models: [X], partitions: [[0, 1]]}]"
+AMOUNTS = "amounts: [{name: core, resource: example.com/core}]"
+
+
+@pytest.mark.parametrize("amounts", ["", AMOUNTS], ids=["one number", "amounts"])
+@pytest.mark.parametrize(
+    ("stated", "partitioned", "boards"),
+    [
+        pytest.param("", False, 0, id="neither"),
+        pytest.param("partitioned: true", True, 0, id="nodes state their tables"),
+        pytest.param(BOARDS, True, 1, id="the settings state the tables"),
+        pytest.param(f"partitioned: true, {BOARDS}", True, 1, id="both"),
+    ],
+)
+def test_whole_devices_come_as_sets_where_the_settings_say_so_or_have_tables(
+    amounts: str,
+    stated: str,
+    partitioned: bool,  # noqa: FBT001 a parameter of the test
+    boards: int,
+) -> None:
+    keys = ", ".join(filter(None, ["name: npu", "resource: example.com/npu", amounts, stated]))
+    (own,) = parse(f"devices: {{types: [{{{keys}}}]}}").devices.types
+    assert (own.kind.partitioned, len(own.kind.boards)) == (partitioned, boards)

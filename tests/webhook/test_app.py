@@ -5,10 +5,12 @@ import base64
 import copy
 import gzip
 import itertools
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import orjson
@@ -469,6 +471,16 @@ async def test_metrics_are_prometheus_text_of_what_happened(world: World, client
         "koordgate_ledger_changes_total 1.0",
     ):
         assert line in text
+
+
+async def test_the_time_of_requests_is_counted_from_half_a_millisecond_to_the_longest_deadline(
+    world: World, client: Client
+) -> None:
+    await client.post("/mutate-pod", data=body(asks(plain_pod("p"))))
+    text = await (await client.get("/metrics")).text()
+    bounds = re.findall(r'koordgate_request_seconds_bucket\{le="([^"]+)",path="/mutate-pod"\}', text)
+    assert [float(bound) for bound in bounds[:5]] == [0.0005, 0.001, 0.002, 0.005, 0.01]
+    assert [float(bound) for bound in bounds[5:]] == [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, inf]
 
 
 # --- the end, over TLS

@@ -171,12 +171,17 @@ async def test_device_types_of_ones_own_are_known_by_the_settings(
     assert "NPU-1" in (await devices("--config", str(settings))).out
 
 
-async def test_what_cannot_be_read_is_told_and_the_rest_shown(fake: FakeKube, devices: Koordgate) -> None:
+@pytest.mark.parametrize("words", [(), ("n1",), ("n1", "n2")], ids=["all", "one node", "two nodes"])
+async def test_what_cannot_be_read_is_told_and_the_rest_shown(
+    fake: FakeKube, devices: Koordgate, words: tuple[str, ...]
+) -> None:
+    fake.put(DEVICES.path(), device_object(device_entry(0, id="GPU-other"), name="n2"))
     fake.put(DEVICES.path(), device_object(device_entry(0), device_entry(1, id=""), name="n1"))
     broken = {"metadata": {"name": "n1", "annotations": {PACKED: "{"}}, "spec": {"allocations": [{}]}}
     fake.put(NODE_ALLOCATIONS.path(), broken)
-    said = await devices()
+    said = await devices(*words)
     assert "GPU-0" in said.out
+    assert ("GPU-other" in said.out) is (words != ("n1",))
     assert "koordgate devices: Device n1: spec.devices[1]: no id" in said.err
     assert "its holdings are unknown" in said.err
     assert f"annotation {PACKED}" in said.err
@@ -188,6 +193,13 @@ async def test_no_control_character_of_an_object_reaches_the_terminal(fake: Fake
     said = await devices()
     assert "GPU-?[2J" in said.out
     assert "\x1b" not in said.out + said.err
+
+
+async def test_what_an_object_says_is_printed_as_it_is_and_never_as_markup(fake: FakeKube, devices: Koordgate) -> None:
+    entries = [device_entry(0, id=":warning:"), device_entry(1, id="[bold]GPU-1[/bold]")]
+    fake.put(DEVICES.path(), device_object(*entries, name="n1"))
+    said = await devices()
+    assert [line[3] for line in lines_of(said)[1:] if line[0] == "n1"] == [":warning:", "[bold]GPU-1[/bold]"]
 
 
 @given(
@@ -213,11 +225,13 @@ async def test_what_is_published_is_read_back_packed_and_in_clear(cluster: FakeK
     cluster.put(NODE_ALLOCATIONS.path(), record("n3"))
     said = await devices("--packed")
     assert said.err == ""
-    header, *rows = lines_of(said)
-    assert header[:4] == ["NODE", "CLASS", "B", "N"]
-    assert rows[0] == ["n1", "gpu-core", "7", "2", "0x3264", "0x32", "100", "100", "50", "0"]
-    assert rows[1] == ["n1", "gpu-memory", "31", "1", "0x40000000", "0x20000000", "1Gi", "512Mi"]
-    assert [row[:3] for row in rows[2:]] == [["n2", "not", "published"], ["n3", "not", "published"]]
+    assert said.out.splitlines() == [
+        "NODE   CLASS           B    N   TOTAL        FREE         TOTAL OF EACH   FREE OF EACH",
+        "n1     gpu-core        7    2   0x3264       0x32         100 100         50 0",
+        "n1     gpu-memory      31   1   0x40000000   0x20000000   1Gi             512Mi",
+        "n2     not published   -    -   -            -            -               -",
+        "n3     not published   -    -   -            -            -               -",
+    ]
 
 
 async def test_what_is_published_is_data_too(cluster: FakeKube, devices: Koordgate) -> None:
@@ -419,6 +433,13 @@ async def test_a_mistake_is_a_2_that_says_what_there_is(
     assert writes(cluster) == 0
 
 
+@pytest.mark.parametrize("seconds", ["-1", "86401", "nan", "soon"])
+def test_a_timeout_is_a_number_of_seconds_up_to_a_day(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["devices", "drain", "n1", "GPU-0", "--timeout", seconds])
+    assert f"argument --timeout: {seconds!r}: state seconds from 0 to 86400" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [(), ("--packed",), ("cordon", "n1", "GPU-0"), ("n1",)])
 async def test_without_the_crd_it_is_told_what_to_install(
     fake: FakeKube, devices: Koordgate, words: tuple[str, ...]
@@ -427,6 +448,16 @@ async def test_without_the_crd_it_is_told_what_to_install(
     said = await devices(*words)
     assert said.status == 2
     assert "the cluster has no devices.scheduling.koordinator.sh: install koordgate's chart" in said.err
+
+
+@pytest.mark.parametrize("words", [(), ("--packed",), ("--output", "yaml")])
+async def test_without_the_crd_of_the_ledger_it_is_told_what_to_install(
+    cluster: FakeKube, devices: Koordgate, words: tuple[str, ...]
+) -> None:
+    cluster.absent |= {"nodeallocations"}
+    said = await devices(*words)
+    assert said.status == 2
+    assert "the cluster has no nodeallocations: install koordgate's chart" in said.err
 
 
 @pytest.mark.parametrize(
@@ -502,7 +533,7 @@ async def test_draining_a_card_evicts_those_that_hold_some_of_it_and_no_others(
     assert cordoned(pods) == "GPU-0"
     assert "Pod default/pod-a: gone" in said.out
     assert "no Pod holds GPU-0 any more; it stays cordoned" in said.out
-    assert (await devices("drain", "n1", word)).status == 0
+    assert (await devices("drain", "n1", word, "--timeout", "86400")).status == 0
 
 
 @pytest.mark.parametrize("how", ["client", "server"])

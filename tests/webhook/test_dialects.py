@@ -185,6 +185,29 @@ def test_annotations_that_make_no_sense_are_told(annotations: Raw, limits: Raw, 
     assert told in refusals(pod(container("a", limits=limits), annotations=annotations))
 
 
+def test_annotations_of_each_type_are_judged_by_themselves() -> None:
+    other = Dialect(
+        "rdma by annotation", "rdma", (), annotations=(Term("rdma-share", "rdma"),), container="rdma-box", own=False
+    )
+    policy = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, TYPES.with_dialects([other]))
+
+    def made(**boxes: str) -> list[str]:
+        annotations = {
+            "gpu-fraction": "0.5",
+            "rdma-share": "50",
+            **{key.replace("_", "-"): box for key, box in boxes.items()},
+        }
+        return [
+            problem.path for problem in translate(pod(container("a"), annotations=annotations), policy, None).problems
+        ]
+
+    assert made() == []
+    assert made(rdma_box="y") == ["metadata.annotations[rdma-box]"]
+    assert made(gpu_fraction_container="x") == ["metadata.annotations[gpu-fraction-container]"]
+    both = ["metadata.annotations[gpu-fraction-container]", "metadata.annotations[rdma-box]"]
+    assert sorted(made(gpu_fraction_container="x", rdma_box="y")) == both
+
+
 def test_a_name_of_another_type_cannot_be_in_a_dialect() -> None:
     with pytest.raises(DeviceTypeError, match=r"koordinator\.sh/rdma of device type rdma is already that of gpu"):
         BUILT_IN.with_dialects([Dialect("x", "gpu", (Term("koordinator.sh/rdma", "gpu"),))])

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import NameOID
 
 from webhook.tls import pki
 from webhook.tls.pki import Bundle, CertificateError, Pair, Step
@@ -23,6 +26,20 @@ SECOND = timedelta(seconds=1)
 def made(now: datetime = NOW, authority_days: float = 90, days: float = 30) -> Bundle:
     authority = pki.new_authority("koordgate", now, authority_days)
     return Bundle(pki.new_certificate(authority, NAMES, ADDRESSES, now, days), authority)
+
+
+def bare(authority: Pair | None = None) -> Pair:
+    """A certificate without any extension, signed by an authority or by its own key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bare")])
+    issuer, signer = name, key
+    if authority is not None:
+        issuer = x509.load_pem_x509_certificate(authority.certificate).subject
+        signer = load_pem_private_key(authority.key, None)
+    builder = x509.CertificateBuilder(issuer, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(NOW - pki.BACKDATED).not_valid_after(NOW + timedelta(days=30))
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return Pair(builder.sign(signer, SHA256()).public_bytes(Encoding.PEM), pem)
 
 
 BUNDLE = made()
@@ -148,6 +165,7 @@ CLIENT_CASES = {
         "is for ['koord-scheduler-2'], and must be for",
     ),
     "a server's": (BUNDLE.leaf, BUNDLE, NOW, "is not a client certificate"),
+    "one that states no use": (bare(BUNDLE.authority), BUNDLE, NOW, "is not a client certificate"),
     "another authority": (client(OTHER.authority), BUNDLE, NOW, "not signed by the authority"),
     "a new authority": (GOOD, NEWER, NOW, ""),
     "past two thirds, a new authority": (LONG, NEWER, NOW + timedelta(minutes=29), ""),
@@ -250,6 +268,18 @@ CASES = {
         NOW,
         Step.AUTHORITY,
         "does not belong to a CA",
+    ),
+    "an authority that does not say so": (
+        replace(BUNDLE, authority=bare()),
+        NOW,
+        Step.AUTHORITY,
+        "does not belong to a CA",
+    ),
+    "a certificate without names": (
+        replace(BUNDLE, leaf=bare(BUNDLE.authority)),
+        NOW,
+        Step.CERTIFICATE,
+        "the certificate is for no name, and must be for 10.0.0.1, fd00::1, koordgate",
     ),
 }
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -234,6 +234,25 @@ async def test_a_node_with_nothing_to_give_gets_no_record(fake: FakeKube, kube: 
     add_node(fake, "plain", gpus=0)
     assert await Replica(kube).see(fake).publisher.publish() == 0
     assert fake.requests == []
+
+
+async def turns_of(work: Coroutine[Any, Any, int]) -> int:
+    """How often others have their turn while something is done."""
+    task = asyncio.ensure_future(work)
+    turns = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return turns
+
+
+async def test_packing_many_nodes_lets_others_have_their_turn_in_between(fake: FakeKube, kube: KubeClient) -> None:
+    for number in range(20):
+        add_node(fake, f"n{number}")
+    assert await Replica(kube).see(fake).publisher.publish() == 20
+    second = Replica(kube, "b").see(fake)
+    assert await turns_of(second.publisher.publish()) >= 20, "all is packed, and nothing written"
+    assert await turns_of(second.publisher.publish()) < 20, "nothing is packed again"
 
 
 async def test_what_stands_of_a_node_that_has_nothing_any_more_is_taken_back(fake: FakeKube, one: Replica) -> None:

@@ -841,6 +841,15 @@ def test_too_few_cpus_are_told_of_as_such_among_many() -> None:
     assert {reason for _, _, reason in ranked.reasons()} == {"too few CPUs for 5"}
 
 
+def test_too_few_cpus_in_one_numa_node_are_told_of_as_such() -> None:
+    names = [f"n{number:02}" for number in range(20)]
+    model = Model(topologies={name: topology_of(name, TWO_NODES) for name in names})
+    asked = TWO_NODES.all.bit_count() // 2 + 1
+    of = PodRequest((), CpuAsk(QosClass.LSR, asked, 1000 * asked, 0, numa_policy=NumaPolicy.SINGLE_NUMA_NODE))
+    ranked = ranking_of(model.view()).rank(asking(of), names, 1)
+    assert {reason for _, _, reason in ranked.reasons()} == {f"too few CPUs for {asked} in one NUMA node"}
+
+
 # --- assumed
 
 

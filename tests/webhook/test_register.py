@@ -277,10 +277,11 @@ async def test_it_is_tried_again_with_back_off_until_the_configurations_are_ther
     assert waits.seconds == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
     configure(fake, "a")
     registration._source.changed.set()
+    (await waits.fell_asleep()).set()
     await waits.fell_asleep()
     assert registration.published
-    assert waits.seconds[9:] == [60]
-    assert "the CA is published" in caplog.text
+    assert waits.seconds[9:] == [60, 60]
+    assert caplog.messages.count("the CA is published") == 1
 
 
 @pytest.mark.usefixtures("running")
@@ -341,6 +342,15 @@ async def test_replicas_with_different_files_publish_both_and_then_rest(
         assert await publish(kube, IDENTITY, source, NOW) == ()
     assert fake.revision == revision
     assert set(pki.certificates_in(carried(fake)[0])) == {one.ca_bundle, two.ca_bundle}
+
+
+async def test_what_is_no_bundle_is_replaced(fake: FakeKube, kube: KubeClient, timing: Timing, tmp_path: Path) -> None:
+    for path in (MUTATING, VALIDATING):
+        webhooks = [webhook("a", caBundle="abc"), webhook("b", caBundle=base64.b64encode(b"no PEM").decode())]
+        fake.put(path, {"metadata": {"name": "ours"}, "webhooks": webhooks})
+    source = from_files(tmp_path, timing)
+    assert await publish(kube, IDENTITY, source, NOW) == ()
+    assert carried(fake) == carried(fake, VALIDATING) == [source.ca_bundle] * 2
 
 
 async def test_what_another_replica_published_is_dropped_when_it_has_expired(

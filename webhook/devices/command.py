@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -144,10 +145,11 @@ def _failed(status: int, message: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 <= seconds <= _LONGEST_S:
-        raise ValueError(text)
-    return seconds
+    with suppress(ValueError):
+        seconds = float(text)
+        if 0 <= seconds <= _LONGEST_S:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r}: state seconds from 0 to {_LONGEST_S:.0f}")
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

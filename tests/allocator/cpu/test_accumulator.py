@@ -494,6 +494,41 @@ def test_what_is_given_up_inside_a_numa_node_is_told_before_it_is_chosen(ask, nu
         assert all(kept[given_up : given_up + 1])
 
 
+# On TWO: what is free, how many are asked, by which policies, what others hold, and how many preferences must go
+
+GIVEN_UP: dict[str, tuple[str, int, BindPolicy, ExclusivePolicy, str, str, int]] = {
+    "whole cores": ("0-7", 4, FULL, FREE_FOR_ALL, "", "", 0),
+    "no whole core": ("0,2,4,6", 4, FULL, FREE_FOR_ALL, "", "", 1),
+    "too few CPUs": ("0-2", 4, FULL, FREE_FOR_ALL, "", "", 2),
+    "a thread of each core": ("0,2,4,6", 4, SPREAD, FREE_FOR_ALL, "", "", 0),
+    "two cores for four threads": ("0-3", 4, SPREAD, FREE_FOR_ALL, "", "", 1),
+    "a core to itself": ("0-7", 3, SPREAD, PCPU, "6", "", 0),
+    "one core is held": ("0-7", 4, SPREAD, PCPU, "6-7", "", 1),
+    "one core is held, and two threads must share": ("0-5", 4, SPREAD, PCPU, "4-5", "", 2),
+    "one core is held, and too few CPUs are free beside it": ("0-4", 4, SPREAD, PCPU, "2-4", "", 3),
+    "whole cores share with all": ("0-7", 4, FULL, PCPU, "0-7", "", 0),
+    "whole cores, the node is not held": ("0-3,16-19", 4, FULL, NUMA, "0-3", "0-15", 0),
+    "whole cores, the node is held": ("0-3,16-17", 4, FULL, NUMA, "", "0-15", 1),
+    "no whole core, the node is held": ("0,2,4,16", 4, FULL, NUMA, "", "0-15", 3),
+    "apart, on the node that is not held": ("0-3,16-19", 2, SPREAD, NUMA, "0-3", "0-15", 0),
+    "apart, on a held node beside held cores": ("0-3,16-17", 2, SPREAD, NUMA, "0-1", "0-15", 1),
+    "apart, on held cores": ("0-3,16-17", 3, SPREAD, NUMA, "0-1", "0-15", 2),
+    "apart, and threads must share": ("0-3,16-17", 4, SPREAD, NUMA, "0-1", "0-15", 4),
+    "threads must share on the node that is not held": ("0-1,16-21", 5, SPREAD, NUMA, "", "0-1", 3),
+    "nothing is asked that is not there": ("0-1,16-17", 5, SPREAD, NUMA, "", "", 4),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_UP)
+def test_as_few_preferences_are_given_up_as_can_be(name: str) -> None:
+    free, count, bind, exclusive, held_cores, held_nodes, given_up = GIVEN_UP[name]
+    cores, nodes = parse(held_cores), parse(held_nodes)
+    found = wishes_given_up(
+        machine(TWO), parse(free), count, bind=bind, exclusive=exclusive, held_cores=cores, held_nodes=nodes
+    )
+    assert found == given_up
+
+
 def fewest_even(sizes: list[int], count: int) -> int | None:
     """The fewest NUMA nodes, two or more, that can give shares at most one CPU apart, by trying all."""
     for nodes in range(2, len(sizes) + 1):

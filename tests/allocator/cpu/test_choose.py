@@ -615,6 +615,34 @@ def test_a_bursting_pod_that_requests_nothing_is_told_its_pool_all_the_same() ->
     assert answer == CpuShare(QosClass.LS, bind=BURST, numa=(NumaShare(0, 0, 0, 0),))
 
 
+HUGE = "hugepages-2Mi"
+PAGES = {at: Zone(16_000, 64 * GIB, ((HUGE, GIB), ("hugepages-1Gi", 8 * GIB))) for at in (0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "expected"),
+    [
+        pytest.param((), GIB, 0, id="the first of equals"),
+        pytest.param(((0, 1),), GIB, 1, id="not where too little is free"),
+        pytest.param(((0, 1),), GIB - 1, 0, id="where just enough is free"),
+        pytest.param(((0, 1), (1, 1)), GIB, None, id="nowhere"),
+    ],
+)
+def test_a_bursting_pod_gets_what_else_it_asks_for_beside_its_pool(
+    held: tuple[tuple[int, int], ...], asked: int, expected: int | None
+) -> None:
+    node = CpuNode(TWO, zones=PAGES)
+    shares = [CpuShare("LS", numa=(NumaShare(at, 0, 0, 0, ((HUGE, much),)),)) for at, much in held]
+    ask = ls(1000, GIB, limit_milli=4000, preferred=BURST, others=((HUGE, asked),))
+    answer = choose_cpus(ask, "node-1", node, used(node, *shares))
+    if expected is None:
+        told = f"node-1: {HUGE} 1Gi is not free in NUMA nodes 0"
+        assert answer == Refusal(told, short=f"too little {HUGE} in the NUMA nodes")
+    else:
+        assert isinstance(answer, CpuShare)
+        assert answer.numa == (NumaShare(expected, 1000, GIB, expected, ((HUGE, asked),)),)
+
+
 NO_ROOM: dict[str, tuple[CpuNode, list[CpuShare], int, str]] = {
     "thousandths, in the one that is wide enough": (
         CpuNode(TWO),

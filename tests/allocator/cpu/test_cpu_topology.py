@@ -5,8 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines_cpu import MACHINES, machine
 
-from allocator.vocabulary.cpuset import MAX_CPU, members
-from allocator.vocabulary.cputopology import MAX_ID, MAX_NODES, Cpu, CpuTopology, TopologyError
+from allocator.vocabulary.cpuset import members
+from allocator.vocabulary.cputopology import Cpu, CpuTopology, TopologyError
+from allocator.wire.values import as_id
+
+MAX_CPU = 4095
+MAX_NODES = 1024
 
 HYBRID = CpuTopology.of(
     [*(Cpu(cpu, cpu // 2, 0, 0) for cpu in range(8)), *(Cpu(cpu, cpu, 0, 0) for cpu in range(8, 12))]
@@ -36,7 +40,7 @@ REFUSED = {
     "a negative socket": ([Cpu(0, 0, -1, 0)], "socket -1"),
     "a negative NUMA node": ([Cpu(0, 0, 0, -1)], "NUMA node -1"),
     "a CPU too large": ([Cpu(MAX_CPU + 1, 0, 0, 0)], f"CPU {MAX_CPU + 1}"),
-    "a core too large": ([Cpu(0, MAX_ID + 1, 0, 0)], "core"),
+    "a core too large": ([Cpu(0, 2**31, 0, 0)], "core"),
     "more NUMA nodes than Linux has": ([Cpu(at, at, 0, at) for at in range(MAX_NODES + 1)], "1025 NUMA nodes"),
     "a core in two NUMA nodes": ([Cpu(0, 0, 0, 0), Cpu(1, 0, 0, 1)], "core 0 of socket 0 is in the NUMA nodes 0 and 1"),
 }
@@ -127,3 +131,13 @@ def test_the_work_on_endless_cpus_is_bounded() -> None:
     endless = (Cpu(number, number, 0, 0) for number in iter(int, 1))
     with pytest.raises(TopologyError, match="twice"):
         CpuTopology.of(endless)
+
+
+def test_numbers_are_int32() -> None:
+    largest = 2**31 - 1
+    topology = CpuTopology.of([Cpu(0, largest, 0, 0), Cpu(1, largest - 1, largest, 0)])
+    assert topology.all == 0b11
+    assert as_id({"id": largest}, "id") == largest
+    for wrong in (2**31, -1, True, "1", None):
+        with pytest.raises(ValueError, match="id is no whole number from 0 to"):
+            as_id({"id": wrong}, "id")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.index.cluster import MOST_KEPT, ClusterIndex
+from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import Packed
 from allocator.index.query import (
     MAX_AMOUNT,
@@ -21,9 +21,13 @@ from allocator.index.query import (
     Want,
 )
 from allocator.index.rows import CPU_ROW, NUMA_ROW, load_row
-from allocator.index.table import MAX_SLOTS, MAX_TAILS, RowError, TypeRow
+from allocator.index.table import RowError, TypeRow
 from allocator.score import FIGURES, Filled
 from allocator.vocabulary.preference import NODE_CLASSES, Preference
+
+MOST_KEPT = 64
+MAX_SLOTS = 128
+MAX_TAILS = 16
 
 GIB = 2**30
 GPU, RDMA, CPU = "gpu", "rdma", "cpu"

@@ -1,6 +1,5 @@
 """Which CPUs each Pod gets: the CPU proposal, QoS by QoS, and where the kubelet's policies own them."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,7 +63,7 @@ def test_memory_is_bound_only_when_asked() -> None:
 
 
 def test_system_pods_are_left_alone_where_nothing_is_set_aside_for_them() -> None:
-    (want,) = wants([pod(qos="SYSTEM")], replace(POOLS, system=0), OFF)
+    (want,) = wants([pod(qos="SYSTEM")], SharedCpus(POOLS.shared, POOLS.best_effort), OFF)
     assert want.cpus == 0
 
 

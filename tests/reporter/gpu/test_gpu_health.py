@@ -1,6 +1,9 @@
 """A card's health over time: what takes it out of service, what brings it back, and what never does."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -32,6 +35,7 @@ from reporter.gpu.health import (
 )
 from reporter.gpu.xid import KINDS, Remedy, Xids, kind_of
 
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reporter.md"
 POLICY = HealthPolicy(quiet=300.0, proving=600.0, longest=10_000.0, forget=100_000.0)
 CLEAN = Wear(
     ecc=True,
@@ -101,6 +105,28 @@ def test_the_fatal_errors_condemn_a_card_until_something_is_done(xid) -> None:
 
     assert kind_of(xid).says is Xids.FATAL
     assert (health.state, health.owed >= Remedy.RESET, health.cause.xid) == (CardState.UNHEALTHY, True, xid)
+
+
+STATED: dict[str, tuple[Xids, Remedy]] = {
+    "nothing: errors of applications": (Xids.APPLICATION, Remedy.TIME),
+    "nothing: notices": (Xids.NOTICE, Remedy.TIME),
+    "suspect": (Xids.SUSPECT, Remedy.TIME),
+    "unhealthy until it is reset": (Xids.FATAL, Remedy.RESET),
+    "unhealthy until the node is restarted": (Xids.FATAL, Remedy.REBOOT),
+}
+
+
+def test_the_document_states_what_follows_from_each_error() -> None:
+    rows = re.findall(r"^\| ([\d, -]+)[^|]*\| ([^|]+) \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    stated = {number: STATED[what] for numbers, what in rows for number in each_of(numbers)}
+    kinds = {number: kind_of(number) for number in stated.keys() | KINDS}
+    assert stated == {number: (kind.says, kind.remedy) for number, kind in kinds.items()}
+
+
+def each_of(numbers: str) -> Iterator[int]:
+    """The numbers of a list such as "3, 5-7"."""
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", numbers):
+        yield from range(int(first), int(last or first) + 1)
 
 
 def test_only_fatal_errors_ask_for_more_than_time() -> None:

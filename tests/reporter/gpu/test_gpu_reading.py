@@ -207,7 +207,9 @@ async def test_a_card_whose_uuid_is_no_text_is_not_taken_for_one(played) -> None
     reading = await played.nvml().read()
 
     assert reading.gpus == ()
-    assert reading.lost[0].message.startswith("its UUID is not text")
+    (lost,) = reading.lost
+    assert (lost.index, lost.uuid, lost.reset) == (0, None, False)
+    assert lost.message.startswith("its UUID is not text")
 
 
 async def test_the_processes_on_a_card_are_those_of_all_kinds_once_each(played) -> None:

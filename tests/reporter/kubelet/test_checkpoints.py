@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from allocator.vocabulary.cpuset import parse as parse_cpuset
 from reporter.kubelet import cpustate, devicecheckpoint
-from reporter.kubelet.checkpoint import MOST_BYTES, CheckpointError
+from reporter.kubelet.checkpoint import CheckpointError
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import PodDevices
 from reporter.kubelet.watched import WatchedFile
+
+MOST_BYTES = 2 * 2**20
 
 FILES = Path(__file__).parent / "checkpoints"
 DEVICES = sorted(path.name for path in FILES.glob("devices-*.json"))

@@ -207,14 +207,41 @@ def test_the_kubelets_reserved_cpus(text, cpus) -> None:
     assert (format_cpuset(found), note) == (cpus, None)
 
 
+ACROSS, BY_CACHE = "distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache"
 UNSURE = {
-    "over NUMA nodes": "kubeReserved: {cpu: 8}\ncpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true'}",
-    "by cache": "kubeReserved: {cpu: 2}\ncpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: 'true'}",
-    "a CPU that is missing": "reservedSystemCPUs: 0,99",
+    "over NUMA nodes": (
+        "kubeReserved: {cpu: 8}",
+        [ACROSS],
+        f"8 CPUs are reserved by number, and the kubelet's option {ACROSS} may",
+    ),
+    "by cache": (
+        "kubeReserved: {cpu: 2}",
+        [BY_CACHE],
+        f"2 CPUs are reserved by number, and the kubelet's option {BY_CACHE} may",
+    ),
+    "over NUMA nodes and by cache": ("kubeReserved: {cpu: 8}", [BY_CACHE, ACROSS], f"option {ACROSS} may"),
+    "in one NUMA node, by cache": ("kubeReserved: {cpu: 2}", [BY_CACHE, ACROSS], f"option {BY_CACHE} may"),
+    "a CPU that is missing": (
+        "reservedSystemCPUs: 0,99",
+        [],
+        "reservedSystemCPUs names CPUs 99, which this machine lacks",
+    ),
 }
 
 
-@pytest.mark.parametrize("text", UNSURE.values(), ids=UNSURE)
-def test_where_it_is_not_certain_which_cpus_are_reserved_the_administrator_is_told(text) -> None:
-    _, note = reserved_cpus(parse((STATIC + text).encode()), two_sockets())
+@pytest.mark.parametrize(("text", "options", "told"), UNSURE.values(), ids=UNSURE)
+def test_where_it_is_not_certain_which_cpus_are_reserved_the_administrator_is_told(text, options, told) -> None:
+    stated = ", ".join(f"{option}: 'true'" for option in options)
+    _, note = reserved_cpus(parse(f"{STATIC}{text}\ncpuManagerPolicyOptions: {{{stated}}}".encode()), two_sockets())
+    assert told in note
     assert "reservedSystemCPUs" in note
+
+
+def test_over_numa_nodes_of_unlike_sizes_it_is_never_certain() -> None:
+    unlike = CpuTopology.of([Cpu(0, 0, 0, 0), Cpu(1, 1, 0, 0), Cpu(2, 2, 1, 1)])
+    text = f"{STATIC}kubeReserved: {{cpu: 1}}\ncpuManagerPolicyOptions: {{{ACROSS}: 'true'}}"
+    cpus, note = reserved_cpus(parse(text.encode()), unlike)
+    assert cpus.bit_count() == 1
+    assert f"1 CPUs are reserved by number, and the kubelet's option {ACROSS} may" in note
+    none, note = reserved_cpus(parse(text.replace("cpu: 1", "cpu: 0").encode()), unlike)
+    assert (none, note) == (0, None)

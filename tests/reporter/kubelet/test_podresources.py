@@ -28,9 +28,11 @@ from reporter.kubelet.allocations import Allocations, ContainerResources, PodRes
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
 from reporter.kubelet.podlist import PodListError
-from reporter.kubelet.podresources import MOST_BYTES, PodResourcesSocket
+from reporter.kubelet.podresources import PodResourcesSocket
 from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod
+
+MOST_BYTES = 2 * 2**20
 
 WRITTEN_BY_KUBELET = (Path(__file__).parent / "podresources.bin").read_bytes()
 GOOD = pod("p", container("main", "nvidia.com/gpu", "GPU-1"))

@@ -701,8 +701,25 @@ def test_what_others_add_does_not_matter_and_what_is_missing_does(wanted: Any, k
         ({"ownerReferences": [{"uid": "b"}, {"uid": "a", "x": 1}]}, {"ownerReferences": [{"uid": "a"}]}, True),
         ({"list": [1, 2]}, {"list": [1]}, False),
         (None, {"a": 1}, False),
+        ({"list": {"0": 1}}, {"list": [1]}, False),
+        ({"list": "1"}, {"list": ["1"]}, False),
+        ({"list": [2, 1]}, {"list": [1, 2]}, False),
+        ({"ownerReferences": None}, {"ownerReferences": [{"uid": "a"}]}, False),
+        ({"ownerReferences": [{"uid": "a"}]}, {"ownerReferences": [{"uid": "a"}, {"uid": "b"}]}, False),
     ],
-    ids=["another form", "zeroed by a kubelet", "no quantity", "another owner", "a longer list", "nothing there"],
+    ids=[
+        "another form",
+        "zeroed by a kubelet",
+        "no quantity",
+        "another owner",
+        "a longer list",
+        "nothing there",
+        "a map instead of a list",
+        "a text instead of a list",
+        "another order",
+        "no list of owners",
+        "one owner of two",
+    ],
 )
 def test_comparison_by_case(live: Any, wanted: Any, same: Any) -> None:
     assert holds(live, wanted) is same

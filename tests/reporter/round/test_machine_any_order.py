@@ -65,12 +65,15 @@ class AnyOrder(RuleBasedStateMachine):
         self.disturbed: set[Target] = set(WATCHED)  # objects that are, or may be, other than as we left them
         self.expected: dict[int, tuple[frozenset[str], frozenset[str]]] = {}  # a round's body to cards in use, and sick
         self.rounds: list[Decided] = []
+        self.knowing: set[int] = set()  # bodies that were decided after a proof, of the Device object and of the status
+        self.slow: Lane | None = None  # a lane whose effect takes long
         self.checked = 0
 
     # What happens
 
-    @initialize(late=st.sampled_from([None, *WatchedKind]))
-    def the_start(self, late: WatchedKind | None) -> None:
+    @initialize(late=st.sampled_from([None, *WatchedKind]), slow=st.sampled_from([None, Lane.PROOF, *Lane]))
+    def the_start(self, late: WatchedKind | None, slow: Lane | None) -> None:
+        self.slow = slow
         for what in WatchedKind:
             if what is not late:
                 self.a_list_is_complete(what)
@@ -79,8 +82,15 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(lanes=st.lists(LANES, min_size=1, max_size=8))
     def lanes_finish(self, lanes: list[Lane]) -> None:
         for lane in lanes:
-            if lane in self.driven.waiting:
+            if lane in self.driven.waiting and lane is not self.slow:
                 self.answer(lane)
+
+    @precondition(lambda self: self.slow in self.driven.waiting)
+    @rule()
+    def the_slow_lane_finishes(self) -> None:
+        if self.slow is not None and self.slow is not Lane.XIDS:
+            self.answer(self.slow)
+        self.slow = None
 
     @rule(lane=st.sampled_from(list(Lane)))
     def a_bug_ends_a_lane(self, lane: Lane) -> None:
@@ -212,6 +222,7 @@ class AnyOrder(RuleBasedStateMachine):
             )
             known = self.driven.state.cards.view.node.cards
             sick = frozenset(card for card in self.sick if card in known)
+            proved = self.driven.state.proof.done
             self.driven.feed(event)
             current = self.driven.state.current
             if isinstance(event, HostRead):
@@ -219,6 +230,8 @@ class AnyOrder(RuleBasedStateMachine):
                 assert decided is not None
                 self.expected[id(decided.device.body)] = in_use, sick
                 self.rounds.append(decided)  # kept, so that no other body gets its id
+                if proved:
+                    self.knowing |= {id(decided.device.body), id(decided.status)}
             self.check_effects()
 
     def check_effects(self) -> None:
@@ -242,7 +255,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.check_cards(effect.body)
         if effect.target in {DEVICE, STATUS}:
             assert self.cards_read or self.outage is not None, "the cards are known before they are reported"
-            assert self.proof_seen, "and who has them"
+            assert id(effect.body) in self.knowing, "and who has them, when the round decides"
 
     def check_cards(self, body: Mapping[str, Any]) -> None:
         in_use, sick = self.expected[id(body)]

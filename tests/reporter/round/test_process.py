@@ -1,4 +1,4 @@
-"""The process around the reporter: settings, the command, access to the API server, Events, health kept."""
+"""The process around the reporter: settings, the command, Events, health kept."""
 
 import subprocess
 import sys
@@ -11,8 +11,6 @@ from fake_kube import FakeKube, answer
 
 from allocator.vocabulary.devicetype import BUILT_IN
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError
-from koordgate.kube.serviceaccount import ServiceAccountAccess
 from koordgate.settings import SettingsError
 from reporter import settings
 from reporter.command import node_name
@@ -121,32 +119,6 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str], status: int, said
     done = run(*arguments)
 
     assert (done.returncode, said in done.stderr) == (status, True)
-
-
-# Access
-
-
-async def test_a_token_is_read_again_after_a_minute_or_when_it_was_refused(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
-    now = [0.0]
-    access = ServiceAccountAccess(tmp_path, lambda: now[0])
-    assert access.base_url == "https://[fd00::1]:6443"
-    with pytest.raises(KubeError, match="mount the token"):
-        await access.authorization()
-
-    (tmp_path / "token").write_text("one\n")
-    first = await access.authorization()
-    (tmp_path / "token").write_text("two\n")
-    kept = await access.authorization()
-    renewed = await access.authorization(renew=True)
-    (tmp_path / "token").unlink()
-    now[0] = 61.0
-
-    assert (first, kept, renewed) == ("Bearer one", "Bearer one", "Bearer two")
-    assert await access.authorization() == "Bearer two"
-    with pytest.raises(KubeError, match=r"ca\.crt"):
-        access.ssl_context()
 
 
 # Events
@@ -288,10 +260,11 @@ def test_the_health_of_cards_outlives_the_process_whole_or_not_at_all(tmp_path: 
     assert host.load_health() == (NOTHING_KNOWN, ())
     assert host.save_health(node) == ""
     assert host.load_health() == (node, ())
-    (tmp_path / "made" / "here" / "gpus.json").write_text("{")
-    kept, problems = host.load_health()
-    assert kept == NOTHING_KNOWN
-    assert problems
+    for rubbish in ("{", " " * (2**20 + 1)):
+        (tmp_path / "made" / "here" / "gpus.json").write_text(rubbish)
+        kept, problems = host.load_health()
+        assert kept == NOTHING_KNOWN
+        assert problems
     assert [path.name for path in (tmp_path / "made" / "here").iterdir()] == ["gpus.json"]
 
 

@@ -1,0 +1,63 @@
+"""The search for the best set of devices: exact among few, and without detours among many."""
+
+from collections.abc import Callable
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trials import examples
+
+from allocator.topology.search import _MAX_STEPS, EXACT_UP_TO, _Search, best_places
+
+Rows = tuple[tuple[int, ...], ...]
+
+
+def symmetric(size: int, weight: Callable[[int, int], int]) -> Rows:
+    """Weights of pairs, by the lower and the higher place."""
+    return tuple(tuple(weight(min(a, b), max(a, b)) if a != b else 0 for b in range(size)) for a in range(size))
+
+
+@st.composite
+def weighed(draw: st.DrawFn) -> tuple[Rows, tuple[int, ...], tuple[int, ...], int]:
+    size = draw(st.integers(1, 7))
+    drawn = draw(st.lists(st.integers(0, 3), min_size=size * size, max_size=size * size))
+    amounts = st.lists(st.integers(0, 2), min_size=size, max_size=size).map(tuple)
+    rows = symmetric(size, lambda a, b: drawn[a * size + b])
+    return rows, draw(amounts), draw(amounts), draw(st.integers(1, size))
+
+
+@settings(max_examples=examples(200))
+@given(weighed())
+def test_among_few_it_is_the_greatest_then_the_cheapest_then_the_first(
+    asked: tuple[Rows, tuple[int, ...], tuple[int, ...], int],
+) -> None:
+    rows, gains, losses, count = asked
+
+    def order(places: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+        total = sum(rows[a][b] for a, b in combinations(places, 2)) + sum(gains[at] for at in places)
+        return -total, sum(losses[at] for at in places), places
+
+    assert best_places(*asked) == min(combinations(range(len(rows)), count), key=order)
+
+
+# Nodes of more devices than are searched exactly: weights of pairs, the size of the set, and the best one.
+
+MANY: dict[str, tuple[Rows, int, tuple[int, ...]]] = {
+    "all alike": (symmetric(32, lambda _a, _b: 3), 8, tuple(range(8))),
+    "four switches of eight": (symmetric(32, lambda a, b: 9 if a // 8 == b // 8 else 1), 8, tuple(range(8))),
+    "the last eight belong together": (
+        symmetric(24, lambda a, b: 1000 + a * b % 7 if a >= 16 else 1 + a * b % 5),
+        8,
+        tuple(range(16, 24)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_among_many_the_best_set_is_confirmed_in_a_handful_of_steps(name: str) -> None:
+    rows, count, best = MANY[name]
+    assert len(rows) > EXACT_UP_TO
+    search = _Search(rows, [0] * len(rows), count)
+    assert (search.found, search.certain) == (best, True)
+    assert _MAX_STEPS - search.steps < 64
