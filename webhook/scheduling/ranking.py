@@ -128,7 +128,7 @@ class Ranking:
         return Ranked(tuple(accepted[:most]), {} if accepted else refused | away)
 
     def _best_first(self, search: NodeSearch, pod: PodInfo, before: str, shunned: AbstractSet[str]) -> Iterator[str]:
-        """The nodes that may fit, by members of the gang, room for those that wait, preference and name; shunned last."""
+        """The nodes that may fit: by members of the gang, room for those that wait, preference, name; shunned last."""
         mates, waiting = self._gang(pod)
         late: list[str] = []
         again = False
