@@ -1,8 +1,8 @@
 """NVML as plain values; the only importer of pynvml.
 
-Cards differ in what they tell, virtual machines tell less (on one H200 there, the NUMA id and every NVLink are "not
-supported"): each value is read by itself, and one that is not supported is None. Any call here may block for ever
-or crash the process: only `reporter.gpu.worker` makes them.
+Cards differ in what they report. In virtual machines they report less: on one H200 there, the NUMA id and every NVLink
+are "not supported". Each value is therefore read by itself, and one that is not supported is None. Any call here may
+block forever or crash the process: only `reporter.gpu.worker` makes them.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ from reporter.gpu.facts import (
     XidEvent,
 )
 
-# The card cannot tell, and that is no fault of anything.
+# The card does not report this value; that is not a fault.
 _UNTOLD: Final = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -147,7 +147,7 @@ class Nvml:
         """List the processes that use a card or a MIG device, in the order of their ids.
 
         Raises:
-            CardError: there is no such card, or it does not tell.
+            CardError: there is no such card, or it does not list its processes.
             LibraryError: NVML as a whole does not answer any more.
         """
         found: dict[int, int | None] = {}
@@ -189,10 +189,10 @@ class Nvml:
         return bool(self._cards)
 
     def next_xid(self, milliseconds: int) -> XidEvent | None:
-        """Wait for the next Xid error; None when none came in that time.
+        """Wait for the next Xid error; None if none came in that time.
 
         Raises:
-            CardError: NVML cannot tell of any, now.
+            CardError: NVML cannot report Xid errors now.
         """
         if self._events is None:
             raise CardError("no card on this node reports Xid errors as events")
@@ -216,7 +216,7 @@ class Nvml:
         except pynvml.NVMLError as error:
             if error.value in _LIBRARY_GONE:
                 raise
-            return  # one that does not take part is polled all the same
+            return  # the readings of such a card still show its faults
         except UnicodeDecodeError:
             return
         self._cards[_address_of(handle)] = uuid
@@ -240,7 +240,7 @@ def _failure(error: pynvml.NVMLError) -> LibraryError:
 
 
 def _told(problems: list[str], call: Callable[..., Any], *arguments: object, silent: frozenset[int] = _UNTOLD) -> Any:
-    """Ask one thing of a card; None where it does not tell.
+    """Read one value of a card; None if the card does not report it.
 
     Raises:
         NVMLError: the card, or NVML as a whole, is gone.
@@ -310,9 +310,9 @@ def _bus(pci: Any) -> str | None:
 
 
 def _read_numa(handle: Any, problems: list[str]) -> int | None:
-    """Find the one NUMA node that a card is nearest to; with several or none NVML does not know better than sysfs.
+    """Find the one NUMA node that a card is nearest to; None if NVML names several or none, so that sysfs decides.
 
-    nvmlDeviceGetNumaNodeId is something else: the node that the card's own memory is, where the host counts it as one.
+    nvmlDeviceGetNumaNodeId is something else: the node that the card's own memory forms, if the host counts it as one.
     """
     words = _told(problems, pynvml.nvmlDeviceGetMemoryAffinity, handle, _NODE_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
     nodes = [64 * place + bit for place, word in enumerate(words or ()) for bit in range(64) if word >> bit & 1]

@@ -1,6 +1,6 @@
-"""The NVML process: answers questions on standard input, and tells of Xid errors in between.
+"""The NVML process: answers questions on standard input, and reports Xid errors in between.
 
-One thread does all: a call that hangs leaves the next question unanswered, which `guarded` notices.
+One thread does everything. If a call hangs, the next question is not answered, and `guarded` notices.
 """
 
 import argparse
@@ -16,10 +16,10 @@ from typing import BinaryIO
 from reporter.gpu import protocol
 from reporter.gpu.nvml import CardError, LibraryError, Nvml
 
-_XID_WAIT_MS = 250  # the longest that a question waits for the wait for an Xid error to end
-_NEXT_QUESTION_S = 0.02  # questions come in a row, card by card: none but the first waits for that
-_XID_PAUSE_S = 2.0  # before Xid errors are waited for again where NVML could not
-_MOST_AT_ONCE = 256  # Xid errors, of a card that has nothing else any more
+_XID_WAIT_MS = 250  # the longest wait for an Xid error, during which questions wait too
+_NEXT_QUESTION_S = 0.02  # questions come in a row, card by card: only the first one may have to wait
+_XID_PAUSE_S = 2.0  # after NVML could not wait for Xid errors, until the next attempt
+_MOST_AT_ONCE = 256  # Xid errors, if a card reports them without end
 _PR_SET_PDEATHSIG = 1
 
 
@@ -48,7 +48,7 @@ def _die_with_parent() -> None:
 
 
 def _own_output() -> BinaryIO:
-    """Keep standard output for answers: what a library prints there goes to standard error."""
+    """Keep standard output for answers: what a library prints goes to standard error."""
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return output
@@ -60,14 +60,14 @@ def _say(output: BinaryIO, message: protocol.Said) -> None:
 
 
 def _serve(nvml: Nvml, output: BinaryIO, *, listening: bool) -> None:
-    """Answer and tell until standard input ends.
+    """Answer questions and report Xid errors until standard input ends.
 
     Raises:
         LibraryError: NVML as a whole cannot be used any more.
     """
     questions = os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
     pending = b""
-    pause: float | None = 0.0 if listening else None  # None waits for a question alone
+    pause: float | None = 0.0 if listening else None  # None: wait only for questions
     while True:
         ready, _, _ = select.select([questions], [], [], pause)
         if ready:
@@ -85,10 +85,10 @@ def _serve(nvml: Nvml, output: BinaryIO, *, listening: bool) -> None:
 
 
 def _tell(nvml: Nvml, output: BinaryIO) -> float:
-    """Tell of the next Xid error, if one comes soon; returns how long to pause before the next."""
+    """Report the next Xid error, if one comes soon; returns how long to pause before the next."""
     try:
         event = nvml.next_xid(_XID_WAIT_MS)
-    except CardError:  # a card is lost, say: the next reading tells of it
+    except CardError:  # for example a lost card: the next reading reports it
         return _XID_PAUSE_S
     if event is not None:
         _say(output, protocol.Xid(event))
@@ -96,7 +96,7 @@ def _tell(nvml: Nvml, output: BinaryIO) -> float:
 
 
 def _tell_all(nvml: Nvml, output: BinaryIO) -> None:
-    """Tell of the Xid errors that have come: however many questions there are, and before the end, they are heard."""
+    """Report all Xid errors that have come, so that questions or the end of input never lose one."""
     with suppress(CardError):
         for _ in range(_MOST_AT_ONCE):
             event = nvml.next_xid(0)

@@ -234,7 +234,7 @@ def test_one_card_can_be_set_aside() -> None:
     told = report(known(card(0), card(1)), cordoned=frozenset({"GPU-1"}))
 
     assert [entry["health"] for entry in told.devices] == [True, False]
-    assert condition(told, 1) == ("False", "Cordoned", "an administrator set the card aside")
+    assert condition(told, 1) == ("False", "Cordoned", "an administrator cordoned the card")
 
 
 def test_an_outage_of_nvml_puts_all_cards_out_of_service_and_says_why() -> None:

@@ -68,7 +68,7 @@ def test_what_is_no_record_begins_anew_and_says_so(data) -> None:
 
     assert record == NOTHING_KNOWN
     assert len(problems) == 1
-    assert "begun anew" in problems[0]
+    assert "a new one is started" in problems[0]
 
 
 def test_the_driver_outlives_the_reporter_and_an_older_record_without_it_is_read() -> None:
