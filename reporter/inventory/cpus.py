@@ -1,7 +1,7 @@
 """The online CPUs of this machine, from /sys/devices/system.
 
-Cores are numbered as lscpu does, through the whole machine: by the lowest of their CPUs (Koordinator, too, reports
-what lscpu says). The kernel's own `core_id` begins anew in each socket, and on some machines in each die.
+Cores are numbered through the whole machine by the lowest of their CPUs, as lscpu does. (Koordinator, too, reports
+lscpu's numbers.) The kernel's own `core_id` starts again in each socket, and on some machines in each die.
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ def read_cpus(sysfs: Path, proc: Path) -> CpuInventory:
 
 
 def _nodes(folder: Path) -> dict[int, int]:
-    """CPU to NUMA node; empty on a machine that tells of none."""
+    """CPU to NUMA node; empty on a machine that reports no NUMA nodes."""
     found: dict[int, int] = {}
     for name in files.names(folder):
         number = name.removeprefix("node")

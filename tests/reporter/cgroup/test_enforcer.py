@@ -156,7 +156,7 @@ def test_in_v2_a_pod_that_gets_less_than_it_states_is_told(make_tree) -> None:
     keeper.round(PODS, POOLS, OFF)
     (hierarchy.root / "kubepods/podlsr/cpuset.cpus.effective").write_text("4\n")
     (failure,) = keeper.round(PODS, POOLS, OFF).failures
-    assert "no CPUs 5" in failure.message
+    assert "lacks CPUs 5" in failure.message
 
 
 def test_the_systemd_driver_has_the_same_cpusets_under_other_names(make_tree) -> None:

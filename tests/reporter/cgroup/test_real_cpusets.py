@@ -92,7 +92,7 @@ def test_a_container_that_made_cgroups_of_its_own_is_shrunk_with_them(real) -> N
 def test_a_cpu_that_the_machine_lacks_is_refused_and_explained(real) -> None:
     real.make("kubepods")
     _, failures = apply(real.hierarchy, [Write(f"{real.name}/kubepods", File.CPUS, 1 << 4000)])
-    assert "no such CPU" in failures[0].message or "so high a number" in failures[0].message
+    assert "no such CPU" in failures[0].message or "such a high number" in failures[0].message
 
 
 def test_the_wrong_order_is_refused_by_v1_with_what_to_do_and_taken_by_v2(real) -> None:
@@ -106,5 +106,5 @@ def test_the_wrong_order_is_refused_by_v1_with_what_to_do_and_taken_by_v2(real) 
         assert failures == ()
     else:
         shrunk, widened = failures
-        assert "a cgroup below has CPUs" in shrunk.message
+        assert "a cgroup below has other CPUs" in shrunk.message
         assert "widen the cgroup above" in widened.message

@@ -175,7 +175,7 @@ HARMLESS = {
     "a repair that waits for a reset": (worn(repair_pending=True), ("a repair is made",)),
     "errors before it was first seen": (worn(uncorrected=7), ()),
     "no fabric": (replace(CARD, fabric=None), ()),
-    "a card that tells nothing": (QUIET_CARD, ("it does not report Xid errors", "it does not report its amount of memory")),
+    "a card that tells nothing": (QUIET_CARD, ("it does not report Xid errors", "it does not report its amount of")),
 }
 
 

@@ -294,7 +294,7 @@ def test_a_truncated_file_keeps_the_last_good_state(tmp_path) -> None:
     path.write_bytes(content("cpu-v2-static.json")[:50])
     kept = watched.read()
     assert kept.value == good.value
-    assert "what it said before is kept" in kept.problem
+    assert "its previous content is kept" in kept.problem
     path.write_bytes(content("cpu-v2-none.json"))
     assert watched.read().value == STATES["cpu-v2-none.json"]
 
@@ -304,7 +304,7 @@ def test_a_bad_first_file_gives_nothing_and_says_so(tmp_path) -> None:
     path.write_bytes(b"{")
     reading = WatchedFile(path, devicecheckpoint.parse, most_bytes=MOST_BYTES).read()
     assert reading.value is None
-    assert "none was good before" in reading.problem
+    assert "no earlier content was usable" in reading.problem
 
 
 def test_a_missing_file_is_a_problem_unless_it_has_a_meaning(tmp_path) -> None:
@@ -324,7 +324,7 @@ def test_a_file_that_vanishes_keeps_what_it_said_until_it_is_there_again(tmp_pat
     for _ in range(2):
         gone = watched.read()
         assert gone.value == good
-        assert "is gone" in gone.problem
+        assert "has disappeared" in gone.problem
     assert watched.last == gone
     path.write_bytes(content("cpu-v2-none.json"))
     assert (watched.read().value, watched.read().problem) == (STATES["cpu-v2-none.json"], None)

@@ -258,7 +258,7 @@ MALFORMED = {
     "a container without a name": (pod("p", container("")), "a container without a name"),
     "a resource without a name": (pod("p", container("main", "", "x")), "a resource without a name"),
     "a device without a name": (pod("p", container("main", "a/b", "")), "a device without a name"),
-    "a container twice": (pod("p", container("main"), container("main")), "twice of container 'main'"),
+    "a container twice": (pod("p", container("main"), container("main")), "container 'main' of one Pod twice"),
     "a negative CPU": (pod("p", container("main", cpus=b"\xff" * 9 + b"\x01")), "CPU -1"),
     "a CPU that no machine has": (pod("p", container("main", cpus=varint(4096))), "CPU 4096"),
     "too many Pods": (_many(4097), "4097 Pods"),
@@ -310,22 +310,22 @@ except podlist.PodListError:
 # Each: what listens, what is said of it, and whether it may be a kubelet that is restarting.
 HOSTILE: dict[str, tuple[Talk, str, bool]] = {
     "closes at once": (saying(b""), "closed", True),
-    "closes mid-way": (http2(half, stay=False), "closed before the answer's end", True),
+    "closes mid-way": (http2(half, stay=False), "closed before the end of the answer", True),
     "hangs": (saying(b"", stay=True), "no answer within 0.2 s", True),
     "hangs mid-way": (http2(half), "no answer within 0.2 s", True),
     "pings without end": (endless, "no answer within 0.2 s", True),
     "breaks off": (http2(lambda connection, stream: connection.reset_stream(stream, 2)), "broken off", True),
-    "ends its connections": (http2(lambda connection, _: connection.close_connection()), "ends its connections", True),
+    "ends its connections": (http2(lambda connection, _: connection.close_connection()), "closes its connect", True),
     "unavailable": (http2(answering(b"", trailers=[("grpc-status", "14")])), "says unavailable", True),
     "HTTP/1": (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9, stay=True), "no answer within 0.2 s", True),
     "no protocol": (saying(b"\0\0\4\7\0\0\0\0\1" * 9, stay=True), "not HTTP/2", False),
     "no gRPC": (http2(answering(b"<html>", [(":status", "404")], ())), "HTTP status 404", False),
-    "no status": (http2(answering(framed(GOOD), trailers=())), "does not say how it went", False),
+    "no status": (http2(answering(framed(GOOD), trailers=())), "its answer has no status", False),
     "one frame of 16 MiB": (saying(b"\xff\xff\xff\0\0\0\0\0\1" + bytes(5 * 2**20)), "longer than", False),
     "announces much": (http2(announcing_much), f"longer than {MOST_BYTES} bytes", False),
     "goes on for ever": (flood, f"longer than {MOST_BYTES} bytes", False),
-    "cut off": (http2(answering(framed(GOOD, length=len(GOOD) + 1))), "said to have", False),
-    "two messages": (http2(answering(framed(GOOD) + framed(GOOD))), "said to have", False),
+    "cut off": (http2(answering(framed(GOOD, length=len(GOOD) + 1))), "its answer announces", False),
+    "two messages": (http2(answering(framed(GOOD) + framed(GOOD))), "its answer announces", False),
     "no message": (http2(answering(b"")), "has no message", False),
     "half a message's head": (http2(answering(b"\0\0\0\0")), "has no message", False),
     "compressed": (http2(answering(framed(GOOD, flag=1))), "compressed", False),
@@ -364,7 +364,7 @@ async def test_a_server_without_the_service_is_told_of(path: Path) -> None:
         reading = await PodResourcesSocket(str(path)).read([])
 
     assert reading == FileReading(
-        None, f"{path}: its server does not have this service; the kubelet's files count instead"
+        None, f"{path}: its server does not have this service; the kubelet's files are used instead"
     )
 
 

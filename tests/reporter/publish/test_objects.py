@@ -498,11 +498,11 @@ def test_cpus_that_were_decided_and_that_the_kubelet_gave_to_another_pod_are_tol
 
     assert made.problems == (
         (
-            "ns/r: CPUs 2 were decided for it, but the kubelet's static policy gave them to a Pod with UID gone; "
+            "ns/r: CPUs 2 were allocated to it, but the kubelet's static policy gave them to a Pod with UID gone; "
             "delete one of the two, and set cpuManagerPolicy none"
         ),
         (
-            "ns/r: CPUs 3 were decided for it, but the kubelet's static policy gave them to ns/k; delete one of the "
+            "ns/r: CPUs 3 were allocated to it, but the kubelet's static policy gave them to ns/k; delete one of the "
             "two, and set cpuManagerPolicy none"
         ),
     )

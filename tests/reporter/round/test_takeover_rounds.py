@@ -307,7 +307,7 @@ async def test_a_backup_that_cannot_be_read_is_told_and_nothing_is_touched(
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"), [("write", "decided for ns/a would be in it"), ("undo", "would be taken out"), ("leave", "undo")]
+    ("mode", "said"), [("write", "allocated to ns/a would be in it"), ("undo", "would be taken out"), ("leave", "undo")]
 )
 async def test_one_look_says_what_would_be_done_and_does_nothing(
     site, fake: FakeKube, kube: KubeClient, kubelet: Kubelet, mode: str, said: str
