@@ -41,9 +41,7 @@ def test_the_demo_tells_what_each_pod_asked_became_and_got(capsys: pytest.Captur
     assert "somebody-else is not their scheduler" in told
     last = told.splitlines()[-1]
     assert last.startswith("demo: 30 Pods: 22 bound, 7 refused at admission, 1 without a node; ")
-    assert re.search(
-        r"; no device and no CPU is given more than once over; \d+ requests were answered over HTTPS$", last
-    )
+    assert re.search(r"; no device and no CPU is given twice; \d+ requests were answered over HTTPS$", last)
 
 
 def test_the_demo_ends_with_who_holds_what_of_each_node(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,5 +143,5 @@ def test_a_real_control_plane_gives_the_same_cards(capsys: pytest.CaptureFixture
     real = _played(capsys, "--control-plane")
     assert cards(real) == cards(_played(capsys))
     assert real.splitlines()[-1].endswith(
-        "; a foreign Binding refused; no device and no CPU is given more than once over; all on a real control plane"
+        "; a foreign Binding refused; no device and no CPU is given twice; all on a real control plane"
     )

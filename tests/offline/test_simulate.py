@@ -273,7 +273,7 @@ def test_the_table_tells_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFi
     assert any("gpu 0 GPU-54dc7651: core 100 %, memory 79.6 GiB (100 %)" in line for line in lines)
     assert any(line.startswith("gpu 2") and line.endswith("half-a-card: 50 %") for line in lines)
     assert any(line.endswith("XID79: the GPU has fallen off the bus") for line in lines)
-    assert any(line.endswith("nothing new lands here: cordoned by an administrator") for line in lines)
+    assert any(line.endswith("takes no new Pods: cordoned by an administrator") for line in lines)
     assert any("CPUs 1-4,33-36 (LSR, FullPCPUs)" in line for line in lines)
     assert lines[-1] == (
         "30 Pods: 1 there already, 22 bound, 6 refused at admission, 1 without a node; 17 of 24 GPUs, "
@@ -348,8 +348,8 @@ def test_a_full_cluster_refuses_with_the_reason(tmp_path: Path, capsys: pytest.C
     assert pods["pod-3"]["status"] == {
         "phase": "Pending",
         "reason": "Unschedulable",
-        "message": "node-1, node-2: not enough kubernetes.io/gpu-core: 60 asked, 40 of 100 free; "
-        "kubernetes.io/gpu-memory: 48Gi asked, 32Gi of 80Gi free; kubernetes.io/gpu-memory-ratio: 60 asked, "
+        "message": "node-1, node-2: not enough kubernetes.io/gpu-core: 60 requested, 40 of 100 free; "
+        "kubernetes.io/gpu-memory: 48Gi requested, 32Gi of 80Gi free; kubernetes.io/gpu-memory-ratio: 60 requested, "
         "40 of 100 free",
     }
 
@@ -397,7 +397,7 @@ def test_pods_without_devices_take_cpu_from_those_with(tmp_path: Path, capsys: p
     assert pods["web"]["spec"]["nodeName"] == "node-1"
     assert "metadata" in pods["web"]
     assert "annotations" not in pods["web"]["metadata"]
-    assert pods["gpu"]["status"]["message"] == "node-1: not enough cpu: 2 asked, 1 of 4 free"
+    assert pods["gpu"]["status"]["message"] == "node-1: not enough cpu: 2 requested, 1 of 4 free"
 
 
 def test_a_namespace_that_the_chart_exempts_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -415,7 +415,7 @@ def test_a_device_that_cannot_be_read_is_told_of(tmp_path: Path, capsys: pytest.
     assert main(["simulate", "-f", file]) == 0
     errors = capsys.readouterr().err
     assert "Device node-1: spec.devices[0]: no id" in errors
-    assert "Device node-2: there is no Node of this name" in errors
+    assert "Device node-2: there is no Node with this name" in errors
 
 
 def test_cards_that_nobody_can_have_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -428,6 +428,6 @@ def test_cards_that_nobody_can_have_are_shown_as_such(tmp_path: Path, capsys: py
     assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
     table = capsys.readouterr().out
     assert "allocated by the kubelet's device plugin" in table
-    assert "nothing new lands here: unhealthy" in table
-    assert "nothing new lands here: the node has no such device" in table
+    assert "takes no new Pods: unhealthy" in table
+    assert "takes no new Pods: the node has no such device" in table
     assert "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin) can hold it" in table

@@ -76,7 +76,7 @@ def test_what_a_node_states_of_an_own_type_counts(tmp_path: Path, capsys: pytest
     pod = asking("pod", {"example.com/queue": "3"})
     pod["spec"]["containers"][0]["resources"]["limits"] = {"example.com/queue": "3"}
     told = listed(capsys, "-f", saved(tmp_path, [has, pod]), "--config", str(config))["pod"]
-    assert told["status"]["message"] == "node-1: not enough example.com/queue: 3 asked, 2 of 2 free"
+    assert told["status"]["message"] == "node-1: not enough example.com/queue: 3 requested, 2 of 2 free"
 
 
 def test_without_the_settings_an_own_type_is_nobodys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +149,7 @@ def test_what_cannot_be_read_of_nodes_is_told_with_its_kind(tmp_path: Path, caps
     errors = capsys.readouterr().err
     assert "Node node-1: annotation koordgate.io/classes: 'queue' is no configured type" in errors
     assert "NodeResourceTopology node-1: annotation node.koordinator.sh/cpu-topology: " in errors
-    assert "NodeResourceTopology node-2: there is no Node of this name" in errors
+    assert "NodeResourceTopology node-2: there is no Node with this name" in errors
 
 
 def test_the_map_is_written_beside_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +164,7 @@ def test_a_map_that_cannot_be_written_ends_it_with_2(tmp_path: Path, capsys: pyt
     assert main(["simulate", "-f", saved(tmp_path, machine()), "--map", str(path)]) == 2
     written = capsys.readouterr()
     assert written.out == ""
-    assert f"--map {path}: cannot be written (No such file or directory); name a file in a folder" in written.err
+    assert f"--map {path}: cannot be written (No such file or directory); name a file in an existing" in written.err
 
 
 def test_a_software_class_whose_name_nobody_can_print_is_left_out(

@@ -23,7 +23,7 @@ _UNUSABLE: Final = 2
 async def simulate(objects: Objects, cluster: OfflineCluster) -> list[Result]:
     """Load the objects into a cluster, and create, schedule and bind the Pods that are not bound yet.
 
-    Pods that are bound hold what their annotations say.
+    Pods that are bound hold what their annotations state.
 
     Returns:
         The outcome for each Pod, in the order of the input.
@@ -45,7 +45,7 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Webhoo
     cluster.only = arguments.node
     nodes = set(names)
     objects.notes.extend(
-        f"{obj['kind']} {obj['metadata']['name']}: there is no Node of this name, so nothing lands there"
+        f"{obj['kind']} {obj['metadata']['name']}: there is no Node with this name, so no Pod is placed there"
         for obj in (*objects.devices, *objects.topologies)
         if obj["metadata"]["name"] not in nodes
     )
@@ -112,28 +112,28 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         *("-o", "--output"),
         choices=("table", "yaml", "json"),
         default="table",
-        help="table (the default), or the Pods as a List as they would stand in the cluster",
+        help="table (the default), or a List of the Pods as they would be in the cluster",
     )
-    parser.add_argument("--node", metavar="NAME", help="take only this node: would it fit here, and why not")
+    parser.add_argument("--node", metavar="NAME", help="consider only this node: does a Pod fit on it, and if not, why")
     parser.add_argument(
         "--seed",
         type=int,
         metavar="N",
-        help="choose among nodes of equal score at random, as kube-scheduler does where the extender names it all that "
+        help="choose at random among nodes of equal score, as kube-scheduler does if the extender names all nodes that "
         "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings of the webhook (default: all defaults)")
-    parser.add_argument("--map", type=Path, metavar="FILE", help="write who holds what as a picture too: one HTML file")
+    parser.add_argument("--map", type=Path, metavar="FILE", help="also draw who holds what as one HTML file")
 
 
 COMMAND: Final = Command(
-    description="Show what koordgate would do, without a cluster: the Pods in the files go, in their order, through\n"
-    "the webhook's own admission, scheduling and binding, onto the Nodes, Device objects and\n"
-    "NodeResourceTopologies in the files.\n\n"
-    "A Pod with spec.nodeName is there already, and holds what its annotations say; a finished one holds\n"
-    "nothing. kube-scheduler is stood in for: taints, node selection and sums of resources count; Pod affinity,\n"
-    "topology spread, volumes, host ports, priorities and preemption do not.\n"
-    "The exit status is 0 whatever becomes of the Pods, and 2 where the input cannot be used.",
+    description="Show what koordgate would do, without a cluster. The Pods in the files are admitted, scheduled and\n"
+    "bound, in their order, by the webhook's own code. The files also give the Nodes, Device objects and\n"
+    "NodeResourceTopologies.\n\n"
+    "A Pod with spec.nodeName is already bound and holds what its annotations state; a finished one holds nothing.\n"
+    "A stand-in replaces kube-scheduler: taints, node selection and sums of resources count; Pod affinity, topology\n"
+    "spread, volumes, host ports, priorities and preemption do not.\n"
+    "The exit status is 0 even if Pods do not fit, and 2 if the input cannot be used.",
     examples="examples:\n"
     "  koordgate simulate -f examples/cluster.yaml -f examples/workload.yaml --config examples/config.yaml\n"
     "  koordgate simulate -f cluster.yaml -f my-pod.yaml --node gpu-node-1\n"
