@@ -1,7 +1,7 @@
 """Filter and score of one Pod over 5,000 nodes of 8 GPUs, half full, without JSON.
 
-Cold: every node was written anew, the request was never seen, the names come in a new order. Warm: the same request and
-names again, nothing changed; and once more after one node changed, as after each bind. Every way of preference.
+Cold: every node has been rewritten, the request is new, and the names come in a new order. Warm: the same request and
+names again, without a change; then once more after one node changed, as after each bind. Each preference is measured.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
     for way in Preference:
         texts = [f"{statistics.median(each[way]):.3f} ms" for each in (cold, warm, changed)]
         print(f"{way}: cold {texts[0]}, warm {texts[1]}, one node changed {texts[2]}", file=sys.stderr)
-    value = max(statistics.median(taken) for taken in cold.values())  # of the way that takes longest
+    value = max(statistics.median(taken) for taken in cold.values())  # of the slowest preference
     close(name="filter", value=value, unit="ms", reference=LIMIT_MS, goal=1.0, higher_is_better=False)
 
 
