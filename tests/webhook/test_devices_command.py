@@ -241,7 +241,7 @@ async def test_what_is_published_is_data_too(cluster: FakeKube, devices: Koordga
 async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster: FakeKube, devices: Koordgate) -> None:
     said = await devices("cordon", "n1", "GPU-0")
     assert (said.status, said.err) == (0, "")
-    assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is cordoned; nothing new lands on it"
+    assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is cordoned; it takes no new Pods"
     assert "Pods that hold something of it, and run on: 2" in said.out
     assert lines_of(said)[3][:3] == ["default/pod-a", "gpu-core", "30,"]
     assert lines_of(said)[4][:3] == ["default/pod-b", "gpu-core", "20,"]
@@ -250,7 +250,7 @@ async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster
     assert "cordoned by an administrator" in (await devices("n1")).out
 
     said = await devices("uncordon", "n1", "GPU-0")
-    assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is not cordoned; Pods may land on it"
+    assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is not cordoned; it takes new Pods"
     assert cordoned(cluster) is None
     assert read_device_object(cluster.get(DEVICES.path("n1"))).devices[0].healthy
 
@@ -292,14 +292,14 @@ async def test_others_cordons_and_annotations_stay(cluster: FakeKube, devices: K
 async def test_a_card_that_is_sick_is_so_still_when_its_cordon_ends(cluster: FakeKube, devices: Koordgate) -> None:
     await devices("cordon", "n1", "GPU-1")
     said = await devices("uncordon", "n1", "GPU-1")
-    assert "nothing new lands on it still: XID: 79" in said.out
+    assert "it still takes no new Pods: XID: 79" in said.out
     assert "no Pod holds anything of it" in said.out
 
 
 async def test_a_dry_run_writes_nothing(cluster: FakeKube, devices: Koordgate) -> None:
     said = await devices("cordon", "n1", "GPU-0", "--dry-run")
     assert said.status == 0
-    assert "is cordoned; nothing new lands on it (dry run: nothing is written)" in said.out
+    assert "is cordoned; it takes no new Pods (dry run: nothing is written)" in said.out
     assert "default/pod-a" in said.out
     assert cordoned(cluster) is None
 
@@ -362,7 +362,7 @@ async def test_a_device_of_a_software_class_is_cordoned_on_its_node(
     fake: FakeKube, devices: Koordgate, queues: tuple[str, str]
 ) -> None:
     said = await devices("cordon", "n5", "fast", *queues)
-    assert said.out.splitlines()[0] == "n5: queue 0 fast is cordoned; nothing new lands on it"
+    assert said.out.splitlines()[0] == "n5: queue 0 fast is cordoned; it takes no new Pods"
     assert "default/pod-a" in said.out
     annotations = fake.get(NODES.path("n5"))["metadata"]["annotations"]
     assert (annotations[CORDONED], annotations["other"]) == ("fast", "stays")
@@ -372,7 +372,7 @@ async def test_a_device_of_a_software_class_is_cordoned_on_its_node(
         ("spare", False, True),
     ]
 
-    assert "is not cordoned; Pods may land on it" in (await devices("uncordon", "n5", "fast", *queues)).out
+    assert "is not cordoned; it takes new Pods" in (await devices("uncordon", "n5", "fast", *queues)).out
     assert CORDONED not in fake.get(NODES.path("n5"))["metadata"]["annotations"]
 
 
@@ -397,12 +397,12 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
         (("cordon", "n9", "GPU-0"), "node n9 has no Device object; there are: n1, n2"),
         (("n9",), "node n9 has no Device object; there are: n1, n2"),
         (("a/b",), "no node can have that name"),
-        (("cordon", "n1"), "cordon takes a node and a device, as in"),
-        (("drain", "n1"), "drain takes a node and a device, as in"),
+        (("cordon", "n1"), "cordon takes a node and a device: koordgate"),
+        (("drain", "n1"), "drain takes a node and a device: koordgate"),
         (("drain", "n1", "GPU-9"), "node n1 has no device 'GPU-9'"),
         (("drain", "n1", "GPU-"), "node n1 has several devices 'GPU-'; there are: GPU-0, GPU-1"),
         (("drain", "n1", "gpu/7"), "node n1 has no device 'gpu/7'"),
-        (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device, as in"),
+        (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device: koordgate"),
         (("uncordon", "n1", "GPU-0", "--packed"), "cannot be used with uncordon"),
         (("cordon", "n1", "GPU-0", "--output", "yaml"), "cannot be used with cordon"),
         (("n1", "--dry-run"), "--dry-run can be used with cordon, uncordon and drain only"),
