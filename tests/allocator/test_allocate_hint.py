@@ -152,7 +152,7 @@ def test_what_is_read_can_be_a_key() -> None:
 
 DEEP = "[" * 60_000
 
-# annotation, its text, the path below it, what is said
+# annotation, its text, the path below it, the message
 
 WRONG: dict[str, tuple[str, str, str, str]] = {
     "empty": ("hint", "", "", "must be a JSON object"),

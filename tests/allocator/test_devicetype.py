@@ -1,4 +1,4 @@
-"""Device types are data: own ones are read, chosen, written and read back as the built-in ones are."""
+"""Device types are data: own types are read, chosen, written and read back as the built-in types are."""
 
 import json
 from collections.abc import Mapping
@@ -110,7 +110,7 @@ def test_types_are_equal_by_what_they_are_and_hash_by_name() -> None:
     assert DeviceTypes((GPU_TYPE, RDMA_TYPE, FPGA_TYPE)) == BUILT_IN
 
 
-# Asking: resources, what is read
+# Requests: resources, what is read
 
 ASKS: dict[str, tuple[Mapping[str, Any], DeviceAsk | None]] = {
     "part of a device": ({"example.com/npu": "30"}, DeviceAsk(NPU, 1, (30,))),
@@ -130,7 +130,7 @@ def test_an_own_type_is_asked_for_in_its_unit(resources: Mapping[str, Any], expe
     assert reading.problems == ()
     assert [one.ask for one in reading.request.containers] == ([expected] if expected else [])
     assert names_devices(spec, TYPES)
-    assert not names_devices(spec)  # without the configuration it is somebody else's
+    assert not names_devices(spec)  # without the configuration it is another product's resource
     assert not read_pod(spec).request
 
 
@@ -183,7 +183,7 @@ def test_a_device_of_an_own_type_is_read(told: dict[str, Any], expected: Device 
     assert read_device_object(device_object(told)).devices == ()
 
 
-# Choosing: asks of three types together, on a node with all of them
+# Choosing: requests of three types together, on a node with all of them
 
 
 NODE = node(
@@ -262,7 +262,7 @@ def test_units_are_spread_over_devices_as_the_hint_says(
 
 
 def test_what_is_held_of_a_type_that_left_the_settings_is_written_as_it_is() -> None:
-    """Nothing is lost: a ledger may hold devices of a type that its administrator took away meanwhile."""
+    """Nothing is lost: a ledger may hold devices of a type that its administrator has since removed."""
     shares = (Share("queue", "queue-1", 1, {"queue": 12}, ("b",)), Share("rdma", "nic", 0, {"rdma": 50}, ("a",)))
     annotations = write_annotations(shares, "kubernetes.io", BUILT_IN)
     assert json.loads(annotations.pop(DEVICE_ALLOCATED)) == {
@@ -275,7 +275,7 @@ def test_what_is_held_of_a_type_that_left_the_settings_is_written_as_it_is() -> 
     }
 
 
-# What is left: what is held, what is asked then, which minors, or why not
+# What is left: the holdings, the next request, its minors, or why not
 
 LATER: dict[str, tuple[DeviceAsk, DeviceAsk, list[int] | str]] = {
     "units go where units are": (DeviceAsk(QUEUE, 1, (12,)), DeviceAsk(QUEUE, 1, (28,)), [1]),

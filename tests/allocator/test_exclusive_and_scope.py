@@ -1,6 +1,6 @@
-"""Exclusive devices, and the scope in which all devices of a Pod stand, its containers together.
+"""Exclusive devices, and the scope that holds all devices of a Pod, over all its containers.
 
-Devices are few, and each says where it is: gpu minor, NUMA node and PCIe root.
+Nodes have few devices, and each states its place: gpu minor, NUMA node and PCIe root.
 """
 
 from dataclasses import replace
@@ -130,7 +130,7 @@ def test_a_virtual_function_that_two_devices_list_is_given_once() -> None:
     on.with_holding(holding("uid", *answer.shares)).check_invariants()
 
 
-# The scope of a Pod of several containers: what each asks, the scope, the cards; who gets which, or why not
+# The scope of a Pod of several containers: their requests, the scope, the cards; who gets which, or why not
 
 TWO_NODES = (gpu(0, numa_node=0, pcie="a"), gpu(1, numa_node=1, pcie="b"))
 ROOM_ON_ONE = (*TWO_NODES, gpu(2, numa_node=1, pcie="c"))
@@ -204,7 +204,7 @@ def test_every_device_that_is_selected_is_not_only_every_one_in_one_numa_node() 
     assert isinstance(place(of, node(*here, nic(2, numa_node=1))), Refusal)
 
 
-# SingleNUMANode on a node of which the CPUs are not known
+# SingleNUMANode on a node whose CPUs are not known
 
 NUMAS: dict[str, tuple[str, int, tuple[Device, ...], dict[str, tuple[str, ...]] | str]] = {
     "two cards of two NUMA nodes": (
@@ -244,7 +244,7 @@ def test_many_numa_nodes_that_devices_tell_are_tried_one_by_one_and_all_together
     assert len(given(place(asking({GPU: 300}, **of), node(*cards)))) == 3
 
 
-# A gang that is still to come
+# A gang whose Pods are still to come
 
 
 def bridged() -> tuple[list[Device], Wiring]:
@@ -269,7 +269,7 @@ def started(waiting: int, count: int = 1) -> list[str]:
 
 
 def test_the_first_of_a_gang_begins_in_the_nvlink_group_that_holds_all_that_are_to_come() -> None:
-    assert started(0) == ["GPU-1"]  # alone it takes from the group that is broken anyway
+    assert started(0) == ["GPU-1"]  # alone it takes a card of the group that is broken already
     assert started(2) == ["GPU-1", "GPU-2", "GPU-3"]
     assert started(3) == ["GPU-4", "GPU-5", "GPU-6", "GPU-7"]
     assert started(1, count=2) == ["GPU-4", "GPU-5", "GPU-6", "GPU-7"]

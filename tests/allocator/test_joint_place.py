@@ -1,4 +1,4 @@
-"""GPUs and RDMA that belong together: a NIC for each PCIe root of the cards, and the very same roots where asked.
+"""GPUs and RDMA that belong together: a NIC for each PCIe root of the cards, and the same roots if required.
 
 PCIe root k of the named server has the GPUs 2k and 2k+1 and the NIC k; roots 0 and 1 are in NUMA node 0.
 """
@@ -55,7 +55,7 @@ def both(gpus: int, rdma: int = 1, joint: dict[str, Any] | None = None, **fields
     return asking({GPU: gpus, NIC: rdma}, joint=joint, **fields)
 
 
-# What is asked, what is held; the minors of each type
+# The request, what is held; the minors of each type
 
 TOGETHER: dict[str, tuple[PodRequest, list[Holding], dict[str, list[int]]]] = {
     "apart: the first NIC whatever the card": (both(100), cards(0, 1), {"gpu": [2], "rdma": [0]}),
@@ -230,7 +230,7 @@ def test_devices_that_belong_together_stand_in_the_pods_numa_node() -> None:
     assert [one.node for one in answer.cpus.numa] == [1]
 
 
-# Several containers: what each asks and what is held; the devices of each container
+# Several containers: their requests and what is held; the devices of each container
 
 TWICE = ({GPU: 100, NIC: 100}, {GPU: 100, NIC: 100})
 CONTAINERS: dict[str, tuple[PodRequest, list[Holding], dict[str, dict[str, list[int]]]]] = {
@@ -363,7 +363,7 @@ def test_a_type_that_comes_second_keeps_its_own_rules(
         assert chosen(answer) == expected
 
 
-# SamePCIe beside brute force
+# SamePCIe compared with brute force
 
 
 @st.composite
@@ -376,12 +376,12 @@ def rooted(draw: st.DrawFn) -> NodeSnapshot:
 
 
 def can_be(on: NodeSnapshot, asked: list[dict[str, tuple[int, int]]], first: str) -> bool:
-    """Whether every container can have its devices of both types on the very same roots, by trying all sets.
+    """Whether every container can have its devices of both types on the same roots; found by trying all sets.
 
     Args:
         on: the node.
-        asked: of each container, by type so many devices and so many percent of each.
-        first: the type that the other one is beside, with at least one device on each root.
+        asked: for each container, by type the number of devices and the percent of each.
+        first: the type that the other one is placed beside, with at least one device on each root.
     """
     free = {device.id: 0 if device.id in on.used else 100 for device in on.devices}
 

@@ -1,4 +1,4 @@
-"""What a node has that is usable, used and free: the one answer that every decision goes by."""
+"""What is usable, used and free on a node: the one answer behind every decision."""
 
 import pytest
 from builders import GIB, gpu, held, holding, nic, node, part, request, share
@@ -20,7 +20,7 @@ TAILS = GPU_TYPE.tails
 QUEUE_TYPE = own_type("queue", "example.org/queue", Unit.UNITS)
 QUEUE = Device("queue", "QUEUE-0", 0, healthy=True, capacity={"queue": 3})
 
-# A node with card 0 in some state; what is free of it: percent of compute, bytes, percent of memory
+# A node with card 0 in some state; its free part: percent of compute, bytes, percent of memory
 
 FREE: dict[str, tuple[NodeSnapshot, tuple[int, int, int]]] = {
     "idle": (node(CARD), (100, 80 * GIB, 100)),
@@ -50,7 +50,7 @@ def test_a_device_is_unusable_for_either_reason_and_stays_so_whoever_holds_what(
         assert same.unusable == {"GPU-1", "GPU-2"}
 
 
-# A device, its type, what is held of it, and what is free in thousandths of it, of each resource that counts
+# A device, its type, what is held of it, and its free thousandths of each resource that counts
 
 SHARES: dict[str, tuple[Device, DeviceType, tuple[Share, ...], int]] = {
     "an idle card: compute and memory": (CARD, GPU_TYPE, (), 2000),
@@ -98,7 +98,7 @@ def test_the_virtual_functions_that_pods_hold_are_known_by_bus_id() -> None:
     assert on.functions_held() == {"0000:01:00.1", "0000:01:00.2"}
 
 
-# --- the order of NUMA nodes goes by what is free of their devices: the fullest first, as nodes of the default do
+# --- the order of NUMA nodes by the free parts of their devices: the fullest first, as for nodes by default
 
 
 def cards_at(*numas: int, memory: int = 80 * GIB) -> list[Device]:

@@ -1,4 +1,4 @@
-"""What a Pod asks for, in every form, and every way in which asking can be wrong."""
+"""What a Pod asks for, in every form, and every way in which a request can be wrong."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -78,7 +78,7 @@ ASKS: dict[str, tuple[Mapping[str, Any], DeviceAsk | None]] = {
 
 
 def told(of: DeviceAsk | None) -> tuple[DeviceAsk, ...]:
-    """What a container asks of all types that asks this of one."""
+    """The requests of all types of a container that requests this of one."""
     return (of,) if of else ()
 
 
@@ -197,7 +197,7 @@ def test_a_problem_names_the_map_and_the_resource() -> None:
     ]
 
 
-# Types beside one another: resources, what is asked of each type
+# Several types: resources, the request of each type
 
 TYPES: dict[str, tuple[Mapping[str, Any], tuple[DeviceAsk, ...]]] = {
     "a share of a NIC": ({"koordinator.sh/rdma": 25}, (DeviceAsk(RDMA_TYPE, 1, (25,)),)),
@@ -466,7 +466,7 @@ def test_memory_without_a_ratio_is_an_ask_whoever_stated_it() -> None:
     assert reading.request.containers == (app("a", ask(memory=8 * GIB)),)
 
 
-# (resources of a translated container, over how many cards its author split them, what is read)
+# (resources of a translated container, the number of cards over which its author split them, what is read)
 
 SPLIT: dict[str, tuple[dict[str, Any], int, DeviceAsk]] = {
     "half of each of two": ({f"{K}-core": 100, f"{K}-memory-ratio": 100}, 2, ask(2, core=50, ratio=50)),
@@ -548,7 +548,7 @@ def test_any_pod_is_read_and_what_is_accepted_is_sane(spec: dict[str, Any]) -> N
 
 
 def written(of: DeviceAsk, domain: str) -> dict[str, str]:
-    """An ask in its canonical form: each amount in total; for GPUs over how many cards as well."""
+    """A request in its canonical form: each amount in total; for GPUs also the number of cards."""
     amounts = {tail: (amount or 0) * of.count for tail, amount in zip(of.type.tails, of.amounts, strict=True)}
     if of.type == GPU_TYPE:
         amounts[GPU_SHARED] = of.count

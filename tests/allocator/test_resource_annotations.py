@@ -1,4 +1,4 @@
-"""The annotations of a Pod's CPUs: what its author wishes, and what it was given."""
+"""The annotations about a Pod's CPUs: its author's wishes, and what it was given."""
 
 import json
 from typing import Any

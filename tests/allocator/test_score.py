@@ -60,7 +60,7 @@ def test_the_node_that_packs_tighter_scores_higher(of: PodRequest, better: NodeS
     assert scored(of, better) > scored(of, worse)
 
 
-# (a request, the node, its score: cards that stay unbroken, a node in use, how full it is then)
+# (a request, the node, its score: cards that stay whole, whether the node is in use, how full it is then)
 
 SCORES: dict[str, tuple[PodRequest, NodeSnapshot, int]] = {
     "the last free card": (WHOLE, busy(FOUR, (0, 100), (1, 100), (2, 100)), 50 + 20 + 30),
@@ -88,7 +88,7 @@ def test_a_placement_is_scored(of: PodRequest, on: NodeSnapshot, expected: int) 
 LEAST, BALANCED = Preference.LEAST_REQUESTED, Preference.MOST_BALANCED
 MEMORY = request(app("a", ask(ratio=100)))
 
-# (a request, the node, how it scores): thousandths of each class in use then, those of core, bytes and ratio
+# (a request, the node, the strategy, the score): comments give the thousandths of core, bytes and ratio then in use
 
 PREFERRED: dict[str, tuple[PodRequest, NodeSnapshot, Preference, int]] = {
     "nothing left": (WHOLE, machine(ONE), LEAST, 0),
@@ -124,7 +124,7 @@ def test_what_the_kubelet_holds_counts_for_nothing() -> None:
 
 @st.composite
 def alike(draw: st.DrawFn) -> NodeSnapshot:
-    """A node of cards that are alike, in use in all ways, some gone bad or the kubelet's."""
+    """A node of equal cards in any state of use; some are unhealthy or the kubelet's."""
     memory = draw(st.sampled_from([80 * 2**30, 8_589_934_591, 101]))
     cards = [gpu(minor, memory, healthy=draw(st.integers(0, 7)) > 0) for minor in range(draw(st.integers(1, 8)))]
     on = node(*cards, kubelet=draw(st.sets(st.sampled_from([card.id for card in cards]), max_size=1)))

@@ -1,4 +1,4 @@
-"""Formats that stand in the cluster: exactly as others write and read them, and safe against anything else."""
+"""Formats in the cluster: exactly as others write and read them, and safe against anything else."""
 
 import json
 from dataclasses import replace
@@ -149,7 +149,7 @@ def test_whatever_is_placed_reads_back_from_its_annotations(made: list[Device], 
         return
     annotations = write_annotations(answer.shares, domain)
     assert {k: v for k, v in annotations.items() if not isinstance(v, str)} == {}
-    # The annotations do not tell the order of containers: it comes back by name, which is the order in these Pods.
+    # The annotations do not state the order of containers. They are read by name, which is the order in these Pods.
     assert read_annotations(annotations) == answer.shares
     told = {one.name: annotations[visible_devices(one.name)].split(",") for one in of.containers}
     assert {name: len(set(ids)) for name, ids in told.items()} == {one.name: one.ask.count for one in of.containers}
@@ -288,7 +288,7 @@ def test_any_text_is_an_allocation_or_refused(text: str, seen: str) -> None:
     except AnnotationError:
         return
     assert all(amount >= 0 for one in shares for amount in one.amounts.values())
-    # What is read can be recorded and read again: a record that cannot be would close the node.
+    # What is read can be recorded and read again: an unreadable record would close the node.
     held = Holding("u", "default", "p", 0, shares)
     recorded = {"spec": orjson.loads(orjson.dumps(write_spec([held])))}
     assert read_spec(recorded) == {"u": held}
@@ -947,7 +947,7 @@ def test_whatever_can_be_held_reads_back_from_a_node_allocation(owners: list[Hol
 @settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
 @given(holdings(), st.sampled_from(DOMAINS))
 def test_whatever_can_be_held_reads_back_from_its_annotations(owner: Holding, domain: str) -> None:
-    """All but what no annotation tells: the order of containers, exclusivity, and with CPUs their policies."""
+    """Everything except what annotations do not state: the order of containers, exclusivity, and CPU policies."""
     annotations = write_allocation(owner, domain)
     told = sorted(owner.shares, key=lambda one: (one.type, one.minor, one.id))
     assert list(read_annotations(annotations)) == [
@@ -960,7 +960,7 @@ def test_whatever_can_be_held_reads_back_from_its_annotations(owner: Holding, do
     assert read is not None
     assert read.cpus == owner.cpus.cpus
     assert [one[:3] for one in read.numa] == [one[:3] for one in owner.cpus.numa]
-    if not read.cpus:  # pools tell sockets
+    if not read.cpus:  # pools state sockets
         assert read.numa == owner.cpus.numa
 
 

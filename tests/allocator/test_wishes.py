@@ -1,6 +1,6 @@
-"""How a Pod, or its node, wants devices chosen: order, hints, scopes, exclusivity, partitions, gangs, cordons.
+"""How a Pod or its node affects the choice of devices: order, hints, scopes, exclusivity, partitions, gangs, cordons.
 
-Pods are asked for as they are written, with their annotations; nodes are the named server.
+Pods are written with their annotations, as authors write them; nodes are the named server.
 """
 
 from collections.abc import Iterable
@@ -47,19 +47,19 @@ NICS = {device.minor: device for device in server_devices() if device.type == "r
 
 
 def cards(*parts: tuple[int, int]) -> list[Holding]:
-    """Others that hold so much of these cards."""
+    """Other Pods that hold these amounts of these cards."""
     return [holding(f"other-{minor}", part(CARDS[minor], percent, "x")) for minor, percent in parts]
 
 
 def ports(*parts: tuple[int, int]) -> list[Holding]:
-    """Others that hold so much of these NICs."""
+    """Other Pods that hold these amounts of these NICs."""
     return [
         holding(f"port-{minor}", Share("rdma", NICS[minor].id, minor, {"rdma": percent}, ("x",)))
         for minor, percent in parts
     ]
 
 
-# Which of the devices that fit: the Pod's order, the node's, what is held; the card
+# Which of the fitting devices: the Pod's order, the node's, what is held; the card
 
 ORDERS: dict[str, tuple[str, str, list[Holding], int]] = {
     "the default: the fullest that fits": ("", "", cards((2, 30), (5, 60)), 5),
@@ -96,7 +96,7 @@ def test_an_order_that_does_not_exist_is_told() -> None:
     assert set(DeviceOrder) == {"smallest", "mostUsed", "leastUsed", "minor"}
 
 
-# Which devices may be chosen at all: a hint, what is asked and held; what is chosen, or why not
+# Which devices may be chosen at all: a hint, the request, what is held; what is chosen, or why not
 
 LABELLED = [
     replace(card, labels={"rack": "left" if at < 4 else "right"}, model="H100" if at % 2 else "A100")
@@ -184,7 +184,7 @@ def test_without_a_selector_of_functions_none_is_given() -> None:
     assert functions(place(asking({NIC: 10}), server())) == []
 
 
-# How an amount is spread: what is asked of NICs, the hint, what is held; percent by minor, or why not
+# How an amount is spread: the request for NICs, the hint, what is held; percent by minor, or why not
 
 SPREAD: dict[str, tuple[int, dict[str, Any], list[Holding], dict[int, int] | str]] = {
     "on one device": (10, {}, [], {0: 10}),
@@ -246,7 +246,7 @@ def test_an_amount_is_spread_as_the_hint_says(
     on.with_holding(holding("uid", *answer.shares)).check_invariants()
 
 
-# Nobody else on the PCIe root
+# No other Pod on the PCIe root
 
 ALONE = {"gpu": {"exclusivePolicy": "PCIeLevel"}}
 
@@ -273,7 +273,7 @@ def test_nobody_comes_to_the_root_of_a_pod_that_wants_it_to_itself() -> None:
     answer = place(asking({GPU: 700}), on)
     assert "6 of 8 GPUs can hold it" in refused(answer)
     assert isinstance(answer, Refusal)
-    assert not answer.permanent  # the one that stands alone may go
+    assert not answer.permanent  # the Pod that wants it alone may end
 
 
 def test_a_pod_is_no_stranger_to_itself_on_its_own_root() -> None:
@@ -281,7 +281,7 @@ def test_a_pod_is_no_stranger_to_itself_on_its_own_root() -> None:
     assert chosen(place(of, server())) == {"gpu": [0, 1, 2], "rdma": [0]}
 
 
-# How close together: what is asked, the scope, what is held; the cards, or why not
+# How close together: the request, the scope, what is held; the cards, or why not
 
 SCOPES: dict[str, tuple[int, str, list[Holding], list[int] | str]] = {
     "two on one root": (200, "PCIe", cards((0, 10), (2, 10), (4, 10)), [6, 7]),
@@ -323,7 +323,7 @@ def test_devices_of_which_the_place_is_not_known_are_close_to_nothing() -> None:
     assert "at most 1 that can serve it are; of 2 the NUMA node is not known" in message
 
 
-# Whole cards: what is held; the set of so many
+# Whole cards: what is held; the set for each number
 
 SETS: dict[str, tuple[int, list[Holding], list[int]]] = {
     "one: not where a pair would be broken": (1, cards((4, 10)), [5]),
@@ -353,7 +353,7 @@ def test_a_whole_set_is_well_connected_though_another_container_shares_a_card() 
     assert {share.minor: share.containers for share in answer.shares} == {0: ("a",), 2: ("b",), 3: ("b",)}
 
 
-# Partitions: the table, whether it must be honoured, the Pod's spec, what is asked and held; the cards, or why not
+# Partitions: the table, whether it must be honoured, the Pod's spec, the request, what is held; the cards, or why not
 
 BOARD = built_in("nvidia", "H100")
 TIERS = PartitionTable(
@@ -567,7 +567,7 @@ def test_the_named_server_is_as_it_is_drawn() -> None:
     assert {device.numa_node for device in made if device.pcie == "pci2"} == {1}
 
 
-# What keeps Pods on one card apart: the Pod's label, the node's, what is asked; whether it is placed
+# What keeps Pods on one card apart: the Pod's label, the node's, the request; whether it is placed
 
 ISOLATED: dict[str, tuple[str, str, dict[str, Any], bool]] = {
     "a share where it is there": ("HAMi-core", "HAMi-core", {GPU: 50}, True),

@@ -1,4 +1,4 @@
-"""What a Pod gets of a node's CPUs: its own by which policy, thousandths of NUMA nodes, or a shared pool."""
+"""The CPUs that a Pod gets: CPUs of its own by a policy, thousandths of NUMA nodes, or a shared pool."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from allocator.vocabulary.phase import Phase
 FULL, SPREAD, BURST = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS, BindPolicy.CONSTRAINED_BURST
 MOST = NumaStrategy.MOST_ALLOCATED
 PCPU, NUMA_LEVEL = ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL
-TWO = build(2, 1, 8, 2, siblings_near)  # NUMA nodes 0-15 and 16-31; a core is two neighbours
+TWO = build(2, 1, 8, 2, siblings_near)  # NUMA nodes 0-15 and 16-31; a core is two adjacent CPUs
 ARM = build(2, 1, 8, 1, siblings_far)  # NUMA nodes 0-7 and 8-15, one thread a core
 ZONES = {at: Zone(16_000, 64 * GIB) for at in (0, 1)}
 
@@ -31,7 +31,7 @@ def lsr(count: int, **fields: Any) -> CpuAsk:
 
 
 def needs(policy: BindPolicy) -> dict[str, BindPolicy]:
-    """A required policy, as it is read: the preferred one too."""
+    """A required policy as it is read: it is the preferred one too."""
     return {"required": policy, "preferred": policy}
 
 
@@ -48,7 +48,7 @@ def own(cpus: str, **fields: Any) -> CpuShare:
     return CpuShare("LSR", parse(cpus), **fields)
 
 
-# By which policy: what the Pod asks, the node; the policy and whether it must be kept, or why they do not agree
+# Which policy applies: the Pod's request, the node; the policy and whether it is required, or why the two conflict
 
 BINDS: dict[str, tuple[CpuAsk, CpuNode, tuple[BindPolicy, bool] | str]] = {
     "the default": (lsr(4), CpuNode(TWO), (FULL, False)),
@@ -108,7 +108,7 @@ def test_the_nodes_policy_comes_before_the_pods_and_the_pods_before_the_default(
         assert answer.bind is expected[0]
 
 
-# Which CPUs: what is asked, the node, what is held; the CPUs
+# Which CPUs: the request, the node, what is held; the CPUs
 
 OWN: dict[str, tuple[CpuAsk, CpuNode, list[CpuShare], str]] = {
     "whole cores": (lsr(4), CpuNode(TWO), [], "0-3"),
@@ -165,11 +165,11 @@ def test_what_is_preferred_gives_way_and_what_is_required_does_not() -> None:
     assert isinstance(choose_cpus(lsr(4), "node-1", strict, used(strict, halves)), Refusal)
 
 
-# CPUs that Pods on shared pools need there are left: what is asked, the node, what is held; the CPUs, or what is told
+# The CPUs that Pods on shared pools need there stay free: the request, the node, what is held; the CPUs, or the message
 
 
 def pooled(*milli: int) -> CpuShare:
-    """A Pod that stands in the shared pools of the first NUMA nodes, with so many thousandths in each."""
+    """A Pod in the shared pools of the first NUMA nodes, with these thousandths in each."""
     return CpuShare("LS", numa=tuple(NumaShare(at, much, 0, at) for at, much in enumerate(milli)))
 
 
@@ -221,7 +221,7 @@ def test_only_cpus_that_are_named_are_taken(only: str, milli: int, expected: str
         assert chosen(answer) == expected
 
 
-# NUMA nodes that are named, those to stay inside, and where a Pod of two CPUs on the shared pool stands
+# NUMA nodes that are named, those that are allowed, and the place of a Pod of two CPUs on the shared pool
 
 STANDS: dict[str, tuple[list[int], set[int] | None, list[int] | None]] = {
     "the one that is named": ([1], {0, 1}, [1]),
@@ -274,7 +274,7 @@ def test_the_refusal_says_how_many_cpus_stay_in_shared_pools() -> None:
     )
 
 
-# What is refused: what is asked, the node, what is held, NUMA nodes; the message, and whether for good
+# What is refused: the request, the node, what is held, NUMA nodes; the message, and whether it is permanent
 
 REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] | None, str, bool]] = {
     "too many": (lsr(33), CpuNode(TWO), [], None, "33 CPUs are requested, 32 are free: 0-31", True),
@@ -406,7 +406,7 @@ def test_on_arm64_any_policy_of_the_node_is_whole_cores(bind: BindPolicy, fields
     assert answer == CpuShare(QosClass.LSR, parse("0-2"), FULL, ExclusivePolicy.NONE)
 
 
-# Where a Pod with CPUs of its own stands: its memory is split evenly, least free first
+# The NUMA nodes of a Pod with CPUs of its own: its memory is split evenly, the least free node first
 
 SPLITS: dict[str, tuple[int, int, list[tuple[int, int]], tuple[int, int] | None]] = {
     "evenly": (20, 40, [], (20, 20)),

@@ -1,4 +1,4 @@
-"""Which Pods have to do with CPU orchestration, what they ask, and every way in which asking can be wrong."""
+"""Which Pods are subject to CPU orchestration, what they request, and every way in which a request can be wrong."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -161,7 +161,7 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
         ),
         CpuAsk(QosClass.LS, 0, 3000, 0, 3000, preferred=BURST),
     ),
-    # a class alone: the node may want them aligned
+    # a class alone: the node may require alignment
     "LS": (classed("LS", TWO), CpuAsk(QosClass.LS, 0, 2000, 4 * GIB, 2000)),
     "LS, in fractions, without a limit": (
         classed("LS", container(requests={"cpu": "1500m", "memory": "1Gi"})),
@@ -242,7 +242,7 @@ def test_every_ask_is_read(made: dict[str, Any], expected: CpuAsk) -> None:
     assert told.ask.constrained_burst == (expected.preferred is BURST)
 
 
-# What the kubelet's static policy would give containers, whatever the label: their phases, and whole CPUs
+# What the kubelet's static policy would give containers, regardless of labels: their phases, and whole CPUs
 
 APP, INIT, SIDECAR = Phase.APP, Phase.INIT, Phase.SIDECAR
 STATIC: dict[str, tuple[dict[str, Any], list[tuple[Phase, int]]]] = {
@@ -581,7 +581,7 @@ def busiest_moment(
     apps: list[dict[str, Any]],
     amount_of: Callable[[Mapping[str, Any]], int] = requested,
 ) -> int:
-    """What a Pod requests at its busiest, found by listing who runs together at each step of its life."""
+    """The peak of a Pod's requests, found by listing which containers run together at each step of its life."""
     moments = [[one for one in init if "restartPolicy" in one] + apps]
     for index, one in enumerate(init):
         before = [earlier for earlier in init[:index] if "restartPolicy" in earlier]

@@ -1,4 +1,4 @@
-"""Which rules of CPU orchestration hold on a node: its labels, then its kubelet, then the configuration."""
+"""Which rules of CPU orchestration apply on a node: its labels, then its kubelet's, then the configuration's."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def bind(of: NodeTopology, labels: dict[str, str]) -> tuple[BindPolicy | None, b
     return node.bind, node.whole_cores
 
 
-# CPU bind policy: the label, the kubelet; the node's policy, and whether the kubelet takes whole cores only
+# CPU bind policy: the label, the kubelet; the node's policy, and whether the kubelet admits whole cores only
 
 BINDS: dict[str, tuple[dict[str, str], KubeletCpus, BindPolicy | None, bool]] = {
     "nothing told": ({}, KubeletCpus(), None, False),
@@ -208,7 +208,7 @@ def test_what_nobody_may_have_is_the_kubelets_the_administrators_and_the_systems
     )
     assert node is not None
     assert node.reserved == parse("0-5,7-9")
-    assert node.pooled == parse("0-1")  # the kubelet's, of those that nobody else keeps
+    assert node.pooled == parse("0-1")  # the kubelet's, without those that others reserve
 
 
 def test_defaults_zones_and_architecture_are_taken_over() -> None:

@@ -160,7 +160,7 @@ def devices(draw: st.DrawFn, least: int) -> list[Candidate]:
 
 
 def legal(chosen: Sequence[Candidate], primary: Sequence[Candidate], rule: SetRule, *, same: bool) -> bool:
-    """Whether a set keeps the rules, by the plainest means."""
+    """Whether a set keeps the rules, checked in the plainest way."""
     roots = {one.pcie for one in primary}
     if same and (None in roots or {one.pcie for one in chosen} != roots):
         return False

@@ -1,4 +1,4 @@
-"""Which set of devices an ask gets: named machines, and every answer recomputed from scratch on small ones."""
+"""Which set of devices a request gets: named machines, and every answer recomputed from scratch on small ones."""
 
 from collections.abc import Sequence
 from itertools import combinations, islice, pairwise, permutations
@@ -47,7 +47,7 @@ def within(scope: Scope) -> SetRule:
 # machine, minors that are free, devices asked, rule, minors given
 
 CASES: dict[str, tuple[str, list[int], int, SetRule, list[int]]] = {
-    # Where nothing tells devices apart, minors do.
+    # If nothing else distinguishes devices, minors do.
     "all alike: one": (FLAT, without(8), 1, PLAIN_RULE, [0]),
     "all alike: five": (FLAT, without(8, 2), 5, PLAIN_RULE, [0, 1, 3, 4, 5]),
     "nothing told: four": ("nothing told", without(8, 0), 4, PLAIN_RULE, [1, 2, 3, 4]),
@@ -104,7 +104,7 @@ CASES: dict[str, tuple[str, list[int], int, SetRule, list[int]]] = {
     "roots: preferred": (PCIE, without(8), 2, SetRule(roots=frozenset({"pci0000:02"})), [4, 5]),
     "roots: too few there": (PCIE, without(8), 3, SetRule(roots=frozenset({"pci0000:02"})), [0, 1, 2]),
     "roots: one": (PCIE, without(8, 4), 1, SetRule(roots=frozenset({"pci0000:02"})), [5]),
-    # The rest of a gang is to follow.
+    # The rest of a gang follows.
     "company: the first of four begins where four are": (PCIE, without(8, 0), 1, SetRule(company=3), [4]),
     "company: a mate draws the second": (PCIE, without(8, 0, 4), 1, SetRule(company=2, near=frozenset({gpu(4)})), [5]),
     "company: two of four": (CUBE, without(8, 1), 2, SetRule(company=2), [6, 7]),
@@ -292,7 +292,7 @@ def cases(draw: st.DrawFn, most: int = 8) -> Case:
     offered = [
         Candidate(
             one.id,
-            # Minors that do not sort as ids do: an order by the wrong one shows.
+            # Minors do not sort as ids do, so that an order by the wrong one shows.
             at * 5 % 9 if size < 9 else at,
             draw(st.sampled_from([(), (0,), (1,)])) if draw(st.booleans()) else (),
             one.numa,
@@ -316,7 +316,7 @@ def cases(draw: st.DrawFn, most: int = 8) -> Case:
 
 
 def expected(case: Case) -> list[tuple[str, ...]]:
-    """All sets that keep the rule in the order that the module promises, by the plainest means."""
+    """All sets that keep the rule, in the order that the module promises, computed in the plainest way."""
     offered, count, links, rule = case
     state = (lambda one: one.rank) if rule.rank_first else (lambda one: (one.fresh, one.idle))
     order = sorted(offered, key=lambda one: (state(one), one.rank, one.minor, one.id))
@@ -331,7 +331,7 @@ def expected(case: Case) -> list[tuple[str, ...]]:
         return len(where) == 1 and None not in where
 
     def key(chosen: tuple[Candidate, ...]) -> tuple[Any, ...]:
-        """Without regard to roots and company, which come before."""
+        """The rank without roots and company, which precede it."""
         ids = [one.id for one in chosen]
         towards = sum(links.weight(one, mate) for one in ids for mate in rule.near)
         measure = 0 if links.flat else links.measure(ids) + towards
