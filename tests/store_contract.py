@@ -31,15 +31,15 @@ Said = tuple[str, int]
 
 @dataclass
 class Kept:
-    """A store, and what a test does behind its back.
+    """A store, and a test's direct access to its records.
 
     Attributes:
         store: the store.
         delete: deletes a node's record.
-        spoil: writes a record of a node that is not of the format; None where nobody else can write there.
-        break_watch: ends an open watch, as a network does; None where that cannot happen.
+        spoil: writes a malformed record of a node; None if nobody else can write to the store.
+        break_watch: ends an open watch, as a network failure does; None if that cannot happen.
         n1: a node's name that no other test of the same store uses.
-        n2: another one.
+        n2: another such name.
     """
 
     store: Store
@@ -56,7 +56,7 @@ class Kept:
 
 @dataclass
 class Heard:
-    """A listener that keeps what it was told of some nodes, and wakes whoever waits for it."""
+    """A listener that keeps the reports about some nodes, and wakes tests that wait for them."""
 
     nodes: frozenset[str]
     records: dict[str, Record] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Heard:
 
 @contextlib.asynccontextmanager
 async def watching(kept: Kept) -> AsyncIterator[Heard]:
-    """A watch that is in step."""
+    """A watch that is up to date."""
     heard = Heard(frozenset({kept.n1, kept.n2}))
     watch = kept.store.watch(heard)
     running = asyncio.create_task(watch.run())
@@ -157,7 +157,7 @@ HOLDINGS: dict[str, Holding] = {
 
 
 class StoreContract:
-    """One test a promise."""
+    """One test per promise."""
 
     async def test_a_record_that_was_never_written_reads_as_absent_and_empty(self, kept: Kept) -> None:
         assert await kept.store.read(kept.n1, SOON) == Record(kept.n1, ABSENT, {})
@@ -320,7 +320,7 @@ class StoreContract:
             second = await kept.store.write(first, TWO, "", SOON)
             await heard.until(lambda: heard.records.get(kept.n1) == second)
 
-    # What others spoilt
+    # Records that others damaged
 
     async def test_a_spoilt_record_is_an_error_and_never_empty(self, kept: Kept) -> None:
         if kept.spoil is None:
@@ -344,7 +344,7 @@ class StoreContract:
 
 
 def spoilt(node: str) -> dict[str, Any]:
-    """A NodeAllocation that the CRD's schema lets pass, and that is not of the format."""
+    """A NodeAllocation that the CRD's schema accepts although it is malformed."""
     entry = {"uid": "u", "namespace": "d", "name": "p", "since": "2026-01-01T00:00:00Z", "devices": [{}]}
     return {
         "apiVersion": API_VERSION,

@@ -29,7 +29,7 @@ def container(objects: list[JsonObject]) -> JsonObject:
 
 
 def mounts(objects: list[JsonObject]) -> dict[str, tuple[str, bool]]:
-    """Host folder -> where it is mounted, and whether it can be written."""
+    """Host folder -> its mount point, and whether it is writable."""
     hosts = {one["name"]: one["hostPath"]["path"] for one in pod(objects)["volumes"] if "hostPath" in one}
     return {
         hosts[one["name"]]: (one["mountPath"], not one.get("readOnly", False))

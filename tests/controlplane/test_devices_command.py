@@ -51,7 +51,7 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
         return capsys.readouterr().out
 
     async def free() -> list[int]:
-        """What stands published as free of each card."""
+        """The published free amount of each card."""
         (found,) = yaml.safe_load(await devices(node, "--packed", "--output", "yaml"))["nodes"]
         return next((one["frees"] for one in found["classes"] if one["class"] == "gpu-core"), [])
 

@@ -150,7 +150,7 @@ async def found(admin: AdminClient, path: str) -> JsonObject | None:
 
 
 async def told(admin: AdminClient, node: str) -> tuple[JsonObject, JsonObject, JsonObject]:
-    """Wait until the node is told of; the Device, the NodeResourceTopology and the Node."""
+    """Wait until the node is reported; returns the Device, the NodeResourceTopology and the Node."""
 
     async def all_there() -> tuple[JsonObject, JsonObject, JsonObject] | None:
         device, topology = await found(admin, f"{DEVICES}/{node}"), await found(admin, f"{TOPOLOGIES}/{node}")
@@ -263,7 +263,7 @@ async def test_the_api_server_goes_and_comes_back_and_everything_is_told_again(
 
 
 async def in_service(admin: AdminClient, node: str, cards: int) -> JsonObject:
-    """Wait until the Device object and the Node say that so many cards are in service; the Device object."""
+    """Wait until the Device object and the Node state this number of cards in service; returns the Device object."""
 
     async def so_many() -> JsonObject | None:
         device, about = await found(admin, f"{DEVICES}/{node}"), await admin.get(f"/api/v1/nodes/{node}")
@@ -283,7 +283,7 @@ async def events(admin: AdminClient, node: str) -> dict[str, JsonObject]:
 
 
 async def settled(running: Running) -> None:
-    """Until a few rounds have written nothing."""
+    """Wait until a few rounds have written nothing."""
 
     async def quiet() -> bool:
         before = running.writes
@@ -294,7 +294,7 @@ async def settled(running: Running) -> None:
 
 
 def cgroups(machine: Machine, uids: Iterable[str]) -> None:
-    """Make the cgroups of Pods, of version 1."""
+    """Make the cgroups of Pods, in version 1."""
     for path in ("", "kubepods", "kubepods/burstable", "kubepods/besteffort", *(f"kubepods/pod{uid}" for uid in uids)):
         for name, content in (("cpuset.cpus", "0-7"), ("cpuset.mems", "0-1"), ("cgroup.procs", "")):
             machine.file(f"cpuset/{path}/{name}", content, machine.folder)
@@ -357,7 +357,7 @@ async def test_a_steady_hour_with_eight_cards_and_pods_that_have_some_writes_not
 
 
 def timeless(device: JsonObject) -> JsonObject:
-    """What is told of devices, without the times of conditions."""
+    """What is reported about devices, without the times of conditions."""
     told = json.loads(json.dumps({"spec": device["spec"], "annotations": device["metadata"]["annotations"]}))
     for one in told["spec"]["devices"]:
         for condition in one["conditions"]:
@@ -509,7 +509,7 @@ async def test_files_of_the_kubelet_that_are_corrupt_twice_are_told_and_what_was
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def managed(binaries: Binaries) -> AsyncIterator[ControlPlane]:
-    """A control plane whose controllers collect what has lost its owner; with the chart's objects."""
+    """A control plane whose controllers delete objects without owners; with the chart's objects."""
     async with ControlPlane(binaries, controller_manager=True) as started:
         await chart.install(started, chart.render(binaries))
         yield started

@@ -302,7 +302,7 @@ async def test_a_write_with_an_unknown_end_is_sent_once_and_says_so(
     kube: KubeClient, fake: FakeKube, verb: str, fault: Fault
 ) -> None:
     obj = fake.put(NODES.path(), node("n1"))
-    # On a kept connection, where aiohttp would send PUT and DELETE again by itself.
+    # On a kept connection, on which aiohttp would repeat PUT and DELETE by itself.
     await kube.get(NODES.path("n1"))
     fake.faults.add(verb, "nodes", fault)
     calls = {
@@ -409,7 +409,7 @@ async def test_a_broken_watch_is_unreachable(kube: KubeClient, fake: FakeKube) -
 
 
 async def test_a_watch_that_the_server_forgets_to_end_is_ended(kube: KubeClient) -> None:
-    # The server is told 0 and takes that for "as long as I like".
+    # The server receives 0 and takes it as "no limit".
     with pytest.raises(Unreachable, match="hangs"):
         await anext(kube.watch_lines(NODES.path(), timeout_s=0, deadline=0.2))
 
@@ -418,7 +418,7 @@ async def test_a_watch_that_the_server_forgets_to_end_is_ended(kube: KubeClient)
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that is its own CA, without the key identifiers that many clusters' lack too."""
+    """A certificate for 127.0.0.1 that is its own CA, without key identifiers, as in many clusters."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, folder.name)])
     now = dt.datetime.now(dt.UTC)

@@ -13,7 +13,7 @@ from koordgate.kube.watch import Happening, Reflector, WatchPace
 
 
 class Mirror:
-    """A handler that keeps names and one field, drops what a list did not have, and wakes a waiting test."""
+    """A handler that keeps names and one field, drops what a list lacks, and wakes a waiting test."""
 
     def __init__(self) -> None:
         self.held: dict[str, Any] = {}

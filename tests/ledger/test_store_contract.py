@@ -1,4 +1,4 @@
-"""Each store keeps the contract; and what is particular to NodeAllocation objects."""
+"""Each store keeps the contract; and the properties of NodeAllocation objects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,9 +1,8 @@
-"""Where the code of an area can be mutated, and a seeded sample of mutants in which each place is equally likely.
+"""The places of an area where code can be mutated, and a seeded sample of mutants with every place equally likely.
 
 cosmic-ray neither samples nor chooses tests by coverage, but it exposes its operators as plugins. They are used here
-unchanged. Mutants that say nothing about the tests are left out: decorators and their keywords (`slots`, `cache` change
-no answer), annotations, and replacements that raise a TypeError on whatever the line has (`is` by `<`, `|` of two sets
-by `+`).
+unchanged. Mutants that show nothing about the tests are left out: decorators and their keywords (`slots`, `cache`
+change no answer), annotations, and replacements that always raise a TypeError (`is` by `<`, `|` of two sets by `+`).
 """
 
 import ast
@@ -57,7 +56,7 @@ class Mutant:
 
 
 def goal(area: str) -> int:
-    """How many of 100 mutants the tests of `area` must kill, at least."""
+    """How many of 100 mutants the tests of `area` must at least kill."""
     return _GOALS[area]
 
 
@@ -67,7 +66,7 @@ def files(root: Path, area: str) -> list[Path]:
 
 
 def sample(root: Path, area: str, seed: int) -> Iterator[Mutant]:
-    """All mutants of `area` in the order that `seed` draws, one for each place; take as many as are wanted."""
+    """All mutants of `area`, one per place, in the order drawn by `seed`; take as many as needed."""
     chance = random.Random(f"{seed}/{area}")
     places = [(path, place) for path in files(root, area) for place in sorted(_places(path.read_text()))]
     chance.shuffle(places)
@@ -95,7 +94,7 @@ def _area(path: Path) -> str | None:
 
 @cache
 def _places(text: str) -> dict[Position, list[tuple[str, int]]]:
-    """For each place that can be mutated, the operators that can do it, each with its occurrence in the file."""
+    """For each place that can be mutated, the operators for it, each with its occurrence in the file."""
     nodes = list(ast_nodes(get_ast(text)))
     silent = _silent(text)
     found: dict[Position, list[tuple[str, int]]] = defaultdict(list)
@@ -110,7 +109,7 @@ def _places(text: str) -> dict[Position, list[tuple[str, int]]]:
 
 @cache
 def _operators() -> list[str]:
-    """Operators that need no arguments (those that do draw from an unseeded chance) and stay inside a family."""
+    """Operators without arguments (those with arguments use unseeded chance) that stay inside a family."""
     return [
         name
         for name in operator_names()
@@ -126,7 +125,7 @@ def _in_family(name: str) -> bool:
 
 
 def _silent(text: str) -> list[tuple[Position, Position]]:
-    """Where a mutant changes no answer: annotations, decorators, and what is imported for types only."""
+    """Places where a mutant changes no answer: annotations, decorators, and imports for types only."""
     spans: list[ast.AST | None] = []
     for node in ast.walk(ast.parse(text)):
         match node:
@@ -140,7 +139,7 @@ def _silent(text: str) -> list[tuple[Position, Position]]:
                 spans.append(node)
             case _:
                 pass
-    # Columns of ast count bytes, cosmic-ray's count characters: where a line has both, the span is a little too long.
+    # Columns of ast count bytes, cosmic-ray's count characters. If these differ, the span is slightly too long.
     return [((span.lineno, span.col_offset), (span.end_lineno, span.end_col_offset)) for span in spans if span]
 
 

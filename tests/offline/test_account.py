@@ -28,7 +28,7 @@ def account(*objects: Raw, pools: tuple[tuple[str, DevicePool], ...] = ()) -> Ac
 
 
 def holds(name: str, *, on: str = "node-1", qos: str = "LSR", status: Raw | None = None, **shares: list[Raw]) -> Raw:
-    """A Pod that runs on a node and says that it holds this."""
+    """A Pod that runs on a node and states that it holds this."""
     annotations = {ALLOCATED: json.dumps(shares)} if shares else {}
     if status is not None:
         annotations[STATUS] = json.dumps(status)
@@ -46,7 +46,7 @@ def rows(counted: Account) -> list[tuple[str, str, str]]:
 NIC = {"minor": 0, "id": "0000:10:00.0", "resources": {"koordinator.sh/rdma": "25"}}
 FUNCTION = {**NIC, "extension": {"vfs": [{"busID": "0000:10:00.1"}]}}
 
-# Objects -> of each device: type and minor, what is used of it, who holds it, and why nothing new lands there.
+# Objects -> for each device: type and minor, its used part, its holders, and why it takes no new Pods.
 DEVICES: dict[str, tuple[list[Raw], list[tuple[str, str, list[str], str]]]] = {
     "a card of which a part is held": (
         [device_object(device_entry(0, id="GPU-node-1-0")), held("a", "node-1", (0, 30))],
@@ -215,7 +215,7 @@ def test_a_node_that_tells_no_cpus_has_no_table_of_them() -> None:
 KUBELET = topology(pod_cpu_allocs=(PodCpuAlloc("default", "k", "uid-k", parse("0-1"), managed_by_kubelet=True),))
 QUEUE = {"minor": 0, "id": "fast", "resources": {"example.com/queue": "3"}}
 
-# Objects that cannot be right -> what is said of them.
+# Impossible objects -> the message about them.
 OVERGIVEN: dict[str, tuple[list[Raw], list[str]]] = {
     "nothing": ([topology(), holds("a", status={"cpuset": "0"}), holds("b", status={"cpuset": "1"})], []),
     "CPUs twice": (

@@ -102,7 +102,7 @@ FORMS: list[Callable[[str, int], Raw]] = [
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_comes_and_goes_nothing_is_given_twice(seed: int) -> None:
-    """Counted after each step from the annotations alone; the ledger must say the same in the end."""
+    """Counted after each step from the annotations alone; the ledger must agree at the end."""
     dice = random.Random(seed)
     cluster = OfflineCluster.in_process(QUEUE, seed=seed)
     cards = [device_entry(minor, id=f"GPU-node-1-{minor}", topology={"nodeID": minor % 2}) for minor in range(3)]
@@ -171,7 +171,7 @@ async def test_anybody_binds_a_pod_that_asks_for_none() -> None:
 
 
 async def test_a_refusal_of_the_bind_is_told_and_leaves_the_pod_unbound() -> None:
-    """The cards fall ill between the scheduler's call and the bind."""
+    """The cards become unhealthy between the scheduler's call and the bind."""
     cluster = OfflineCluster.in_process()
     await cluster.load(machine(cards=1))
     parts = cluster.parts

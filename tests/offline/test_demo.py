@@ -123,7 +123,7 @@ def test_examples_are_found_in_a_checkout_and_in_a_wheel(tmp_path: Path, monkeyp
 
 
 async def test_only_the_webhooks_own_authority_is_trusted() -> None:
-    """It is TLS in earnest: a client that does not know the CA is turned away."""
+    """It is real TLS: a client that does not know the CA is refused."""
     async with OfflineCluster.over_https() as (_, way), aiohttp.ClientSession() as stranger:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await stranger.get(f"{way.url}/healthz", ssl=ssl.create_default_context())

@@ -18,7 +18,7 @@ VOID = {"meta", "br", "img", "link"}
 
 
 class Page(HTMLParser):
-    """A page as a browser reads it; every element must be closed where it was opened."""
+    """A page as a browser reads it; every element must be closed in the element where it was opened."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Page(HTMLParser):
         self.text.append(data)
 
     def titled(self, start: str) -> list[dict[str, str | None]]:
-        """The elements whose title begins so."""
+        """The elements whose title begins with this text."""
         return [attributes for _, attributes in self.elements if (attributes.get("title") or "").startswith(start)]
 
     def classes(self, name: str) -> int:
@@ -84,7 +84,7 @@ async def test_a_pod_has_one_colour_wherever_it_is_drawn() -> None:
 
 
 async def test_a_card_is_filled_by_the_resource_that_is_short() -> None:
-    """60 % of the memory and 10 % of the compute fill 60 % of the card; what holds next to nothing is still seen."""
+    """60 % of the memory and 10 % of the compute fill 60 % of the card; a very small share is still visible."""
     first = gpus("a", 1)
     first["spec"]["containers"][0]["resources"]["requests"] = {
         "kubernetes.io/gpu-core": "10",

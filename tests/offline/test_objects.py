@@ -121,7 +121,7 @@ def test_other_kinds_are_left_out_and_told_of_but_for_the_ledger(tmp_path: Path)
 
 
 def test_yaml_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:
-    """An unquoted time is text, 12:30 no number of base 60, an alias a copy, and an empty document nothing."""
+    """An unquoted time is text, 12:30 is no number in base 60, an alias is a copy, an empty document is nothing."""
     path = tmp_path / "pod.yaml"
     path.write_text(
         "---\n---\nkind: Pod\nmetadata:\n  name: a\n  creationTimestamp: 2026-01-01T00:00:00Z\n"

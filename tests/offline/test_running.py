@@ -1,4 +1,4 @@
-"""Pods of a device plugin that run before koordgate is installed: their cards are never given out."""
+"""Pods of a device plugin that run before koordgate is installed: their cards are never allocated."""
 
 import json
 from typing import Any

@@ -20,8 +20,8 @@ from koordgate.cli import main
 CONFIG = ("--config", str(EXAMPLES / "config.yaml"))
 BOTH = ("-f", str(EXAMPLES / "cluster.yaml"), "-f", str(EXAMPLES / "workload.yaml"), *CONFIG)
 
-# What becomes of each Pod of the examples: how many cards it gets, and of each the compute in percent and the memory in
-# percent or bytes. On which node is the scheduler's business, where the Pod does not select one.
+# The result for each Pod of the examples: the number of cards, and for each the compute in percent and the memory in
+# percent or bytes. The scheduler chooses the node, unless the Pod selects one.
 PLACED: dict[str, tuple[int, int, int | str]] = {
     "train-2-cards": (2, 100, 100),
     "half-a-card": (1, 50, 50),
@@ -37,7 +37,7 @@ PLACED: dict[str, tuple[int, int, int | str]] = {
     "one-container-without": (1, 30, 30),
     "sets-visible-devices": (1, 40, 40),
 }
-# And of the others: how many devices of each type, and how many CPUs of its own.
+# For other types: the number of devices of each, and of CPUs of its own.
 GIVEN: dict[str, tuple[dict[str, int], int]] = {
     "train-4-together": ({"gpu": 4}, 0),
     "train-beside-rdma": ({"gpu": 2, "rdma": 1}, 0),
@@ -89,7 +89,7 @@ def _given() -> list[dict[str, Any]]:
 
 
 def _places(kind: str) -> dict[str, dict[str, Any]]:
-    """Where the devices of a type sit on h200-1, by id."""
+    """The places of a type's devices on h200-1, by id."""
     entries = next(obj for obj in _given() if (obj["kind"], obj["metadata"]["name"]) == ("Device", "h200-1"))
     return {entry["id"]: entry["topology"] for entry in entries["spec"]["devices"] if entry["type"] == kind}
 
@@ -203,7 +203,7 @@ def test_memory_is_stated_where_the_pod_can_reach_one_model_only(examples: dict[
 
 
 def test_nothing_is_given_twice_by_the_annotations_alone(examples: dict[str, Any]) -> None:
-    """Counted from the input's objects and the output's annotations, with nothing of ours but quantities."""
+    """Counted from the input's objects and the output's annotations, with only the quantities of our code."""
     capacity: dict[tuple[str, str], dict[str, int]] = {}
     for obj in _given():
         name = obj["metadata"]["name"]
@@ -286,7 +286,7 @@ def test_the_table_tells_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFi
 def test_a_terminal_gets_colour_and_lines_that_fit(
     columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the table of Pods does not fit, each Pod gets a few lines of its own; nothing is cut off."""
+    """If the table of Pods does not fit, each Pod gets a few lines of its own; nothing is cut off."""
     for key, value in {"COLUMNS": columns, "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(key, value)
     for key in ("NO_COLOR", "FORCE_COLOR"):
@@ -344,7 +344,7 @@ def test_a_full_cluster_refuses_with_the_reason(tmp_path: Path, capsys: pytest.C
     objects = [*machine("node-1", cards=1), *machine("node-2", cards=1), *(gpus(f"pod-{n}", 60) for n in range(4))]
     pods = listed(capsys, "-f", saved(tmp_path, objects))
     assert [pods[f"pod-{n}"]["spec"].get("nodeName") for n in range(4)] == ["node-1", "node-2", None, None]
-    # In sum there is too little of it on each node: kube-scheduler says so before the extender is asked.
+    # Each node has too little in sum: kube-scheduler refuses it before it calls the extender.
     assert pods["pod-3"]["status"] == {
         "phase": "Pending",
         "reason": "Unschedulable",

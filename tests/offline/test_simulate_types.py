@@ -1,4 +1,4 @@
-"""`koordgate simulate` with device types of one's own, CPUs and NICs: what is asked is given, held, and told."""
+"""`koordgate simulate` with own device types, CPUs and NICs: requests are met, held and shown."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ DONGLES = device_object(
     {"type": "disk", "id": "disk-0", "minor": 0, "health": True},
 )
 
-# What a Pod asks of types of the administrator's own -> what it gets, or what its refusal says.
+# A Pod's request for types of the administrator's own -> what it gets, or the refusal.
 OWN_TYPES: dict[str, tuple[dict[str, str], dict[str, int] | str]] = {
     "one of two whole ones": ({"example.com/dongle": "1"}, {"dongle": 1}),
     "both": ({"example.com/dongle": "2"}, {"dongle": 2}),
@@ -86,7 +86,7 @@ def test_without_the_settings_an_own_type_is_nobodys(tmp_path: Path, capsys: pyt
 
 
 # Pods with CPUs of their own on one node of two NUMA nodes with four cores of two threads each -> CPUs each, in order;
-# a text is what the refusal says.
+# a text is the refusal.
 PINNED: dict[str, tuple[list[dict[str, Any]], list[int | str]]] = {
     "whole cores": ([pinned("pod-0", 4), pinned("pod-1", 4, "LSE")], [4, 4]),
     "all there are": ([pinned("pod-0", 16), pinned("pod-1", 1)], [16, "1 CPUs are requested, 0 are free"]),
@@ -126,7 +126,7 @@ def test_a_pod_that_asks_for_cpus_and_holds_none_is_told_of(tmp_path: Path, caps
 
 
 def test_what_a_pod_holds_of_cpus_and_nics_stays_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Fed back, what was given is not given again: neither CPUs nor a virtual function."""
+    """With the output as input, nothing is given again: neither CPUs nor a virtual function."""
     hint = {"scheduling.koordinator.sh/device-allocate-hint": '{"rdma":{"vfSelector":{}}}'}
     cluster = [node(), device_object(device_entry(0), nic(0)), topology()]
     pods = [

@@ -43,14 +43,14 @@ KEY = re.compile(r"([a-z.]+\.)?(koordinator\.sh|koordgate\.io|kubernetes\.io|k8s
 
 
 def constants(module: Any) -> Iterator[str]:
-    """The texts of a module's public constants."""
+    """The text values of a module's public constants."""
     for name, value in vars(module).items():
         if name.isupper() and not name.startswith("_") and name != "API_VERSION":
             yield from (text for text in (value if isinstance(value, tuple) else [value]) if isinstance(text, str))
 
 
 def declared() -> Iterator[str]:
-    """The vocabulary, and every key of an annotation or label that stands beside the code that reads its format."""
+    """The vocabulary, and every key of an annotation or label that is declared beside the reader of its format."""
     yield from constants(names)
     for package in (allocator, webhook, reporter):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -62,7 +62,7 @@ QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
 
 
 def section(heading: str) -> str:
-    """What stands under a heading."""
+    """The text under a heading."""
     (found,) = re.findall(rf"^##+ {re.escape(heading)}\n(.*?)(?=^##|\Z)", TEXT, re.MULTILINE | re.DOTALL)
     return str(found)
 
@@ -81,7 +81,7 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def amounts(cell: str, domain: str) -> dict[str, str]:
-    """The resources that a cell tells: `gpu: 50`, `nvidia.com/gpu: 1`."""
+    """The resources in a cell: `gpu: 50`, `nvidia.com/gpu: 1`."""
     found = re.findall(r"`([\w./-]+): ([^`]+)`", cell)
     return {name if "/" in name else f"{domain}/{name}": amount for name, amount in found}
 
@@ -173,7 +173,7 @@ WISHES = {
     ],
 )
 def test_the_values_of_a_wish_are_those_that_are_allowed(key: str, field: str, values: list[str]) -> None:
-    """Who writes another is told which are."""
+    """The message about a wrong value lists the allowed values."""
     wrong = {field: "wrong"}
     problems: list[Any] = []
     WISHES[key]({key: json.dumps({"gpu": wrong} if key in HINT_ANNOTATIONS else wrong)}, problems)

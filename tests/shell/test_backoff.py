@@ -1,4 +1,4 @@
-"""Backoff: waits double up to a bound, chance makes up half of each, and success starts anew."""
+"""Backoff: waits double up to a bound, half of each is random, and success resets them."""
 
 import pytest
 from hypothesis import given

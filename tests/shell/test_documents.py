@@ -1,4 +1,4 @@
-"""The documents: lines that fit, links that lead somewhere, sources that are defined, rooms that exist."""
+"""The documents: line lengths, valid links, defined sources, existing rooms."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ def text(path: str) -> str:
 
 
 def prose(markdown: str) -> Iterator[str]:
-    """The lines that are neither in a fenced block nor in a table."""
+    """The lines outside fenced blocks and tables."""
     fenced = False
     for line in markdown.splitlines():
         if line.lstrip().startswith("```"):

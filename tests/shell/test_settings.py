@@ -1,4 +1,4 @@
-"""Settings: an empty file is right, and what is wrong is told by file, key and what would be right."""
+"""Settings: an empty file is valid; a message about an error names the file, the key and a correct value."""
 
 import inspect
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_ports_and_secrets_are_two_each() -> None:
     assert parse("serve: {port: 0, extenderPort: 0}").serve.extender_port == 0  # two free ones
 
 
-# --- what is said is taken
+# --- stated values are taken
 
 
 def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
     assert made.certificate.files == CertificateFiles(certificate="c", key="k", authority="a")
 
 
-# --- what is wrong is told
+# --- errors are reported
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The HTTP edge: limits, deadlines, bugs, readiness, the end; and that no body whatever breaks it or gets past it."""
+"""The HTTP edge: limits, deadlines, bugs, readiness, the end; no request body breaks or bypasses it."""
 
 import asyncio
 import base64
@@ -87,7 +87,7 @@ def metric(parts: Parts, name: str, **labels: str) -> float:
 
 
 def answered(data: bytes, uid: str = "review-1") -> Raw:
-    """The response inside a review, which must be about ours."""
+    """The response inside a review, which must answer our request."""
     answer = orjson.loads(data)
     assert answer["kind"] == "AdmissionReview"
     assert answer["apiVersion"] == "admission.k8s.io/v1"
@@ -338,7 +338,7 @@ async def test_what_the_body_took_is_no_longer_there_to_decide(world: World) -> 
         await writer.wait_closed()
 
 
-# --- our own trouble
+# --- our own failures
 
 
 class Buggy:
@@ -476,7 +476,7 @@ async def test_metrics_are_prometheus_text_of_what_happened(world: World, client
 
 @asynccontextmanager
 async def tls_served(parts: Parts, draining: Draining) -> AsyncIterator[tuple[str, ssl.SSLContext, asyncio.Event]]:
-    """The real server; its end begins when the event is set."""
+    """The real server; it begins to end when the event is set."""
     source = MemorySource(Certificate(ip_addresses=("127.0.0.1",)))
     await source.start()
     trust = ssl.create_default_context(cadata=source.ca_bundle.decode())
@@ -552,11 +552,11 @@ async def test_a_client_without_our_authority_or_without_tls_is_turned_away(worl
             await session.get(url.replace("https", "http") + "/healthz")
 
 
-# --- any body whatever
+# --- any body
 
 
 class Served:
-    """A server, for tests that are no coroutines: each example is one request of the same server."""
+    """A server for tests that are not coroutines: each example is one request to the same server."""
 
     def __init__(self, runner: asyncio.Runner, client: Client, extender: Client, world: World) -> None:
         self._runner = runner
@@ -618,7 +618,7 @@ def server() -> Iterator[Served]:
 
 
 def paths_in(value: Any) -> list[tuple[Any, ...]]:
-    """Where something stands in a JSON value, the whole itself included."""
+    """The positions in a JSON value, including the whole value."""
     found: list[tuple[Any, ...]] = [()]
     members: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:
@@ -663,7 +663,7 @@ def test_any_mutation_of_a_review_is_answered_by_a_400_or_a_review_of_its_uid(
             made = mutated(made, site, wrong)
     try:
         data = orjson.dumps(made)
-    except TypeError:  # NaN is null there, but integers of any size and lone surrogates are none of its JSON
+    except TypeError:  # NaN becomes null, but huge integers and lone surrogates are not JSON for orjson
         return
     status, answer = server.post(path, data)
     if status == 400:
@@ -708,7 +708,7 @@ NOISE_KEYS = st.sampled_from(["newField", "labels", "annotations", "tolerations"
 
 @st.composite
 def noisy(draw: st.DrawFn) -> tuple[str, Raw]:
-    """A Pod that is known to be invalid, among things that do not matter: fields, labels, containers, order."""
+    """A Pod that is known to be invalid, with irrelevant additions: fields, labels, containers, order."""
     reason = draw(st.sampled_from(sorted(invalid_pods())))
     obj = copy.deepcopy(invalid_pods()[reason])
     obj["metadata"]["labels"] = draw(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
@@ -737,7 +737,7 @@ def noisy(draw: st.DrawFn) -> tuple[str, Raw]:
 def test_no_noise_gets_an_invalid_pod_allowed(
     server: Served, invalid: tuple[str, Raw], operation: str, username: str
 ) -> None:
-    """An independent oracle: these Pods are invalid by construction, whatever stands beside."""
+    """An independent oracle: these Pods are invalid by construction, whatever is added."""
     reason, obj = invalid
     asked = asks(obj, operation=operation, username=username, groups=["system:nodes", "system:masters"])
     try:

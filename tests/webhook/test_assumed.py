@@ -1,4 +1,4 @@
-"""What was assumed of Pods on their way: who is told when it is given up, and how the bind keeps to it."""
+"""Assumed placements of Pods whose bind is outstanding: who learns when one is dropped, and how the bind uses it."""
 
 import pytest
 from builders import GIB, device_entry, device_object, gpu, held, holding, node, part, share
@@ -52,7 +52,7 @@ def test_what_a_pod_was_sent_for_is_known_of_that_node_alone(assumed: Assumed) -
 
 
 def bound_on(snapshot: NodeSnapshot, sent: Holding | None) -> list[str]:
-    """The cards that a Pod of half a card gets in its bind."""
+    """The cards that a Pod with half a card gets in its bind."""
     pod = read_pod_info(gpu_pod("p", 50))
     assert pod
     claim = Claim(pod.uid, pod.namespace, pod.name, pod.request)

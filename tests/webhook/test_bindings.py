@@ -1,4 +1,4 @@
-"""Devices are chosen as the Pod is bound, and nobody else may bind it: the two reviews of a Binding, end to end."""
+"""Devices are chosen when the Pod is bound, and no other user may bind it: both reviews of a Binding, end to end."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def refused(response: Response, code: int, *words: str) -> None:
 
 @asynccontextmanager
 async def releasing(world: World) -> AsyncIterator[None]:
-    """While the replica gives back what it is told of."""
+    """Run the replica's release of reported holdings."""
     task = asyncio.create_task(world.parts.reconciler.run_releases())
     try:
         yield
@@ -270,7 +270,7 @@ async def test_a_retry_keeps_the_virtual_function_while_there_is_one(
 
 
 async def test_a_retry_gives_the_same_though_others_came_and_went_meanwhile(world: World) -> None:
-    """Placed anew, the Pod would go to card 0, which has become free, or beside whoever came to card 2."""
+    """In a new choice the Pod would go to card 0, which has become free, or beside the Pod that came to card 2."""
     world.add_node("n1", *map(device_entry, range(3)))
     for name, percent, minor in (("left", 100, 0), ("p", 50, 1), ("came", 40, 2)):
         world.add_pod(gpu_pod(name, percent, annotations=selecting(minor) if name != "p" else None))
@@ -303,7 +303,7 @@ async def test_containers_that_ask_alike_keep_each_its_card(world: World) -> Non
 
 @pytest.mark.parametrize("changed", ["shrunk", "sick"])
 async def test_what_a_pod_holds_that_was_bound_unseen_is_never_changed(world: World, changed: str) -> None:
-    """The bind was performed, its answer lost; then the card changed, and the scheduler tries the same once more."""
+    """The bind was performed and its answer lost; then the card changed, and the scheduler repeats the bind."""
     world.add_node("n1", device_entry(0), device_entry(1))
     world.add_pod(gpu_pod("p", 100))
     world.see()
@@ -330,19 +330,19 @@ async def test_a_pod_bound_to_another_node_leaves_the_first(world: World) -> Non
     world.add_node("n2")
     world.add_pod(gpu_pod("p"))
     world.see()
-    await world.mutate(binds(binding("p", "n1")))  # and the bind fails somewhere behind us
+    await world.mutate(binds(binding("p", "n1")))  # and the bind fails after our webhook
     async with releasing(world):
         assert (await world.bind("p", "n2")).allowed
         await world.fake.until(lambda: (world.holders("n1"), world.holders("n2")) == ([], ["p"]))
 
 
 async def test_a_pod_that_was_bound_after_all_keeps_what_it_holds(world: World) -> None:
-    """The bind was performed, its answer lost, and the scheduler, behind, tries another node: that one must fail."""
+    """The bind was performed and its answer lost; the scheduler, unaware, tries another node, which must fail."""
     world.add_node("n2")
     world.add_pod(gpu_pod("p", 100))
     world.see()
     await world.bind("p", "n1", see=False)
-    mutated = await world.mutate(binds(binding("p", "n2")))  # our own watch is behind, too
+    mutated = await world.mutate(binds(binding("p", "n2")))  # our own watch is late too
     assert mutated.allowed
     world.add_pod(gpu_pod("thief", 100))
     async with releasing(world):
@@ -354,7 +354,7 @@ async def test_a_pod_that_was_bound_after_all_keeps_what_it_holds(world: World) 
 
 
 async def test_a_bind_that_is_still_on_its_way_keeps_what_it_holds(world: World) -> None:
-    """The scheduler gave up waiting and tries another node; which of the two is performed, nobody knows yet."""
+    """The scheduler stopped waiting and tries another node; it is not yet known which of the two is performed."""
     world.add_node("n2")
     for name in ("p", "thief"):
         world.add_pod(gpu_pod(name, 100))
@@ -390,7 +390,7 @@ async def test_what_cannot_be_left_at_once_is_left_to_the_reconciler(world: Worl
     assert world.holders("n1") == []
 
 
-# --- others' Bindings
+# --- other users' Bindings
 
 
 @pytest.mark.parametrize("by", [TENANT, "system:kube-scheduler", f"{SCHEDULER}-2", f"x:{SCHEDULER}", ""])
@@ -683,7 +683,7 @@ async def test_koordinators_choice_is_refused_where_it_cannot_be(
 async def test_koordinators_choice_for_a_pod_that_shares_with_nobody_is_taken_over(
     world: World, level: str, *, alone: bool, neighbour: bool
 ) -> None:
-    """Cards 0 and 1 are on one PCIe root, 2 on another; nobody holds what the annotations do not name."""
+    """Cards 0 and 1 are on one PCIe root, 2 on another; only what the annotations name is held."""
     cards = [device_entry(at, topology={"nodeID": 0, "pcieID": "ab"[at // 2], "socketID": 0}) for at in range(3)]
     world.add_node("n1", *cards)
     world.add_pod(gpu_pod("other", 10, annotations=koordinator_annotation((1, {**TENTH}, ""))))

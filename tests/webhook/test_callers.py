@@ -1,4 +1,4 @@
-"""Who may call the extender, and what is told of who may not."""
+"""Who may call the extender, and what is reported about refused callers."""
 
 import asyncio
 import logging
@@ -53,7 +53,7 @@ def test_all_others_are_strangers_by_what_their_certificate_says(shown: dict[str
     assert told in stranger(shown, NAME)
 
 
-# --- what is told
+# --- what is reported
 
 
 def test_each_reason_is_counted_always_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -190,7 +190,7 @@ def test_before_the_first_change_nobody_comes_in() -> None:
 
 
 def test_an_authority_that_is_no_root_is_trusted_as_it_was_given() -> None:
-    """As kube-scheduler and the API server read a CA file, and cert-manager may write one."""
+    """A CA file as kube-scheduler and the API server read it, and as cert-manager may write it."""
     server, told = entrance(authorities=SCHEDULER.certificate)
     assert comes_in(server, caller(SCHEDULER)), told
 

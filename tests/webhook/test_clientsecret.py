@@ -1,4 +1,4 @@
-"""The scheduler's certificate: made once, shared, renewed before it ends, never by an authority that is no longer."""
+"""The scheduler's certificate: made once, shared, renewed before it expires, never signed by a dropped authority."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ DAY = timedelta(days=1)
 
 
 class World:
-    """A replica's two keepers, and the clock that they go by."""
+    """A replica's two keepers and their clock."""
 
     def __init__(self, kube: KubeClient, settings: WebhookSettings = SETTINGS, now: datetime | None = None) -> None:
         self.now = now or datetime.now(UTC).replace(microsecond=0)

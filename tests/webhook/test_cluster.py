@@ -1,4 +1,4 @@
-"""What a replica knows of the cluster: lists and watches taken in, what vanished, and what follows for each node."""
+"""What a replica knows about the cluster: lists, watches and deletions taken in, and the results for each node."""
 
 import copy
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def info(obj: Raw) -> PodInfo:
 
 
 class Ended:
-    """Pods that a feed said have ended."""
+    """Pods that a feed reported as ended."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -100,7 +100,7 @@ def test_what_a_list_does_not_name_is_gone(view: ClusterView) -> None:
     feed.end_list()
     feed.begin_list()
     feed.put(facts("n2"))
-    assert view.nodes.uid("n1")  # not before the list is whole
+    assert view.nodes.uid("n1")  # not before the list is complete
     feed.end_list()
     assert (view.nodes.uid("n1"), view.nodes.uid("n2")) == (None, "uid-n2")
 
@@ -215,7 +215,7 @@ async def test_a_node_whose_record_cannot_be_read_refuses_until_it_can(world: Wo
         assert refusal.permanent
         assert "an administrator must correct or delete it" in refusal.message
         assert world.parts.cluster.snapshot("n1").devices == ()
-        world.see(NODES, DEVICES, PODS)  # nothing of these mends it
+        world.see(NODES, DEVICES, PODS)  # none of these repairs it
     if how == "mended":
         world.fake.put(NODE_ALLOCATIONS.path(), good)
     elif how == "read before the watch shows it":
@@ -251,7 +251,7 @@ def test_pods_of_all_kinds_are_told_apart(view: ClusterView, pods: PodFeed) -> N
         False,
         False,
     ]
-    assert view.pods.is_stranger("default", "annotated", "")  # with an allocation of nothing
+    assert view.pods.is_stranger("default", "annotated", "")  # with an empty allocation
     assert view.pods.is_stranger("default", "stranger", "uid-stranger")
     assert view.pods.is_stranger("default", "stranger", "")
     assert not view.pods.is_stranger("default", "stranger", "another")
@@ -420,7 +420,7 @@ def test_an_annotation_counts_only_where_its_pod_is_bound(view: ClusterView, pod
     ("resources", "accounted"),
     [
         (HALF, {GPU_CORE: 50, GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
-        # one of ratio and memory left out; bytes that Koordinator truncated to a ratio count as what they need
+        # either ratio or memory is left out; a ratio that Koordinator truncated from bytes counts as the bytes require
         ({"koordinator.sh/gpu-memory-ratio": "50"}, {GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
         ({"koordinator.sh/gpu-memory": "40Gi"}, {GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
         (
@@ -494,7 +494,7 @@ def test_a_node_of_which_nothing_is_known_any_more_is_forgotten(view: ClusterVie
     pods.put(running)
     view.nodes.drop("n1")
     view.nodes.drop_devices("n1")
-    assert view.pods.on("n1")  # somebody still runs there
+    assert view.pods.on("n1")  # a Pod still runs there
     pods.drop(running)
     view.nodes.drop("n1")
     assert not view.nodes.known()
@@ -505,7 +505,7 @@ def test_a_node_of_which_nothing_is_known_any_more_is_forgotten(view: ClusterVie
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, Any]]:
-    """What may happen to a node between two questions."""
+    """Possible changes of a node between two questions."""
     cards = draw(device_lists(3))
     happened = st.sampled_from(["devices", "written", "runs", "ends", "asked", "asked", "asked"])
     events: list[tuple[str, Any]] = [("devices", cards)]
@@ -529,7 +529,7 @@ def ranking_of(view: ClusterView) -> Ranking:
 
 
 class History:
-    """A view, and beside it, kept in the plainest way, what it should be of."""
+    """A view, and its expected content, kept in the plainest way."""
 
     def __init__(self) -> None:
         self.view = view_on_a_ledger()
@@ -538,7 +538,7 @@ class History:
         self.cards: tuple[Any, ...] = ()
         self.held: dict[str, Holding] = {}
         self.live: dict[str, Raw] = {}
-        self.ended: set[str] = set()  # their holdings count no more, whether or not the ledger has let go of them
+        self.ended: set[str] = set()  # their holdings no longer count, even if the ledger has not yet released them
         self.revision = 0
 
     def devices(self, cards: list[Any]) -> None:
@@ -608,10 +608,10 @@ def test_a_node_that_nobody_knows_has_no_devices(view: ClusterView) -> None:
     outcome = ranking_of(view).verdict("nowhere", request, "").outcome
     assert isinstance(outcome, Refusal)
     assert "no GPUs known" in outcome.message
-    assert not view.nodes.known()  # candidates that are no nodes of ours leave nothing behind
+    assert not view.nodes.known()  # unknown candidates leave nothing behind
 
 
-# --- what is kept of a Pod
+# --- the kept part of a Pod
 
 
 def test_what_is_kept_is_what_decisions_use() -> None:

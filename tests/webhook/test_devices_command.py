@@ -1,4 +1,4 @@
-"""`koordgate devices` against a cluster: what is shown and what is published, and cards taken out and put back."""
+"""`koordgate devices` against a cluster: what is shown and published; cards cordoned, uncordoned and drained."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 def devices(
     fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Koordgate:
-    """Run `koordgate devices` with these words, against the fake cluster."""
+    """Run `koordgate devices` with these arguments, against the fake cluster."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -80,7 +80,7 @@ PUBLISHED = write_packed([Packed.of("gpu-core", [100, 100], [50, 0]), Packed.of(
 
 @pytest.fixture
 def cluster(fake: FakeKube) -> FakeKube:
-    """n1: a card that two Pods share, a sick one, and a NIC; n2: one idle card, nothing published."""
+    """n1: a card that two Pods share, an unhealthy one, and a NIC; n2: one idle card, nothing published."""
     model: Raw = {"labels": {"node.koordinator.sh/gpu-model": "A100"}}
     entries = [device_entry(0, **model), device_entry(1, **SICK), nic(1)]
     fake.put(DEVICES.path(), device_object(*entries, name="n1"))
@@ -330,7 +330,7 @@ async def test_an_object_that_others_write_again_and_again_is_given_up(cluster: 
 
 @pytest.fixture
 def queues(cluster: FakeKube, tmp_path: Path) -> tuple[str, str]:
-    """Beside the first two: n4 has queues by the settings, n5 by annotation; on n5 a Pod holds three of `fast`."""
+    """Besides n1 and n2: n4 has queues by the settings, n5 by annotation; on n5 a Pod holds three of `fast`."""
     settings = tmp_path / "queues.yaml"
     pool = "{nodeSelector: {pool: 'yes'}, devices: {slow: 40}}"
     own = f"{{name: queue, resource: example.com/queue, unit: units, pools: [{pool}]}}"
@@ -386,7 +386,7 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
     assert fake.get(NODES.path("n5"))["metadata"]["annotations"][CORDONED] == "fast"
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.mark.parametrize(

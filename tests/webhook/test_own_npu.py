@@ -1,4 +1,4 @@
-"""An NPU that comes by settings alone, from admission to the bind: templates, whole ones beside a NIC, adoption."""
+"""An NPU defined by settings alone, from admission to the bind: templates, whole ones beside a NIC, adoption."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Certificates as they are made, and when they are made anew."""
+"""Certificates as they are made, and when they are renewed."""
 
 import ssl
 from contextlib import suppress
@@ -170,7 +170,7 @@ def test_when_a_client_certificate_is_made_anew_and_why(case: str) -> None:
     assert reason in told
 
 
-# --- when it is made anew
+# --- when it is renewed
 
 CASES = {
     "as made": (BUNDLE, NOW, Step.NONE, ""),

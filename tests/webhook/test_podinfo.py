@@ -1,4 +1,4 @@
-"""What is kept of a Pod: what it asks, what its annotations say it holds, and when either is read again."""
+"""The kept part of a Pod: its request, its holding by annotations, and when either is read again."""
 
 import json
 from dataclasses import replace
@@ -39,7 +39,7 @@ def info(obj: Raw, known: PodInfo | None = None) -> PodInfo:
 
 
 def annotated(obj: Raw, **texts: Any) -> Raw:
-    """The Pod with these annotations more; JSON where it is no text, gone where it is None."""
+    """The Pod with further annotations: a value that is not text becomes JSON, None removes one."""
     kept = {**(obj["metadata"].get("annotations") or {}), **texts}
     made = {key: text if isinstance(text, str) else json.dumps(text) for key, text in kept.items() if text is not None}
     return {**obj, "metadata": {**obj["metadata"], "annotations": made}}
@@ -159,7 +159,7 @@ def test_what_is_written_is_read_back() -> None:
     assert info(annotated(obj, **written)).cpus == share
 
 
-# --- whose devices
+# --- the owner of devices
 
 
 def allocated(kind: str, minor: int, identity: str, resources: Raw) -> Raw:
@@ -167,7 +167,7 @@ def allocated(kind: str, minor: int, identity: str, resources: Raw) -> Raw:
 
 
 def test_an_id_is_looked_for_among_the_devices_of_its_type() -> None:
-    """An id that another type's device has, which no GPU's memory can be read of."""
+    """An id of another type's device, from which no GPU's memory can be read."""
     nic = Device("rdma", "0000:1f:00", 0, healthy=True, capacity={"rdma": 100})
     kept = info(annotated(plain_pod("p", nodeName="n1"), **allocated("gpu", 0, nic.id, HALF)))
     held = annotated_holding(kept, (gpu(0), nic), 0)
@@ -265,7 +265,7 @@ def test_of_a_pod_that_is_bound_what_it_asked_for_until_then_counts(before: Raw,
 
 
 def test_a_pod_of_plain_devices_is_read_once() -> None:
-    """What cannot change is not read again: thousands of updates of such Pods come by."""
+    """Parts that cannot change are not read again: such Pods cause thousands of updates."""
     known = info(gpu_pod("p"))
     other = annotated(gpu_pod("p", 80), any="thing")
     assert info(other, known).request is known.request

@@ -1,4 +1,4 @@
-"""What nodes have and have free, as the patent packs it, stands in the cluster: whoever writes, and nothing twice."""
+"""The totals and free amounts of nodes, packed as in the patent, are published: by any writer, and never twice."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ GIB = 2**30
 
 
 def read(text: str) -> dict[str, tuple[list[int], list[int]]]:
-    """Class -> total and free of each."""
+    """Class -> total and free amount of each device."""
     return {one.name: (one.totals(), one.frees()) for one in read_packed(text)}
 
 
@@ -146,7 +146,7 @@ class Replica:
         self.publisher = Publisher(self.cluster, self.ledger, self.name, self._sleep)
 
         def complain(_name: str, _problems: tuple[str, ...]) -> None:
-            """Nobody listens."""
+            """A listener that ignores everything."""
 
         self._handlers: dict[Any, Handler] = {
             NODES: self.publisher.nodes(NodeFeed(self.cluster, BUILT_IN)),
@@ -195,7 +195,7 @@ def published(fake: FakeKube, node: str) -> dict[str, tuple[list[int], list[int]
 
 
 def core(fake: FakeKube, node: str) -> list[int]:
-    """What is free of each card."""
+    """The free part of each card."""
     found = published(fake, node)
     assert found is not None
     return found["gpu-core"][1]
@@ -270,12 +270,12 @@ async def test_a_cordoned_card_and_one_given_away_have_nothing_free(fake: FakeKu
 
 async def test_the_next_bind_loses_no_race_to_what_was_published(fake: FakeKube, one: Replica) -> None:
     await one.publisher.publish()
-    await one.bind("n1", "u")  # before any watch told of it
+    await one.bind("n1", "u")  # before any watch reported it
     assert one.races == 0
 
 
 async def test_a_second_replica_finds_nothing_to_do(fake: FakeKube, one: Replica, kube: KubeClient) -> None:
-    blind = Replica(kube, "b").see(fake)  # it has seen nothing of what the first one writes
+    blind = Replica(kube, "b").see(fake)  # it has seen none of the first one's writes
     await one.publisher.publish()
     fake.requests.clear()
     assert await blind.publisher.publish() == 0
@@ -306,7 +306,7 @@ async def test_a_bind_that_comes_before_the_write_stays_and_what_is_free_is_pack
     fake.put(
         DEVICES.path(), device_object(device_entry(0, id="GPU-n1-0"), name="n1", annotations={CORDONED: "GPU-n1-0"})
     )
-    one.see(fake)  # the other one has not heard of that yet
+    one.see(fake)  # the other one has not seen that yet
     held = hold()
     fake.faults.add("update" if before else "create", "nodeallocations", held)
     publishing = asyncio.create_task(one.publisher.publish())
@@ -315,7 +315,7 @@ async def test_a_bind_that_comes_before_the_write_stays_and_what_is_free_is_pack
     assert held.gate
     held.gate.set()
 
-    assert await publishing == 1  # decided again, on what the bind wrote
+    assert await publishing == 1  # decided again, on the bind's record
     assert set(read_spec(fake.get(NODE_ALLOCATIONS.path("n1")))) == ({"first", "u"} if before else {"u"})
     assert core(fake, "n1") == [0]
 

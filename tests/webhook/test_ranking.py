@@ -1,4 +1,4 @@
-"""Which nodes a Pod may go to, best first: as `place()` and `score()` say of every node, through any history."""
+"""Which nodes can take a Pod, best first: the same as `place()` and `score()` on every node, after any history."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -68,7 +68,7 @@ TWO_NODES = machines_cpu.build(2, 1, 2, 2, machines_cpu.siblings_near)
 
 
 class Clock:
-    """Seconds; moved by the test alone."""
+    """A clock in seconds; only the test moves it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -82,7 +82,7 @@ def ranking_of(view: ClusterView, preference: Preference = Preference.PACKING, c
 
 
 def asking(of: PodRequest, uid: str = "new", node: str = "") -> PodInfo:
-    """A Pod that asks this."""
+    """A Pod with this request."""
     return PodInfo(uid, "default", f"pod-{uid}", node, False, False, "koord-scheduler", True, of)
 
 
@@ -112,7 +112,7 @@ class Model:
         return made
 
     def show(self, view: ClusterView, name: str) -> None:
-        """Tell a view all of a node."""
+        """Report everything about a node to a view."""
         if name in self.nodes:
             view.nodes.put(name, self.nodes[name])
         else:
@@ -136,7 +136,7 @@ class Model:
             ledger.observe(Record(name, (record.revision or 0) + 1, dict(self.held.get(name, {}))))
 
     def give(self, name: str, of: PodRequest, uid: str) -> None:
-        """Let a Pod hold what `place()` gives it, if anything."""
+        """Let a Pod hold its placement by `place()`, if there is one."""
         placed = place(of, self.view().snapshot(name))
         if isinstance(placed, Placement):
             held = Holding(uid, "default", f"pod-{uid}", 0, placed.shares, placed.cpus, of.wishes.gang)
@@ -164,7 +164,7 @@ def topology_of(name: str, cpu: CpuTopology, reserved: int = 0, policy: NumaPoli
 
 @st.composite
 def node_devices(draw: st.DrawFn, name: str) -> NodeDevices:
-    """Devices of several types, placed in NUMA nodes and on PCIe roots, some of no use."""
+    """Devices of several types, in NUMA nodes and on PCIe roots; some are unusable."""
 
     def placed(one: Device) -> Device:
         return replace(
@@ -222,7 +222,7 @@ def cpu_asks(draw: st.DrawFn) -> CpuAsk:
 
 
 def plain_asks() -> st.SearchStrategy[DeviceAsk]:
-    """Asks of types that have one amount."""
+    """Requests for types with one amount."""
     parts = st.sampled_from([1, 30, 50, 100])
     return st.one_of(
         *(
@@ -236,7 +236,7 @@ def plain_asks() -> st.SearchStrategy[DeviceAsk]:
 
 
 def hints(kind: DeviceType) -> st.SearchStrategy[TypeHint]:
-    """Any hint that the type may have."""
+    """Any hint for the type."""
     minors = Selector((Requirement("koordgate.io/minor", Operator.IN, ("0", "1", "2")),))
     net = Selector((Requirement("net", Operator.EXISTS),))
     return st.builds(
@@ -251,7 +251,7 @@ def hints(kind: DeviceType) -> st.SearchStrategy[TypeHint]:
 
 @st.composite
 def wishes(draw: st.DrawFn, kinds: list[DeviceType]) -> Wishes:
-    """What a Pod of these types may wish for: any hints, any types together, partitions, an order, a gang."""
+    """Any wishes of a Pod for these types: hints, joint types, partitions, an order, a gang."""
     names = [kind.name for kind in kinds]
     joint = draw(st.none() | st.builds(Joint, st.permutations(names).map(tuple), st.booleans()))
     return Wishes(
@@ -266,7 +266,7 @@ def wishes(draw: st.DrawFn, kinds: list[DeviceType]) -> Wishes:
 
 @st.composite
 def requests(draw: st.DrawFn) -> PodRequest:
-    """Containers of every phase, each with an ask of one or two types; CPUs; wishes."""
+    """Containers of every phase, each requesting one or two types; CPUs; wishes."""
     phases = sorted(draw(st.lists(st.sampled_from(list(Phase)), max_size=3)), key=lambda phase: phase is Phase.APP)
     containers = [
         ContainerAsk(f"c{index}", phase, of)
@@ -288,7 +288,7 @@ def wished(draw: st.DrawFn, containers: list[ContainerAsk], *, wishful: bool = T
 
 
 def single_requests() -> st.SearchStrategy[PodRequest]:
-    """Pods of one container that asks for one type: what each wish does by itself."""
+    """Pods of one container that requests one type: the effect of each wish by itself."""
     one = (asks(3) | plain_asks()).map(lambda of: [ContainerAsk("main", Phase.APP, of)])
     return one.flatmap(wished)
 
@@ -309,7 +309,7 @@ def put_devices(made: NodeDevices) -> Change:
 
 
 def turn(name: str, minor: int) -> Change:
-    """A device falls sick, or recovers."""
+    """A device becomes unhealthy, or recovers."""
 
     def happen(model: Model) -> str:
         there = model.devices.get(name, of_node(name, ()))
@@ -365,7 +365,7 @@ def go(name: str) -> Change:
 
 
 def block(name: str) -> Change:
-    """A record cannot be read any more, or can again."""
+    """A record becomes unreadable, or readable again."""
 
     def happen(model: Model) -> str:
         if model.blocked.pop(name, None) is None:
@@ -405,11 +405,11 @@ def models(draw: st.DrawFn) -> Model:
     return model
 
 
-# --- the ranking against `place()`, `score()` and a ranking made anew
+# --- the ranking compared with `place()`, `score()` and a new ranking
 
 
 def judged(view: ClusterView, of: PodRequest, names: Iterable[str] = CANDIDATES, uid: str = "new") -> dict[str, bool]:
-    """What `place()` says of each node; nothing fits on a blocked one."""
+    """The answer of `place()` for each node; nothing fits on a blocked one."""
     return {
         name: not view.nodes.blocked(name) and isinstance(place(of, view.snapshot(name).without([uid])), Placement)
         for name in names
@@ -479,7 +479,7 @@ SHARES = st.sampled_from([25, 50, 100])
 
 @st.composite
 def like_nodes(draw: st.DrawFn) -> Model:
-    """Nodes of one make each, of which the percentages come out even: the index and `score()` round alike."""
+    """Nodes of one model each, whose percentages are whole numbers: the index and `score()` round the same way."""
     model = Model()
     for number in range(draw(st.integers(1, 6))):
         name = f"n{draw(st.integers(10, 99))}-{number}"
@@ -517,7 +517,7 @@ def test_the_best_come_first_and_of_equals_the_first_by_name(model: Model, of: D
 
 
 def test_among_many_excluded_nodes_a_wrong_one_is_found_within_some_calls() -> None:
-    """The index is made wrong by hand: no way is known to make it so."""
+    """The index is corrupted by hand, because no operation is known that corrupts it."""
     model = many(100)
     model.devices["n60"] = of_node("n60", [gpu(at, device_id=f"n60-{at}") for at in range(2)])
     counted: list[int] = []
@@ -532,7 +532,7 @@ def test_among_many_excluded_nodes_a_wrong_one_is_found_within_some_calls() -> N
 
 
 def test_a_node_that_the_index_wrongly_excludes_is_offered_and_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """The index is made wrong by hand: no way is known to make it so."""
+    """The index is corrupted by hand, because no operation is known that corrupts it."""
     model = many(4)
     counted: list[int] = []
     view = model.view()
@@ -575,7 +575,7 @@ def test_what_is_written_down_is_bounded() -> None:
 
 
 def test_a_request_of_no_devices_and_no_cpus_of_its_own_goes_where_nothing_is_known() -> None:
-    """place() takes such a Pod anywhere: singleNUMANodeExclusive alone asks for no alignment."""
+    """place() accepts such a Pod anywhere: singleNUMANodeExclusive alone requests no alignment."""
     of = PodRequest((), CpuAsk(QosClass.LS, 0, 1000, 0, single_numa_exclusive=NumaExclusive.PREFERRED))
     names = [f"n{number:02}" for number in range(40)]
     ranked = ranking_of(ClusterView(SeenObjects(lambda: BEGINNING))).rank(asking(of), names, None)
@@ -584,7 +584,7 @@ def test_a_request_of_no_devices_and_no_cpus_of_its_own_goes_where_nothing_is_kn
 
 
 def test_a_type_of_ones_own_may_be_called_as_the_cpus_are() -> None:
-    """In the index the CPUs of a node are one row more."""
+    """In the index the CPUs of a node are an additional row."""
     assert CPU_ROW not in TYPES.by_name
     model = Model(
         devices={"n1": of_node("n1", [device(CPU_TYPE, 0), device(CPU_TYPE, 1)])},
@@ -663,7 +663,7 @@ def assume(ranking: Ranking, pod: PodInfo, node: str) -> None:
 
 
 def send(ranking: Ranking, pod: PodInfo, names: list[str]) -> str:
-    """What filter does for a Pod that prefers no node: "" where none is named."""
+    """The node that filter names for a Pod without preferences; "" if it names none."""
     named = ranking.rank(pod, names, 1).named
     if not named:
         return ""
@@ -888,7 +888,7 @@ def test_a_node_that_is_gone_leaves_nothing_behind() -> None:
     assert ranking._snapshots.keys() == ranking._verdicts._numbers.keys() == {"n01"}
 
 
-# The sizes of the cards that would be opened: node -> its cards, each with its memory in GiB and what is held of it
+# The sizes of the cards that would be opened: node -> its cards, each with its memory in GiB and its held part
 
 Cards = Mapping[str, list[tuple[int, int]]]
 SIZES: dict[str, tuple[Cards, DeviceAsk, str, list[str]]] = {

@@ -1,4 +1,4 @@
-"""A whole replica against the fake API server, over TLS: how it becomes ready, serves, keeps up, and ends."""
+"""A whole replica against the fake API server, over TLS: how it becomes ready, serves, follows changes, and ends."""
 
 import asyncio
 import base64
@@ -64,7 +64,7 @@ async def fake() -> AsyncIterator[FakeKube]:
 
 @pytest.fixture
 async def cluster(fake: FakeKube, kube: KubeClient) -> World:
-    """To put objects into the cluster with; its own replica sees nothing."""
+    """A world for creating objects in the cluster; its own replica sees nothing."""
     made = World(fake, kube)
     made.add_node()
     return made
@@ -117,7 +117,7 @@ async def running(kube: KubeClient, settings: WebhookSettings | None = None) -> 
 
 @asynccontextmanager
 async def trusting(fake: FakeKube, shown: Path | None = None) -> AsyncIterator[ClientSession]:
-    """A client that knows what the API server knows, the CA in the webhook configuration; it may show a certificate."""
+    """A client that knows the CA in the webhook configuration, as the API server does; it may show a certificate."""
     config = fake.get(MUTATING_WEBHOOKS.path("koordgate"))
     authority = base64.b64decode(config["webhooks"][0]["clientConfig"]["caBundle"]).decode()
     trust = ssl.create_default_context(cadata=authority)
@@ -236,7 +236,7 @@ async def test_two_replicas_serve_side_by_side_and_see_each_others_writes(
 
 
 async def test_it_ends_gracefully(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
-    """Not ready from the signal on, serving through the delay, and done with what is in flight before it goes."""
+    """After the signal it is not ready, serves during the delay, and finishes open requests before it ends."""
     async with running(kube, configured(shutdown_delay_seconds=0.2)) as one:
         await one.ready()
         async with trusting(fake) as session:
@@ -395,7 +395,7 @@ async def test_a_client_of_our_ca_by_another_name_is_refused_and_told_why(
 async def test_webhooks_are_answered_without_a_certificate_and_with_any(
     fake: FakeKube, cluster: World, kube: KubeClient, tmp_path: Path
 ) -> None:
-    """An administrator may have given the API server a certificate for webhooks, by whatever CA."""
+    """An administrator may have given the API server a certificate for webhooks, by any CA."""
     foreign = pki.new_client_certificate(pki.new_authority("theirs", now(), 1), "kube-apiserver", now(), 1)
     cluster.add_pod(gpu_pod("p"))
     async with running(kube) as one:

@@ -1,4 +1,4 @@
-"""What cannot be read is told where an operator looks: on the object, as an Event, and as a metric."""
+"""Unreadable objects are reported where an operator looks: as an Event on the object, and as a metric."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What admission refuses in a Pod, by whom it would have been right, and that the message says what to do."""
+"""What admission refuses in a Pod, which users may do it, and that the message says what to do."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def test_what_can_never_work_is_refused_with_its_field_and_its_pod(reason: str) 
 
 @pytest.mark.parametrize("reason", invalid_pods())
 def test_no_two_webhooks_in_a_row_let_an_invalid_pod_through_as_it_is(reason: str) -> None:
-    """As the API server calls them: a translation that was missing is made, the rest stops."""
+    """As the API server calls them: a missing translation is made, other errors stop the Pod."""
     obj = invalid_pods()[reason]
     mutated = WEBHOOKS.mutate(asks(obj))
     if not mutated.allowed:
@@ -312,7 +312,7 @@ def test_all_else_may_be_resized(place: str) -> None:
     assert resized("LSR", more, two).allowed
 
 
-# --- what authors are told of memory
+# --- warnings to authors about memory
 
 
 def test_bytes_that_no_known_card_has_are_warned_about_and_waited_for() -> None:

@@ -1,4 +1,4 @@
-"""The cluster view through any history: its indices agree, and it is what a view made anew from the same would be."""
+"""The cluster view after any history: its indices agree, and it equals a new view of the same objects."""
 
 import asyncio
 from typing import Any
@@ -225,7 +225,7 @@ def test_an_index_of_nodes_that_is_wrong_is_found(broken: str) -> None:
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """What the API server may say in any order, and beside the view the objects as they stand."""
+    """Any order of the API server's reports; the present objects are kept beside the view."""
 
     @initialize()
     def begin(self) -> None:
@@ -302,7 +302,7 @@ class AnyHistory(RuleBasedStateMachine):
         phase=st.sampled_from(["Pending", "Succeeded"]),
     )
     def pod(self, name: str, kind: str, again: bool, node: str, gang: str, annotated: bool, phase: str) -> None:  # noqa: FBT001 drawn
-        """A Pod comes, changes, or takes the name of another; it may even seem to move."""
+        """A Pod appears, changes, or takes the name of another; it may even seem to move."""
         before = self.pods.get(name)
         if before is not None and again:
             uid, kind, gang = before  # these never change
@@ -360,7 +360,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def every_change_is_published(self) -> None:
-        """A snapshot is another than before only where its node was named."""
+        """A snapshot changes only if its node was named."""
         if not hasattr(self, "view"):
             return
         named = set(self.reader.drain())
@@ -376,7 +376,7 @@ def ours(view: ClusterView) -> list[str]:
 
 def feeds(view: ClusterView) -> dict[str, Any]:
     def unheard(_name: str, _problems: tuple[str, ...]) -> None:
-        """Nobody listens."""
+        """A listener that ignores everything."""
 
     return {
         "node": NodeFeed(view, BUILT_IN),

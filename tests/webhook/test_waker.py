@@ -1,4 +1,4 @@
-"""Pods that wait are tried again when something is given back: kube-scheduler is told by a Node's annotation."""
+"""Waiting Pods are retried when resources are released: a Node's annotation notifies kube-scheduler."""
 
 import asyncio
 from datetime import UTC, datetime

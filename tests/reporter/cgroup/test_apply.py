@@ -1,4 +1,4 @@
-"""Reading and writing below one folder: hostile files, links, cgroups that go, and every refusal explained."""
+"""Reading and writing below one folder: hostile files, links, cgroups that disappear; every refusal is explained."""
 
 import errno
 import os
@@ -114,7 +114,7 @@ def test_what_is_written_is_a_cpu_list_and_one_refusal_stops_nothing_else(make_t
     assert (hierarchy.root / POD / "cpuset.cpus").read_text() == "0-1,3\n"
 
 
-# finding out where
+# finding the hierarchy and its layout
 
 FOUND = {
     "v2": (["cgroup.controllers"], Version.V2, "."),

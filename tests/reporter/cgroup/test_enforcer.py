@@ -1,4 +1,4 @@
-"""Rounds on folders of plain files: what is written, put back, left alone and told."""
+"""Rounds on folders of plain files: what is written, restored, left alone and reported."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which CPUs each Pod gets: the CPU proposal, QoS by QoS, and where the kubelet's policies own them."""
+"""Which CPUs each Pod gets: the CPU proposal, QoS by QoS; and those that the kubelet's policies own."""
 
 from dataclasses import replace
 from typing import Any

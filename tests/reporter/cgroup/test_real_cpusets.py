@@ -1,4 +1,4 @@
-"""On this machine's kernel: a real process is moved, shrinking and growing, and refusals are explained."""
+"""On this machine's kernel: a real process is moved to fewer, more and other CPUs; refusals are explained."""
 
 import contextlib
 import os
@@ -59,12 +59,12 @@ def test_a_real_process_follows_what_was_decided_and_is_moved_back(real) -> None
         assert (allowed(one), allowed(two)) == (format_cpuset(second), format_cpuset(first))
         assert (sandbox / "cpuset.cpus").read_text().strip() == format_cpuset(second)
 
-        # both change sides at once: wide, across, narrow
+        # both exchange their CPUs at once: wide, across, narrow
         swapped = [Pod("lsr", "ns/lsr", KubernetesQos.BURSTABLE, qos="LSR", cpus=first), pods[1]]
         assert enforcer.round(swapped, SharedCpus(second, first | second), OFF).failures == ()
         assert (allowed(one), allowed(two)) == (format_cpuset(first), format_cpuset(second))
 
-        # somebody else widens one
+        # another program widens one
         (containers[1].parent / "cpuset.cpus").write_text(format_cpuset(first | second))
         (containers[1] / "cpuset.cpus").write_text(format_cpuset(first | second))
         findings = enforcer.round(swapped, SharedCpus(second, first | second), OFF)

@@ -1,4 +1,4 @@
-"""What the Device object says of a node's cards, and that the allocator reads it so."""
+"""What the Device object states about a node's cards, and how the allocator reads it."""
 
 import json
 from dataclasses import replace
@@ -64,7 +64,7 @@ def report(node: NodeRecord, **circumstances: Any) -> DeviceReport:
 
 
 def read(told: DeviceReport) -> NodeDevices:
-    """Read the report as the allocator does, after its way through the API server."""
+    """Read the report as the allocator does, after a round trip through the API server."""
     metadata = {"name": "node-1", "labels": dict(told.labels), "annotations": dict(told.annotations)}
     return read_device_object(json.loads(json.dumps({"metadata": metadata, "spec": {"devices": told.devices}})))
 
@@ -180,7 +180,7 @@ async def test_cards_that_die_are_listed_with_the_reason(played) -> None:
 
     told = await reported(played)
 
-    assert [entry["health"] for entry in told.devices] == [True, False, False]  # the fourth has never been seen alive
+    assert [entry["health"] for entry in told.devices] == [True, False, False]  # the fourth has never answered
     assert condition(told, 1) == (
         "False",
         "RecoveryReset",
@@ -349,7 +349,7 @@ LANES: dict[str, tuple[list[GpuFacts], dict[tuple[str, str], int]]] = {
         [card(minor, links=SWITCHED, fabric=Fabric(FabricState.IN_PROGRESS, 0, "ab", 0)) for minor in range(2)],
         {},
     ),
-    "a fabric that one card does not tell of": (
+    "a fabric that one card does not report": (
         [card(0, links=SWITCHED, fabric=Fabric(FabricState.COMPLETED, 0, "ab", 0)), card(1, links=SWITCHED)],
         {},
     ),
@@ -370,7 +370,7 @@ def test_a_lost_card_has_no_lanes() -> None:
     assert not report(away).annotations
 
 
-# Anything else that a library or a cluster may say
+# Any other input from a library or a cluster
 
 MODELS = {
     "NVIDIA H200": "H200",

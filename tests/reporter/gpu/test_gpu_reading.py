@@ -107,7 +107,7 @@ async def test_mig_devices_are_read_as_what_they_are(played) -> None:
         MigDevice("MIG-bbbbbbbb-0000-5000-8000-000000000000", "1g.10gb", 10200547328, 9, 0),
         MigDevice("MIG-cccccccc-0000-5000-8000-000000000000", "1g.10gb", 10200547328, 11, 0),
     )
-    assert parent.wear.remapped_rows is None  # not told in MIG mode
+    assert parent.wear.remapped_rows is None  # not reported in MIG mode
 
 
 async def test_a_mig_device_that_does_not_tell_its_name_leaves_the_others(played) -> None:
@@ -244,4 +244,4 @@ async def test_processes_that_cannot_be_listed_are_never_taken_for_none(played, 
     with pytest.raises(NvmlRefusedError, match=message):
         await nvml.processes(uuid)
 
-    assert nvml.pid == pid  # this question's trouble, not NVML's
+    assert nvml.pid == pid  # a problem of this question, not of NVML

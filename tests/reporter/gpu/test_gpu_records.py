@@ -1,4 +1,4 @@
-"""What is kept over a restart of the reporter comes back whole, and nothing else is taken for it."""
+"""What is kept over a restart of the reporter is read back whole, and nothing else is taken for it."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ READING = NodeReading(DriverFacts("580", "13.0", None), CARDS, (), "one")
 
 
 def lived() -> NodeRecord:
-    """A node of whose cards one is well, one in MIG mode, one unhealthy by what it tells, one by an error, one away."""
+    """A node with five cards: healthy, in MIG mode, unhealthy by its readings, unhealthy by an error, missing."""
     first = advance(NOTHING_KNOWN, READING, [XidEvent("GPU-3", 79, 5.0, 4)], 10.0, POLICY)
     return advance(first, replace(READING, gpus=CARDS[1:]), (), 11.5, POLICY)
 

@@ -1,4 +1,4 @@
-"""Where a PCI device sits, from recorded trees of sysfs, some of which are nonsense."""
+"""The place of a PCI device, from recorded trees of sysfs, some of them invalid."""
 
 import pytest
 from hypothesis import given

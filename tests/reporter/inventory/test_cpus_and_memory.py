@@ -1,4 +1,4 @@
-"""CPUs and memory, found in faithful trees of sysfs."""
+"""CPUs and memory, read from realistic trees of sysfs."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -42,7 +42,7 @@ def test_every_cpu_that_is_online_is_told_once_with_its_siblings(
 ) -> None:
     machine = Machine(tmp_path_factory.mktemp("machine"))
     total = sockets * cores * threads
-    offline = chosen & ((1 << total) - 1) & ~1  # the first CPU is always there
+    offline = chosen & ((1 << total) - 1) & ~1  # the first CPU is always online
     machine.cpus(sockets, sockets * split, cores, threads, offline)
 
     topology = read_cpus(machine.sysfs, machine.proc).topology

@@ -1,4 +1,4 @@
-"""RDMA NICs, FPGAs and configured types, found in faithful trees of sysfs."""
+"""RDMA NICs, FPGAs and configured types, read from realistic trees of sysfs."""
 
 import shutil
 

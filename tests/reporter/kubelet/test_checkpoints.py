@@ -1,4 +1,4 @@
-"""The kubelet's checkpoint files: read as Kubernetes v1.36 reads them, and nothing else believed.
+"""The kubelet's checkpoint files: read as Kubernetes v1.36 reads them; nothing else is accepted.
 
 The files of `checkpoints/` were written, or their checksums computed, by the kubelet's own packages (v1.36.3; those of
 layout v1 of devices by its code up to v1.32).
@@ -213,7 +213,7 @@ def test_a_file_with_a_changed_byte_is_refused_or_means_the_same(name, data) -> 
         found = parser(name)(bytes(whole))
     except CheckpointError:
         return
-    # A checksum of 0 is taken where the kubelet takes it; else only what the checksum is not over may differ.
+    # A checksum of 0 is accepted where the kubelet accepts it; otherwise only parts outside the checksum may differ.
     same = found == parser(name)(content(name))
     assert same or b'"checksum":' not in whole or json.loads(whole).get("checksum") == 0
 

@@ -1,4 +1,4 @@
-"""The kubelet's PodResources socket: its word before its files, and nothing believed that makes no sense.
+"""The kubelet's PodResources socket: it precedes the files, and no malformed answer is accepted.
 
 `podresources.bin` was serialised by k8s.io/kubelet v0.36.3 itself, with fields that are not read here.
 """
@@ -49,7 +49,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def listening(path, talk: Talk) -> AsyncIterator[None]:
-    """Anything that listens on a socket; it is stopped at the end whatever it does."""
+    """Any listener on a socket; it is stopped at the end, whatever it does."""
     talks: set[asyncio.Task[None]] = set()
 
     async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -69,7 +69,7 @@ async def listening(path, talk: Talk) -> AsyncIterator[None]:
 
 
 async def end(writer: asyncio.StreamWriter, *, stay: bool) -> None:
-    """Send what was written, and say nothing more, or close."""
+    """Send these bytes, then send nothing more, or close."""
     await writer.drain()
     if stay:
         await asyncio.Event().wait()
@@ -78,7 +78,7 @@ async def end(writer: asyncio.StreamWriter, *, stay: bool) -> None:
 
 
 def saying(data: bytes, *, stay: bool = False) -> Talk:
-    """Say something, whatever was asked."""
+    """Send this, whatever was asked."""
 
     async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(data)
@@ -96,7 +96,7 @@ def framed(message: bytes, length: int | None = None, flag: int = 0) -> bytes:
 
 
 def http2(script: Callable[[H2Connection, int], None], *, stay: bool = True) -> Talk:
-    """Answer in HTTP/2 as the script has it, then say nothing more, or close."""
+    """Answer in HTTP/2 by the script, then send nothing more, or close."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = H2Connection(H2Configuration(client_side=False))
@@ -148,7 +148,7 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """An answer without end that keeps to flow control."""
+    """An answer without end that respects flow control."""
     connection = H2Connection(H2Configuration(client_side=False))
     connection.initiate_connection()
     stream = None
@@ -169,7 +169,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "kubelet.sock"
 
 
-# what is told
+# what is reported
 
 
 def test_what_the_kubelets_own_package_writes_is_read() -> None:
@@ -204,7 +204,7 @@ async def test_a_server_is_asked_and_its_words_are_by_uid(path: Path) -> None:
 
 
 async def test_an_empty_message_is_an_answer(path: Path) -> None:
-    """A node without a Pod: the message has no byte, and is there all the same."""
+    """A node without a Pod: the message has no bytes, but it exists."""
     async with listening(path, http2(answering(framed(b"")))):
         assert await unary.call(str(path), podlist.METHOD, b"", most_bytes=MOST_BYTES, seconds=5.0) == b""
         found = await PodResourcesSocket(str(path)).read([node_pod()])
@@ -307,7 +307,7 @@ except podlist.PodListError:
     assert int(done.stdout) < 96 * 1024
 
 
-# Each: what listens, what is said of it, and whether it may be a kubelet that is restarting.
+# Each: the listener, the message about it, and whether it may be a kubelet that is restarting.
 HOSTILE: dict[str, tuple[Talk, str, bool]] = {
     "closes at once": (saying(b""), "closed", True),
     "closes mid-way": (http2(half, stay=False), "closed before the end of the answer", True),
@@ -443,7 +443,7 @@ def test_whatever_is_said_in_the_place_of_http2_is_an_error_of_the_call(tmp_path
     asyncio.run(ask())
 
 
-# whom it is about
+# which Pods the answer is about
 
 
 @pytest.mark.parametrize(
@@ -493,7 +493,7 @@ async def test_a_pod_made_anew_does_not_inherit_what_was_told_last(path: Path) -
     assert set(kept.value.pods) == {"u1"}
 
 
-# what counts
+# what takes precedence
 
 GPU = "nvidia.com/gpu"
 

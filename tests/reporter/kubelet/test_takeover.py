@@ -1,4 +1,4 @@
-"""Our CPUs in the kubelet's state: what it accepts, nothing else, and back again."""
+"""Our CPUs in the kubelet's state: only what the kubelet accepts, and the way back."""
 
 import os
 from pathlib import Path
@@ -192,7 +192,7 @@ def path(tmp_path) -> Path:
 
 
 def kubelet_starts(path: Path) -> None:
-    """Make the kubelet's socket anew; later than anything that was written."""
+    """Create the kubelet's socket again, later than every write so far."""
     socket = path.parent / "pod-resources" / "kubelet.sock"
     socket.parent.mkdir(exist_ok=True)
     socket.write_bytes(b"")
@@ -201,7 +201,7 @@ def kubelet_starts(path: Path) -> None:
 
 
 def kubelet_writes(path: Path, entries) -> None:
-    """Write the file from the kubelet's memory; with a time of its own."""
+    """Write the file from the kubelet's memory, with a new modification time."""
     before = path.stat().st_mtime_ns
     path.write_bytes(cpustate.render(state(entries)))
     os.utime(path, ns=(before + 1, before + 1))

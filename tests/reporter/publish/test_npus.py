@@ -1,4 +1,4 @@
-"""NPUs that are told by PCI ids: what settings say of them is on the Device object, and is read back."""
+"""NPUs recognised by PCI ids: the Device object has what the settings state about them, and it is read back."""
 
 import pytest
 from npus import CAPACITY, NPU, TYPES, TYPES_TEXT

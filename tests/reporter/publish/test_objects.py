@@ -1,4 +1,4 @@
-"""The objects that a node is told by: read back by what reads them, and by hand."""
+"""The objects that report a node: read back by their readers, and by hand."""
 
 import json
 from dataclasses import replace
@@ -261,7 +261,7 @@ def test_the_nodes_status_has_sums_in_both_domains_and_leaves_native_names_alone
 
 
 def kubelet_syncs(node: dict[str, Any]) -> dict[str, Any]:
-    """What the kubelet makes of a Node's amounts (setters.go): of what is capacity, all is allocatable."""
+    """A Node's amounts after the kubelet's update (setters.go): all capacity is allocatable."""
     capacity = {"cpu": "8"} | node["status"]["capacity"]
     return {**node, "status": {"capacity": capacity, "allocatable": dict(capacity)}}
 
@@ -400,7 +400,7 @@ def test_the_kubelets_policies_and_what_it_gave_are_told() -> None:
     assert made.kubelet.default == parse("0,3-7")
 
 
-# A Pod, what the kubelet gave it; what is told of that, what is reserved besides CPU 0, and both pools
+# A Pod, what the kubelet gave it; what is reported about it, what is reserved besides CPU 0, and both pools
 
 GIVEN: dict[str, tuple[NodePod | None, CpuState, str, str, str]] = {
     "without a class": (pod("p"), state(p="2-3"), "2-3", "0-1,4-7", "0-1,4-7"),

@@ -1,4 +1,4 @@
-"""What the kubelet's CPU state means for cpusets and pools by its layout; checkpoints too long for an annotation."""
+"""What each layout of the kubelet's CPU state means for cpusets and pools; checkpoints too long for an annotation."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The whole reporter against an API server in process: told once, kept, and nothing that is away stops the rest."""
+"""The whole reporter against an API server in process: objects are written once and kept; no outage stops the rest."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The cards as followed: what is known before NVML answers, cards that come back, errors of no card, and metrics."""
+"""The state of the cards: before NVML answers, cards that return, errors that name no card, and metrics."""
 
 import asyncio
 from collections.abc import Iterable
@@ -157,7 +157,7 @@ def test_a_card_without_a_name_is_reported_unless_it_can_be_one_that_is_away(los
         assert "reset" in problems[1]
 
 
-# Xid errors of no card
+# Xid errors that name no card
 
 
 @pytest.mark.parametrize("at_a_reading", [True, False], ids=["with a reading", "between readings"])

@@ -1,4 +1,4 @@
-"""What follows from what was read: who holds what, what contradicts, and what is worth an Event."""
+"""What follows from a reading: who holds what, which contradictions there are, and which Events."""
 
 import json
 from dataclasses import replace
@@ -165,7 +165,7 @@ def test_an_annotation_that_is_too_long_tells_of_those_that_do_not_agree() -> No
     assert agree.annotation([]) == ""
 
 
-# Cards that nobody of ours gave away
+# Cards that were not allocated by koordgate
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ UP, DOWN, SILENT = ("", ""), ("LinkDown", "port 1 is DOWN"), ("FallenOffBus", "i
 
 
 def told_of(*nics: tuple[str, str], live: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The Device object of a node with NICs, by their reasons and problems; written over one that stands."""
+    """The Device object of a node with NICs, by their reasons and problems; written over an existing one."""
     found = tuple(
         PciDevice("rdma", f"0000:{0x3B + n:02x}:00.0", n, problem=problem, reason=reason)
         for n, (reason, problem) in enumerate(nics)

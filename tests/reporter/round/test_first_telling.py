@@ -1,4 +1,4 @@
-"""What a reporter tells first: nothing before it knows what stands in the cluster, and what Pods hold already."""
+"""What a reporter publishes first: nothing before it knows the cluster's objects and what Pods already hold."""
 
 import asyncio
 
@@ -69,7 +69,7 @@ def eight_cards(site, played: Played) -> None:
 
 
 def a_stranger(site) -> None:
-    """A Pod that has a card of which only its environment tells."""
+    """A Pod with a card that only its environment shows."""
     site.add_pod("stranger", POD, container=BOX)
     site.cgroup(f"kubepods/burstable/pod{POD}")
     (site.cgroup(f"kubepods/burstable/pod{POD}/{BOX}") / "cgroup.procs").write_text("7\n")
@@ -80,7 +80,7 @@ def a_stranger(site) -> None:
 
 
 def told_of_cards(fake: FakeKube, since: int = 0) -> list[str]:
-    """What each write of the Device object that names cards said of those that are held."""
+    """The held cards in each write of the Device object that names cards."""
     found = []
     for request in fake.requests[since:]:
         if request.verb == "patch" and request.resource == "devices":
@@ -142,7 +142,7 @@ async def test_a_stranger_that_comes_later_is_found_as_its_container_is_told(
 async def test_a_kubelet_that_does_not_answer_keeps_no_cpuset_from_being_right(
     site, start, fake: FakeKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is anything told or written before it has said once how it is configured."""
+    """Nothing is published or written before the kubelet has reported its configuration once."""
     answered, asked = asyncio.Event(), []
 
     async def ask(_kube: object, _node: str, before: KubeletConfiguration | None = None) -> configz.Answer:

@@ -1,4 +1,4 @@
-"""Rounds with a kubelet that tells what it gave away: its word counts, and without it its files do."""
+"""Rounds with a kubelet that reports its allocations: its answers count, and without them its files."""
 
 import asyncio
 import json

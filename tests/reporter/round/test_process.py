@@ -1,4 +1,4 @@
-"""The process around the reporter: settings, the command, access to the API server, Events, health kept."""
+"""The process around the reporter: settings, the command, access to the API server, Events, saved health."""
 
 import subprocess
 import sys
@@ -198,7 +198,7 @@ async def test_an_event_that_is_refused_for_good_stops_no_other(fake: FakeKube, 
     assert [one["message"] for one in fake.objects("/api/v1/events")] == ["1"]
 
 
-# What stands in the cluster
+# The objects in the cluster
 
 
 def obj(revision: str, uid: str = "u") -> dict[str, Any]:

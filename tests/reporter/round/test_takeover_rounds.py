@@ -1,4 +1,4 @@
-"""The kubelet's CPU state taken over by the whole reporter: put in, put in again, told, refused, given back."""
+"""The kubelet's CPU state taken over by the whole reporter: written, written again, reported, refused, undone."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ def pod(
 
 
 class Kubelet:
-    """What a kubelet does with its state file: it has it in memory, writes it from there, reads it when it starts."""
+    """A kubelet's handling of its state file: kept in memory, written from there, read at the start."""
 
     def __init__(self, folder: Path, given: Given) -> None:
         self.path = folder / cpustate.FILE
@@ -67,7 +67,7 @@ class Kubelet:
         return {uid: dict(sets) for uid, sets in cpustate.parse(self.path.read_bytes()).entries.items()}
 
     def write(self) -> None:
-        """As it does when it gives CPUs away, or takes them back."""
+        """Write the file, as when it allocates or releases CPUs."""
         entries = {uid: {name: parse(cpus) for name, cpus in sets.items()} for uid, sets in self.entries.items()}
         empty = CpuState(StateLayout.V2, "static", 0xFF, entries)
         state = CpuState(StateLayout.V2, "static", 0xFF & ~empty.given, entries)
@@ -76,7 +76,7 @@ class Kubelet:
         temporary.replace(self.path)
 
     def restart(self) -> None:
-        """Make the socket anew, and have in memory what the file says."""
+        """Create the socket again, and read the file into memory."""
         self._socket.unlink(missing_ok=True)
         self._socket.touch()
         now = max(self._socket.stat().st_mtime_ns, self.path.stat().st_mtime_ns + 1)
@@ -327,7 +327,7 @@ async def test_one_look_says_what_would_be_done_and_does_nothing(
 
 
 def read(site, *, said: Mapping[str, Any] = STATIC) -> HostReading:
-    """The machine of eight CPUs in two NUMA nodes, with a kubelet that is configured so."""
+    """The machine of eight CPUs in two NUMA nodes, with a kubelet of this configuration."""
     (site.folder / "kubelet" / "config.yaml").write_text(yaml.safe_dump(dict(said)))
     return Host(site.settings()).read()
 
