@@ -69,8 +69,8 @@ def board(where: list[Place], lanes: Mapping[tuple[str, str], int] | None = None
 BOARDS: dict[str, Board] = {
     "DGX A100: eight, switched": board(places(8, roots=4, numas=4), switched(8, 12)),
     "HGX H100: eight, switched, two NUMA nodes": board(places(8, roots=8, numas=2), switched(8, 18)),
-    "switched, nothing else told": board(places(8), switched(8, 18)),
-    "nothing told": board(places(8)),
+    "switched, nothing else reported": board(places(8), switched(8, 18)),
+    "nothing reported": board(places(8)),
     "eight PCIe cards on four roots": board(places(8, roots=4, numas=2)),
     "DGX-1V: hybrid cube mesh": board(places(8, roots=4, numas=2), bridged(CUBE_MESH)),
     "HGX-2: sixteen, switched": board(places(16, roots=8, numas=2), switched(16, 6)),

@@ -277,7 +277,7 @@ class StoreContract:
             assert heard.records == {}
             assert heard.lists == 1
 
-    async def test_every_change_is_told_in_the_order_of_revisions(self, kept: Kept) -> None:
+    async def test_every_change_is_reported_in_the_order_of_revisions(self, kept: Kept) -> None:
         async with watching(kept) as heard:
             first = await kept.store.write(Record(kept.n1), ONE, "a", SOON)
             second = await kept.store.write(first, TWO, "b", SOON)
@@ -291,19 +291,19 @@ class StoreContract:
         assert (revisions[0], revisions[1], revisions[3]) == (first.revision, second.revision, third.revision)
         assert second.revision <= revisions[2] < third.revision
 
-    async def test_a_change_of_the_published_text_alone_is_told(self, kept: Kept) -> None:
+    async def test_a_change_of_the_published_text_alone_is_reported(self, kept: Kept) -> None:
         first = await kept.store.write(Record(kept.n1), ONE, "a", SOON)
         async with watching(kept) as heard:
             second = await kept.store.write(first, ONE, "b", SOON)
             await heard.until(lambda: heard.records.get(kept.n1) == second)
 
-    async def test_two_watches_are_told_alike(self, kept: Kept) -> None:
+    async def test_two_watches_are_reported_alike(self, kept: Kept) -> None:
         async with watching(kept) as one, watching(kept) as other:
             written = await kept.store.write(Record(kept.n1), ONE, "", SOON)
             for heard in (one, other):
                 await heard.until(lambda heard=heard: heard.records == {kept.n1: written})  # type: ignore[misc]
 
-    async def test_a_deletion_behind_its_back_is_told(self, kept: Kept) -> None:
+    async def test_a_deletion_behind_its_back_is_reported(self, kept: Kept) -> None:
         written = await kept.store.write(Record(kept.n1), ONE, "", SOON)
         async with watching(kept) as heard:
             await kept.delete(kept.n1)
@@ -311,7 +311,7 @@ class StoreContract:
         assert heard.said[kept.n1][-1][0] == "drop"
         assert heard.said[kept.n1][-1][1] >= written.revision
 
-    async def test_a_watch_that_broke_goes_on_and_misses_nothing(self, kept: Kept) -> None:
+    async def test_a_watch_that_broke_continues_and_misses_nothing(self, kept: Kept) -> None:
         if kept.break_watch is None:
             return  # nothing to break
         first = await kept.store.write(Record(kept.n1), ONE, "", SOON)
@@ -322,7 +322,7 @@ class StoreContract:
 
     # Records that others damaged
 
-    async def test_a_spoilt_record_is_an_error_and_never_empty(self, kept: Kept) -> None:
+    async def test_a_damaged_record_is_an_error_and_never_empty(self, kept: Kept) -> None:
         if kept.spoil is None:
             return  # nobody else can write there
         written = await kept.store.write(Record(kept.n1), ONE, "text", SOON)

@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[Raw, str]] = {
 
 
 @pytest.mark.parametrize(("resources", "told"), WRONG.values(), ids=WRONG)
-def test_what_can_never_work_is_told(resources: Raw, told: str) -> None:
+def test_what_can_never_work_is_reported(resources: Raw, told: str) -> None:
     assert told in str(asked(resources))
 
 

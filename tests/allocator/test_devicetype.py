@@ -144,7 +144,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("resources", "message"), WRONG.values(), ids=WRONG)
-def test_an_own_type_that_is_asked_for_wrongly_is_told(resources: Mapping[str, Any], message: str) -> None:
+def test_an_own_type_that_is_asked_for_wrongly_is_reported(resources: Mapping[str, Any], message: str) -> None:
     (problem,) = read_pod(pod_spec(container("a", limits=resources)), types=TYPES).problems
     assert message in str(problem)
 
@@ -158,12 +158,12 @@ def test_an_extended_resource_of_ones_own_must_be_requested_as_it_is_limited() -
 # Devices: an entry of a Device object, the device or what is wrong
 
 READ: dict[str, tuple[dict[str, Any], Device | str]] = {
-    "percent, a whole one where nothing is told": (entry("npu", 0), device("npu", 0)),
-    "percent, told": (entry("npu", 0, resources={"example.com/npu": "100"}), device("npu", 0)),
+    "percent, a whole one where nothing is reported": (entry("npu", 0), device("npu", 0)),
+    "percent, reported": (entry("npu", 0, resources={"example.com/npu": "100"}), device("npu", 0)),
     "more than a whole one": (entry("npu", 0, resources={"example.com/npu": 101}), "npu above 100"),
     "devices": (entry("camera", 0, resources={"example.com/camera": "1"}), device("camera", 0)),
     "units": (entry("queue", 2, resources={"example.com/queue-places": "40"}), device("queue", 2, 40)),
-    "units that are not told": (entry("queue", 2), "no queue; a share of it cannot be counted"),
+    "units that are not reported": (entry("queue", 2), "no queue; a share of it cannot be counted"),
     "no units": (entry("queue", 2, resources={"example.com/queue-places": 0}), "no queue; a share of it cannot"),
     "another type's resource is not its own": (
         entry("queue", 2, resources={"example.com/npu": 5}),
@@ -344,7 +344,7 @@ def test_only_a_whole_device_in_percent_is_whole() -> None:
     assert not DeviceAsk(GPU_TYPE, 1, (FULL, FULL, None)).whole  # 100 bytes
 
 
-def test_types_are_told_as_a_person_would() -> None:
+def test_types_are_named_as_people_name_them() -> None:
     assert [plural(one) for one in (GPU_TYPE, RDMA_TYPE, NPU)] == ["GPUs", "rdma devices", "npu devices"]
     assert describe(DeviceAsk(QUEUE, 1, (12,))) == "1 x (queue 12)"
     assert describe(DeviceAsk(CAMERA, 2, (FULL,))) == "2 x (camera 100 %)"

@@ -88,7 +88,7 @@ def test_a_device_of_ones_own_stays_so_though_it_grows() -> None:
 
 
 @pytest.mark.parametrize("level", ExclusiveLevel)
-def test_what_the_record_tells_of_a_holder_keeps_others_out(level: ExclusiveLevel) -> None:
+def test_what_the_record_states_about_a_holder_keeps_others_out(level: ExclusiveLevel) -> None:
     holder = held_by(place(units(1, level), node(queue(10))))
     (share,) = holder.shares
     assert (share.alone, share.unshared) == (level is ExclusiveLevel.PCIE, level is ExclusiveLevel.DEVICE)
@@ -227,7 +227,7 @@ NUMAS: dict[str, tuple[str, int, tuple[Device, ...], dict[str, tuple[str, ...]] 
 
 
 @pytest.mark.parametrize(("policy", "percent", "devices", "expected"), NUMAS.values(), ids=NUMAS)
-def test_without_a_cpu_topology_the_devices_tell_the_numa_nodes(
+def test_without_a_cpu_topology_the_devices_report_the_numa_nodes(
     policy: str, percent: int, devices: tuple[Device, ...], expected: dict[str, tuple[str, ...]] | str
 ) -> None:
     answer = place(asking({GPU: percent}, numa={"numaTopologyPolicy": policy}), node(*devices))
@@ -237,7 +237,7 @@ def test_without_a_cpu_topology_the_devices_tell_the_numa_nodes(
         assert given(answer) == expected
 
 
-def test_many_numa_nodes_that_devices_tell_are_tried_one_by_one_and_all_together() -> None:
+def test_many_numa_nodes_that_devices_report_are_tried_one_by_one_and_all_together() -> None:
     cards = [gpu(minor, numa_node=minor // 2) for minor in range(20)]
     of: dict[str, Any] = {"numa": {"numaTopologyPolicy": "BestEffort"}}
     assert list(given(place(asking({GPU: 200}, **of), node(*cards[1:])))) == ["GPU-2", "GPU-3"]

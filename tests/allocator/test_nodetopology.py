@@ -229,7 +229,7 @@ RESERVED: dict[str, tuple[dict[str, Any], str]] = {
         {CPU_MANAGER_POLICY: {"policy": "none"}, POD_CPU_ALLOCS: [{**KUBELET_POD, "cpuset": "0-3"}]},
         "4-7",
     ),
-    "the kubelet's Pods, its policy not told": ({CPU_MANAGER_POLICY: "{}"}, "0-7"),
+    "the kubelet's Pods, its policy not reported": ({CPU_MANAGER_POLICY: "{}"}, "0-7"),
     "system CPUs that are not exclusive": ({SYSTEM_QOS_RESOURCE: {"cpuset": "6-7", "cpusetExclusive": False}}, "0-5"),
     "system CPUs that are said to be exclusive": (
         {SYSTEM_QOS_RESOURCE: {"cpuset": "6-7", "cpusetExclusive": True}},

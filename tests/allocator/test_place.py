@@ -179,7 +179,7 @@ def test_a_pod_is_refused_only_where_no_way_to_place_it_exists(on: NodeSnapshot,
 
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(nodes(), pod_requests(), st.randoms(use_true_random=False))
-def test_the_same_question_has_the_same_answer_in_whatever_order_it_is_told(
+def test_the_same_question_has_the_same_answer_in_whatever_order_it_is_reported(
     on: NodeSnapshot, of: PodRequest, chance: random.Random
 ) -> None:
     answer = place(of, on)

@@ -218,7 +218,7 @@ def test_what_does_not_stand_together_is_refused_with_the_reason(
     assert not answer.permanent
 
 
-def test_what_would_not_stand_together_on_an_empty_node_either_is_told_so() -> None:
+def test_what_would_not_stand_together_on_an_empty_node_either_is_reported_so() -> None:
     here = [gpu(0, numa_node=0), *(device for device in server_devices() if device.type == "rdma" and device.minor > 1)]
     answer = place(asking({GPU: 100, NIC: 10, "cpu": 1}, numa=RESTRICTED), server(devices=here))
     assert stood(answer) == Stood((0, 1), (0,), (1,))  # two, as an empty node would need two
@@ -498,7 +498,7 @@ def test_devices_that_do_not_say_where_they_are_may_be_anywhere() -> None:
     assert [one.node for one in answer.cpus.numa] == [0]
 
 
-def test_memory_that_no_numa_node_tells_is_not_counted() -> None:
+def test_memory_that_no_numa_node_reports_is_not_counted() -> None:
     silent = server_cpu(zones={})
     answer = place(asking(lsr(4, 1000), qos="LSR", numa=SINGLE), server(cpu=silent))
     assert stood(answer) == Stood((0,))
@@ -544,7 +544,7 @@ def test_on_the_most_numa_nodes_that_a_machine_has_one_a_socket_and_all_are_trie
 # The same question in another order
 
 
-def test_holdings_told_in_another_order_change_nothing() -> None:
+def test_holdings_reported_in_another_order_change_nothing() -> None:
     held = [*cards(0, 5), cpus("0-3"), spread_over_both(), memory(10, 20)]
     for of in (row[0] for row in STANDS.values()):
         assert place(of, server(held)) == place(of, server(held[::-1]))

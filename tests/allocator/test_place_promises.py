@@ -516,7 +516,7 @@ def test_a_numa_policy_gives_up_no_wish_that_another_numa_node_keeps(
 
 @settings(max_examples=examples(75), deadline=None, suppress_health_check=SLOW)
 @given(nodes(), requests(), st.randoms(use_true_random=False))
-def test_the_answer_does_not_hang_on_the_order_in_which_holdings_are_told(
+def test_the_answer_does_not_hang_on_the_order_in_which_holdings_are_reported(
     on: NodeSnapshot, of: PodRequest, chance: random.Random
 ) -> None:
     told = place(of, on)
@@ -526,7 +526,7 @@ def test_the_answer_does_not_hang_on_the_order_in_which_holdings_are_told(
 
 @settings(max_examples=examples(75), deadline=None, suppress_health_check=SLOW)
 @given(nodes(), requests())
-def test_a_refusal_for_good_stands_on_the_empty_node_too(on: NodeSnapshot, of: PodRequest) -> None:
+def test_a_permanent_refusal_holds_on_the_empty_node_too(on: NodeSnapshot, of: PodRequest) -> None:
     answer = place(of, on)
     if isinstance(answer, Refusal) and answer.permanent:
         empty = on.holding_all({})

@@ -181,7 +181,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
 
 @pytest.mark.parametrize("where", ["requests", "limits", "both"])
 @pytest.mark.parametrize(("resources", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_way_of_asking_is_told_in_words(resources: Mapping[str, Any], message: str, where: str) -> None:
+def test_a_wrong_way_of_asking_is_reported_in_words(resources: Mapping[str, Any], message: str, where: str) -> None:
     maps: dict[str, Any] = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
     problems = [str(problem) for problem in read_pod(pod_spec(container(**maps))).problems]
     assert any(message in problem for problem in problems), problems
@@ -242,7 +242,7 @@ WRONG_TYPES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
         {"koordinator.sh/rdma": 1, "kubernetes.io/rdma": 1},
         ["rdma devices are asked for in 2 dialects at once", "rdma is asked for in two domains at once; keep one"],
     ),
-    "wrong in two types, both told": (
+    "wrong in two types, both reported": (
         {"koordinator.sh/rdma": 150, "koordinator.sh/gpu": 150},
         ["gpu 150 is over 100", "rdma 150 is over 100"],
     ),
@@ -250,7 +250,7 @@ WRONG_TYPES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("resources", "messages"), WRONG_TYPES.values(), ids=WRONG_TYPES)
-def test_every_type_that_is_asked_wrongly_is_told(resources: Mapping[str, Any], messages: list[str]) -> None:
+def test_every_type_that_is_asked_wrongly_is_reported(resources: Mapping[str, Any], messages: list[str]) -> None:
     problems = [str(problem) for problem in read_pod(pod_spec(container(limits=resources))).problems]
     assert len(problems) == len(messages)
     assert all(message in problem for message, problem in zip(messages, problems, strict=True)), problems
@@ -420,7 +420,7 @@ def test_two_containers_may_not_speak_two_dialects() -> None:
     ]
 
 
-def test_every_wrong_container_is_told_not_only_the_first() -> None:
+def test_every_wrong_container_is_reported_not_only_the_first() -> None:
     spec = pod_spec(*(container(f"c{index}", limits={K: 150}) for index in range(3)))
     assert len(read_pod(spec).problems) == 3
 

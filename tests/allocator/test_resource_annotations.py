@@ -149,7 +149,7 @@ SPEC_PROBLEMS: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("value", "expected"), SPEC_PROBLEMS.values(), ids=SPEC_PROBLEMS)
-def test_a_resource_spec_that_is_wrong_is_told_with_what_is_allowed(value: Any, expected: list[str]) -> None:
+def test_a_resource_spec_that_is_wrong_is_reported_with_what_is_allowed(value: Any, expected: list[str]) -> None:
     problems: list[Problem] = []
     told = read_resource_spec({RESOURCE_SPEC: value}, problems)
     assert told in {None, ResourceSpec()}
@@ -157,7 +157,7 @@ def test_a_resource_spec_that_is_wrong_is_told_with_what_is_allowed(value: Any, 
     assert {problem.path for problem in problems} == {f"metadata.annotations[{RESOURCE_SPEC}]"}
 
 
-def test_a_numa_topology_spec_that_is_wrong_is_told_with_what_is_allowed() -> None:
+def test_a_numa_topology_spec_that_is_wrong_is_reported_with_what_is_allowed() -> None:
     problems: list[Problem] = []
     value = '{"numaTopologyPolicy":"Single","singleNUMANodeExclusive":"Always","policy":1}'
     assert read_numa_topology_spec({NUMA_TOPOLOGY_SPEC: value}, problems) == NumaTopologySpec()

@@ -430,7 +430,7 @@ ENTRIES: dict[str, tuple[dict[str, Any], Device]] = {
         ),
     ),
     "virtual functions of null": (nic_entry(0, vfGroups=[{"labels": None, "vfs": None}]), nic(0)),
-    "an FPGA, a whole one where nothing is told": (
+    "an FPGA, a whole one where nothing is reported": (
         {"type": "fpga", "id": "0000:2f:00.0", "minor": 0, "health": True},
         Device("fpga", "0000:2f:00.0", 0, healthy=True, capacity={"fpga": 100}),
     ),
@@ -528,7 +528,7 @@ def test_a_type_that_nobody_configured_is_left_out_and_named() -> None:
     )
 
 
-def test_a_slice_of_a_card_in_mig_mode_is_told_for_people_and_no_problem() -> None:
+def test_a_slice_of_a_card_in_mig_mode_is_reported_for_people_and_no_problem() -> None:
     told = read_device_object(device_object(device_entry(0, type="mig"), device_entry(0)))
     assert (told.devices, told.problems) == ((gpu(0),), ())
 
@@ -587,7 +587,7 @@ H100, HONOR = {"node.koordinator.sh/gpu-model": "H100"}, {"node.koordinator.sh/g
 # annotation of the Device object, its labels, the Node's labels; the table, whether it must be honoured
 
 WIRINGS: dict[str, tuple[str | None, dict[str, str], dict[str, str], PartitionTable | None, bool]] = {
-    "nothing told": (None, {}, {}, None, False),
+    "nothing reported": (None, {}, {}, None, False),
     "a table": (TABLE, {}, {}, TWO_CARDS, False),
     "a table that must be honoured": (TABLE, HONOR, {}, TWO_CARDS, True),
     "where the object has a table, its label counts": (TABLE, {}, HONOR, TWO_CARDS, False),
@@ -607,7 +607,7 @@ WIRINGS: dict[str, tuple[str | None, dict[str, str], dict[str, str], PartitionTa
         None,
         False,
     ),
-    "the Node tells the model": (None, {}, H100, built_in("", "H100"), False),
+    "the Node states the model": (None, {}, H100, built_in("", "H100"), False),
     "a table of nothing is no built-in one": ("x", H100, {}, PartitionTable(), False),
 }
 
@@ -701,7 +701,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, str], set[str], int]] = {
 
 
 @pytest.mark.parametrize(("annotations", "ids", "problems"), CHECKPOINTS.values(), ids=CHECKPOINTS)
-def test_what_the_kubelet_gave_away_is_read(annotations: dict[str, str], ids: set[str], problems: int) -> None:
+def test_what_the_kubelet_allocated_is_read(annotations: dict[str, str], ids: set[str], problems: int) -> None:
     told = read_device_object(device_object(device_entry(0), annotations=annotations))
     assert told.kubelet_held == ids
     assert len(told.problems) == problems
@@ -897,7 +897,7 @@ def test_a_pod_that_stands_twice_stops_the_node() -> None:
         read_spec({"metadata": {"name": "node-1"}, "spec": {"allocations": [record(), record()]}})
 
 
-def test_a_node_allocation_tells_cpus_functions_exclusivity_and_gang() -> None:
+def test_a_node_allocation_states_cpus_functions_exclusivity_and_gang() -> None:
     owner = Holding(
         "uid-1",
         "default",

@@ -86,7 +86,7 @@ def test_whole_cards_by_minor_are_those_of_the_smallest_minors_whatever_connects
     assert chosen(place(asking({GPU: 200}, order="minor"), on)) == {"gpu": [1, 2]}
 
 
-def test_an_order_that_does_not_exist_is_told() -> None:
+def test_an_order_that_does_not_exist_is_reported() -> None:
     reading = read_request(pod(container(limits={GPU: 50}), annotations={DEVICE_ORDER: "fullest"}), {})
     (problem,) = reading.problems
     assert str(problem) == (
@@ -173,7 +173,7 @@ def test_a_virtual_function_is_the_smallest_free_one_of_its_group_and_never_give
     assert functions(place(of, again)) == [(1, "0000:1f:00.1")]
 
 
-def test_a_function_tells_its_number_where_it_has_one() -> None:
+def test_a_function_reports_its_number_where_it_has_one() -> None:
     of = asking({NIC: 10}, hint={"rdma": {"vfSelector": {}}})
     answer = place(of, server())
     assert isinstance(answer, Placement)

@@ -727,7 +727,7 @@ def test_the_scheduler_has_a_profile_of_the_name_that_pods_are_given(objects: li
     ]
 
 
-def test_the_scheduler_is_told_to_ask_for_scores_only_where_all_nodes_are_named(render: Render) -> None:
+def test_the_scheduler_is_configured_to_ask_for_scores_only_where_all_nodes_are_named(render: Render) -> None:
     rendered = render({"scheduler": {"mostNodes": 0}})
 
     (extender,) = scheduler_config(rendered)["extenders"]

@@ -39,7 +39,7 @@ def test_the_command_writes_the_file_of_the_tree(
     assert written.read_text() == (chart_folder / dialects.FILE).read_text()
 
 
-def test_the_file_tells_names_of_device_plugins_from_our_own() -> None:
+def test_the_file_separates_names_of_device_plugins_from_our_own() -> None:
     known = json.loads(dialects.text(TYPES))
     assert known["plugins"] == [
         "example.com/blocks",

@@ -336,7 +336,7 @@ async def test_a_pod_that_fits_but_not_in_one_numa_node_waits_and_says_so(
     assert {numa_of(cpu) for cpu in cpus_of(await bound(admin, namespace, "apart"))} == {1}
 
 
-async def test_an_ls_pod_that_is_aligned_is_told_the_shared_pool_of_its_numa_node(
+async def test_an_ls_pod_that_is_aligned_gets_the_shared_pool_of_its_numa_node(
     replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
     await add_machine(plane, admin, nodes[0], namespace)

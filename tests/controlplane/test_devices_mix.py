@@ -292,7 +292,7 @@ async def test_what_short_lived_pods_held_is_given_to_those_that_wait_whichever_
     assert {await card_of(admin, namespace, name) for name in then} == {uuid_of(node, minor) for minor in range(8)}
 
 
-async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_all_else_goes_on(
+async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_all_else_continues(
     replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
     bad, good = nodes[:2]

@@ -129,7 +129,7 @@ async def test_kube_scheduler_is_refused_by_another_name_and_takes_a_new_certifi
     await pods.until_bound()
 
 
-async def test_a_kube_scheduler_that_trusts_another_ca_is_told_of_with_what_to_do(
+async def test_a_kube_scheduler_that_trusts_another_ca_is_reported_with_what_to_do(
     plane: ControlPlane, pods: Pods, mounted: Path
 ) -> None:
     (mounted / "ca.crt").write_bytes(pki.new_authority("koordgate", datetime.now(UTC), 1).certificate)

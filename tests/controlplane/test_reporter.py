@@ -174,7 +174,7 @@ def revision(obj: JsonObject) -> str:
     return str(obj["metadata"]["resourceVersion"])
 
 
-async def test_a_node_is_told_of_with_the_charts_rights_and_steady_rounds_write_nothing(
+async def test_a_node_is_reported_with_the_charts_rights_and_steady_rounds_write_nothing(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str
 ) -> None:
     running = await start(plane, node)
@@ -226,7 +226,7 @@ async def test_what_others_own_stays_and_what_a_kubelet_zeroes_comes_back(
     assert (await admin.get(f"/api/v1/nodes/{node}"))["status"]["capacity"]["cpu"] == "8"
 
 
-async def test_a_device_that_goes_is_told_and_its_amounts_go_with_it(
+async def test_a_device_that_goes_is_reported_and_its_amounts_go_with_it(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str, machine: Machine
 ) -> None:
     await start(plane, node)
@@ -242,7 +242,7 @@ async def test_a_device_that_goes_is_told_and_its_amounts_go_with_it(
     await until(gone, "the NIC and its amounts are gone")
 
 
-async def test_the_api_server_goes_and_comes_back_and_everything_is_told_again(
+async def test_the_api_server_goes_and_comes_back_and_everything_is_reported_again(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str, machine: Machine
 ) -> None:
     running = await start(plane, node)
@@ -256,7 +256,7 @@ async def test_the_api_server_goes_and_comes_back_and_everything_is_told_again(
         async def listed(count: int = number + 1) -> bool:
             return len((await admin.get(f"{DEVICES}/{node}"))["spec"]["devices"]) == count
 
-        await until(listed, f"{number + 1} NICs are told of", deadline_s=60)
+        await until(listed, f"{number + 1} NICs are reported", deadline_s=60)
 
 
 # With cards and Pods
@@ -365,7 +365,7 @@ def timeless(device: JsonObject) -> JsonObject:
     return dict(told)
 
 
-async def test_nvml_that_goes_twice_is_told_and_all_is_as_before_when_it_is_back(
+async def test_nvml_that_goes_twice_is_reported_and_all_is_as_before_when_it_is_back(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str, played: Played
 ) -> None:
     faults: dict[str, dict[str, str | None]] = {
@@ -387,7 +387,7 @@ async def test_nvml_that_goes_twice_is_told_and_all_is_as_before_when_it_is_back
     assert counts == {"NvmlCrashed": 2, "DriverNotLoaded": 2}
 
 
-async def test_a_card_that_falls_is_told_with_its_reason_and_its_amounts_go_but_for_the_capacity(
+async def test_a_card_that_falls_is_reported_with_its_reason_and_its_amounts_go_but_for_the_capacity(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str, played: Played
 ) -> None:
     await start(plane, node, played.nvml())
@@ -461,7 +461,7 @@ def manager_state(uid: str, cpus: int) -> str:
     return cpustate.render(state).decode()
 
 
-async def test_files_of_the_kubelet_that_are_corrupt_twice_are_told_and_what_was_good_is_kept(
+async def test_files_of_the_kubelet_that_are_corrupt_twice_are_reported_and_what_was_good_is_kept(
     start: Start,
     plane: ControlPlane,
     admin: AdminClient,
@@ -487,7 +487,7 @@ async def test_files_of_the_kubelet_that_are_corrupt_twice_are_told_and_what_was
         good = (manager_state(uid, cpus), checkpoint(uid, A100.format(card)))
         for file, text in zip(files.values(), good, strict=True):
             file.write_text(text)
-        await until(lambda card=card, cpus=cpus: told_of(card, cpus), "the kubelet's files are told of")
+        await until(lambda card=card, cpus=cpus: told_of(card, cpus), "the kubelet's files are reported")
         await settled(running)
         before = [*map(revision, await told(admin, node))]
 

@@ -141,7 +141,7 @@ def writes(client: AdminClient, node: str) -> dict[str, Awaitable[JsonObject]]:
 # Whose objects
 
 
-async def test_all_that_is_told_of_its_own_node_passes(reporter: AdminClient, root: AdminClient) -> None:
+async def test_all_that_is_reported_about_its_own_node_passes(reporter: AdminClient, root: AdminClient) -> None:
     node = read_node(await root.get(f"{NODES}/{OWN}"))
     labels = {GPU_VENDOR: "NVIDIA", GPU_MODEL: "H100", DRIVER_VERSION: "580"}
     body = nodestatus.build(node, everything(), labels, TYPES)

@@ -196,7 +196,7 @@ async def test_a_record_deleted_under_us_is_made_again(fake: FakeKube, ledger: L
     assert sorted(stored(fake)) == ["b"]
 
 
-async def test_who_loses_every_race_is_told_that_it_is_busy(told: Told) -> None:
+async def test_who_loses_every_race_is_answered_that_the_node_is_busy(told: Told) -> None:
     class Contested(MemoryStore):
         async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:  # noqa: ARG002
             raise LostRaceError(record.node)
@@ -343,7 +343,7 @@ async def test_a_write_that_was_not_performed_is_an_error_and_may_be_tried_again
     assert await ledger.change("n1", put("a"), SOON) == "a"
 
 
-async def test_a_failed_write_is_told_to_the_whole_group(fake: FakeKube, ledger: Ledger) -> None:
+async def test_a_failed_write_is_reported_to_the_whole_group(fake: FakeKube, ledger: Ledger) -> None:
     fake.faults.add("create", "nodeallocations", drop())
     results = await asyncio.gather(*(ledger.change("n1", put(name), SOON) for name in "abc"), return_exceptions=True)
     assert [type(result) for result in results] == [Unreachable] * 3
@@ -466,7 +466,7 @@ def test_a_deleted_record_that_is_made_again_is_seen() -> None:
     assert sorted(ledger.record("n1").holdings) == ["b"]
 
 
-def test_whoever_watches_is_told_of_changes_alone() -> None:
+def test_a_listener_gets_only_changes() -> None:
     watched: list[str] = []
     ledger = Ledger(MemoryStore(), watched=watched.append)
     ledger.observe(record(5, "a"))

@@ -486,7 +486,7 @@ async def card(node: Node, node_admin: AdminClient) -> AsyncIterator[str]:
     await node.set_capacity({f"kubernetes.io/{tail}": None for tail in amounts})
 
 
-async def test_the_charts_pod_reads_what_a_process_that_is_not_root_was_told_of_cards(
+async def test_the_charts_pod_reads_which_cards_a_process_that_is_not_root_was_given(
     bench: Bench, reporter_as_pod: StartPod, card: str, node_admin: AdminClient
 ) -> None:
     half = {"kubernetes.io/gpu": "50"}

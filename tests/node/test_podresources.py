@@ -118,7 +118,7 @@ def socket_of(node: Node) -> PodResourcesSocket:
     return PodResourcesSocket(str(node.root / "pod-resources" / "kubelet.sock"))
 
 
-async def test_what_the_kubelet_tells_is_what_its_files_say(
+async def test_what_the_kubelet_reports_is_what_its_files_say(
     carded_node: Node, node_admin: AdminClient, node_namespace: str
 ) -> None:
     here = (carded_node, node_admin, node_namespace)
@@ -156,7 +156,7 @@ async def test_a_pod_of_the_same_name_inherits_nothing(
     assert known == FileReading(Allocations({second.cgroup: {"main": ContainerResources()}}), None)
 
 
-async def test_a_kubelet_that_is_down_leaves_its_socket_and_what_it_told(
+async def test_a_kubelet_that_is_down_leaves_its_socket_and_what_it_reported(
     carded_node: Node, node_admin: AdminClient, node_namespace: str
 ) -> None:
     socket = socket_of(carded_node)
@@ -168,7 +168,7 @@ async def test_a_kubelet_that_is_down_leaves_its_socket_and_what_it_told(
         async def told_again() -> bool:
             return await socket.read([only]) == up
 
-        await until(told_again, "the kubelet tells the same again")
+        await until(told_again, "the kubelet reports the same again")
 
     assert up.value is not None
     assert len(up.value.pods[only.cgroup]["main"].devices[CARD]) == 1

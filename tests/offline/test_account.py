@@ -181,7 +181,7 @@ CPUS: dict[str, tuple[Raw, list[Raw], list[tuple[str, str, str]]]] = {
         [],
         [("0", "0-7", "shared"), ("0", "0-7", "best-effort")],
     ),
-    "what the kubelet gave where its policy is not told": (
+    "what the kubelet gave where its policy is not reported": (
         topology(
             nodes=1,
             pod_cpu_allocs=(PodCpuAlloc("default", "k", "uid-k", parse("2-3"), managed_by_kubelet=True),),
@@ -194,7 +194,7 @@ CPUS: dict[str, tuple[Raw, list[Raw], list[tuple[str, str, str]]]] = {
         [holds("a", qos="LSE", status={"cpuset": "0-1"})],
         [("0", "0-1", "a"), ("0", "none", "shared"), ("0", "none", "best-effort")],
     ),
-    "CPUs that cannot be told apart": (
+    "CPUs that cannot be distinguished": (
         {**topology(), "metadata": {"name": "node-1"}},
         [holds("a", status={"cpuset": "0-1"})],
         [("-", "0-1", "a:")],
@@ -203,12 +203,12 @@ CPUS: dict[str, tuple[Raw, list[Raw], list[tuple[str, str, str]]]] = {
 
 
 @pytest.mark.parametrize("name", CPUS)
-def test_cpus_are_told_by_numa_node_with_both_pools(name: str) -> None:
+def test_cpus_are_reported_by_numa_node_with_both_pools(name: str) -> None:
     obj, pods, expected = CPUS[name]
     assert rows(account(node(), obj, *pods)) == expected
 
 
-def test_a_node_that_tells_no_cpus_has_no_table_of_them() -> None:
+def test_a_node_that_reports_no_cpus_has_no_table_of_them() -> None:
     assert account(node(), device_object(device_entry(0))).cpus() == []
 
 
@@ -222,7 +222,7 @@ OVERGIVEN: dict[str, tuple[list[Raw], list[str]]] = {
         [topology(), holds("a", status={"cpuset": "0-2"}), holds("b", status={"cpuset": "2-3"})],
         ["CPUs 2 given twice"],
     ),
-    "CPUs twice where no topology tells of them": (
+    "CPUs twice where no topology has them": (
         [holds("a", status={"cpuset": "0-2"}), holds("b", status={"cpuset": "2-3"})],
         ["CPUs 2 given twice"],
     ),

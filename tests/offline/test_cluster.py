@@ -170,7 +170,7 @@ async def test_anybody_binds_a_pod_that_asks_for_none() -> None:
     assert (await cluster.bind("default", "a", "node-1", "somebody")).state is PodFate.BOUND
 
 
-async def test_a_refusal_of_the_bind_is_told_and_leaves_the_pod_unbound() -> None:
+async def test_a_refusal_of_the_bind_is_reported_and_leaves_the_pod_unbound() -> None:
     """The cards become unhealthy between the scheduler's call and the bind."""
     cluster = OfflineCluster.in_process()
     await cluster.load(machine(cards=1))

@@ -25,7 +25,7 @@ def _played(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return written.out
 
 
-def test_the_demo_tells_what_each_pod_asked_became_and_got(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_reports_what_each_pod_asked_became_and_got(capsys: pytest.CaptureFixture[str]) -> None:
     told = _played(capsys)
     assert re.match(r"The webhook serves on https://127\.0\.0\.1:\d+, in this process", told)
     assert (

@@ -95,7 +95,7 @@ async def test_a_card_is_filled_by_the_resource_that_is_short() -> None:
     assert [match and match[1] for match in widths] == ["60", "3"]
 
 
-async def test_why_nothing_lands_and_why_a_pod_waits_is_told() -> None:
+async def test_why_nothing_lands_and_why_a_pod_waits_is_reported() -> None:
     sick = device_object(device_entry(0), annotations={"koordgate.io/cordoned-devices": "GPU-0"})
     page = Page(await drawn(node(), sick, pods=(gpus("waits", 50),)))
     text = "".join(page.text)

@@ -110,7 +110,7 @@ def test_a_typed_list_names_no_kinds(tmp_path: Path) -> None:
     assert [(obj["kind"], obj["apiVersion"]) for obj in read([str(path)]).nodes] == [("Node", "v1")]
 
 
-def test_other_kinds_are_left_out_and_told_of_but_for_the_ledger(tmp_path: Path) -> None:
+def test_other_kinds_are_left_out_and_reported_but_for_the_ledger(tmp_path: Path) -> None:
     topology = {"kind": "NodeResourceTopology", "metadata": {"name": "node-1"}}
     ledger = {"kind": "NodeAllocation", "metadata": {"name": "node-1"}}
     other = {"kind": "ConfigMap", "metadata": {"name": "a"}}

@@ -147,7 +147,7 @@ def test_cpus_and_card_stand_in_one_numa_node(examples: dict[str, Any]) -> None:
     assert not _cpus(pod) & ~inside
 
 
-def test_a_pod_that_bursts_is_told_its_pool(examples: dict[str, Any]) -> None:
+def test_a_pod_that_bursts_gets_its_pool(examples: dict[str, Any]) -> None:
     status = json.loads(examples["bursts-in-one-pool"]["metadata"]["annotations"][STATUS])
     assert [set(pool) for pool in status["cpuSharedPools"]] == [{"socket", "node"}]
     assert "cpuset" not in status
@@ -168,7 +168,7 @@ def test_each_wrong_form_is_refused_with_its_reason(examples: dict[str, Any], na
     assert message in status["message"]
 
 
-def test_the_examples_are_all_told_of_in_order(examples: dict[str, Any]) -> None:
+def test_the_examples_are_all_reported_in_order(examples: dict[str, Any]) -> None:
     given = [pod["metadata"]["name"] for pod in yaml.safe_load_all((EXAMPLES / "workload.yaml").read_text())]
     assert list(examples) == given
     assert set(given) == {*PLACED, *GIVEN, *REFUSED, *LEFT_ALONE}
@@ -261,7 +261,7 @@ def test_the_output_fed_back_is_what_is_held(tmp_path: Path, capsys: pytest.Capt
     assert again == first
 
 
-def test_the_table_tells_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_reports_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *BOTH]) == 0
     written = capsys.readouterr()
     lines = written.out.splitlines()
@@ -310,7 +310,7 @@ def test_a_reader_that_goes_away_is_no_trouble() -> None:
     assert process.returncode == 141
 
 
-def test_what_the_objects_do_not_tell_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_objects_do_not_report_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *BOTH, "-o", "json"]) == 0
     errors = capsys.readouterr().err
     assert "Pod default/sets-visible-devices: warning: spec.containers[0].env" in errors
@@ -332,7 +332,7 @@ def test_what_finished_holds_nothing(phase: str, tmp_path: Path, capsys: pytest.
     assert listed(capsys, "-f", saved(tmp_path, objects))["new"]["spec"]["nodeName"] == "node-1"
 
 
-def test_two_pods_that_say_they_hold_the_same_card_are_told_of(
+def test_two_pods_that_say_they_hold_the_same_card_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     objects = [*machine(cards=1), held("one", "node-1", (0, 100)), held("two", "node-1", (0, 100))]
@@ -408,7 +408,7 @@ def test_a_namespace_that_the_chart_exempts_is_left_alone(tmp_path: Path, capsys
     assert "annotations" not in plugin["metadata"]
 
 
-def test_a_device_that_cannot_be_read_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = device(cards=2)
     del broken["spec"]["devices"][0]["id"]
     file = saved(tmp_path, [node(), broken, device("node-2")])

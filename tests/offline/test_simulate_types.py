@@ -119,7 +119,9 @@ def test_cpus_are_only_given_where_they_are_known(tmp_path: Path, capsys: pytest
     assert "its CPUs are unknown (no NodeResourceTopology object" in told
 
 
-def test_a_pod_that_asks_for_cpus_and_holds_none_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pod_that_asks_for_cpus_and_holds_none_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     around = pinned("around", 2, nodeName="node-1", schedulerName="koord-scheduler")
     assert main(["simulate", "-f", saved(tmp_path, [*machine(), topology(), around]), "-o", "json"]) == 0
     assert "Pod default/around: asks for CPUs and carries no allocation" in capsys.readouterr().err
@@ -141,7 +143,9 @@ def test_what_a_pod_holds_of_cpus_and_nics_stays_held(tmp_path: Path, capsys: py
     assert told["pod-2"]["status"]["reason"] == "Unschedulable"
 
 
-def test_what_cannot_be_read_of_nodes_is_told_with_its_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_of_nodes_is_reported_with_its_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     told = node(annotations={"koordgate.io/classes": '{"queue":{"fast":1}}'})
     broken = topology()
     broken["metadata"]["annotations"]["node.koordinator.sh/cpu-topology"] = "{"

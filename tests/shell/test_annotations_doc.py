@@ -103,7 +103,7 @@ def test_each_device_resource_is_in_the_table_of_names() -> None:
 
 @pytest.mark.parametrize("domain", names.DOMAINS)
 @pytest.mark.parametrize("row", rows("What a request becomes"), ids=lambda row: row[0].replace("`", ""))
-def test_each_request_becomes_what_is_told(row: list[str], domain: str) -> None:
+def test_each_request_becomes_what_the_page_says(row: list[str], domain: str) -> None:
     asked, becomes, devices, _ = row
     asks = translated(amounts(asked, domain), domain).reading.containers[0].requests
     assert sum(ask.count for ask in asks) == int(devices)
@@ -120,7 +120,7 @@ def test_each_request_becomes_what_is_told(row: list[str], domain: str) -> None:
     [row for row in rows("When a Pod is created") if amounts(row[0], "x") and "or only" not in row[0]],
     ids=lambda row: row[0].replace("`", ""),
 )
-def test_each_refusal_of_a_request_is_told_in_its_words(row: list[str]) -> None:
+def test_each_refusal_of_a_request_is_reported_in_its_words(row: list[str]) -> None:
     asked, message = row[0], row[1].strip("`")
     problems = [
         str(problem) for problem in translated(amounts(asked, names.KUBERNETES_DOMAIN), "kubernetes.io").problems
@@ -228,7 +228,7 @@ SPECS = {
 
 
 @pytest.mark.parametrize("what", SPECS)
-def test_each_refusal_of_a_wish_for_cpus_is_told_in_its_words(what: str) -> None:
+def test_each_refusal_of_a_wish_for_cpus_is_reported_in_its_words(what: str) -> None:
     qos, requests, limits, more = SPECS[what]
     (told,) = re.findall(rf"^\| {re.escape(what)} \| `(.+)` \|$", TEXT, re.MULTILINE)
     spec = {key: value for key, value in more.items() if key != "priority"}

@@ -162,14 +162,14 @@ def test_a_wrong_key_is_named_with_its_file(tmp_path: Path, text: str, told: lis
         assert word in str(caught.value)
 
 
-def test_a_file_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_bytes(b"logLevel: \xff")
     with pytest.raises(SettingsError, match=r"config\.yaml: not UTF-8"):
         load(file)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"absent\.yaml: cannot be read .*--config"):
         load(tmp_path / "absent.yaml")
     with pytest.raises(SettingsError, match="cannot be read"):

@@ -406,7 +406,7 @@ async def test_a_bug_in_the_extender_is_a_500_and_a_metric(world: World, path: s
     assert metric(parts, "koordgate_bugs_total", path=path) == 1
 
 
-async def test_an_api_server_that_is_away_is_an_http_503(world: World, client: Client) -> None:
+async def test_an_api_server_that_is_unreachable_is_an_http_503(world: World, client: Client) -> None:
     world.add_pod(gpu_pod("p"))
     world.see()
     await world.fake.stop()
@@ -435,7 +435,7 @@ async def test_healthz_says_ok_whatever_readiness_says(world: World) -> None:
         assert (await client.get("/healthz")).status == 200
 
 
-async def test_readyz_tells_each_reason_in_a_line(world: World) -> None:
+async def test_readyz_states_each_reason_in_a_line(world: World) -> None:
     reasons = ["pods are not listed yet", "the CA is not published"]
     async with serving(world.parts, lambda: reasons) as client:
         http = await client.get("/readyz")

@@ -205,7 +205,7 @@ async def test_a_lost_answer_of_the_write_is_found_by_the_retry(world: World) ->
     assert writes(world) == 1
 
 
-async def test_a_card_that_fell_sick_before_the_retry_is_left(world: World) -> None:
+async def test_a_card_that_became_unhealthy_before_the_retry_is_left(world: World) -> None:
     world.add_node("n1", device_entry(0), device_entry(1))
     world.add_pod(gpu_pod("p"))
     world.see()
@@ -590,7 +590,7 @@ async def test_a_pod_that_can_no_longer_be_bound_gets_nothing(world: World, stat
     assert world.holders() == []
 
 
-async def test_a_pod_whose_request_cannot_be_read_is_refused_for_good(world: World) -> None:
+async def test_a_pod_whose_request_cannot_be_read_is_refused_permanently(world: World) -> None:
     world.add_pod(pod(container(limits={"kubernetes.io/gpu": "150"}), name="p", uid="uid-p"))
     world.see()
     refused(await world.mutate(binds(binding("p", "n1"))), 422, "ask 100 or 200", "delete it")
@@ -748,7 +748,7 @@ async def test_an_annotation_that_cannot_be_read_is_refused(world: World) -> Non
     refused(await world.bind("p"), 422, "format", "delete it")
 
 
-async def test_a_running_pod_that_only_its_annotation_tells_of_is_never_given_away(world: World) -> None:
+async def test_a_running_pod_that_only_its_annotation_shows_is_never_given_again(world: World) -> None:
     whole = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
     world.add_pod(gpu_pod("old", 100, nodeName="n1", annotations=koordinator_annotation((0, whole, ""))))
     world.add_pod(gpu_pod("p"))
@@ -773,7 +773,7 @@ async def test_an_api_server_in_trouble_is_a_503_so_that_failure_policy_applies(
     refused(await world.validate(binds(binding("p", "n1"))), 503, "default/p")
 
 
-async def test_an_api_server_that_is_away_is_a_503(world: World) -> None:
+async def test_an_api_server_that_is_unreachable_is_a_503(world: World) -> None:
     world.add_pod(gpu_pod("p"))
     world.see()
     await world.fake.stop()
@@ -800,7 +800,7 @@ async def test_a_connection_that_breaks_is_a_503_and_the_next_try_succeeds(world
     assert (await world.bind("p")).allowed
 
 
-async def test_a_record_that_somebody_spoilt_is_a_503_that_says_who_must_mend_it(world: World) -> None:
+async def test_a_record_that_somebody_damaged_is_a_503_that_says_who_must_mend_it(world: World) -> None:
     world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
     world.add_pod(gpu_pod("p"))
     world.see()

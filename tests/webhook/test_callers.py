@@ -160,7 +160,7 @@ def before(version: ssl.TLSVersion) -> Callable[[], ssl.SSLContext]:
     ],
     ids=["none", "another authority's", "the server's", "distrusts us", "TLS 1.2"],
 )
-def test_who_does_not_come_in_is_told_of_once_and_why(client: Callable[[], ssl.SSLContext], reason: str) -> None:
+def test_who_does_not_come_in_is_reported_once_and_why(client: Callable[[], ssl.SSLContext], reason: str) -> None:
     server, told = entrance()
     assert not comes_in(server, client())
     assert len(told) == 1
@@ -195,7 +195,7 @@ def test_an_authority_that_is_no_root_is_trusted_as_it_was_given() -> None:
     assert comes_in(server, caller(SCHEDULER)), told
 
 
-async def test_a_hang_up_in_the_handshake_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hang_up_in_the_handshake_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     server, told = entrance()
     listening = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=server)
     async with listening:

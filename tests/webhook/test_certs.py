@@ -262,7 +262,7 @@ async def test_a_damaged_secret_is_renewed_and_the_log_says_why(
     assert set(fake.get(SECRET)["data"]) >= {"tls.crt", "tls.key", "ca.crt", "ca.key"}
 
 
-async def test_a_deleted_secret_is_made_anew_and_the_old_authority_stays_trusted(
+async def test_a_deleted_secret_is_created_again_and_the_old_authority_stays_trusted(
     source: SecretSource, fake: FakeKube
 ) -> None:
     await source.start()
@@ -307,7 +307,7 @@ async def test_starting_tries_until_it_is_allowed_and_says_what_is_missing(
     assert source.healthy(clock()) is None
 
 
-async def test_an_api_server_that_is_away_takes_nothing_from_a_certificate_that_is_good(
+async def test_an_api_server_that_is_unreachable_takes_nothing_from_a_certificate_that_is_good(
     source: SecretSource, fake: FakeKube, clock: Clock
 ) -> None:
     await source.start()
@@ -381,7 +381,7 @@ async def test_a_new_authority_serves_at_once_where_the_old_certificate_has_expi
 
 
 @pytest.mark.usefixtures("run")
-async def test_what_was_published_in_time_serves_though_the_api_server_is_away(
+async def test_what_was_published_in_time_serves_though_the_api_server_is_unreachable(
     source: SecretSource, fake: FakeKube, clock: Clock, waits: Waits
 ) -> None:
     fake.remove(SECRET)

@@ -141,7 +141,7 @@ def test_a_device_object_that_is_gone_leaves_nothing_to_allocate(view: ClusterVi
     assert not view.nodes.knows("node-1")
 
 
-def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_mended(world: World) -> None:
+def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_repaired(world: World) -> None:
     good = {"metadata": {"name": "n1"}, "spec": {"allocations": []}}
     complaints: dict[str, tuple[str, ...]] = {}
     feed = RecordHandler(RecordFeed(world.parts.cluster, world.parts.ledger, complaints.__setitem__))
@@ -153,7 +153,7 @@ def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_mended(w
     assert world.parts.ledger.records() == []
 
 
-async def test_the_complaint_ends_though_a_bind_has_read_the_mended_record_before_the_watch_shows_it(
+async def test_the_complaint_ends_though_a_bind_has_read_the_repaired_record_before_the_watch_shows_it(
     world: World,
 ) -> None:
     complaints: dict[str, tuple[str, ...]] = {}
@@ -166,7 +166,7 @@ async def test_the_complaint_ends_though_a_bind_has_read_the_mended_record_befor
     assert complaints["n1"] == ()
 
 
-def test_a_topology_that_is_gone_leaves_no_cpus_to_give_and_what_was_wrong_is_told_until_then(
+def test_a_topology_that_is_gone_leaves_no_cpus_to_give_and_what_was_wrong_is_reported_until_then(
     view: ClusterView,
 ) -> None:
     complaints: dict[str, tuple[str, ...]] = {}
@@ -232,7 +232,7 @@ async def test_a_node_whose_record_cannot_be_read_refuses_until_it_can(world: Wo
     assert len(world.parts.cluster.snapshot("n1").devices) == 1
 
 
-def test_a_node_that_is_gone_is_forgotten_when_its_spoilt_record_is_gone_too(view: ClusterView) -> None:
+def test_a_node_that_is_gone_is_forgotten_when_its_damaged_record_is_gone_too(view: ClusterView) -> None:
     view.nodes.put("n1", NodeFacts("1", {}))
     view.nodes.block("n1", "spoilt")
     view.nodes.drop("n1")
@@ -243,7 +243,7 @@ def test_a_node_that_is_gone_is_forgotten_when_its_spoilt_record_is_gone_too(vie
     assert not view.nodes.known()
 
 
-def test_pods_of_all_kinds_are_told_apart(view: ClusterView, pods: PodFeed) -> None:
+def test_pods_of_all_kinds_are_distinguished(view: ClusterView, pods: PodFeed) -> None:
     for obj in (gpu_pod("ours"), plain_pod("stranger"), plain_pod("annotated", annotations=koordinator_annotation())):
         pods.put(obj)
     assert [view.pods.get("default", name) is not None for name in ("ours", "stranger", "annotated")] == [
@@ -274,7 +274,7 @@ def test_a_stranger_that_gets_an_allocation_becomes_ours_and_holds_nothing_witho
 
 
 @pytest.mark.parametrize("how", ["deleted", "vanished", "finished", "failed", "made again", "made again as a stranger"])
-def test_a_pod_that_ended_is_told_once(pods: PodFeed, ended: Ended, how: str) -> None:
+def test_a_pod_that_ended_is_reported_once(pods: PodFeed, ended: Ended, how: str) -> None:
     obj = gpu_pod("p", nodeName="n1")
     pods.put(obj)
     pods.put({**obj, "status": {"phase": "Running"}})
@@ -334,7 +334,7 @@ def test_memory_is_stated_only_where_all_cards_in_reach_agree(view: ClusterView)
     assert view.reach.of(anywhere) == (None, 0)
 
 
-def test_a_pod_that_selects_nodes_is_told_of_their_memory_alone(view: ClusterView) -> None:
+def test_a_pod_that_selects_nodes_reaches_only_their_memory(view: ClusterView) -> None:
     view.nodes.put("n1", NodeFacts("1", {"gpu": "t4"}))
     view.nodes.put("n2", NodeFacts("2", {"gpu": "a100"}))
     view.nodes.put_devices(devices("n1", 16 * GIB))
@@ -368,7 +368,7 @@ def test_selections_that_authors_make_up_are_not_remembered_for_ever(
 # --- snapshots
 
 
-def test_a_snapshot_is_made_anew_when_anything_about_the_node_changes(view: ClusterView, pods: PodFeed) -> None:
+def test_a_snapshot_is_rebuilt_when_anything_about_the_node_changes(view: ClusterView, pods: PodFeed) -> None:
     ledger = ledger_of(view)
 
     def used() -> int:
@@ -634,7 +634,7 @@ def test_a_plain_request_of_another_scheduler_is_not_ours_to_stop() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"gpu":5}', '{"gpu":[{"minor":"0"}]}', "null"])
-def test_an_annotation_that_cannot_be_read_is_told_and_holds_nothing(text: str) -> None:
+def test_an_annotation_that_cannot_be_read_is_reported_and_holds_nothing(text: str) -> None:
     kept = info(plain_pod("p", annotations={"scheduling.koordinator.sh/device-allocated": text}))
     assert kept.shares == ()
     assert "not Koordinator's format" in kept.annotation_problem

@@ -215,7 +215,7 @@ async def test_an_aligned_pod_has_its_devices_and_cpus_in_one_numa_node(cpus: Wo
         assert told == [{"node": share.minor, "resources": {"cpu": "4"}}]
 
 
-async def test_an_ls_pod_that_is_aligned_is_told_its_shared_pool(cpus: World) -> None:
+async def test_an_ls_pod_that_is_aligned_gets_its_shared_pool(cpus: World) -> None:
     obj = cpu_pod("p", 2, "LS", annotations=numa("SingleNUMANode"), more={"memory": "1Gi"})
     assert obj["spec"]["schedulerName"] == "koord-scheduler"
     (response,) = await start(cpus, obj)
@@ -248,7 +248,7 @@ async def test_a_node_that_wants_it_aligns_pods_of_the_shared_pool_that_say_noth
 
 @pytest.mark.parametrize("label", [{}, {"node.koordinator.sh/numa-topology-alignment-policy": "None"}])
 @pytest.mark.parametrize("qos", ["LS", "BE"])
-async def test_elsewhere_such_a_pod_is_told_of_no_cpus_and_takes_none(
+async def test_elsewhere_such_a_pod_is_given_no_cpus_and_takes_none(
     cpus: World, qos: str, label: dict[str, str]
 ) -> None:
     cpus.add_bare_node("n1", labels=label)

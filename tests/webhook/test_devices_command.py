@@ -171,7 +171,7 @@ async def test_device_types_of_ones_own_are_known_by_the_settings(
     assert "NPU-1" in (await devices("--config", str(settings))).out
 
 
-async def test_what_cannot_be_read_is_told_and_the_rest_shown(fake: FakeKube, devices: Koordgate) -> None:
+async def test_what_cannot_be_read_is_reported_and_the_rest_shown(fake: FakeKube, devices: Koordgate) -> None:
     fake.put(DEVICES.path(), device_object(device_entry(0), device_entry(1, id=""), name="n1"))
     broken = {"metadata": {"name": "n1", "annotations": {PACKED: "{"}}, "spec": {"allocations": [{}]}}
     fake.put(NODE_ALLOCATIONS.path(), broken)
@@ -193,7 +193,7 @@ async def test_no_control_character_of_an_object_reaches_the_terminal(fake: Fake
 @given(
     json_near(["metadata", "annotations", "spec", "allocations", "devices", "queue", PACKED], [PUBLISHED, "n1", "{}"])
 )
-def test_whatever_stands_in_the_objects_a_node_can_be_read_and_told(value: Any) -> None:
+def test_whatever_stands_in_the_objects_a_node_can_be_read_and_reported(value: Any) -> None:
     spec = value if isinstance(value, dict) else {"allocations": value}
     annotations = {PACKED: value}
     state = read_node(
@@ -289,7 +289,7 @@ async def test_others_cordons_and_annotations_stay(cluster: FakeKube, devices: K
     assert cluster.get(DEVICES.path("n1"))["metadata"]["annotations"]["other"] == "stays"
 
 
-async def test_a_card_that_is_sick_is_so_still_when_its_cordon_ends(cluster: FakeKube, devices: Koordgate) -> None:
+async def test_a_card_that_is_unhealthy_is_so_still_when_its_cordon_ends(cluster: FakeKube, devices: Koordgate) -> None:
     await devices("cordon", "n1", "GPU-1")
     said = await devices("uncordon", "n1", "GPU-1")
     assert "it still takes no new Pods: XID: 79" in said.out
@@ -420,7 +420,7 @@ async def test_a_mistake_is_a_2_that_says_what_there_is(
 
 
 @pytest.mark.parametrize("words", [(), ("--packed",), ("cordon", "n1", "GPU-0"), ("n1",)])
-async def test_without_the_crd_it_is_told_what_to_install(
+async def test_without_the_crd_the_message_says_what_to_install(
     fake: FakeKube, devices: Koordgate, words: tuple[str, ...]
 ) -> None:
     fake.absent |= {"devices", "nodeallocations"}

@@ -176,7 +176,7 @@ def test_what_an_annotation_asks_is_read_again_while_the_pod_waits() -> None:
         ({"gpu-fraction": "1", "gpu-fraction-container": "x"}, {}, "names no container of the Pod"),
     ],
 )
-def test_annotations_that_make_no_sense_are_told(annotations: Raw, limits: Raw, told: str) -> None:
+def test_annotations_that_make_no_sense_are_reported(annotations: Raw, limits: Raw, told: str) -> None:
     assert told in refusals(pod(container("a", limits=limits), annotations=annotations))
 
 

@@ -72,7 +72,7 @@ def test_names_are_answered_with_names(three: World) -> None:
     assert answer == {"NodeNames": ["n2", "n1"], **nothing}
 
 
-def test_why_no_node_fits_is_told_of_each_where_none_does(three: World) -> None:
+def test_why_no_node_fits_is_reported_for_each_if_none_does(three: World) -> None:
     answer = everything(three).filter(args(gpu_pod("p", 50), ["n3", "n4"]))
     assert answer["NodeNames"] == []
     assert list(answer["FailedNodes"]) == ["n3"]
@@ -234,7 +234,7 @@ async def test_a_dry_run_of_a_bind_leaves_the_assumption(three: World) -> None:
     assert three.parts.ranking.assumed.node_of("uid-p") == "n2"
 
 
-def test_scores_are_told_as_if_the_pod_were_not_assumed_anywhere(three: World) -> None:
+def test_scores_are_reported_as_if_the_pod_were_not_assumed_anywhere(three: World) -> None:
     before = three.parts.extender.prioritize(args(gpu_pod("p", 50)))
     naming(three, 16).filter(args(gpu_pod("p", 50)))
     assert three.parts.extender.prioritize(args(gpu_pod("p", 50))) == before
@@ -281,7 +281,7 @@ async def test_cpus_are_counted_by_themselves_and_beside_devices(world: World) -
     assert "9 CPUs are requested, 8 are free: 0-7" in too_many["FailedAndUnresolvableNodes"]["wide"]
 
 
-async def test_a_numa_policy_that_cannot_be_kept_is_told_as_such(world: World) -> None:
+async def test_a_numa_policy_that_cannot_be_kept_is_reported_as_such(world: World) -> None:
     await cpu_nodes(world)
     one = cpu_pod("p", 6, annotations=numa("SingleNUMANode"))
     answer = everything(world).filter(args(one, CPU_NAMES))
@@ -367,7 +367,7 @@ def test_an_annotation_that_the_bind_would_refuse_fits_nowhere_either(three: Wor
     assert all("format" in why for why in answer["FailedAndUnresolvableNodes"].values())
 
 
-def test_to_thousands_of_nodes_a_pod_that_cannot_be_read_is_told_of_in_few_words(three: World) -> None:
+def test_to_thousands_of_nodes_a_pod_that_cannot_be_read_is_reported_in_few_words(three: World) -> None:
     hints = {DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {f"{'x' * 60}{number}": 1 for number in range(16)}})}
     names = [f"node-{number}" for number in range(5000)]
     answer = everything(three).filter(args(gpu_pod("p", annotations=hints), names))

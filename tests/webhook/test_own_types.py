@@ -244,7 +244,7 @@ def classes(**types: Any) -> dict[str, str]:
     return {CLASSES: json.dumps(types)}
 
 
-async def test_a_nodes_annotation_tells_its_classes(own: World) -> None:
+async def test_a_nodes_annotation_states_its_classes(own: World) -> None:
     own.add_bare_node("n2", annotations=classes(queue={"only": 3, "wide": "8"}))
     own.see(NODES)
     assert own.complaints["nodes", "n2"] == ()
@@ -286,7 +286,7 @@ async def test_pools_of_the_settings_hold_on_the_nodes_that_they_select(own: Wor
     assert sorted(fitting(own, asking(own, floating=5), "n3", "n4")) == ["n3"]
 
 
-async def test_what_a_node_tells_of_a_type_counts_before_pools(own: World) -> None:
+async def test_what_a_node_states_about_a_type_counts_before_pools(own: World) -> None:
     own.add_bare_node("n1", labels={"pool": "yes"}, annotations=classes(queue={"own": 4}))
     own.see(NODES)
     found = own.parts.cluster.snapshot("n1").devices
@@ -363,7 +363,7 @@ def test_the_complaint_ends_with_the_node(own: World) -> None:
     assert own.complaints["nodes", "n2"] == ()
 
 
-async def test_whole_devices_told_by_annotation_are_whole(own: World) -> None:
+async def test_whole_devices_reported_by_annotation_are_whole(own: World) -> None:
     own.add_bare_node("n2", annotations=classes(npu={"soft-a": 1, "soft-b": 1}))
     own.see(NODES)
     (response,) = await start(own, asking(own, npu=2), node="n2")
@@ -478,7 +478,7 @@ async def test_a_device_that_koordinator_names_beyond_what_is_needed_must_be_fre
         ("[{resource: example.com/x}]", "name"),
     ],
 )
-def test_a_type_that_cannot_stand_beside_the_others_is_told(types: str, told: str) -> None:
+def test_a_type_that_cannot_stand_beside_the_others_is_reported(types: str, told: str) -> None:
     with pytest.raises(SettingsError) as caught:
         parse(f"devices: {{types: {types}}}")
     assert told in str(caught.value)

@@ -163,7 +163,7 @@ CLIENT_CASES = {
 
 
 @pytest.mark.parametrize("case", CLIENT_CASES)
-def test_when_a_client_certificate_is_made_anew_and_why(case: str) -> None:
+def test_when_a_client_certificate_is_renewed_and_why(case: str) -> None:
     pair, bundle, now, reason = CLIENT_CASES[case]
     told = pki.client_renewal(pair, bundle, SCHEDULER, now)
     assert bool(told) == bool(reason)

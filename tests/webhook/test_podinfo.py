@@ -137,7 +137,7 @@ def test_a_resource_status_that_says_nothing_names_no_cpus(text: str) -> None:
 
 
 @given(json_values() | st.fixed_dictionaries({"cpuset": json_values(), "numaNodeResources": json_values()}))
-def test_any_resource_status_is_read_or_told(value: Any) -> None:
+def test_any_resource_status_is_read_or_reported(value: Any) -> None:
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):
@@ -272,7 +272,7 @@ def test_a_pod_of_plain_devices_is_read_once() -> None:
     assert info(gpu_pod("p", 80, uid="uid-2"), known).request == info(gpu_pod("p", 80)).request  # another Pod
 
 
-def test_a_pod_that_gives_up_its_numa_policy_while_it_waits_is_none_of_ours_any_more() -> None:
+def test_a_pod_that_gives_up_its_numa_policy_while_it_waits_is_no_longer_ours() -> None:
     aligned = annotated(cpu_pod("p", 1, ""), **{NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "BestEffort"}})
     known = info(aligned)
     assert known.request.cpu is not None
@@ -299,7 +299,7 @@ def test_gangs_follow_what_is_read_again() -> None:
 # --- kept once
 
 
-async def test_cpus_are_kept_once_where_ledger_and_annotation_agree_and_as_told_where_not(world: World) -> None:
+async def test_cpus_are_kept_once_where_ledger_and_annotation_agree_and_as_reported_where_not(world: World) -> None:
     world.add_pod(cpu_pod("p", 2, nodeName="n1", annotations={RESOURCE_STATUS: '{"cpuset":"0-1"}'}))
     for cpuset, same in ((0b11, True), (0b1100, False)):
         share = CpuShare("LSR", cpuset, BindPolicy.FULL_PCPUS)

@@ -260,7 +260,7 @@ async def test_a_bind_publishes_with_the_write_that_it_makes(fake: FakeKube, one
     assert fake.requests == []
 
 
-async def test_a_cordoned_card_and_one_given_away_have_nothing_free(fake: FakeKube, kube: KubeClient) -> None:
+async def test_a_cordoned_card_and_an_allocated_one_have_nothing_free(fake: FakeKube, kube: KubeClient) -> None:
     checkpoint = json.dumps([{"deviceIDs": ["GPU-n1-1"]}])
     add_node(fake, "n1", gpus=3, annotations={CORDONED: "GPU-n1-0", DEVICES_CHECKPOINTS[0]: checkpoint})
     assert read_device_object(fake.get(DEVICES.path("n1"))).kubelet_held
@@ -360,7 +360,7 @@ async def test_writes_are_paced_and_rounds_come_at_the_interval(fake: FakeKube, 
     assert all(published(fake, f"n{number}") for number in range(3))
 
 
-async def test_what_befalls_all_nodes_ends_the_round_and_the_next_one_goes_on(
+async def test_what_befalls_all_nodes_ends_the_round_and_the_next_one_continues(
     fake: FakeKube, kube: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("n1", "n2"):
@@ -456,7 +456,7 @@ async def test_a_record_that_another_replica_wrote_meanwhile_is_not_deleted(
     assert list(read_spec(fake.get(NODE_ALLOCATIONS.path("n1")))) == ["u"]
 
 
-async def test_records_that_may_not_be_deleted_stay_and_are_told_of_once_a_round(
+async def test_records_that_may_not_be_deleted_stay_and_are_reported_once_a_round(
     fake: FakeKube, kube: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("n1", "n2"):
@@ -471,7 +471,7 @@ async def test_records_that_may_not_be_deleted_stay_and_are_told_of_once_a_round
     assert len(fake.objects(NODE_ALLOCATIONS.path())) == 2
 
 
-async def test_a_node_that_the_format_cannot_hold_is_told_of_once(
+async def test_a_node_that_the_format_cannot_hold_is_reported_once(
     fake: FakeKube, one: Replica, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.cluster.nodes.put("n1", NodeFacts("uid-n1", {}, (own("IP pool", "IP pool", 3),)))

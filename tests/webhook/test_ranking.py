@@ -459,7 +459,7 @@ STEPS = st.lists(
 
 @given(models(), STEPS, st.sampled_from(list(Preference)))
 @settings(max_examples=60)
-def test_after_any_changes_a_ranking_is_as_one_made_anew(
+def test_after_any_changes_a_ranking_is_as_a_new_one(
     model: Model, steps: list[tuple[list[Change], PodRequest]], preference: Preference
 ) -> None:
     view = model.view()
@@ -622,7 +622,7 @@ def many(count: int, *, cards: int = 1) -> Model:
 
 
 @pytest.mark.parametrize("count", [16, 17])
-def test_few_nodes_are_told_of_in_full_and_many_in_words_that_are_alike(count: int) -> None:
+def test_few_nodes_are_reported_in_full_and_many_in_words_that_are_alike(count: int) -> None:
     model = many(count)
     of = request(app("main", gpus(200)))
     ranked = ranking_of(model.view()).rank(asking(of), list(model.devices), 1)
@@ -644,7 +644,7 @@ def test_among_many_too_a_node_that_is_blocked_says_who_must_act() -> None:
     assert told["n08"] == (False, "1 GPUs fit 2 x (core 100 %, memory 100 %)")
 
 
-def test_too_few_cpus_are_told_of_as_such_among_many() -> None:
+def test_too_few_cpus_are_reported_as_such_among_many() -> None:
     names = [f"n{number:02}" for number in range(20)]
     model = Model(topologies={name: topology_of(name, SMALL) for name in names})
     of = PodRequest((), CpuAsk(QosClass.LSR, 5, 5000, 0))
@@ -786,7 +786,7 @@ def test_the_first_of_a_gang_goes_to_a_node_with_room_for_all() -> None:
     assert [send(ranking, pods[uid], names) for uid in "abc"] == ["wide"] * 3
 
 
-def test_members_go_where_most_of_their_mates_are_bound_or_sent() -> None:
+def test_members_go_where_most_of_their_gang_are_bound_or_sent() -> None:
     model = many(3, cards=4)
     view, pods = gang_view(model, {"a": "n02", "b": "n02", "c": "n01", "d": "", "e": ""})
     for uid, node in (("a", "n02"), ("b", "n02"), ("c", "n01")):

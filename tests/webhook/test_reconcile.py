@@ -294,7 +294,7 @@ async def test_a_lost_ledger_is_made_again_from_the_pods(world: World) -> None:
     assert mended(world) == {"adopted": 2}
 
 
-async def test_one_spoilt_record_does_not_keep_the_rest_from_being_mended(world: World) -> None:
+async def test_one_damaged_record_does_not_keep_the_rest_from_being_repaired(world: World) -> None:
     """The process does not end: the timer continues, and the node waits for its administrator."""
     world.add_node("n2")
     await hold_share(world, "gone", "n2")
@@ -318,7 +318,7 @@ async def test_a_release_that_fails_is_left_to_the_next_time(world: World) -> No
     assert mended(world) == {"gone": 1}
 
 
-async def test_the_timer_goes_on_after_a_failure(world: World) -> None:
+async def test_the_timer_continues_after_a_failure(world: World) -> None:
     await hold_share(world, "p")
     world.see()
     failing = answer(500)
@@ -439,7 +439,7 @@ async def test_other_pods_are_not_reported(world: World, what: str) -> None:
     assert metric(world, "koordgate_pods_bound_around") == 0
 
 
-async def test_of_very_many_pods_bound_around_us_all_are_counted_and_all_are_told_in_the_end(world: World) -> None:
+async def test_of_very_many_pods_bound_around_us_all_are_counted_and_all_are_reported_in_the_end(world: World) -> None:
     for number in range(130):
         world.add_pod(gpu_pod(f"p{number:03}", nodeName="n1"))
     world.see()

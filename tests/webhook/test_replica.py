@@ -150,7 +150,7 @@ async def test_it_becomes_ready_step_by_step_and_says_what_is_missing(
         await one.ready()
 
 
-async def test_the_metric_tells_when_the_certificate_that_is_served_expires(cluster: World, kube: KubeClient) -> None:
+async def test_the_metric_shows_when_the_certificate_that_is_served_expires(cluster: World, kube: KubeClient) -> None:
     def told(one: Replica) -> float | None:
         return one.parts.metrics._registry.get_sample_value("koordgate_certificate_not_after_seconds")
 
@@ -271,7 +271,7 @@ async def test_it_ends_though_it_never_got_a_certificate(fake: FakeKube, kube: K
         await one.task
 
 
-async def test_it_serves_on_while_the_api_server_is_away_and_is_ready_through_a_short_absence(
+async def test_it_serves_on_while_the_api_server_is_unreachable_and_is_ready_through_a_short_absence(
     fake: FakeKube, cluster: World, kube: KubeClient
 ) -> None:
     cluster.add_pod(gpu_pod("p"))
@@ -290,7 +290,7 @@ async def test_it_serves_on_while_the_api_server_is_away_and_is_ready_through_a_
                 assert (await http.json())["response"]["allowed"] is True
 
 
-async def test_a_spoilt_record_does_not_end_the_replica(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
+async def test_a_damaged_record_does_not_end_the_replica(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
     fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
     cluster.add_pod(gpu_pod("old", 100, nodeName="n1", annotations=koordinator_annotation((0, WHOLE, ""))))
     async with running(kube) as one:
@@ -380,7 +380,7 @@ async def test_who_shows_no_good_certificate_gets_no_connection_and_the_log_says
 @pytest.mark.parametrize(
     "name", ["koord-scheduler-2", "koord", "KOORD-SCHEDULER", "system:koord-scheduler", "koordgate"]
 )
-async def test_a_client_of_our_ca_by_another_name_is_refused_and_told_why(
+async def test_a_client_of_our_ca_by_another_name_is_refused_with_the_reason(
     fake: FakeKube, cluster: World, kube: KubeClient, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     async with running(kube) as one:

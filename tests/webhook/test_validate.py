@@ -120,14 +120,14 @@ def test_a_container_that_asks_for_none_must_see_none() -> None:
     assert "spec.containers[1].env" in created(obj).message
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     obj = gpu_pod("p", nodeName="n1", schedulerName="mine", annotations={DEVICE_ALLOCATED: "{}"})
     obj["spec"]["schedulerName"] = "mine"
     told = created(obj).message
     assert all(path in told for path in (DEVICE_ALLOCATED, "spec.nodeName", "spec.schedulerName"))
 
 
-def test_a_pod_that_gets_its_name_from_the_server_is_told_by_what_it_has() -> None:
+def test_a_pod_that_gets_its_name_from_the_server_is_named_by_what_it_has() -> None:
     obj = pod(container(limits={"kubernetes.io/gpu": "150"}))
     del obj["metadata"]["name"]
     obj["metadata"]["generateName"] = "job-"
@@ -255,7 +255,7 @@ def test_a_pod_that_loses_all_its_labels_loses_its_class() -> None:
         assert not updated(of_class("LSR"), new).allowed
 
 
-def test_class_and_allocation_are_told_of_at_once() -> None:
+def test_class_and_allocation_are_reported_at_once() -> None:
     new = with_annotations(of_class("LSR"), **{RESOURCE_STATUS: "{}"})
     told = updated(of_class(None), new).message
     assert QOS_LABEL in told

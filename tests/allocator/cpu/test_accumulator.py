@@ -476,7 +476,7 @@ def kept_wishes(ask: Ask, got: int) -> list[bool]:
 
 
 @given(asks(strategy=MOST), st.sampled_from(range(8)))
-def test_what_is_given_up_inside_a_numa_node_is_told_before_it_is_chosen(ask, number) -> None:
+def test_what_is_given_up_inside_a_numa_node_is_reported_before_it_is_chosen(ask, number) -> None:
     nodes = list(ask.topology.nodes.values())
     inside = ask._replace(free=ask.free & nodes[number % len(nodes)])
     got = chosen(inside)

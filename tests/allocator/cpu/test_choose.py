@@ -253,7 +253,7 @@ def test_a_burst_goes_to_the_numa_node_that_is_named() -> None:
 
 
 @pytest.mark.parametrize(("ask", "node", "held", "expected"), KEPT.values(), ids=KEPT)
-def test_cpus_that_pods_on_a_shared_pool_need_there_are_not_given_away(
+def test_cpus_that_pods_on_a_shared_pool_need_there_are_not_allocated(
     ask: CpuAsk, node: CpuNode, held: list[CpuShare], expected: str
 ) -> None:
     answer = choose_cpus(ask, "node-1", node, used(node, *held))
@@ -438,18 +438,18 @@ def test_memory_is_split_over_the_numa_nodes(
 
 SILENT = {0: Zone(16_000, 64 * GIB), 1: Zone(16_000, None)}
 TOLD: dict[str, tuple[Mapping[int, Zone], int, int, bool]] = {
-    "in one that tells": (SILENT, 0, 64, True),
-    "more than it tells": (SILENT, 0, 65, False),
-    "in one that is silent beside one that tells": (SILENT, 1, 1, False),
-    "in one without a zone beside one that tells": ({0: Zone(None, 64 * GIB)}, 1, 1, False),
+    "in one that reports": (SILENT, 0, 64, True),
+    "more than it reports": (SILENT, 0, 65, False),
+    "in one that is silent beside one that reports": (SILENT, 1, 1, False),
+    "in one without a zone beside one that reports": ({0: Zone(None, 64 * GIB)}, 1, 1, False),
     "nothing, in one that is silent": (SILENT, 1, 0, True),
-    "where none tells": ({0: Zone(16_000, None)}, 1, 500, True),
+    "where none reports": ({0: Zone(16_000, None)}, 1, 500, True),
     "where there are no zones": ({}, 1, 500, True),
 }
 
 
 @pytest.mark.parametrize(("zones", "at", "gib", "fits"), TOLD.values(), ids=TOLD)
-def test_a_numa_node_that_tells_no_memory_where_others_do_has_none(
+def test_a_numa_node_that_reports_no_memory_where_others_do_has_none(
     zones: Mapping[int, Zone],
     at: int,
     gib: int,
@@ -496,13 +496,13 @@ def test_an_aligned_pod_stands_in_its_numa_nodes_by_thousandths_and_bytes() -> N
     )
 
 
-def test_an_aligned_pod_that_requests_nothing_is_told_its_numa_nodes_all_the_same() -> None:
+def test_an_aligned_pod_that_requests_nothing_still_gets_its_numa_nodes() -> None:
     for numa in ({1}, {0, 1}):
         answer = choose_cpus(ls(0), "node-1", CpuNode(TWO, zones=ZONES), NO_USE, frozenset(numa))
         assert answer == CpuShare(QosClass.LS, numa=tuple(NumaShare(at, 0, 0, at) for at in sorted(numa)))
 
 
-def test_an_aligned_pod_is_told_no_empty_pool() -> None:
+def test_an_aligned_pod_gets_no_empty_pool() -> None:
     node = CpuNode(TWO, zones=ZONES)
     full = used(node, own("0-15"))
     for ask in (ls(0), ls(500), ls(500, GIB), ls(0, limit_milli=1, preferred=BURST)):
@@ -512,7 +512,7 @@ def test_an_aligned_pod_is_told_no_empty_pool() -> None:
         assert isinstance(choose_cpus(ask, "node-1", node, full, frozenset({0})), Refusal)
 
 
-def test_a_pod_of_the_system_is_told_no_shared_pool() -> None:
+def test_a_pod_of_the_system_gets_no_shared_pool() -> None:
     ask = CpuAsk(QosClass.SYSTEM, 0, 2000, GIB, numa_policy=NumaPolicy.SINGLE_NUMA_NODE)
     for numa in (None, frozenset({0})):
         assert choose_cpus(ask, "node-1", CpuNode(TWO, zones=ZONES), NO_USE, numa) == CpuShare(QosClass.SYSTEM)
@@ -545,9 +545,9 @@ SHARED: dict[str, tuple[CpuNode, list[CpuShare], int]] = {
         [own("0-3", numa=(NumaShare(0, 4000, 0),))],
         12_000,
     ),
-    "the node tells less": (CpuNode(TWO, zones={0: Zone(10_000, None)}), [own("0-3")], 6_000),
-    "the node tells more": (CpuNode(TWO, zones={0: Zone(99_000, None)}), [own("0-3")], 12_000),
-    "reserved and told less is not counted twice": (CpuNode(TWO, 0b11, zones={0: Zone(14_000, None)}), [], 14_000),
+    "the node reports less": (CpuNode(TWO, zones={0: Zone(10_000, None)}), [own("0-3")], 6_000),
+    "the node reports more": (CpuNode(TWO, zones={0: Zone(99_000, None)}), [own("0-3")], 12_000),
+    "reserved and reported less is not counted twice": (CpuNode(TWO, 0b11, zones={0: Zone(14_000, None)}), [], 14_000),
     "never less than none": (CpuNode(TWO), [CpuShare("LS", numa=(NumaShare(0, 99_000, 0),))], 0),
 }
 
@@ -610,7 +610,7 @@ def test_of_pools_that_are_wide_enough_the_nodes_strategy_says_which(strategy: N
     assert [one.node for one in answer.numa] == [expected]
 
 
-def test_a_bursting_pod_that_requests_nothing_is_told_its_pool_all_the_same() -> None:
+def test_a_bursting_pod_that_requests_nothing_still_gets_its_pool() -> None:
     answer = choose_cpus(ls(0, limit_milli=2000, preferred=BURST), "node-1", CpuNode(TWO), NO_USE)
     assert answer == CpuShare(QosClass.LS, bind=BURST, numa=(NumaShare(0, 0, 0, 0),))
 

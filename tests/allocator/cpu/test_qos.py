@@ -85,7 +85,7 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
         classed("LSR", container(), resources={"limits": {"cpu": 4, "memory": "8Gi"}}),
         CpuAsk(QosClass.LSR, 4, 4000, 8 * GIB, 4000),
     ),
-    "the Pod's resources tell memory only": (
+    "the Pod's resources state memory only": (
         classed("LSR", TWO, resources=same(memory="8Gi")),
         CpuAsk(QosClass.LSR, 2, 2000, 8 * GIB, 2000),
     ),
@@ -519,7 +519,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("made", "expected"), WRONG.values(), ids=WRONG)
-def test_everything_wrong_is_told_with_what_would_be_right(made: dict[str, Any], expected: list[str]) -> None:
+def test_everything_wrong_is_reported_with_what_would_be_right(made: dict[str, Any], expected: list[str]) -> None:
     told = read_cpu_ask(made)
     assert [str(problem) for problem in told.problems] == expected
     assert told.ask is None
@@ -536,7 +536,7 @@ NAMELESS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("named", "told"), NAMELESS.values(), ids=NAMELESS)
-def test_a_container_is_told_by_its_name_or_where_that_is_none_by_its_place(named: dict[str, Any], told: str) -> None:
+def test_a_container_is_called_by_its_name_or_if_it_has_none_by_its_place(named: dict[str, Any], told: str) -> None:
     made = classed("LSR", {**named, "resources": {"limits": {"cpu": "0.5"}}})
     assert [problem.path for problem in read_cpu_ask(made).problems] == [
         f"spec.containers[{told}].resources.limits[cpu]"

@@ -55,7 +55,7 @@ def bind(of: NodeTopology, labels: dict[str, str]) -> tuple[BindPolicy | None, b
 # CPU bind policy: the label, the kubelet; the node's policy, and whether the kubelet admits whole cores only
 
 BINDS: dict[str, tuple[dict[str, str], KubeletCpus, BindPolicy | None, bool]] = {
-    "nothing told": ({}, KubeletCpus(), None, False),
+    "nothing reported": ({}, KubeletCpus(), None, False),
     "the label FullPCPUsOnly": ({CPU_BIND_POLICY: "FullPCPUsOnly"}, KubeletCpus(), BindPolicy.FULL_PCPUS, False),
     "the label SpreadByPCPUs": ({CPU_BIND_POLICY: "SpreadByPCPUs"}, KubeletCpus(), BindPolicy.SPREAD_BY_PCPUS, False),
     "the label None": ({CPU_BIND_POLICY: "None"}, KubeletCpus(), None, False),
@@ -131,7 +131,7 @@ def test_the_strategy_is_the_labels_then_the_kubelets_then_the_configured(
 
 NONE, BEST, STRICT, SINGLE = NumaPolicy
 POLICIES: dict[str, tuple[dict[str, str], NumaPolicy, NumaPolicy, NumaPolicy]] = {
-    "nothing told": ({}, NONE, NONE, NONE),
+    "nothing reported": ({}, NONE, NONE, NONE),
     "the configured": ({}, NONE, BEST, BEST),
     "the kubelet's before the configured": ({}, STRICT, BEST, STRICT),
     "the label before the kubelet's": ({NEW_POLICY: "SingleNUMANode"}, STRICT, BEST, SINGLE),

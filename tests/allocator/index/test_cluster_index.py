@@ -281,7 +281,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Node], list[tuple[str, int | None]]
 
 
 @given(histories(), QUERIES)
-def test_nodes_that_come_change_and_go_leave_what_building_anew_gives(
+def test_nodes_that_come_change_and_go_leave_what_building_again_gives(
     history: tuple[list[Node], list[tuple[str, int | None]]], query: Query
 ) -> None:
     made, events = history

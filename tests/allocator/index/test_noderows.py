@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from allocator.index.noderows import NodeRows
 
 
-def test_names_are_looked_up_anew_each_time() -> None:
+def test_names_are_looked_up_again_each_time() -> None:
     nodes = NodeRows()
     assert [nodes.add(name) for name in "abc"] == [1, 2, 3]
     names = ["a", "b"]

@@ -139,7 +139,7 @@ def test_any_classes_are_read_as_they_were_written(made: list[Packed]) -> None:
     assert list(read_packed(write_packed(made))) == sorted(made, key=lambda one: one.name)
 
 
-def test_the_most_that_a_node_may_tell_is_read() -> None:
+def test_the_most_that_a_node_may_report_is_read() -> None:
     most = Packed.of("gpu-memory", [2**63 - 1] * MAX_COUNT, [2**63 - 1] * MAX_COUNT)
     assert read_packed(write_packed([most])) == (most,)
 

@@ -60,8 +60,8 @@ CHOSEN: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, list[
     "rank within a root": (FOUR[:2], [nic(0, "a", rank=1), nic(1, "a", rank=0)], 1, False, [1]),
     "rank among the rest": (FOUR[:2], [nic(5, "e", rank=2), nic(6, "f", rank=1), nic(7, "c", 1)], 1, False, [6]),
     "roots in the order of the cards": ((FOUR[3], FOUR[0]), NICS, 2, False, [0, 1]),
-    "roots not told": ((card(0, None),), NICS, 1, False, [0]),
-    "NUMA node not told": ((card(0, "z", None),), NICS, 1, False, [0]),
+    "roots not reported": ((card(0, None),), NICS, 1, False, [0]),
+    "NUMA node not reported": ((card(0, "z", None),), NICS, 1, False, [0]),
     "same PCIe: one root": (FOUR[:2], NICS, 1, True, [0]),
     "same PCIe: raised to the roots": (FOUR, NICS, 1, True, [0, 1]),
     "same PCIe: several on each": (FOUR, [nic(0, "a"), nic(1, "a"), nic(2, "b")], 3, True, [0, 2, 1]),
@@ -131,12 +131,12 @@ REFUSED: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, str]
     "same PCIe: a root without": (FOUR, NICS[:1], 1, True, "no device of the second type is left on PCIe root b"),
     "same PCIe: all roots without": (FOUR, NICS[2:], 1, True, "on PCIe root a, b"),
     "same PCIe: too few on them": (FOUR, NICS, 3, True, "3 devices asked, 2 can serve it on the PCIe roots a, b"),
-    "same PCIe: root not told": ((card(0, "a"), card(7, None)), NICS, 1, True, "the devices 7 of the first type"),
+    "same PCIe: root not reported": ((card(0, "a"), card(7, None)), NICS, 1, True, "the devices 7 of the first type"),
 }
 
 
 @pytest.mark.parametrize(("primary", "offered", "count", "same", "reason"), REFUSED.values(), ids=REFUSED)
-def test_the_reason_is_told_where_none_can_be_chosen(
+def test_the_reason_is_reported_where_none_can_be_chosen(
     primary: tuple[Candidate, ...], offered: list[Candidate], count: int, reason: str, *, same: bool
 ) -> None:
     assert list(choices_beside(primary, offered, count, NO_LINKS, same_pcie=same)) == []

@@ -66,8 +66,8 @@ def test_the_measure_is_the_sum_over_pairs() -> None:
 FLAT = {
     "DGX A100: eight, switched": False,
     "HGX H100: eight, switched, two NUMA nodes": False,
-    "switched, nothing else told": True,
-    "nothing told": True,
+    "switched, nothing else reported": True,
+    "nothing reported": True,
     "eight PCIe cards on four roots": False,
     "DGX-1V: hybrid cube mesh": False,
     "HGX-2: sixteen, switched": False,
@@ -105,8 +105,8 @@ def test_nodes_of_one_make_share_their_matrix() -> None:
 # The annotation
 
 READ: dict[str, tuple[Any, dict[tuple[str, str], int]]] = {
-    "both tell": ({"a": {"b": 12}, "b": {"a": 12}}, {("a", "b"): 12}),
-    "one tells": ({"b": {"a": 3}}, {("a", "b"): 3}),
+    "both state them": ({"a": {"b": 12}, "b": {"a": 12}}, {("a", "b"): 12}),
+    "one states them": ({"b": {"a": 3}}, {("a", "b"): 3}),
     "none": ({}, {}),
     "no lanes": ({"a": {"b": 0}}, {}),
     "switched": ({"a": {SWITCH: 12}, "b": {SWITCH: 12}, "c": {}}, {("a", "b"): 12}),

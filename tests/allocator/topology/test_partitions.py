@@ -138,7 +138,7 @@ WHY: dict[str, tuple[PartitionTable | None, list[int], int, int | None, bool, st
 
 
 @pytest.mark.parametrize(("of", "free", "count", "bandwidth", "restricted", "reason"), WHY.values(), ids=WHY)
-def test_the_reason_is_told_where_nothing_fits(
+def test_the_reason_is_reported_where_nothing_fits(
     of: PartitionTable | None, free: list[int], count: int, bandwidth: int | None, reason: str, *, restricted: bool
 ) -> None:
     assert of is None or not fits(of, count, free, bandwidth, restricted=restricted)
@@ -252,7 +252,7 @@ def test_what_makes_no_sense_is_left_out_and_named(text: object, read: int, prob
     assert GPU_PARTITIONS in problems[0]
 
 
-def test_a_table_of_too_many_partitions_is_cut_and_that_is_told() -> None:
+def test_a_table_of_too_many_partitions_is_cut_and_that_is_reported() -> None:
     raw = {"1": [{"minors": [minor]} for minor in range(2000)]}
     found, problems = read_partitions(json.dumps(raw))
     assert len(found.partitions) == 1024

@@ -19,7 +19,7 @@ from allocator.wire.partitions import built_in
 
 A100 = "DGX A100: eight, switched"
 H100 = "HGX H100: eight, switched, two NUMA nodes"
-FLAT = "switched, nothing else told"
+FLAT = "switched, nothing else reported"
 PCIE = "eight PCIe cards on four roots"
 CUBE = "DGX-1V: hybrid cube mesh"
 HGX2 = "HGX-2: sixteen, switched"
@@ -50,7 +50,7 @@ CASES: dict[str, tuple[str, list[int], int, SetRule, list[int]]] = {
     # If nothing else distinguishes devices, minors do.
     "all alike: one": (FLAT, without(8), 1, PLAIN_RULE, [0]),
     "all alike: five": (FLAT, without(8, 2), 5, PLAIN_RULE, [0, 1, 3, 4, 5]),
-    "nothing told: four": ("nothing told", without(8, 0), 4, PLAIN_RULE, [1, 2, 3, 4]),
+    "nothing reported: four": ("nothing reported", without(8, 0), 4, PLAIN_RULE, [1, 2, 3, 4]),
     # Switched machines: lanes are alike, places decide.
     "A100: two on one root": (A100, without(8, 0), 2, PLAIN_RULE, [2, 3]),
     "A100: one from the broken root": (A100, without(8, 2), 1, PLAIN_RULE, [3]),
@@ -98,8 +98,8 @@ CASES: dict[str, tuple[str, list[int], int, SetRule, list[int]]] = {
     "Device: one": (CUBE, [3], 1, within(Scope.DEVICE), [3]),
     "Device: two": (CUBE, without(8), 2, within(Scope.DEVICE), []),
     "Node: eight": (CUBE, without(8), 8, within(Scope.NODE), without(8)),
-    "places not told: one inside of any": (FLAT, [5], 1, within(Scope.NUMA_NODE), [5]),
-    "places not told: two inside of none": (FLAT, without(8), 2, within(Scope.NUMA_NODE), []),
+    "places not reported: one inside of any": (FLAT, [5], 1, within(Scope.NUMA_NODE), [5]),
+    "places not reported: two inside of none": (FLAT, without(8), 2, within(Scope.NUMA_NODE), []),
     # Roots on which another type has something free.
     "roots: preferred": (PCIE, without(8), 2, SetRule(roots=frozenset({"pci0000:02"})), [4, 5]),
     "roots: too few there": (PCIE, without(8), 3, SetRule(roots=frozenset({"pci0000:02"})), [0, 1, 2]),
@@ -188,7 +188,7 @@ RANKED: dict[str, tuple[list[Candidate], int, SetRule, list[int]]] = {
     "shared: the rest goes with what is best": (ranked(CUBE, {5: 0, 0: 1, 1: 1, 4: 1}), 2, SHARED, [1, 5]),
     "shared: one": (ranked(CUBE, {4: 2, 5: 1, 6: 3}), 1, SHARED, [5]),
     "shared: one of equals breaks the least": (ranked(CUBE, {4: 1, 5: 1, 0: 1}), 1, SHARED, [5]),
-    "shared: one where nothing tells apart": (ranked(FLAT, {4: 2, 5: 1, 6: 1}), 1, SHARED, [5]),
+    "shared: one where nothing distinguishes them": (ranked(FLAT, {4: 2, 5: 1, 6: 1}), 1, SHARED, [5]),
     "shared: inside a NUMA node": (
         ranked(CUBE, {0: 0, 4: 1, 5: 2}),
         2,
@@ -240,7 +240,12 @@ NONE: dict[str, tuple[list[Candidate], int, SetRule, str]] = {
     ),
     "scope NUMA node": (candidates(CUBE), 5, within(Scope.NUMA_NODE), "one NUMA node asked, at most 4"),
     "scope PCIe": (candidates(CUBE, [0, 2]), 2, within(Scope.PCIE), "one PCIe root asked, at most 1"),
-    "places not told": (candidates(FLAT), 2, within(Scope.PCIE), "at most 0 that can serve it are; of 8 the PCIe root"),
+    "places not reported": (
+        candidates(FLAT),
+        2,
+        within(Scope.PCIE),
+        "at most 0 that can serve it are; of 8 the PCIe root",
+    ),
     "no table": (candidates(CUBE), 2, SetRule(partition_required=True), "no partition table"),
     "no such size": (candidates(H100), 3, SetRule(partitions=HOPPER, partition_required=True), "1, 2, 4, 8"),
     "none free": (
@@ -259,7 +264,7 @@ NONE: dict[str, tuple[list[Candidate], int, SetRule, str]] = {
 
 
 @pytest.mark.parametrize(("offered", "count", "rule", "reason"), NONE.values(), ids=NONE)
-def test_the_reason_is_told_where_there_is_no_set(
+def test_the_reason_is_reported_where_there_is_no_set(
     offered: list[Candidate], count: int, rule: SetRule, reason: str
 ) -> None:
     links = BOARDS[FLAT][1] if offered[0].numa is None else BOARDS[CUBE][1]

@@ -89,7 +89,7 @@ async def test_a_crash_of_the_library_ends_its_process_only(played, until) -> No
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGTERM], ids=str)
-async def test_a_process_that_is_killed_is_started_anew(played, until, ended_by) -> None:
+async def test_a_process_that_is_killed_is_started_again(played, until, ended_by) -> None:
     played.play("h200")
     nvml = played.nvml()
     await nvml.read()
@@ -102,7 +102,7 @@ async def test_a_process_that_is_killed_is_started_anew(played, until, ended_by)
     assert len((await until(nvml.read)).gpus) == 1
 
 
-async def test_a_node_without_the_library_is_told_so_in_a_persons_words(bare) -> None:
+async def test_a_node_without_the_library_is_reported_in_a_persons_words(bare) -> None:
     failed = await fail(bare.nvml())
 
     assert failed.outage.reason == "NvmlNotFound"
@@ -249,7 +249,7 @@ async def test_xid_errors_that_nobody_took_yet_add_up(played, until) -> None:
     assert nvml.take_xids() == ()
 
 
-async def test_xid_errors_of_a_lost_card_are_still_told_by_its_name(played, until) -> None:
+async def test_xid_errors_of_a_lost_card_are_still_reported_by_its_name(played, until) -> None:
     played.play("a100x8")
     nvml = played.nvml()
     await nvml.read()

@@ -215,7 +215,7 @@ def test_a_suspect_card_comes_back_by_being_without_errors() -> None:
     assert (healthy.state, healthy.count, healthy.usable) == (CardState.HEALTHY, 0, True)
 
 
-def test_each_error_makes_a_suspect_card_wait_anew_and_counts() -> None:
+def test_each_error_makes_a_suspect_card_wait_again_and_counts() -> None:
     health = live(NEW, (1000, seen(CARD, 94)), (299, seen(CARD, 94, 92)), (299, seen()))
 
     assert (health.state, health.count, health.since) == (CardState.SUSPECT, 3, 1000.0)
@@ -392,7 +392,7 @@ def test_a_card_that_is_not_listed_any_more_is_kept_as_lost() -> None:
     assert not told.cards["GPU-a"].health.present
 
 
-def test_a_card_that_waits_for_a_reset_is_told_from_one_off_the_bus() -> None:
+def test_a_card_that_waits_for_a_reset_is_distinguished_from_one_off_the_bus() -> None:
     waiting = LostCard(0, "GPU-a", reset=True, message="GPU requires restart")
     away = advance(node("a"), reading(lost=(waiting,)), (), 1001.0, POLICY)
     unnamed = advance(away, reading(lost=(replace(waiting, uuid=None),)), (), 1002.0, POLICY)

@@ -63,7 +63,7 @@ NO_RECORDS = {
 
 
 @pytest.mark.parametrize("data", NO_RECORDS.values(), ids=NO_RECORDS)
-def test_what_is_no_record_begins_anew_and_says_so(data) -> None:
+def test_what_is_no_record_starts_again_and_says_so(data) -> None:
     record, problems = decode(data)
 
     assert record == NOTHING_KNOWN

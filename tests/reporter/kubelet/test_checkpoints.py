@@ -155,7 +155,7 @@ def test_what_each_pod_has_is_summed_up_over_containers() -> None:
     assert unknown == ()
 
 
-def test_container_ids_of_layout_v1_are_looked_up_and_unknown_ones_are_told() -> None:
+def test_container_ids_of_layout_v1_are_looked_up_and_unknown_ones_are_reported() -> None:
     found, unknown = cpustate.by_pod(STATES["cpu-v1-static.json"], {"f00dfeed": "uid-1"})
     assert (found, unknown) == ({"uid-1": 0b110}, ("0badcafe",))
 

@@ -215,6 +215,6 @@ UNSURE = {
 
 
 @pytest.mark.parametrize("text", UNSURE.values(), ids=UNSURE)
-def test_where_it_is_not_certain_which_cpus_are_reserved_the_administrator_is_told(text) -> None:
+def test_where_it_is_not_certain_which_cpus_are_reserved_the_administrator_is_informed(text) -> None:
     _, note = reserved_cpus(parse((STATIC + text).encode()), two_sockets())
     assert "reservedSystemCPUs" in note

@@ -222,7 +222,7 @@ async def test_an_answer_of_many_frames_is_read_whole(path: Path) -> None:
     assert reading.value.pods["u1"]["main"].devices["example.com/card"] == frozenset(ids)
 
 
-async def test_without_a_socket_nothing_is_told_and_nothing_is_wrong(path) -> None:
+async def test_without_a_socket_nothing_is_reported_and_nothing_is_wrong(path) -> None:
     socket = PodResourcesSocket(str(path), patience=0)
 
     assert await socket.read([node_pod()]) == FileReading(None, None)
@@ -339,7 +339,9 @@ HOSTILE: dict[str, tuple[Talk, str, bool]] = {
 
 
 @pytest.mark.parametrize(("talk", "said", "passing"), HOSTILE.values(), ids=HOSTILE)
-async def test_what_cannot_be_used_is_told_and_the_last_good_answer_kept(path, talk: Talk, said: str, passing) -> None:
+async def test_what_cannot_be_used_is_reported_and_the_last_good_answer_kept(
+    path, talk: Talk, said: str, passing
+) -> None:
     now = [0.0]
     socket = PodResourcesSocket(str(path), deadline=0.2, patience=60.0, clock=lambda: now[0])
     async with Kubelet(path, GOOD):
@@ -359,7 +361,7 @@ async def test_what_cannot_be_used_is_told_and_the_last_good_answer_kept(path, t
     assert again == good
 
 
-async def test_a_server_without_the_service_is_told_of(path: Path) -> None:
+async def test_a_server_without_the_service_is_reported(path: Path) -> None:
     async with Kubelet(path, GOOD, "/v1alpha1.PodResourcesLister/List"):
         reading = await PodResourcesSocket(str(path)).read([])
 
@@ -381,7 +383,7 @@ async def test_a_file_in_the_sockets_place_is_not_asked(path) -> None:
     assert "nobody answers" in (reading.problem or "")
 
 
-async def test_a_kubelet_that_is_restarted_is_no_problem_until_it_stays_away(path) -> None:
+async def test_a_kubelet_that_is_restarted_is_no_problem_until_it_stays_unreachable(path) -> None:
     now = [0.0]
     socket = PodResourcesSocket(str(path), patience=60.0, clock=lambda: now[0])
     async with Kubelet(path, GOOD):
@@ -477,13 +479,13 @@ def test_words_are_about_the_pod_that_the_kubelet_means_by_the_name(pods: list[N
     assert set(found) == uids
 
 
-def test_a_name_that_is_told_of_twice_tells_nothing() -> None:
+def test_a_name_that_is_reported_twice_counts_for_nothing() -> None:
     listed = podlist.parse(GOOD + pod("p", container("main")) + pod("q"))
 
     assert allocations.by_uid(listed, {("ns", "p"): "u1", ("ns", "q"): "u2"}) == {"u2": {}}
 
 
-async def test_a_pod_made_anew_does_not_inherit_what_was_told_last(path: Path) -> None:
+async def test_a_pod_created_again_does_not_inherit_what_was_reported_last(path: Path) -> None:
     socket = PodResourcesSocket(str(path))
     async with Kubelet(path, GOOD):
         await socket.read([node_pod(uid="u1")])
@@ -530,12 +532,12 @@ BROKEN = "file: corrupt"
     ],
     ids=[
         "no socket",
-        "nothing told",
+        "nothing reported",
         "the same: the file's entry stays",
         "others",
         "none any more",
-        "an init container that is not told of",
-        "no container told of",
+        "an init container that is not reported",
+        "no container reported",
         "a Pod that the file lacks",
         "an older answer, and a file that is read",
         "an older answer, and a file that is not",

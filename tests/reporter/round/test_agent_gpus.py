@@ -155,7 +155,7 @@ NODES: dict[str, tuple[int, dict[str, str], dict[int, str]]] = {
 
 
 @pytest.mark.parametrize("name", NODES)
-async def test_each_recorded_node_is_told_whole(site, played, start, fake: FakeKube, name) -> None:
+async def test_each_recorded_node_is_reported_whole(site, played, start, fake: FakeKube, name) -> None:
     healthy, node_labels, sick = NODES[name]
     await told(site, start, played, name)
     there = {number: card for number, card in enumerate(recorded_cards(name)) if card.get("lost") != "1"}
@@ -198,7 +198,7 @@ LINKS: dict[str, dict[tuple[int, int], int]] = {
 
 
 @pytest.mark.parametrize("name", LINKS)
-async def test_nvlink_lanes_are_told_and_the_webhook_reads_them(site, played, start, name) -> None:
+async def test_nvlink_lanes_are_reported_and_the_webhook_reads_them(site, played, start, name) -> None:
     await told(site, start, played, name)
     uuids = [card["uuid"] for card in recorded_cards(name)]
 
@@ -210,7 +210,7 @@ async def test_nvlink_lanes_are_told_and_the_webhook_reads_them(site, played, st
     assert not read_device_object(obj).problems
 
 
-async def test_a_mig_card_is_told_as_what_it_is_and_neither_it_nor_its_slices_are_given_away(
+async def test_a_mig_card_is_reported_as_what_it_is_and_neither_it_nor_its_slices_are_allocated(
     site, played, start, fake: FakeKube
 ) -> None:
     await told(site, start, played, "mig")
@@ -230,7 +230,7 @@ async def test_a_mig_card_is_told_as_what_it_is_and_neither_it_nor_its_slices_ar
     assert not events(fake)
 
 
-async def test_cards_that_are_sick_from_the_start_are_events_and_metrics_and_one_without_a_name_is_told_too(
+async def test_cards_that_are_unhealthy_from_the_start_are_events_and_metrics_and_one_without_a_name_is_reported_too(
     site, played, start, fake: FakeKube
 ) -> None:
     await told(site, start, played, "dying")
@@ -318,7 +318,7 @@ async def test_each_card_returns_when_it_has_proved_itself_and_its_remedy_was_se
     assert conditions(site) == ["Healthy"] * 5 + ["RowRemapFailed"] + ["Healthy"] * 2
 
 
-async def test_a_fatal_error_is_neither_forgotten_nor_told_again_when_the_reporter_is_restarted(
+async def test_a_fatal_error_is_neither_forgotten_nor_reported_again_when_the_reporter_is_restarted(
     site, played, start, fake: FakeKube
 ) -> None:
     await told(site, start, played, "h200")
@@ -338,7 +338,7 @@ async def test_a_fatal_error_is_neither_forgotten_nor_told_again_when_the_report
     assert {key: one["count"] for key, one in events(fake).items()} == {"6 Xid79": 1}
 
 
-async def test_a_restarted_reporter_goes_on_telling_the_driver_before_nvml_answers(
+async def test_a_restarted_reporter_keeps_reporting_the_driver_before_nvml_answers(
     site, played, start, fake: FakeKube
 ) -> None:
     nvml = await told(site, start, played, "h200")
@@ -417,7 +417,7 @@ def read(files: Iterable[Path]) -> set[str]:
     return {file.read_text() for file in files}
 
 
-async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_told(
+async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_reported(
     site, played, start, fake: FakeKube
 ) -> None:
     files = pinned(site)
@@ -441,7 +441,9 @@ async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_told(
     assert site.agent.unhealthy() == []
 
 
-async def test_nvml_that_hangs_is_told_once_and_again_when_it_hangs_again(site, played, start, fake: FakeKube) -> None:
+async def test_nvml_that_hangs_is_reported_once_and_again_when_it_hangs_again(
+    site, played, start, fake: FakeKube
+) -> None:
     patience = Patience(answer=0.3, first_answer=10.0, first_pause=0.7, end=30.0)
     await told(site, start, played, "a100x8", patience)
 
@@ -461,7 +463,7 @@ async def test_nvml_that_hangs_is_told_once_and_again_when_it_hangs_again(site, 
         await site.settled()
 
 
-async def test_nvml_that_crashes_again_and_again_is_told_once_and_tried_ever_more_rarely(
+async def test_nvml_that_crashes_again_and_again_is_reported_once_and_tried_ever_more_rarely(
     site, played, start, fake: FakeKube
 ) -> None:
     ends: list[float] = []
@@ -577,7 +579,7 @@ async def test_a_reading_that_is_called_off_as_its_process_starts_or_is_killed_l
 # What processes on cards show
 
 
-async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_away(
+async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_out_of_reach(
     site, played, start, fake: FakeKube
 ) -> None:
     site.add_pod("stranger", UID)
@@ -602,7 +604,7 @@ async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_away(
     await until(lambda: not read_device_object(site.agent.state.decided.device.body).kubelet_held)
 
 
-async def test_a_pod_that_uses_another_card_than_its_own_is_told(site, played, start, fake: FakeKube) -> None:
+async def test_a_pod_that_uses_another_card_than_its_own_is_reported(site, played, start, fake: FakeKube) -> None:
     share = {"minor": 0, "id": A100.format(0), "resources": {"koordinator.sh/gpu-core": "50"}}
     site.add_pod("shares", UID, container=BOX, device_allocated=json.dumps({"gpu": [share]}))
     site.machine.file("77/cgroup", f"0::/kubepods/burstable/pod{UID}/{BOX}", site.machine.proc)

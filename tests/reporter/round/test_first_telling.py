@@ -25,7 +25,7 @@ def put_collection(fake: FakeKube, path: str, obj: dict) -> None:
 
 
 @pytest.mark.parametrize("late", ["devices", "noderesourcetopologies", "pods"])
-async def test_what_stands_in_the_cluster_is_known_before_anything_is_told(
+async def test_what_stands_in_the_cluster_is_known_before_anything_is_reported(
     site, start, fake: FakeKube, late: str
 ) -> None:
     site.add_node()
@@ -90,7 +90,9 @@ def told_of_cards(fake: FakeKube, since: int = 0) -> list[str]:
     return found
 
 
-async def test_a_card_that_a_stranger_has_is_never_told_as_free(site, start, fake: FakeKube, played: Played) -> None:
+async def test_a_card_that_a_stranger_has_is_never_reported_as_free(
+    site, start, fake: FakeKube, played: Played
+) -> None:
     eight_cards(site, played)
     a_stranger(site)
     nvml = played.nvml()
@@ -127,7 +129,7 @@ async def test_a_card_that_a_stranger_has_is_never_told_as_free(site, start, fak
     assert CARD in fake.get(DEVICE)["metadata"]["annotations"][DEVICES_CHECKPOINTS[0]]
 
 
-async def test_a_stranger_that_comes_later_is_found_as_its_container_is_told(
+async def test_a_stranger_that_comes_later_is_found_as_its_container_is_reported(
     site, start, fake: FakeKube, played: Played
 ) -> None:
     eight_cards(site, played)

@@ -169,7 +169,7 @@ def test_cpusets_wait_for_the_pods_only() -> None:
     assert [pod.name for pod in effect.decided.pods] == ["ns/pod-1", "ns/pod-2"]
 
 
-def test_where_cpusets_are_not_enforced_the_take_over_goes_on() -> None:
+def test_where_cpusets_are_not_enforced_the_take_over_continues() -> None:
     driven = started(*listed(), enforce=False)
 
     driven.feed(HostRead(host()))

@@ -152,7 +152,7 @@ async def test_a_token_is_read_again_after_a_minute_or_when_it_was_refused(tmp_p
 # Events
 
 
-async def test_what_occurs_again_is_counted_up_and_what_has_expired_is_written_anew(
+async def test_what_occurs_again_is_counted_up_and_what_has_expired_is_written_again(
     fake: FakeKube, kube: KubeClient
 ) -> None:
     now = [0.0]
@@ -174,7 +174,7 @@ async def test_what_occurs_again_is_counted_up_and_what_has_expired_is_written_a
     assert len(fake.objects("/api/v1/events")) == 2
 
 
-async def test_what_occurs_while_the_api_server_is_away_is_told_when_it_is_back(
+async def test_what_occurs_while_the_api_server_is_unreachable_is_reported_when_it_is_back(
     fake: FakeKube, kube: KubeClient
 ) -> None:
     writer = EventWriter(kube, lambda: 0.0)
@@ -188,7 +188,7 @@ async def test_what_occurs_while_the_api_server_is_away_is_told_when_it_is_back(
     assert sorted(one["message"] for one in fake.objects("/api/v1/events")) == ["0", "1", "2"]
 
 
-async def test_an_event_that_is_refused_for_good_stops_no_other(fake: FakeKube, kube: KubeClient) -> None:
+async def test_an_event_that_is_refused_permanently_stops_no_other(fake: FakeKube, kube: KubeClient) -> None:
     writer = EventWriter(kube, lambda: 0.0)
     writer.note(Occurrence(ABOUT, "Xid79", str(number)) for number in range(2))
     fake.faults.add("create", "events", answer(403))

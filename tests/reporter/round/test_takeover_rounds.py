@@ -108,7 +108,7 @@ def counted(site) -> float:
     return float(site.metrics.take_overs._value.get())
 
 
-async def test_decided_cpus_are_put_in_told_once_and_put_in_again_until_the_kubelet_restarts(
+async def test_decided_cpus_are_put_in_reported_once_and_put_in_again_until_the_kubelet_restarts(
     site, start, fake: FakeKube, kubelet: Kubelet
 ) -> None:
     fake.put(PODS, pod("a", A, "4-5"))
@@ -154,7 +154,7 @@ async def test_nothing_is_put_in_or_taken_out_before_the_pods_are_known(
     assert kubelet.path.read_bytes() == before
 
 
-async def test_a_refusal_is_told_and_counts_and_stops_nothing_else(
+async def test_a_refusal_is_reported_and_counts_and_stops_nothing_else(
     site, start, fake: FakeKube, kubelet: Kubelet
 ) -> None:
     fake.put(PODS, pod("a", A, "0,4"))
@@ -224,7 +224,7 @@ async def test_a_pod_that_ended_unknown_to_the_kubelet_keeps_its_cpus_from_nobod
     assert not told(fake, "CpuStateNotTakenOver")
 
 
-async def test_undoing_is_told_done_again_until_the_kubelet_restarts_and_then_leaves_all_alone(
+async def test_undoing_is_reported_done_again_until_the_kubelet_restarts_and_then_leaves_all_alone(
     site, start, fake: FakeKube, kubelet: Kubelet
 ) -> None:
     fake.put(PODS, pod("a", A, "4-5"))
@@ -252,7 +252,7 @@ async def test_undoing_is_told_done_again_until_the_kubelet_restarts_and_then_le
     assert sorted("set cpus.takeOver to leave" in message for message in said) == [False, True]
 
 
-async def test_left_alone_a_state_that_was_taken_over_is_told_and_not_touched(
+async def test_left_alone_a_state_that_was_taken_over_is_reported_and_not_touched(
     site, start, fake: FakeKube, kubelet: Kubelet
 ) -> None:
     fake.put(PODS, pod("a", A, "4-5"))
@@ -290,7 +290,7 @@ async def test_where_there_is_nothing_to_take_over_or_undo_nothing_is_said_or_to
 
 
 @pytest.mark.parametrize("mode", ["leave", "write", "undo"])
-async def test_a_backup_that_cannot_be_read_is_told_and_nothing_is_touched(
+async def test_a_backup_that_cannot_be_read_is_reported_and_nothing_is_touched(
     site, start, fake: FakeKube, kubelet: Kubelet, mode: str
 ) -> None:
     fake.put(PODS, pod("a", A, "4-5"))
