@@ -212,14 +212,14 @@ class _Reader:
         """Return a label's key."""
         if isinstance(value, str) and _KEY.fullmatch(value):
             return value
-        self.tell(path, f"{_show(value)} is no key of a label")
+        self.tell(path, f"{_show(value)} is not a key of a label")
         return ""
 
     def value(self, path: str, key: str, value: object) -> str:
         """Return a label's value; a device's id need not have a label's syntax, as it may be a PCI address."""
         if isinstance(value, str) and (_VALUE.fullmatch(value) or (key == DEVICE_ID and 0 < len(value) <= _MAX_ID)):
             return model_name(value) if key in MODEL_LABELS else value
-        self.tell(path, f"{_show(value)} is no value of a label (a text of at most 63 letters, digits, -, _ and .)")
+        self.tell(path, f"{_show(value)} is not a value of a label (a text of at most 63 letters, digits, -, _ and .)")
         return ""
 
     def joint(self, raw: Mapping[str, object]) -> Joint:

@@ -50,7 +50,7 @@ def read_links(text: object, ids: Collection[str]) -> tuple[dict[tuple[str, str]
     switched: dict[str, int] = {}
     for device, peers in _object(text, problems).items():
         if device not in known:
-            problems.tell(f"{device[:MAX_LANES]!r} is no device of this node that can be linked; left out")
+            problems.tell(f"{device[:MAX_LANES]!r} is not a device of this node that can be linked; left out")
         elif not isinstance(peers, dict):
             problems.tell(f"{device!r}: not an object of peers; left out")
         else:

@@ -242,7 +242,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "hint",
         '{"gpu":{"selector":{"matchExpressions":[{"operator":"Exists"}]}}}',
         ".gpu.selector.matchExpressions[0].key",
-        "nothing is no key of a label",
+        "nothing is not a key of a label",
     ),
     "In of nothing": (
         "hint",

@@ -112,7 +112,7 @@ SPEC_PROBLEMS: dict[str, tuple[Any, list[str]]] = {
     ),
     "an unknown key": (
         '{"preferredCpuBindPolicy":"FullPCPUs"}',
-        [f"'preferredCpuBindPolicy' is no key of it; the keys are {SPEC_KEYS}"],
+        [f"'preferredCpuBindPolicy' is not a key of it; the keys are {SPEC_KEYS}"],
     ),
     "an unknown policy": (
         '{"requiredCPUBindPolicy":"fullpcpus"}',
@@ -163,7 +163,7 @@ def test_a_numa_topology_spec_that_is_wrong_is_reported_with_what_is_allowed() -
     assert read_numa_topology_spec({NUMA_TOPOLOGY_SPEC: value}, problems) == NumaTopologySpec()
     where = f"metadata.annotations[{NUMA_TOPOLOGY_SPEC}]"
     assert [str(problem) for problem in problems] == [
-        f"{where}: 'policy' is no key of it; the keys are numaTopologyPolicy, singleNUMANodeExclusive",
+        f"{where}: 'policy' is not a key of it; the keys are numaTopologyPolicy, singleNUMANodeExclusive",
         (
             f"{where}: numaTopologyPolicy: 'Single' is not allowed; write one of None, BestEffort, Restricted, "
             "SingleNUMANode"
