@@ -1,4 +1,4 @@
-"""What is known of a node's GPUs at one moment, as plain frozen values; None where a card does not report it."""
+"""What is known of a node's GPUs at one moment, as plain frozen values; None if a card does not report it."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -62,7 +62,7 @@ class CardVerdict:
     Attributes:
         usable: whether it may.
         reason: one word for the condition.
-        message: a sentence, "" where there is nothing to say.
+        message: a sentence, "" if there is nothing to say.
     """
 
     usable: bool

@@ -27,7 +27,7 @@ _NVIDIA: Final = NVIDIA_GPU.partition("/")[0] + "/"
 
 @dataclass(frozen=True, slots=True)
 class ContainerSeen:
-    """What was seen of a running container; None where it could not be inspected.
+    """What was seen of a running container; None if it could not be inspected.
 
     Attributes:
         cpus: the CPUs of its cgroup.

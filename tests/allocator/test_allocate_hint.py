@@ -218,7 +218,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "hint",
         '{"gpu":{"selector":{"matchLabels":{"a":true}}}}',
         ".gpu.selector.matchLabels",
-        "no value",
+        "not a value",
     ),
     "expressions that are an object": (
         "hint",

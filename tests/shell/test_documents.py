@@ -32,6 +32,11 @@ def prose(markdown: str) -> Iterator[str]:
             yield line
 
 
+def commands(document: Path) -> list[str]:
+    """The texts in backquotes that begin with `make`."""
+    return re.findall(r"`(make [^`]*)`", document.read_text(encoding="utf-8"))
+
+
 def anchor(heading: str) -> str:
     """The anchor that a heading gets: lower case, dashes for blanks, and no other punctuation."""
     return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
@@ -55,6 +60,19 @@ def test_each_link_leads_to_a_file_and_a_heading_that_exist(document: Path) -> N
         file = (document.parent / name).resolve() if name else document
         assert file.exists(), target
         assert not heading or heading in anchors(file.read_text(encoding="utf-8")), target
+
+
+@EACH
+def test_each_path_of_the_tree_exists(document: Path) -> None:
+    tops = "|".join((*PACKAGES, "charts", "docs", "examples", "bench", "tests"))
+    paths = re.findall(rf"`((?:{tops})/[\w./-]+)`", document.read_text(encoding="utf-8"))
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@EACH
+def test_each_make_target_exists(document: Path) -> None:
+    targets = re.findall(r"^([a-z]+):.*## ", text("Makefile"), re.MULTILINE)
+    assert {command.split()[1] for command in commands(document)} <= set(targets)
 
 
 # Sources

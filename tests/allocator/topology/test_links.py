@@ -127,7 +127,7 @@ WRONG: dict[str, tuple[object, dict[tuple[str, str], int], str]] = {
     "deep": ("[" * 100_000, {}, "not JSON"),
     "a list": ("[]", {}, "not an object of devices"),
     "peers that are a list": ('{"a":["b"],"b":{"c":1}}', {("b", "c"): 1}, "not an object of peers"),
-    "a device of another node": ('{"x":{"b":1},"b":{"c":1}}', {("b", "c"): 1}, "no device of this node"),
+    "a device of another node": ('{"x":{"b":1},"b":{"c":1}}', {("b", "c"): 1}, "not a device of this node"),
     "a peer of another node": ('{"a":{"x":1,"b":1}}', {("a", "b"): 1}, "no other device"),
     "itself": ('{"a":{"a":1}}', {}, "no other device"),
     "text for lanes": ('{"a":{"b":"NV12","c":1}}', {("a", "c"): 1}, "not a number of lanes"),
