@@ -6,12 +6,12 @@ Pure; as kube-scheduler's NodeAffinity and TaintToleration.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"  # the effect of a taint that keeps Pods off where others will do
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"  # the effect of a taint on a node that is used only if no other fits
 _LONGEST_INT: Final = 20  # an int64 in decimal; Python refuses to read very long ones
 
 
 def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
-    """Tell whether a Pod's own selection allows a node; taints and resources are not looked at."""
+    """Whether a Pod's own selection allows a node, without regard to taints and resources."""
     for key, value in (spec.get("nodeSelector") or {}).items():
         if labels.get(key) != value:
             return False
@@ -23,12 +23,12 @@ def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> b
 
 
 def selects(spec: Mapping[str, Any]) -> bool:
-    """Tell whether a Pod selects nodes at all."""
+    """Whether a Pod selects nodes at all."""
     return bool(spec.get("nodeSelector") or (spec.get("affinity") or {}).get("nodeAffinity"))
 
 
 def tolerated(taint: Mapping[str, Any], tolerations: object) -> bool:
-    """Tell whether a Pod's tolerations, none where they are no list of objects, cover a taint."""
+    """Whether a Pod's tolerations cover a taint; tolerations that are not a list of objects count as none."""
     listed = tolerations if isinstance(tolerations, list | tuple) else ()
     return any(isinstance(toleration, dict) and _tolerates(toleration, taint) for toleration in listed)
 

@@ -1,4 +1,4 @@
-"""Our Pods by name, by UID, by node and by gang; who waits and who ended; and which Pods are none of ours."""
+"""Our Pods by name, by UID, by node and by gang; which wait and which ended; and which Pods are not ours."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
@@ -40,7 +40,7 @@ class PodTable:
         self._replace(self.get(pod.namespace, pod.name), pod)
 
     def put_stranger(self, namespace: str, name: str, uid: str) -> None:
-        """Take in a Pod that is none of ours; one of ours that had its name is gone."""
+        """Take in a Pod that is not ours; one of ours that had its name is gone."""
         self._replace(self.get(namespace, name), None)
         self._strangers[f"{namespace}/{name}"] = uid
 
@@ -82,10 +82,10 @@ class PodTable:
             self._gangs.setdefault(gang, {})[pod.uid] = pod.node
 
     def _end(self, pod: PodInfo) -> None:
-        """Take in that a Pod ended: what it held counts as free for whoever looks for a node from now on.
+        """Take in that a Pod ended: what it held counts as free from now on.
 
-        The ledger follows within milliseconds, before any bind can come of that; but kube-scheduler is as quick, and
-        backs off from Pods that are refused.
+        The ledger follows within milliseconds, before a bind can result. But kube-scheduler is as quick, and backs off
+        from Pods that are refused.
         """
         self._ended.put(pod.uid, pod.node)
         self._changes.touch(pod.node)
@@ -119,7 +119,7 @@ class PodTable:
         return self._ended.get(uid) == node
 
     def is_stranger(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether a Pod is known to be none of ours; without a UID, whether one of that name is."""
+        """Whether a Pod is known not to be ours; without a UID, whether one with this name is."""
         known = self._strangers.get(f"{namespace}/{name}")
         return known is not None and uid in {"", known}
 
