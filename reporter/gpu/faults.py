@@ -113,8 +113,8 @@ def standing(gpu: GpuFacts, before: frozenset[str] = frozenset()) -> frozenset[s
     """
     found = set()
     for reason, shows in _SHOWS.items():
-        told = shows(gpu)
-        if told or (told is None and reason in before):
+        shown = shows(gpu)
+        if shown or (shown is None and reason in before):
             found.add(reason)
     return frozenset(found)
 

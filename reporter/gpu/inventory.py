@@ -110,8 +110,8 @@ def build(
     annotations = {DEVICE_LINKS: write_links(lanes)} if lanes else {}
     outage = circumstances.outage
     if outage is not None:
-        told = {"reason": outage.reason, "message": outage.message, "since": timestamp(outage.since)}
-        annotations[DEVICE_OUTAGES] = json.dumps({TYPE_GPU: told}, separators=(",", ":"))
+        stated = {"reason": outage.reason, "message": outage.message, "since": timestamp(outage.since)}
+        annotations[DEVICE_OUTAGES] = json.dumps({TYPE_GPU: stated}, separators=(",", ":"))
     return DeviceReport(tuple(devices), _object_labels(node, driver), annotations, tuple(problems))
 
 

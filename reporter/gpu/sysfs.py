@@ -40,9 +40,9 @@ def numa_node(sysfs: Path, bus: str) -> int | None:
 
     A virtual machine's sysfs often has -1 (unknown). If the machine has only one NUMA node, it is that one.
     """
-    told = _number(_read(sysfs / "bus" / "pci" / "devices" / bus / "numa_node"))
-    if told is not None and told >= 0:
-        return told
+    stated = _number(_read(sysfs / "bus" / "pci" / "devices" / bus / "numa_node"))
+    if stated is not None and stated >= 0:
+        return stated
     return 0 if _read(sysfs / "devices" / "system" / "node" / "online") == _ONE_NODE else None
 
 

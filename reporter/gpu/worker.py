@@ -76,15 +76,15 @@ def _serve(nvml: Nvml, output: BinaryIO, *, listening: bool) -> None:
             for line in lines:
                 _say(output, _answer(nvml, protocol.read_ask(line)))
             if pause is not None:
-                _tell_all(nvml, output)
+                _report_all(nvml, output)
                 pause = _NEXT_QUESTION_S
             if not data:
                 return
         elif pause is not None:
-            pause = _tell(nvml, output)
+            pause = _report(nvml, output)
 
 
-def _tell(nvml: Nvml, output: BinaryIO) -> float:
+def _report(nvml: Nvml, output: BinaryIO) -> float:
     """Report the next Xid error, if one comes soon; returns how long to pause before the next."""
     try:
         event = nvml.next_xid(_XID_WAIT_MS)
@@ -95,7 +95,7 @@ def _tell(nvml: Nvml, output: BinaryIO) -> float:
     return 0.0
 
 
-def _tell_all(nvml: Nvml, output: BinaryIO) -> None:
+def _report_all(nvml: Nvml, output: BinaryIO) -> None:
     """Report all Xid errors that have come, so that questions or the end of input never lose one."""
     with suppress(CardError):
         for _ in range(_MOST_AT_ONCE):

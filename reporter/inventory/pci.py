@@ -204,7 +204,7 @@ def _interfaces(folder: Path) -> _Problem:
 
 def _make(sysfs: Path, kind: str, bus: str, minor: int, *, problem: _Problem, name: str = "") -> PciDevice:
     silence = _silence(_device(sysfs, bus))
-    told = silence if silence.reason else problem  # a silent device has no link either; the silence is the cause
+    cause = silence if silence.reason else problem  # a silent device has no link either
     return PciDevice(
         type=kind,
         bus=bus,
@@ -212,9 +212,9 @@ def _make(sysfs: Path, kind: str, bus: str, minor: int, *, problem: _Problem, na
         name=name,
         numa_node=place.numa_node(sysfs, bus),
         pcie_root=place.pcie_root(sysfs, bus),
-        problem=told.message,
+        problem=cause.message,
         functions=_functions(_device(sysfs, bus)),
-        reason=told.reason,
+        reason=cause.reason,
     )
 
 

@@ -77,19 +77,19 @@ def by_uid(listed: Iterable[PodResources], known: _Names) -> dict[str, Mapping[s
     return {uid: found[uid] for uid in sorted(found) if uid not in twice}
 
 
-def _before(told: FileReading[Allocations], problem: str | None) -> Mapping[str, Mapping[str, ContainerResources]]:
+def _before(answer: FileReading[Allocations], problem: str | None) -> Mapping[str, Mapping[str, ContainerResources]]:
     """The answer that precedes a file: a current one, or an older one if the file cannot be read."""
-    if told.value is None or not (told.value.current or problem):
+    if answer.value is None or not (answer.value.current or problem):
         return {}
-    return told.value.pods
+    return answer.value.pods
 
 
-def devices(file: FileReading[DeviceCheckpoint], told: FileReading[Allocations]) -> FileReading[DeviceCheckpoint]:
+def devices(file: FileReading[DeviceCheckpoint], answer: FileReading[Allocations]) -> FileReading[DeviceCheckpoint]:
     """Combine the kubelet's answer about devices with its device manager's file; the answer takes precedence.
 
     An entry of the file that agrees stays: it also has the order of NUMA nodes and the plugin's response.
     """
-    pods = _before(told, file.problem)
+    pods = _before(answer, file.problem)
     if not pods:
         return file
     value = file.value or _NOTHING
@@ -104,13 +104,13 @@ def devices(file: FileReading[DeviceCheckpoint], told: FileReading[Allocations])
     return FileReading(replace(value, entries=tuple(found)), file.problem)
 
 
-def cpus(file: FileReading[CpuState], told: FileReading[Allocations]) -> FileReading[CpuState]:
+def cpus(file: FileReading[CpuState], answer: FileReading[Allocations]) -> FileReading[CpuState]:
     """Combine the kubelet's answer about CPUs with its CPU manager's file, which has the policy and the default set.
 
     The answer takes precedence. Only the static policy allocates CPUs: if some are allocated, it is in force even if
     the file was never readable.
     """
-    pods = _before(told, file.problem)
+    pods = _before(answer, file.problem)
     given = any(container.cpus for containers in pods.values() for container in containers.values())
     if file.value is None and not given:
         return file

@@ -162,10 +162,10 @@ def _environment(pod: NodePod, evidence: Evidence) -> list[Mismatch]:
         seen = evidence.containers.get(identity)
         if not pod.visible or seen is None or seen.visible is None:
             continue
-        told = frozenset() if seen.visible in _NOTHING else frozenset(seen.visible.split(","))
+        named = frozenset() if seen.visible in _NOTHING else frozenset(seen.visible.split(","))
         given = pod.visible.get((name, TYPE_GPU), frozenset())
-        if told != given:
-            shown = f"{_ids(told)}; {_ids(given)} was allocated"
+        if named != given:
+            shown = f"{_ids(named)}; {_ids(given)} was allocated"
             found.append(Mismatch("environment", f"the environment of container {name} names {shown}"))
     return found
 
@@ -241,13 +241,13 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
         if used:
             found.append(PodDevices(pod.uid, "", NVIDIA_GPU, tuple(sorted(used))))
         for identity, name in pod.containers.items():
-            told = _told_cards(evidence.containers.get(identity, _UNSEEN), evidence) - used
-            if told:
-                found.append(PodDevices(pod.uid, name, NVIDIA_GPU, tuple(sorted(told))))
+            named = _named_cards(evidence.containers.get(identity, _UNSEEN), evidence) - used
+            if named:
+                found.append(PodDevices(pod.uid, name, NVIDIA_GPU, tuple(sorted(named))))
     return tuple(found)
 
 
-def _told_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
+def _named_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
     """The cards that a container's environment names and whose device files it has, as far as that is known.
 
     If the environment has numbers, the device files determine the cards: a number is an index in a list that may have

@@ -83,8 +83,8 @@ def _take_over(path: Path, wish: WantedState) -> Outcome:
 
 def _before(memory: CpuState, backup: Backup | None, ours: Cpus) -> CpuState:
     """What the kubelet gave to each Pod of ours: from the backup, or from its memory for Pods that are put in now."""
-    told = backup.ours if backup is not None else {}
-    states = {uid: backup.before if backup is not None and uid in told else memory for uid in ours}
+    put_in = backup.ours if backup is not None else {}
+    states = {uid: backup.before if backup is not None and uid in put_in else memory for uid in ours}
     return replace(
         memory,
         entries={uid: state.entries[uid] for uid, state in states.items() if uid in state.entries},
