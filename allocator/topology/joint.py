@@ -89,16 +89,18 @@ def why_none_beside(
     near = _nearest_first(lead, candidates, same_pcie=same_pcie)
     size = max(count, len(roots)) if same_pcie else count
     if len(near) >= size and rule.binding(size):
-        where = "SamePCIe asked; on those roots: " if same_pcie else ""
+        where = "SamePCIe is requested; on those roots: " if same_pcie else ""
         return f"{where}{why_no_set(near, size, rule)}"
     if not same_pcie:
-        return f"{count} devices asked beside the others, {len(near)} can serve it"
+        return f"{count} devices are requested beside the others, {len(near)} are suitable"
     if lost := [device.minor for device in lead if device.pcie is None]:
         minors = ", ".join(map(str, lost))
-        return f"SamePCIe asked; the node does not say on which PCIe root the devices {minors} of the first type are"
+        where = f"the PCIe roots of the devices {minors} of the first type"
+        return f"SamePCIe is requested; the node does not report {where}"
     if bare := [root for root in roots if all(candidate.pcie != root for candidate in near)]:
-        return f"SamePCIe asked; no device of the second type is left on PCIe root {', '.join(bare)}"
-    return f"SamePCIe asked; {count} devices asked, {len(near)} can serve it on the PCIe roots {', '.join(roots)}"
+        return f"SamePCIe is requested; no device of the second type is left on PCIe root {', '.join(bare)}"
+    few = f"{len(near)} are suitable on the PCIe roots {', '.join(roots)}"
+    return f"SamePCIe is requested; {count} devices are requested, {few}"
 
 
 def _roots_of(lead: Sequence[Candidate]) -> list[str]:

@@ -177,13 +177,13 @@ def why_no_set(candidates: Sequence[Candidate], count: int, rule: SetRule) -> st
     if len(candidates) < count:
         return f"{count} devices asked, {len(candidates)} can serve it"
     if rule.scope is Scope.DEVICE:
-        return f"requiredTopologyScope Device lets one device be asked, not {count}; ask PCIe, NUMANode or Node"
+        return f"requiredTopologyScope Device allows one device, not {count}; use PCIe, NUMANode or Node"
     where = WITHIN[rule.scope]
     counted = Counter(candidate.numa if rule.scope is Scope.NUMA_NODE else candidate.pcie for candidate in candidates)
     unknown = counted.pop(None, 0)
     most = max(counted.values(), default=0)
     less = f"; of {unknown} the {where} is not known" if unknown else ""
-    return f"{count} devices inside one {where} asked, at most {most} that can serve it are{less}"
+    return f"{count} devices inside one {where} are requested; suitable inside one: at most {most}{less}"
 
 
 def least_broken(tied: Sequence[Spot], free: Sequence[Spot], links: Links, table: PartitionTable | None) -> int:

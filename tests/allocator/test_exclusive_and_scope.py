@@ -153,7 +153,7 @@ SCOPED: dict[str, Scoped] = {
         (100, 200),
         "NUMANode",
         (*TWO_NODES, gpu(2, numa_node=2), gpu(3, numa_node=3)),
-        "2 devices inside one NUMA node asked, at most 1 that can serve it are",
+        "2 devices inside one NUMA node are requested; suitable inside one: at most 1",
     ),
     "each finds its own in another NUMA node": (
         (100, 200),
@@ -191,8 +191,8 @@ def test_where_each_container_could_stand_but_nowhere_all_it_is_said_so() -> Non
     hint = {"gpu": {"requiredTopologyScope": "NUMANode"}}
     answer = place(asking({GPU: 200}, {f"{GPU}-memory": "60Gi"}, hint=hint), node(gpu(0, numa_node=0), *small))
     assert refused(answer).endswith(
-        "all containers together: devices inside one NUMA node asked (requiredTopologyScope), "
-        "and none has enough for each container"
+        "all containers together: devices inside one NUMA node are requested (requiredTopologyScope), "
+        "and no NUMA node has enough for each container"
     )
 
 

@@ -289,14 +289,24 @@ SCOPES: dict[str, tuple[int, str, list[Holding], list[int] | str]] = {
         200,
         "PCIe",
         cards((0, 10), (2, 10), (4, 10), (6, 10)),
-        "2 devices inside one PCIe root asked, at most 1 that can serve it are",
+        "2 devices inside one PCIe root are requested; suitable inside one: at most 1",
     ),
-    "three on one root": (300, "PCIe", [], "3 devices inside one PCIe root asked, at most 2 that can serve it are"),
+    "three on one root": (
+        300,
+        "PCIe",
+        [],
+        "3 devices inside one PCIe root are requested; suitable inside one: at most 2",
+    ),
     "four in one NUMA node": (400, "NUMANode", cards((1, 10)), [4, 5, 6, 7]),
-    "five in one NUMA node": (500, "NUMANode", [], "5 devices inside one NUMA node asked, at most 4 that can"),
+    "five in one NUMA node": (
+        500,
+        "NUMANode",
+        [],
+        "5 devices inside one NUMA node are requested; suitable inside one: at most 4",
+    ),
     "five on the node": (500, "Node", cards((0, 10), (4, 10)), [1, 2, 3, 6, 7]),
     "one inside a device": (100, "Device", [], [0]),
-    "two inside a device": (200, "Device", [], "requiredTopologyScope Device lets one device be asked, not 2"),
+    "two inside a device": (200, "Device", [], "requiredTopologyScope Device allows one device, not 2"),
 }
 
 
@@ -320,7 +330,7 @@ def test_parts_of_devices_keep_a_required_scope_too() -> None:
 def test_devices_of_which_the_place_is_not_known_are_close_to_nothing() -> None:
     of = asking({GPU: 200}, hint={"gpu": {"requiredTopologyScope": "NUMANode"}})
     message = refused(place(of, node(gpu(0), gpu(1), gpu(2, numa_node=0))))
-    assert "at most 1 that can serve it are; of 2 the NUMA node is not known" in message
+    assert "suitable inside one: at most 1; of 2 the NUMA node is not known" in message
 
 
 # Whole cards: what is held; the set for each number
@@ -373,7 +383,7 @@ PARTITIONS: dict[str, Cut] = {
         None,
         200,
         cards((0, 10), (2, 10), (4, 10), (6, 10)),
-        "4 partitions of 2 GPUs would do, and in each a GPU is in use or unhealthy (4 GPUs wholly free)",
+        "4 partitions of 2 GPUs are suitable, but in each a GPU is in use or unhealthy (4 GPUs wholly free)",
     ),
     "preferred, where none is whole": (
         BOARD,
@@ -391,7 +401,14 @@ PARTITIONS: dict[str, Cut] = {
         cards((0, 10), (2, 10), (4, 10), (6, 10)),
         "in each a GPU is in use",
     ),
-    "three, which is no partition": (BOARD, True, None, 300, [], "3 GPUs are no partition here; ask a number that"),
+    "three, which is no partition": (
+        BOARD,
+        True,
+        None,
+        300,
+        [],
+        "3 GPUs are not a partition here; ask for a number that",
+    ),
     "three, where partitions are preferred": (BOARD, False, None, 300, [], [0, 1, 2]),
     "no table, and it must be honoured": (None, True, None, 200, [], "the node has no partition table"),
     "no table, and the Pod asks for one": (None, False, {}, 200, [], "the node has no partition table"),
@@ -403,7 +420,7 @@ PARTITIONS: dict[str, Cut] = {
         {"allocatePolicy": "Restricted"},
         200,
         cards((2, 10), (4, 10)),
-        "2 best-scored partitions of 2 GPUs would do",
+        "2 best-scored partitions of 2 GPUs are suitable",
     ),
     "as good as can be": (TIERS, True, {"allocatePolicy": "BestEffort"}, 200, cards((2, 10), (4, 10)), [0, 1]),
     "a ring quick enough": (TIERS, False, {"ringBusBandwidth": "150Gi"}, 200, cards((4, 10)), [2, 3]),
@@ -477,7 +494,7 @@ PARTS = {
 def test_cards_whose_memory_is_wholly_taken_are_whole_cards_however_asked(limits: dict[str, Any]) -> None:
     for honour, spec in ((True, None), (False, {})):
         answer = place(asking(limits, partition=spec), cut(BOARD, honour, []))
-        assert "3 GPUs are no partition here" in refused(answer)
+        assert "3 GPUs are not a partition here" in refused(answer)
     assert chosen(place(asking(limits), server(cards((0, 10))))) == {"gpu": [1, 2, 3]}  # near one another
     own = place(asking({GPU: 10}, {GPU: 10}, hint={"gpu": {"exclusivePolicy": "DeviceLevel"}}), cut(BOARD, True, []))
     assert len(chosen(own)["gpu"]) == 2

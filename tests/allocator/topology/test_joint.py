@@ -126,11 +126,17 @@ def test_what_is_beside_keeps_the_rule_of_its_own_type(
 
 
 REFUSED: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, str]] = {
-    "too few": (FOUR, NICS[:1], 2, False, "2 devices asked beside the others, 1 can serve it"),
-    "none": (FOUR, [], 1, False, "1 devices asked beside the others, 0"),
+    "too few": (FOUR, NICS[:1], 2, False, "2 devices are requested beside the others, 1 are suitable"),
+    "none": (FOUR, [], 1, False, "1 devices are requested beside the others, 0"),
     "same PCIe: a root without": (FOUR, NICS[:1], 1, True, "no device of the second type is left on PCIe root b"),
     "same PCIe: all roots without": (FOUR, NICS[2:], 1, True, "on PCIe root a, b"),
-    "same PCIe: too few on them": (FOUR, NICS, 3, True, "3 devices asked, 2 can serve it on the PCIe roots a, b"),
+    "same PCIe: too few on them": (
+        FOUR,
+        NICS,
+        3,
+        True,
+        "3 devices are requested, 2 are suitable on the PCIe roots a, b",
+    ),
     "same PCIe: root not reported": ((card(0, "a"), card(7, None)), NICS, 1, True, "the devices 7 of the first type"),
 }
 
@@ -145,9 +151,9 @@ def test_the_reason_is_reported_where_none_can_be_chosen(
 
 def test_the_reason_is_that_of_the_rule_where_that_forbids_every_set() -> None:
     told = why_none_beside((nic(0, "a"),), list(FOUR), 3, PARTITIONED)
-    assert told == "3 GPUs are no partition here; ask a number that the table has: 2"
+    assert told == "3 GPUs are not a partition here; ask for a number that the table has: 2"
     same = why_none_beside((nic(0, "a"),), [card(0, "a"), card(2, "a")], 2, PARTITIONED, same_pcie=True)
-    assert same.startswith("SamePCIe asked; on those roots: 2 partitions of 2 GPUs would do")
+    assert same.startswith("SamePCIe is requested; on those roots: 2 partitions of 2 GPUs are suitable")
 
 
 ROOTS = st.sampled_from(["a", "b", "c", None])

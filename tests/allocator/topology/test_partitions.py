@@ -117,12 +117,19 @@ WHY: dict[str, tuple[PartitionTable | None, list[int], int, int | None, bool, st
         3,
         None,
         False,
-        "3 GPUs are no partition here; ask a number that the table has: 1, 2, 4, 8",
+        "3 GPUs are not a partition here; ask for a number that the table has: 1, 2, 4, 8",
     ),
     "an empty table": (table(), [*ALL], 2, None, False, "the table has: none"),
-    "nothing free": (HOPPER, [0, 2, 4], 2, None, False, "4 partitions of 2 GPUs would do, and in each a GPU is in use"),
+    "nothing free": (
+        HOPPER,
+        [0, 2, 4],
+        2,
+        None,
+        False,
+        "4 partitions of 2 GPUs are suitable, but in each a GPU is in use",
+    ),
     "how many are free": (HOPPER, [0, 2, 4], 2, None, False, "(3 GPUs wholly free)"),
-    "restricted": (SCORED, [0, 1, 6, 7], 2, None, True, "2 best-scored partitions of 2 GPUs would do"),
+    "restricted": (SCORED, [0, 1, 6, 7], 2, None, True, "2 best-scored partitions of 2 GPUs are suitable"),
     "bandwidth too low": (SCORED, [*ALL], 2, 401, False, "partitions of 2 GPUs have at most 400"),
     "bandwidth in units": (
         table(part(0, 1, bandwidth=200 * GIB)),
@@ -133,7 +140,7 @@ WHY: dict[str, tuple[PartitionTable | None, list[int], int, int | None, bool, st
         "ringBusBandwidth 400Gi asked; partitions of 2 GPUs have at most 200Gi",
     ),
     "bandwidth not stated": (HOPPER, [*ALL], 2, 1, False, "partitions of 2 GPUs state none"),
-    "bandwidth high enough, taken": (SCORED, [0, 1], 2, 300, False, "1 partitions of 2 GPUs would do"),
+    "bandwidth high enough, taken": (SCORED, [0, 1], 2, 300, False, "1 partitions of 2 GPUs are suitable"),
 }
 
 
