@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$p" && break; done)
 BIN := .venv/bin
 UNIT := not controlplane and not node
-# Unit tests share nothing and run side by side; control planes and nodes are the machine's, and take their turns.
+# Unit tests share nothing and run side by side. Control planes and nodes use the whole machine and run one after another.
 PARALLEL := --numprocesses=auto --maxprocesses=8
 NAME ?=
 AREA ?=

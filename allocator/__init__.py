@@ -1,1 +1,1 @@
-"""The pure core of koordgate: what a Pod asks, what a node has, who holds what, and the one decision `place()`."""
+"""The pure core of koordgate: what a Pod asks for, what a node has, who holds what, and the decision `place()`."""

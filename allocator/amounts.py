@@ -17,14 +17,14 @@ Amounts = Mapping[str, int]
 
 
 class BadQuantityError(ValueError):
-    """An amount is no quantity; the message says which and where."""
+    """An amount is not a quantity; the message says which and where."""
 
 
 def amounts(quantities: Mapping[str, Any] | None, where: str) -> dict[str, int]:
     """Read a map of quantities.
 
     Raises:
-        BadQuantityError: one is no quantity.
+        BadQuantityError: one is not a quantity.
     """
     read = {}
     for name, quantity in (quantities or {}).items():
@@ -43,7 +43,7 @@ def pod_amounts(spec: Mapping[str, Any]) -> dict[str, int]:
     """Sum a Pod's requests as k8s.io/component-helpers' PodRequests does; the Pod itself counts as one of `pods`.
 
     Raises:
-        BadQuantityError: a request is no quantity.
+        BadQuantityError: a request is not a quantity.
     """
     steady: Counter[str] = Counter()
     for index, container in enumerate(spec.get("containers") or ()):

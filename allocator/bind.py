@@ -78,8 +78,8 @@ def bind(
         pod: with a request.
         snapshot: makes the node's snapshot from its holdings.
         now: seconds since the epoch.
-        refresh_after: seconds after which a repeated bind renews `since`. Otherwise a sweep could release, as never
-            bound, what is being bound at this moment.
+        refresh_after: seconds after which a repeated bind renews `since`. Otherwise a sweep could take the holding for
+            one that was never bound, and release it during the bind.
         sent: what the filter assumed for the Pod on this node; None if that is not known.
         unbound: the API server has confirmed that the Pod is not bound, so its holding may be replaced.
     """
@@ -160,7 +160,7 @@ def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Ho
 
 
 def _is_resolved(share: Share) -> bool:
-    """Tell whether a share names its device and amounts; else they follow from a device that is not known yet."""
+    """Whether a share names its device and amounts; if not, they follow from a device that is not known yet."""
     return bool(share.amounts) and share.id != unnamed(share.type, share.minor)
 
 
@@ -169,7 +169,7 @@ def _annotated(pod: Claim, node: NodeSnapshot) -> Holding | None:
 
 
 def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Placement | Refusal:
-    """Choose what the filter assumed for the Pod if that is still free: later Pods were sent to what it leaves.
+    """Choose what the filter assumed for the Pod if that is still free: later Pods were sent to the rest.
 
     The assumption is ignored under `LEAST_USED`: other Pods may have come to that device since, and idle ones come
     first.
@@ -182,9 +182,9 @@ def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Pla
 
 
 def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> bool:
-    """Tell whether a Pod's holding is still usable, free apart from the Pod itself, and what the Pod asks for now.
+    """Whether a Pod's holding is still usable, free for the Pod, and what the Pod asks for now.
 
-    It is if `place`, restricted to the holding, would choose it again. Other Pods may have come and gone since.
+    This holds if `place`, restricted to the holding, would choose it again. Other Pods may have come and gone since.
 
     Args:
         held: by the Pod.
@@ -198,7 +198,7 @@ def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> bool:
 
 
 def _alike(placed: Placement | Refusal, held: Holding) -> bool:
-    """Tell whether a placement equals a holding, whichever containers use which of its devices."""
+    """Whether a placement equals a holding, regardless of which containers use which of its devices."""
     return not isinstance(placed, Refusal) and _compared(placed) == _compared(held)
 
 

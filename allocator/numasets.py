@@ -1,10 +1,10 @@
 """The sets of NUMA nodes in which a Pod may be placed, and their order.
 
-The smallest sets come first. Sets of one width are ordered by one tuple:
+The smallest sets come first. Sets of one size are ordered by one tuple:
 
 1. the preferences for CPUs that the Pod must give up there;
 2. what its devices open there (`opened`), by a plan made in the set;
-3. what is free there of all that the Pod requests, by the node's strategy: CPU, memory and devices together;
+3. the free part there of everything that the Pod requests, by the node's strategy: CPU, memory and devices together;
 4. the numbers of the NUMA nodes.
 
 CPU proposal, "NUMA topology alignment policy" and "NUMA allocate strategy".
@@ -44,7 +44,7 @@ class NumaSet(NamedTuple):
 def numa_sets(
     request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], widest: int, only: Holding | None = None
 ) -> Iterator[Sequence[NumaSet]]:
-    """Sets of up to `widest` of these NUMA nodes: those of one width together, ordered but for what they open."""
+    """Sets of up to `widest` of these NUMA nodes, grouped by size, in the order above without step 2."""
     cpu = node.cpu
     own = _own_cpus(request, node, only)
     free = _free_by_numa(request, node, numas, own)
@@ -149,10 +149,10 @@ def _own_cpus(request: PodRequest, node: NodeSnapshot, only: Holding | None) -> 
 
 
 def _free_by_numa(request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], own: Own | None) -> dict[int, int]:
-    """What is free in each NUMA node of all that a Pod requests, exactly.
+    """The exact free part, in each NUMA node, of everything that a Pod requests.
 
-    The unit is a part of what the whole node has of a resource; the parts are so small that each amount is a whole
-    number of them. CPU, memory and each type of devices thereby weigh the same.
+    The unit is a part of the whole node's amount of a resource; the parts are so small that each amount is a whole
+    number of them. CPU, memory and each type of devices therefore have the same weight.
     """
     known: list[_Free] = []
     if request.cpu is not None and node.cpu is not None:
@@ -169,7 +169,7 @@ def _free_cpu(
 ) -> Iterator[_Free]:
     """CPU, memory and other resources, as far as requested and reported by NUMA nodes.
 
-    Of the CPUs of a NUMA node those count that may become the Pod's own, or else its shared pool.
+    The CPUs of a NUMA node that count are those that may become the Pod's own, or otherwise its shared pool.
     """
     use, nodes = node.cpu_use, cpu.topology.nodes
     if ask.milli:

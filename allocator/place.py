@@ -47,9 +47,9 @@ def place(request: PodRequest, node: NodeSnapshot, only: Holding | None = None) 
     Args:
         request: the Pod's request.
         node: the node now; its holdings must not include the Pod's own.
-        only: restricts the choice to the devices that it names, of each at most that amount, with the virtual
-            functions that it names; and to its CPUs and NUMA nodes, if it names any. The NUMA policy, the width that
-            it allows and exclusive Pods are judged on the whole node all the same.
+        only: restricts the choice to the devices that it names, at most that amount of each, with the virtual
+            functions that it names; and to its CPUs and NUMA nodes, if it names any. The NUMA policy, the number of
+            NUMA nodes that it allows and exclusive Pods are still judged on the whole node.
 
     Returns:
         The placement, or why the node cannot hold the Pod.
@@ -113,10 +113,10 @@ def _place_aligned(
 def _best_of(
     sets: Sequence[NumaSet], request: PodRequest, node: NodeSnapshot, only: Holding | None
 ) -> Placement | Refusal | None:
-    """Place a Pod in the best of these sets of one width; the refusal by the first if it fits into none.
+    """Place a Pod in the best of these sets of one size; the refusal by the first set if it fits into none.
 
-    What a set opens is known from a plan made in it. A plan is made in each set that loses as few CPU wishes, unless
-    there are too many sets: then the first that fits is taken.
+    What a set opens is known only from a plan in it. A plan is made in each set that loses the fewest CPU wishes. If
+    there are too many such sets, the first that fits is taken.
     """
     first: Refusal | None = None
     best: tuple[tuple[int, int], Placement] | None = None
@@ -140,8 +140,8 @@ def _best_of(
 def _widest(request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], policy: NumaPolicy) -> int:
     """How many NUMA nodes a Pod may take.
 
-    Under Restricted, as many as the Pod would need on this node if it were empty and no CPU were reserved: the kubelet
-    prefers that width. 0 if the Pod would not fit even then.
+    Under Restricted, as many as the Pod would need on this node if it were empty and no CPU were reserved, which the
+    kubelet prefers. 0 if the Pod would not fit even then.
     """
     if policy is NumaPolicy.SINGLE_NUMA_NODE:
         return 1

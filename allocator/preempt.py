@@ -44,9 +44,9 @@ def choose_victims(
     possible. Priorities are examined from the highest down. Of each, none is taken if the rest makes room, one if one
     is enough, otherwise a set from which none can be left out.
 
-    kube-scheduler may have proposed a victim for a resource that is no device. Of the proposed Pods, from the highest
-    priority down, each is therefore spared only if the others still make room and still release at least as much of
-    every resource as all proposed Pods together.
+    kube-scheduler may have proposed a victim for a resource that is not a device. Each proposed Pod, from the highest
+    priority down, is therefore spared only if the others still make room and still release at least as much of every
+    resource as all proposed Pods together.
 
     Args:
         request: of the incoming Pod.

@@ -32,14 +32,14 @@ _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class QuantityError(ValueError):
-    """A text is no quantity, or not of the required kind; the message names a correct one."""
+    """A text is not a quantity, or not of the required kind; the message names a correct one."""
 
 
 def parse(quantity: object) -> Fraction:
     """Read a quantity as JSON holds it (text or integer) as an exact number.
 
     Raises:
-        QuantityError: it is no Kubernetes quantity, or its magnitude is above 2^63-1.
+        QuantityError: it is not a Kubernetes quantity, or its magnitude is above 2^63-1.
     """
     if isinstance(quantity, int) and not isinstance(quantity, bool):
         value = Fraction(quantity)
@@ -81,7 +81,7 @@ def to_int(quantity: object) -> int:
     """Read a quantity that must be a whole number of its unit, 0 or more (devices, percent, bytes).
 
     Raises:
-        QuantityError: it is no quantity, is negative, or is not whole.
+        QuantityError: it is not a quantity, is negative, or is not whole.
     """
     if isinstance(quantity, str) and quantity.isascii() and quantity.isdigit() and len(quantity) < 19:  # noqa: PLR2004 - int64
         return int(quantity)
@@ -97,7 +97,7 @@ def to_milli(quantity: object) -> int:
     """Read a CPU quantity as thousandths, rounded up as Kubernetes does.
 
     Raises:
-        QuantityError: it is no quantity, or is negative.
+        QuantityError: it is not a quantity, or is negative.
     """
     value = parse(quantity) * 1000
     if value < 0:

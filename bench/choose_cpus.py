@@ -1,8 +1,8 @@
 """Microseconds to choose 2 to 64 CPUs on a half-full node of 128 CPUs, beside Koordinator's compiled Go.
 
-The node has 2 sockets of 32 cores with 2 threads each (core k is CPU k and k + 64). Free are 68 CPUs: 26 whole cores
-and one thread each of 16 others, drawn anew for every call, so that no call profits from one before it. Each of 2, 4,
-8, 16, 32 and 64 CPUs is chosen by FullPCPUs and by SpreadByPCPUs; the mean over all is the value.
+The node has 2 sockets of 32 cores with 2 threads each (core k has the CPUs k and k + 64). 68 CPUs are free: 26 whole
+cores, and one thread each of 16 others. They are drawn again for every call, so that no call profits from an earlier
+one. Each of 2, 4, 8, 16, 32 and 64 CPUs is chosen by FullPCPUs and by SpreadByPCPUs; the value is the mean over all.
 
 `--dump FILE` writes the same requests as JSON lines, so that another implementation can be timed on them.
 """
@@ -26,9 +26,9 @@ CORES = 64
 COUNTS = (2, 4, 8, 16, 32, 64)
 BINDS = (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
 WHOLE, BROKEN = 26, 16
-# Koordinator's accumulator, compiled Go on one core of a machine like this: 29 to 46 us when the design was made; on
-# these very requests (v1.7.0, Go 1.26) 21 to 24 us for 2 to 16 CPUs, 29 to 204 us for 32 and 64, in the mean 52 us.
-# Held against the low end of the first.
+# Koordinator's accumulator, compiled Go on one core of a similar machine, took 29 to 46 us when the design was made.
+# On exactly these requests (v1.7.0, Go 1.26) it took 21 to 24 us for 2 to 16 CPUs and 29 to 204 us for 32 and 64; the
+# mean was 52 us. The reference is the lower end of the first range.
 KOORDINATOR_MICROSECONDS = 29.0
 
 Request = tuple[BindPolicy, int, int]
@@ -41,7 +41,7 @@ def node() -> CpuTopology:
 
 
 def requests(number: int) -> list[Request]:
-    """A number of requests, each with free CPUs of its own; every policy and count equally often."""
+    """Make requests, each with free CPUs of its own; every policy and count equally often."""
     draw = random.Random(20260724)
     found = []
     for index in range(number):

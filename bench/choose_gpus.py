@@ -1,8 +1,8 @@
 """Microseconds to choose GPUs on one 8-GPU node, beside Koordinator's compiled Go.
 
-Half of the node's GPUs are half taken, which ones is drawn anew for every call. Half a GPU is asked, a whole one, two,
-and four; on a node that reports no wiring, and on one with NVLink switches, two NUMA nodes and four PCIe
-roots, where sets of whole GPUs are compared by their connections.
+Half of the node's GPUs are half taken; these are drawn again for every call. The requests are half a GPU, one, two and
+four GPUs, on two nodes: one reports no wiring; the other has NVLink switches, two NUMA nodes and four PCIe roots, so
+that sets of whole GPUs are compared by their connections.
 """
 
 import argparse
@@ -30,7 +30,7 @@ GIB = 2**30
 CAPACITY = {GPU_CORE: 100, GPU_MEMORY: 80 * GIB, GPU_MEMORY_RATIO: 100}
 HALF = {GPU_CORE: 50, GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}
 LANES = 12
-# Koordinator's device allocator, compiled Go on one core of a machine like this, when the design was made.
+# Koordinator's device allocator, compiled Go on one core of a similar machine, when the design was made.
 KOORDINATOR_MICROSECONDS = 15.0
 ASKS = {
     "half": DeviceAsk(GPU_TYPE, 1, (50, None, 50)),
@@ -41,7 +41,7 @@ ASKS = {
 
 
 def nodes(number: int, *, wired: bool) -> list[NodeSnapshot]:
-    """A number of nodes, each with half of its GPUs half taken."""
+    """Make nodes, each with half of its GPUs half taken."""
     draw = random.Random(20260724)
     devices = tuple(
         Device(

@@ -1,9 +1,9 @@
-"""Seconds from a changed plan to the cpusets of 110 Pods: all re-planned, read, written in order.
+"""Seconds from a changed plan to the cpusets of 110 Pods: everything is planned again, read, and written in order.
 
-The kubelet's default limit is 110 Pods a node. Half are LS on the shared pool, a quarter is pinned, a quarter is BE;
-each has a sandbox and two containers. In every round the pinned Pods change sides and the pools with them, so that
-everything is written anew. On a machine with cgroup v1 and root these are real cpusets (`--tree` forces plain files,
-which have no kernel behind them but the same paths).
+The kubelet's default limit is 110 Pods per node. Half are LS on the shared pool, a quarter is pinned, a quarter is BE;
+each has a sandbox and two containers. In every round the pinned Pods and the pools exchange their CPUs, so that
+everything is written again. As root on a machine with cgroup v1 these are real cpusets. `--tree` forces plain files,
+which have the same paths but no kernel behind them.
 """
 
 import argparse
@@ -30,7 +30,7 @@ FILES = ("cpuset.cpus", "cpuset.mems")
 
 
 def pods(pinned: int) -> list[Pod]:
-    """The Pods of the node, those that are pinned on these CPUs."""
+    """The Pods of the node; a quarter of them is pinned to these CPUs."""
     found = []
     for number in range(PODS):
         uid = f"{number:08d}-0000-4000-8000-000000000000"
@@ -49,7 +49,7 @@ def cgroups(*, real: bool) -> Iterator[tuple[Hierarchy, CgroupLayout]]:
     """The cgroups of the Pods, real or not; removed at the end."""
     layout = CgroupLayout(Driver.CGROUPFS, f"/koordgate-bench-{os.getpid()}")
     if not real:
-        shared_memory = Path("/dev/shm")  # a cgroup is no disk either
+        shared_memory = Path("/dev/shm")  # cgroups are in memory too
         with tempfile.TemporaryDirectory(dir=shared_memory if shared_memory.is_dir() else None) as folder:
             hierarchy = Hierarchy(Path(folder), Version.V1)
             for file in FILES:
@@ -71,7 +71,7 @@ def cgroups(*, real: bool) -> Iterator[tuple[Hierarchy, CgroupLayout]]:
 
 
 def groups(layout: CgroupLayout) -> Iterator[str]:
-    """The paths of all cgroups, what is above first."""
+    """The paths of all cgroups, parents first."""
     yield layout.kubepods.partition("/")[0]
     yield from dict.fromkeys(map(layout.tier, KubernetesQos))
     for pod in pods(1):
@@ -81,7 +81,7 @@ def groups(layout: CgroupLayout) -> Iterator[str]:
 
 
 def make(group: Path) -> None:
-    """Make a cgroup that has what the one above has, as a kubelet and a runtime do."""
+    """Make a cgroup with its parent's CPUs and NUMA nodes, as a kubelet and a runtime do."""
     group.mkdir()
     for file in FILES:
         (group / file).write_text((group.parent / file).read_text())
@@ -97,7 +97,7 @@ def can_be_real() -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--tree", action="store_true", help="plain files, even where real cpusets can be made")
+    parser.add_argument("--tree", action="store_true", help="use plain files even if real cpusets can be made")
     arguments = parser.parse_args()
     real = not arguments.tree and can_be_real()
     sides = (0b01, 0b10)
@@ -118,7 +118,7 @@ def main() -> None:
     worst, median, idle = max(changed[1:]), statistics.median(changed[1:]), statistics.median(unchanged)
     print(
         f"{PODS} Pods, {kind}, {written} writes a round: median {median:.3f} s, worst {worst:.3f} s; "
-        f"a round that finds all right {idle:.3f} s",
+        f"a round without a change {idle:.3f} s",
         file=sys.stderr,
     )
     close(name="cpuset_apply", value=worst, unit="s", reference=GOAL_S, goal=1.0, higher_is_better=False)

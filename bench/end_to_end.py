@@ -1,12 +1,12 @@
 """Pods per second with a real kube-scheduler: alone, and with koordgate, on the same nodes and the same Pods.
 
-Both run on a control plane of their own on this machine. All Pods are there before the scheduler starts; counted is
-the time from the first bind until all are bound and the scheduler's Events about them are written. The reference
-schedules the Pods as koordgate translates them (core, ratio and memory against Node capacity), with no webhook and no
-extender, and packs nodes as koordgate does.
+Each runs on a control plane of its own on this machine. All Pods exist before the scheduler starts. The measured time
+is from the first bind until all Pods are bound and the scheduler's Events about them are written. The reference
+schedules the Pods as koordgate translates them (core, ratio and memory against Node capacity), without a webhook and
+an extender, and packs nodes as koordgate does.
 
-First come Pods that ask for half a GPU. With --mix others follow, of all kinds (whole, several, fractions, joint with
-RDMA NICs and virtual functions), and these are counted; the share of refused binds is reported too.
+The first Pods ask for half a GPU each. With --mix, Pods of all kinds follow (whole, several, fractions, joint with RDMA
+NICs and virtual functions), and only these are measured. The share of refused binds is reported too.
 """
 
 import argparse
@@ -38,11 +38,11 @@ from controlplane.gpu_cluster import add_node, at_home, audit_devices, machine, 
 
 NAMESPACE = "default"
 PATIENCE_S = 300.0
-QUIET_S = 1.0  # without a new Event, the scheduler has written what it will write
+QUIET_S = 1.0  # without a new Event for this long, the scheduler has written all its Events
 AT_ONCE = 50
-UNTHROTTLED = {"qps": 5000, "burst": 10000}  # for both: what is compared is work, not client-side limits
+UNTHROTTLED = {"qps": 5000, "burst": 10000}  # for both: the benchmark compares work, not client-side limits
 VALUES = {"scheduler": {"clientQPS": UNTHROTTLED["qps"], "clientBurst": UNTHROTTLED["burst"]}}
-# Both pack, as clusters of GPUs do; spread over all nodes, halves would leave no whole node to who asks eight GPUs.
+# Both pack, as clusters of GPUs do: halves spread over all nodes would leave no whole node for a Pod of eight GPUs.
 PACKING = {"type": "MostAllocated", "resources": [{"name": "kubernetes.io/gpu-core", "weight": 1}]}
 SCHEDULER = "system:kube-scheduler"  # with the rights that it has in every cluster
 
@@ -79,8 +79,8 @@ async def create(admin: AdminClient, pods: list[tuple[str, Kind]], *, translated
 async def all_done(admin: AdminClient, pods: int) -> float:
     """Wait until all Pods are bound and the Events about it are written; returns when that was.
 
-    Alone, kube-scheduler binds 2,000 Pods in a second or two and leaves the Events for later: without them a burst
-    would look faster than it could go on. Events that its full queue drops are not waited for.
+    Alone, kube-scheduler binds 2,000 Pods in a second or two and writes the Events later. Without the Events, a burst
+    would look faster than the rate it can sustain. Events that its full queue drops are not waited for.
     """
     bound = Counted()
     events = Counted()
@@ -103,14 +103,14 @@ async def all_done(admin: AdminClient, pods: int) -> float:
 
 
 class Counted:
-    """Counts what comes to be in a collection, by a watch that decodes nothing, to cost little itself."""
+    """Counts the new objects of a collection, by a watch that decodes nothing and therefore costs little."""
 
     def __init__(self) -> None:
         self.number = 0
         self.last = 0.0
 
     async def watch(self, admin: AdminClient, path: str, selector: str) -> None:
-        """Watch until cancelled; what the API server ends as too slow begins again, with all there is."""
+        """Watch until cancelled; if the API server ends the watch as too slow, it begins again with all objects."""
         while True:
             number = 0
             async for line in admin.watch_lines(path, fieldSelector=selector):
@@ -122,7 +122,7 @@ class Counted:
 async def first_bound(admin: AdminClient, pods: list[tuple[str, Kind]]) -> float:
     """When the first of these Pods was bound, by kube-scheduler's own Events (in microseconds).
 
-    A watch would not do: on a machine this busy it brings the first one late.
+    A watch would not serve: on such a busy machine it delivers the first bind late.
     """
     names = {name for name, _ in pods}
     events = await admin.items("/api/v1/namespaces/default/events", fieldSelector="reason=Scheduled")
@@ -138,7 +138,7 @@ class Cpu:
         self._before = {name: cpu_seconds(pid) for name, pid in pids.items()}
 
     def tell(self) -> None:
-        """Print what each has used since."""
+        """Print the CPU seconds of each process since the start."""
         used = {name: cpu_seconds(pid) - self._before[name] for name, pid in self._pids.items()}
         say("  CPU: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in used.items()))
 
@@ -226,16 +226,16 @@ async def with_koordgate(binaries: Binaries, nodes: int, phases: Phases, replica
                 refused = await refused_binds(running) - before
                 say(f"  {rate:.0f} Pods/s, {refused:.0f} binds refused ({100 * refused / (len(pods) + refused):.1f} %)")
             given = await audit_devices(admin, NAMESPACE)
-            say(f"  audit: {len(given.used)} devices in use, none given twice")
+            say(f"  audit: {len(given.used)} devices in use, none allocated twice")
             return rate
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=500)
-    parser.add_argument("--pods", type=int, default=2000, help="that ask for half a GPU, and as many of the mix")
-    parser.add_argument("--mix", action="store_true", help="a mix of all kinds of Pods follows, and is what is counted")
-    parser.add_argument("--rounds", type=int, default=3, help="of both, one after the other; medians are compared")
+    parser.add_argument("--pods", type=int, default=2000, help="Pods that ask for half a GPU, and as many of the mix")
+    parser.add_argument("--mix", action="store_true", help="then a mix of all kinds of Pods; only the mix is measured")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of both, alternating; medians are compared")
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--goal", type=float, default=0.6)
     arguments = parser.parse_args()

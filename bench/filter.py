@@ -1,7 +1,7 @@
 """Filter and score of one Pod over 5,000 nodes of 8 GPUs, half full, without JSON.
 
-Cold: every node was written anew, the request was never seen, the names come in a new order. Warm: the same request and
-names again, nothing changed; and once more after one node changed, as after each bind. Every way of preference.
+Cold: every node has been rewritten, the request is new, and the names come in a new order. Warm: the same request and
+names again, without a change; then once more after one node changed, as after each bind. Each preference is measured.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Calls of /scheduler/filter on a large cluster, for the benchmarks that measure them.
 
-GPUs: 8 a node, half of them taken, half a GPU is asked. CPUs: 128 a node, half of them taken, and a Pod of class LSR
-asks 8. Each call is for another Pod; between any two, one node changes as by a bind. Names come in another order each
-time.
+GPUs: 8 per node, half of them taken; a Pod asks for half a GPU. CPUs: 128 per node, half of them taken; a Pod of class
+LSR asks for 8. Each call is for another Pod, with the names in another order. Between two calls one node changes, as by
+a bind.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ LSR = {"cpu": "8", "memory": "8Gi"}
 
 
 class NoPods:
-    """There is no API server to read Pods from."""
+    """Stands in for the API server; it has no Pods."""
 
     async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
         return None
@@ -84,7 +84,7 @@ def question(number: int, names: list[str], *, cpus: bool) -> dict[str, Any]:
 
 
 async def _measure(nodes: int, rounds: int, *, cpus: bool) -> tuple[float, float]:
-    """Milliseconds of a call, over HTTPS and without, in the median."""
+    """Median milliseconds of a call, over HTTPS and without."""
     parts = cluster(nodes, cpus=cpus)
     names = [f"gpu-node-{number:05d}" for number in range(nodes)]
     chance = random.Random(SEED)
@@ -110,6 +110,6 @@ async def _measure(nodes: int, rounds: int, *, cpus: bool) -> tuple[float, float
 
 
 def measure(nodes: int, rounds: int, *, cpus: bool) -> tuple[float, float]:
-    """Milliseconds of a call over HTTPS with its JSON, and without both, in the median."""
+    """Median milliseconds of a call: over HTTPS with its JSON, and without both."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_measure(nodes, rounds, cpus=cpus))

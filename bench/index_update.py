@@ -1,4 +1,4 @@
-"""One node of 8 GPUs and three resource classes written anew into an index of 5,000: packed, unpacked and put."""
+"""One node of 8 GPUs and three resource classes, rewritten in an index of 5,000: packed, unpacked and stored."""
 
 import argparse
 import statistics

@@ -1,4 +1,4 @@
-"""Nodes and Pods of the end-to-end benchmark, each Pod as koordgate is asked and as it translates that."""
+"""Nodes and Pods of the end-to-end benchmark; each Pod as its author writes it and as koordgate translates it."""
 
 import random
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ JOINT = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Pods that ask alike.
+    """Pods with the same request.
 
     Attributes:
         asks: what a user writes.
-        gpus: percent of a GPU's compute and memory that this means, in all.
-        rdma: percent of a NIC, in all.
+        gpus: the total percent of a GPU's compute and memory that it means.
+        rdma: the total percent of a NIC.
         annotations: by key, as JSON values.
     """
 
@@ -31,14 +31,14 @@ class Kind:
 
     @property
     def translated(self) -> dict[str, str]:
-        """What a scheduler without koordgate can count of it."""
+        """The part of the request that a scheduler without koordgate can count."""
         gpus = {"gpu-core": self.gpus, "gpu-memory-ratio": self.gpus, "gpu-memory": f"{CARD_GIB * self.gpus // 100}Gi"}
         amounts = {**gpus, "rdma": self.rdma} if self.rdma else gpus
         return {f"kubernetes.io/{tail}": str(amount) for tail, amount in amounts.items()}
 
 
 HALF = Kind({"kubernetes.io/gpu": "50"}, 50)
-MIX = {  # of a hundred Pods, which take 107 GPUs
+MIX = {  # numbers in a hundred Pods; together they take 107 GPUs
     "half": (40, HALF),
     "quarter": (15, Kind({"kubernetes.io/gpu": "25"}, 25)),
     "one": (15, Kind({"nvidia.com/gpu": "1"}, 100)),
@@ -56,7 +56,7 @@ def halves(count: int) -> list[tuple[str, Kind]]:
 
 
 def mix(count: int) -> list[tuple[str, Kind]]:
-    """Pods of all kinds in their shares, in an order that is mixed and always the same: name and kind."""
+    """Pods of all kinds in their shares, in a mixed order that is always the same: name and kind."""
     hundred = [(name, kind) for name, (share, kind) in MIX.items() for _ in range(share)]
     pods = [(f"mix-{number}-{name}", kind) for number in range(count) for name, kind in (hundred[number % 100],)]
     random.Random(4).shuffle(pods)

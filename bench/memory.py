@@ -1,7 +1,8 @@
 """Resident memory of one webhook replica in a large cluster: 5,000 nodes of 8 GPUs, 50,000 Pods.
 
-The real `koordgate webhook` process lists all of it from an API server in this process, becomes ready, and then judges
-all nodes for Pods of several kinds, as a scheduler asks it to. What counts is what it then holds (VmRSS).
+The real `koordgate webhook` process lists all objects from an API server in this process and becomes ready. It then
+judges all nodes for Pods of several kinds, as a scheduler requests. The value is its resident memory after that
+(VmRSS).
 """
 
 import argparse
@@ -61,7 +62,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# The cluster. Objects are made as they are asked for, the same ones each time.
+# The cluster. Objects are made when they are requested, the same ones each time.
 
 
 def uid_of(*parts: object) -> str:
@@ -77,7 +78,7 @@ def node_name(number: int) -> str:
 
 
 def node(number: int) -> Raw:
-    """A Node with the labels and the status that nodes of a cloud have."""
+    """A Node with labels and status as in a cloud."""
     name, zone = node_name(number), f"region-1{'abc'[number % 3]}"
     labels = {
         "beta.kubernetes.io/arch": "amd64",
@@ -253,7 +254,7 @@ def plain_pod(number: int, nodes: int) -> Raw:
 
 
 def pod(number: int, nodes: int) -> Raw:
-    """A Pod; the first four a node hold devices, bound as koordgate binds them."""
+    """A Pod; the first four of each node hold devices, bound as koordgate binds them."""
     made = plain_pod(number, nodes)
     if number >= nodes * DEVICE_PODS_A_NODE:
         return made
@@ -269,7 +270,7 @@ def pod(number: int, nodes: int) -> Raw:
 
 
 def apply(obj: Any, operation: Mapping[str, Any]) -> None:
-    """One operation of a JSON Patch, as far as translations use it; jsonpatch would take minutes for 20,000 Pods."""
+    """Apply an operation of a JSON Patch that translations use; jsonpatch would take minutes for 20,000 Pods."""
     *path, last = (
         part.replace("~1", "/").replace("~0", "~") for part in operation["path"].removeprefix("/").split("/")
     )
@@ -284,7 +285,7 @@ def apply(obj: Any, operation: Mapping[str, Any]) -> None:
 
 
 class LargeCluster(FakeKube):
-    """An API server whose large collections are made page by page; everything else is stored as in tests."""
+    """An API server that makes large collections page by page; everything else is stored as in tests."""
 
     def __init__(self, nodes: int, pods: int) -> None:
         super().__init__()
@@ -379,7 +380,7 @@ async def ready(process: asyncio.subprocess.Process, session: aiohttp.ClientSess
 
 
 async def judge_all(session: aiohttp.ClientSession, url: str, nodes: int, kinds: int) -> None:
-    """Ask for all nodes, for so many kinds of Pods, as a scheduler does."""
+    """Ask about all nodes for this number of kinds of Pods, as a scheduler does."""
     names = [node_name(number) for number in range(nodes)]
     for kind in range(kinds):
         amounts = {"kubernetes.io/gpu-core": str(1 + kind % FULL), "kubernetes.io/gpu-memory": f"{1 + kind % 64}Gi"}
@@ -396,7 +397,7 @@ async def judge_all(session: aiohttp.ClientSession, url: str, nodes: int, kinds:
 
 
 def memory(pid: int) -> dict[str, float]:
-    """MB (2^20) of a process by /proc: VmRSS, VmHWM and the like."""
+    """MB (2^20 bytes) of a process by /proc: VmRSS, VmHWM and the like."""
     text = Path(f"/proc/{pid}/status").read_text()
     return {key: int(kilobytes) / 1024 for key, kilobytes in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
 
@@ -440,7 +441,7 @@ def main() -> None:
     if not Path("/proc/self/status").exists():
         parser.error("memory is read from /proc, which only Linux has")
     if arguments.nodes * DEVICE_PODS_A_NODE > arguments.pods:
-        parser.error(f"--pods must be {DEVICE_PODS_A_NODE} a node or more")
+        parser.error(f"--pods must be at least {DEVICE_PODS_A_NODE} per node")
     say(f"one replica, {arguments.nodes} nodes of {GPUS} GPUs, {arguments.pods} Pods:")
     value = asyncio.run(measure(arguments.nodes, arguments.pods, arguments.kinds, arguments.preference))
     close(name="memory", value=value, unit="MB", reference=REFERENCE_MB, goal=1.0, higher_is_better=False)

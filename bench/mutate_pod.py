@@ -1,9 +1,9 @@
 """Requests per second of /mutate-pod on one core, beside two bare handlers on the same stack.
 
-Three HTTPS servers (aiohttp, uvloop, orjson, the same certificate) get the same AdmissionReview: ours, with everything
-that a request passes (limits, deadline, decoding, translation, warnings, metrics); one that only translates; and one
-that answers `{}`. Each is pinned to one core, the load (raw HTTP over TLS, connections kept) to another. Rounds
-alternate, medians are compared.
+Three HTTPS servers (aiohttp, uvloop, orjson, the same certificate) get the same AdmissionReview: ours, with every stage
+(limits, deadline, decoding, translation, warnings, metrics); one that only translates; and one that answers `{}`. Each
+server is pinned to one core, the load (raw HTTP over TLS, connections kept open) to another. Rounds alternate, and
+medians are compared.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def review() -> bytes:
 
 
 def bare(*, translates: bool) -> web.Application:
-    """A handler with nothing around it."""
+    """A bare handler, without other stages."""
     policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER)
 
     async def handle(request: web.Request) -> web.Response:
@@ -117,7 +117,7 @@ async def serve(which: str) -> None:
 
 
 class Load(asyncio.Protocol):
-    """One connection that asks again as soon as it is answered."""
+    """One connection that sends the next request as soon as it has an answer."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request

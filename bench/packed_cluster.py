@@ -1,4 +1,4 @@
-"""Clusters of 8-GPU nodes, half full, for what measures the index."""
+"""Clusters of 8-GPU nodes, half full, for the benchmarks of the index."""
 
 import random
 import time
@@ -18,19 +18,19 @@ from allocator.vocabulary.preference import Preference
 GPUS: Final = 8
 MEMORY: Final = 80 * 2**30
 SEED: Final = 11
-USES: Final = (0, 0, 0, 25, 50, 75, 100, 100, 100)  # percent of a card, each as likely: half in the mean
+USES: Final = (0, 0, 0, 25, 50, 75, 100, 100, 100)  # percent of a card, all equally likely; about half on average
 FULLNESS: Final = {"gpu": ("gpu-core", "gpu-memory-ratio")}
-KINDS: Final = 512  # nodes that differ
+KINDS: Final = 512  # the number of different nodes
 
 
 def kinds() -> list[list[int]]:
-    """What is used of each card, of nodes of every kind."""
+    """The used percent of each card, for every kind of node."""
     chance = random.Random(SEED)
     return [chance.choices(USES, k=GPUS) for _ in range(KINDS)]
 
 
 def packed(used: list[int]) -> TypeRow:
-    """A node's cards, packed, of which so many percent are used."""
+    """A node's cards, packed; `used` has the used percent of each."""
     percent, whole = [100 - part for part in used], [100] * GPUS
     classes = (
         Packed.of("gpu-core", whole, percent),
@@ -50,7 +50,7 @@ def load(used: list[int]) -> TypeRow:
 
 
 class Cluster:
-    """An index of so many nodes, half full, and their names in the order in which a scheduler tells them."""
+    """An index of nodes, half full, and their names in the order in which a scheduler sends them."""
 
     def __init__(self, nodes: int) -> None:
         self._rows = [packed(used) for used in kinds()]
@@ -62,7 +62,7 @@ class Cluster:
         self.rewrite()
 
     def rewrite(self) -> None:
-        """Write every node anew, with other cards in use than before."""
+        """Rewrite every node, with other cards in use than before."""
         self._written += 1
         for number in range(len(self._names)):
             self._put(number, (number * self._written + self._written) % KINDS)
@@ -75,7 +75,7 @@ class Cluster:
         self.index.put(self._names[number], (self._rows[kind], self._loads[kind]))
 
     def body(self) -> bytes:
-        """The names as a scheduler sends them, in no order that was there before."""
+        """The names as a scheduler sends them, in a new order."""
         names = list(self._names)
         self._chance.shuffle(names)
         return orjson.dumps(names)

@@ -1,7 +1,7 @@
-"""Resident memory of the reporter on a large node: 8 GPUs, 256 CPUs, 110 Pods; after rounds that published everything.
+"""Resident memory of the reporter on a large node (8 GPUs, 256 CPUs, 110 Pods), after it has published everything.
 
-What counts is the reporter's own process (VmRSS), with all that the sub-command imports; the NVML process is reported
-beside it.
+The value is that of the reporter's own process (VmRSS), with everything that the sub-command imports. The NVML process
+is reported beside it.
 """
 
 import argparse
@@ -26,14 +26,14 @@ WITHIN_S = 120.0
 
 
 def rounds(metrics: ReporterMetrics) -> float:
-    """How many rounds were done, by the exposition."""
+    """The number of completed rounds, from the metrics."""
     lines = metrics.exposition().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("koordgate_reporter_rounds_total "))
 
 
 async def report(url: str, folder: Path, environment: dict[str, str]) -> None:
-    """What the process under measurement does: the sub-command's own work, against this API server."""
-    importlib.import_module("reporter.command")  # with all that it brings into the process
+    """The work of the measured process: the sub-command's own, against this API server."""
+    importlib.import_module("reporter.command")  # with everything that it imports
     nvml = site.open_nvml(folder, environment)
     async with KubeClient(url) as kube:
         metrics = ReporterMetrics()

@@ -1,9 +1,8 @@
 """CPU time of one full round of the reporter on a large node that does not change: 8 GPUs, 256 CPUs, 110 Pods.
 
-A full round reads NVML (in its own process, which counts), sysfs, procfs and the kubelet's files, decides, looks at
-all cpusets, proves what containers have (which otherwise happens once a minute), and compares what is to be told with
-what stands in the cluster. Most of its time it waits for NVML. Nothing is written in such a round, and the benchmark
-fails if anything is.
+A full round reads NVML (in its own process, which counts), sysfs, procfs and the kubelet's files, decides, reads all
+cpusets, proves what containers have (otherwise done once a minute), and compares the wanted objects with those in the
+cluster. Most of its time it waits for NVML. Such a round writes nothing; if it does, the benchmark fails.
 """
 
 import argparse
@@ -25,11 +24,11 @@ from reporter.round.events import Due, Lane
 GOAL_MS = 50.0
 READS = ("get", "list", "watch")
 SETTLE_S = 60.0
-SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # cgroups and sysfs are no disk either
+SHARED_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # cgroups and sysfs are in memory too
 
 
 async def settle(agent: Agent, fake: FakeKube) -> None:
-    """Until all is told and a round writes nothing."""
+    """Wait until everything is published and a round writes nothing."""
     end = time.monotonic() + SETTLE_S
     quiet = 0
     while not agent.port:  # noqa: ASYNC110 a port tells nobody
@@ -45,7 +44,7 @@ async def settle(agent: Agent, fake: FakeKube) -> None:
 
 
 async def full_round(agent: Agent) -> None:
-    """All that the agent's lanes do side by side, once."""
+    """Do the work of all the agent's lanes once, side by side."""
     for lane in (Lane.CARDS, Lane.ROUND, Lane.PROOF, Lane.PUBLISH):
         agent.handle(Due(lane))
         while (working := agent.working.get(lane)) is not None:
@@ -57,7 +56,7 @@ def writes(fake: FakeKube) -> int:
 
 
 async def measure(rounds: int) -> tuple[float, float]:
-    """CPU milliseconds a round: of the reporter, and of the NVML process."""
+    """CPU milliseconds per round: of the reporter, and of the NVML process."""
     with tempfile.TemporaryDirectory(dir=SHARED_MEMORY) as name:
         folder = Path(name)
         site.build_machine(folder)
@@ -92,7 +91,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()
     ours, theirs = asyncio.run(measure(arguments.rounds))
-    print(f"reporter {ours:.1f} ms, NVML process {theirs:.1f} ms of CPU a round", file=sys.stderr)
+    print(f"reporter {ours:.1f} ms, NVML process {theirs:.1f} ms of CPU per round", file=sys.stderr)
     close(
         name="reporter_round", value=ours + theirs, unit="ms CPU", reference=GOAL_MS, goal=1.0, higher_is_better=False
     )

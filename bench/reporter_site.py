@@ -21,7 +21,7 @@ _GPU_TESTS = _TESTS / "reporter" / "gpu"
 
 
 def build_machine(folder: Path) -> None:
-    """Write the machine's files: /sys, /proc, cgroups with three containers a Pod, and the kubelet's folder."""
+    """Write the machine's files: /sys, /proc, cgroups with three containers per Pod, and the kubelet's folder."""
     machine = Machine(folder)
     machine.cpus(sockets=2, nodes=8, cores=64, threads=2)
     for node in range(8):
@@ -58,7 +58,7 @@ def _container(number: int) -> str:
 
 
 def fill(fake: FakeKube) -> None:
-    """Put the Node and its Pods into the API server: a quarter pinned, the rest sharing."""
+    """Put the Node and its Pods into the API server: a quarter is pinned, the others share CPUs."""
     fake.put("/api/v1/nodes", {"metadata": {"name": NODE, "uid": "bench-uid"}, "status": {"capacity": {"cpu": "256"}}})
     for number in range(PODS):
         pinned = number % 4 == 0
@@ -101,7 +101,7 @@ kubelet: {{configuration: {folder}/kubelet/config.yaml, deviceCheckpoint: {folde
 
 
 def build_nvml(folder: Path) -> dict[str, str]:
-    """Build the stand-in library, playing 8 A100; returns the environment of the NVML process."""
+    """Build the stand-in library with 8 A100 cards; returns the environment of the NVML process."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise SystemExit("no C compiler (cc): install gcc")

@@ -7,12 +7,12 @@ def close(*, name: str, value: float, unit: str, reference: float, goal: float, 
     """Print the closing line.
 
     Args:
-        name: of the benchmark.
-        value: ours.
-        unit: of value and reference.
-        reference: the same work done by the reference, in the same run (or a fixed limit).
-        goal: what value / reference should reach (or stay below).
-        higher_is_better: whether the ratio should reach the goal, or stay below it.
+        name: the benchmark's name.
+        value: koordgate's figure.
+        unit: the unit of value and reference.
+        reference: the reference's figure for the same work in the same run, or a fixed limit.
+        goal: the bound of value / reference.
+        higher_is_better: whether the ratio must reach the goal; otherwise it must not exceed it.
     """
     ratio = value / reference
     met = ratio >= goal if higher_is_better else ratio <= goal

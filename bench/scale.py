@@ -1,6 +1,6 @@
 """Filter and score of one Pod, from 1,000 to 20,000 nodes of 8 GPUs, half full: cold, warm, and one node changed.
 
-`--plot FILE` draws the figures as SVG. The limit is that of 5,000 nodes (1 ms), in proportion.
+`--plot FILE` draws the figures as SVG. The limit is that of 5,000 nodes (1 ms), scaled to the number of nodes.
 """
 
 import argparse
@@ -23,7 +23,7 @@ Figures = dict[str, list[float]]
 
 
 def measure(nodes: int, rounds: int) -> dict[str, float]:
-    """Median milliseconds of each kind, packing preferred."""
+    """Median milliseconds: cold, warm, and after one node changed, with the preference packing."""
     cluster = Cluster(nodes)
     taken: Figures = {series: [] for series in SERIES}
     for number in range(rounds):
@@ -72,7 +72,7 @@ def plot(figures: Figures) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="write the figures there as SVG")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures into this file as SVG")
     arguments = parser.parse_args()
     figures: Figures = {series: [] for series in SERIES}
     print(f"{'nodes':>6} " + " ".join(f"{series + ' (ms)':>22}" for series in SERIES), file=sys.stderr)

@@ -1,6 +1,6 @@
-"""Milliseconds from the deletion of a Pod to the bind of the one that waited for its GPU, with a real kube-scheduler.
+"""Milliseconds from the deletion of a Pod to the bind of the Pod that waited for its GPU, with a real kube-scheduler.
 
-One node with one GPU, always held; each time its holder is deleted and the next Pod takes its place.
+One node has one GPU, which is always held. In each round its holder is deleted and the next Pod takes its place.
 """
 
 import argparse
@@ -39,7 +39,7 @@ async def bound_at(admin: AdminClient, name: str) -> float:
 
 
 async def refused(admin: AdminClient, name: str) -> None:
-    """Wait until kube-scheduler has tried a Pod in vain."""
+    """Wait until kube-scheduler has tried to place a Pod without success."""
 
     async def is_refused() -> bool:
         found = await admin.get(pods_path("default", name))
@@ -50,7 +50,7 @@ async def refused(admin: AdminClient, name: str) -> None:
 
 
 async def measure(rounds: int) -> list[float]:
-    """Milliseconds of each wake."""
+    """Milliseconds from each deletion to the next bind."""
     binaries = find_or_build((*CONTROL_PLANE, "helm"))
     objects = chart.render(binaries)
     async with ControlPlane(binaries) as plane, plane.admin() as admin:

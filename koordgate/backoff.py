@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: the one rule for everything that is tried again.
+"""How long to wait before the next attempt: the one rule for everything that is retried.
 
 Retry libraries (tenacity, stamina) wrap a call and decide whether to repeat it. The callers here are loops that react
 to more than an exception (a watch that ended too soon, a server's Retry-After, a deadline). They need only the next
@@ -13,7 +13,7 @@ _MOST_DOUBLINGS: Final = 32  # keeps the power small; every bound is reached lon
 
 
 def doubled(first: float, longest: float, failures: int) -> float:
-    """The wait after a number of failures in a row, one or more, without chance (pure).
+    """The wait after a number of failures in a row, one or more, without randomness (pure).
 
     Args:
         first: the wait after one failure, in seconds.
@@ -24,7 +24,7 @@ def doubled(first: float, longest: float, failures: int) -> float:
 
 
 class Backoff:
-    """Waits that double with each failure in a row, up to a bound. Half of each is chance, so that clients spread out.
+    """Waits that double with each failure in a row, up to a bound. Half of each is random, so that clients spread out.
 
     Args:
         first: the wait after the first failure, in seconds, before chance is applied.

@@ -9,8 +9,8 @@ from typing import Final
 
 _GROUP: Final = "koordgate.commands"
 _SUMMARIES: Final = {
-    "demo": "show the whole product on this machine: translate, guard, allocate, and who holds what",
-    "devices": "show a cluster's devices and who holds them, and take one out: cordon, uncordon",
+    "demo": "show the whole product on this machine: translate, guard, allocate, holdings",
+    "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
     "reporter": "report what a node has and how healthy it is, and put cpusets into effect",
     "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
     "webhook": "serve admission, binding and the scheduler extender of a cluster",

@@ -31,10 +31,10 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class DevicePool(Section, frozen=True):
-    """Devices of a software class that nodes have without telling so.
+    """Devices of a software class that nodes have without reporting them.
 
     Attributes:
-        node_selector: labels that a node must have; all nodes where empty.
+        node_selector: labels that a node must have; if empty, all nodes.
         devices: id -> units.
     """
 
@@ -49,13 +49,13 @@ _MaybeResource = Annotated[str, Meta(pattern=rf"^({_RESOURCE})?$")]
 
 
 class OwnAmount(Section, frozen=True):
-    """One of the resources that a device of one's own is made of.
+    """One of the resources of which a device of an own type consists.
 
     Attributes:
-        name: as messages, records and templates name it.
+        name: its name in messages, records and templates.
         resource: the full name under which Pods ask for it.
         unit: percent, bytes or units of a device.
-        ratio: of bytes, the full name under which Pods ask for them in percent of a device; none where empty.
+        ratio: for bytes, the full name under which Pods ask for them in percent of a device; if empty, none.
     """
 
     name: _Label
@@ -65,12 +65,12 @@ class OwnAmount(Section, frozen=True):
 
 
 class OwnTemplate(Section, frozen=True):
-    """A share that a device is cut into.
+    """A share into which a device can be cut.
 
     Attributes:
-        name: as its maker spells it; Pods ask for it by the type's resource, a dash and this name.
+        name: the maker's name for it; Pods ask for it by the type's resource, a dash and this name.
         amounts: name of an amount -> quantity.
-        models: of the devices that have it; all where empty.
+        models: models of the devices that have it; if empty, all.
     """
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,30}[A-Za-z0-9])?$")]
@@ -83,7 +83,7 @@ class OwnBoard(Section, frozen=True):
 
     Attributes:
         models: as the label node.koordinator.sh/gpu-model spells them, or their first words.
-        partitions: the sets of minors that may be given together; of equals, an earlier one is preferred.
+        partitions: the sets of minors that may be allocated together; among equals, the first is preferred.
     """
 
     models: Annotated[tuple[Name, ...], Meta(min_length=1)]
@@ -98,12 +98,12 @@ class OwnType(Section, frozen=True):
         resource: the full name under which Pods ask for it.
         unit: percent of a device (above 100: whole devices), devices (whole ones only), or units of one device that
             holds many.
-        environment: variable in which a container finds the ids of its devices; none where empty.
+        environment: variable in which a container finds the ids of its devices; if empty, none.
         pools: devices that nodes have without reporting them.
-        amounts: what a device is made of, where parts of one are asked apart.
-        split: the full name that says over how many devices the amounts are split; none where empty.
-        templates: the only parts of a device that may be had; any part where empty.
-        partitioned: whether whole devices come as sets of the node's partition table.
+        amounts: the resources of which a device consists, if Pods request them separately.
+        split: the full name that states over how many devices the amounts are split; if empty, none.
+        templates: the parts into which a device can be cut; if empty, any part.
+        partitioned: whether whole devices are allocated as sets of the node's partition table.
         boards: such tables by model, for nodes that state none.
     """
 
@@ -120,7 +120,7 @@ class OwnType(Section, frozen=True):
 
     @property
     def kind(self) -> DeviceType:
-        """The same as the allocator takes it.
+        """The type as the allocator uses it.
 
         Raises:
             DeviceTypeError: its keys contradict one another.

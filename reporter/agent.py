@@ -1,8 +1,8 @@
 """The reporter's process: a thin loop around the state machine (`round`).
 
 I/O becomes events, and effects become I/O. Each lane of the machine works at its own speed: cards are read in their own
-process, cpusets are written in one thread, and objects are published by a lane of their own, so that an API server that
-is away never delays a cpuset.
+process, cpusets are written in one thread, and objects are published by a lane of their own. An unreachable API server
+therefore never delays a cpuset.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ class Agent:
     """One reporter on one node.
 
     Args:
-        settings: of the process.
+        settings: the process's settings.
         node: name of the Node.
         kube: the open client.
         nvml: how cards are read; None if GPUs are switched off.
-        metrics: of the process.
-        pace: how often things are done; as the settings say if None.
+        metrics: the process's metrics.
+        pace: how often things are done; None takes the settings'.
         checked: called with each state, for tests.
 
     Attributes:
@@ -108,7 +108,7 @@ class Agent:
         return unhealthy(self.state, _now())
 
     def handle(self, event: RoundEvent) -> None:
-        """Take an event in, and begin whatever is due then."""
+        """Take an event in, and begin the work that is then due."""
         now = _now()
         self._take(event, now)
         while (lane := next_due(self.state, now)) is not None:
@@ -116,7 +116,7 @@ class Agent:
         self._woken.set()
 
     def _take(self, event: RoundEvent, now: Moment) -> None:
-        """Take one event in; if a bug keeps the machine from it, the state stays, and its lane is tried again later."""
+        """Take one event in; after a bug in the machine the state stays, and the lane is tried again later."""
         try:
             self.state, effects = step(self.state, event, now)
         except Exception:  # noqa: BLE001 whatever it is, the node needs its reporter
@@ -162,7 +162,7 @@ class Agent:
         _LOG.exception("a bug in %s", part)
 
     async def _keep_time(self) -> None:
-        """Begin what falls due while nothing happens."""
+        """Begin work that becomes due while no event comes."""
         while True:
             self._woken.clear()
             now = _now()

@@ -1,4 +1,4 @@
-"""`koordgate reporter`: the node's reporter from its settings to its end, or one look that changes nothing."""
+"""`koordgate reporter`: runs the node's reporter, or looks once and changes nothing."""
 
 import argparse
 import asyncio
@@ -27,7 +27,7 @@ from reporter.round.decide import Decided
 from reporter.settings import ReporterSettings
 
 _LOG: Final = logging.getLogger(__name__)
-_CONNECTIONS: Final = 8  # four watches, and what is written
+_CONNECTIONS: Final = 8  # four watches, and the writes
 _GARBAGE: Final = 20_000
 
 
@@ -78,7 +78,7 @@ def show(decided: Decided, problems: tuple[str, ...]) -> str:
 
 
 async def look(configured: ReporterSettings, kube: KubeClient | None) -> tuple[Decided, tuple[str, ...]]:
-    """Look once, with an NVML process for as long as that takes; see `once.look`."""
+    """Look once, with an NVML process for the duration; see `once.look`."""
     nvml = open_nvml(configured)
     try:
         return await once.look(configured, node_name(configured), kube, nvml)

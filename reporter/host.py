@@ -125,7 +125,7 @@ class Host:
             return None, str(error)
 
     def take_over(self, pods: Iterable[NodePod], reading: HostReading, *, dry: bool = False) -> TakenOver:
-        """Do with the kubelet's CPU manager state what the settings ask; `dry` only says what would be done."""
+        """Treat the kubelet's CPU manager state as the settings require; `dry` only reports what would be done."""
         return self._take_over.round(pods, reading, dry=dry)
 
     def containers(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, ContainerSeen]:
@@ -141,7 +141,7 @@ class Host:
         return evidence.containers(hierarchy, layout, wanted, self.proc, environment=environment)
 
     def load_health(self) -> tuple[NodeRecord, tuple[str, ...]]:
-        """Read the saved record of the cards, and what of it cannot be used, a sentence each."""
+        """Read the saved record of the cards; returns also its unusable parts, a sentence each."""
         path = Path(self._settings.roots.state) / _HEALTH
         try:
             return records.decode(read_bounded(path, _MOST_HEALTH))

@@ -1,4 +1,4 @@
-"""One look at the node (`--once --dry-run`): the same state machine, whose writes are shown and not made."""
+"""One look at the node (`--once --dry-run`): the same state machine; its writes are shown, not made."""
 
 import time
 from collections import deque
@@ -42,7 +42,7 @@ async def look(
     Returns:
         What was decided, and everything that is wrong, a sentence each.
     """
-    # An outage of NVML counts at once: nobody waits for it to end.
+    # An outage of NVML counts immediately: a single look does not wait for its end.
     plan = replace(plan_of(configured, node, gpus=nvml is not None), settle_seconds=0.0)
     events: list[RoundEvent] = []
     problem = ""
@@ -69,7 +69,7 @@ async def look(
 
 
 async def _settle(state: RoundState, events: Iterable[RoundEvent], performer: Performer) -> tuple[RoundState, Decided]:
-    """Run the machine until it would publish everything; nothing waits: time passes when nothing else is left."""
+    """Run the machine until it would publish everything; time advances only when no other work is left."""
     waiting = deque(events)
     steady = 0.0
     while state.telling is None or not state.telling.with_cards:

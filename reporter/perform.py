@@ -1,4 +1,4 @@
-"""Effects turned into I/O, and its outcome into events: everything of the round that may wait, block or fail."""
+"""Effects turned into I/O, and results into events: every part of the round that may wait, block or fail."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -52,13 +52,13 @@ _T = TypeVar("_T")
 
 
 def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: RoundPace | None = None) -> RoundPlan:
-    """The plan that the settings ask for.
+    """The plan that follows from the settings.
 
     Args:
-        settings: of the process.
+        settings: the process's settings.
         node: name of the Node.
         gpus: whether NVML is read.
-        pace: how often things are done; as the settings say if None.
+        pace: how often things are done; None takes the settings'.
     """
     rules = Rules(
         types=device_types(settings.devices.types),
@@ -113,11 +113,11 @@ class Performer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="files")
 
     def close(self) -> None:
-        """Begin nothing more; does not wait for a file that does not answer."""
+        """Begin no more work; does not wait for a file that does not answer."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def in_thread(self, work: Callable[[], _T]) -> _T:
-        """Do what may block."""
+        """Run work that may block."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def perform(self, effect: RoundEffect) -> RoundEvent:  # noqa: PLR0911 one answer for each effect
@@ -181,9 +181,9 @@ class Performer:
         return Proved(seen, uses, processes)
 
     async def _processes(self, effect: Prove) -> Mapping[str, tuple[GpuProcess, ...]]:
-        """List the processes on each card; of a card that does not answer now, those last listed.
+        """List the processes on each card; for a card that does not answer now, those last listed.
 
-        A card must not seem unused because NVML is away. procfs shows whether a process has ended since.
+        A card must not seem unused because NVML is out of reach. procfs shows whether a process has ended since.
         """
         found = dict(effect.known)
         for uuid in effect.ask:

@@ -1,4 +1,4 @@
-"""What one look at the node found, as frozen values: its files, and what NVML says of its cards."""
+"""One reading of the node, as frozen values: its files, and its cards as NVML reports them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class HostReading:
         cpus: CPUs of the machine.
         zones: NUMA node to its CPUs, memory and huge pages.
         devices: RDMA NICs, FPGAs and configured types.
-        nvidia: whether sysfs lists an NVIDIA card, whatever NVML says.
+        nvidia: whether sysfs lists an NVIDIA card, independently of NVML.
         configuration: the kubelet's configuration.
         cpu_state: the kubelet's CPU manager state.
         checkpoint: the kubelet's device manager checkpoint.

@@ -55,7 +55,7 @@ class KubeletSettings(Section, frozen=True):
         configuration: its configuration file; if it is missing, the defaults are assumed.
         configz: ask the kubelet through the API server instead (needs the right to `nodes/proxy`).
         device_checkpoint: its device manager's checkpoint.
-        pod_resources: its PodResources socket, whose answers count before the files; "" never asks it.
+        pod_resources: its PodResources socket, whose answers take precedence over the files; if "", it is not called.
     """
 
     configuration: Name = "/var/lib/kubelet/config.yaml"
@@ -126,16 +126,16 @@ class PciType(Section, frozen=True):
         """Compare the amounts with what devices of the type are made of.
 
         Raises:
-            ValueError: one is not of it, is no quantity, or must be stated and is not.
+            ValueError: one is unknown to the type or not a quantity, or a required one is missing.
         """
         stated = dict(self.match.amounts)
         strange = sorted(stated.keys() - set(kind.tails))
         if strange:
-            raise ValueError(f"devices.pci: {strange[0]} is no amount of {kind.name}; use {', '.join(kind.tails)}")
+            raise ValueError(f"devices.pci: {strange[0]} is not an amount of {kind.name}; use {', '.join(kind.tails)}")
         for tail, percent in zip(kind.tails, kind.percent, strict=True):
             if not (percent or kind.simple or stated.get(tail)):
                 raise ValueError(
-                    f"devices.pci: PCI does not say how much {tail} a {kind.name} has; state it in amounts"
+                    f"devices.pci: PCI does not report how much {tail} a {kind.name} has; state it in amounts"
                 )
 
 
@@ -219,7 +219,7 @@ def load(path: Path) -> ReporterSettings:
     """Read a settings file.
 
     Raises:
-        SettingsError: it cannot be read, is no YAML, or holds a wrong or unknown key.
+        SettingsError: it cannot be read, is not YAML, or has a wrong or unknown key.
     """
     return parse(read_text(path), str(path))
 

@@ -14,7 +14,7 @@ class ObjectWatch:
     """One object, watched by name: a Reflector's handler.
 
     Args:
-        what: which.
+        what: the kind of the object.
         name: the object's name; others are ignored.
         report: called with each event.
     """
@@ -53,7 +53,7 @@ class PodWatch:
 
     Args:
         types: the device types.
-        report: called with an event whenever a Pod came, went, or changed in what is kept of it.
+        report: called with an event whenever a Pod comes, goes, or changes in a part that is kept.
     """
 
     def __init__(self, types: DeviceTypes, report: Callable[[RoundEvent], None]) -> None:
@@ -75,7 +75,7 @@ class PodWatch:
             self._become({**self._pods, pod.uid: pod})
 
     def drop(self, obj: Raw) -> None:
-        """A Pod was deleted, or is on this node no longer."""
+        """A Pod was deleted, or is no longer on this node."""
         uid = obj["metadata"]["uid"]
         if uid in self._pods:
             self._become({known: pod for known, pod in self._pods.items() if known != uid})

@@ -1,4 +1,4 @@
-"""How the devices of well-known machines hang together."""
+"""How the devices of well-known machines are connected."""
 
 from collections.abc import Iterable, Mapping
 from itertools import combinations
@@ -7,7 +7,7 @@ from allocator.topology.sets import Candidate
 from allocator.vocabulary.links import Links, Place, link
 from allocator.wire.devicelinks import read_links, write_links
 
-# `nvidia-smi topo -m` of a DGX-1 with V100: six lanes a card in a hybrid cube mesh.
+# `nvidia-smi topo -m` of a DGX-1 with V100: six lanes per card in a hybrid cube mesh.
 CUBE_MESH = {
     (0, 1): 1,
     (0, 2): 1,
@@ -33,12 +33,12 @@ def gpu(minor: int) -> str:
 
 
 def bridged(pairs: Mapping[tuple[int, int], int]) -> dict[tuple[str, str], int]:
-    """Lanes between pairs of minors, as `read_links` gives them."""
+    """Lanes between pairs of minors, as `read_links` returns them."""
     return {(gpu(a), gpu(b)): lanes for (a, b), lanes in pairs.items()}
 
 
 def switched(count: int, lanes: int) -> dict[tuple[str, str], int]:
-    """Lanes of a switched machine, by way of the annotation that says so."""
+    """Lanes of a switched machine, read from an annotation."""
     ids = [gpu(minor) for minor in range(count)]
     found, problems = read_links(write_links({}, dict.fromkeys(ids, lanes)), ids)
     assert not problems
@@ -47,7 +47,7 @@ def switched(count: int, lanes: int) -> dict[tuple[str, str], int]:
 
 
 def places(count: int, *, roots: int = 0, numas: int = 0) -> list[Place]:
-    """So many cards spread evenly over PCIe roots and NUMA nodes, one socket a NUMA node; 0 for not told."""
+    """Cards spread evenly over PCIe roots and NUMA nodes, one socket per NUMA node; 0 means not reported."""
     return [
         Place(
             gpu(minor),
@@ -69,8 +69,8 @@ def board(where: list[Place], lanes: Mapping[tuple[str, str], int] | None = None
 BOARDS: dict[str, Board] = {
     "DGX A100: eight, switched": board(places(8, roots=4, numas=4), switched(8, 12)),
     "HGX H100: eight, switched, two NUMA nodes": board(places(8, roots=8, numas=2), switched(8, 18)),
-    "switched, nothing else told": board(places(8), switched(8, 18)),
-    "nothing told": board(places(8)),
+    "switched, nothing else reported": board(places(8), switched(8, 18)),
+    "nothing reported": board(places(8)),
     "eight PCIe cards on four roots": board(places(8, roots=4, numas=2)),
     "DGX-1V: hybrid cube mesh": board(places(8, roots=4, numas=2), bridged(CUBE_MESH)),
     "HGX-2: sixteen, switched": board(places(16, roots=8, numas=2), switched(16, 6)),
@@ -79,7 +79,7 @@ BOARDS: dict[str, Board] = {
 
 
 def candidates(name: str, free: Iterable[int] | None = None) -> list[Candidate]:
-    """The cards of a board, or those of them that are free."""
+    """The cards of a board, or the free ones."""
     where, _ = BOARDS[name]
     chosen = range(len(where)) if free is None else free
     return [Candidate(where[minor].id, minor, (), where[minor].numa, where[minor].pcie) for minor in chosen]

@@ -1,4 +1,4 @@
-"""Short makers of Pods, Device objects and nodes; whatever is not said is the plainest possible."""
+"""Short makers of Pods, Device objects and nodes; every default is the plainest possible."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -85,13 +85,13 @@ def plain(count: int = 1) -> DeviceAsk:
 
 
 def gpus(percent: int) -> DeviceAsk:
-    """The ask that `kubernetes.io/gpu: percent` makes."""
+    """The request of `kubernetes.io/gpu: percent`."""
     count = max(percent // FULL, 1)
     return ask(count, core=percent // count, ratio=percent // count)
 
 
 def nics(percent: int, count: int = 1, *, every: bool = False) -> DeviceAsk:
-    """So much of each of so many RDMA NICs."""
+    """A percentage of each of several RDMA NICs."""
     return DeviceAsk(RDMA_TYPE, count, (percent,), every)
 
 
@@ -124,15 +124,14 @@ _WISHES = {
 def asking(
     *limits: Mapping[str, Any], order: str = "", gang: str = "", qos: str = "", **wishes: Mapping[str, Any] | None
 ) -> PodRequest:
-    """What a Pod asks, as it is read, whose containers a, b, ... request and are limited to these.
+    """The request, as it is read, of a Pod whose containers a, b, ... have these requests and limits.
 
     Args:
         limits: of each container.
-        order: of devices.
+        order: the order of devices.
         gang: name of its group.
         qos: its QoS class.
-        wishes: what its annotations say, as JSON: hint, joint, partition, cpus (resource-spec), numa; None for
-            nothing.
+        wishes: its annotations as JSON: hint, joint, partition, cpus (resource-spec), numa; None leaves one out.
     """
     annotations = {_WISHES[name]: json.dumps(value) for name, value in wishes.items() if value is not None}
     if order:
@@ -169,7 +168,7 @@ def share(device: Device, *containers: str, core: int = 0, memory: int = 0, rati
 
 
 def part(device: Device, percent: int, *containers: str) -> Share:
-    """So much of a device, compute and memory alike."""
+    """A percentage of a device, the same for compute and memory."""
     memory = device.capacity[GPU_MEMORY] * percent // FULL
     return share(device, *containers, core=percent, memory=memory, ratio=percent)
 
@@ -188,7 +187,7 @@ def node(
 
 
 def held(*parts: Share) -> list[Holding]:
-    """One Pod of somebody else for each of these shares."""
+    """One other Pod for each of these shares."""
     return [holding(f"other-{index}", one) for index, one in enumerate(parts)]
 
 

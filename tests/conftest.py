@@ -1,4 +1,4 @@
-"""An API server in process, and how properties are tried: no deadline (machines are shared), in CI always alike.
+"""An API server in process, and how properties are tried: no deadline (machines are shared), in CI always the same way.
 
 `make unit ARGS=--hypothesis-profile=thorough` tries each property ten times as often.
 """
@@ -19,7 +19,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "koordgate")
 
 
 async def _at_once(_seconds: float) -> None:
-    """Stands in for sleep: the client's waits before it tries again take no time."""
+    """Stands in for sleep: the client's waits before a retry take no time."""
 
 
 @pytest.fixture

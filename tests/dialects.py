@@ -1,11 +1,11 @@
-"""Dialects that no installation reads, as one entry each of the table: a share per card, and annotations."""
+"""Dialects that no installation reads, each as one entry of the table: a share per card, and annotations."""
 
 from allocator.vocabulary.devicetype import BUILT_IN, GPU_TYPE
 from allocator.vocabulary.dialect import Dialect, Term
 from allocator.vocabulary.names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED, NVIDIA_GPU
 
 MIB = 2**20
-# `nvidia.com/gpu` is whole cards by itself; beside these names it is how many cards a share is taken of.
+# `nvidia.com/gpu` alone means whole cards; beside these names it is the number of cards to share.
 PER_CARD = Dialect(
     "per card",
     GPU_TYPE.name,

@@ -4,7 +4,7 @@
         fake.put("/api/v1/nodes", {"metadata": {"name": "n1"}})
         fake.faults.add("update", "nodeallocations", lose_answer())
 
-What is stored is never checked: there is no schema, and every resource exists unless it is named in `absent`.
+Stored objects are not checked: there is no schema, and every resource exists unless `absent` names it.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _REASONS: Final = {
 
 
 class Refused(Exception):  # noqa: N818 not ours: what the server says
-    """An answer that is no success."""
+    """A failure as the answer."""
 
     def __init__(self, code: int, message: str, reason: str = "", retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class Refused(Exception):  # noqa: N818 not ours: what the server says
 
 @dataclass(frozen=True)
 class Where:
-    """A path, taken apart."""
+    """The parts of a path."""
 
     group: str
     plural: str
@@ -91,16 +91,16 @@ class Where:
 
 @dataclass(kw_only=True)
 class Fault:
-    """What befalls one request; the plain `Fault()` lets it pass. Parts combine, in this order.
+    """The fault of one request; a plain `Fault()` lets it pass. Parts combine, in this order.
 
     Attributes:
-        gate: held here, before anything is performed, until the event is set.
-        drop: the connection is closed, nothing is performed.
-        status: this code is answered, nothing is performed.
-        answer_gate: it is performed, its answer is held until the event is set.
-        lose_answer: it is performed, and the connection is closed instead of an answer.
-        reached: set when the request is here (before `gate`).
-        performed: set when it is performed (before `answer_gate`).
+        gate: the request waits here, before anything is performed, until the event is set.
+        drop: the connection is closed; nothing is performed.
+        status: this code is answered; nothing is performed.
+        answer_gate: the request is performed; its answer waits until the event is set.
+        lose_answer: the request is performed; the connection is closed instead of an answer.
+        reached: set when the request arrives (before `gate`).
+        performed: set when the request is performed (before `answer_gate`).
     """
 
     gate: asyncio.Event | None = None
@@ -128,12 +128,12 @@ def lose_answer() -> Fault:
 
 
 def hold() -> Fault:
-    """Held before it is performed: wait for `.reached`, then set `.gate`."""
+    """A request that waits before it is performed: wait for `.reached`, then set `.gate`."""
     return Fault(gate=asyncio.Event())
 
 
 def hold_answer() -> Fault:
-    """Performed, its answer held: wait for `.performed`, then set `.answer_gate`."""
+    """A request that is performed and whose answer waits: wait for `.performed`, then set `.answer_gate`."""
     return Fault(answer_gate=asyncio.Event())
 
 
@@ -145,11 +145,11 @@ class Faults:
         self._always: dict[tuple[str, str], Fault] = {}
 
     def add(self, verb: str, resource: str, *faults: Fault) -> None:
-        """Each for one of the next requests, in order."""
+        """Add faults, each for one of the next requests, in order."""
         self._once[verb, resource].extend(faults)
 
     def always(self, verb: str, resource: str, fault: Fault | None) -> None:
-        """For every request that has no fault of its own; None ends it."""
+        """Set a fault for every request without a fault of its own; None ends it."""
         self._always.pop((verb, resource), None)
         if fault:
             self._always[verb, resource] = fault
@@ -161,7 +161,7 @@ class Faults:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked, for tests to look at."""
+    """A request, for tests to inspect."""
 
     verb: str
     resource: str
@@ -173,7 +173,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Change:
-    """One write: the object before and after; both are never changed again."""
+    """One write: the object before and after it; neither is changed later."""
 
     revision: int
     kind: tuple[str, str]
@@ -183,7 +183,7 @@ class Change:
 
 @dataclass(eq=False)
 class Watcher:
-    """An open watch: what it selects, and what it has still to send (None ends it, an exception breaks it)."""
+    """An open watch: what it selects, and what it must still send (None ends it, an exception breaks it)."""
 
     where: Where
     selected: Callable[[Raw], bool]
@@ -205,19 +205,19 @@ class Watcher:
 
 
 class FakeKube:
-    """The server. Its methods that are no coroutines act at once, past all faults.
+    """The server. Its methods that are not coroutines act immediately and bypass all faults.
 
     Attributes:
-        url: where it listens, once entered; the port stays the same after `stop` and `start`.
-        faults: what befalls requests.
-        requests: all that came.
+        url: its address, once entered; the port stays the same after `stop` and `start`.
+        faults: the faults of requests.
+        requests: all requests that arrived.
         absent: plurals of resources that do not exist.
         writes_left: after so many writes every connection is closed, as if the only client had ended; None: never.
         answer_lost: whether the answer to the last of these writes is lost.
         discovery: documents of `/apis/GROUP` and `/apis/GROUP/VERSION`; see `serve`.
         token: where set, requests must carry it.
         watchers: the open watches.
-        revision: of the last write.
+        revision: the revision of the last write.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -260,16 +260,16 @@ class FakeKube:
         self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{self._port}"
 
     async def stop(self) -> None:
-        """Refuses connections from now on; what is stored stays."""
+        """Refuses connections from now on; stored objects stay."""
         self.break_watches()
         if self._runner:
             await self._runner.cleanup()
             self._runner = None
 
-    # --- what a test looks at and changes, without HTTP
+    # --- what a test inspects and changes, without HTTP
 
     def objects(self, path: str) -> list[Raw]:
-        """What a collection holds, in order of namespace and name."""
+        """The objects of a collection, by namespace and name."""
         where = Where.of(path)
         found = sorted(self._objects[where.kind].items())
         return [copy.deepcopy(obj) for (space, _), obj in found if where.namespace in {None, space}]
@@ -279,7 +279,7 @@ class FakeKube:
         return copy.deepcopy(self._find(Where.of(path)))
 
     def put(self, collection: str, obj: Raw) -> Raw:
-        """Creates or replaces an object, whatever its revision."""
+        """Creates or replaces an object, regardless of its revision."""
         where = Where.of(collection)
         obj = copy.deepcopy(obj)
         key = (where.namespace or obj["metadata"].get("namespace") or "", obj["metadata"]["name"])
@@ -303,42 +303,42 @@ class FakeKube:
         self._store(where, (where.namespace or "", where.name or ""), None)
 
     def compact(self) -> None:
-        """Forgets all revisions but the present one: older watches and continue tokens get 410."""
+        """Forgets all revisions except the present one: older watches and continue tokens get 410."""
         self._compacted = self.revision
         self._lists.clear()
 
     def bookmark(self) -> None:
-        """Tells all watches that asked for it the present revision."""
+        """Sends the present revision to all watches that requested bookmarks."""
         for watcher in self.watchers:
             if watcher.bookmarks:
                 obj = {"metadata": {"resourceVersion": str(self.revision)}}
                 watcher.queue.put_nowait({"type": "BOOKMARK", "object": obj})
 
     def expire_watches(self) -> None:
-        """An ERROR event with 410 in each open watch, and its end."""
+        """Ends each open watch with an ERROR event (410)."""
         for watcher in self.watchers:
             watcher.queue.put_nowait({"type": "ERROR", "object": Refused(410, "too old resource version").status})
             watcher.queue.put_nowait(None)
 
     def end_watches(self) -> None:
-        """Each watch ends as after its timeoutSeconds."""
+        """Ends each watch, as after its timeoutSeconds."""
         for watcher in self.watchers:
             watcher.queue.put_nowait(None)
 
     def break_watches(self) -> None:
-        """The connection of each watch breaks."""
+        """Breaks the connection of each watch."""
         for watcher in self.watchers:
             watcher.queue.put_nowait(ConnectionResetError())
 
     async def until(self, condition: Callable[[], object], *, within: float = 10) -> None:
-        """Waits until a condition holds that requests to this server can bring about."""
+        """Waits until a condition holds; requests to this server make it true."""
         async with asyncio.timeout(within):
             while not condition():
                 self._tick.clear()
                 await self._tick.wait()
 
     def seen(self, verb: str, resource: str) -> list[Request]:
-        """The requests of a kind, so far."""
+        """The requests of a kind so far."""
         return [request for request in self.requests if (request.verb, request.resource) == (verb, resource)]
 
     # --- HTTP
@@ -525,12 +525,12 @@ class FakeKube:
         return {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}
 
     def _store(self, where: Where, key: tuple[str, str], obj: Raw | None, *, dry: bool = False) -> Raw:
-        """The one place where anything changes; None deletes."""
+        """The only place where anything changes; None deletes."""
         objects = self._objects[where.kind]
         before = objects.get(key)
         if obj is not None:
             obj = _settled(obj, key, before)
-            if dry or obj == before:  # the API server, too, makes no revision of a write that changes nothing
+            if dry or obj == before:  # the API server also creates no revision for a write that changes nothing
                 return obj
             obj["metadata"]["resourceVersion"] = str(self.revision + 1)
         self.revision += 1
@@ -569,7 +569,7 @@ class FakeKube:
                     if isinstance(event, Exception):
                         return _hang_up(http)
                     await response.write(orjson.dumps(event) + b"\n")
-        except (TimeoutError, ConnectionError):  # its time is over, or the client went away
+        except (TimeoutError, ConnectionError):  # its time is over, or the client closed the connection
             pass
         finally:
             self.watchers.remove(watcher)
@@ -676,7 +676,7 @@ def _json(body: Raw, status: int, headers: Mapping[str, str] | None = None) -> w
 
 
 def _hang_up(http: web.Request) -> web.Response:
-    """Closes the connection under the request; the response that is returned goes nowhere."""
+    """Closes the connection of the request; the returned response is not sent."""
     if http.transport:
         http.transport.abort()
     return web.Response()

@@ -1,4 +1,4 @@
-"""gRPC servers that take and give serialised messages as bytes, and those messages put together by hand."""
+"""gRPC servers that exchange serialised messages as bytes, and such messages written by hand."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ def varint(number: int) -> bytes:
 
 
 def part(number: int, value: bytes | str) -> bytes:
-    """A text, a message or numbers within a message, by the number of the field."""
+    """A field of a message, by its number: a text, a message or numbers."""
     data = value.encode() if isinstance(value, str) else value
     return bytes([number << 3 | 2]) + varint(len(data)) + data
 
@@ -60,12 +60,12 @@ class _Plain(CodecBase):
 
 
 class Served:
-    """Methods served on a unix socket; an async context manager. It leaves the socket's file behind, as a kubelet does.
+    """Methods served on a unix socket; an async context manager. The socket's file stays behind, as with a kubelet.
 
     Args:
-        path: of the socket.
-        methods: by path, as `/v1.PodResourcesLister/List`.
-        streams: likewise, those with many answers.
+        path: path of the socket.
+        methods: methods by path, for example `/v1.PodResourcesLister/List`.
+        streams: methods with many answers, likewise.
     """
 
     def __init__(self, path: Path, methods: Mapping[str, Method], streams: Mapping[str, Method] | None = None) -> None:
@@ -76,7 +76,7 @@ class Served:
         }
         self._server = Server([self], codec=_Plain())
 
-    def __mapping__(self) -> Mapping[str, Handler]:  # what grpclib asks of a service
+    def __mapping__(self) -> Mapping[str, Handler]:  # what grpclib requires of a service
         return self._handlers
 
     async def __aenter__(self) -> Self:
@@ -92,8 +92,8 @@ class Kubelet(Served):
     """A kubelet's PodResources service.
 
     Attributes:
-        answer: to List.
-        asked: how often it was.
+        answer: the answer to List.
+        asked: the number of calls.
     """
 
     def __init__(self, path: Path, answer: bytes, method: str = LIST) -> None:

@@ -17,7 +17,7 @@ A100_80G = 81920 * MIB
 A100_40G = 40960 * MIB
 L4 = 23034 * MIB
 T4 = 15472384 * 1024  # the device proposal's example: 15472384Ki
-ODD = 8_589_934_591  # a prime-like count of bytes: no percentage of it is whole
+ODD = 8_589_934_591  # a number of bytes of which no percentage is a whole number
 
 MACHINES: dict[str, tuple[int, ...]] = {
     "one T4": (T4,),
@@ -39,8 +39,8 @@ def machine(name: str) -> NodeSnapshot:
     return node(*devices(name))
 
 
-# A server of two NUMA nodes: CPUs 0-15 and 16-31 (a core is two neighbours), GPUs 0-3 and 4-7, NICs 0-1 and 2-3. PCIe
-# root k has the GPUs 2k and 2k+1 and the NIC k, which has three virtual functions.
+# A server of two NUMA nodes: CPUs 0-15 and 16-31 (a core is two adjacent CPUs), GPUs 0-3 and 4-7, NICs 0-1 and 2-3.
+# PCIe root k has the GPUs 2k and 2k+1 and the NIC k, which has three virtual functions.
 
 SERVER_CPUS = build(2, 1, 8, 2, siblings_near)
 FAST, SLOW = {"speed": "fast"}, {"speed": "slow"}
@@ -65,7 +65,7 @@ def server_devices() -> list[Device]:
 
 
 def wired(devices: Iterable[Device], **fields: Any) -> Wiring:
-    """How these devices are connected by their places alone."""
+    """The connections of these devices, by their places alone."""
     places = [Place(device.id, device.numa_node, device.pcie, device.numa_node) for device in devices]
     return Wiring(link(places), **fields)
 

@@ -40,15 +40,15 @@ def shuffled(core: int, thread: int, cores: int) -> int:
 def build(
     sockets: int, nodes: int, cores: int, threads: int, numbering: Numbering, *, own_cores: bool = True
 ) -> CpuTopology:
-    """Make a machine: so many sockets, NUMA nodes a socket, cores a node, threads a core.
+    """Make a machine.
 
     Args:
-        sockets: how many.
-        nodes: per socket.
-        cores: per NUMA node.
-        threads: per core.
-        numbering: of CPUs.
-        own_cores: whether core numbers begin anew in each socket, as the kernel's do.
+        sockets: number of sockets.
+        nodes: NUMA nodes per socket.
+        cores: cores per NUMA node.
+        threads: threads per core.
+        numbering: the order of CPU numbers.
+        own_cores: whether core numbers start again in each socket, as the kernel's do.
     """
     total = sockets * nodes * cores
     cpus = []

@@ -1,4 +1,4 @@
-"""A vendor's NPU, by settings alone: cores, CPUs, memory and image units, cut by templates, on boards with a ring."""
+"""A vendor's NPU by settings alone: cores, CPUs, memory and image units, cut by templates, on boards with rings."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ CAPACITY = {"core": 8, "cpu": 7, "memory": 24 * GIB, "memory-ratio": 100, "dvpp"
 
 
 def refused(text: str) -> str:
-    """Why settings with these keys of a type are refused."""
+    """The refusal of settings with these keys of a type."""
     try:
         parse(f"devices: {{types: [{{name: npu, resource: a/npu, {text}}}]}}")
     except SettingsError as error:

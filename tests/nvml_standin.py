@@ -14,7 +14,7 @@ QUICK = Patience(answer=30.0, first_answer=30.0, first_pause=0.001, longest_paus
 
 
 def build(folder: Path) -> Path:
-    """Build the stand-in libnvidia-ml.so.1 in a folder, and return that; a C compiler is needed for it."""
+    """Build the stand-in libnvidia-ml.so.1 in a folder, and return the folder; needs a C compiler."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     assert compiler, "no C compiler (cc): install gcc, or name one in CC"
     flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared"]
@@ -24,13 +24,13 @@ def build(folder: Path) -> Path:
 
 
 def recorded(name: str) -> dict[str, str]:
-    """Read a recorded node: what the library says, by key."""
+    """Read a recorded node: the library's answers by key."""
     lines = (_GPU / "nodes" / f"{name}.nvml").read_text().splitlines()
     return dict(line.split(" = ", 1) for line in lines if line and not line.startswith("#"))
 
 
 class Played:
-    """One node that is played: what the library says, what happens, and what sysfs says."""
+    """One played node: the library's answers, its events, and its sysfs."""
 
     def __init__(self, library: Path | None, folder: Path, stack: AsyncExitStack) -> None:
         self.folder = folder
@@ -56,7 +56,7 @@ class Played:
         self._write()
 
     def change(self, changes: dict[str, str | None]) -> None:
-        """Change what the library says from now on; None takes a line away."""
+        """Change the library's answers from now on; None removes a line."""
         for key, value in changes.items():
             if value is None:
                 self._lines.pop(key, None)
@@ -79,13 +79,13 @@ class Played:
         link.symlink_to(os.path.relpath(place, link.parent))
 
     def numa_nodes(self, online: str) -> None:
-        """Say which NUMA nodes the host has."""
+        """Set the host's NUMA nodes."""
         folder = self.sysfs / "devices" / "system" / "node"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "online").write_text(f"{online}\n")
 
     def boot(self, name: str) -> None:
-        """Say which run of the node this is."""
+        """Set the node's boot id."""
         folder = self.proc / "sys" / "kernel" / "random"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "boot_id").write_text(f"{name}\n")

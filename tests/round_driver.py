@@ -63,7 +63,7 @@ def cluster_node(identity: str = "node-uid", revision: int = 1) -> dict[str, Any
 
 @dataclass
 class Driven:
-    """The machine, its clock, what it waits for, and all that it ever asked for."""
+    """The machine, its clock, the effects it waits for, and all effects so far."""
 
     state: RoundState
     now: Moment = field(default_factory=lambda: Moment(1000.0, 0.0))
@@ -75,7 +75,7 @@ class Driven:
         return cls(RoundState(plan(**over)))
 
     def feed(self, *events: RoundEvent) -> list[RoundEffect]:
-        """Take events in, and begin what is due; what was asked for."""
+        """Take events in, and begin due work; returns the effects."""
         asked: list[RoundEffect] = []
         for event in events:
             if event.lane is not None:
@@ -86,7 +86,7 @@ class Driven:
         return asked
 
     def pass_time(self, seconds: float) -> list[RoundEffect]:
-        """Let time pass, and begin what falls due."""
+        """Let time pass, and begin work that becomes due."""
         end = self.now.steady + seconds
         asked: list[RoundEffect] = []
         while (at := wakes_at(self.state, self.now)) <= end:
@@ -97,7 +97,7 @@ class Driven:
         return asked
 
     def effect(self, lane: Lane, kind: type[_E]) -> _E:
-        """What a lane waits for."""
+        """The effect that a lane waits for."""
         found = self.waiting[lane]
         assert isinstance(found, kind)
         return found

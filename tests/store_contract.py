@@ -31,15 +31,15 @@ Said = tuple[str, int]
 
 @dataclass
 class Kept:
-    """A store, and what a test does behind its back.
+    """A store, and a test's direct access to its records.
 
     Attributes:
         store: the store.
         delete: deletes a node's record.
-        spoil: writes a record of a node that is not of the format; None where nobody else can write there.
-        break_watch: ends an open watch, as a network does; None where that cannot happen.
+        spoil: writes a malformed record of a node; None if nobody else can write to the store.
+        break_watch: ends an open watch, as a network failure does; None if that cannot happen.
         n1: a node's name that no other test of the same store uses.
-        n2: another one.
+        n2: another such name.
     """
 
     store: Store
@@ -56,7 +56,7 @@ class Kept:
 
 @dataclass
 class Heard:
-    """A listener that keeps what it was told of some nodes, and wakes whoever waits for it."""
+    """A listener that keeps the reports about some nodes, and wakes tests that wait for them."""
 
     nodes: frozenset[str]
     records: dict[str, Record] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Heard:
 
 @contextlib.asynccontextmanager
 async def watching(kept: Kept) -> AsyncIterator[Heard]:
-    """A watch that is in step."""
+    """A watch that is up to date."""
     heard = Heard(frozenset({kept.n1, kept.n2}))
     watch = kept.store.watch(heard)
     running = asyncio.create_task(watch.run())
@@ -158,7 +158,7 @@ HOLDINGS: dict[str, Holding] = {
 
 
 class StoreContract:
-    """One test a promise."""
+    """One test per promise."""
 
     async def test_a_record_that_was_never_written_reads_as_absent_and_empty(self, kept: Kept) -> None:
         assert await kept.store.read(kept.n1, SOON) == Record(kept.n1, ABSENT, {})
@@ -278,7 +278,7 @@ class StoreContract:
             assert heard.records == {}
             assert heard.lists == 1
 
-    async def test_every_change_is_told_in_the_order_of_revisions(self, kept: Kept) -> None:
+    async def test_every_change_is_reported_in_the_order_of_revisions(self, kept: Kept) -> None:
         async with watching(kept) as heard:
             first = await kept.store.write(Record(kept.n1), ONE, "a", SOON)
             second = await kept.store.write(first, TWO, "b", SOON)
@@ -292,19 +292,19 @@ class StoreContract:
         assert (revisions[0], revisions[1], revisions[3]) == (first.revision, second.revision, third.revision)
         assert second.revision <= revisions[2] < third.revision
 
-    async def test_a_change_of_the_published_text_alone_is_told(self, kept: Kept) -> None:
+    async def test_a_change_of_the_published_text_alone_is_reported(self, kept: Kept) -> None:
         first = await kept.store.write(Record(kept.n1), ONE, "a", SOON)
         async with watching(kept) as heard:
             second = await kept.store.write(first, ONE, "b", SOON)
             await heard.until(lambda: heard.records.get(kept.n1) == second)
 
-    async def test_two_watches_are_told_alike(self, kept: Kept) -> None:
+    async def test_two_watches_are_reported_alike(self, kept: Kept) -> None:
         async with watching(kept) as one, watching(kept) as other:
             written = await kept.store.write(Record(kept.n1), ONE, "", SOON)
             for heard in (one, other):
                 await heard.until(lambda heard=heard: heard.records == {kept.n1: written})  # type: ignore[misc]
 
-    async def test_a_deletion_behind_its_back_is_told(self, kept: Kept) -> None:
+    async def test_a_deletion_behind_its_back_is_reported(self, kept: Kept) -> None:
         written = await kept.store.write(Record(kept.n1), ONE, "", SOON)
         async with watching(kept) as heard:
             await kept.delete(kept.n1)
@@ -312,7 +312,7 @@ class StoreContract:
         assert heard.said[kept.n1][-1][0] == "drop"
         assert heard.said[kept.n1][-1][1] >= written.revision
 
-    async def test_a_watch_that_broke_goes_on_and_misses_nothing(self, kept: Kept) -> None:
+    async def test_a_watch_that_broke_continues_and_misses_nothing(self, kept: Kept) -> None:
         if kept.break_watch is None:
             return  # nothing to break
         first = await kept.store.write(Record(kept.n1), ONE, "", SOON)
@@ -321,9 +321,9 @@ class StoreContract:
             second = await kept.store.write(first, TWO, "", SOON)
             await heard.until(lambda: heard.records.get(kept.n1) == second)
 
-    # What others spoilt
+    # Records that others damaged
 
-    async def test_a_spoilt_record_is_an_error_and_never_empty(self, kept: Kept) -> None:
+    async def test_a_damaged_record_is_an_error_and_never_empty(self, kept: Kept) -> None:
         if kept.spoil is None:
             return  # nobody else can write there
         written = await kept.store.write(Record(kept.n1), ONE, "text", SOON)
@@ -345,7 +345,7 @@ class StoreContract:
 
 
 def spoilt(node: str) -> dict[str, Any]:
-    """A NodeAllocation that the CRD's schema lets pass, and that is not of the format."""
+    """A NodeAllocation that the CRD's schema accepts although it is malformed."""
     entry = {"uid": "u", "namespace": "d", "name": "p", "since": "2026-01-01T00:00:00Z", "devices": [{}]}
     return {
         "apiVersion": API_VERSION,

@@ -30,7 +30,7 @@ INT64 = 2**63 - 1
 
 
 def json_values() -> st.SearchStrategy[Any]:
-    """Anything that a JSON text can hold, numbers that Python's parser lets through included."""
+    """Any content of a JSON text, including numbers that only Python's parser accepts."""
     leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
     return st.recursive(
         leaves,
@@ -40,7 +40,7 @@ def json_values() -> st.SearchStrategy[Any]:
 
 
 def json_near(keys: list[str], leaves: list[Any]) -> st.SearchStrategy[Any]:
-    """JSON made of a format's own keys and values, wrongly put together: it gets deeper into a reader."""
+    """JSON of a format's own keys and values, wrongly combined, which gets further into a reader."""
     values = st.sampled_from(leaves) | json_values()
     return st.recursive(
         values,
@@ -62,7 +62,7 @@ def quantity_texts(draw: st.DrawFn) -> str:
 
 
 def amounts() -> st.SearchStrategy[Any]:
-    """What may stand in a resource map: sane amounts mostly, any quantity, and any text."""
+    """Values of a resource map: mostly reasonable amounts, any quantity, and any text."""
     sane = st.sampled_from([0, 1, 2, 30, 50, 99, 100, 101, 150, 200, 300, 12800, 12900, 2**30])
     return (
         sane
@@ -78,7 +78,7 @@ def resource_maps() -> st.SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def pod_specs(draw: st.DrawFn) -> dict[str, Any]:
-    """A Pod's spec, well typed as the API server makes sure of, with anything asked."""
+    """A Pod's spec with any requests; its types are correct, as the API server ensures."""
 
     def containers(prefix: str, restarts: list[Any]) -> list[dict[str, Any]]:
         made = []
@@ -112,7 +112,7 @@ MEMORIES = (80 * GIB, 24 * GIB, 15472384 * 1024, 8_589_934_591, 1_000_003, 101, 
 def device_lists(draw: st.DrawFn, most: int = 8) -> list[Any]:
     """Cards of a node: mixed memories, odd byte counts, minors with gaps, some unhealthy."""
     minors = draw(st.lists(st.integers(0, 15), min_size=draw(st.integers(1, most)), max_size=most, unique=True))
-    # Ids that do not sort as minors do: an order by the wrong one shows.
+    # Ids do not sort as minors do, so that an order by the wrong one shows.
     return [
         gpu(
             minor,
@@ -126,7 +126,7 @@ def device_lists(draw: st.DrawFn, most: int = 8) -> list[Any]:
 
 @st.composite
 def asks(draw: st.DrawFn, most_cards: int = 4) -> DeviceAsk:
-    """An ask as `read_pod` makes them: a whole card, part of one, or bytes."""
+    """A request as `read_pod` returns it: a whole card, part of one, or bytes."""
     count = draw(st.sampled_from([1, 1, 1, *range(1, most_cards + 1)]))
     kind = draw(st.sampled_from(["whole", "part", "part", "ratio", "bytes", "bytes"]))
     if kind == "whole":
@@ -146,7 +146,7 @@ def pod_requests(draw: st.DrawFn, most: int = 4, most_cards: int = 4) -> PodRequ
     return request(*(ContainerAsk(f"c{index}", phase, draw(asks(most_cards))) for index, phase in enumerate(phases)))
 
 
-# Holdings, of any shape that the formats can tell
+# Holdings of any shape that the formats can state
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
 BUS_IDS = st.from_regex(r"0000:[0-9a-f]{2}:00\.[0-9a-f]", fullmatch=True)
@@ -195,7 +195,7 @@ def holdings(draw: st.DrawFn) -> Holding:
     )
 
 
-# A node of several NUMA nodes in some state, and Pods that are aligned on it
+# A node of several NUMA nodes in any state, and Pods that are aligned on it
 
 _EXCLUSIVE = tuple(one for one in ExclusivePolicy if one is not ExclusivePolicy.DEFAULT)  # which readers resolve
 
@@ -216,7 +216,7 @@ def cpu_rules(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def server_nodes(draw: st.DrawFn, cpu: CpuTopology) -> NodeSnapshot:
-    """Four to eight cards and two to four NICs on two NUMA nodes: some unhealthy, some the kubelet's, some homeless."""
+    """Four to eight cards and two to four NICs on two NUMA nodes; some unhealthy, the kubelet's, or without a place."""
     cards, nics = draw(st.sampled_from([(4, 2), (8, 4)]))
     homeless = draw(st.sampled_from([None, None, None, 0]))
 
@@ -261,7 +261,7 @@ def aligned_cpus(draw: st.DrawFn) -> CpuAsk:
 
 @st.composite
 def aligned_requests(draw: st.DrawFn) -> PodRequest:
-    """Cards, NICs beside them or of all roots, and CPUs, with hints; never nothing."""
+    """Cards, NICs beside them or of all roots, and CPUs, with hints; at least one of them."""
     containers = []
     for name in draw(st.sampled_from(["a", "a", "ab"])):
         if draw(st.integers(0, 3)):

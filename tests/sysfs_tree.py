@@ -1,4 +1,4 @@
-"""A machine as Linux tells of it, written as files: what the kernel has below /sys and /proc, laid out alike."""
+"""A machine as Linux shows it, written as files in the layout of /sys and /proc."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from allocator.vocabulary.cpuset import format_cpuset
 
 
 class Machine:
-    """Folders `sys` and `proc` of one machine, as faithful as what reads them can tell."""
+    """Folders `sys` and `proc` of one machine, complete for the code that reads them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,11 +31,11 @@ class Machine:
         """Whole sockets of whole NUMA nodes; second threads are numbered after all first ones, as on most servers.
 
         Args:
-            sockets: of the machine.
+            sockets: sockets of the machine.
             nodes: NUMA nodes in all.
-            cores: of one socket; their `core_id` begins anew in each.
-            threads: of one core.
-            offline: set of CPUs that are switched off, which the kernel then tells next to nothing of.
+            cores: cores of one socket; their `core_id` starts again in each socket.
+            threads: threads of one core.
+            offline: set of CPUs that are switched off; the kernel shows almost nothing about them.
         """
         total = sockets * cores
         every = (1 << total * threads) - 1

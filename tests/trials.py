@@ -4,5 +4,5 @@ from hypothesis import settings
 
 
 def examples(usual: int) -> int:
-    """`usual` in `make test`, and in proportion more or less under a profile that tries more or fewer than 100."""
+    """`usual` in `make test`; a profile that does not try 100 examples scales it proportionally."""
     return max(1, usual * settings.default.max_examples // 100)

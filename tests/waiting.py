@@ -1,4 +1,4 @@
-"""Waiting in tests: for a condition, with a bound. Nothing else in the tests lets time pass."""
+"""Waiting in tests: for a condition, with a bound. No other part of the tests lets time pass."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -36,5 +36,5 @@ async def first(ask: Callable[[], Awaitable[_T]], *, unless: type[Exception], wi
 
 
 async def until_it_waits(*tasks: asyncio.Task[Any]) -> None:
-    """Return once each task has got as far as it can by itself: it has ended, or it waits for something."""
+    """Return when no task can proceed by itself: each has ended, or waits for something."""
     await until(lambda: all(task.done() or task._fut_waiter is not None for task in tasks))

@@ -1,4 +1,4 @@
-"""A cluster on a fake API server, and one replica's parts, fed by hand: a test says what the replica has seen."""
+"""A cluster on a fake API server, and one replica's parts: the test decides what the replica has seen."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ BEGINNING: Final = 1_800_000_000
 
 @dataclass
 class Clock:
-    """Seconds since the epoch; moved by the test alone."""
+    """A clock in seconds since the epoch; only the test moves it."""
 
     now: int = BEGINNING
 
@@ -58,14 +58,14 @@ def admitted(obj: Raw, memory: int | None = None, policy: TranslationPolicy = PO
 
 
 def gpu_pod(name: str, percent: int = 50, *, admit: bool = True, **about: Any) -> Raw:
-    """A Pod of one container that asks for so much of a GPU."""
+    """A Pod of one container that requests this percentage of a GPU."""
     asked = container(limits={"kubernetes.io/gpu": str(percent)}, requests={"kubernetes.io/gpu": str(percent)})
     made = pod(asked, name=name, **{"uid": f"uid-{name}", **about})
     return admitted(made) if admit else made
 
 
 def cpu_pod(name: str, cpus: int | str = 2, qos: str = "LSR", *, admit: bool = True, **about: Any) -> Raw:
-    """A Pod of one container that asks for so many CPUs of its own, if it is LSR or LSE, and for `more` resources."""
+    """A Pod of one container that requests CPUs (its own, if it is LSR or LSE) and `more` resources."""
     amounts = {"cpu": str(cpus), **about.pop("more", {})}
     labels = {QOS_LABEL: qos, **about.pop("labels", {})}
     made = pod(container(limits=amounts, requests=amounts), name=name, labels=labels, **{"uid": f"uid-{name}", **about})
@@ -84,7 +84,7 @@ def binding(
     annotations: Mapping[str, str] | None = None,
     namespace: str = "default",
 ) -> Raw:
-    """As kube-scheduler writes it: namespace, name, UID and target."""
+    """A Binding as kube-scheduler writes it: namespace, name, UID and target."""
     metadata: Raw = {"name": name, "namespace": namespace}
     if uid != "":
         metadata["uid"] = f"uid-{name}" if uid is None else uid
@@ -95,7 +95,7 @@ def binding(
 
 
 def invalid_pods() -> dict[str, Raw]:
-    """Pods that ask for devices in a way that can never work, each for one reason; none may ever be admitted."""
+    """Pods whose device requests can never work, each for one reason; none may ever be admitted."""
 
     def asked(**amounts: Any) -> Raw:
         named = {key.replace("__", "/").replace("_", "-"): amount for key, amount in amounts.items()}
@@ -172,7 +172,7 @@ def binds(
 
 
 def review(request: Request) -> Raw:
-    """The same as the API server sends it."""
+    """The review as the API server sends it."""
     group = {"group": "", "version": "v1", "resource": request.resource}
     asked: Raw = {
         "uid": request.uid,
@@ -204,9 +204,9 @@ class World:
     Attributes:
         fake: the API server.
         kube: a client of it.
-        clock: of the replica.
-        parts: the replica's.
-        complaints: about objects that cannot be read: resource, name -> problems.
+        clock: the replica's clock.
+        parts: the replica's parts.
+        complaints: unreadable objects: resource, name -> problems.
     """
 
     def __init__(self, fake: FakeKube, kube: KubeClient, settings: WebhookSettings = SETTINGS) -> None:
@@ -260,14 +260,14 @@ class World:
         cpu: CpuTopology | None = None,
         **topology: Any,
     ) -> None:
-        """A Node with a Device object: one GPU of 80Gi if nothing else is said.
+        """A Node with a Device object: by default, one GPU of 80Gi.
 
         Args:
-            name: of the node.
-            *entries: of the Device object; GPUs get ids by the node's name.
-            labels: of the Node.
-            annotations: of the Node.
-            cpu: of its NodeResourceTopology object; none is made where it is left out.
+            name: the node's name.
+            *entries: entries of the Device object; GPUs get ids by the node's name.
+            labels: the Node's labels.
+            annotations: the Node's annotations.
+            cpu: CPUs of its NodeResourceTopology object; without it, none is made.
             **topology: further fields of that object, as `NodeTopology` has them.
         """
         self.add_bare_node(name, labels=labels, annotations=annotations)
@@ -282,14 +282,14 @@ class World:
     def add_bare_node(
         self, name: str, *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
     ) -> None:
-        """A Node, and nothing that tells what it has."""
+        """A Node without objects that describe it."""
         metadata = {"name": name, "uid": f"uid-{name}", "labels": dict(labels or {})}
         if annotations:
             metadata["annotations"] = dict(annotations)
         self.fake.put(NODES.path(), {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 
     def add_topology(self, name: str, cpu: CpuTopology, *, memory: int = 64 * GIB, **fields: Any) -> None:
-        """A NodeResourceTopology; each NUMA node has its CPUs, and so much memory, to give."""
+        """A NodeResourceTopology; each NUMA node has its CPUs and this much memory to allocate."""
         zones = {at: {"cpu": 1000 * cpus.bit_count(), "memory": memory} for at, cpus in cpu.nodes.items()}
         told = {"zones": {at: NumaZone(has, has) for at, has in zones.items()}, **fields}
         self.fake.put(TOPOLOGIES.path(), write_node_topology(NodeTopology(name, cpu, **told)))
@@ -311,7 +311,7 @@ class World:
         return self.add_pod(obj)
 
     def holdings(self, node: str = "n1") -> dict[str, Holding]:
-        """What the API server has; empty where there is no record."""
+        """The API server's record; empty if there is none."""
         found = [obj for obj in self.fake.objects(NODE_ALLOCATIONS.path()) if obj["metadata"]["name"] == node]
         return read_spec(found[0]) if found else {}
 
@@ -353,7 +353,7 @@ class World:
         return await self.parts.bindings.validate(request, deadline)
 
     async def bind(self, name: str, node: str = "n1", *, see: bool = True, **options: Any) -> Response:
-        """Do what the API server does with a Binding of koord-scheduler; the refusal, or what mutating answered."""
+        """Handle a Binding of koord-scheduler as the API server does; returns the refusal, or the mutating answer."""
         asked = binding(name, node)
         mutated = await self.mutate(binds(asked, **options))
         if not mutated.allowed:
@@ -370,7 +370,7 @@ class World:
         return mutated
 
     async def idle(self) -> None:
-        """Wait until nothing goes on in the background."""
+        """Wait until no background work is left."""
         await self.parts.ledger.idle()
 
 

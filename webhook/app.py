@@ -13,7 +13,7 @@ from webhook.edge import Draining, Edge, Stranger
 from webhook.settings import ServeSettings
 
 _LOG: Final = logging.getLogger(__name__)
-_IN_FLIGHT_S: Final = 30.0  # how long the end waits for answers that are under way
+_IN_FLIGHT_S: Final = 30.0  # how long the shutdown waits for answers that are under way
 
 
 def make_app(parts: Parts, unready: Callable[[], list[str]], draining: Draining | None = None) -> web.Application:
@@ -59,7 +59,7 @@ def make_extender(
     Args:
         parts: of the replica.
         draining: `begun` is set once the process is to end.
-        stranger: why the caller of a request is refused; "" where it is not.
+        stranger: why the caller of a request is refused; "" if it is not.
     """
     edge = Edge(parts.settings.serve, parts.metrics, draining or Draining())
     app = web.Application(client_max_size=parts.settings.serve.body_limit_bytes)

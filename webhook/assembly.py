@@ -1,4 +1,4 @@
-"""Assembles a replica, alike in a cluster and offline: only the ledger's store and the reading of live Pods differ."""
+"""Assembles a replica, in a cluster or offline; only the ledger's store and the reading of live Pods differ."""
 
 import time
 from collections.abc import Callable
@@ -72,12 +72,12 @@ def assemble(
 
     Args:
         settings: of the process.
-        store: makes the ledger's store, which may read what the API server's objects say of nodes.
+        store: makes the ledger's store, which may read what the API server's objects state about nodes.
         live: reads Pods from the API server itself.
         kube: writes Events, and removes scheduling gates; None offline.
         clock: seconds since the epoch.
         released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
-        published: makes what is published of a node beside these holdings; nothing is published by default.
+        published: makes the text that is published beside a node's holdings; by default nothing is published.
     """
     metrics = WebhookMetrics()
     types = device_types(settings.devices.types)

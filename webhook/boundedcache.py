@@ -1,6 +1,6 @@
-"""A cache that forgets what was not used for longest, bounded by weight rather than by the number of its entries.
+"""A least-recently-used cache, bounded by the weight of its entries rather than by their number.
 
-Keys often come from what users write (affinities, requests), so a bound on their number alone bounds no memory.
+Keys often come from users' text (affinities, requests), so a bound on their number alone does not bound memory.
 """
 
 from collections.abc import Callable, Hashable
@@ -32,10 +32,10 @@ class _Weighed(LRUCache[K, _Entry[V]]):
 
 
 class BoundedCache(Generic[K, V]):
-    """Values by key, as many of the most recently used as weigh no more than `most` together.
+    """Values by key: the most recently used ones, up to a total weight of `most`.
 
     Args:
-        most: the bound, in the unit of the weights: bytes, or entries where each weighs 1.
+        most: the bound, in the unit of the weights: bytes, or entries if each weighs 1.
         evicted: called with each entry that is evicted to make room.
     """
 
@@ -52,7 +52,7 @@ class BoundedCache(Generic[K, V]):
         return int(self._entries.currsize)
 
     def get(self, key: K) -> V | None:
-        """The value of a key, which counts as used now; None where there is none."""
+        """The value of a key, which counts as used now; None if there is none."""
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
@@ -60,7 +60,7 @@ class BoundedCache(Generic[K, V]):
         """Keep a value, and return it; one heavier than the whole bound is returned but not kept.
 
         Args:
-            key: replaced where it is there already.
+            key: the key; an existing entry is replaced.
             value: anything but None.
             weight: not negative; of key and value together.
         """

@@ -84,7 +84,7 @@ class Replica:
         parts.metrics.certificate_expires.set_function(self._certificate_expires)
         reporter = parts.reporter
         self._publisher = publisher = Publisher(parts.cluster, parts.ledger, socket.gethostname())
-        # Pods last: the ledger is known by then, so holdings of Pods that ended meanwhile are found.
+        # Pods last: the ledger is known by then, so holdings of Pods that have ended are found.
         self._watches: list[tuple[str, Watch]] = [
             self._reflector(
                 kube,
@@ -121,7 +121,7 @@ class Replica:
         return lambda happening: counter.labels(name, happening).inc()
 
     def _pod_ended(self, pod: PodInfo) -> None:
-        """A Pod finished or is gone: what it held can be released, and it will not come to where it was sent."""
+        """A Pod finished or is gone: its holding can be released, and its assumed placement ends."""
         self.parts.ranking.assumed.drop(pod.uid)
         self.parts.reconciler.ended(pod)
 
@@ -198,7 +198,7 @@ class Replica:
             await asyncio.sleep(serve.shutdown_delay_seconds)
 
     def _stranger(self, http: web.Request) -> str:
-        """Why the caller of a request is not the scheduler; "" where it is."""
+        """Why the caller of a request is not the scheduler; "" if it is."""
         reason = stranger(http.get_extra_info("peercert"), self._settings.scheduler.common_name)
         if reason:
             self._refusals.request(reason)

@@ -17,14 +17,14 @@ from webhook.settings import ServeSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _MARGIN_S: Final = 0.25  # an answer must be on its way before the API server stops waiting
-_LEAST_S: Final = 0.2  # that a handler is given, however little the API server says that it waits
+_LEAST_S: Final = 0.2  # that a handler always gets, even if the API server waits for less
 _JSON: Final = "application/json"
 
 Sync = Callable[[review.Request], review.Response]
 Async = Callable[[review.Request, float], Awaitable[review.Response]]
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 Stranger = Callable[[web.Request], str]
-"""Why the caller of a request is refused; "" where it is not."""
+"""Why the caller of a request is refused; "" if it is not."""
 
 
 class Draining:
@@ -35,7 +35,7 @@ class Draining:
 
 
 class _Patience:
-    """How long a caller waits from now on, for its body to be read and its question to be answered together."""
+    """How long a caller waits from now on for its body to be read and its question to be answered."""
 
     __slots__ = ("seconds", "until")
 
@@ -63,7 +63,7 @@ class Edge:
         self._draining = draining
 
     def pod_review(self, path: str, handler: Sync) -> Handler:
-        """Serve a review whose handler answers from memory, at once."""
+        """Serve a review whose handler answers from memory, without waiting."""
 
         async def answer(request: review.Request, _deadline: float) -> review.Response:
             return handler(request)
@@ -114,7 +114,7 @@ class Edge:
         Args:
             path: of the call, a label of the metrics.
             handler: answers it, or raises a BadExtenderArgsError.
-            stranger: why the caller is refused; "" where it is not.
+            stranger: why the caller is refused; "" if it is not.
         """
         count = {outcome: self._metrics.requests.labels(path, outcome).inc for outcome in _OUTCOMES}
         observe = self._metrics.seconds.labels(path).observe

@@ -31,7 +31,7 @@ class WebhookMetrics:
         )
         self.index_contradictions = Counter(
             "koordgate_index_contradictions_total",
-            "Nodes that the index excluded and place() accepted: a bug of ours; they were offered all the same.",
+            "Nodes that the index excluded and place() accepted: a bug of ours; they were still offered.",
             registry=registry,
         )
         self.ledger_writes = Counter(
@@ -47,7 +47,7 @@ class WebhookMetrics:
         )
         self.reconciled = Counter(
             "koordgate_ledger_reconciled_total",
-            "Differences between ledger and live Pods, mended, by kind (gone, finished, unbound, moved, adopted).",
+            "Corrected differences of ledger and live Pods, by kind (gone, finished, unbound, moved, adopted).",
             ["kind"],
             registry=registry,
         )

@@ -1,6 +1,6 @@
-"""JSON Patch (RFC 6902): the operations that admission answers with, and their application where we are the API server.
+"""JSON Patch (RFC 6902): the operations of admission's answers, and their application offline and in tests.
 
-Only named paths are ever patched, so that fields we have never heard of survive.
+Only named paths are ever patched, so that unknown fields survive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ def add(path: str, value: object) -> Operation:
 
 
 def replace(path: str, value: object) -> Operation:
-    """Replace what is there."""
+    """Replace the value at a path."""
     return {"op": "replace", "path": path, "value": value}
 
 
 def remove(path: str) -> Operation:
-    """Remove what is there."""
+    """Remove the value at a path."""
     return {"op": "remove", "path": path}
 
 

@@ -1,8 +1,8 @@
 """AdmissionReview (admission.k8s.io/v1), decoded and encoded; the only module that builds one.
 
-Handlers map a `Request` to a `Response` and never see HTTP. A bad question is `BadReviewError`, an HTTP 400 to the API
-server; a bad object is a `denied` response, a 4xx inside the review for its author; our own trouble is `errored`, a 5xx
-that the caller tries again.
+Handlers map a `Request` to a `Response` and never see HTTP. A malformed review is `BadReviewError`, an HTTP 400 to the
+API server. A bad object is a `denied` response, a 4xx inside the review for its author. Our own failure is `errored`, a
+5xx after which the caller retries.
 """
 
 import base64
@@ -25,12 +25,12 @@ _REASONS: Final = {
 
 
 class BadReviewError(ValueError):
-    """A body that is no AdmissionReview of a version that we speak."""
+    """A body that is not an AdmissionReview of a supported version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the API server asks.
+    """The API server's request.
 
     Attributes:
         uid: of the review, to be answered.
@@ -38,7 +38,7 @@ class Request:
         resource: plural name, "pods" or "bindings".
         subresource: "" or "binding".
         namespace: of the object.
-        name: of the object; may be empty where the server makes it.
+        name: of the object; may be empty if the server makes it.
         username: who asks, as the API server authenticated them.
         groups: of that user.
         object: the new object.
@@ -61,10 +61,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is answered.
+    """The answer.
 
     Attributes:
-        allowed: whether the write goes on.
+        allowed: whether the write proceeds.
         code: HTTP status inside the review, for refusals.
         message: why not.
         patch: JSON Patch operations.
@@ -81,14 +81,14 @@ class Response:
 
 
 def allowed(*, warnings: Sequence[str] = ()) -> Response:
-    """Let the write go on as it is."""
+    """Let the write proceed unchanged."""
     return Response(allowed=True, warnings=warnings)
 
 
 def patched(
     operations: Sequence[Mapping[str, Any]], *, warnings: Sequence[str] = (), audit: Mapping[str, str] | None = None
 ) -> Response:
-    """Let the write go on with these JSON Patch operations."""
+    """Let the write proceed with these JSON Patch operations."""
     return Response(allowed=True, patch=operations, warnings=warnings, audit=audit or {})
 
 
@@ -98,7 +98,7 @@ def denied(message: str, code: HTTPStatus = HTTPStatus.FORBIDDEN) -> Response:
 
 
 def errored(message: str, code: HTTPStatus = HTTPStatus.SERVICE_UNAVAILABLE) -> Response:
-    """Refuse for our own trouble; the caller tries again."""
+    """Refuse because of our own failure; the caller retries."""
     return Response(allowed=False, code=code, message=message)
 
 
@@ -106,14 +106,14 @@ def decode(body: bytes) -> Request:
     """Read a review.
 
     Raises:
-        BadReviewError: it is no JSON, no AdmissionReview, of another version, or lacks what a review must have.
+        BadReviewError: it is not JSON, not an AdmissionReview, has another version, or lacks a required part.
     """
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadReviewError(f"the body is no JSON: {error}") from error
+        raise BadReviewError(f"the body is not JSON: {error}") from error
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
-        raise BadReviewError("the body is no AdmissionReview")
+        raise BadReviewError("the body is not an AdmissionReview")
     if review.get("apiVersion") != API_VERSION:
         raise BadReviewError(f"AdmissionReview of {review.get('apiVersion')!r}; only {API_VERSION} is spoken")
     request = review.get("request")
@@ -122,7 +122,7 @@ def decode(body: bytes) -> Request:
     user = _mapping(request, "userInfo")
     groups = user.get("groups") or ()
     if not isinstance(groups, (list, tuple)):
-        raise BadReviewError("groups of the AdmissionReview is no list")
+        raise BadReviewError("groups of the AdmissionReview is not a list")
     return Request(
         uid=request["uid"],
         operation=_text(request, "operation"),
@@ -143,7 +143,7 @@ def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise BadReviewError(f"{key} of the AdmissionReview is no object")
+        raise BadReviewError(f"{key} of the AdmissionReview is not an object")
     return value
 
 
@@ -152,7 +152,7 @@ def _text(holder: Mapping[str, Any], key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise BadReviewError(f"{key} of the AdmissionReview is no text")
+        raise BadReviewError(f"{key} of the AdmissionReview is not a text")
     return value
 
 

@@ -33,7 +33,7 @@ class Scheduler(Section, frozen=True):
     """The scheduler whose Bindings allocate.
 
     Attributes:
-        name: what `spec.schedulerName` is rewritten to.
+        name: the value that `spec.schedulerName` gets.
         username: the exact user that its Bindings come from.
         most_nodes: how many of the equally best nodes the extender's filter names; 0 names all that fit, best or not,
             and leaves the choice to the scheduler's own scoring (with the extender's prioritize among it, if called).
@@ -42,7 +42,7 @@ class Scheduler(Section, frozen=True):
             and device types by name; all that a node has where empty.
         assume_seconds: how long a node that was named to a Pod counts as taken by it while no bind comes.
         client_certificates: whether the extender answers only to a certificate of the scheduler.
-        common_name: what the subject of that certificate must be called, exactly (RFC 5280 allows 64 characters).
+        common_name: the exact common name of that certificate (RFC 5280 allows 64 characters).
     """
 
     name: Name = KOORD_SCHEDULER
@@ -67,11 +67,11 @@ class Guard(Section, frozen=True):
 
 
 class Identity(Section, frozen=True):
-    """Who this installation is in the cluster.
+    """The identity of this installation in the cluster.
 
     Attributes:
-        namespace: where it runs: its Secret lives here, and its Pods are exempt.
-        username: the user that the webhook's own requests come from.
+        namespace: the namespace in which it runs; its Secret is there, and the namespace's Pods are exempt.
+        username: the user of the webhook's own requests.
         mutating: name of its MutatingWebhookConfiguration, into which the CA is published.
         validating: name of its ValidatingWebhookConfiguration.
     """
@@ -91,7 +91,7 @@ class ServeSettings(Section, frozen=True):
         extender_port: TCP port of the scheduler extender, which alone asks for client certificates; 0 takes a free one.
         body_limit_bytes: a larger review is refused with 413.
         deadline_seconds: the longest any review takes, if its own `timeout` parameter is not shorter.
-        shutdown_delay_seconds: how long the server goes on after SIGTERM, not ready, so that callers leave.
+        shutdown_delay_seconds: how long the server still serves after SIGTERM, not ready, so that callers leave.
     """
 
     host: str = "0.0.0.0"  # noqa: S104 - a Pod serves on all its addresses
@@ -108,10 +108,10 @@ class ServeSettings(Section, frozen=True):
 
 
 class CertificateFiles(Section, frozen=True):
-    """A certificate that somebody else makes (cert-manager, say); reloaded when the files change.
+    """A certificate from another source, such as cert-manager; reloaded when the files change.
 
     Attributes:
-        certificate: file with the serving certificate, and those between it and the CA, as PEM.
+        certificate: file with the serving certificate and any intermediate ones, as PEM.
         key: file with its private key, as PEM.
         authority: file with the CA that callers are to trust, as PEM.
     """
@@ -126,14 +126,14 @@ class Certificate(Section, frozen=True):
 
     Attributes:
         secret: name of the Secret that holds the self-signed CA and certificate.
-        dns_names: names that the certificate is good for.
-        ip_addresses: addresses that it is good for.
+        dns_names: names for which the certificate is valid.
+        ip_addresses: addresses for which it is valid.
         authority_days: life of the CA.
-        certificate_days: life of the certificate; both are made anew at two thirds of it.
-        client_secret: name of the Secret that holds the scheduler's certificate, by the same CA; lives as long as it.
-        files: used instead of the Secrets where set.
-        client_authority: with `files`, the file with the CA that the scheduler's certificate is by, as PEM; where it is
-            not set that is `files.authority`.
+        certificate_days: life of the certificate; both are renewed after two thirds of their lives.
+        client_secret: name of the Secret with the scheduler's certificate, which the same CA signs for its whole life.
+        files: used instead of the Secrets, if set.
+        client_authority: with `files`, the file with the CA that signed the scheduler's certificate, as PEM; None for
+            `files.authority`.
     """
 
     secret: Name = "koordgate-tls"  # noqa: S105 - a Secret's name
@@ -157,9 +157,9 @@ class LedgerSettings(Section, frozen=True):
     """The ledger's times.
 
     Attributes:
-        grace_seconds: how old a holding must be before it can be swept as never bound: longer than any API request.
+        grace_seconds: the age at which a holding that was never bound may be released: longer than any API request.
         reconcile_seconds: how often the ledger is compared with live Pods.
-        gather_seconds: how long a bind waits for others to share its node's write, while binds come one upon another.
+        gather_seconds: how long a bind waits for others to share its node's write, while binds follow closely.
     """
 
     grace_seconds: Seconds = 120.0
@@ -184,8 +184,8 @@ class DeviceSettings(Section, frozen=True):
 
     Attributes:
         order: which fitting device comes first: smallest (that suffices), mostUsed, leastUsed or minor; a Node's
-            label and a Pod's annotation koordgate.io/device-order come before.
-        types: device types of one's own.
+            label and a Pod's annotation koordgate.io/device-order take precedence.
+        types: device types of the administrator's own.
     """
 
     order: DeviceOrder = DeviceOrder.SMALLEST
@@ -193,13 +193,13 @@ class DeviceSettings(Section, frozen=True):
 
 
 class CpuSettings(Section, frozen=True):
-    """CPU orchestration where neither Pod nor Node says anything.
+    """CPU orchestration if neither the Pod nor the Node states anything.
 
     Attributes:
-        bind_policy: by which CPUs are chosen.
+        bind_policy: the policy by which CPUs are chosen.
         exclusive_policy: what is not shared with Pods of the same policy.
         numa_allocate_strategy: which NUMA node comes first.
-        numa_topology_policy: how strictly all that a Pod asks is kept in one NUMA node.
+        numa_topology_policy: how strictly a Pod's whole request is kept in one NUMA node.
     """
 
     bind_policy: Literal["FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"
@@ -235,8 +235,8 @@ class WebhookSettings(Section, frozen=True):
 
     Attributes:
         domain: the domain that resource names are written in; both are read.
-        state_memory: whether a translation also states gpu-memory where all GPUs in reach have the same
-            (Koordinator's own scheduler refuses ratio and memory side by side: turn it off there).
+        state_memory: whether a translation also states gpu-memory if all GPUs in reach have the same. Turn it off with
+            Koordinator's own scheduler, which refuses ratio and memory side by side.
         log_level: debug, info, warning or error.
     """
 
@@ -268,7 +268,7 @@ class WebhookSettings(Section, frozen=True):
 
 
 def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:
-    """What holds for CPUs where neither Pod nor Node says anything."""
+    """The rules for CPUs if neither the Pod nor the Node states anything."""
     cpus = settings.cpus
     return CpuDefaults(
         BindPolicy(cpus.bind_policy),
@@ -287,7 +287,7 @@ def load(path: Path) -> WebhookSettings:
     """Read a settings file.
 
     Raises:
-        SettingsError: it cannot be read, is no YAML, or holds a wrong or unknown key.
+        SettingsError: it cannot be read, is not YAML, or has a wrong or unknown key.
     """
     return parse(read_text(path), str(path))
 

@@ -28,7 +28,7 @@ def show(*parts: Table | Text | str) -> None:
 
 
 def unread() -> int:
-    """Take it that nobody reads our output any more, as after `| head`; the exit status is that of a Unix tool."""
+    """End quietly if nobody reads the output any more, as after `| head`; the exit status is that of a Unix tool."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes at the end
     return _SIGPIPE
 

@@ -1,14 +1,13 @@
 """The choice of exact CPUs among the free ones of a machine.
 
 The order of preference is Koordinator's (pkg/scheduler/plugins/nodenumaresource, the CPU accumulator), so that both
-give a Pod the same CPUs, ties included: one NUMA node if one will do, else one socket, else whatever is left, the
-strategy saying which NUMA node or socket comes first. Within that, FullPCPUs takes whole free cores, and
-SpreadByPCPUs one thread of every core before the second of any (CPU proposal, "Resource spec").
+give a Pod the same CPUs, ties included: one NUMA node if it suffices, otherwise one socket, otherwise all of them. The
+strategy decides which NUMA node or socket comes first. There, FullPCPUs takes whole free cores, and SpreadByPCPUs one
+thread of every core before the second of any (CPU proposal, "Resource spec").
 
-Four promises of the CPU proposal go beyond it: NUMANodeLevel falls back to PCPULevel ("Resource spec"),
-DistributeEvenly distributes ("NUMA allocate strategy"), a required policy is kept or refused ("CPU bind policy"), and
-a core is whole when all its threads are free, whatever the other cores have. Where cores have unequal numbers of
-threads, those are taken that add up.
+Four promises of the CPU proposal go beyond Koordinator: NUMANodeLevel falls back to PCPULevel ("Resource spec"),
+DistributeEvenly distributes ("NUMA allocate strategy"), a required policy is kept or refused ("CPU bind policy"), and a
+core is whole if all its own threads are free. If cores have unequal numbers of threads, cores are taken that add up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,18 +41,18 @@ def take(  # noqa: PLR0913 - each is one input of the rule, and all but three ar
         free: the CPUs to choose from; others than the machine's are left out.
         count: how many.
         bind: FullPCPUs or SpreadByPCPUs.
-        exclusive: what is to be avoided, if it can be; Default is resolved by the caller.
+        exclusive: what to avoid if possible; Default is resolved by the caller.
         strategy: which NUMA node or socket first. MostAllocated: the one with the fewest free CPUs. LeastAllocated:
             the one with the most. DistributeEvenly: every NUMA node gives the same number, or all that it has
             free. The kubelet's distribute-cpus-across-numa: as LeastAllocated where one NUMA node suffices, otherwise
             as few NUMA nodes as can give the same number each, the emptiest first. Both count in whole cores for
             FullPCPUs.
-        held_cores: all CPUs of the cores of which a Pod holds some with PCPULevel.
-        held_nodes: all CPUs of the NUMA nodes in which a Pod holds some with NUMANodeLevel.
+        held_cores: all CPUs of the cores on which a Pod holds a CPU with PCPULevel.
+        held_nodes: all CPUs of the NUMA nodes in which a Pod holds a CPU with NUMANodeLevel.
         required: whether `bind` must be kept: FullPCPUs by whole cores, SpreadByPCPUs by one thread of each core.
 
     Returns:
-        The set; None where it cannot be: too few are free, or the required policy cannot be kept with them.
+        The set; None if it cannot be: too few are free, or the required policy cannot be kept with them.
 
     Raises:
         ValueError: if count is negative, or a policy names no way of choosing.
@@ -98,8 +97,8 @@ def wishes_given_up(
 ) -> int:
     """How many preferences must be given up to choose `count` of these CPUs; 0 for none.
 
-    The steps are those of `take` within one NUMA node, so that among several the same one comes first whether `take`
-    may choose or somebody else must. Arguments as there.
+    The steps are those of `take` within one NUMA node: among several NUMA nodes, a caller that chooses by this number
+    chooses as `take` does. Arguments as there.
     """
     spread = bind is BindPolicy.SPREAD_BY_PCPUS and topology.threads_per_core > 1
     fitting = topology.leads if spread else topology.whole
@@ -139,7 +138,7 @@ def _pack(rule: TakeRule, free: int, count: int) -> int:
 
 
 def _whole_cores(rule: TakeRule, free: int, count: int) -> int:
-    """Take whole free cores, and a part of one for what is over where they stand in one place; as many as there are."""
+    """Take whole free cores, and for a remainder a part of one core if all are in one place; as many as there are."""
     topology = rule.topology
     if rule.level and (taken := _level_cores(rule, free, count)):
         return taken
@@ -176,7 +175,7 @@ def _best_cell(rule: TakeRule, counted: int, usable: int, enough: int, count: in
         rule: of this choice.
         counted: CPUs by whose number NUMA nodes are ordered.
         usable: CPUs by whose number in the socket ties are ordered; then by NUMA node.
-        enough: CPUs of which a NUMA node must have at least `count`.
+        enough: CPUs that count; a NUMA node must have at least `count` of them.
         count: how many are needed.
     """
     sockets = rule.topology.sockets
@@ -221,7 +220,7 @@ def _first_cores(cores: Iterable[int], whole: int, count: int) -> int:
 def _add_up(rule: TakeRule, whole: int, count: int) -> int:
     """Take whole cores of unequal sizes that have exactly `count` CPUs together; 0 if no selection has.
 
-    In one NUMA node if that can be, first in that which comes first, else in one socket, else of all.
+    They are in one NUMA node if possible (the first in the order that has them), else in one socket, else anywhere.
     """
     topology = rule.topology
     avoided = rule.held_nodes if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL else 0
@@ -240,7 +239,7 @@ def _add_up(rule: TakeRule, whole: int, count: int) -> int:
 def _cores_of_sum(cores: Sequence[int], count: int) -> int:
     """The cores with exactly `count` CPUs together, the largest first; 0 if no selection of them has."""
     ordered = sorted(cores, key=lambda core: -core.bit_count())
-    sums = [1]  # after each step: bit n where the last cores can have n CPUs together
+    sums = [1]  # after each step: bit n is set if the last cores can have n CPUs together
     for core in reversed(ordered):
         sums.append((sums[-1] | sums[-1] << core.bit_count()) & ((2 << count) - 1))
     if not sums.pop() >> count & 1:
@@ -277,17 +276,17 @@ def _many_sockets(topology: CpuTopology, whole: int, count: int) -> int:
 
 
 def _level_cores(rule: TakeRule, free: int, count: int) -> int:
-    """Take whole cores in equal numbers from every NUMA node; 0 where that leaves all of them in one."""
+    """Take whole cores in equal numbers from every NUMA node; 0 if that leaves all of them in one."""
     topology = rule.topology
     parts = [(usable, topology.whole(usable)) for usable in _outside_held_nodes(rule, free)]
     return _level(rule, (*parts, (free, free)), count)
 
 
 def _apart(rule: TakeRule, free: int, count: int) -> int:
-    """Take one thread of each core before the second of any; 0 where that takes cores of several sockets anyway.
+    """Take one thread of each core before the second of any; 0 if that takes cores of several sockets anyway.
 
-    The narrowest place is taken in which every core gives one thread: a NUMA node, a socket, the machine. Where the
-    machine has too few cores for that, the narrowest in which second threads make up for it.
+    It takes the smallest place in which every core gives one thread: a NUMA node, a socket, the machine. If the machine
+    has too few cores for that, it takes the smallest place in which second threads suffice.
     """
     topology = rule.topology
     if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL and not rule.level:
@@ -328,10 +327,10 @@ def _one_thread_each(rule: TakeRule, usable: int, threads: int, count: int) -> i
 
 
 def _passes(rule: TakeRule, free: int) -> tuple[int, ...]:
-    """The CPUs from which one thread a core is taken, in the order in which that is tried.
+    """The CPUs from which one thread per core is taken, in the order of attempts.
 
-    Where no NUMA node outside those held suffices, NUMANodeLevel goes on as PCPULevel (CPU proposal, "Resource spec").
-    Koordinator goes on without avoiding anything, which is the same where no free CPU is on a held core.
+    If no NUMA node outside the held ones suffices, NUMANodeLevel continues as PCPULevel (CPU proposal, "Resource
+    spec"). Koordinator continues without avoiding anything; the result is the same if no free CPU is on a held core.
     """
     if rule.exclusive is ExclusivePolicy.PCPU_LEVEL:
         return free & ~rule.held_cores, free
@@ -355,7 +354,7 @@ def _threads_apart(topology: CpuTopology, cpus: int, count: int) -> int:
 
 
 def _evenly(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int:
-    """Take as many CPUs in each of as few NUMA nodes as possible; 0 where no number of NUMA nodes has that.
+    """Take the same number of CPUs from each of as few NUMA nodes as possible; 0 if no number of NUMA nodes allows it.
 
     Args:
         rule: of this choice.

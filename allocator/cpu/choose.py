@@ -81,8 +81,8 @@ def bind_policy(ask: CpuAsk, node: CpuNode) -> tuple[BindPolicy, bool] | str:
     """Return a Pod's CPU bind policy on a node and whether it is required, or why Pod and node contradict each other.
 
     The Pod's required policy must equal the node's, if both state one. Otherwise the node's policy applies, then the
-    Pod's preferred one, then the configured default. A Pod that merely prefers SpreadByPCPUs is refused by nodes of
-    FullPCPUs all the same (CPU proposal, "Resource spec"). On arm64 a node's SpreadByPCPUs is FullPCPUs.
+    Pod's preferred one, then the configured default. Nodes of FullPCPUs refuse even a Pod that only prefers
+    SpreadByPCPUs (CPU proposal, "Resource spec"). On arm64 a node's SpreadByPCPUs is FullPCPUs.
     """
     bind, wanted = node.bind, ask.preferred  # equals the required policy, if there is one
     if bind is None:
@@ -236,8 +236,9 @@ def _own(
 def _strategy(node: CpuNode, numa: AbstractSet[int] | None) -> NumaStrategy:
     """How the CPUs of a Pod are distributed over the NUMA nodes to which it is aligned: evenly, as other resources are.
 
-    With more than eight NUMA nodes the Pod is aligned to a whole socket, which is wider than it needs: there as few
-    NUMA nodes as possible give the same number each (Koordinator, pkg/scheduler/plugins/nodenumaresource, uses all).
+    With more than eight NUMA nodes the Pod is aligned to a whole socket, which has more than it needs. As few of its
+    NUMA nodes as possible then give the same number each. (Koordinator, pkg/scheduler/plugins/nodenumaresource, uses
+    all.)
     """
     if numa is None or len(numa) == 1:
         return node.strategy

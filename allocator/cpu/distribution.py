@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 
 def level_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
-    """Divide a number over all NUMA nodes, in units, as evenly as their sizes allow; the larger ones get what is over.
+    """Divide a number over all NUMA nodes, in units, as evenly as their sizes allow; the larger ones get the remainder.
 
     Returns:
-        Pairs of index and share, without shares of nothing.
+        Pairs of index and share, without empty shares.
     """
     order = sorted(range(len(sizes)), key=lambda index: (sizes[index], -index))
     shares = dict.fromkeys(order, 0)
@@ -24,13 +24,13 @@ def level_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int,
 
 
 def even_shares(sizes: Sequence[int], count: int, unit: int) -> list[tuple[int, int]]:
-    """Divide a number evenly over the fewest NUMA nodes that have so much, two or more; the largest are used first.
+    """Divide a number evenly over the fewest NUMA nodes that have enough, two or more; the largest are used first.
 
-    Of all ways to give each the same, that leaves what is free most even, which the kubelet's
-    distribute-cpus-across-numa compares. Each unit of the remainder goes to one of the largest.
+    Among all equal divisions this leaves the free CPUs most even, which the kubelet's distribute-cpus-across-numa
+    compares. Each unit of the remainder goes to one of the largest.
 
     Returns:
-        Pairs of index and share; empty where it cannot be.
+        Pairs of index and share; empty if no such division exists.
     """
     order = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
     for nodes in range(2, len(order) + 1):

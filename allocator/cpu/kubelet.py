@@ -1,10 +1,10 @@
-"""What a kubelet would refuse after the bind, and which is therefore refused before it.
+"""Pods that a kubelet would refuse after the bind are refused before it.
 
-Its CPU manager's static policy gives CPUs to each container of a Guaranteed Pod that requests whole ones, whatever
-class its label says. With the option full-pcpus-only it refuses a Pod (SMTAlignmentError) if a container's number is no
-multiple of the threads of a core (CPU proposal, "Resource spec"; Kubernetes, pkg/kubelet/cm/cpumanager). Its
-topology manager refuses a Pod (TopologyAffinityError) by the policies Restricted and SingleNUMANode: where the scope is
-the Pod, `allocator.place` keeps to them; where it is the container, what each container will be given is followed here
+Its CPU manager's static policy gives CPUs to each container of a Guaranteed Pod that requests whole ones, regardless of
+the Pod's label. With the option full-pcpus-only it refuses a Pod (SMTAlignmentError) if a container's number is not a
+multiple of the threads of a core (CPU proposal, "Resource spec"; Kubernetes, pkg/kubelet/cm/cpumanager). Its topology
+manager refuses a Pod (TopologyAffinityError) by the policies Restricted and SingleNUMANode. If their scope is the Pod,
+`allocator.place` keeps to them. If it is the container, this module follows the kubelet from container to container
 (Kubernetes, pkg/kubelet/cm/topologymanager).
 """
 
@@ -21,7 +21,7 @@ _MOST_NODES: Final = 8  # NUMA nodes with which the topology manager starts
 
 
 def refused_by_kubelet(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse) -> Refusal | None:
-    """Return why a node's kubelet would reject a Pod, whatever CPUs it were bound to; None if it would not.
+    """Return why a node's kubelet would reject a Pod, regardless of its CPUs; None if it would not.
 
     Args:
         ask: the Pod's CPU request.
@@ -78,7 +78,7 @@ def _fewest(sizes: list[int], count: int) -> int:
 
 def _given(free: list[int], count: int, width: int) -> list[int] | None:
     """What is left after `count` CPUs are taken from the lowest `width` NUMA nodes that have them; None if none do."""
-    # Of equally narrow sets the topology manager takes the one whose highest NUMA node is the lowest.
+    # Among sets of one size the topology manager takes the one whose highest NUMA node is the lowest.
     for some in sorted(combinations(range(len(free)), width), key=lambda one: one[::-1]):
         if sum(free[at] for at in some) >= count:
             rest = list(free)

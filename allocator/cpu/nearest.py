@@ -7,7 +7,7 @@ from allocator.vocabulary.cpupolicy import ExclusivePolicy
 
 
 def spill(rule: TakeRule, free: int, taken: int, left: int) -> int:
-    """Take what is still missing one CPU at a time, near what was taken; returns all that is taken then."""
+    """Take the missing CPUs one at a time, near those already taken; returns all taken CPUs."""
     for usable in _spill_passes(rule, free & ~taken, taken):
         more = nearest(rule, usable & ~taken, taken, left)
         taken |= more
@@ -18,7 +18,7 @@ def spill(rule: TakeRule, free: int, taken: int, left: int) -> int:
 
 
 def _spill_passes(rule: TakeRule, free: int, taken: int) -> Iterator[int]:
-    """What is tried in turn; what this request took counts as held."""
+    """The sets of CPUs to try in turn; CPUs that this request took count as held."""
     if rule.exclusive is ExclusivePolicy.PCPU_LEVEL:
         yield free & ~(rule.held_cores | rule.topology.cores_of(taken))
     elif rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:

@@ -29,7 +29,7 @@ class CpuHolder:
 
 @dataclass(frozen=True, slots=True)
 class CpuPools:
-    """Both pools of a node, one entry a NUMA node (and socket, where a NUMA node covers several), in their order.
+    """Both pools of a node, one entry per NUMA node (and per socket, if a NUMA node covers several), in their order.
 
     Attributes:
         shared: for Burstable and LS Pods, and Guaranteed ones that hold no CPUs.

@@ -11,13 +11,13 @@ class TakeRule(NamedTuple):
 
     Attributes:
         topology: the machine.
-        exclusive: what is to be avoided.
+        exclusive: what to avoid.
         held_cores: CPUs of cores held with PCPULevel.
         held_nodes: CPUs of NUMA nodes held with NUMANodeLevel.
         full: whole cores first.
         level: the same number of CPUs in every NUMA node, or all that it has.
-        even: the same number of CPUs in each NUMA node where one does not suffice.
-        sign: 1 where fewer free CPUs come first, -1 where more do.
+        even: the same number of CPUs in each NUMA node, if one does not suffice.
+        sign: 1 if fewer free CPUs come first, -1 if more do.
     """
 
     topology: CpuTopology

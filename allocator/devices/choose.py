@@ -2,11 +2,11 @@
 
 Each container gets distinct devices of its own. On each device a Pod holds the most that its containers use there at
 any moment of its life (Kubernetes' rule for init containers and sidecars), so an init container reuses what the later
-containers need anyway. The first choice that fits, in one fixed order of preference, wins. Where it leaves a later
+containers need anyway. The first choice that fits, in one fixed order of preference, wins. If it leaves a later
 container without devices, the next choices are tried, up to a bound.
 
 For types that belong together (Koordinator's joint allocation), a container's devices of the first type are chosen
-first, then the devices of the other types beside them, then the next container's. Where nothing is left beside one
+first, then the devices of the other types beside them, then the next container's. If nothing is left beside one
 choice, the next choice is tried.
 """
 
@@ -46,7 +46,7 @@ def choose_devices(
         only: as for `allocator.place.place`.
 
     Returns:
-        One share a device, in the order of minors, or why the node cannot hold the Pod.
+        One share per device, in the order of minors, or why the node cannot hold the Pod.
     """
     search = TypeSearch(terms_of(kind, request, node, numa, only))
     objections = _serve([_Turn(search, wish) for wish in search.wishes], iter(range(_MAX_TRIALS)))
@@ -73,7 +73,7 @@ def choose_together(
         node: its current state.
         numa: NUMA nodes to stay inside; None for all.
         only: as for `allocator.place.place`.
-        same_root: the devices of a container must be on the very same PCIe roots (requiredScope SamePCIe).
+        same_root: the devices of a container must be on the same PCIe roots (requiredScope SamePCIe).
 
     Returns:
         As `choose_devices` does, type by type.
@@ -105,7 +105,7 @@ class _Turn(NamedTuple):
 
 
 def _serve(turns: Sequence[_Turn], trials: Iterator[int], at: int = 0) -> dict[str, str] | None:
-    """Serve the next wish and then the rest; where the rest cannot be served, undo it and try the next set.
+    """Serve the next wish and then the rest; if the rest cannot be served, undo it and try the next set.
 
     Returns:
         None if all are served; otherwise the first objection to a set, by type.

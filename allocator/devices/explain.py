@@ -50,7 +50,7 @@ def explain(searches: Sequence[TypeSearch], objections: Mapping[str, str]) -> Re
 
 
 def _too_few(search: TypeSearch) -> Refusal | None:
-    """Name the first container for which there are too few devices, whatever the others get."""
+    """Name the first container for which there are too few devices, regardless of the others."""
     terms = search.terms
     node, kind = terms.node, terms.kind
     known = [device for device in node.devices if device.type == kind.name]

@@ -24,8 +24,8 @@ class Offer:
     """A usable device during one decision: what is free for this Pod, and what the Pod has taken so far.
 
     Args:
-        device: which.
-        held: what others hold of it; None if nobody holds anything.
+        device: the device.
+        held: what other Pods hold of it; None if they hold nothing.
         capacity: its total amounts.
         free: what others leave free.
         steps: what the Pod takes of it in each step of the Pod's life; nothing yet.
@@ -51,7 +51,7 @@ class Offer:
         self.function: Function | None = None
 
     def comes_with(self, function: Function) -> None:
-        """Attach the virtual function that whoever gets the device gets with it."""
+        """Attach the virtual function that comes with the device."""
         self.function = function
 
     def hold(self, container: str, peak: Amounts) -> None:
@@ -81,7 +81,7 @@ class Offer:
 
 
 def completed(ask: DeviceAsk, capacity: Amounts) -> Amounts:
-    """What an ask takes of a device; the memory amount that was not stated follows from the other one.
+    """The amounts that an ask takes of a device; an unstated memory amount follows from the stated one.
 
     Percent to bytes rounds down, because bytes are handed out. Bytes to percent rounds up, because percent are
     accounted. It takes all of every other resource whose amount was not stated.

@@ -66,7 +66,7 @@ def _open(terms: Terms, steps: int) -> list[Offer]:
 def _closed(terms: Terms) -> frozenset[str]:
     """Devices that are unusable, that another Pod has exclusively, or beside which the Pod would not be alone.
 
-    PCIeLevel closes whole PCIe roots; where a device's root is unknown, it closes at least that device.
+    PCIeLevel closes whole PCIe roots; if a device's root is unknown, it closes at least that device.
     """
     node = terms.node
     closed = node.unusable | node.unshared if node.unshared else node.unusable
@@ -116,7 +116,7 @@ def _with_functions(
     Args:
         offers: the devices.
         wanted: the hint's selector.
-        taken: bus ids of the functions that somebody holds; a function that two devices list is given once.
+        taken: bus ids of the functions that a Pod holds; a function that two devices list is given once.
         named: bus ids of the functions that may be given; None for all.
     """
     kept = []

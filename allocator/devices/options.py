@@ -31,7 +31,7 @@ _ANY_SIZE: Final = (0, "")
 class DeviceFit(NamedTuple):
     """How well a device serves a wish (the least rank first), and what the Pod would then take and hold of it.
 
-    `size` is that of the device where smaller ones come first; else 0.
+    `size` is the device's if smaller ones come first, else 0.
     """
 
     rank: tuple[object, ...]

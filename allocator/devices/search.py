@@ -37,8 +37,8 @@ class TypeSearch:
         wishes: the containers to serve, the hardest first.
         offers: the devices that could be chosen.
         selected: how many devices an ask for every one of them takes.
-        scope: how close together the devices of all containers must be; NODE where the rule for sets ensures it.
-        spheres: the places, of the kind that the scope names, where each container by itself finds enough devices.
+        scope: how close together the devices of all containers must be; NODE if the rule for sets ensures it.
+        spheres: the places, of the scope's kind, in which each container by itself finds enough devices.
     """
 
     def __init__(self, terms: Terms) -> None:
@@ -117,7 +117,7 @@ class TypeSearch:
 
     def _by_rule(self, options: list[Option], count: int, rule: SetRule) -> Iterator[Sequence[Option]]:
         links = self.terms.node.wiring.links
-        alike = links.flat or count == len(options)  # connections do not tell sets apart
+        alike = links.flat or count == len(options)  # connections do not distinguish sets
         by_minor = self.terms.order is DeviceOrder.MINOR
         if (alike and (rule is BY_RANK or rule is PLAIN_RULE)) or (by_minor and count == 1 and rule is BY_RANK):
             options.sort()
@@ -143,7 +143,7 @@ class TypeSearch:
             del options[at]
 
     def _free(self) -> list[Spot]:
-        """The usable devices of the node of which neither the Pod nor anybody else holds anything."""
+        """The usable devices of the node that neither this Pod nor another holds a part of."""
         node, name = self.terms.node, self.terms.kind.name
         held = {offer.device.id for offer in self.offers if offer.containers}.union(node.used, node.unusable)
         return [Spot(one.minor, one.id) for one in node.devices if one.type == name and one.id not in held]
@@ -155,7 +155,7 @@ class TypeSearch:
         return [as_lead(offer.device) for offer in own or taken]
 
     def shares(self) -> tuple[Share, ...]:
-        """What was taken, one share for each device."""
+        """The taken shares, one per device."""
         terms = self.terms
         tails, name = terms.kind.tails, terms.kind.name
         return tuple(

@@ -47,10 +47,9 @@ class Terms:
         return capacity if self.unshared and all(map(le, amounts, capacity)) else amounts
 
     def takes_all(self, capacity: Amounts, ask: DeviceAsk) -> bool:
-        """Say whether an ask leaves nothing of a device of this capacity that anybody else could request.
+        """Whether an ask leaves nothing of a device of this capacity that another Pod could request.
 
-        That is so if it takes all the memory of a type without which no share may be requested, whatever it takes
-        besides; of other types, if it takes all of everything.
+        True if it takes all the memory (of a type whose shares must state memory) or all of everything (other types).
         """
         amounts = self.amounts(capacity, ask)
         memory = self.kind.memory

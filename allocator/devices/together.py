@@ -27,7 +27,7 @@ class FollowingSearch(TypeSearch):
     Args:
         terms: the terms on which devices are chosen.
         lead: the search for the leading type.
-        same_root: whether a container's devices of both types must be on the very same PCIe roots.
+        same_root: whether a container's devices of both types must be on the same PCIe roots.
     """
 
     def __init__(self, terms: Terms, lead: TypeSearch, *, same_root: bool) -> None:
@@ -61,7 +61,7 @@ class LeadingSearch(TypeSearch):
 
     Args:
         terms: the terms on which devices are chosen.
-        same_root: whether a container's devices of all types must be on the very same PCIe roots.
+        same_root: whether a container's devices of all types must be on the same PCIe roots.
 
     Attributes:
         followers: the searches for the other types; filled before `sets` is called.

@@ -38,18 +38,19 @@ def describe_amounts(kind: DeviceType, amounts: Sequence[int | None]) -> str:
 def too_wide(scope: Scope) -> str:
     """Say that no part of the node of the scope's size has enough for each container of the Pod."""
     where = WITHIN[scope]
-    return f"devices inside one {where} asked (requiredTopologyScope), and none has enough for each container"
+    asked = f"devices inside one {where} are requested (requiredTopologyScope)"
+    return f"{asked}, and no {where} has enough for each container"
 
 
 def too_few_on_roots(kind: DeviceType, asked: int, found: int, others: Sequence[DeviceType]) -> str:
     """Say that too few devices of the leading type share a PCIe root with free devices of the others (SamePCIe)."""
     there = " and ".join(map(plural, others))
-    return (
-        f"SamePCIe asked; {asked} {plural(kind)} asked, {found} that can serve it have {there} free on their PCIe root"
-    )
+    few = f"{found} suitable ones have {there} free on their PCIe root"
+    return f"SamePCIe is requested; {asked} {plural(kind)} are requested, {few}"
 
 
 def too_few_together(kind: DeviceType, asked: int, most: int, lead: DeviceType, width: int) -> str:
     """Say that too few devices of a following type are on the PCIe roots that the leading type could use."""
     there = f"where {width} {plural(lead)} could be"
-    return f"SamePCIe asked; {asked} {plural(kind)} asked, at most {most} that can serve it are on PCIe roots {there}"
+    few = f"at most {most} suitable ones are on PCIe roots {there}"
+    return f"SamePCIe is requested; {asked} {plural(kind)} are requested, {few}"

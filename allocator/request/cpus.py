@@ -111,7 +111,7 @@ def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: Device
 
 
 def _implied(pod: Mapping[str, Any], types: DeviceTypes) -> CpuAsk | None:
-    """Read the amounts by which a Pod that states nothing about CPUs is held to a node's NUMA policy; None without."""
+    """Read the amounts for a node's NUMA policy of a Pod that states nothing about CPUs; None if it has none."""
     labels = (pod.get("metadata") or {}).get("labels") or {}
     if labels.get(QOS_LABEL) == QosClass.SYSTEM:
         return None

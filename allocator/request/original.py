@@ -18,9 +18,9 @@ _MAPS: Final = ("requests", "limits")
 def read_asks(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN, *, implied: bool = True) -> PodReading:
     """Read a Pod's asks, translated or not.
 
-    Memory that admission added beside a ratio is no ask; gpu.shared that admission removed is one. A forged annotation
-    gains nothing: it can drop memory beside a ratio, or split the resources over more cards. The author could have
-    written both.
+    Memory that admission added beside a ratio is not part of the ask; gpu.shared that admission removed is. A forged
+    annotation gains nothing: it can drop memory beside a ratio, or split the resources over more cards, and the author
+    could have written both.
     """
     stated = {name: _stated(original, types) for name, original in originals(pod).items()}
     return read_request(pod, stated, types, implied=implied)

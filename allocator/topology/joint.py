@@ -1,8 +1,8 @@
 """Joint allocation: devices of a second type that belong to those chosen of a first (a NIC near each GPU).
 
 The rules are Koordinator's (pkg/scheduler/plugins/deviceshare, device-joint-allocate), with two differences. Any type
-may be the second one, GPUs included. Where a PCIe root has no device left, the nearest other device (same NUMA node) is
-taken instead of any.
+may be the second one, GPUs included. If a PCIe root has no device left, the nearest other device (same NUMA node) is
+taken instead of any other.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ def free_function(
     Args:
         functions: those of the device.
         selector: selects the functions' groups by label.
-        taken: bus ids that somebody holds.
+        taken: bus ids that a Pod holds.
     """
     free = (one for one in functions if one.bus_id not in taken and selector.matches(one.labels))
     return min(free, key=lambda one: one.bus_id, default=None)
@@ -48,9 +48,9 @@ def choices_beside(
 ) -> Iterator[tuple[Candidate, ...]]:
     """Go through the sets of devices that belong beside those of the first type, the nearest first.
 
-    Of at least `count`, and of one for each PCIe root of the first type's devices where so many can be had; smaller
-    sets come after all larger ones. Order: one on each of these roots, then a second on each, and so on; then the
-    rest, those of the lead's NUMA nodes first. Within each of these turns the caller's order decides.
+    A set has at least `count` devices, and if possible one for each PCIe root of the first type's devices; smaller sets
+    come after all larger ones. Order: one on each of these roots, then a second on each, and so on; then the rest,
+    those of the lead's NUMA nodes first. Within each of these turns the caller's order decides.
 
     Args:
         lead: the chosen devices of the first type, 1 or more.
@@ -58,7 +58,7 @@ def choices_beside(
         count: devices requested of that type.
         links: of the node's devices.
         rule: what a set must keep; what the rule only prefers is ignored here.
-        same_pcie: both types must be on the very same PCIe roots (Koordinator's requiredScope SamePCIe).
+        same_pcie: both types must be on the same PCIe roots (Koordinator's requiredScope SamePCIe).
     """
     roots = _roots_of(lead)
     if same_pcie and any(device.pcie is None for device in lead):
@@ -89,16 +89,18 @@ def why_none_beside(
     near = _nearest_first(lead, candidates, same_pcie=same_pcie)
     size = max(count, len(roots)) if same_pcie else count
     if len(near) >= size and rule.binding(size):
-        where = "SamePCIe asked; on those roots: " if same_pcie else ""
+        where = "SamePCIe is requested; on those roots: " if same_pcie else ""
         return f"{where}{why_no_set(near, size, rule)}"
     if not same_pcie:
-        return f"{count} devices asked beside the others, {len(near)} can serve it"
+        return f"{count} devices are requested beside the others, {len(near)} are suitable"
     if lost := [device.minor for device in lead if device.pcie is None]:
         minors = ", ".join(map(str, lost))
-        return f"SamePCIe asked; the node does not say on which PCIe root the devices {minors} of the first type are"
+        where = f"the PCIe roots of the devices {minors} of the first type"
+        return f"SamePCIe is requested; the node does not report {where}"
     if bare := [root for root in roots if all(candidate.pcie != root for candidate in near)]:
-        return f"SamePCIe asked; no device of the second type is left on PCIe root {', '.join(bare)}"
-    return f"SamePCIe asked; {count} devices asked, {len(near)} can serve it on the PCIe roots {', '.join(roots)}"
+        return f"SamePCIe is requested; no device of the second type is left on PCIe root {', '.join(bare)}"
+    few = f"{len(near)} are suitable on the PCIe roots {', '.join(roots)}"
+    return f"SamePCIe is requested; {count} devices are requested, {few}"
 
 
 def _roots_of(lead: Sequence[Candidate]) -> list[str]:
@@ -109,7 +111,7 @@ def _roots_of(lead: Sequence[Candidate]) -> list[str]:
 def _nearest_first(
     lead: Sequence[Candidate], candidates: Iterable[Candidate], *, same_pcie: bool
 ) -> tuple[Candidate, ...]:
-    """Those on the lead's roots, of each in turn; where others may be taken, then those of its NUMA nodes, then all."""
+    """Those on the lead's roots in turn; if others may be taken, then those of its NUMA nodes, then all."""
     by_root: dict[str | None, list[Candidate]] = {root: [] for root in _roots_of(lead)}
     others: list[Candidate] = []
     for candidate in sorted(candidates, key=_order):

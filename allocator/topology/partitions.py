@@ -102,7 +102,7 @@ def why_none(
     listed = (table.best if restricted else table.sizes).get(count)
     if listed is None:
         counts = ", ".join(map(str, table.sizes)) or "none"
-        return f"{count} GPUs are no partition here; ask a number that the table has: {counts}"
+        return f"{count} GPUs are not a partition here; ask for a number that the table has: {counts}"
     which = "best-scored partitions" if restricted else "partitions"
     if ring_bandwidth is not None:
         quick = [p for p in listed if p.bandwidth is not None and p.bandwidth >= ring_bandwidth]
@@ -112,6 +112,6 @@ def why_none(
             return f"ringBusBandwidth {format_bytes(ring_bandwidth)} asked; {which} of {count} GPUs {have}"
         listed = tuple(quick)
     return (
-        f"{len(listed)} {which} of {count} GPUs would do, and in each a GPU is in use or unhealthy "
+        f"{len(listed)} {which} of {count} GPUs are suitable, but in each a GPU is in use or unhealthy "
         f"({len(set(free))} GPUs wholly free)"
     )

@@ -11,7 +11,7 @@ _MAX_STEPS: Final = 1024  # of one search among more than EXACT_UP_TO devices
 Places = tuple[int, ...]
 
 
-@lru_cache(maxsize=512)  # nodes of one make ask the same again and again
+@lru_cache(maxsize=512)  # nodes of one model repeat the same requests
 def best_places(
     rows: tuple[tuple[int, ...], ...], gains: tuple[int, ...], losses: tuple[int, ...], count: int
 ) -> Places:
@@ -35,9 +35,9 @@ def best_places(
 class _Search:
     """Branch and bound for the set of the greatest sum of pairs and of single values.
 
-    Devices are gone through in the caller's order, taking before leaving: of equally good sets the one found first is
-    the first in that order. Of devices with the same connections (twins) a later one is never taken where an earlier
-    one was left, so that a switched node of any size takes a handful of steps.
+    Devices are visited in the caller's order, taking before leaving: among equally good sets the one found first is the
+    first in that order. Among devices with the same connections (twins) a later one is never taken if an earlier one
+    was left, so that a switched node of any size takes a few steps.
     """
 
     def __init__(self, rows: Sequence[Sequence[int]], values: Sequence[int], count: int) -> None:

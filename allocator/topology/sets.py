@@ -47,11 +47,11 @@ class Candidate(NamedTuple):
         minor: its number on the node.
         rank: the caller's order of preference, smaller better. Devices that the caller regards as equal have equal
             ranks; minor and id are compared after everything else.
-        numa: its NUMA node, None where unknown.
-        pcie: name of its PCIe root, None where unknown.
-        idle: nobody else holds anything of it.
+        numa: its NUMA node; None if unknown.
+        pcie: name of its PCIe root; None if unknown.
+        idle: no other Pod holds a part of it.
         fresh: the Pod itself holds nothing of it yet, in another step of its life.
-        size: how large the device is, and its model, where smaller ones come first; else the same of all.
+        size: the device's size and model, if smaller ones come first; otherwise the same for all.
     """
 
     id: str
@@ -69,17 +69,17 @@ class SetRule:
     """What a set must be, and what is preferred, beyond good connections.
 
     Attributes:
-        scope: all devices inside one of these. A device that does not say where it is, is inside none with others.
+        scope: all devices must be inside one place of this kind. A device without a stated place shares none.
         rank_first: the ask takes parts of devices: the caller's ranks come before connections, and a set need not be a
             partition.
-        partitions: the node's partition table; None where it has none.
+        partitions: the node's partition table; None if it has none.
         partition_required: the set must be a partition; else partitions come first.
         restricted: only partitions of the table's highest score for the count.
-        ring_bandwidth: bytes that a partition must have at least; None where not asked.
+        ring_bandwidth: bytes that a partition must have at least; None if not asked.
         near: ids of devices to be well connected to.
-        roots: PCIe roots: sets wholly on these come first (joint allocation: where the other type has a device free).
+        roots: PCIe roots; sets wholly on these come first (joint allocation: the other type has a free device there).
         company: whole devices that the gang's other Pods are still to get. Sets inside the best set of that many more
-            devices come first, if there is one, so that the gang's first Pod begins where there is room for all.
+            devices come first, if there is one, so that the gang's first Pod begins in a place with room for all.
     """
 
     scope: Scope = Scope.NODE
@@ -132,7 +132,7 @@ def choices(
         rule: what the ask and the node want of a set.
 
     Returns:
-        Each set once, its devices in the caller's order (of a partition too); none where none keeps the rule.
+        Each set once, its devices in the caller's order (of a partition too); none if none keeps the rule.
     """
     pool = _pool(candidates, links, rule)
     # Company does not matter if no device is near another.
@@ -177,23 +177,23 @@ def why_no_set(candidates: Sequence[Candidate], count: int, rule: SetRule) -> st
     if len(candidates) < count:
         return f"{count} devices asked, {len(candidates)} can serve it"
     if rule.scope is Scope.DEVICE:
-        return f"requiredTopologyScope Device lets one device be asked, not {count}; ask PCIe, NUMANode or Node"
+        return f"requiredTopologyScope Device allows one device, not {count}; use PCIe, NUMANode or Node"
     where = WITHIN[rule.scope]
     counted = Counter(candidate.numa if rule.scope is Scope.NUMA_NODE else candidate.pcie for candidate in candidates)
     unknown = counted.pop(None, 0)
     most = max(counted.values(), default=0)
     less = f"; of {unknown} the {where} is not known" if unknown else ""
-    return f"{count} devices inside one {where} asked, at most {most} that can serve it are{less}"
+    return f"{count} devices inside one {where} are requested; suitable inside one: at most {most}{less}"
 
 
 def least_broken(tied: Sequence[Spot], free: Sequence[Spot], links: Links, table: PartitionTable | None) -> int:
-    """Find the device of which a part breaks the least: the fewest partitions, then the weakest connections.
+    """Find the device whose partial use breaks the least: the fewest partitions, then the weakest connections.
 
     Args:
         tied: devices that are otherwise equally good, 1 or more.
-        free: devices of which nobody holds anything.
+        free: devices that no Pod holds a part of.
         links: of the node's devices.
-        table: the node's partition table; None where it has none.
+        table: the node's partition table; None if it has none.
 
     Returns:
         Its place in `tied`; of equals, the first.

@@ -38,8 +38,8 @@ class CpuAsk:
             the Pod as a whole (Kubernetes, pkg/kubelet/cm/cpumanager).
         others: amounts of resources other than CPU, memory, disk and devices of ours, by name, each in its unit. They
             count on nodes whose NUMA nodes report them.
-        implied: whether the author states nothing about CPU orchestration. The Pod is held to a node's NUMA policy all
-            the same, because it requests devices or is in scope by the settings. Without a policy it gets nothing.
+        implied: whether the author states nothing about CPU orchestration. A node's NUMA policy still applies to the
+            Pod, because it requests devices or is in scope by the settings. Without a policy it gets nothing.
     """
 
     qos: QosClass

@@ -72,14 +72,14 @@ class CpuNode:
         pooled: the reserved CPUs that are in the shared pool nevertheless: the kubelet's own (CPU proposal,
             "Basic CPU orchestration principles").
         bind: the policy that every Pod with CPUs of its own must follow here; None if Pods choose.
-        whole_cores: the kubelet refuses Pods whose own CPUs are not whole cores, whatever `bind` is.
+        whole_cores: the kubelet refuses Pods whose own CPUs are not whole cores, regardless of `bind`.
         strategy: which NUMA node comes first.
         policy: NUMA alignment of Pods that state no policy themselves.
         default_bind: bind policy of Pods that state none.
         default_exclusive: exclusive policy of Pods that state none.
         zones: NUMA node -> what it has.
         architecture: as in the label kubernetes.io/arch; some policies are not supported on every architecture.
-        kubelet_policy: the policy by which the kubelet refuses Pods to which it gives CPUs, whatever `policy` is:
+        kubelet_policy: the policy by which the kubelet refuses Pods to which it gives CPUs, regardless of `policy`:
             Restricted, SingleNUMANode, or NumaPolicy.NONE if it refuses none.
         kubelet_by_container: whether the kubelet aligns each container by itself instead of the whole Pod.
         holders_unknown: it is not known which CPUs are held, so all are reserved.

@@ -162,7 +162,7 @@ class CpuTopology:
         return found
 
     def whole(self, cpus: int) -> int:
-        """The CPUs of those cores of which all threads are in the set."""
+        """The CPUs of the cores that have all their threads in the set."""
         found = 0
         for first, offsets in self._siblings:
             present = first

@@ -34,7 +34,7 @@ Lanes = Mapping[tuple[str, str], int]
 
 
 class Place(NamedTuple):
-    """Where a device is; None where the node does not report it.
+    """Where a device is; None if the node does not report it.
 
     Attributes:
         id: of the device.

@@ -1,7 +1,7 @@
 """Names of device models: one model is spelled in several ways.
 
 Koordinator's label gpu-model is the product's name without "NVIDIA", blanks as dashes. NVIDIA's feature discovery keeps
-the word in nvidia.com/gpu.product and adds "-SHARED" where its device plugin shares cards by time.
+the word in nvidia.com/gpu.product and adds "-SHARED" if its device plugin shares cards by time.
 """
 
 from typing import Final

@@ -72,7 +72,7 @@ class NodeSnapshot:
     def stock(self, devices: Iterable[Device], tails: Sequence[str]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """What devices have and what is free of them: for each device (has, free), one amount per resource each.
 
-        Nothing is free of an unusable device. Nothing is free of a resource of which more is held than the device now
+        Nothing of an unusable device is free. Nothing of a resource is free if more of it is held than the device now
         has.
         """
         used, unusable = self.used, self.unusable

@@ -14,7 +14,7 @@ class Wiring:
     Attributes:
         links: how strongly any two devices are connected.
         partitions: the sets in which whole devices of partitioned types may be given; None if there is no table.
-        honour_partitions: whether only these sets may be given (policy Honor), whatever the Pod asks.
+        honour_partitions: whether only these sets may be given (policy Honor), regardless of the Pod's request.
         others: (type's name, table) for types whose boards have another table than `partitions`.
     """
 

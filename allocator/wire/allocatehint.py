@@ -102,7 +102,7 @@ class _Reader:
         """The path of an annotation in a Pod."""
         return f"metadata.annotations[{annotation}]"
 
-    def tell(self, path: str, message: str) -> None:
+    def note(self, path: str, message: str) -> None:
         """Note a mistake, up to a bounded number."""
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(Problem(path, message))
@@ -111,12 +111,12 @@ class _Reader:
         """Read an annotation's JSON object."""
         path = self.path(annotation)
         if not isinstance(text, str) or len(text) > _MAX_TEXT:
-            self.tell(path, "must be a text of at most 64 KiB")
+            self.note(path, "must be a text of at most 64 KiB")
             return {}
         try:
             raw = json.loads(text, object_pairs_hook=_without_doubles)
         except (ValueError, RecursionError) as error:
-            self.tell(path, f"must be a JSON object ({str(error)[:_SHOWN]})")
+            self.note(path, f"must be a JSON object ({str(error)[:_SHOWN]})")
             return {}
         return self.mapping(path, raw)
 
@@ -125,7 +125,7 @@ class _Reader:
         if isinstance(value, dict):
             return value
         if value is not None:
-            self.tell(path, "must be a JSON object")
+            self.note(path, "must be a JSON object")
         return {}
 
     def known(self, path: str, value: Mapping[str, object], keys: Iterable[str]) -> list[str]:
@@ -133,7 +133,7 @@ class _Reader:
         allowed = list(keys)
         for key in value:
             if key not in allowed:
-                self.tell(path, f"unknown key {key[:_SHOWN]!r}; use {_either(allowed)}")
+                self.note(path, f"unknown key {key[:_SHOWN]!r}; use {_either(allowed)}")
         return [key for key in allowed if value.get(key) is not None]
 
     def word(self, path: str, value: object, words: Iterable[str]) -> str | None:
@@ -143,7 +143,7 @@ class _Reader:
         allowed = list(words)
         if isinstance(value, str) and value in allowed:
             return value
-        self.tell(path, f"{_show(value)} is not allowed; use {_either(allowed)}")
+        self.note(path, f"{_show(value)} is not allowed; use {_either(allowed)}")
         return None
 
     def items(self, path: str, value: object) -> list[Any]:
@@ -151,7 +151,7 @@ class _Reader:
         if value is None:
             return []
         if not isinstance(value, list) or len(value) > _MAX_TERMS:
-            self.tell(path, f"must be a list of at most {_MAX_TERMS}")
+            self.note(path, f"must be a list of at most {_MAX_TERMS}")
             return []
         return value
 
@@ -179,7 +179,7 @@ class _Reader:
         where = f"{path}.matchLabels"
         labels = self.mapping(where, raw.get("matchLabels"))
         if len(labels) > _MAX_TERMS:
-            self.tell(where, f"must have at most {_MAX_TERMS} labels")
+            self.note(where, f"must have at most {_MAX_TERMS} labels")
             labels = {}
         found = [
             Requirement(self.key(where, key), Operator.IN, (self.value(where, key, labels[key]),))
@@ -201,25 +201,25 @@ class _Reader:
         name = self.word(f"{path}.operator", raw.get("operator"), Operator)
         if name is None:
             if not raw.get("operator"):
-                self.tell(f"{path}.operator", f"is missing; use {_either(Operator)}")
+                self.note(f"{path}.operator", f"is missing; use {_either(Operator)}")
             return None
         operator = Operator(name)
         if bool(values) is not (operator in {Operator.IN, Operator.NOT_IN}):
-            self.tell(f"{path}.values", "must be there for In and NotIn, and not for Exists and DoesNotExist")
+            self.note(f"{path}.values", "must be there for In and NotIn, and not for Exists and DoesNotExist")
         return Requirement(key, operator, values)
 
     def key(self, path: str, value: object) -> str:
         """Return a label's key."""
         if isinstance(value, str) and _KEY.fullmatch(value):
             return value
-        self.tell(path, f"{_show(value)} is no key of a label")
+        self.note(path, f"{_show(value)} is not a key of a label")
         return ""
 
     def value(self, path: str, key: str, value: object) -> str:
         """Return a label's value; a device's id need not have a label's syntax, as it may be a PCI address."""
         if isinstance(value, str) and (_VALUE.fullmatch(value) or (key == DEVICE_ID and 0 < len(value) <= _MAX_ID)):
             return model_name(value) if key in MODEL_LABELS else value
-        self.tell(path, f"{_show(value)} is no value of a label (a text of at most 63 letters, digits, -, _ and .)")
+        self.note(path, f"{_show(value)} is not a value of a label (a text of at most 63 letters, digits, -, _ and .)")
         return ""
 
     def joint(self, raw: Mapping[str, object]) -> Joint:
@@ -230,10 +230,10 @@ class _Reader:
         types = self.items(where, raw.get("deviceTypes"))
         wrong = [kind for kind in types if not (isinstance(kind, str) and kind in self.types)]
         if wrong:
-            self.tell(where, f"{_show(wrong[0])} is not allowed; use {_either(sorted(self.types))}")
+            self.note(where, f"{_show(wrong[0])} is not allowed; use {_either(sorted(self.types))}")
             types = []
         if len(set(types)) != len(types):
-            self.tell(where, "must name each type once")
+            self.note(where, "must name each type once")
         scope = self.word(f"{path}.requiredScope", raw.get("requiredScope"), ("SamePCIe",))
         return Joint(tuple(types), same_pcie=scope is not None)
 
@@ -248,7 +248,7 @@ class _Reader:
             try:
                 bandwidth = to_int(asked)
             except QuantityError as error:
-                self.tell(f"{path}.ringBusBandwidth", f"{error}; a bandwidth is written as 400Gi")
+                self.note(f"{path}.ringBusBandwidth", f"{error}; a bandwidth is written as 400Gi")
         return PartitionSpec(policy == "Restricted", bandwidth)
 
 

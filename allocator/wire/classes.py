@@ -92,6 +92,6 @@ def distinct(devices: Iterable[Device], problems: list[str]) -> tuple[Device, ..
     for device in devices:
         first = by_id.setdefault(device.id, device)
         if first is not device:
-            wrong = f"{device.type} {device.id[:80]!r} is left out, for a {first.type} has this id; give it another"
+            wrong = f"{device.type} {device.id[:80]!r} is left out, because a {first.type} has this id; give it another"
             problems.append(f"annotation {CLASSES}: {wrong}")
     return tuple(by_id.values())

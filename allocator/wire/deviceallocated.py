@@ -61,7 +61,7 @@ def _write_share(share: Share, kind: DeviceType | None, domain: str) -> dict[str
         extension["vfs"] = [_write_function(function) for function in share.functions]
     template = kind.template_of(share.amounts) if kind else ""
     if template:
-        extension["gpuSharedResourceTemplate"] = template  # Koordinator's key, whatever the type
+        extension["gpuSharedResourceTemplate"] = template  # Koordinator's key, for every type
     return {**entry, "extension": extension} if extension else entry
 
 

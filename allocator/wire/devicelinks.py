@@ -28,7 +28,7 @@ _MAX_PROBLEMS: Final = 8
 class _Problems(list[str]):
     """Sentences for people, up to a bounded number."""
 
-    def tell(self, sentence: str) -> None:
+    def note(self, sentence: str) -> None:
         if len(self) < _MAX_PROBLEMS:
             self.append(f"annotation {DEVICE_LINKS}: {sentence}")
 
@@ -50,16 +50,16 @@ def read_links(text: object, ids: Collection[str]) -> tuple[dict[tuple[str, str]
     switched: dict[str, int] = {}
     for device, peers in _object(text, problems).items():
         if device not in known:
-            problems.tell(f"{device[:MAX_LANES]!r} is no device of this node that can be linked; left out")
+            problems.note(f"{device[:MAX_LANES]!r} is not a device of this node that can be linked; left out")
         elif not isinstance(peers, dict):
-            problems.tell(f"{device!r}: not an object of peers; left out")
+            problems.note(f"{device!r}: not an object of peers; left out")
         else:
             _read_peers(device, peers, known, stated, switched, problems)
     lanes: dict[tuple[str, str], int] = {}
     for a, b in combinations(sorted(known), 2):
         there, back = stated.get((a, b)), stated.get((b, a))
         if there is not None and back is not None and there != back:
-            problems.tell(f"{a!r} and {b!r} state {there} and {back} lanes; the smaller counts")
+            problems.note(f"{a!r} and {b!r} state {there} and {back} lanes; the smaller counts")
         direct = min((count for count in (there, back) if count is not None), default=0)
         total = direct + min(switched.get(a, 0), switched.get(b, 0))
         if total:
@@ -69,15 +69,15 @@ def read_links(text: object, ids: Collection[str]) -> tuple[dict[tuple[str, str]
 
 def _object(text: object, problems: _Problems) -> dict[str, Any]:
     if not isinstance(text, str) or len(text) > _MAX_TEXT:
-        problems.tell("not a text of at most 256 KiB; no links are read")
+        problems.note("not a text of at most 256 KiB; no links are read")
         return {}
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
-        problems.tell(f"not JSON ({error}); no links are read")
+        problems.note(f"not JSON ({error}); no links are read")
         return {}
     if not isinstance(raw, dict):
-        problems.tell("not an object of devices; no links are read")
+        problems.note("not an object of devices; no links are read")
         return {}
     return raw
 
@@ -93,11 +93,11 @@ def _read_peers(
     """Read one device's lanes, into `stated` (device, peer) and `switched`."""
     for peer, count in peers.items():
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_LANES:
-            problems.tell(f"{device!r} to {peer[:MAX_LANES]!r}: not a number of lanes from 0 to {MAX_LANES}; left out")
+            problems.note(f"{device!r} to {peer[:MAX_LANES]!r}: not a number of lanes from 0 to {MAX_LANES}; left out")
         elif peer == SWITCH:
             switched[device] = count
         elif peer not in known or peer == device:
-            problems.tell(f"{device!r} to {peer[:MAX_LANES]!r}: no other device of this node; left out")
+            problems.note(f"{device!r} to {peer[:MAX_LANES]!r}: no other device of this node; left out")
         else:
             stated[device, peer] = count
 

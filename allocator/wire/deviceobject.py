@@ -36,7 +36,7 @@ class NodeDevices:
         kubelet_held: ids of devices that the kubelet's device manager allocated; all devices if that cannot be read.
         problems: one sentence for each part that could not be read; the other parts count.
         links: how strongly any two of them are connected.
-        partitions: the table that the object states; None where it states none.
+        partitions: the table that the object states; None if it states none.
         labels: of the object.
         cordoned: ids of devices that an administrator has cordoned.
         partitioned: the types whose devices may have to come as a set of a partition table.

@@ -19,7 +19,7 @@ SYSTEM_QOS_RESOURCE: Final = "node.koordinator.sh/system-qos-resource"
 class NodeReservation:
     """What the administrator keeps from all Pods: CPUs by number, or else an amount in thousandths of a CPU.
 
-    Of an amount the node's reporter makes CPUs (Koordinator, pkg/koordlet/statesinformer): nobody else knows which.
+    The node's reporter turns an amount into CPUs (Koordinator, pkg/koordlet/statesinformer); only it knows which.
     """
 
     cpus: int = 0

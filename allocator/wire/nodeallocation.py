@@ -15,7 +15,7 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class RecordError(ValueError):
-    """A NodeAllocation does not have the format: somebody else wrote it."""
+    """A NodeAllocation is malformed: another writer changed it."""
 
 
 def write_spec(holdings: Iterable[Holding]) -> dict[str, Any]:

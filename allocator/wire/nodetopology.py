@@ -54,11 +54,11 @@ BE_CPU_SHARED_POOLS: Final = "node.koordinator.sh/be-cpu-shared-pools"
 FULL_PCPUS_ONLY: Final = "full-pcpus-only"
 DISTRIBUTE_ACROSS_NUMA: Final = "distribute-cpus-across-numa"
 
-_TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")  # how Go, and so the kubelet, spells it
+_TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")  # the spellings of Go, and therefore of the kubelet
 
 
 class CpuManagerPolicy(StrEnum):
-    """The kubelet's CPU manager policy; the empty text where it is not known."""
+    """The kubelet's CPU manager policy; the empty text if it is not known."""
 
     STATIC = "static"
     NONE = "none"
@@ -87,7 +87,7 @@ class KubeletCpus:
 
     @property
     def distribute_across_numa(self) -> bool:
-        """Whether it spreads CPUs evenly where it takes more than one NUMA node."""
+        """Whether it spreads CPUs evenly if it takes more than one NUMA node."""
         return self._has(DISTRIBUTE_ACROSS_NUMA)
 
     def _has(self, option: str) -> bool:
@@ -134,9 +134,9 @@ class NodeTopology:
         system: the CPUs of system Pods.
         zones: NUMA node to what it has.
         managed_by: the label app.kubernetes.io/managed-by.
-        holders_unknown: whether the CPUs that nobody may get, or the kubelet's rules, could not be read in full: then
-            nobody gets any.
-        problems: what could not be read, a sentence each; the rest counts all the same.
+        holders_unknown: whether the CPUs that no Pod may get, or the kubelet's rules, could not be read in full; no Pod
+            then gets any.
+        problems: what could not be read, a sentence each; the rest still counts.
     """
 
     node: str
@@ -167,7 +167,7 @@ class NodeTopology:
 
     @property
     def reserved(self) -> int:
-        """The CPUs that nobody may get (Koordinator, pkg/scheduler/plugins/nodenumaresource)."""
+        """The CPUs that no Pod may get (Koordinator, pkg/scheduler/plugins/nodenumaresource)."""
         reserved = self.kubelet.reserved | self.reservation.cpus
         if self.system.exclusive:
             reserved |= self.system.cpus
@@ -227,7 +227,7 @@ def read_pool(value: object) -> PoolCpus:
     """Read one entry of a list of pools (CPU proposal, CPUSharedPool).
 
     Raises:
-        ValueError, TypeError: it is none.
+        ValueError, TypeError: it is malformed.
     """
     entry = as_object(value)
     return PoolCpus(as_id(entry, "socket"), as_id(entry, "node"), as_cpus(entry.get("cpuset")))

@@ -20,7 +20,7 @@ class NumaZone:
 
 
 def read_zones(value: object, problems: Problems) -> dict[int, NumaZone]:
-    """Read the zones by NUMA node, ascending; what makes no sense is left out and named in `problems`."""
+    """Read the zones by NUMA node, ascending; a malformed zone is left out and named in `problems`."""
     zones: dict[int, NumaZone] = {}
     for index, entry in enumerate(problems.list("zones", value)):
         where = f"zones[{index}]"
@@ -35,7 +35,7 @@ def read_zones(value: object, problems: Problems) -> dict[int, NumaZone]:
 
 
 def _zone_node(value: object) -> int | None:
-    """Tell which NUMA node a zone is; None for a zone that is something else."""
+    """The NUMA node of a zone; None for a zone that is something else."""
     entry = as_object(value)
     if entry.get("type") != _ZONE_TYPE:
         return None

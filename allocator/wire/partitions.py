@@ -68,7 +68,7 @@ def read_partitions(text: object) -> tuple[PartitionTable, tuple[str, ...]]:
 
     Returns:
         The table without wrong entries, and one sentence for each of these. A text that cannot be read at all is an
-        empty table, because whoever states a table does not mean the built-in one.
+        empty table, because a stated table replaces the built-in one.
     """
     problems: list[str] = []
     found: dict[tuple[int, ...], Partition] = {}

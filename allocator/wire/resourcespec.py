@@ -54,7 +54,7 @@ def read_resource_spec(annotations: Mapping[str, Any], problems: list[Problem]) 
         problems: is appended to for what is wrong, which the answer leaves out.
 
     Returns:
-        The spec; None if the Pod has none, or one that is no JSON object.
+        The spec; None if the Pod has none, or if it is not a JSON object.
     """
     raw = _read(annotations, RESOURCE_SPEC, _RESOURCE_SPEC_KEYS, problems)
     if raw is None:
@@ -109,7 +109,7 @@ def _read(
         return None
     unknown = [name for name in raw if name not in allowed]
     problems.extend(
-        Problem(where, f"{name[:_SHOWN]!r} is no key of it; the keys are {keys}") for name in unknown[:_NAMED]
+        Problem(where, f"{name[:_SHOWN]!r} is not a key of it; the keys are {keys}") for name in unknown[:_NAMED]
     )
     return raw
 

@@ -2,7 +2,7 @@
 
 `{"cpuset":"0-3","numaNodeResources":[{"node":0,"resources":{"cpu":"4"}}],"cpuSharedPools":[{"socket":0,"node":0}]}`;
 `cpuSharedPools` is of the CPU proposal ("Resource status"), `numaNodeResources` of today's Koordinator
-(apis/extension/numa_aware.go), and each is left out where it is empty.
+(apis/extension/numa_aware.go). An empty one is left out.
 """
 
 import json

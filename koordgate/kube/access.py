@@ -21,7 +21,7 @@ class Access(Protocol):
 
     @property
     def server_name(self) -> str | None:
-        """The name to expect in the server's certificate, where it is not the URL's host."""
+        """The name to expect in the server's certificate, if it is not the URL's host."""
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """TLS settings, client certificate included; None for the defaults."""
@@ -30,7 +30,7 @@ class Access(Protocol):
         """The Authorization header.
 
         Args:
-            renew: get another one whatever the age of the last, because the API server refused it.
+            renew: get another one regardless of the last one's age, because the API server refused it.
         """
 
 
@@ -41,10 +41,10 @@ def environment_proxy(base_url: str) -> str | None:
 
 
 def tls_context(authority: Path | str | None) -> ssl.SSLContext:
-    """TLS settings that trust a CA from a file, or the system's where it is None.
+    """TLS settings that trust a CA from a file, or the system's CAs if it is None.
 
     Raises:
-        OSError: the file cannot be read, or is no certificate.
+        OSError: the file cannot be read, or is not a certificate.
     """
     tls = ssl.create_default_context(cafile=authority)
     # Python 3.13 requires key identifiers that many clusters' CAs lack, and that no other Kubernetes client requires.

@@ -168,7 +168,7 @@ class KubeClient:
     async def replace(
         self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, deadline: float | None = _DEADLINE_S
     ) -> dict[str, Any]:
-        """PUT an object; with a resourceVersion in its metadata this is a compare-and-swap.
+        """PUT an object; a resourceVersion in its metadata makes this a compare-and-swap.
 
         Raises:
             Conflict: the object is at another revision.
@@ -302,7 +302,7 @@ class KubeClient:
 
 
 def _wait_before_retry(ask: _Ask, error: KubeError, backoff: Backoff) -> float | None:
-    """Seconds to wait before the request is sent again; None where it must not be."""
+    """Seconds to wait before the request is sent again; None if it must not be."""
     if isinstance(error, TooManyRequests):
         return max(backoff.failed(), error.retry_after or 0)
     if isinstance(error, Unreachable) and (error.refused or not ask.is_write):

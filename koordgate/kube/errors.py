@@ -1,4 +1,4 @@
-"""What may come instead of a result: refusals of the API server, and failures on the way to it.
+"""The failures of requests: refusals by the API server, and failures on the way to it.
 
     KubeError
     ├── Unauthorized            401: it does not accept our credentials
@@ -30,8 +30,8 @@ class KubeError(Exception):
     """Any failure, reported by the API server or met on the way to it.
 
     Attributes:
-        status: HTTP status, 0 where there was no answer.
-        reason: of the Status object, as `NotFound`; empty where there was none.
+        status: HTTP status, 0 if there was no answer.
+        reason: of the Status object, as `NotFound`; empty if there was none.
         message: for people.
     """
 
@@ -50,9 +50,9 @@ class Forbidden(KubeError):
     """We may not do this.
 
     Attributes:
-        user: who lacks the right, as `system:serviceaccount:<namespace>:<name>`; empty where admission refused.
-        verb: what was asked, as `list`; empty likewise.
-        resource: on what, as `nodeallocations.koordgate.io`; empty likewise.
+        user: the user without the right, as `system:serviceaccount:<namespace>:<name>`; empty if admission refused.
+        verb: the refused verb, as `list`; empty likewise.
+        resource: the resource, as `nodeallocations.koordgate.io`; empty likewise.
     """
 
     def __init__(self, message: str, *, status: int = 403, reason: str = "Forbidden") -> None:
@@ -74,7 +74,7 @@ class NotFound(KubeError):
 
 
 class AlreadyExists(KubeError):
-    """An object of that name exists already."""
+    """An object with this name already exists."""
 
 
 class Conflict(KubeError):
@@ -93,7 +93,7 @@ class TooManyRequests(KubeError):
     """The API server asks clients to try later.
 
     Attributes:
-        retry_after: after how many seconds; None where it did not say.
+        retry_after: after how many seconds; None if it did not say.
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class Unreachable(KubeError):
     """No usable answer: connect errors, timeouts, broken connections, 5xx.
 
     Attributes:
-        maybe_performed: the request may have reached the API server, and may have been performed, or may be still.
-        refused: no connection was made at all: a write may be sent again.
+        maybe_performed: the request may have reached the API server, and may have been performed or may yet be.
+        refused: no connection was made, so a write may be sent again.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ def from_status(status: Mapping[str, Any], *, retry_after: float | None = None) 
 
     Args:
         status: a `kind: Status`, from an answer's body or from an ERROR event of a watch.
-        retry_after: seconds of the Retry-After header, where there was one.
+        retry_after: seconds of the Retry-After header, if there was one.
     """
     code = int(status.get("code") or 0)
     reason = str(status.get("reason") or "")

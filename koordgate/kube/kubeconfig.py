@@ -1,7 +1,7 @@
 """Access by a kubeconfig, with its certificates, tokens and plugins, as kubernetes_asyncio reads it.
 
-The only importer of kubernetes_asyncio, and itself imported only where a kubeconfig is read: the library takes 36 MB
-and a second. Only its configuration is used; its API and model classes never see a body.
+This is the only importer of kubernetes_asyncio. It is imported only if a kubeconfig is read, because the library takes
+36 MB and a second. Only its configuration is used; its API and model classes never see a body.
 """
 
 import logging
@@ -27,7 +27,7 @@ _REFRESH_S: Final = 60.0  # tokens of plugins live for minutes at least
 _LOG: Final = logging.getLogger(__name__)
 
 Load = Callable[[Configuration, bool], Awaitable[None]]
-"""Fills the configuration, anew with each call; True asks for new credentials even if the old ones look valid."""
+"""Fills the configuration at each call; True requests new credentials even if the old ones look valid."""
 
 
 class ConfiguredAccess:
@@ -87,7 +87,7 @@ class ConfiguredAccess:
     async def authorization(self, *, renew: bool = False) -> str | None:
         """The current Authorization header, loaded again once a minute or when asked."""
         if renew or self._clock() >= self._fresh_until:
-            # Set before the await: requests that come meanwhile use the present credentials.
+            # Set before the await: requests that come during it use the present credentials.
             self._fresh_until = self._clock() + _REFRESH_S
             await self._refresh(renew=renew)
         value = await self._configuration.get_api_key_with_prefix("BearerToken")

@@ -1,4 +1,4 @@
-"""Reflector: keeps a handler in step with one resource by a list and watches, whatever fails on the way."""
+"""Reflector: keeps a handler up to date with one resource by a list and watches, in spite of failures."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ Happening = Literal["list", "watch", "relist", "error"]
 
 
 class Handler(Protocol):
-    """Hears of objects. Its methods are called one after another, never at the same time, and do not wait.
+    """Receives objects. Its methods are called one after another, never at the same time, and do not wait.
 
     Between `begin_list` and `end_list` comes a `put` for each object that exists. An object that was not put by then is
     gone: its DELETED event was missed. A list that fails is followed by another `begin_list`, without `end_list`.
@@ -47,9 +47,9 @@ class WatchPace:
     Attributes:
         first: the first wait after a failure; it doubles with each further one.
         longest: the longest wait.
-        absent: the wait where the resource does not exist (its CRD is not installed).
+        absent: the wait if the resource does not exist (its CRD is not installed).
         watch: the shortest life of a watch; the longest is twice that, so that not all end at once.
-        settled: a watch that lived this long was no failure, whatever ended it.
+        settled: a watch that lived this long was not a failure, whatever ended it.
         jitter: a random number in [0, 1).
         sleep: waits.
         clock: monotonic.
@@ -69,14 +69,14 @@ _DEFAULT_PACE: Final = WatchPace()
 
 
 class Reflector:
-    """Keeps a handler in step with one resource.
+    """Keeps a handler up to date with one resource.
 
     Memory stays bounded: each page of a list is handed over object by object, and dropped.
 
     Args:
         kube: the open client.
         resource: what to watch.
-        handler: hears of its objects.
+        handler: receives reports about its objects.
         namespace: only this one; None for all.
         selectors: `fieldSelector` and `labelSelector`.
         page: objects in a page of a list.

@@ -1,7 +1,7 @@
 """Cgroups read and written below one folder, with an explanation of every failure.
 
-Nothing outside that folder is ever opened: paths are walked name by name, and a symbolic link on the way is an error.
-A cgroup that disappears meanwhile is no error: containers end.
+Nothing outside that folder is ever opened: paths are opened name by name, and a symbolic link on the way is an error.
+A cgroup that disappears during the work is no error: containers end.
 """
 
 import contextlib
@@ -25,22 +25,22 @@ _DEEPEST: Final = 16
 _GONE: Final = (errno.ENOENT, errno.ENODEV)  # ENODEV: removed while it was open
 
 _EXPLAINED: Final = {
-    errno.EACCES: "the cgroup above has fewer CPUs or NUMA nodes than that, or the reporter may not write here: widen"
+    errno.EACCES: "the cgroup above lacks some of these CPUs or NUMA nodes, or the reporter may not write here: widen"
     " the cgroup above, or run the reporter as root",
     errno.EPERM: "the reporter may not write here: run it as root, in the host's cgroup namespace",
     errno.EROFS: "mounted read-only: mount the host's /sys/fs/cgroup read-write into the reporter",
-    errno.EBUSY: "a cgroup below has CPUs or NUMA nodes outside of that (one was just made or widened), or a process"
-    " here has a deadline to keep; it is tried again",
-    errno.ENOSPC: "processes are here, and it would leave them no CPU or NUMA node",
+    errno.EBUSY: "a cgroup below has other CPUs or NUMA nodes (it was just made or widened), or a process here has a"
+    " deadline to keep; the write is repeated",
+    errno.ENOSPC: "this cgroup has processes, and the write would leave them no CPU or NUMA node",
     errno.EINVAL: "the machine has no such CPU or NUMA node online, or a cgroup beside it has it exclusively: see"
     " cpuset.cpu_exclusive (v1) or cpuset.cpus.partition (v2)",
-    errno.ERANGE: "the kernel knows no CPU or NUMA node with so high a number",
-    errno.ELOOP: "a symbolic link, which is not followed: cgroups have none",
+    errno.ERANGE: "the kernel has no CPU or NUMA node with such a high number",
+    errno.ELOOP: "a symbolic link; it is not followed, because cgroups have none",
 }
 
 
 class HierarchyError(Exception):
-    """No cpuset hierarchy where one was expected; the message says what must be mounted."""
+    """The expected cpuset hierarchy is missing; the message says what must be mounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Failure:
     Attributes:
         path: path of the cgroup below the cpuset hierarchy.
         file: the file; empty if the cgroup itself is meant.
-        code: errno; 0 if the kernel gave none.
+        code: errno; 0 if the kernel returned none.
         message: what was tried, why it failed, and what to do.
     """
 
@@ -110,17 +110,17 @@ def find_hierarchy(mount: Path) -> Hierarchy:
 
 
 def find_layout(hierarchy: Hierarchy, cgroup_root: str, stated: str = "") -> CgroupLayout:
-    """Find the driver by which the kubelet named its cgroups; its configuration lacks it if it asked the runtime.
+    """Find the cgroup driver of the kubelet; its configuration does not state it if the kubelet asked the runtime.
 
     Args:
         hierarchy: the hierarchy.
-        cgroup_root: the kubelet's.
+        cgroup_root: the kubelet's `cgroupRoot`.
         stated: the driver in the kubelet's configuration; empty if it has none. It decides if both drivers have a
-            `kubepods`, one left over from before a change.
+            `kubepods`, one of them left over from before a change.
 
     Raises:
         HierarchyError: there is no `kubepods`, or both drivers have one and none is stated.
-        LayoutError: `cgroup_root` is no path of cgroups.
+        LayoutError: `cgroup_root` is not a path of cgroups.
     """
     layouts = [CgroupLayout(driver, cgroup_root) for driver in Driver]
     found = [layout for layout in layouts if (hierarchy.root / layout.kubepods).is_dir()]
@@ -137,8 +137,8 @@ def observe(hierarchy: Hierarchy, above: Iterable[str], pods: Iterable[str]) -> 
 
     Args:
         hierarchy: the hierarchy.
-        above: paths of cgroups that are read alone.
-        pods: paths of cgroups that are read with those below: in v1 all of them, in v2 one level (deeper ones never
+        above: paths of cgroups that are read without those below.
+        pods: paths of cgroups that are read with those below: in v1 all levels, in v2 one level (deeper ones do not
             matter).
     """
     seen = SeenCgroup()
@@ -204,7 +204,7 @@ def _read_set(folder: int, name: str) -> int:
     try:
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     except FileNotFoundError as error:
-        os.stat("cgroup.procs", dir_fd=folder)  # missing as well where the cgroup itself is gone
+        os.stat("cgroup.procs", dir_fd=folder)  # missing as well if the cgroup itself is gone
         raise _NoControllerError(errno.ENOENT, "no such file") from error
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -245,7 +245,7 @@ def apply(hierarchy: Hierarchy, writes: Iterable[Write]) -> tuple[tuple[Write, .
 def _write_set(folder: int, write: Write) -> None:
     handle = os.open(write.file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_TRUNC, dir_fd=folder)
     try:
-        os.write(handle, f"{format_cpuset(write.value)}\n".encode())  # in one piece: the kernel takes each alone
+        os.write(handle, f"{format_cpuset(write.value)}\n".encode())  # in one piece: each write is a whole set
     finally:
         os.close(handle)
 

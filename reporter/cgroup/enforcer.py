@@ -1,4 +1,4 @@
-"""Cpusets kept as planned: read after every change and on a timer, and written where they differ."""
+"""Cpusets kept as planned: read after every change and on a timer, and written if they differ."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Findings:
     Attributes:
         written: files written.
         reapplied: cgroups that somebody else had changed; they are right again unless a failure says otherwise.
-        notes: Pod and note, in the order of Pods: why a Pod is left alone, or that a pool is empty.
+        notes: Pod and note, in the order of Pods: why a Pod is left alone, or which pool is empty.
         absent: names of Pods without a cgroup (not yet, or no longer).
         failures: what could not be done.
     """
@@ -30,13 +30,13 @@ class Findings:
 
 
 class Enforcer:
-    """Applies plans to one node's cgroups; remembers what it wrote, and so knows what others changed.
+    """Applies plans to one node's cgroups; remembers what it wrote, and therefore detects what others changed.
 
-    It has no clock and does not wait; `round` must not be called concurrently.
+    It has no clock and does not wait. `round` must not be called concurrently.
     """
 
     def __init__(self, hierarchy: Hierarchy, layout: CgroupLayout) -> None:
-        """Enforce below `hierarchy`, with the kubelet's names."""
+        """Enforce below `hierarchy`, with the kubelet's names for cgroups."""
         self._hierarchy = hierarchy
         self._layout = layout
         self._left_at: dict[tuple[str, File], int] = {}
@@ -44,13 +44,13 @@ class Enforcer:
     def round(self, pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules) -> Findings:
         """Set the cpusets of all Pods.
 
-        A Pod that ended meanwhile is no failure. What failed because containers appeared between reading and writing is
-        read again and tried once more.
+        A Pod that ends during the round is no failure. If containers appeared between reading and writing, what failed
+        is read again and tried once more.
 
         Args:
             pods: all Pods of the node that have not finished.
             pools: the shared CPUs.
-            kubelet: what it does by itself.
+            kubelet: what the kubelet does by itself.
         """
         decided = wants(pods, pools, kubelet)
         placed, misnamed = self._place(decided)
@@ -81,7 +81,7 @@ class Enforcer:
     def _pass(
         self, placed: list[tuple[str, WantedCpusets]]
     ) -> tuple[SeenCgroup, int, tuple[Failure, ...], tuple[str, ...]]:
-        """Read all, write what differs; the cgroups that others changed are told."""
+        """Read everything and write what differs; the cgroups that others changed are among the results."""
         tiers = dict.fromkeys([self._layout.kubepods, *map(self._layout.tier, KubernetesQos)])
         seen = observe(self._hierarchy, tiers, dict.fromkeys(path for path, _ in placed))
         planned = plan(seen.tree, placed, self._hierarchy.version)
@@ -101,7 +101,7 @@ class Enforcer:
         return [Failure(path, "", 0, message)]
 
     def _cut(self, placed: list[tuple[str, WantedCpusets]], seen: SeenCgroup) -> list[Failure]:
-        """Compare effective CPUs: v2 refuses no write, but gives a cgroup only what the cgroups above it have."""
+        """Compare effective CPUs: v2 accepts every write, but gives a cgroup only what the cgroups above it have."""
         if self._hierarchy.version is Version.V1:
             return []
         found = []
@@ -110,7 +110,7 @@ class Enforcer:
             missing = want.cpus & ~seen.effective.get(path, want.cpus)
             if has is not None and has.cpus == want.cpus and missing:
                 message = (
-                    f"{path}: has no CPUs {format_cpuset(missing)}, for a cgroup above it has not, or they are offline;"
+                    f"{path}: lacks CPUs {format_cpuset(missing)}: a cgroup above lacks them, or they are offline;"
                     " widen cpuset.cpus of the cgroups above"
                 )
                 found.append(Failure(path, f"{File.CPUS}.effective", 0, message))

@@ -1,8 +1,8 @@
 """Where the cgroups of Pods and containers are (pure).
 
-The kubelet has two drivers. `cgroupfs` nests plain names; `systemd` nests slices, whose names repeat those above them
+The kubelet has two drivers. `cgroupfs` nests plain names. `systemd` nests slices, whose names repeat those above them
 and write `-` as `_` (Kubernetes v1.36, pkg/kubelet/cm/cgroup_manager_linux.go). Each container runtime names the
-innermost cgroup in its own way. Paths here are relative to where the cpuset hierarchy is mounted.
+innermost cgroup in its own way. Paths are relative to the mount of the cpuset hierarchy.
 """
 
 import re
@@ -57,8 +57,8 @@ class CgroupLayout:
     """The paths of one node.
 
     Attributes:
-        driver: of the kubelet.
-        root: its `cgroupRoot`, `/` by default.
+        driver: the kubelet's `cgroupDriver`.
+        root: the kubelet's `cgroupRoot`, `/` by default.
     """
 
     driver: Driver
@@ -67,7 +67,7 @@ class CgroupLayout:
     def __post_init__(self) -> None:
         for part in self._above:
             if not _PART.fullmatch(part):
-                raise LayoutError(f"cgroupRoot {self.root[:80]!r} is no path of cgroups")
+                raise LayoutError(f"cgroupRoot {self.root[:80]!r} is not a path of cgroups")
 
     @property
     def _above(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class CgroupLayout:
             uid: as `cgroup_uid` gives it.
 
         Raises:
-            LayoutError: it is no UID.
+            LayoutError: `uid` is not a UID.
         """
         if not _UID.fullmatch(uid):
             raise LayoutError(f"not a Pod's UID: {uid[:80]!r}")
@@ -105,7 +105,7 @@ class CgroupLayout:
             container_id: with its runtime, as `containerd://...` (`status.containerStatuses[].containerID`).
 
         Raises:
-            LayoutError: it is no container's id, or of an unknown runtime.
+            LayoutError: `container_id` is not a container's id, or names an unknown runtime.
         """
         runtime, found, name = container_id.partition("://")
         if not found or runtime not in _RUNTIMES or not _CONTAINER.fullmatch(name):
@@ -128,5 +128,5 @@ def _tier(qos: KubernetesQos) -> tuple[str, ...]:
 
 
 def cgroup_uid(uid: str, annotations: Mapping[str, str]) -> str:
-    """The UID that a Pod's cgroup is named by: of a static Pod, the hash of its file, not its mirror's UID."""
+    """The UID in the name of a Pod's cgroup; for a static Pod, the hash of its file, not the UID of its mirror Pod."""
     return annotations.get(_STATIC_POD) or uid

@@ -3,7 +3,7 @@
 cgroup v1 refuses a cpuset that its parent does not contain (EACCES), and one that does not contain its children's
 (EBUSY), at every moment (Linux, kernel/cgroup/cpuset-v1.c). Therefore every parent is first widened to
 hold its children's targets, from the top; then every cgroup gets its target, from the bottom. v2 allows any order; with
-this one, a container with a cpuset never runs outside both its old and its new CPUs.
+this one, a container with a cpuset runs on its old or its new CPUs at every moment.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ class Group:
 
     Attributes:
         cpus: CPU set; 0 if empty, which in v2 means the parent's.
-        mems: NUMA nodes, likewise.
+        mems: set of NUMA nodes; 0 if empty, likewise.
     """
 
     cpus: int
@@ -53,7 +53,7 @@ class Write:
     value: int
 
 
-Tree = Mapping[str, Group]  # paths of cgroups below and with `kubepods`; every parent but that one's is among them
+Tree = Mapping[str, Group]  # `kubepods` and cgroups below it, by path, with all their parents up to `kubepods`
 
 
 def targets(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Version, file: File) -> dict[str, int]:
@@ -61,9 +61,9 @@ def targets(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Ver
 
     Args:
         tree: the cgroups as read.
-        paths: the path of a Pod's cgroup, and what the Pod should have.
-        version: of the hierarchy.
-        file: which file.
+        paths: the path of each Pod's cgroup, and what the Pod should have.
+        version: the hierarchy's.
+        file: the file of the targets.
 
     Returns:
         Path to target, for each cgroup of the tree; 0 if it stays as it is.
@@ -96,7 +96,7 @@ def targets(tree: Tree, paths: Iterable[tuple[str, WantedCpusets]], version: Ver
 def _spread(
     tree: Tree, below: Mapping[str, list[str]], found: dict[str, int], path: str, wanted: int, file: File
 ) -> None:
-    """Give a container's cgroup the target, and cgroups that the container made below as much of it as they had."""
+    """Give a container's cgroup the target, and cgroups that the container made below it the part that they had."""
     found[path] = wanted
     pending = [(child, wanted) for child in below.get(path, ())]
     while pending:
@@ -112,7 +112,7 @@ class Plan:
 
     Attributes:
         writes: in order.
-        right: path and file to the set, where it already is the target.
+        right: path and file to the set, for each set that already is the target.
     """
 
     writes: tuple[Write, ...]
@@ -140,7 +140,7 @@ def ordered(has: Mapping[str, int], wanted: Mapping[str, int]) -> list[tuple[str
         wanted: path to target; 0 if it stays as it is. A parent's target holds its children's.
 
     Returns:
-        Path and set of each write, in order; what is already right is not written.
+        Path and set of each write, in order; a set that is already right is not written.
     """
     now = dict(has)
     below = _below(has)

@@ -1,6 +1,6 @@
 """Which CPUs each Pod's containers run on (pure): the CPU proposal, "Take over kubelet CPU management policies".
 
-- LSE and LSR: the CPUs that were allocated to the Pod, for all containers and the sandbox alike ("Only supports the CPU
+- LSE and LSR: the CPUs that were allocated to the Pod, for all containers and the sandbox ("Only supports the CPU
   allocation mechanism of the Pod dimension").
 - LS, and Pods without a class that are not BestEffort: the shared pool, or the parts of it on the NUMA nodes that the
   Pod was bound to (cpuSharedPools).
@@ -29,7 +29,7 @@ class Pod:
     """A Pod on this node. Sets are integers in which bit i stands for CPU, or NUMA node, i.
 
     Attributes:
-        uid: the UID in its cgroup's name (`layout.cgroup_uid`).
+        uid: the UID in the name of its cgroup (`layout.cgroup_uid`).
         name: namespace/name, for messages.
         qos_class: its Kubernetes QoS class.
         qos: its label koordinator.sh/qosClass; empty if it has none.
@@ -57,11 +57,11 @@ class SharedCpus:
     """The shared CPUs of the node.
 
     Attributes:
-        shared: for LS.
-        best_effort: for BE.
+        shared: CPUs for LS.
+        best_effort: CPUs for BE.
         shared_by_node: NUMA node to its part of `shared`.
         best_effort_by_node: NUMA node to its part of `best_effort`.
-        system: for Pods of the class SYSTEM; 0 if none are set aside: then those Pods are left alone.
+        system: CPUs for Pods of the class SYSTEM; 0 if none are set aside, and those Pods are then left alone.
     """
 
     shared: int
@@ -77,9 +77,9 @@ class KubeletRules:
 
     Attributes:
         static: whether its CPU manager has the static policy.
-        given: Pod UID to container to exclusive CPUs, from its state.
+        given: Pod UID to container to exclusive CPUs, from its state file.
         default: the CPUs of all other containers; 0 if it sets none.
-        static_memory: whether its memory manager has the static policy, and so binds the memory of Guaranteed Pods.
+        static_memory: whether its memory manager has the static policy and therefore binds Guaranteed Pods' memory.
     """
 
     static: bool = False
@@ -96,8 +96,8 @@ class WantedCpusets:
         pod: the Pod.
         cpus: CPUs of every container and of the sandbox; 0 if they are left as they are.
         mems: NUMA nodes, likewise.
-        room: CPUs that the Pod's own cgroup must hold at least; 0 if it holds exactly `cpus`. If the kubelet writes
-            containers' cpusets too, it needs this room: v1 refuses CPUs that the Pod's cgroup lacks.
+        room: CPUs that the Pod's own cgroup must at least hold; 0 if it holds exactly `cpus`. The kubelet needs this
+            room if it writes containers' cpusets too: v1 refuses CPUs that the Pod's cgroup lacks.
         note: a remark for the administrator; empty if there is none.
     """
 
@@ -130,9 +130,9 @@ def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules) -> WantedCpusets:
 def owned_by_kubelet(pod: Pod, kubelet: KubeletRules) -> str:
     """Say why the kubelet manages a Pod's CPUs; empty if we do.
 
-    We manage them if we allocated them and the kubelet's state has the same (after a take-over). A Guaranteed Pod that
-    requests whole CPUs counts as the kubelet's even before its state shows it: the kubelet writes a container's cpuset
-    only once and would not restore it.
+    We manage them if we allocated them and the kubelet's state has the same ones (after a take-over). A Guaranteed Pod
+    that requests whole CPUs counts as the kubelet's even before the state shows it: the kubelet writes a container's
+    cpuset only once and would not restore it.
     """
     given = kubelet.given.get(pod.uid, {})
     if not kubelet.static or not (given or (pod.qos_class is KubernetesQos.GUARANTEED and pod.whole_cpus)):
@@ -142,7 +142,7 @@ def owned_by_kubelet(pod: Pod, kubelet: KubeletRules) -> str:
     has = f"gave it {format_cpuset(reduce(or_, given.values(), 0))}" if given else "gives it CPUs"
     if pod.cpus:
         return (
-            f"{pod.name}: CPUs {format_cpuset(pod.cpus)} were decided, but the kubelet's static policy {has} and owns"
+            f"{pod.name}: CPUs {format_cpuset(pod.cpus)} were allocated, but the kubelet's static policy {has} and owns"
             " them; set cpuManagerPolicy none, or have the kubelet's state taken over"
         )
     return f"{pod.name}: the kubelet's static policy {has}; left alone"

@@ -1,4 +1,4 @@
-"""What is known of a node's GPUs at one moment, as plain frozen values; None where a card does not report it."""
+"""What is known of a node's GPUs at one moment, as plain frozen values; None if a card does not report it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -68,7 +68,7 @@ class MigDevice:
         profile: as "1g.18gb"; "" if unknown.
         memory: bytes, None if unknown.
         gpu_instance: id of its GPU instance on the card.
-        compute_instance: id of its compute instance in that.
+        compute_instance: id of its compute instance in the GPU instance.
     """
 
     uuid: str
@@ -84,9 +84,9 @@ class Wear:
 
     Attributes:
         ecc: whether error correction is on.
-        corrected: errors corrected since the driver was loaded or the card reset.
-        uncorrected: errors that could not be corrected, since then.
-        retired_pages: pages retired for good (before Ampere).
+        corrected: errors corrected since the driver was loaded or the card was reset.
+        uncorrected: errors that could not be corrected, counted from the same time.
+        retired_pages: pages retired permanently (before Ampere).
         retirement_pending: whether pages wait for the next reset to be retired.
         remapped_rows: rows replaced by spare ones (from Ampere on).
         remap_pending: whether rows wait for the next reset to be replaced.
@@ -128,7 +128,7 @@ class GpuFacts:
         wear: errors in its memory.
         recovery: what the driver asks for before it is used again.
         xid_events: whether it reports Xid errors as events.
-        problems: readings that failed, other than as "not supported", a sentence each.
+        problems: readings that failed for a reason other than "not supported", a sentence each.
     """
 
     uuid: str
@@ -172,8 +172,8 @@ class LostCard:
     Attributes:
         index: its index in NVML's list.
         uuid: None if this process never read it.
-        reset: whether it needs only a reset; otherwise it has fallen off the bus.
-        message: what NVML said.
+        reset: whether a reset suffices; otherwise it has fallen off the bus.
+        message: NVML's message.
     """
 
     index: int

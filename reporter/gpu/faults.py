@@ -1,7 +1,7 @@
 """What is wrong with a card at this moment, from its facts alone (pure).
 
-A standing fault lasts as long as the facts show it. A card that stops reporting something (MIG mode hides remapped
-rows, for example) has not recovered by that: an unknown fault is not an absent one.
+A standing fault lasts as long as the facts show it. A card that no longer reports something has not recovered: MIG
+mode, for example, hides remapped rows. An unknown fault is not an absent one.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ class Fault:
         remedy: what returns the card to service.
         reason: one word, for conditions: "RowRemapFailed".
         text: what is wrong, in plain words.
-        xid: the Xid error that it is, if it is one.
+        xid: the number of the Xid error, if the fault is one.
     """
 
     says: Xids
@@ -53,7 +53,7 @@ STANDING: Final[Mapping[str, Fault]] = dict(
         _fault(Xids.FATAL, Remedy.RESET, "GpuNeedsReset", "the driver refuses the card until it is reset"),
         _fault(Xids.FATAL, Remedy.REBOOT, "RecoveryReboot", "the driver asks for a restart of the node"),
         _fault(Xids.FATAL, Remedy.RESET, "RecoveryReset", "the driver asks for a reset of the card"),
-        _fault(Xids.FATAL, Remedy.RESET, "RecoveryDue", "the driver asks for work to be taken off, then for more"),
+        _fault(Xids.FATAL, Remedy.RESET, "RecoveryDue", "the driver asks to drain the card, and for more after that"),
         _fault(Xids.FATAL, Remedy.REPLACEMENT, "RowRemapFailed", "a broken memory row could not be replaced"),
         _fault(Xids.FATAL, Remedy.REPLACEMENT, "SramWorn", "too many uncorrectable errors in on-chip memory"),
         _fault(Xids.FATAL, Remedy.REPLACEMENT, "ManyPagesRetired", f"{MANY_RETIRED_PAGES} or more pages are retired"),
@@ -113,25 +113,25 @@ def standing(gpu: GpuFacts, before: frozenset[str] = frozenset()) -> frozenset[s
     """
     found = set()
     for reason, shows in _SHOWS.items():
-        told = shows(gpu)
-        if told or (told is None and reason in before):
+        shown = shows(gpu)
+        if shown or (shown is None and reason in before):
             found.add(reason)
     return frozenset(found)
 
 
 def notes(gpu: GpuFacts) -> tuple[str, ...]:
-    """What is worth knowing about a card and is no reason to take it out of service.
+    """Remarks about a card that are no reason to take it out of service.
 
     Pending remaps and repairs do not affect running work until the next reset (NVIDIA, "A100 GPU memory error
     management", "Error Recovery and Response Flags").
     """
     said = []
     if gpu.wear.remap_pending:
-        said.append("broken memory rows are replaced at the next reset; work goes on unharmed until then")
+        said.append("broken memory rows are replaced at the next reset; work is not affected until then")
     if gpu.wear.repair_pending:
-        said.append("a repair is made at the next reset; work goes on unharmed until then")
+        said.append("a repair is made at the next reset; work is not affected until then")
     if not gpu.xid_events:
-        said.append("it does not report Xid errors; it is watched by reading it")
+        said.append("it does not report Xid errors; only its readings show faults")
     if gpu.memory is None:
-        said.append("it does not tell how much memory it has, so no share of it can be counted")
+        said.append("it does not report its amount of memory, so no share of it can be allocated")
     return tuple(said)

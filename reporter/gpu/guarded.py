@@ -1,4 +1,4 @@
-"""NVML read at arm's length: in a process of its own, with a deadline, and restarted when it hangs or dies.
+"""NVML in a process of its own, with a deadline; the process is restarted when it hangs or dies.
 
 In Koordinator's issues 678 and 904 a crash while devices were read brought down the whole node agent.
 """
@@ -28,7 +28,7 @@ class Patience:
         first_answer: for the first answer of a process: NVML wakes idle cards, which takes seconds each.
         first_pause: between a failure and the next start; doubled with each further failure.
         longest_pause: the longest pause.
-        end: for a process to end after it was asked to, or killed.
+        end: for a process to end after it was asked to, or after it was killed.
         renewal: between restarts made only to look for a card that is missing.
     """
 
@@ -75,7 +75,7 @@ class _EndedError(Exception):
 
 
 class _Child(asyncio.SubprocessProtocol):
-    """One NVML process and what it has said.
+    """One NVML process and its answers.
 
     Attributes:
         gone: set once it has ended and its output was taken in.
@@ -121,15 +121,15 @@ class _Child(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Take in output."""
-        del fd  # there is but one
+        del fd  # there is only one
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         try:
             for line in lines:
                 self._hear(protocol.read_said(line))
         except ValueError as error:  # msgspec's errors are of this kind
-            self._stop(_EndedError("NvmlFailed", f"the NVML process said what makes no sense: {error}"))
+            self._stop(_EndedError("NvmlFailed", f"the NVML process wrote a line that cannot be read: {error}"))
         if len(self._unfinished) > protocol.LONGEST_LINE:
-            self._stop(_EndedError("NvmlFailed", "the NVML process said something without an end"))
+            self._stop(_EndedError("NvmlFailed", "the NVML process wrote a line that is too long"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the process has ended and its pipes are closed."""
@@ -249,7 +249,7 @@ class GuardedNvml:
                 return said.processes
             if isinstance(said, protocol.Refused):
                 raise NvmlRefusedError(said.message)
-            raise await self._failed("NvmlFailed", f"the NVML process was asked for processes and said {said!r}")
+            raise await self._failed("NvmlFailed", f"the NVML process was asked for processes and answered {said!r}")
 
     async def xids(self) -> tuple[XidEvent, ...]:
         """Wait for Xid errors and take them; those of one card and number are combined into one event."""

@@ -37,7 +37,7 @@ class HealthPolicy:
         quiet: how long a suspect card must show no errors before it recovers.
         proving: how long a recovering card must show none before it is in service again.
         longest: the upper bound of both, however many relapses there were.
-        forget: after this long in service a relapse counts as a first fall; after this long away a card is forgotten.
+        forget: after this long in service a relapse counts as the first; a card missing for this long is forgotten.
     """
 
     quiet: float = 300.0
@@ -59,7 +59,7 @@ class GpuHealth:
         owed: the remedy that must be seen before it may recover.
         falls: how often it fell; relapses within `HealthPolicy.forget` add up.
         standing: its standing faults when it was last seen, sorted.
-        uncorrected: its count of uncorrected errors at that time.
+        uncorrected: its count of uncorrected errors when it was last seen.
     """
 
     state: CardState
@@ -89,7 +89,7 @@ class SeenCard:
 
     Attributes:
         gpu: its facts; None if it does not answer.
-        lost: what NVML said instead.
+        lost: how NVML reported it if it does not answer.
         xids: its Xid errors.
         rebooted: whether the node was restarted since it was last seen.
     """
@@ -185,7 +185,7 @@ def advance(
     Args:
         node: the record before.
         reading: the reading.
-        xids: errors since the last reading; those of no known card change nothing.
+        xids: errors since the last reading; those that name no known card change nothing.
         now: seconds since 1970.
         policy: how long cards must prove themselves.
     """
@@ -255,7 +255,7 @@ def _events(before: GpuHealth, seen: SeenCard) -> list[Fault]:
 
 
 def _still_owed(before: GpuHealth, seen: SeenCard, stands: frozenset[str]) -> Remedy:
-    """The remedy that is still owed, judging by signs of those that were made."""
+    """The remedy that is still owed, judging by the signs of the remedies already applied."""
     gone = frozenset(before.standing) - stands
     uncorrected = None if seen.gpu is None else seen.gpu.wear.uncorrected
     done = Remedy.TIME
@@ -284,7 +284,7 @@ def _next_state(before: GpuHealth, faults: list[Fault], owed: Remedy, now: float
 
 
 def _cause(before: GpuHealth, after: GpuHealth, faults: list[Fault], new: list[Fault]) -> Fault | None:
-    """Choose the cause to name: what took the card out of service, until something worse comes or it is gone."""
+    """Choose the cause to name: what took the card out of service, until it is gone or something worse comes."""
     cause = before.cause
     worst = max(faults, key=lambda fault: fault.weight, default=None)  # among equals, events come first
     if cause is None or before.usable or before.state is CardState.RECOVERING:

@@ -1,7 +1,7 @@
-"""A node's cards as Koordinator's Device object tells them (pure).
+"""A node's cards as entries of Koordinator's Device object (pure).
 
-Written as Koordinator's node agent writes it (pkg/koordlet/statesinformer, the GPU device reporter), so that its
-scheduler reads it too, with what that leaves out: why a card is not used, NVLink, and MIG devices.
+The entries are those of Koordinator's node agent (pkg/koordlet/statesinformer, the GPU device reporter), so that
+Koordinator's scheduler can read them. Added are: why a card is not used, NVLink, and MIG devices.
 """
 
 import json
@@ -40,13 +40,13 @@ _LARGEST_INT32: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """What a node's Device object says of its cards.
+    """What a node's Device object states about its cards.
 
     Attributes:
         devices: entries of `spec.devices`, cards in the order of their minors, then MIG devices.
-        labels: labels of the object; of those that it may have had, the ones missing here are to be removed.
+        labels: labels of the object; a label of ours that is missing here is removed.
         annotations: annotations of the object, likewise.
-        problems: what could not be told, a sentence each.
+        problems: what could not be reported, a sentence each.
     """
 
     devices: tuple[dict[str, Any], ...]
@@ -62,7 +62,7 @@ class CardVerdict:
     Attributes:
         usable: whether it may.
         reason: one word for the condition.
-        message: a sentence, "" where there is nothing to say.
+        message: a sentence, "" if there is nothing to say.
     """
 
     usable: bool
@@ -72,10 +72,10 @@ class CardVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What else decides whether cards may take anything new.
+    """Conditions outside the cards that decide whether they may take anything new.
 
     Attributes:
-        cordoned: UUIDs of cards that an administrator set aside.
+        cordoned: UUIDs of cards that an administrator cordoned.
         outage: why NVML cannot be read, once that has lasted too long for the cards to be trusted.
     """
 
@@ -90,11 +90,11 @@ def build(
     circumstances: Circumstances = Circumstances(),
     domain: str = KUBERNETES_DOMAIN,
 ) -> DeviceReport:
-    """Write what the Device object is to say.
+    """Write the Device object's entries about cards.
 
     Args:
         node: what is known of the cards.
-        driver: the driver as last read; None where it never was.
+        driver: the driver as last read; None if it never was.
         policy: how long cards prove themselves.
         circumstances: what else decides.
         domain: the domain of the resource names.
@@ -112,15 +112,15 @@ def build(
     annotations = {DEVICE_LINKS: write_links(lanes)} if lanes else {}
     outage = circumstances.outage
     if outage is not None:
-        told = {"reason": outage.reason, "message": outage.message, "since": timestamp(outage.since)}
-        annotations[DEVICE_OUTAGES] = json.dumps({TYPE_GPU: told}, separators=(",", ":"))
+        stated = {"reason": outage.reason, "message": outage.message, "since": timestamp(outage.since)}
+        annotations[DEVICE_OUTAGES] = json.dumps({TYPE_GPU: stated}, separators=(",", ":"))
     return DeviceReport(tuple(devices), _object_labels(node, driver), annotations, tuple(problems))
 
 
 def device_lanes(gpus: Iterable[GpuFacts]) -> dict[tuple[str, str], int]:
-    """Count the NVLink lanes between cards: direct ones, and those through switches that both hang on.
+    """Count the NVLink lanes between cards: direct ones, and those through switches that both cards connect to.
 
-    Through switches every card reaches every other with all the lanes that both have.
+    Through switches a card reaches another with as many lanes as both have.
 
     Returns:
         (UUID, UUID), the smaller first -> lanes; pairs without any are left out.
@@ -134,12 +134,12 @@ def timestamp(seconds: float) -> str:
     """Write a time as Kubernetes does: `2026-11-20T20:53:19Z`."""
     try:
         return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):  # no time that a calendar has
+    except (ValueError, OverflowError, OSError):  # outside the calendar
         return timestamp(0)
 
 
 def label(text: str) -> str:
-    """Make a label's value of any text: `NVIDIA H200` becomes `NVIDIA-H200`."""
+    """Turn any text into a label's value: `NVIDIA H200` becomes `NVIDIA-H200`."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:_LONGEST_LABEL].strip("-_.")
 
 
@@ -158,7 +158,7 @@ def _switched(gpu: GpuFacts) -> int:
 
 
 def _same_fabric(one: GpuFacts, other: GpuFacts) -> bool:
-    """Tell whether switches join two cards of a node: where the fabric says no more than that there is one, they do."""
+    """Whether switches join two cards of a node: neither reports a fabric, or both have joined the same one."""
     ours, theirs = one.fabric, other.fabric
     if ours is None or theirs is None:
         return ours is theirs
@@ -167,7 +167,7 @@ def _same_fabric(one: GpuFacts, other: GpuFacts) -> bool:
 
 
 def _in_order(node: NodeRecord) -> list[tuple[CardRecord, int]]:
-    """Order the cards by their numbers: the driver's, but for one that is away while another has its number."""
+    """Order the cards by minor: the driver's, unless the card is missing and another card now has its minor."""
     numbered: dict[int, CardRecord] = {}
     cards = node.cards.values()
     for card in sorted(cards, key=lambda card: (not card.health.present, card.facts.minor, card.facts.uuid)):
@@ -177,10 +177,10 @@ def _in_order(node: NodeRecord) -> list[tuple[CardRecord, int]]:
 
 
 def _judge(card: CardRecord, policy: HealthPolicy, circumstances: Circumstances) -> CardVerdict:
-    """Say whether a card as a whole may be given away, and the gravest of the reasons why not."""
+    """Decide whether a card as a whole may be allocated; if not, name the gravest reason."""
     verdict = _judge_slice(card, policy, circumstances)
     if verdict.usable and card.facts.mig:
-        message = "the card is in MIG mode: its MIG devices are listed as such and are not shared here"
+        message = "the card is in MIG mode: its MIG devices are listed with type mig, and are not allocated"
         return CardVerdict(usable=False, reason="MIGEnabled", message=message)
     if verdict.usable and card.facts.memory is None:
         return CardVerdict(usable=False, reason="NoMemorySize", message=verdict.message)
@@ -188,11 +188,11 @@ def _judge(card: CardRecord, policy: HealthPolicy, circumstances: Circumstances)
 
 
 def _judge_slice(card: CardRecord, policy: HealthPolicy, circumstances: Circumstances) -> CardVerdict:
-    """Say whether a card works and may be used, MIG mode or not."""
+    """Decide whether a card works and may be used, in MIG mode or not."""
     if not card.health.usable:
         return CardVerdict(usable=False, reason=_reason(card), message=_explain(card, policy))
     if card.facts.uuid in circumstances.cordoned:
-        return CardVerdict(usable=False, reason="Cordoned", message="an administrator set the card aside")
+        return CardVerdict(usable=False, reason="Cordoned", message="an administrator cordoned the card")
     if circumstances.outage is not None:
         return CardVerdict(usable=False, reason=circumstances.outage.reason, message=circumstances.outage.message)
     return CardVerdict(usable=True, reason="Healthy", message="; ".join(notes(card.facts)))
@@ -205,7 +205,7 @@ def _reason(card: CardRecord) -> str:
 
 
 def _explain(card: CardRecord, policy: HealthPolicy) -> str:
-    """Say in a person's words why a card takes nothing new; it changes only with its state, cause and count."""
+    """Explain to people why a card takes nothing new; the text changes only with its state, cause and count."""
     health = card.health
     cause = health.cause
     if cause is None:
@@ -242,7 +242,7 @@ def _gpu_entry(card: CardRecord, minor: int, verdict: CardVerdict, domain: str) 
     }
     if gpu.module is not None and gpu.module <= _LARGEST_INT32:
         entry["moduleID"] = gpu.module
-    # As Koordinator does: no topology where the NUMA node is unknown, and the socket is never told.
+    # As Koordinator does: no topology if the NUMA node is unknown, and never a socket.
     if gpu.numa_node is not None and gpu.pcie_root is not None:
         entry["topology"] = {"socketID": -1, "nodeID": gpu.numa_node, "pcieID": gpu.pcie_root, "busID": gpu.bus}
     elif gpu.bus is not None:

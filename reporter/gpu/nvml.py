@@ -1,8 +1,8 @@
 """NVML as plain values; the only importer of pynvml.
 
-Cards differ in what they tell, virtual machines tell less (on one H200 there, the NUMA id and every NVLink are "not
-supported"): each value is read by itself, and one that is not supported is None. Any call here may block for ever
-or crash the process: only `reporter.gpu.worker` makes them.
+Cards differ in what they report. In virtual machines they report less: on one H200 there, the NUMA id and every NVLink
+are "not supported". Each value is therefore read by itself, and one that is not supported is None. Any call here may
+block forever or crash the process: only `reporter.gpu.worker` makes them.
 """
 
 import ctypes
@@ -30,8 +30,8 @@ from reporter.gpu.facts import (
     XidEvent,
 )
 
-# The card cannot tell, and that is no fault of anything.
-_UNTOLD: Final = frozenset(
+# The card does not report this value; that is not a fault.
+_UNREPORTED: Final = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -41,8 +41,8 @@ _UNTOLD: Final = frozenset(
         pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED,
     }
 )
-_NO_SUCH_LINK: Final = _UNTOLD | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
-_NO_SUCH_MIG_DEVICE: Final = _UNTOLD | {pynvml.NVML_ERROR_NOT_FOUND}
+_NO_SUCH_LINK: Final = _UNREPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
+_NO_SUCH_MIG_DEVICE: Final = _UNREPORTED | {pynvml.NVML_ERROR_NOT_FOUND}
 _CARD_GONE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 _WHY: Final = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
@@ -147,7 +147,7 @@ class Nvml:
         """List the processes that use a card or a MIG device, in the order of their ids.
 
         Raises:
-            CardError: there is no such card, or it does not tell.
+            CardError: there is no such card, or it does not list its processes.
             LibraryError: NVML as a whole does not answer any more.
         """
         found: dict[int, int | None] = {}
@@ -159,7 +159,7 @@ class Nvml:
                 pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
                 pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
             ):
-                running += _told(problems, others, handle) or []
+                running += _value(problems, others, handle) or []
         except pynvml.NVMLError as error:
             if error.value in _LIBRARY_GONE:
                 raise _failure(error) from error
@@ -189,10 +189,10 @@ class Nvml:
         return bool(self._cards)
 
     def next_xid(self, milliseconds: int) -> XidEvent | None:
-        """Wait for the next Xid error; None when none came in that time.
+        """Wait for the next Xid error; None if none came in that time.
 
         Raises:
-            CardError: NVML cannot tell of any, now.
+            CardError: NVML cannot report Xid errors now.
         """
         if self._events is None:
             raise CardError("no card on this node reports Xid errors as events")
@@ -216,7 +216,7 @@ class Nvml:
         except pynvml.NVMLError as error:
             if error.value in _LIBRARY_GONE:
                 raise
-            return  # one that does not take part is polled all the same
+            return  # the readings of such a card still show its faults
         except UnicodeDecodeError:
             return
         self._cards[_address_of(handle)] = uuid
@@ -239,8 +239,10 @@ def _failure(error: pynvml.NVMLError) -> LibraryError:
     return LibraryError(*_WHY.get(error.value, ("NvmlFailed", f"NVML: {error} (code {error.value})")))
 
 
-def _told(problems: list[str], call: Callable[..., Any], *arguments: object, silent: frozenset[int] = _UNTOLD) -> Any:
-    """Ask one thing of a card; None where it does not tell.
+def _value(
+    problems: list[str], call: Callable[..., Any], *arguments: object, silent: frozenset[int] = _UNREPORTED
+) -> Any:
+    """Read one value of a card; None if the card does not report it.
 
     Raises:
         NVMLError: the card, or NVML as a whole, is gone.
@@ -263,41 +265,41 @@ def _flag(value: int | None) -> bool | None:
 
 def _read_driver() -> DriverFacts:
     problems: list[str] = []
-    cuda = _told(problems, pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    cuda = _value(problems, pynvml.nvmlSystemGetCudaDriverVersion_v2)
     return DriverFacts(
-        version=_told(problems, pynvml.nvmlSystemGetDriverVersion),
+        version=_value(problems, pynvml.nvmlSystemGetDriverVersion),
         cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-        nvml=_told(problems, pynvml.nvmlSystemGetNVMLVersion),
+        nvml=_value(problems, pynvml.nvmlSystemGetNVMLVersion),
     )
 
 
 def _read_facts(handle: Any, uuid: str, index: int, sysfs_root: Path) -> GpuFacts:
     problems: list[str] = []
-    minor = _told(problems, pynvml.nvmlDeviceGetMinorNumber, handle)
-    memory = _told(problems, pynvml.nvmlDeviceGetMemoryInfo, handle)
-    pci = _told(problems, pynvml.nvmlDeviceGetPciInfo_v3, handle)
+    minor = _value(problems, pynvml.nvmlDeviceGetMinorNumber, handle)
+    memory = _value(problems, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    pci = _value(problems, pynvml.nvmlDeviceGetPciInfo_v3, handle)
     bus = None if pci is None else _bus(pci)
-    mig = _told(problems, pynvml.nvmlDeviceGetMigMode, handle)
+    mig = _value(problems, pynvml.nvmlDeviceGetMigMode, handle)
     numa = _read_numa(handle, problems)
     if numa is None and bus is not None:
         numa = sysfs.numa_node(sysfs_root, bus)
     return GpuFacts(
         uuid=uuid,
         minor=index if minor is None or minor > _LARGEST_MINOR else minor,
-        model=_told(problems, pynvml.nvmlDeviceGetName, handle) or "",
+        model=_value(problems, pynvml.nvmlDeviceGetName, handle) or "",
         memory=None if memory is None else memory.total,
         bus=bus,
         pcie_root=None if bus is None else sysfs.pcie_root(sysfs_root, bus),
         numa_node=numa,
-        module=_told(problems, pynvml.nvmlDeviceGetModuleId, handle),
-        compute_capability=_told(problems, pynvml.nvmlDeviceGetCudaComputeCapability, handle),
+        module=_value(problems, pynvml.nvmlDeviceGetModuleId, handle),
+        compute_capability=_value(problems, pynvml.nvmlDeviceGetCudaComputeCapability, handle),
         mig=None if mig is None else bool(mig[0]),
         mig_devices=tuple(_read_mig_devices(handle, problems)) if mig is not None and mig[0] else (),
         links=tuple(_read_links(handle, problems)),
         fabric=_read_fabric(handle, problems),
         wear=_read_wear(handle, problems),
         recovery=_read_recovery(handle, problems),
-        xid_events=bool(_told(problems, _reports_xids, handle)),
+        xid_events=bool(_value(problems, _reports_xids, handle)),
         problems=tuple(problems),
     )
 
@@ -310,46 +312,46 @@ def _bus(pci: Any) -> str | None:
 
 
 def _read_numa(handle: Any, problems: list[str]) -> int | None:
-    """Find the one NUMA node that a card is nearest to; with several or none NVML does not know better than sysfs.
+    """Find the one NUMA node that a card is nearest to; None if NVML names several or none, so that sysfs decides.
 
-    nvmlDeviceGetNumaNodeId is something else: the node that the card's own memory is, where the host counts it as one.
+    nvmlDeviceGetNumaNodeId is something else: the node that the card's own memory forms, if the host counts it as one.
     """
-    words = _told(problems, pynvml.nvmlDeviceGetMemoryAffinity, handle, _NODE_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
+    words = _value(problems, pynvml.nvmlDeviceGetMemoryAffinity, handle, _NODE_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE)
     nodes = [64 * place + bit for place, word in enumerate(words or ()) for bit in range(64) if word >> bit & 1]
     return nodes[0] if len(nodes) == 1 else None
 
 
 def _read_mig_devices(handle: Any, problems: list[str]) -> Iterator[MigDevice]:
-    for index in range(_told(problems, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        mig = _told(problems, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index, silent=_NO_SUCH_MIG_DEVICE)
-        uuid = None if mig is None else _told(problems, pynvml.nvmlDeviceGetUUID, mig)
+    for index in range(_value(problems, pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        mig = _value(problems, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index, silent=_NO_SUCH_MIG_DEVICE)
+        uuid = None if mig is None else _value(problems, pynvml.nvmlDeviceGetUUID, mig)
         if uuid is None:
             continue
-        name = _told(problems, pynvml.nvmlDeviceGetName, mig) or ""  # "NVIDIA H200 MIG 1g.18gb"
-        memory = _told(problems, pynvml.nvmlDeviceGetMemoryInfo, mig)
+        name = _value(problems, pynvml.nvmlDeviceGetName, mig) or ""  # "NVIDIA H200 MIG 1g.18gb"
+        memory = _value(problems, pynvml.nvmlDeviceGetMemoryInfo, mig)
         yield MigDevice(
             uuid=uuid,
             profile=name.partition(" MIG ")[2],
             memory=None if memory is None else memory.total,
-            gpu_instance=_told(problems, pynvml.nvmlDeviceGetGpuInstanceId, mig),
-            compute_instance=_told(problems, pynvml.nvmlDeviceGetComputeInstanceId, mig),
+            gpu_instance=_value(problems, pynvml.nvmlDeviceGetGpuInstanceId, mig),
+            compute_instance=_value(problems, pynvml.nvmlDeviceGetComputeInstanceId, mig),
         )
 
 
 def _read_links(handle: Any, problems: list[str]) -> Iterator[Link]:
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        up = _told(problems, pynvml.nvmlDeviceGetNvLinkState, handle, link, silent=_NO_SUCH_LINK)
+        up = _value(problems, pynvml.nvmlDeviceGetNvLinkState, handle, link, silent=_NO_SUCH_LINK)
         if up != pynvml.NVML_NVLINK_STATE_ACTIVE:
             continue
-        kind = _told(problems, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
-        pci = _told(problems, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        kind = _value(problems, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        pci = _value(problems, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
         bus = None if pci is None else _bus(pci)
         yield Link(_PEERS.get(kind, Peer.OTHER), bus)
 
 
 def _read_fabric(handle: Any, problems: list[str]) -> Fabric | None:
     info = pynvml.c_nvmlGpuFabricInfo_v2_t()
-    if _told(problems, pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is None:
+    if _value(problems, pynvml.nvmlDeviceGetGpuFabricInfoV, handle, ctypes.byref(info)) is None:
         return None
     state = _FABRIC_STATES.get(info.state)
     return None if state is None else Fabric(state, info.status, bytes(info.clusterUuid).hex(), info.cliqueId)
@@ -357,7 +359,7 @@ def _read_fabric(handle: Any, problems: list[str]) -> Fabric | None:
 
 def _read_wear(handle: Any, problems: list[str]) -> Wear:
     def supported(call: Callable[..., Any], *arguments: object) -> Any:
-        return _told(problems, call, handle, *arguments)
+        return _value(problems, call, handle, *arguments)
 
     ecc = supported(pynvml.nvmlDeviceGetEccMode)
     rows = supported(pynvml.nvmlDeviceGetRemappedRows) or (None,) * 4
@@ -384,7 +386,7 @@ def _read_wear(handle: Any, problems: list[str]) -> Wear:
 
 
 def _read_recovery(handle: Any, problems: list[str]) -> RecoveryAction | None:
-    values = _told(problems, pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    values = _value(problems, pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
     if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return None
     return _ACTIONS.get(values[0].value.uiVal, RecoveryAction.OTHER)

@@ -1,4 +1,4 @@
-"""What is said between `guarded` and its NVML process: one JSON object a line."""
+"""The messages between `guarded` and its NVML process: one JSON object per line."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ class Ask(msgspec.Struct, frozen=True):
     """A question.
 
     Attributes:
-        number: which one, counted up.
+        number: its running number.
         uuid: list the processes on this card; None asks for a full reading.
     """
 
@@ -68,15 +68,15 @@ def read_ask(line: bytes) -> Ask:
     """Read a question.
 
     Raises:
-        msgspec.MsgspecError: it is none.
+        msgspec.MsgspecError: the line is not a question.
     """
     return _asks.decode(line)
 
 
 def read_said(line: bytes) -> Said:
-    """Read what the NVML process said.
+    """Read a message of the NVML process.
 
     Raises:
-        msgspec.MsgspecError: it makes no sense.
+        msgspec.MsgspecError: the line is not such a message.
     """
     return _saids.decode(line)

@@ -1,4 +1,4 @@
-"""What is kept of a node's cards, as JSON, so that a fatal error is not forgotten with the reporter's process."""
+"""The saved record of a node's cards, as JSON, so that a fatal error outlives the reporter's process."""
 
 from typing import Any, Final
 
@@ -11,11 +11,11 @@ _LARGEST: Final = 1 << 20  # bytes; a node of 16 cards needs about 50 kB
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """The whole, its cards still to be read one by one."""
+    """The whole record; its cards are read one by one afterwards."""
 
     boot: str
     cards: dict[str, Any]
-    driver: Any = None  # files of before it was kept lack it
+    driver: Any = None  # older files lack it
 
 
 def encode(node: NodeRecord) -> bytes:
@@ -27,14 +27,14 @@ def decode(data: bytes) -> tuple[NodeRecord, tuple[str, ...]]:
     """Read a record.
 
     Returns:
-        What it holds, and a sentence for each card, and for the driver, that makes no sense and is left out.
+        The record, and a sentence for each part (a card, the driver) that cannot be read and is left out.
     """
     if len(data) > _LARGEST:
-        return NOTHING_KNOWN, (f"{len(data)} bytes are no record of a node's cards; begun anew",)
+        return NOTHING_KNOWN, (f"{len(data)} bytes are no record of a node's cards; a new one is started",)
     try:
         record = msgspec.json.decode(data, type=_Record)
     except (ValueError, RecursionError) as error:  # msgspec's are of the first kind
-        return NOTHING_KNOWN, (f"no record of a node's cards ({error}); begun anew",)
+        return NOTHING_KNOWN, (f"no record of a node's cards ({error}); a new one is started",)
     cards: dict[str, CardRecord] = {}
     problems = []
     for uuid, raw in record.cards.items():

@@ -1,6 +1,7 @@
-"""Where a PCI device sits in the machine, as Linux tells it; the roots are arguments, so that recorded trees serve too.
+"""The place of a PCI device in the machine, as Linux reports it.
 
-Nothing here raises: what cannot be read is unknown.
+The roots are arguments, so that recorded trees can be read as well. Nothing here raises: what cannot be read is
+unknown.
 """
 
 import re
@@ -12,7 +13,7 @@ _ONE_NODE = "0"  # the list of NUMA nodes of a machine that has only one
 
 
 def address(text: str) -> str | None:
-    """Spell a PCI address as sysfs does: `00000000:3B:00.0` becomes `0000:3b:00.0`; None where it is none."""
+    """Spell a PCI address as sysfs does: `00000000:3B:00.0` becomes `0000:3b:00.0`; None if it is not one."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         return None
@@ -37,16 +38,16 @@ def pcie_root(sysfs: Path, bus: str) -> str | None:
 def numa_node(sysfs: Path, bus: str) -> int | None:
     """Find the NUMA node that a device is nearest to.
 
-    A virtual machine's sysfs often says -1, unknown; where there is only one node, it is that one.
+    A virtual machine's sysfs often has -1 (unknown). If the machine has only one NUMA node, it is that one.
     """
-    told = _number(_read(sysfs / "bus" / "pci" / "devices" / bus / "numa_node"))
-    if told is not None and told >= 0:
-        return told
+    stated = _number(_read(sysfs / "bus" / "pci" / "devices" / bus / "numa_node"))
+    if stated is not None and stated >= 0:
+        return stated
     return 0 if _read(sysfs / "devices" / "system" / "node" / "online") == _ONE_NODE else None
 
 
 def boot_id(proc: Path) -> str:
-    """Name the present run of the node, "" where that is unknown.
+    """The id of the node's current boot; "" if it is unknown.
 
     Args:
         proc: where procfs is mounted.

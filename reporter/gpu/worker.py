@@ -1,6 +1,6 @@
-"""The NVML process: answers questions on standard input, and tells of Xid errors in between.
+"""The NVML process: answers questions on standard input, and reports Xid errors in between.
 
-One thread does all: a call that hangs leaves the next question unanswered, which `guarded` notices.
+One thread does everything. If a call hangs, the next question is not answered, and `guarded` notices.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def _die_with_parent() -> None:
 
 
 def _own_output() -> BinaryIO:
-    """Keep standard output for answers: what a library prints there goes to standard error."""
+    """Keep standard output for answers: what a library prints goes to standard error."""
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return output
@@ -58,14 +58,14 @@ def _say(output: BinaryIO, message: protocol.Said) -> None:
 
 
 def _serve(nvml: Nvml, output: BinaryIO, *, listening: bool) -> None:
-    """Answer and tell until standard input ends.
+    """Answer questions and report Xid errors until standard input ends.
 
     Raises:
         LibraryError: NVML as a whole cannot be used any more.
     """
     questions = os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
     pending = b""
-    pause: float | None = 0.0 if listening else None  # None waits for a question alone
+    pause: float | None = 0.0 if listening else None  # None: wait only for questions
     while True:
         ready, _, _ = select.select([questions], [], [], pause)
         if ready:
@@ -74,27 +74,27 @@ def _serve(nvml: Nvml, output: BinaryIO, *, listening: bool) -> None:
             for line in lines:
                 _say(output, _answer(nvml, protocol.read_ask(line)))
             if pause is not None:
-                _tell_all(nvml, output)
+                _report_all(nvml, output)
                 pause = _NEXT_QUESTION_S
             if not data:
                 return
         elif pause is not None:
-            pause = _tell(nvml, output)
+            pause = _report(nvml, output)
 
 
-def _tell(nvml: Nvml, output: BinaryIO) -> float:
-    """Tell of the next Xid error, if one comes soon; returns how long to pause before the next."""
+def _report(nvml: Nvml, output: BinaryIO) -> float:
+    """Report the next Xid error, if one comes soon; returns how long to pause before the next."""
     try:
         event = nvml.next_xid(_XID_WAIT_MS)
-    except CardError:  # a card is lost, say: the next reading tells of it
+    except CardError:  # for example a lost card: the next reading reports it
         return _XID_PAUSE_S
     if event is not None:
         _say(output, protocol.Xid(event))
     return 0.0
 
 
-def _tell_all(nvml: Nvml, output: BinaryIO) -> None:
-    """Tell of the Xid errors that have come: however many questions there are, and before the end, they are heard."""
+def _report_all(nvml: Nvml, output: BinaryIO) -> None:
+    """Report all Xid errors that have come, so that questions or the end of input never lose one."""
     with suppress(CardError):
         for _ in range(_MOST_AT_ONCE):
             event = nvml.next_xid(0)

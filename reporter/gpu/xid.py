@@ -1,9 +1,9 @@
-"""Xid errors by what they say of the card: data, with sources.
+"""Xid errors and what each means for the card: data, with sources.
 
 Names and what to do are NVIDIA's "Xid catalog" (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid Errors with the Xid
 Catalog", column "Immediate Action"): RESTART_APP and IGNORE leave a card in service, RESET_GPU and RESTART_BM do not.
 13, 31, 43, 45, 68 and 109 are the application errors that NVIDIA's device plugin (internal/rm/health.go) and
-Koordinator (pkg/koordlet, states_device_linux.go) pass over; of 109 the catalogue is stricter and asks for a reset.
+Koordinator (pkg/koordlet, states_device_linux.go) ignore; for 109 the catalogue is stricter and asks for a reset.
 NVML reports only the number. If the catalogue's answer depends on more, the error makes the card suspect, and what the
 driver wants done with it (its recovery action, Xid 154) decides.
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Xids(IntEnum):
-    """What an Xid error says of the card, from nothing to the worst."""
+    """What an Xid error means for the card, from harmless to worst."""
 
     APPLICATION = auto()  # a program's own fault
     NOTICE = auto()  # something was noted, or mended
@@ -23,7 +23,7 @@ class Xids(IntEnum):
 
 
 class Remedy(IntEnum):
-    """What brings a card back, from the easiest to the hardest; each does what the ones before it do."""
+    """What brings a card back, from the easiest to the hardest; each includes those before it."""
 
     TIME = 0
     RESET = 1
@@ -45,7 +45,7 @@ class XidKind:
 
     Attributes:
         name: what happened.
-        says: what that says of the card.
+        says: what that means for the card.
         remedy: what brings it back.
     """
 
@@ -159,7 +159,7 @@ KINDS: Final[dict[int, XidKind]] = {
     ),
 }
 
-UNKNOWN: Final = XidKind("an error that is not known here", Xids.SUSPECT)
+UNKNOWN: Final = XidKind("an unknown error", Xids.SUSPECT)
 
 
 def kind_of(xid: int) -> XidKind:

@@ -1,7 +1,7 @@
 """The online CPUs of this machine, from /sys/devices/system.
 
-Cores are numbered as lscpu does, through the whole machine: by the lowest of their CPUs (Koordinator, too, reports
-what lscpu says). The kernel's own `core_id` begins anew in each socket, and on some machines in each die.
+Cores are numbered through the whole machine by the lowest of their CPUs, as lscpu does. (Koordinator, too, reports
+lscpu's numbers.) The kernel's own `core_id` starts again in each socket, and on some machines in each die.
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ def read_cpus(sysfs: Path, proc: Path) -> CpuInventory:
 
 
 def _nodes(folder: Path) -> dict[int, int]:
-    """CPU to NUMA node; empty on a machine that tells of none."""
+    """CPU to NUMA node; empty on a machine that reports no NUMA nodes."""
     found: dict[int, int] = {}
     for name in files.names(folder):
         number = name.removeprefix("node")
@@ -89,18 +89,18 @@ def _nodes(folder: Path) -> dict[int, int]:
 
 def read_basic(sysfs: Path, proc: Path) -> CpuBasicInfo:
     """Read what the processors are: model and maker of the first, hyper-threading, turbo, and the cache mask."""
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in (files.text(proc / "cpuinfo", _CPUINFO_BYTES) or "").splitlines():
         key, colon, value = line.partition(":")
-        if not colon and told:
+        if not colon and fields:
             break  # the end of the first processor's paragraph
-        told.setdefault(key.strip(), value.strip()[:256])
+        fields.setdefault(key.strip(), value.strip()[:256])
     boost = files.number(sysfs / "devices" / "system" / "cpu" / "cpufreq" / "boost")
     no_turbo = files.number(sysfs / "devices" / "system" / "cpu" / "intel_pstate" / "no_turbo")
     return CpuBasicInfo(
-        model=told.get("model name", ""),
+        model=fields.get("model name", ""),
         hyper_threading=files.text(sysfs / "devices" / "system" / "cpu" / "smt" / "active") == "1",
         turbo=no_turbo == 0 if no_turbo is not None else boost == 1,
         cat_l3_mask=(files.text(sysfs / "fs" / "resctrl" / "info" / "L3" / "cbm_mask") or "")[:64],
-        vendor=told.get("vendor_id", ""),
+        vendor=fields.get("vendor_id", ""),
     )

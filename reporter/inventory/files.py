@@ -21,7 +21,7 @@ def content(path: Path | str, most: int) -> bytes | None:
     """Read the first `most` bytes of a file; some hundred of these are read in each round, so without buffers."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError):  # the latter for a path with a null character
+    except (OSError, ValueError):  # ValueError: a path with a null character
         return None
     pieces: list[bytes] = []
     try:

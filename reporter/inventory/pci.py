@@ -31,11 +31,11 @@ class PciMatch:
     Attributes:
         type: as Device objects spell it.
         vendor: PCI vendor id.
-        device: PCI device id, where it matters.
+        device: PCI device id.
         base_class: the upper byte of the class.
         sub_class: the byte below.
-        model: of these devices, for templates, boards and selectors; "" where it does not matter.
-        amounts: (name, amount) of what such a device has and PCI does not say: bytes of memory, cores.
+        model: of these devices, for templates, boards and selectors; "" if there is none.
+        amounts: (name, amount) of what such a device has and PCI does not report: bytes of memory, cores.
     """
 
     type: str
@@ -47,7 +47,7 @@ class PciMatch:
     amounts: tuple[tuple[str, int], ...] = ()
 
 
-# Xilinx and Altera make nothing else of this class; Intel's FPGA cards are recognised by ids (Linux, driver dfl-pci).
+# Xilinx and Altera make only FPGAs of this class; Intel's FPGA cards are recognised by ids (Linux, driver dfl-pci).
 FPGAS: Final = (
     PciMatch(TYPE_FPGA, vendor=0x10EE, base_class=_ACCELERATOR),
     PciMatch(TYPE_FPGA, vendor=0x1172, base_class=_ACCELERATOR),
@@ -63,7 +63,7 @@ class PciDevice:
         type: as Device objects spell it.
         bus: PCI address, as `0000:3b:00.0`; it is also its id.
         minor: its number among those of its type.
-        name: of the device in its class, as `mlx5_0`; "" where it has none.
+        name: the device's name in its class, as `mlx5_0`; "" if it has none.
         numa_node: None if unknown.
         pcie_root: as `pci0000:3a`; None if unknown.
         problem: why it cannot be used; "" if it can.
@@ -137,7 +137,7 @@ def _rdma_minors(named: list[tuple[str, str]]) -> dict[str, int]:
 
 
 def _ports(folder: Path) -> _Problem:
-    """Say which ports keep a NIC from being used: as Koordinator has it, all must be ACTIVE."""
+    """Report the ports that make a NIC unusable: as in Koordinator, all must be ACTIVE."""
     ports = files.names(folder)
     if not ports:
         return _Problem(NO_PORT, "it has no port that can be read")
@@ -146,7 +146,7 @@ def _ports(folder: Path) -> _Problem:
 
 
 def _not_up(what: str, states: Mapping[str, str]) -> _Problem:
-    """Tell of links that are not up by their states; where none of the states can be read, nobody knows of a cut."""
+    """Report links that are not up; if no state can be read, the links are unknown, not down."""
     if not states:
         return _Problem()
     reason = LINK_UNKNOWN if set(states.values()) == {_UNKNOWN} else LINK_DOWN
@@ -180,7 +180,7 @@ def _matched(sysfs: Path, matches: tuple[PciMatch, ...]) -> list[PciDevice]:
 def _match(device: Path, matches: tuple[PciMatch, ...]) -> PciMatch | None:
     vendor = files.number(device / "vendor", 0)
     if vendor not in {match.vendor for match in matches}:
-        return None  # most devices: no more of them is read
+        return None  # true of most devices: the rest is not read
     number, code = files.number(device / "device", 0), files.number(device / "class", 0)
     if number is None or code is None:
         return None
@@ -197,14 +197,14 @@ def _match(device: Path, matches: tuple[PciMatch, ...]) -> PciMatch | None:
 
 
 def _interfaces(folder: Path) -> _Problem:
-    """Say whether a device with network interfaces has none that is up; one without any says nothing."""
+    """Report a device with network interfaces none of which is up; a device without interfaces has no problem."""
     states = {name: files.text(folder / name / "operstate", 64) or _UNKNOWN for name in files.names(folder)}
     return _not_up("interface", {} if "up" in states.values() else states)
 
 
 def _make(sysfs: Path, kind: str, bus: str, minor: int, *, problem: _Problem, name: str = "") -> PciDevice:
     silence = _silence(_device(sysfs, bus))
-    told = silence if silence.reason else problem  # one that is silent has no link either: its silence is why
+    cause = silence if silence.reason else problem  # a silent device has no link either
     return PciDevice(
         type=kind,
         bus=bus,
@@ -212,14 +212,14 @@ def _make(sysfs: Path, kind: str, bus: str, minor: int, *, problem: _Problem, na
         name=name,
         numa_node=place.numa_node(sysfs, bus),
         pcie_root=place.pcie_root(sysfs, bus),
-        problem=told.message,
+        problem=cause.message,
         functions=_functions(_device(sysfs, bus)),
-        reason=told.reason,
+        reason=cause.reason,
     )
 
 
 def _silence(device: Path) -> _Problem:
-    """Say whether a device does not answer: its configuration space then reads as ones."""
+    """Report a device that does not answer: its configuration space then reads as ones."""
     gone = files.content(device / "config", 4) == b"\xff\xff\xff\xff"
     return _Problem(FALLEN_OFF_BUS, "it does not answer any more (fallen off the bus)") if gone else _Problem()
 

@@ -1,8 +1,8 @@
-"""Devices and CPUs that the kubelet reports as given away, and how they combine with its files (pure).
+"""Devices and CPUs that the kubelet reports as allocated, and how they combine with its files (pure).
 
 The kubelet's PodResources service is a stable interface; its files are internal. But the service names a Pod by
-namespace and name, and reports neither finished init containers nor the CPU manager's policy and default set. So its
-answer counts container by container, and the rest comes from the files.
+namespace and name, and reports neither finished init containers nor the CPU manager's policy and default set. Its
+answer therefore counts container by container, and the rest comes from the files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,8 +42,8 @@ class Allocations:
     """The kubelet's answer.
 
     Attributes:
-        pods: UID (as the kubelet's files have it) to container to what it has.
-        current: whether it is of this round; otherwise it is the last one.
+        pods: Pod UID (as in the kubelet's files) to container to what the container has.
+        current: whether it was received in this round; otherwise it is the last answer received.
     """
 
     pods: Mapping[str, Mapping[str, ContainerResources]]
@@ -57,8 +57,8 @@ _NOTHING: Final = DeviceCheckpoint((), {})
 def names(pods: Iterable[NodePod]) -> _Names:
     """Map the names that the kubelet uses: namespace and name to UID.
 
-    Must be taken before the kubelet is asked. If the kubelet has written a Pod's status, it has admitted the Pod and
-    forgotten an earlier Pod of that name; before that, the name may still mean the earlier one.
+    The names must be taken before the kubelet is asked. If the kubelet has written a Pod's status, it has admitted the
+    Pod and forgotten an earlier Pod with that name; before that, the name may still mean the earlier one.
     """
     return {(pod.namespace, pod.name): pod.cgroup for pod in pods if pod.acknowledged and not pod.finished}
 
@@ -77,19 +77,19 @@ def by_uid(listed: Iterable[PodResources], known: _Names) -> dict[str, Mapping[s
     return {uid: found[uid] for uid in sorted(found) if uid not in twice}
 
 
-def _before(told: FileReading[Allocations], problem: str | None) -> Mapping[str, Mapping[str, ContainerResources]]:
-    """The answer that counts before a file: an older one only if the file, which is newer, cannot be read."""
-    if told.value is None or not (told.value.current or problem):
+def _before(answer: FileReading[Allocations], problem: str | None) -> Mapping[str, Mapping[str, ContainerResources]]:
+    """The answer that precedes a file: a current one, or an older one if the file cannot be read."""
+    if answer.value is None or not (answer.value.current or problem):
         return {}
-    return told.value.pods
+    return answer.value.pods
 
 
-def devices(file: FileReading[DeviceCheckpoint], told: FileReading[Allocations]) -> FileReading[DeviceCheckpoint]:
-    """Let the kubelet's answer about devices count before its device manager's file.
+def devices(file: FileReading[DeviceCheckpoint], answer: FileReading[Allocations]) -> FileReading[DeviceCheckpoint]:
+    """Combine the kubelet's answer about devices with its device manager's file; the answer takes precedence.
 
-    An entry of the file that says the same stays: it also has the order of NUMA nodes and the plugin's response.
+    An entry of the file that agrees stays: it also has the order of NUMA nodes and the plugin's response.
     """
-    pods = _before(told, file.problem)
+    pods = _before(answer, file.problem)
     if not pods:
         return file
     value = file.value or _NOTHING
@@ -104,12 +104,13 @@ def devices(file: FileReading[DeviceCheckpoint], told: FileReading[Allocations])
     return FileReading(replace(value, entries=tuple(found)), file.problem)
 
 
-def cpus(file: FileReading[CpuState], told: FileReading[Allocations]) -> FileReading[CpuState]:
-    """Let the kubelet's answer about CPUs count before its CPU manager's file, which has the policy and default set.
+def cpus(file: FileReading[CpuState], answer: FileReading[Allocations]) -> FileReading[CpuState]:
+    """Combine the kubelet's answer about CPUs with its CPU manager's file, which has the policy and the default set.
 
-    Only the static policy gives CPUs away: if some were given, it is in force even if the file was never readable.
+    The answer takes precedence. Only the static policy allocates CPUs: if some are allocated, it is in force even if
+    the file was never readable.
     """
-    pods = _before(told, file.problem)
+    pods = _before(answer, file.problem)
     given = any(container.cpus for containers in pods.values() for container in containers.values())
     if file.value is None and not given:
         return file

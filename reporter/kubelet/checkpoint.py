@@ -2,8 +2,8 @@
 
 The checksum is the 32-bit FNV-1a hash of the text that go-spew prints for the Go value (`%#v`, sorted keys, no pointer
 addresses): Kubernetes v1.36, pkg/kubelet/checkpointmanager/checksum, pkg/util/hash and k8s.io/utils/dump. The text
-names Go types, so it depends on the kubelet's version as well as on the data. Only the kinds of values that checkpoints
-hold are printed here: text, lists, maps and bytes, each of which may also be nil (JSON's null).
+names Go types, so it depends on the kubelet's version as well as on the data. This module prints only the kinds of
+values that checkpoints hold: text, lists, maps and bytes. Each may also be nil (JSON's null).
 """
 
 import base64
@@ -30,7 +30,7 @@ def decode(data: bytes, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
     """Decode the JSON object that a checkpoint file is.
 
     Raises:
-        CheckpointError: it is larger than that, no UTF-8, no JSON (truncated, say), or no object, or it has half a
+        CheckpointError: it is too large, not UTF-8, not JSON (for example truncated), not an object, or has half a
             character.
     """
     if len(data) > most_bytes:
@@ -49,7 +49,7 @@ def decode(data: bytes, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
 
 
 def has_half_character(value: object) -> bool:
-    """Tell whether a decoded text, a key among them, has a lone surrogate: what tells of it cannot be written."""
+    """Whether a decoded text, keys included, has a lone surrogate: a message that quotes it could not be written."""
     waiting = [value]
     while waiting:
         one = waiting.pop()
@@ -68,7 +68,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def checksum(text: str) -> int:
-    """Hash what Go prints of the data: 32-bit FNV-1a.
+    """Hash the text that Go prints for the data: 32-bit FNV-1a.
 
     Raises:
         CheckpointError: the text has half a character (a lone surrogate), which no kubelet writes.
@@ -84,10 +84,10 @@ def checksum(text: str) -> int:
 
 
 def read_checksum(value: object) -> int:
-    """Take the stated checksum; left out is 0, as for Go.
+    """Take the stated checksum; 0 if it is left out, as in Go.
 
     Raises:
-        CheckpointError: it is no unsigned 64-bit integer.
+        CheckpointError: it is not an unsigned 64-bit integer.
     """
     if value is None:
         return 0
@@ -97,7 +97,7 @@ def read_checksum(value: object) -> int:
 
 
 def read_text(value: object, where: str) -> str:
-    """Take a text; left out is empty, as for Go.
+    """Take a text; empty if it is left out, as in Go.
 
     Raises:
         CheckpointError: it is something else.
@@ -135,7 +135,7 @@ def read_texts(value: object, where: str) -> list[str] | None:
     """Take a list of texts, or null.
 
     Raises:
-        CheckpointError: it is something else, or holds something else.
+        CheckpointError: it is something else, or an entry is not a text.
     """
     items = read_list(value, where)
     return None if items is None else [read_text(item, f"{where}[{index}]") for index, item in enumerate(items)]
@@ -145,7 +145,7 @@ def read_bytes(value: object, where: str) -> bytes | None:
     """Take bytes written as base64, or null.
 
     Raises:
-        CheckpointError: it is no base64.
+        CheckpointError: it is not base64.
     """
     if value is None:
         return None
@@ -173,6 +173,6 @@ def show_bytes(data: bytes | None) -> str:
 
 
 def _kind(value: object) -> str:
-    """Name a JSON value's kind, never its content, which may be huge."""
+    """Name the kind of a JSON value, not its content, which may be huge."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")

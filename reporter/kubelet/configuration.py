@@ -40,19 +40,19 @@ class ConfigurationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfiguration:
-    """What matters here of a KubeletConfiguration, with defaults filled in.
+    """The fields of a KubeletConfiguration that matter here, with the kubelet's defaults.
 
     Attributes:
         cpu_policy: `none` or `static`.
-        cpu_options: of that policy, as `full-pcpus-only` to `true`.
-        reserved_list: CPUs reserved by number; 0 where they are not.
-        reserved_milli: thousandths of a CPU reserved for the system and for Kubernetes, together.
+        cpu_options: options of the policy, for example `full-pcpus-only` to `true`.
+        reserved_list: set of the CPUs reserved by number; 0 if none are.
+        reserved_milli: thousandths of a CPU reserved for the system and for Kubernetes together.
         topology_policy: `none`, `best-effort`, `restricted` or `single-numa-node`.
         topology_scope: `container` or `pod`.
         memory_policy: `None`, `Static` or `BestEffort`.
-        cgroup_driver: `cgroupfs` or `systemd`, empty where none is stated; a kubelet may have asked its runtime instead
-            and use the other.
-        cgroup_root: the cgroup that `kubepods` is below; `/` or a path.
+        cgroup_driver: `cgroupfs` or `systemd`; empty if none is stated. A kubelet that asks its runtime may use another
+            driver than it states.
+        cgroup_root: the cgroup above `kubepods`; `/` or a path.
     """
 
     cpu_policy: str = "none"
@@ -66,7 +66,7 @@ class KubeletConfiguration:
     cgroup_root: str = "/"
 
     def option(self, name: str) -> bool:
-        """Tell whether an option of the CPU manager's policy is on."""
+        """Whether an option of the CPU manager's policy is on."""
         return (self.cpu_options or {}).get(name, "").lower() in {"true", "1", "t"}
 
     @property
@@ -80,7 +80,7 @@ def parse(data: bytes) -> KubeletConfiguration:
     """Read a configuration file, or the answer of /configz.
 
     Raises:
-        ConfigurationError: it is no such thing, or a field that matters here makes no sense.
+        ConfigurationError: it is not a configuration, or a field that matters here has a wrong value.
     """
     top = _decode(data)
     fields = top.get("kubeletconfig", top)
@@ -103,7 +103,7 @@ def parse(data: bytes) -> KubeletConfiguration:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases: merged over and over, a few lines of them make a value that fills the memory."""
+    """YAML without aliases: a few lines of nested aliases could fill the memory."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -113,7 +113,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 def _decode(data: bytes) -> dict[str, Any]:
     if len(data) > MOST_BYTES:
-        raise ConfigurationError(f"{len(data)} bytes; no configuration of more than {MOST_BYTES} is read")
+        raise ConfigurationError(f"{len(data)} bytes; a configuration may have at most {MOST_BYTES}")
     try:
         text = data.decode()
         value = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader
@@ -129,7 +129,7 @@ def _decode(data: bytes) -> dict[str, Any]:
 
 
 def _text(fields: Mapping[str, Any], key: str) -> str:
-    """A text, or what YAML made of one that looks like a number or a boolean."""
+    """A text, or the number or boolean that YAML read in its place."""
     value = fields.get(key)
     if value is None:
         return ""
@@ -152,7 +152,7 @@ def _texts(fields: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def _choice(fields: Mapping[str, Any], key: str, choices: tuple[str, ...], default: str | None = None) -> str:
-    """One of some words; the first is the default, unless another is named."""
+    """One of the allowed words; the first is the default unless `default` names another."""
     word = _text(fields, key)
     if not word:
         return choices[0] if default is None else default
@@ -179,11 +179,11 @@ def _reserved_milli(fields: Mapping[str, Any], key: str) -> int:
 def reserved_cpus(configuration: KubeletConfiguration, topology: CpuTopology) -> tuple[int, str | None]:
     """The CPUs that the kubelet reserves for the system and gives to no container.
 
-    Only the static policy reserves any. A list wins over quantities; of quantities, whole CPUs are taken in the
-    kubelet's own order.
+    Only the static policy reserves any. A list takes precedence over quantities; for quantities, whole CPUs are taken
+    in the kubelet's own order.
 
     Returns:
-        The set, and what is not certain about it (None where it is).
+        The set, and what is uncertain about it (None if nothing is).
     """
     if configuration.cpu_policy != STATIC:
         return 0, None

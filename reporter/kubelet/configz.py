@@ -1,4 +1,4 @@
-"""The kubelet's configuration in force, asked through the API server."""
+"""The kubelet's configuration in force, requested through the API server."""
 
 import orjson
 
@@ -17,11 +17,11 @@ async def ask(kube: KubeClient, node: str, before: KubeletConfiguration | None =
 
     Args:
         kube: the open client, with the right to the Node's `proxy`.
-        node: the kubelet's.
+        node: name of the kubelet's Node.
         before: its last answer, which is kept if it does not answer.
     """
     try:
         answer = await kube.get(NODES.path(node, subresource="proxy") + "/configz")
         return FileReading(configuration.parse(orjson.dumps(answer)), None)
     except (KubeError, ConfigurationError) as error:
-        return FileReading(before, f"the kubelet's /configz: {error}; what it said before is kept")
+        return FileReading(before, f"the kubelet's /configz: {error}; its previous answer is kept")

@@ -1,8 +1,8 @@
 """The state file of the kubelet's CPU manager (`cpu_manager_state`): which CPUs it gave to which container.
 
-Three layouts exist: v1 (up to Kubernetes 1.17) by container id, v2 by Pod UID and container name, v3 with sets of whole
-Pods beside it (since 1.36, behind the gate PodLevelResourceManagers). Only the checksum, which is over Go's names of
-the layout, tells them apart where a file holds no entries (pkg/kubelet/cm/cpumanager/state/checkpoint.go of v1.36).
+Three layouts exist: v1 (up to Kubernetes 1.17) by container id; v2 by Pod UID and container name; v3 like v2, with sets
+of whole Pods (since 1.36, behind the gate PodLevelResourceManagers). In a file without entries only the checksum shows
+the layout, because it covers Go's names of the layout (v1.36, pkg/kubelet/cm/cpumanager/state/checkpoint.go).
 """
 
 import json
@@ -43,11 +43,11 @@ class CpuState:
     """The file as read.
 
     Attributes:
-        layout: of the file.
+        layout: the file's layout.
         policy: the CPU manager's policy that wrote it, `none` or `static`.
         default: CPUs for all containers that own none.
-        entries: Pod UID to container name to the CPUs that it alone has (v2, v3).
-        containers: container id to the CPUs that it alone has (v1).
+        entries: Pod UID to container name to the container's exclusive CPUs (v2, v3).
+        containers: container id to its exclusive CPUs (v1).
         pods: Pod UID to the CPUs given to the whole Pod (v3).
     """
 
@@ -60,16 +60,16 @@ class CpuState:
 
     @property
     def given(self) -> int:
-        """All CPUs that some container or Pod alone has."""
+        """All exclusive CPUs of containers and Pods."""
         return reduce(or_, self._sets(), 0)
 
     @property
     def known(self) -> int:
-        """All CPUs that the kubelet counts with (all of the machine, less strictly reserved ones)."""
+        """All CPUs that the kubelet manages (all of the machine, less strictly reserved ones)."""
         return self.default | self.given
 
     def of_pod(self, uid: str) -> int:
-        """The CPUs that a Pod's containers, or the Pod itself, have; 0 if the kubelet gave it none."""
+        """The exclusive CPUs of a Pod and its containers; 0 if the kubelet allocated none to it."""
         return reduce(or_, self.entries.get(uid, {}).values(), self.pods.get(uid, 0))
 
     def _sets(self) -> Iterator[int]:
@@ -80,15 +80,18 @@ class CpuState:
 
 
 def absent() -> CpuState:
-    """What a missing file means: the kubelet gave no CPU away."""
+    """The meaning of a missing file: the kubelet allocated no CPU."""
     return CpuState(StateLayout.V2, NO_POLICY, 0)
 
 
 def parse(data: bytes) -> CpuState:
-    """Read the file, in whichever layout has its checksum; 0, as very old kubelets wrote, is taken as the kubelet does.
+    """Read the file, in the layout that its checksum matches.
+
+    A checksum of 0, which very old kubelets wrote, is accepted, as the kubelet accepts it.
 
     Raises:
-        CheckpointError: it is truncated, malformed or too large, its checksum is of no layout, or a set is no CPU list.
+        CheckpointError: it is truncated, malformed or too large, its checksum matches no layout, or a set is not a CPU
+            list.
     """
     top = decode(data)
     raw = _Raw(
@@ -109,7 +112,7 @@ def parse(data: bytes) -> CpuState:
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """The file's values: null and empty kept apart, and sets as they are written, for the checksum."""
+    """The file's values. For the checksum, null and empty stay distinct, and sets stay as written."""
 
     policy: str
     default: str
@@ -121,19 +124,19 @@ _NAME: Final = "CPUManagerCheckpoint"
 
 
 def _candidates(raw: _Raw) -> Iterator[tuple[StateLayout, str]]:
-    """The layouts that the values' shapes allow, each with the name that its checksum is over."""
+    """The layouts that the values' shapes allow, each with the Go name that its checksum covers."""
     by_container = any(isinstance(value, str) for value in (raw.entries or {}).values())
     if not by_container:
         yield StateLayout.V3, _NAME
     if not raw.pods and not by_container:
         yield StateLayout.V2, _NAME
-        yield StateLayout.V2, f"{_NAME}V2"  # taken by v1.36, should a kubelet have written it
+        yield StateLayout.V2, f"{_NAME}V2"  # v1.36 accepts it, should a kubelet have written it
     if not raw.pods and (by_container or not raw.entries):
         yield StateLayout.V1, _NAME
 
 
 def _show(raw: _Raw, layout: StateLayout, type_name: str) -> str:
-    """Print what Go prints of the data: Kubernetes v1.36, VerifyChecksum of each layout."""
+    """Print the data as Go does: Kubernetes v1.36, VerifyChecksum of each layout."""
     if layout is StateLayout.V1:
         shown = show_map(_texts(raw.entries, "entries"), str)
         entries = f"(map[string]string){shown}"
@@ -230,10 +233,10 @@ def render(state: CpuState) -> bytes:
 
 
 def by_pod(state: CpuState, pod_of: Mapping[str, str] | None = None) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Sum up what each Pod has.
+    """Sum up the exclusive CPUs of each Pod.
 
     Args:
-        state: of the CPU manager.
+        state: the CPU manager's state.
         pod_of: container id (without its runtime) to Pod UID; needed for layout v1 only.
 
     Returns:
@@ -264,12 +267,12 @@ class PodCpus:
 def kubelet_allocs(
     given: Mapping[str, int], names: Mapping[str, tuple[str, str]], leave_out: Collection[str]
 ) -> tuple[PodCpus, ...]:
-    """Say which Pods the kubelet gave CPUs to.
+    """List the Pods to which the kubelet allocated CPUs.
 
     Args:
-        given: what `by_pod` says.
-        names: Pod UID to namespace and name; a Pod that is not known (just deleted) holds its CPUs all the same.
-        leave_out: UIDs of Pods that do not count: LS and BE ones, and those whose CPUs we decided.
+        given: Pod UID to CPUs, as `by_pod` returns them.
+        names: Pod UID to namespace and name; a Pod that is not known (just deleted) still holds its CPUs.
+        leave_out: UIDs of Pods that do not count: LS and BE ones, and those whose CPUs we allocated.
     """
     return tuple(
         PodCpus(uid, *names.get(uid, ("", "")), cpus, by_kubelet=True)
@@ -279,7 +282,7 @@ def kubelet_allocs(
 
 
 def pod_cpu_allocs_annotation(allocs: Collection[PodCpus]) -> str:
-    """Write the value of pod-cpu-allocs, by ascending UID; `null` when there are none, as Koordinator does."""
+    """Write the value of pod-cpu-allocs, by ascending UID; `null` if there are none, as Koordinator does."""
     rows = []
     for alloc in sorted(allocs, key=lambda alloc: (alloc.uid, alloc.cpus)):
         row = {

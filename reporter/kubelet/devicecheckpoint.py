@@ -1,8 +1,8 @@
 """The checkpoint of the kubelet's device manager (`kubelet_internal_checkpoint`): which devices it allocated.
 
-Device proposal, "Compatible": they are reported on the Device object, so that no other Pod gets them.
-Two layouts exist: `DeviceIDs` as a list (up to Kubernetes 1.19) and as an object from NUMA node to list (since 1.20);
-the checksum is over Go's names of either (pkg/kubelet/cm/devicemanager/checkpoint, with checkpointv1.go up to 1.32).
+Device proposal, "Compatible": they are reported on the Device object, so that no other Pod gets them. Two layouts
+exist: `DeviceIDs` as a list (up to Kubernetes 1.19), and as an object from NUMA node to list (since 1.20). The checksum
+covers Go's names of the layout (pkg/kubelet/cm/devicemanager/checkpoint, with checkpointv1.go up to 1.32).
 """
 
 import base64
@@ -31,10 +31,10 @@ from reporter.kubelet.checkpoint import (
 
 # The kubelet's own constant: its --root-dir does not move it (k8s.io/kubelet, pkg/apis/deviceplugin).
 PATH: Final = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
-# All annotations of an object together may have 256 KiB: the text is written under two names, beside others.
+# All annotations of an object together may have 256 KiB. This text is written under two names, beside others.
 ANNOTATION_BYTES: Final = 64 * 1024
-# No JSON, so that whoever reads the annotation must take all devices for given away.
-UNTOLD: Final = "too many devices were given away to be named here"
+# Not JSON: a reader must then assume that every device is allocated.
+UNTOLD: Final = "too many devices are allocated to be listed here"
 _NUMA_KEY: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)  # -1: a device that names no NUMA node
 
 _Ids = list[str] | dict[int, list[str] | None] | None
@@ -42,12 +42,12 @@ _Ids = list[str] | dict[int, list[str] | None] | None
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """Devices of one resource that the kubelet gave to one container.
+    """Devices of one resource that the kubelet allocated to one container.
 
     Attributes:
-        pod_uid: of the Pod.
-        container: its name.
-        resource: as `nvidia.com/gpu`.
+        pod_uid: UID of the Pod.
+        container: name of the container.
+        resource: for example `nvidia.com/gpu`.
         device_ids: as the device plugin names them; NUMA node by NUMA node, in the file's order.
         response: the device plugin's answer (a serialised ContainerAllocateResponse); empty if there was none.
     """
@@ -73,7 +73,7 @@ class DeviceCheckpoint:
 
 
 def absent() -> DeviceCheckpoint:
-    """What a missing file means: no device plugin has registered yet, so no device was given away."""
+    """The meaning of a missing file: no device plugin has registered yet, so no device is allocated."""
     return DeviceCheckpoint((), {})
 
 
@@ -81,7 +81,7 @@ def parse(data: bytes) -> DeviceCheckpoint:
     """Read the file.
 
     Raises:
-        CheckpointError: it is truncated, malformed or too large, or its checksum is not that of its data.
+        CheckpointError: it is truncated, malformed or too large, or its checksum does not match its data.
     """
     top = decode(data)
     body = read_map(top.get("Data", {}), "Data") or {}
@@ -100,7 +100,7 @@ def parse(data: bytes) -> DeviceCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One entry as it is in the file: null and empty kept apart, for the checksum."""
+    """One entry as it is in the file: null and empty stay distinct, for the checksum."""
 
     uid: str
     container: str
@@ -128,7 +128,7 @@ def _read_ids(value: object, where: str) -> _Ids:
         return None
     for key in entries:
         if not _NUMA_KEY.fullmatch(key):
-            raise CheckpointError(f"{where} has a key that is no NUMA node: {key[:20]!r}")
+            raise CheckpointError(f"{where} has a key that is not a NUMA node: {key[:20]!r}")
     return {int(key): read_texts(ids, f"{where}[{key}]") for key, ids in entries.items()}
 
 
@@ -141,10 +141,10 @@ def _plain(entry: _Entry) -> PodDevices:
 
 
 def _verify(stated: int, entries: list[_Entry] | None, registered: Mapping[str, list[str] | None] | None) -> None:
-    """Compare the checksum with that of either layout: with no ids in the file, nothing else tells which it is."""
+    """Compare the checksum with those of both layouts: in a file without ids, nothing else shows the layout."""
     shapes = {type(entry.ids) for entry in entries or () if entry.ids is not None}
     if len(shapes) > 1:
-        raise CheckpointError("DeviceIDs stand both as lists and by NUMA node; one file has one layout")
+        raise CheckpointError("DeviceIDs are both lists and objects by NUMA node; one file has one layout")
     layouts: tuple[Callable[[Any], str], ...] = ()
     if list not in shapes:
         layouts += (_show_by_numa,)
@@ -195,17 +195,17 @@ def annotation(entries: Collection[PodDevices], limit: int = ANNOTATION_BYTES) -
 
     Args:
         entries: what to write.
-        limit: bytes; where the text would be longer, the plugins' answers are left out, which nobody needs in order
-            to know who holds what, and then all but the ids.
+        limit: bytes. If the text would be longer, the plugins' answers are left out, because they are not needed to
+            know who holds what; then everything but the ids.
 
     Raises:
-        CheckpointError: it is longer even so; `UNTOLD` is to be written.
+        CheckpointError: it would still be longer; write `UNTOLD` instead.
     """
     ordered = sorted(entries, key=lambda entry: (entry.pod_uid, entry.container, entry.resource, entry.device_ids))
     for rows in (
         [_row(entry, response=True) for entry in ordered],
         [_row(entry, response=False) for entry in ordered],
-        # Replicas of a card that is shared by time (GPU-...::3) count as the card, for readers as well.
+        # Replicas of a time-shared card (GPU-...::3) count as the card, for other readers too.
         [{"deviceIDs": sorted({device_of(device) for entry in ordered for device in entry.device_ids})}],
     ):
         text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)

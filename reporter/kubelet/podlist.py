@@ -1,7 +1,7 @@
-"""What the kubelet's PodResources service answers to List, read from its bytes.
+"""The kubelet's PodResources service: its answer to List, read from bytes.
 
-k8s.io/kubelet, pkg/apis/podresources/v1/api.proto (Kubernetes v1.36). Described here are the fields that are read; of
-the others nothing is kept.
+k8s.io/kubelet, pkg/apis/podresources/v1/api.proto (Kubernetes v1.36). Only the fields that are read are described here;
+the others are dropped.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ _MOST_PODS: Final = 4096
 _MOST_PARTS: Final = 65536  # containers, rows of devices and CPUs together
 _TEXT: Final = FieldDescriptorProto.TYPE_STRING
 _INT64: Final = FieldDescriptorProto.TYPE_INT64
-# Message to its fields: name, number, type (that of another message by its name), whether there are many.
+# Message to its fields: name, number, type (another message by its name), whether repeated.
 _MESSAGES: Final[dict[str, tuple[tuple[str, int, Any, bool], ...]]] = {
     "ListPodResourcesResponse": (("pod_resources", 1, "PodResources", True),),
     "PodResources": (
@@ -39,14 +39,14 @@ _MESSAGES: Final[dict[str, tuple[tuple[str, int, Any, bool], ...]]] = {
 
 
 class PodListError(ValueError):
-    """An answer that makes no sense; the message says what is wrong with it."""
+    """An answer that cannot be used; the message says what is wrong with it."""
 
 
 def parse(data: bytes) -> tuple[PodResources, ...]:
     """Read a serialised ListPodResourcesResponse.
 
     Raises:
-        PodListError: it is truncated or malformed, tells of more than a node can have, or of something without a name.
+        PodListError: it is truncated or malformed, lists more than a node can have, or something without a name.
     """
     message: Any = _response()()
     try:
@@ -54,7 +54,7 @@ def parse(data: bytes) -> tuple[PodResources, ...]:
     except (DecodeError, ValueError) as error:  # the latter for text that is not UTF-8, by protobuf's slow half
         raise PodListError("its answer is no ListPodResourcesResponse: truncated or malformed") from error
     if len(message.pod_resources) > _MOST_PODS:
-        raise PodListError(f"its answer tells of {len(message.pod_resources)} Pods; no more than {_MOST_PODS} are read")
+        raise PodListError(f"its answer lists {len(message.pod_resources)} Pods; at most {_MOST_PODS} are read")
     parts = 0
     for count in _counts(message):
         parts += count
@@ -75,12 +75,12 @@ def _pod(pod: Any) -> PodResources:
     containers: dict[str, ContainerResources] = {}
     for container in pod.containers:
         if containers.setdefault(_named(container.name, "a container"), found := _container(container)) is not found:
-            raise PodListError(f"its answer tells twice of container {container.name[:63]!r} of one Pod")
+            raise PodListError(f"its answer lists container {container.name[:63]!r} of one Pod twice")
     return PodResources(_named(pod.namespace, "a namespace"), _named(pod.name, "a Pod"), containers)
 
 
 def _container(container: Any) -> ContainerResources:
-    """Put together what the kubelet tells row by row, in no order: a device near two NUMA nodes has two rows."""
+    """Combine the rows of a container, which have no order: a device near two NUMA nodes has two rows."""
     devices: dict[str, set[str]] = {}
     for row in container.devices:
         ids = devices.setdefault(_named(row.resource_name, "a resource"), set())
@@ -92,14 +92,14 @@ def _cpus(ids: Iterable[int]) -> int:
     cpus = 0
     for cpu in ids:
         if not 0 <= cpu <= MAX_CPU:
-            raise PodListError(f"its answer tells of CPU {cpu}; the largest taken is {MAX_CPU}")
+            raise PodListError(f"its answer lists CPU {cpu}; the largest accepted number is {MAX_CPU}")
         cpus |= 1 << cpu
     return cpus
 
 
 def _named(text: str, what: str) -> str:
     if not text:
-        raise PodListError(f"its answer tells of {what} without a name")
+        raise PodListError(f"its answer lists {what} without a name")
     return text
 
 
@@ -107,7 +107,7 @@ def _named(text: str, what: str) -> str:
 def _response() -> type[Message]:
     file = FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
     file.message_type.extend(_described(name, fields) for name, fields in _MESSAGES.items())
-    pool = DescriptorPool()  # of its own: the name `v1` may be somebody else's in the common one
+    pool = DescriptorPool()  # a pool of its own: another library may use the name `v1` in the common one
     pool.Add(file)
     return GetMessageClass(pool.FindMessageTypeByName("v1.ListPodResourcesResponse"))
 

@@ -1,4 +1,4 @@
-"""The kubelet's PodResources service, asked over its socket: who has which devices and CPUs.
+"""The kubelet's PodResources service, called over its socket: who has which devices and CPUs.
 
 HTTP/2 and protobuf are loaded only if there is a socket, to save their memory otherwise.
 """
@@ -14,23 +14,23 @@ from reporter.kubelet.watched import FileReading
 from reporter.pods import NodePod
 
 DEADLINE_S: Final = 3.0  # the kubelet answers within milliseconds
-PATIENCE_S: Final = 60.0  # how long a kubelet may be away before that is a problem: each restart takes a while
+PATIENCE_S: Final = 60.0  # how long a kubelet may not answer before that is a problem: each restart takes a while
 MOST_BYTES: Final = 2 * 2**20  # a node of 250 Pods answers some hundred kilobytes
 _NOT_THERE: Final[FileReading[Allocations]] = FileReading(None, None)
 
 
 class PodResourcesSocket:
-    """The socket, asked on each reading.
+    """The socket, called at each reading.
 
     A missing socket is no problem: older kubelets have none. If nobody serves the socket, the last answer is kept and
-    marked as such: the files, which are read each time, are newer.
+    marked as old, because the files, which are read each time, are newer.
 
     Args:
-        path: of the socket; "" never asks.
-        pause: seconds after a failure during which it is not asked again, so that a kubelet that hangs delays a round
-            only once in that time.
-        patience: seconds for which the socket may go unserved before that is a problem. A malformed answer is a problem
-            at once.
+        path: path of the socket; if "", it is never called.
+        pause: seconds after a failure without another call: a kubelet that hangs then delays only one round in that
+            time.
+        patience: seconds that the socket may be unserved before that is a problem. A malformed answer is a problem
+            immediately.
         deadline: seconds to wait for one answer.
         clock: monotonic seconds.
     """
@@ -54,7 +54,7 @@ class PodResourcesSocket:
         self._not_before: float | None = None
 
     async def read(self, pods: Iterable[NodePod]) -> FileReading[Allocations]:
-        """Ask; never raises for anything that the kubelet does, or for a missing socket.
+        """Call the kubelet; never raises because of the kubelet or a missing socket.
 
         Args:
             pods: the node's Pods as known before the kubelet is asked.
@@ -77,7 +77,7 @@ class PodResourcesSocket:
         except unary.NotServedError as error:
             return self._kept(self._away(str(error)))
         except (unary.CallError, podlist.PodListError) as error:
-            return self._kept(f"{self._path}: {error}; the kubelet's files count instead")
+            return self._kept(f"{self._path}: {error}; the kubelet's files are used instead")
         self._away_since = self._not_before = None
         return FileReading(Allocations(by_uid(listed, known)), None)
 
@@ -91,11 +91,11 @@ class PodResourcesSocket:
         since = self._away_since = now if self._away_since is None else self._away_since
         if now - since < self._patience:
             return None
-        return f"{self._path}: the kubelet does not serve it: {why}; see the kubelet's log; its files count instead"
+        return f"{self._path}: the kubelet does not serve it: {why}; see the kubelet's log; its files are used instead"
 
 
 def _exists(path: str) -> bool:
-    """Whether something is there; if that cannot be seen, the call will tell."""
+    """Whether something exists there; True if that cannot be checked, so that the call shows the reason."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):

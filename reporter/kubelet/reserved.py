@@ -1,8 +1,8 @@
 """The CPUs that the kubelet reserves if only their number is configured (pure).
 
-The kubelet's order, on a machine where all are free (Kubernetes v1.36, pkg/kubelet/cm/cpumanager,
+The order is the kubelet's on a machine with all CPUs free (Kubernetes v1.36, pkg/kubelet/cm/cpumanager,
 takeByTopologyNUMAPacked): whole NUMA nodes and sockets that fit, then whole cores, then single threads beside those
-already taken. On two sockets with 12 CPUs, 2 give 0,6 and 3 give 0,2,6.
+already taken. On two sockets with 12 CPUs in all, 2 reserved CPUs are 0,6 and 3 are 0,2,6.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ def take(topology: CpuTopology, count: int, *, spread: bool = False) -> int:
     """Take a number of CPUs.
 
     Args:
-        topology: of the machine, all of it free.
+        topology: the machine's; all CPUs count as free.
         count: 0 or more.
         spread: as with the kubelet's option distribute-cpus-across-cores: no whole cores first.
 
@@ -44,7 +44,7 @@ def take(topology: CpuTopology, count: int, *, spread: bool = False) -> int:
 
 
 def _whole(groups: Iterable[int], free: int, needed: int) -> int:
-    """Take each group that is wholly free and not more than is still needed, in their order."""
+    """Take each group that is wholly free and no larger than what is still needed, in the given order."""
     taken = 0
     for group in groups:
         if not group & ~free and group.bit_count() <= needed:
@@ -54,7 +54,7 @@ def _whole(groups: Iterable[int], free: int, needed: int) -> int:
 
 
 def _sorted(groups: Iterable[tuple[int, int]], free: int) -> list[int]:
-    """Groups that have a free CPU: those with the fewest first, of equals by number."""
+    """Groups that have a free CPU: those with the fewest free CPUs first, then by number."""
     found = [(group & free, number, group) for number, group in groups if group & free]
     return [group for _, _, group in sorted(found, key=lambda item: (item[0].bit_count(), item[1]))]
 

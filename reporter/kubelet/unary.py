@@ -1,8 +1,8 @@
-"""One gRPC call with one answer over a unix socket, in bounds of size and time.
+"""One gRPC call with one answer over a unix socket, with bounds on size and time.
 
-gRPC's own definition (grpc/grpc, doc/PROTOCOL-HTTP2.md): the request is one POST, a message is a byte 0, its length in
-four bytes and itself, and how it went is in the trailers. That is all of gRPC that is needed here; a client library
-would read a message of whatever length is announced, or bring threads of its own.
+gRPC's definition (grpc/grpc, doc/PROTOCOL-HTTP2.md): the request is one POST; a message is a byte 0, its length in four
+bytes, and its bytes; the status is in the trailers. No more of gRPC is needed here. A client library would read a
+message of any announced length, or bring threads of its own.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from h2.exceptions import H2Error
 _PREFIX: Final = struct.Struct(">BI")  # whether it is compressed, and how long it is
 _CHUNK: Final = 65536
 _MOST_TEXT: Final = 200
-_CLOSED: Final = "the connection was closed before the answer's end"
+_CLOSED: Final = "the connection was closed before the end of the answer"
 _UNIMPLEMENTED: Final = "12"
 _PASSING: Final = {"4": "deadline exceeded", "8": "resource exhausted", "14": "unavailable"}
 
@@ -37,25 +37,25 @@ class CallError(Exception):
 
 
 class NotServedError(CallError):
-    """Nobody answers, or not now: what a server that is being restarted looks like."""
+    """Nobody answers, or not now: a server that is restarted looks like this."""
 
 
 async def call(path: str, method: str, request: bytes, *, most_bytes: int, seconds: float) -> bytes:
-    """Ask once, by a connection of its own.
+    """Make one call, over a connection of its own.
 
     Args:
-        path: of the socket.
-        method: as `/v1.PodResourcesLister/List`.
+        path: path of the socket.
+        method: for example `/v1.PodResourcesLister/List`.
         request: the serialised message.
         most_bytes: a longer answer is not read.
-        seconds: for everything together.
+        seconds: the limit for the whole call.
 
     Returns:
         The answer, a serialised message.
 
     Raises:
-        NotServedError: nobody listens, or the answer did not come in time or not to its end.
-        CallError: there is an answer, but none that can be used; or the socket cannot be opened.
+        NotServedError: nobody listens, or no complete answer came in time.
+        CallError: the answer cannot be used, or the socket cannot be opened.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -126,7 +126,7 @@ async def _exchange(
 
 
 class _Answer:
-    """What came so far."""
+    """The part of the answer that has arrived."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -135,7 +135,7 @@ class _Answer:
         self.ended = False
 
     def take(self, event: Event) -> None:
-        """Take one event of the connection."""
+        """Process one event of the connection."""
         if isinstance(event, DataReceived):
             self._body += event.data
             if len(self._body) > _PREFIX.size + self._most_bytes or self._announced() > self._most_bytes:
@@ -143,27 +143,27 @@ class _Answer:
         elif isinstance(event, ResponseReceived | TrailersReceived):
             self._fields |= {bytes(name): bytes(value) for name, value in event.headers}
             if self._fields.get(b":status") != b"200":
-                raise CallError(f"not a gRPC server: it says HTTP status {_text(self._fields.get(b':status', b''))}")
+                raise CallError(f"not a gRPC server: HTTP status {_text(self._fields.get(b':status', b''))}")
         elif isinstance(event, StreamReset):
             raise NotServedError(f"the answer was broken off (HTTP/2 error {int(event.error_code)})")
         elif isinstance(event, ConnectionTerminated):
-            raise NotServedError(f"it ends its connections (HTTP/2 error {int(event.error_code or 0)})")
+            raise NotServedError(f"it closes its connections (HTTP/2 error {int(event.error_code or 0)})")
         self.ended = self.ended or isinstance(event, StreamEnded)
 
     def message(self) -> bytes:
-        """The message that is the answer, once it has ended.
+        """The answer's message, after its end.
 
         Raises:
-            CallError: the server says that it failed, or there is not exactly one plain message.
+            CallError: the server reports a failure, or there is not exactly one plain message.
         """
         self._check_status()
         if len(self._body) < _PREFIX.size:
             raise CallError("its answer has no message")
         if self._body[0]:
-            raise CallError("its answer is compressed, which nobody asked for")
+            raise CallError("its answer is compressed, which was not requested")
         if len(self._body) != _PREFIX.size + self._announced():
             came = len(self._body) - _PREFIX.size
-            raise CallError(f"its answer is said to have {self._announced()} bytes, and has {came}")
+            raise CallError(f"its answer announces {self._announced()} bytes and has {came}")
         return bytes(self._body[_PREFIX.size :])
 
     def _announced(self) -> int:
@@ -172,14 +172,14 @@ class _Answer:
     def _check_status(self) -> None:
         status = _text(self._fields.get(b"grpc-status", b""))
         if not status:
-            raise CallError("not a gRPC server: it does not say how it went (grpc-status)")
+            raise CallError("not a gRPC server: its answer has no status (grpc-status)")
         if status in _PASSING:
             raise NotServedError(f"it says {_PASSING[status]}")
         if status == _UNIMPLEMENTED:
             raise CallError("its server does not have this service")
         if status != "0":
             said = _text(unquote_to_bytes(self._fields.get(b"grpc-message", b"")))
-            raise CallError(f"it says gRPC status {status}: {said or 'no reason'}")
+            raise CallError(f"it answers with gRPC status {status}: {said or 'no reason'}")
 
 
 def _too_long(most_bytes: int) -> CallError:
@@ -187,5 +187,5 @@ def _too_long(most_bytes: int) -> CallError:
 
 
 def _text(data: bytes) -> str:
-    """What somebody else wrote, short and in one line."""
+    """Text of another program, shortened and on one line."""
     return "".join(char if char.isprintable() else "?" for char in data.decode(errors="replace")[:_MOST_TEXT])

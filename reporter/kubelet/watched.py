@@ -1,4 +1,4 @@
-"""A file that somebody else rewrites: read with bounds; if its newest content is unusable, the last good one counts."""
+"""A file that another program rewrites: read with bounds; the last good content counts if the newest is unusable."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class FileError(Exception):
-    """A file that cannot be read; the message says why and who must do what."""
+    """A file that cannot be read; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class WatchedFile(Generic[_T]):
         """Name the file.
 
         Args:
-            path: of the file; a link is followed, anything but a plain file is refused.
+            path: path of the file; a link is followed, anything but a plain file is refused.
             parse: parses the content; raises ValueError if it makes no sense.
             most_bytes: a larger file is not read.
-            absent: what it means if the file was missing from the start; without `absent`, that is a problem. A file
-                that was good may disappear only if this returns None: otherwise somebody removed what still counts,
-                which is a problem.
+            absent: returns the meaning of a file that was missing from the start; without `absent`, that is a problem.
+                A file that was good may disappear only if this returns None. Otherwise its content still counts, and
+                its removal is a problem.
         """
         self._path = path
         self._parse = parse
@@ -58,11 +58,11 @@ class WatchedFile(Generic[_T]):
 
     @property
     def last(self) -> FileReading[_T]:
-        """What `read` gave last."""
+        """The last result of `read`."""
         return self._reading
 
     def read(self) -> FileReading[_T]:
-        """Read the file; never raises for what is in it, or for a file that is missing or cannot be read."""
+        """Read the file; never raises because of its content, or because it is missing or cannot be read."""
         try:
             data = read_bounded(self._path, self._most_bytes)
         except FileNotFoundError:
@@ -84,8 +84,8 @@ class WatchedFile(Generic[_T]):
                 return FileReading(meant, None)
             return FileReading(
                 self._reading.value,
-                f"{self._path}: was there and is gone; what it said before is kept until it is there again. The kubelet"
-                " writes its own files anew when it is restarted; where this file is to be gone, restart the reporter",
+                f"{self._path}: the file has disappeared; its previous content counts until it is back. The kubelet"
+                " writes its own files again when it is restarted; if the removal is intended, restart the reporter",
             )
         return FileReading(
             self._reading.value, f"{self._path}: does not exist; mount the kubelet's folder, or correct the path"
@@ -95,7 +95,7 @@ class WatchedFile(Generic[_T]):
         try:
             value = self._parse(data)
         except ValueError as error:
-            kept = "none was good before" if self._reading.value is None else "what it said before is kept"
+            kept = "no earlier content was usable" if self._reading.value is None else "its previous content is kept"
             return FileReading(self._reading.value, f"{self._path}: {error}; {kept}")
         self._was_good = True
         return FileReading(value, None)
@@ -106,10 +106,10 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
 
     Raises:
         FileNotFoundError: it does not exist.
-        FileError: it is no plain file, is larger, or cannot be read.
+        FileError: it is not a plain file, is larger, or cannot be read.
     """
     try:
-        # O_NONBLOCK: a pipe with nobody at its other end would never be opened.
+        # O_NONBLOCK: opening a pipe without a writer would never end.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         raise

@@ -1,8 +1,8 @@
 """Proof: what was allocated to Pods, compared with what they really have (pure).
 
-A Pod's annotations say what was allocated. What it has is seen in the cpusets of its containers, in the environment of
-their first processes, and in the processes that NVML lists on the cards. A Pod agrees if something of it was seen and
-nothing contradicts its allocation.
+A Pod's annotations state what was allocated. The cpusets of its containers, the environments of their first processes,
+and the processes that NVML lists on the cards show what it has. A Pod agrees if something of it was seen and nothing
+contradicts its allocation.
 """
 
 import json
@@ -27,7 +27,7 @@ _NVIDIA: Final = NVIDIA_GPU.partition("/")[0] + "/"
 
 @dataclass(frozen=True, slots=True)
 class ContainerSeen:
-    """What was seen of a running container; None where it could not be inspected.
+    """What was seen of a running container; None if it could not be inspected.
 
     Attributes:
         cpus: the CPUs of its cgroup.
@@ -110,12 +110,12 @@ def agreements(
     """Compare the Pods that have an allocation, as far as something was seen of them.
 
     Args:
-        pods: of the node.
+        pods: Pods of the node.
         evidence: what was seen.
         left_alone: cgroup UIDs of Pods whose CPUs the kubelet manages.
 
     Returns:
-        Sorted by namespace and name. Pods of which nothing was seen are left out: nothing was compared.
+        Sorted by namespace and name. Pods without any evidence are left out: nothing was compared.
     """
     uses = defaultdict(list)
     for use in evidence.uses:
@@ -163,10 +163,10 @@ def _environment(pod: NodePod, evidence: Evidence) -> list[Mismatch]:
         seen = evidence.containers.get(identity)
         if not pod.visible or seen is None or seen.visible is None:
             continue
-        told = frozenset() if seen.visible in _NOTHING else frozenset(seen.visible.split(","))
+        named = frozenset() if seen.visible in _NOTHING else frozenset(seen.visible.split(","))
         given = pod.visible.get((name, TYPE_GPU), frozenset())
-        if told != given:
-            shown = f"{_ids(told)}; {_ids(given)} was allocated"
+        if named != given:
+            shown = f"{_ids(named)}; {_ids(given)} was allocated"
             found.append(Mismatch("environment", f"the environment of container {name} names {shown}"))
     return found
 
@@ -184,9 +184,9 @@ def _processes(pod: NodePod, uses: Iterable[CardUse]) -> list[Mismatch]:
     found = []
     for card, used in sorted(memory.items()):
         if card not in given:
-            found.append(Mismatch("process", f"it uses card {card}, which it was not given"))
+            found.append(Mismatch("process", f"it uses card {card}, which was not allocated to it"))
         elif (most := given[card]) is not None and used > most:
-            message = f"it uses more memory of card {card} than the {most // _MIB} MiB that it was given"
+            message = f"it uses more memory of card {card} than the {most // _MIB} MiB that were allocated to it"
             found.append(Mismatch("memory", message))
     return found
 
@@ -222,7 +222,7 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
     many images set it.
 
     Args:
-        pods: of the node.
+        pods: Pods of the node.
         evidence: what was seen.
         known: UIDs of Pods that have cards according to the kubelet's checkpoint (`card_holders`). A Pod that has only
             other devices there may still have a card.
@@ -242,17 +242,17 @@ def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]
         if used:
             found.append(PodDevices(pod.uid, "", NVIDIA_GPU, tuple(sorted(used))))
         for identity, name in pod.containers.items():
-            told = _told_cards(evidence.containers.get(identity, _UNSEEN), evidence) - used
-            if told:
-                found.append(PodDevices(pod.uid, name, NVIDIA_GPU, tuple(sorted(told))))
+            named = _named_cards(evidence.containers.get(identity, _UNSEEN), evidence) - used
+            if named:
+                found.append(PodDevices(pod.uid, name, NVIDIA_GPU, tuple(sorted(named))))
     return tuple(found)
 
 
-def _told_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
+def _named_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
     """The cards that a container's environment names and whose device files it has, as far as that is known.
 
-    If the environment has numbers, the device files say which cards are meant: a number is an index in a list that may
-    have changed since.
+    If the environment has numbers, the device files determine the cards: a number is an index in a list that may have
+    changed since.
     """
     if seen.visible is None or seen.visible in _NOTHING:
         return set()
@@ -267,7 +267,7 @@ def _told_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
 
 
 def annotation(found: Iterable[Agreement]) -> str:
-    """Write how Pods compare, by UID; if that is too long, only as many of those that do not agree as fit."""
+    """Write how Pods compare, by UID; if the text is too long, only those that do not agree, as many as fit."""
     rows = {
         one.pod.uid: {
             "pod": str(one.pod),

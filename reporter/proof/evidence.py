@@ -1,4 +1,4 @@
-"""What containers really have, read from their cgroups and procfs; None where it cannot be read."""
+"""What containers really have, read from their cgroups and procfs; None if it cannot be read."""
 
 import os
 import re

@@ -44,7 +44,7 @@ class DeviceFacts:
     """What the object reports about Pods.
 
     Attributes:
-        held: devices that the kubelet, or somebody else, gave to Pods without an allocation of ours.
+        held: devices that Pods have without an allocation of ours, from the kubelet or otherwise.
         agreement: how Pods compare with their allocations, as text; left out if empty.
     """
 
@@ -70,7 +70,7 @@ class StatedHealth:
 
 
 def others(body: Mapping[str, Any] | None) -> dict[str, StatedHealth]:
-    """Read the health of devices other than cards and their MIG devices, from an object by whatever writer."""
+    """Read the health of devices other than cards and their MIG devices, from an object of any writer."""
     found = {}
     for entry in _standing(body):
         kind, identity = (entry.get("type"), entry.get("id")) if isinstance(entry, dict) else (None, None)
@@ -124,8 +124,8 @@ def build(
         try:
             text = checkpoints_annotation(told.held)
         except CheckpointError as error:
-            text = UNTOLD  # without the annotation, nothing would count as given away
-            problems.append(f"what the kubelet gave away cannot be reported: {error}; all devices count as given away")
+            text = UNTOLD  # without the annotation, nothing would count as allocated
+            problems.append(f"the kubelet's allocations cannot be reported: {error}; all devices count as allocated")
         annotations.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
     if told.agreement:
         annotations[AGREEMENT] = told.agreement

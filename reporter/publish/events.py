@@ -69,10 +69,10 @@ class EventWriter:
         self._waiting.extend(occurrences)
 
     async def write(self) -> None:
-        """Write what is queued; it stays queued while the API server is away.
+        """Write the queued Events; they stay queued while the API server does not answer.
 
-        An Event that the API server refuses for good, or that cannot be encoded, is logged and dropped: it would block
-        all others.
+        An Event that the API server refuses permanently, or that cannot be encoded, is logged and dropped: it would
+        block all others.
         """
         while self._waiting:
             one = self._waiting[0]
@@ -84,8 +84,8 @@ class EventWriter:
             except KubeError as error:
                 _LOG.warning("an Event could not be written: %s", error, extra={"event": one.reason})
             except TypeError as error:  # orjson refuses a value this way
-                _LOG.warning("an Event is no JSON, and dropped: %s", error, extra={"event": one.reason})
-            if self._waiting and self._waiting[0] is one:  # others queued meanwhile may have pushed it out
+                _LOG.warning("an Event cannot be written as JSON; dropped: %s", error, extra={"event": one.reason})
+            if self._waiting and self._waiting[0] is one:  # newer ones may have pushed it out
                 self._waiting.popleft()
 
     async def _write(self, one: Occurrence) -> None:
@@ -119,7 +119,7 @@ class EventWriter:
             "involvedObject": dict(one.about),
             "type": one.type,
             "reason": one.reason,
-            # A lone surrogate, as from a hostile file, could not be encoded.
+            # A lone surrogate, for example from a hostile file, could not be encoded.
             "message": one.message.encode(errors="backslashreplace").decode()[:_LONGEST_MESSAGE],
             "source": {"component": _COMPONENT},
             "reportingComponent": _COMPONENT,

@@ -1,4 +1,4 @@
-"""The Node that everything is about."""
+"""The reporter's Node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ MANAGER: Final = "koordgate-reporter"  # field manager: the owner of our fields
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """What matters of a Node.
+    """The part of a Node that matters here.
 
     Attributes:
         name: its name.

@@ -34,8 +34,8 @@ class Kept:
     """The writes of one object so far.
 
     Attributes:
-        last: what was last accepted, serialised; None before the first write of this process: until then, fields of an
-            earlier version of ours may stand in the object.
+        last: the last accepted body, serialised; None before the first write of this process: until then, the object
+            may have fields that an earlier version wrote.
         trying: what is being written; None if nothing is.
         taken_back: whether somebody else had changed what is being written.
         failures: failed writes in a row.
@@ -51,7 +51,7 @@ class Kept:
     problem: str = ""
 
     def begun(self, body: Mapping[str, Any], live: Mapping[str, Any] | None, now: float) -> "Kept | None":
-        """The same with a write begun; None if the object is as wanted, or if it is too soon.
+        """A copy with a write begun; None if the object is as wanted, or if it is too soon.
 
         Args:
             body: what is wanted.
@@ -65,14 +65,14 @@ class Kept:
         return replace(self, trying=wanted, taken_back=wanted == self.last and live is not None)
 
     def written(self) -> "Kept":
-        """The same after the write was accepted."""
+        """A copy after the write was accepted."""
         return Kept(last=self.trying)
 
     def refused(self, problem: str, now: float, pace: RetryPace) -> "Kept":
-        """The same after the write failed."""
+        """A copy after the write failed."""
         failures = self.failures + 1
         return Kept(self.last, failures=failures, retry_at=now + pace.after(failures), problem=problem)
 
     def dropped(self) -> "Kept":
-        """The same after a bug ended the write."""
+        """A copy after a bug ended the write."""
         return replace(self, trying=None, taken_back=False)

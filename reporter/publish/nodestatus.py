@@ -63,7 +63,7 @@ def build(
 def amounts(devices: Iterable[Device], types: DeviceTypes, shares: Iterable[Share] = ()) -> dict[str, str]:
     """Sum up the devices in service and what is held of the others, by full resource name.
 
-    A type of which the node has devices, none of them in service or held, has 0. A type without devices has no name.
+    A type has 0 if the node has devices of it, but none is in service or held. A type without devices has no entry.
     """
     sums: dict[str, int] = defaultdict(int)
     devices = tuple(devices)
@@ -88,7 +88,7 @@ def _counted(kind: DeviceType, held: Mapping[str, int]) -> Iterator[tuple[str, i
         amount = held.get(tail, 0)
         for name in kind.spellings(tail):
             yield name, amount // FULL if kind.simple and kind.unit is Unit.DEVICES else amount
-    if not kind.simple:  # all of a device at once, which Koordinator sums for GPUs as well
+    if not kind.simple:  # all parts of a device in one name; Koordinator sums it for GPUs as well
         percent = [held.get(tail, 0) for tail, in_percent in zip(kind.tails, kind.percent, strict=True) if in_percent]
         share = max(percent, default=FULL)
         yield kind.resource_name(KOORDINATOR_DOMAIN, kind.plain), share // FULL if kind.unit is Unit.DEVICES else share

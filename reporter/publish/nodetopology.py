@@ -70,7 +70,7 @@ class TopologyObject:
         pools: the shared CPUs, for the cpuset plan.
         kubelet: what the kubelet does with CPUs, likewise.
         problems: what could not be reported, a sentence each.
-        too_large: that of them which says that more CPUs are reserved than the machine has; "" without.
+        too_large: the problem that more CPUs are reserved than the machine has; "" if it is none of them.
     """
 
     body: dict[str, Any] | None
@@ -158,7 +158,7 @@ def _too_large(reservation: NodeReservation, machine: CpuTopology) -> str:
 
 
 def _written(topology: NodeTopology, node: NodeIdentity, *, readable: bool) -> dict[str, Any]:
-    """Write the object; unreadable annotations of the Node are copied as they are: nobody may assume there are none."""
+    """Write the object; unreadable annotations of the Node are copied as they are, so that no reader assumes none."""
     body = write_node_topology(topology)
     body["metadata"]["ownerReferences"] = [node.owner]
     if not readable:
@@ -168,7 +168,7 @@ def _written(topology: NodeTopology, node: NodeIdentity, *, readable: bool) -> d
 
 
 def plan_pools(shared: CpuPools, system: int) -> plan.SharedCpus:
-    """The pools as the cpuset plan takes them: all CPUs of a NUMA node together, whatever their socket."""
+    """The pools for the cpuset plan: all CPUs of a NUMA node together, of any socket."""
     parts: list[dict[int, int]] = []
     for pool in (shared.shared, shared.best_effort):
         by_node: dict[int, int] = {}
@@ -180,7 +180,7 @@ def plan_pools(shared: CpuPools, system: int) -> plan.SharedCpus:
 
 
 def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.KubeletRules:
-    """The kubelet as the cpuset plan takes it: CPUs by container if its state has that, otherwise by Pod."""
+    """The kubelet's rules for the cpuset plan: CPUs by container if its state has them, otherwise by Pod."""
     state, configuration = kubelet.cpus, kubelet.configuration
     return plan.KubeletRules(
         static=kubelet.static,
@@ -236,8 +236,8 @@ def _holders(
 def _allocs(pods: Iterable[NodePod], given: Mapping[str, int], kubelet: plan.KubeletRules) -> tuple[PodCpuAlloc, ...]:
     """The CPUs that the kubelet allocated and manages; only its static policy gives any.
 
-    Koordinator leaves out Pods labelled LS or BE, since it moves them to the shared pools. We leave everything alone
-    that the kubelet manages.
+    Koordinator leaves out Pods labelled LS or BE, since it moves them to the shared pools. We do not change what the
+    kubelet manages.
     """
     if not kubelet.static:
         return ()
@@ -263,14 +263,14 @@ def _with_own(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> tuple[P
 
 
 def _given_twice(pods: Iterable[NodePod], allocs: Iterable[PodCpuAlloc]) -> Iterator[str]:
-    """Report CPUs that were allocated to one Pod and that the kubelet, which knows no allocations, gave to another."""
+    """Report CPUs that were allocated to one Pod and that the kubelet, unaware of it, gave to another."""
     decided = [pod for pod in pods if pod.cpus]
     for alloc in allocs:
         for pod in decided:
             if pod.cgroup != alloc.uid and (twice := pod.cpus & alloc.cpus):
                 other = f"{alloc.namespace}/{alloc.name}" if alloc.name else f"a Pod with UID {alloc.uid}"
                 yield (
-                    f"{pod}: CPUs {format_cpuset(twice)} were decided for it, but the kubelet's static policy gave "
+                    f"{pod}: CPUs {format_cpuset(twice)} were allocated to it, but the kubelet's static policy gave "
                     f"them to {other}; delete one of the two, and set cpuManagerPolicy none"
                 )
 

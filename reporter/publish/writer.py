@@ -33,7 +33,7 @@ class Target:
 
 
 async def apply(kube: KubeClient, target: Target, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply an object; a conflict is tried again at once, a few times.
+    """Apply an object; after a conflict it is tried again immediately, a few times.
 
     Returns:
         The object as it is now.
@@ -45,7 +45,7 @@ async def apply(kube: KubeClient, target: Target, body: Mapping[str, Any]) -> di
     for attempt in range(1, _TRIES + 1):
         try:
             return await kube.patch(path, body, "apply", field_manager=MANAGER, force=True)
-        except Conflict:  # the API server gives up when others write at the same moment, again and again
+        except Conflict:  # the API server gives up after repeated simultaneous writes of others
             if attempt == _TRIES:
                 raise
     raise AssertionError("the last attempt returns or raises")

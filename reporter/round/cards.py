@@ -16,10 +16,10 @@ class CardsState:
 
     Attributes:
         view: the cards as currently known.
-        strays: grave Xid errors that name no known card: number to how many, and when the last came (steady clock).
+        strays: grave Xid errors that name no known card: number to their count and the time of the last (steady clock).
         processes: card's UUID to its processes as last listed.
-        saved: the record as last saved, without the times that every reading moves; None if none was saved.
-        saved_at: when, on the steady clock.
+        saved: the record as last saved, without the times that every reading changes; None if none was saved.
+        saved_at: when it was saved, on the steady clock.
         unsaved: why the last save failed; "" if it did not.
     """
 
@@ -32,7 +32,7 @@ class CardsState:
 
     @property
     def to_ask(self) -> tuple[str, ...]:
-        """UUIDs of the cards whose processes can be listed now: those that answer, unless NVML is out of reach."""
+        """UUIDs of the cards whose processes can be listed now: those that answer; none if NVML is out of reach."""
         if self.view.outage is not None:
             return ()
         return tuple(uuid for uuid, card in self.view.node.cards.items() if card.health.present)
@@ -43,26 +43,26 @@ class CardsState:
         return {uuid: listed for uuid, listed in self.processes.items() if uuid in self.view.node.cards}
 
     def restored(self, node: NodeRecord, now: Moment) -> "CardsState":
-        """The same with the record of an earlier process."""
+        """A copy with the record of an earlier process."""
         view = replace(self.view, node=node, driver=node.driver)
         return replace(self, view=view, saved=timeless(node), saved_at=now.steady)
 
     def read(self, reading: NodeReading, xids: Iterable[XidEvent], now: Moment, policy: HealthPolicy) -> "CardsState":
-        """The same after a reading of NVML, and after the Xid errors that came with it."""
+        """A copy after a reading of NVML, and after the Xid errors that came with it."""
         xids = tuple(xids)
         node = advance(self.view.node, reading, xids, now.wall, policy)
         view = GpuView(node, reading.driver, None, _unnamed(reading, node))
         return replace(self, view=view, strays=self._strays(node, xids, now, policy.quiet))
 
     def heard(self, xids: Iterable[XidEvent], now: Moment, policy: HealthPolicy) -> "CardsState":
-        """The same after Xid errors that came between two readings."""
+        """A copy after Xid errors that came between two readings."""
         xids = tuple(xids)
         node = hear(self.view.node, xids, now.wall, policy)
         view = replace(self.view, node=node)
         return replace(self, view=view, strays=self._strays(node, xids, now, policy.quiet))
 
     def away(self, outage: Outage) -> "CardsState":
-        """The same while NVML is out of reach: the cards stay as they were last known."""
+        """A copy while NVML is out of reach: the cards stay as they were last known."""
         return replace(self, view=replace(self.view, outage=outage))
 
     def known(self, xid: XidEvent) -> bool:
@@ -72,23 +72,23 @@ class CardsState:
     def settled(self, now: Moment, outage_seconds: float) -> bool:
         """Whether a card that is not in the view does not exist.
 
-        Not between a start without a saved record and NVML's first answer: until then the cluster's existing objects
-        are better than none. An outage that has lasted is an answer too.
+        False between a start without a saved record and NVML's first answer: until then the cluster's existing objects
+        are better than none. A lasting outage counts as an answer.
         """
         outage = self.view.outage
         lasted = outage is not None and now.wall - outage.since >= outage_seconds
         return self.view.node.known or lasted
 
     def save_due(self, now: Moment, every: float) -> bool:
-        """Whether the record must be saved: it changed in more than times, or the saved one is older than `every`."""
+        """Whether the record must be saved: more than times changed, or the saved one is older than `every`."""
         return self.saved is None or timeless(self.view.node) != self.saved or now.steady - self.saved_at > every
 
     def saving(self, now: Moment) -> "CardsState":
-        """The same with the present record being saved."""
+        """A copy with the present record being saved."""
         return replace(self, saved=timeless(self.view.node), saved_at=now.steady)
 
     def same(self, other: "CardsState") -> bool:
-        """Whether two states differ in nothing but times, so that no round need follow."""
+        """Whether two states differ in times only, so that no round need follow."""
         mine, theirs = self.view, other.view
         return mine.outage == theirs.outage and timeless(mine.node) == timeless(theirs.node)
 
@@ -105,7 +105,7 @@ class CardsState:
     def _strays(
         self, node: NodeRecord, xids: Iterable[XidEvent], now: Moment, quiet: float
     ) -> Mapping[int, tuple[int, float]]:
-        """The grave errors that name no card of a record, with further ones counted in."""
+        """The grave errors that name no card of a record, with further ones added."""
         strays = dict(self.strays)
         for xid in xids:
             if xid.uuid not in node.cards and kind_of(xid.xid).says >= Xids.SUSPECT:
@@ -116,7 +116,7 @@ class CardsState:
 
 
 def words(xid: XidEvent, *, known: bool) -> str:
-    """What the log says of an Xid error; "" if it is neither grave nor of a known card."""
+    """What the log says about an Xid error; "" if it is neither grave nor of a known card."""
     if known:
         return f"Xid {xid.xid} on card {xid.uuid}"
     kind = kind_of(xid.xid)
@@ -126,7 +126,7 @@ def words(xid: XidEvent, *, known: bool) -> str:
 
 
 def timeless(node: NodeRecord) -> NodeRecord:
-    """The record without the times that every reading moves."""
+    """The record without the times that every reading changes."""
     cards = {
         uuid: replace(card, read=0.0, health=replace(card.health, last_error=0.0)) for uuid, card in node.cards.items()
     }
@@ -134,7 +134,7 @@ def timeless(node: NodeRecord) -> NodeRecord:
 
 
 def _unnamed(reading: NodeReading, node: NodeRecord) -> tuple[LostCard, ...]:
-    """The cards that do not answer and cannot be any of those that an earlier process knew."""
+    """The cards that do not answer and cannot be cards that an earlier process knew."""
     unnamed = tuple(card for card in reading.lost if card.uuid is None)
     named = {card.uuid for card in reading.lost}
     away = sum(not card.health.present for uuid, card in node.cards.items() if uuid not in named)

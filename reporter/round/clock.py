@@ -1,4 +1,4 @@
-"""Time as the state machine takes it: given from outside, never read."""
+"""Time for the state machine: passed in, never read."""
 
 from dataclasses import dataclass
 

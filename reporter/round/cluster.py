@@ -1,4 +1,4 @@
-"""What is known of the cluster (pure): the Node, our two objects, and the node's Pods."""
+"""The cluster as known (pure): the Node, our two objects, and the node's Pods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,10 +16,10 @@ class ClusterState:
     """The cluster as far as the reporter watches it.
 
     Attributes:
-        objects: the objects that stand; one that is missing does not exist, or is not known yet.
+        objects: the existing objects; one that is missing does not exist, or is not known yet.
         pods: the node's Pods, by namespace, name and UID.
         containers: ids of the containers of Pods that have not finished.
-        listed: what was listed completely at least once.
+        listed: the kinds that were listed completely at least once.
     """
 
     objects: Mapping[WatchedKind, Raw] = field(default_factory=dict)
@@ -44,30 +44,30 @@ class ClusterState:
         return read_node(obj) if obj is not None else None
 
     def with_object(self, what: WatchedKind, obj: Raw) -> "ClusterState":
-        """The same with an object; unchanged if this state of it, or a newer one, is known from our own write."""
+        """A copy with an object; unchanged if this version of it, or a newer one, is known from our own write."""
         known = self.objects.get(what)
         if known is not None and (obj == known or _older(obj, known)):
             return self
         return replace(self, objects={**self.objects, what: obj})
 
     def without(self, what: WatchedKind) -> "ClusterState":
-        """The same without an object; unchanged if none was known."""
+        """A copy without an object; unchanged if none was known."""
         if what not in self.objects:
             return self
         return replace(self, objects={key: obj for key, obj in self.objects.items() if key is not what})
 
     def with_pods(self, pods: tuple[NodePod, ...]) -> "ClusterState":
-        """The same with other Pods."""
+        """A copy with other Pods."""
         containers = (identity for pod in pods if not pod.finished for identity in pod.containers)
         return replace(self, pods=pods, containers=frozenset(containers))
 
     def with_list(self, what: WatchedKind) -> "ClusterState":
-        """The same with one more thing listed."""
+        """A copy with one more kind listed."""
         return replace(self, listed=self.listed | {what})
 
 
 def _older(one: Raw, other: Raw) -> bool:
-    """Compare resource versions, which the API server counts up; an object with another UID is never the older one."""
+    """Compare resource versions, which the API server counts up; an object with another UID is never older."""
     if one["metadata"].get("uid") != other["metadata"].get("uid"):
         return False
     versions = [str(obj["metadata"].get("resourceVersion")) for obj in (one, other)]

@@ -1,4 +1,4 @@
-"""What a round decides (pure): from everything that was read to the objects, the cpusets and the problems."""
+"""What a round decides (pure): the objects, the cpusets and the problems, from everything that was read."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -60,7 +60,7 @@ class Decided:
         topology: the NodeResourceTopology, and the CPU pools that enforcement uses.
         status: what is applied to the Node's status.
         pods: the Pods as the cpuset plan takes them.
-        cgroup_root: the kubelet's.
+        cgroup_root: the kubelet's `cgroupRoot`.
         agreements: how each Pod compares with what was allocated to it.
         problems: what could not be read or reported, a sentence each.
         unread: an Event for each annotation that cannot be read or followed.
@@ -95,7 +95,7 @@ def decide(
         pods: all Pods bound to it.
         evidence: what containers and cards were seen to have.
         rules: the settings that decide.
-        standing: our objects as they stand.
+        standing: our objects as they are in the cluster.
         now: seconds since 1970.
     """
     host = with_answers(host)
@@ -147,7 +147,7 @@ def _unread(
 def _cards(
     gpus: GpuView, host: HostReading, rules: Rules, standing: StandingObjects, now: float
 ) -> inventory.DeviceReport:
-    """Report the cards; an outage of NVML counts if the node has a card, and once it has lasted."""
+    """Report the cards; an outage of NVML counts only if the node has a card and the outage has lasted."""
     outage = gpus.outage
     matters = outage is not None and (gpus.node.cards or host.nvidia) and now - outage.since >= rules.outage_seconds
     around = inventory.Circumstances(device.cordoned(standing.device), outage if matters else None)
@@ -160,7 +160,7 @@ def _discovered(gpus: GpuView, standing: StandingObjects) -> dict[str, str]:
 
 
 def with_answers(host: HostReading) -> HostReading:
-    """Replace what the kubelet's files say by what the kubelet itself answered on its PodResources socket."""
+    """Replace what the kubelet's files state by what the kubelet answered on its PodResources socket."""
     return replace(
         host,
         cpu_state=allocations.cpus(host.cpu_state, host.told),
@@ -169,10 +169,10 @@ def with_answers(host: HostReading) -> HostReading:
 
 
 def held(host: HostReading, pods: Iterable[NodePod], cards: NodeRecord) -> tuple[PodDevices, ...]:
-    """Find the devices that the kubelet's device manager gave to Pods without an allocation of ours.
+    """Find the devices that the kubelet's device manager allocated to Pods without an allocation of ours.
 
-    Device proposal, "Compatible". The kubelet's checkpoint keeps entries of finished Pods until a new Pod asks for a
-    device: those Pods hold nothing.
+    Device proposal, "Compatible". The kubelet's checkpoint keeps the entries of finished Pods until a new Pod asks for
+    a device. Finished Pods hold nothing.
     """
     by_kubelet = {pod.cgroup: pod for pod in pods}
     minors = {str(minor): uuid for minor, uuid in by_minor(cards).items()}
@@ -187,7 +187,7 @@ def held(host: HostReading, pods: Iterable[NodePod], cards: NodeRecord) -> tuple
 
 
 def by_minor(cards: NodeRecord) -> dict[int, str]:
-    """Map minor to UUID, for cards that are present: the driver reuses the minor of a card that is gone."""
+    """Map minor to UUID, for present cards only: the driver reuses the minor of a card that is gone."""
     return {card.facts.minor: uuid for uuid, card in cards.cards.items() if card.health.present}
 
 

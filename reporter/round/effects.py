@@ -1,7 +1,7 @@
-"""What the state machine asks for, as values.
+"""What the state machine requests, as values.
 
-An effect of a lane takes time and ends in exactly one event of that lane, or in `LaneFailed`. The others are done at
-once and answer nothing.
+An effect of a lane takes time and ends in exactly one event of that lane, or in `LaneFailed`. The others are carried
+out immediately and cause no event.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class RoundEffect:
     """Anything that is to be done.
 
     Attributes:
-        lane: the lane that waits for it; None if it is done at once.
+        lane: the lane that waits for it; None if it is carried out immediately.
     """
 
     lane: ClassVar[Lane | None] = None
@@ -74,12 +74,12 @@ class ReadHost(RoundEffect):
 
 @dataclass(frozen=True, slots=True)
 class WriteCpus(RoundEffect):
-    """Enforce cpusets, then do with the kubelet's CPU manager state what the settings ask.
+    """Enforce cpusets, then treat the kubelet's CPU manager state as the settings require.
 
     Attributes:
-        decided: what to enforce; None where cpusets are left alone.
-        pods: of the node, all.
-        host: its files.
+        decided: what to enforce; None if cpusets are left alone.
+        pods: all Pods of the node.
+        host: the node's files.
     """
 
     lane: ClassVar = Lane.ROUND
@@ -94,9 +94,9 @@ class Prove(RoundEffect):
 
     Attributes:
         pods: the Pods that have not finished.
-        cgroup_root: the kubelet's.
-        ask: UUIDs of the cards whose processes are listed.
-        known: card's UUID to its processes as last listed, for every card.
+        cgroup_root: the kubelet's `cgroupRoot`.
+        ask: UUIDs of the cards whose processes are to be listed.
+        known: each card's UUID to its processes as last listed.
     """
 
     lane: ClassVar = Lane.PROOF
@@ -130,8 +130,8 @@ class Apply(RoundEffect):
     """Apply an object.
 
     Attributes:
-        target: where.
-        body: what.
+        target: the address of the object.
+        body: its fields.
     """
 
     lane: ClassVar = Lane.PUBLISH
@@ -159,7 +159,7 @@ class CountXid(RoundEffect):
 
     Attributes:
         xid: the error.
-        known: whether it is of a known card.
+        known: whether it names a known card.
     """
 
     xid: XidEvent

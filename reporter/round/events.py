@@ -20,7 +20,7 @@ Raw = Mapping[str, Any]
 
 
 class Lane(StrEnum):
-    """A line of work that proceeds one effect at a time; the lanes run side by side and never wait for one another."""
+    """A line of work, one effect at a time; the lanes run side by side and never wait for one another."""
 
     CARDS = "cards"  # NVML is read
     XIDS = "xids"  # Xid errors are awaited
@@ -32,7 +32,7 @@ class Lane(StrEnum):
 
 
 class WatchedKind(StrEnum):
-    """What is watched in the cluster."""
+    """The kinds of objects that are watched in the cluster."""
 
     NODE = "nodes"
     DEVICE = "devices"
@@ -66,7 +66,7 @@ class Restored(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class Due(RoundEvent):
-    """A lane's time has come.
+    """A lane's work is due.
 
     Attributes:
         which: the lane.
@@ -101,7 +101,7 @@ class ObjectStands(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class ObjectGone(RoundEvent):
-    """The cluster has no such object any more.
+    """The cluster no longer has this object.
 
     Attributes:
         what: the Node, the Device or the NodeResourceTopology.
@@ -195,7 +195,7 @@ class CpusWritten(RoundEvent):
     Attributes:
         findings: what enforcement found and did; None if it did not run.
         problem: why enforcement could not run; "" if it did.
-        taken: what became of the take-over.
+        taken: the result of the take-over.
     """
 
     lane: ClassVar = Lane.ROUND
@@ -230,7 +230,7 @@ class KubeletAnswered(RoundEvent):
 
 @dataclass(frozen=True, slots=True)
 class EventsSent(RoundEvent):
-    """The Kubernetes Events that were waiting were written, as far as the API server took them."""
+    """The waiting Kubernetes Events were written, as far as the API server accepted them."""
 
     lane: ClassVar = Lane.PUBLISH
 

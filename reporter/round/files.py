@@ -1,4 +1,4 @@
-"""The lane of the rounds (pure): files read, everything decided, cpusets written, and what follows for the cluster."""
+"""The lane of the rounds (pure): files are read, everything is decided, cpusets are written, results are passed on."""
 
 from dataclasses import replace
 from math import inf
@@ -14,7 +14,7 @@ from reporter.round.state import CurrentRound, RoundState, Telling
 
 
 def begin(state: RoundState, now: Moment) -> Stepped:
-    """Read the node's files; what of the cluster is unknown now stays unknown to this round."""
+    """Read the node's files; what is unknown about the cluster now stays unknown to this round."""
     cluster = state.cluster
     current = CurrentRound(now.steady, cluster.node, cluster.pods_known, cluster.complete)
     answered = state.configz.value if state.configz is not None else None
@@ -57,14 +57,14 @@ def on_written(state: RoundState, event: CpusWritten, now: Moment) -> Stepped:
 
 
 def failed(state: RoundState, now: Moment) -> RoundState:
-    """Give the round up."""
+    """Abandon the round."""
     return replace(state.resting(Lane.ROUND, now.steady + state.plan.pace.every), current=None)
 
 
 def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote: CpusWritten, now: Moment) -> Stepped:
-    """Note what follows: metrics, logs and Kubernetes Events at once, objects when the publisher's turn comes."""
+    """Conclude the round: metrics, logs and Kubernetes Events immediately, objects when the publisher's turn comes."""
     pace = state.plan.pace
-    again = state.lanes[Lane.ROUND].due < inf  # something changed meanwhile
+    again = state.lanes[Lane.ROUND].due < inf  # something changed during the round
     state = state.resting(Lane.ROUND, now.steady + (pace.gather if again else pace.every))
     state = replace(state, current=None, decided=decided)
     if current.complete and state.told.device is None:

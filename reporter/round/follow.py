@@ -1,4 +1,4 @@
-"""The lanes of the cards (pure): readings of NVML, Xid errors between them, and the record saved."""
+"""The lanes of the cards (pure): readings of NVML, Xid errors between them, and saving the record."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -30,7 +30,7 @@ def begin_health(state: RoundState, now: Moment) -> Stepped:
 
 
 def on_read(state: RoundState, event: CardsRead, now: Moment) -> Stepped:
-    """Take in a reading; from the first one on, Xid errors are awaited: before, no card is known to blame."""
+    """Take in a reading. Xid errors are awaited from the first reading on: before it, no card is known."""
     cards = state.cards.read(event.reading, event.xids, now, state.plan.rules.policy)
     state = state.ended(Lane.CARDS, now.steady + state.plan.pace.every)
     if not state.lanes[Lane.XIDS].busy:
@@ -58,7 +58,7 @@ def on_saved(state: RoundState, event: HealthSaved, _: Moment) -> Stepped:
 
 
 def _changed(state: RoundState, cards: CardsState, now: Moment) -> RoundState:
-    """Take the cards over: have the record saved if it must be, and a round follow if more than times changed."""
+    """Store the cards; have the record saved if it must be, and start a round if more than times changed."""
     same = cards.same(state.cards)
     state = replace(state, cards=cards)
     if cards.save_due(now, state.plan.pace.save):

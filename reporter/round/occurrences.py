@@ -1,4 +1,4 @@
-"""Which Kubernetes Events a round leads to (pure): each change once."""
+"""The Kubernetes Events of a round (pure): one per change."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -19,13 +19,13 @@ class EventMemory:
     """What Events were already written about, so that none is written twice.
 
     Attributes:
-        health: the cards' record that Events were written about.
-        device: the Device object that Events were written about; at the start, the one in the cluster ({} if there is
-            none). None until that is known: a restart must not repeat Events.
-        outage: reason of NVML's outage; "" without.
+        health: the cards' record as last reported.
+        device: the Device object as last reported; at the start, the one in the cluster ({} if there is none). None
+            until that is known: a restart must not repeat Events.
+        outage: reason of NVML's outage; "" if there is none.
         taken: the take-over's Events.
         mismatches: the Events of Pods that do not have what was allocated to them.
-        unusable: what could not be used of the kubelet's files.
+        unusable: problems of the kubelet's files.
         unread: annotations of Pods that cannot be read: the message, and the Pod's UID.
     """
 
@@ -48,7 +48,7 @@ def occurrences(
     taken: TakenOver,
     unread: Iterable[Occurrence] = (),
 ) -> tuple[EventMemory, tuple[Occurrence, ...]]:
-    """Find the Events of a round, and what they are about.
+    """Find the Events of a round.
 
     Args:
         node: the Node.
@@ -57,7 +57,7 @@ def occurrences(
         cards: the node's cards.
         body: the Device object as decided.
         agreements: how each Pod compares with what was allocated to it.
-        taken: what became of the take-over.
+        taken: the result of the take-over.
         unread: Events of Pods whose annotations cannot be read.
     """
     unread = tuple(unread)
@@ -96,7 +96,7 @@ def health_events(
     told: Mapping[str, Any] | None = None,
     now: Mapping[str, Any] | None = None,
 ) -> list[Occurrence]:
-    """List cards whose state changed or that had further errors, and other devices whose health changed.
+    """List cards with a changed state or further errors, and other devices with changed health.
 
     Args:
         node: the Node.
@@ -126,10 +126,10 @@ def health_events(
 
 
 def _device_events(node: NodeIdentity, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Occurrence]:
-    """List devices other than cards that became unusable, or unusable for another reason, or usable again, or are gone.
+    """List devices other than cards that became unusable, have another reason, became usable again, or are gone.
 
-    As with cards, a cordon is no Event. A device may have failed or recovered while it was cordoned, so its state after
-    the cordon is one.
+    As with cards, a cordon causes no Event. A device may fail or recover while it is cordoned; the Event about its
+    state is written after the cordon.
     """
     found = []
     before, after = device.others(was), device.others(now)
@@ -137,7 +137,7 @@ def _device_events(node: NodeIdentity, was: Mapping[str, Any], now: Mapping[str,
         known = before.get(identity)
         about = f"device {identity} ({one.type}) is"
         if one.healthy:
-            if was and (known is None or not known.healthy):  # a device that appears may be one that was gone
+            if was and (known is None or not known.healthy):  # a device that appears may have been gone before
                 found.append(Occurrence(about_node(node), "DeviceHealthy", f"{about} healthy", "Normal"))
         elif one.reason != device.SET_ASIDE and (known is None or known.healthy or known.reason != one.reason):
             found.append(Occurrence(about_node(node), one.reason, f"{about} unusable: {one.message}"))

@@ -1,4 +1,4 @@
-"""The lanes that inspect (pure): what containers and cards really have, and how the kubelet says it is configured."""
+"""The lanes that inspect (pure): what containers and cards really have, and the configuration the kubelet reports."""
 
 from dataclasses import replace
 from math import inf
@@ -13,9 +13,9 @@ from reporter.round.state import RoundState
 
 
 def proof_due(state: RoundState, now: Moment) -> float:
-    """When the next proof is due: in time, or early if there are other cards or containers; infinite if it cannot be.
+    """When the next proof is due: regularly, earlier if cards or containers changed; infinite if none is possible.
 
-    A proof needs a decision, the Pods and the cards. NVML takes its time for each card, so no round waits for a proof.
+    A proof needs a decision, the Pods and the cards. NVML is slow for each card, so no round waits for a proof.
     """
     if not state.plan.proof or state.decided is None or not state.cluster.pods_known or not state.cards_settled(now):
         return inf
@@ -34,7 +34,7 @@ def begin_proof(state: RoundState, now: Moment) -> Stepped:
 
 
 def on_proved(state: RoundState, event: Proved, now: Moment) -> Stepped:
-    """Keep the evidence; a round compares it."""
+    """Keep the evidence; the next round compares it."""
     cards = state.cards.view.node
     evidence = Evidence(event.containers, event.uses, by_minor(cards), by_index(cards))
     news = evidence != state.proof.evidence or not state.proof.done
@@ -44,7 +44,7 @@ def on_proved(state: RoundState, event: Proved, now: Moment) -> Stepped:
 
 
 def proof_failed(state: RoundState, now: Moment) -> RoundState:
-    """Go on without: a bug in the proof must not keep the cards from being reported."""
+    """Continue without evidence: a bug in the proof must not prevent the report of the cards."""
     return _proved(state, now).stirred(now)
 
 
@@ -61,7 +61,7 @@ def begin_configz(state: RoundState, _: Moment) -> Stepped:
 
 
 def on_answered(state: RoundState, event: KubeletAnswered, now: Moment) -> Stepped:
-    """Keep the answer; a round follows if it differs."""
+    """Keep the answer; a round follows if it changed."""
     news = event.answer != state.configz
     state = replace(state.ended(Lane.CONFIGZ, now.steady + state.plan.pace.configz), configz=event.answer)
     return state.stirred(now) if news else state, ()

@@ -1,4 +1,4 @@
-"""The whole state of the reporter, as frozen values, and what always holds of it."""
+"""The whole state of the reporter, as frozen values, and its invariants."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -31,14 +31,14 @@ class RoundPace:
     """How often things are done, in seconds, all above 0.
 
     Attributes:
-        every: between rounds, readings of NVML, and attempts to publish, if nothing asks for one earlier.
-        gather: how long a round waits after a change for others that come with it.
+        every: between rounds, readings of NVML, and attempts to publish, if nothing requests one earlier.
+        gather: how long a round waits after a change for further changes.
         proof: between proofs if nothing changes.
-        proofs_apart: between proofs at least: each looks at every process of every container.
+        proofs_apart: the shortest time between proofs: each looks at every process of every container.
         configz: between questions for the kubelet's configuration.
-        save: the oldest that the saved record of the cards may become while only times change.
-        stuck: a round that takes longer will never end; the process must be restarted.
-        retry: after failed writes.
+        save: the greatest age of the cards' saved record while only times change.
+        stuck: a round that takes longer counts as hanging; the process must be restarted.
+        retry: pauses after failed writes.
     """
 
     every: float = 10.0
@@ -63,7 +63,7 @@ class RoundPlan:
         enforce: whether cpusets are written.
         configz: whether the kubelet is asked for its configuration.
         proof: whether allocations are compared with what containers and cards have.
-        settle_seconds: after how long NVML's being out of reach counts as an answer; see `CardsState.settled`.
+        settle_seconds: how long NVML must be out of reach to count as an answer; see `CardsState.settled`.
     """
 
     name: str
@@ -95,12 +95,12 @@ class CurrentRound:
 
     Attributes:
         began: when, on the steady clock.
-        node: the Node as it stood at the beginning; None if it did not exist or was unknown.
+        node: the Node as it was at the beginning; None if it did not exist or was unknown.
         pods_known: whether the Pods were known at the beginning.
-        complete: whether everything in the cluster was.
-        configured: whether it is known how the kubelet is configured, once the files are read.
-        with_cards: whether it is known which cards there are and who has them, likewise.
-        decided: what was decided, likewise.
+        complete: whether everything in the cluster was known at the beginning.
+        configured: whether the kubelet's configuration is known; valid once the files are read.
+        with_cards: whether the cards and their holders are known; valid once the files are read.
+        decided: what was decided; None until the files are read.
     """
 
     began: float
@@ -114,12 +114,12 @@ class CurrentRound:
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What the cluster is to be told.
+    """What is to be published.
 
     Attributes:
-        decided: by the last round that knew everything in the cluster, and the kubelet's configuration.
-        with_cards: whether that round knew which cards there are and who has them. Without, neither the Device object
-            nor the Node's amounts are written: a card would be missing, or one in use would be reported as free.
+        decided: by the last round that knew everything in the cluster and the kubelet's configuration.
+        with_cards: whether that round knew the cards and their holders. If not, neither the Device object nor the
+            Node's amounts are written: a card would be missing, or one in use would be reported as free.
     """
 
     decided: Decided
@@ -132,9 +132,9 @@ class ProofState:
 
     Attributes:
         evidence: what the last proof saw.
-        done: whether there was one, even if a bug ended it: a bug there must not keep the cards from being reported.
+        done: whether one has ended, even by a bug: a bug there must not prevent the report of the cards.
         subject: the cards and containers that it looked at.
-        not_before: the earliest next one, on the steady clock.
+        not_before: the earliest time of the next one, on the steady clock.
     """
 
     evidence: Evidence = field(default_factory=Evidence)
@@ -158,10 +158,10 @@ class RoundState:
         current: the round under way; None between rounds.
         decided: what the last round decided; None before the first.
         telling: what is to be published; None until everything that it needs is known.
-        publishing: the objects that the present publication still has to look at, with what each should be.
+        publishing: the objects that the present publication must still check, each with its wanted fields.
         kept: the writes of each object so far.
         told: what Kubernetes Events were written about.
-        problems: all that was wrong in the last round, a sentence each.
+        problems: everything that was wrong in the last round, a sentence each.
     """
 
     plan: RoundPlan
@@ -181,7 +181,7 @@ class RoundState:
 
     @property
     def configured(self) -> bool:
-        """Whether it is known how the kubelet is configured."""
+        """Whether the kubelet's configuration is known."""
         return not self.plan.configz or self.configz is not None
 
     @property
@@ -197,34 +197,34 @@ class RoundState:
 
     @property
     def subject(self) -> tuple[frozenset[str], frozenset[str]]:
-        """What a proof would look at: cards and containers."""
+        """What a proof would inspect: cards and containers."""
         return frozenset(self.cards.view.node.cards), self.cluster.containers
 
     def cards_settled(self, now: Moment) -> bool:
-        """Whether it is known which cards there are."""
+        """Whether the node's cards are known."""
         if not self.plan.gpus or (self.host is not None and not self.host.nvidia):
             return True
         return self.cards.settled(now, self.plan.settle_seconds)
 
     def wanted(self, lane: Lane, at: float) -> "RoundState":
-        """The same with a lane's work due at a time, or earlier if it already is."""
+        """A copy with a lane's work due at a time; an earlier due time stays."""
         work = self.lanes[lane]
         return self if work.due <= at else self._with(lane, replace(work, due=at))
 
     def stirred(self, now: Moment) -> "RoundState":
-        """The same with a round due shortly: something changed."""
+        """A copy with a round due shortly: something changed."""
         return self.wanted(Lane.ROUND, now.steady + self.plan.pace.gather)
 
     def begun(self, lane: Lane) -> "RoundState":
-        """The same with a lane's effect under way."""
+        """A copy with a lane's effect under way."""
         return self._with(lane, Work(busy=True))
 
     def ended(self, lane: Lane, due: float = inf) -> "RoundState":
-        """The same with a lane at rest until a time, or until the earlier one that was wanted meanwhile."""
+        """A copy with a lane at rest until a time, or until an earlier time that was requested while it was busy."""
         return self._with(lane, Work(due=min(due, self.lanes[lane].due)))
 
     def resting(self, lane: Lane, due: float) -> "RoundState":
-        """The same with a lane at rest until exactly a time, whatever was wanted meanwhile."""
+        """A copy with a lane at rest until exactly a time, even if an earlier one was requested while it was busy."""
         return self._with(lane, Work(due=due))
 
     def _with(self, lane: Lane, work: Work) -> "RoundState":
@@ -263,7 +263,7 @@ def _invariants(state: RoundState) -> dict[str, bool]:
         "writes are pending only during a publication": Lane.PUBLISH in busy or not state.publishing,
         "one write at a time": len(trying) <= (Lane.PUBLISH in busy),
         "what is told is known": telling is None or (cluster.complete and state.configured and bool(state.decided)),
-        "cards are told once their holders are known": telling is None or not telling.with_cards or holders_known,
+        "cards are published once their holders are known": telling is None or not telling.with_cards or holders_known,
         "cards are written once their holders are known": not cards_written or holders_known,
         "cards go by their UUIDs": all(card.facts.uuid == uuid for uuid, card in state.cards.view.node.cards.items()),
     }

@@ -1,4 +1,4 @@
-"""The transitions (pure): from a state and an event to the next state and the effects that it asks for."""
+"""The transitions (pure): from a state and an event to the next state and its effects."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -43,14 +43,14 @@ def step(state: RoundState, event: RoundEvent, now: Moment) -> tuple[RoundState,
         now: when.
 
     Returns:
-        The state after, and what is to be done: at most one effect of each lane, and only of lanes that were at rest
-        or whose effect the event concludes.
+        The state after, and the effects: at most one of each lane, and only of lanes that were at rest or whose effect
+        the event concludes.
     """
     return _ON[type(event)](state, event, now)
 
 
 def next_due(state: RoundState, now: Moment) -> Lane | None:
-    """The lane whose work is due: the first by name of the order of lanes; None if there is none."""
+    """The lane whose work is due, the first in the order of lanes; None if there is none."""
     return next((lane for lane in Lane if due_at(state, lane, now) <= now.steady), None)
 
 
@@ -68,7 +68,7 @@ def due_at(state: RoundState, lane: Lane, now: Moment) -> float:
 
 
 def _on_restored(state: RoundState, event: Restored, now: Moment) -> Stepped:
-    """Start: what an earlier process knew of the cards is known, and Events about it were written."""
+    """Start with the record of an earlier process, which has already written the Events about it."""
     cards = state.cards.restored(event.node, now)
     state = replace(state, cards=cards, told=replace(state.told, health=event.node))
     for lane in {Lane.CARDS, Lane.ROUND, Lane.PROOF, Lane.CONFIGZ} - _off(state):
@@ -77,7 +77,7 @@ def _on_restored(state: RoundState, event: Restored, now: Moment) -> Stepped:
 
 
 def _on_due(state: RoundState, event: Due, now: Moment) -> Stepped:
-    """Begin a lane's work; one that is busy does it again afterwards."""
+    """Begin a lane's work; a busy lane repeats it afterwards."""
     if state.lanes[event.which].busy:
         return state.wanted(event.which, now.steady), ()
     if event.which in _off(state):

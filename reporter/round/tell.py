@@ -15,7 +15,7 @@ from reporter.round.state import DEVICE, STATUS, TOPOLOGY, WATCHED, RoundState
 
 
 def begin(state: RoundState, _: Moment) -> Stepped:
-    """Send the Events that are waiting, once everything in the cluster is known."""
+    """Send the waiting Events, once everything in the cluster is known."""
     if not state.cluster.complete:
         return state, ()
     return state.begun(Lane.PUBLISH), (SendEvents(),)
@@ -41,18 +41,18 @@ def on_refused(state: RoundState, event: WriteRefused, now: Moment) -> Stepped:
     before = state.kept[event.target]
     kept = before.refused(event.problem, now.steady, state.plan.pace.retry)
     wait = kept.retry_at - now.steady
-    said = (Warn(f"not written, to be tried again in {wait:.0f} s: {event.problem}"),)
+    said = (Warn(f"not written, next attempt in {wait:.0f} s: {event.problem}"),)
     return _next(_with_kept(state, event.target, kept), said if kept.problem != before.problem else (), now)
 
 
 def failed(state: RoundState, now: Moment) -> RoundState:
-    """Give this publication up."""
+    """Abandon this publication."""
     kept = {target: one.dropped() for target, one in state.kept.items()}
     return replace(state.ended(Lane.PUBLISH, now.steady + state.plan.pace.every), publishing=(), kept=kept)
 
 
 def _wanted(state: RoundState) -> tuple[tuple[Target, Mapping[str, Any]], ...]:
-    """Each object with what it should be; nothing if the Node is gone or was made anew since the last round."""
+    """Each object with its wanted fields; nothing if the Node is gone or was created again since the last round."""
     telling, node = state.telling, state.cluster.node
     if telling is None or node is None:
         return ()

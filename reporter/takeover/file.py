@@ -1,9 +1,9 @@
 """The file of the kubelet's CPU manager state: written with a backup beside it, and restored.
 
 The kubelet reads the file only when it starts, and later writes it whole from memory. Our CPUs take effect when the
-kubelet restarts, and are written again if the kubelet wrote the file before that. Its PodResources socket shows whether
-it has started since: it creates the socket at each start. The file's modification time shows whether it has written
-since: we set it to that of the backup.
+kubelet restarts; if the kubelet writes the file before that, we write them again. The kubelet creates its PodResources
+socket at each start, so the socket shows whether it has started since our write. We set the file's modification time to
+that of the backup, so the time shows whether the kubelet has written since.
 """
 
 import contextlib
@@ -38,8 +38,8 @@ class Backup:
     """The backup beside the file.
 
     Attributes:
-        before: what the kubelet had given to the Pods of `ours`, each before its CPUs were put in.
-        ours: what take-overs put in.
+        before: what the kubelet had given to the Pods of `ours`, each before our CPUs were put in.
+        ours: the CPUs that take-overs put in.
         memory: what the kubelet had in memory when we last wrote the file.
     """
 
@@ -52,11 +52,11 @@ def take_over(path: Path, wish: WantedState) -> Outcome:
     """Put our CPUs into the kubelet's state file, atomically and after a backup.
 
     Args:
-        path: of cpu_manager_state.
-        wish: what is to be in it.
+        path: path of cpu_manager_state.
+        wish: the wanted content.
 
     Returns:
-        What it says now.
+        What was put in, and what was refused.
 
     Raises:
         TakeOverError: the file is left as it is.
@@ -82,9 +82,9 @@ def _take_over(path: Path, wish: WantedState) -> Outcome:
 
 
 def _before(memory: CpuState, backup: Backup | None, ours: Cpus) -> CpuState:
-    """What the kubelet gave to each Pod of ours: from the backup, or from its memory if it is put in now."""
-    told = backup.ours if backup is not None else {}
-    states = {uid: backup.before if backup is not None and uid in told else memory for uid in ours}
+    """What the kubelet gave to each Pod of ours: from the backup, or from its memory for Pods that are put in now."""
+    put_in = backup.ours if backup is not None else {}
+    states = {uid: backup.before if backup is not None and uid in put_in else memory for uid in ours}
     return replace(
         memory,
         entries={uid: state.entries[uid] for uid, state in states.items() if uid in state.entries},
@@ -96,7 +96,7 @@ def undo(path: Path) -> bool:
     """Take our CPUs out of the kubelet's state file; remove the backup once the kubelet's memory has none of them.
 
     Returns:
-        Whether the kubelet's memory still has them. It may write them again until it restarts; call this again then.
+        Whether the kubelet's memory still has them. It may write them again until it restarts; then call this again.
 
     Raises:
         TakeOverError: the file, and the backup, are left as they are.
@@ -176,7 +176,7 @@ def parse_backup(data: bytes) -> Backup:
     """Read a backup.
 
     Raises:
-        CheckpointError: it is none that can be used.
+        CheckpointError: it cannot be used.
     """
     try:
         record = decode(data, BACKUP_BYTES)
@@ -187,7 +187,7 @@ def parse_backup(data: bytes) -> Backup:
         before, memory = (cpustate.parse(read_text(record.get(key), key).encode()) for key in ("before", "memory"))
         return Backup(before, ours, memory)
     except ValueError as error:
-        raise CheckpointError(f"not a backup that can be used: {error}; see what became of it") from error
+        raise CheckpointError(f"the backup cannot be used: {error}; repair it or restore it from a copy") from error
 
 
 def _render_backup(backup: Backup) -> bytes:
@@ -201,18 +201,18 @@ def _render_backup(backup: Backup) -> bytes:
 
 
 def _exchange(path: Path, expected: bytes, state: CpuState, backup: Backup) -> None:
-    """Write the backup, then the file with the backup's time, unless somebody else wrote it meanwhile."""
+    """Write the backup, then the file with the backup's time, unless another program has written the file since."""
     file = backup_of(path)
     _write(file, _render_backup(backup), like=path)
     stamp = file.stat().st_mtime_ns
     if _read(path, MOST_BYTES) != expected:
-        raise _MeanwhileError(f"{path}: the kubelet writes it again and again; it is tried again later")
+        raise _MeanwhileError(f"{path}: the kubelet writes it repeatedly; the take-over is tried again later")
     _write(path, cpustate.render(state), like=path, stamp=stamp)
 
 
 def _write(path: Path, data: bytes, *, like: Path, stamp: int | None = None) -> None:
-    """Write a file whole or not at all, with the owner and mode of another; it lasts over a loss of power."""
-    # Its name starts with a dot: the kubelet takes any other file in its folder for a checkpoint.
+    """Write a file whole or not at all, with the owner and mode of another; it survives a loss of power."""
+    # The name starts with a dot: the kubelet takes any other file in its folder for a checkpoint.
     handle, temporary = tempfile.mkstemp(prefix=".koordgate-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -17,7 +17,7 @@ Cpus = Mapping[str, Mapping[str, int]]  # Pod UID -> container -> CPUs
 
 
 class TakeOverError(Exception):
-    """The kubelet's state is left as it is; the message says why and who must do what."""
+    """The kubelet's state is left as it is; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class WantedState:
 
     Attributes:
         ours: allocated CPUs of every container of each Pod. Other Pods keep what the kubelet gave them.
-        live: UIDs of all Pods of the node that have not finished; what we put in for others is taken out again.
+        live: UIDs of all Pods of the node that have not finished; what we put in for other Pods is taken out again.
         reserved: the kubelet's reserved CPUs.
-        strict: whether its option strict-cpu-reservation is on: then reserved CPUs are in no set at all.
+        strict: whether its option strict-cpu-reservation is on; reserved CPUs are then in no set at all.
     """
 
     ours: Cpus
@@ -39,7 +39,7 @@ class WantedState:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What can be done of what is wanted.
+    """The possible part of what is wanted.
 
     Attributes:
         state: the state to be written.
@@ -53,12 +53,12 @@ class Outcome:
 
 
 def propose(state: CpuState, wish: WantedState, put_in: Cpus) -> Outcome:
-    """Put in the CPUs of every Pod that can have them; a Pod that cannot does not keep the others from theirs.
+    """Put in the CPUs of every Pod that can have them, even if other Pods cannot have theirs.
 
     Args:
-        state: the kubelet's.
+        state: the kubelet's state.
         wish: what it should hold.
-        put_in: what earlier take-overs put in.
+        put_in: the CPUs that earlier take-overs put in.
 
     Raises:
         TakeOverError: the state cannot be taken over at all.
@@ -76,8 +76,8 @@ def propose(state: CpuState, wish: WantedState, put_in: Cpus) -> Outcome:
 def _without_gone(state: CpuState, put_in: Cpus, live: Collection[str]) -> CpuState:
     """Take out the entries of finished Pods that are still as we put them in.
 
-    The kubelet removes its own entries of such Pods (cpumanager's removeStaleState). If it had none, it writes nothing,
-    and our CPUs would stay in the file and block the next Pod.
+    The kubelet removes its own entries of such Pods (cpumanager's removeStaleState). If it had none, it writes nothing;
+    our CPUs would then stay in the file and block the next Pod.
     """
     gone = {uid for uid, containers in put_in.items() if uid not in live and state.entries.get(uid) == containers}
     if not gone:
@@ -97,23 +97,23 @@ def plan(state: CpuState, ours: Cpus, *, reserved: int, strict: bool = False) ->
     """Put our CPUs into the kubelet's state.
 
     Args:
-        state: the kubelet's.
+        state: the kubelet's state.
         ours: allocated CPUs of every container of each Pod. Other Pods keep what the kubelet gave them.
         reserved: the kubelet's reserved CPUs.
-        strict: whether its option strict-cpu-reservation is on: then reserved CPUs are in no set at all.
+        strict: whether its option strict-cpu-reservation is on; reserved CPUs are then in no set at all.
 
     Returns:
         A state that the kubelet accepts at its start.
 
     Raises:
-        TakeOverError: there is none.
+        TakeOverError: there is no such state.
     """
     if state.policy != STATIC_POLICY:
         raise TakeOverError(
-            f"the kubelet's CPU manager policy is {state.policy or 'unset'}: it owns no CPU, nothing needs taking over"
+            f"the kubelet's CPU manager policy is {state.policy or 'unset'}: it owns no CPU, nothing to take over"
         )
     if state.layout is StateLayout.V1:
-        raise TakeOverError("the file is of a kubelet before 1.18, which counts by container id; update the kubelet")
+        raise TakeOverError("the file is of a kubelet before 1.18, which names containers by id; update the kubelet")
     ours = {uid: containers for uid, containers in ours.items() if containers}
     if found := _first_refused(state, ours, reserved):
         raise TakeOverError(f"Pod {found[0]} {found[1]}")
@@ -132,7 +132,7 @@ def plan(state: CpuState, ours: Cpus, *, reserved: int, strict: bool = False) ->
 
 
 def _objection(state: CpuState, ours: Cpus, uid: str, reserved: int) -> str:
-    """Say why a Pod cannot have its CPUs: the kubelet lacks or reserves them, or gave them to others; "" if it can."""
+    """Say why a Pod cannot have its CPUs: the kubelet lacks, reserves or gave them to others; "" if it can."""
     cpus = reduce(or_, ours[uid].values(), 0)
     if not all(ours[uid].values()):
         return "has a container that would own no CPU"
@@ -153,13 +153,13 @@ def _objection(state: CpuState, ours: Cpus, uid: str, reserved: int) -> str:
 def plan_undo(state: CpuState, before: CpuState, ours: Cpus) -> CpuState:
     """Take our CPUs out of the kubelet's state again.
 
-    Containers that still have exactly our CPUs get back what they had before, unless somebody else has it by now; then
-    they get nothing. Whatever the kubelet did since stays.
+    Containers that still have exactly our CPUs get back what they had before; they get nothing if others have it now.
+    Everything that the kubelet did since stays.
 
     Args:
-        state: the kubelet's, now.
-        before: what it was before the first take-over.
-        ours: what take-overs put in.
+        state: the kubelet's present state.
+        before: its state before the first take-over.
+        ours: the CPUs that take-overs put in.
     """
     left = {
         uid: {name: cpus for name, cpus in containers.items() if ours.get(uid, {}).get(name) != cpus}

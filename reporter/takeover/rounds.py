@@ -1,4 +1,4 @@
-"""The take-over of the kubelet's CPU manager state, round by round, as the setting `cpus.takeOver` asks.
+"""The take-over of the kubelet's CPU manager state, round by round, as the setting `cpus.takeOver` requires.
 
 This module decides which CPUs of which containers go into the state; `takeover.plan` decides whether the kubelet would
 start with them, and `takeover.file` writes the file.
@@ -29,11 +29,11 @@ _NAMED: Final = 5  # Pods in one message
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """What became of the take-over in one round.
+    """The result of the take-over in one round.
 
     Attributes:
         written: whether our CPUs were written.
-        reason: one word about `notice`.
+        reason: `notice` in one word.
         notice: what happened, or what must happen next; "" if nothing.
         problems: what an administrator must attend to, a sentence each.
     """
@@ -54,19 +54,19 @@ def events(node: NodeIdentity, taken: TakenOver) -> list[Occurrence]:
 def wish(pods: Iterable[NodePod], host: HostReading, memory: CpuState) -> tuple[WantedState, tuple[str, ...]]:
     """Say what the kubelet's state should hold.
 
-    All containers of a Pod have all of its CPUs, whatever each requests. Init containers that have ended are included:
-    the kubelet would look for CPUs for them when it restarts.
+    All containers of a Pod have all of its CPUs, regardless of their requests. Init containers that have ended are
+    included: the kubelet would look for CPUs for them when it restarts.
 
     Args:
-        pods: of the node, all.
-        host: its files.
+        pods: all Pods of the node.
+        host: the node's files.
         memory: the state in the kubelet's memory.
 
     Returns:
         The wanted state, and why Pods are left out, a sentence each.
 
     Raises:
-        TakeOverError: the kubelet's reserved CPUs are not known for certain: it would not start with a wrong guess.
+        TakeOverError: the kubelet's reserved CPUs are uncertain; the kubelet would not start with a wrong guess.
     """
     configuration, topology = host.configuration.value, host.cpus.topology
     if configuration is None or topology is None or configuration.cpu_policy != STATIC:
@@ -119,7 +119,7 @@ class TakeOver:
     """The state file of one kubelet.
 
     Args:
-        path: of cpu_manager_state.
+        path: path of cpu_manager_state.
         mode: what to do with it.
     """
 
@@ -134,10 +134,10 @@ class TakeOver:
         self._memory: CpuState | None = None
 
     def in_memory(self, file: FileReading[CpuState]) -> FileReading[CpuState]:
-        """The state in the kubelet's memory: its file's, unless the kubelet has not read yet what we wrote.
+        """The state in the kubelet's memory: the file's, unless the kubelet has not yet read what we wrote.
 
         Args:
-            file: as read in this round.
+            file: the file as read in this round.
         """
         self._file, self._kept = file, self._backup.read()
         backup = self._kept.value
@@ -145,12 +145,12 @@ class TakeOver:
         return FileReading(self._memory, file.problem)
 
     def round(self, pods: Iterable[NodePod], host: HostReading, *, dry: bool = False) -> TakenOver:
-        """Do what the mode asks, with the file as last given to `in_memory`; never raises for what is in it.
+        """Do what the mode requires, with the file last given to `in_memory`; never raises because of its content.
 
         Args:
-            pods: of the node, all.
-            host: its files.
-            dry: whether nothing is written, and only said what would be.
+            pods: all Pods of the node.
+            host: the node's files.
+            dry: whether to write nothing and only report what would be written.
         """
         try:
             if self._mode == "write":
@@ -162,7 +162,7 @@ class TakeOver:
             return TakenOver(problems=(f"cpus.takeOver: {error}",))
 
     def _leave(self) -> TakenOver:
-        problem = f"{self._path}: was taken over, and is kept so no more; set cpus.takeOver to undo, or back to write"
+        problem = f"{self._path}: was taken over, and is no longer kept so; set cpus.takeOver to undo, or back to write"
         return TakenOver(problems=(problem,))
 
     def _undo(self, *, dry: bool) -> TakenOver:
@@ -170,9 +170,9 @@ class TakeOver:
             return TakenOver(problems=(f"{self._path}: our CPUs would be taken out of it",))
         reason = "CpuStateGivenBack"
         if undo(self._path):
-            notice = f"{self._path}: our CPUs were taken out of it; restart the kubelet, which has them still"
+            notice = f"{self._path}: our CPUs were taken out of it; restart the kubelet, which still has them"
             return TakenOver(reason=reason, notice=notice, problems=(notice,))
-        notice = f"{self._path}: none of our CPUs is in it, or in the kubelet, any more; set cpus.takeOver to leave"
+        notice = f"{self._path}: neither it nor the kubelet has any of our CPUs any more; set cpus.takeOver to leave"
         return TakenOver(reason=reason, notice=notice)
 
     def _write(self, pods: tuple[NodePod, ...], host: HostReading, *, dry: bool) -> TakenOver:
@@ -197,10 +197,10 @@ class TakeOver:
         if not waiting:
             return ""
         more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
-        shown = f"the CPUs that were decided for {', '.join(sorted(waiting)[:_NAMED])}{more}"
+        shown = f"the CPUs allocated to {', '.join(sorted(waiting)[:_NAMED])}{more}"
         if planned:
             return f"{self._path}: {shown} would be in it"
-        return f"{self._path}: {shown} are in it; restart the kubelet, which has others still"
+        return f"{self._path}: {shown} are in it; restart the kubelet, which still has others"
 
 
 def _waiting(accepted: Cpus, memory: CpuState) -> list[str]:

@@ -155,7 +155,7 @@ def test_what_is_read_can_be_a_key() -> None:
 
 DEEP = "[" * 60_000
 
-# annotation, its text, the path below it, what is said
+# annotation, its text, the path below it, the message
 
 WRONG: dict[str, tuple[str, str, str, str]] = {
     "empty": ("hint", "", "", "must be a JSON object"),
@@ -221,7 +221,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "hint",
         '{"gpu":{"selector":{"matchLabels":{"a":true}}}}',
         ".gpu.selector.matchLabels",
-        "no value",
+        "not a value",
     ),
     "expressions that are an object": (
         "hint",
@@ -245,7 +245,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "hint",
         '{"gpu":{"selector":{"matchExpressions":[{"operator":"Exists"}]}}}',
         ".gpu.selector.matchExpressions[0].key",
-        "nothing is no key of a label",
+        "nothing is not a key of a label",
     ),
     "In of nothing": (
         "hint",

@@ -1,4 +1,4 @@
-"""Binds as changes of a node's holdings: what is confirmed, given, taken over, refused and reported as stale.
+"""Binds as changes of a node's holdings: what is confirmed, given, adopted, refused and reported as stale.
 
 No answer may be one that `place()` would refuse on the node as it is.
 """
@@ -33,7 +33,7 @@ def claim(of: PodRequest, said: Iterable[Share] | None = None, cpus: CpuShare | 
 
 
 def decide(on: NodeSnapshot, pod: Claim, sent: Holding | None = None, *, unbound: bool = False) -> Decision:
-    """Bind on a node, and check what the ledger would hold then."""
+    """Bind on a node, and check what the ledger would then hold."""
     after, decided = bind(pod, on.holding_all, NOW, 60, sent, unbound=unbound)(on.holdings)
     if after is not None:
         on.holding_all(after).check_invariants()

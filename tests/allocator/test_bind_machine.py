@@ -1,6 +1,6 @@
-"""Any history of binds on one node: whatever is confirmed, given or taken over, `place()` on the true node allows.
+"""Any history of binds on one node: `place()` on the true node allows everything that is confirmed, given or adopted.
 
-The width that a policy allows is counted here from the holdings alone, without asking how `place()` counts it.
+The number of NUMA nodes that a policy allows is counted here from the holdings alone, without the code of `place()`.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ NOW, GRACE = 1_700_000_000, 60
 
 
 def span(of: Placement | Holding, on: NodeSnapshot) -> set[int]:
-    """The NUMA nodes in which all stands that is held, as far as that is known."""
+    """The NUMA nodes of everything that is held, as far as they are known."""
     where = {device.id: device.numa_node for device in on.devices}
     stands = {at for share in of.shares if (at := where.get(share.id)) is not None}
     if of.cpus is not None:
@@ -34,7 +34,7 @@ def span(of: Placement | Holding, on: NodeSnapshot) -> set[int]:
 
 
 def check_width(of: PodRequest, given: Holding, on: NodeSnapshot) -> None:
-    """No wider than the policy allows: under Restricted than on the same node if it were empty."""
+    """No more NUMA nodes than the policy allows; under Restricted, no more than on the same node if it were empty."""
     policy = numa_policy(of, on.cpu)
     if policy is NumaPolicy.SINGLE_NUMA_NODE:
         assert len(span(given, on)) <= 1
@@ -59,7 +59,7 @@ class Binds(RuleBasedStateMachine):  # hypothesis wants a class
         self.on = on
 
     def _seen(self, of: PodRequest, uid: str, ago: int, *, free: bool) -> Holding | None:
-        """What the Pod would get on the node as it was: less some of its Pods, and maybe without any policy."""
+        """What the Pod would get on the node as it was: without some of its Pods, and sometimes without a policy."""
         gone = [other for index, other in enumerate(self.on.holdings) if (ago >> index) & 1]
         before = self.on.without(gone)
         if free:
@@ -126,7 +126,7 @@ class Binds(RuleBasedStateMachine):  # hypothesis wants a class
 
     @rule(uid=pods)
     def bound_again_at_once(self, uid: str) -> None:
-        """Of a Pod that has just been given something, nothing is stale."""
+        """Nothing is stale of a Pod that has just been given something."""
         given = self._bind(uid, unbound=True).outcome
         if isinstance(given, Holding):
             again = self._bind(uid)

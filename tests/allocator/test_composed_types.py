@@ -1,4 +1,4 @@
-"""Device types made of several amounts, by settings alone: how they are asked for, read, chosen and written."""
+"""Device types made of several amounts, by settings alone: how they are requested, read, chosen and written."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ Raw = dict[str, Any]
 
 
 def asked(resources: Raw) -> DeviceAsk | str | None:
-    """The one ask that a container makes, or what is wrong with it."""
+    """A container's one request, or what is wrong with it."""
     reading = read_pod(pod_spec(container(limits=resources)), types=TYPES)
     if reading.problems:
         return "; ".join(map(str, reading.problems))
@@ -46,7 +46,7 @@ def template(name: str, count: int = 1) -> DeviceAsk:
     return DeviceAsk(NPU, count, NPU.template(name).amounts, template=name)
 
 
-# What a container writes -> what it asks, and what admission makes of that.
+# What a container writes -> its request, and admission's translation.
 ASKS: dict[str, tuple[Raw, DeviceAsk, Raw]] = {
     "whole devices": ({H: 2}, DeviceAsk(NPU, 2, WHOLE), {H: "2"}),
     "a template": ({f"{H}-vir04": 1}, template("vir04"), {f"{H}-vir04": "1"}),
@@ -92,7 +92,7 @@ def test_amounts_and_templates_are_asked_for_and_written_once_and_for_all(
     assert [one for one in translate(made, policy, None).operations if "resources" in one["path"]] == []
 
 
-# What a container writes -> what it is told.
+# What a container writes -> the refusal.
 WRONG: dict[str, tuple[Raw, str]] = {
     "a template and amounts": (
         {f"{H}-vir01": 1, f"{H}-core": 1},
@@ -124,7 +124,7 @@ WRONG: dict[str, tuple[Raw, str]] = {
 
 
 @pytest.mark.parametrize(("resources", "told"), WRONG.values(), ids=WRONG)
-def test_what_can_never_work_is_told(resources: Raw, told: str) -> None:
+def test_what_can_never_work_is_reported(resources: Raw, told: str) -> None:
     assert told in str(asked(resources))
 
 

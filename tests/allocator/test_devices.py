@@ -17,7 +17,7 @@ from allocator.vocabulary.outcome import Refusal
 
 
 class Got(NamedTuple):
-    """A share as the tables write it: which minor, how much of it, for whom."""
+    """A share as in the tables: minor, amount, containers."""
 
     minor: int
     core: int
@@ -54,7 +54,7 @@ A, T = A100_80G, T4
 FOUR = "four A100"
 MIXED = "mixed: two A100 of 80G, two of 40G, two L4"
 
-# What is taken of each card: (node, one container's ask, shares)
+# The amounts taken of each card: (node, one container's request, shares)
 
 AMOUNTS: dict[str, tuple[NodeSnapshot, DeviceAsk, list[Got]]] = {
     "a whole card": (machine(FOUR), gpus(100), [Got(0, 100, A, 100)]),
@@ -91,11 +91,11 @@ def test_a_container_gets_what_it_asks_of_each_card(on: NodeSnapshot, of: Device
     assert told(place(request(app("a", of)), on)) == shares
 
 
-# Which cards: (node, one container's ask, minors)
+# Which cards: (node, one container's request, minors)
 
 
 def cards(*made: Any) -> NodeSnapshot:
-    """A node of these cards: a Device, or (Device, percent held by somebody else)."""
+    """A node with these cards: a Device, or (Device, percent held by another Pod)."""
     pairs = [one if isinstance(one, tuple) else (one, 0) for one in made]
     return node(*(d for d, _ in pairs), holdings=held(*(part(d, percent) for d, percent in pairs if percent)))
 
@@ -298,7 +298,7 @@ def test_containers_of_one_pod_are_served_together(on: NodeSnapshot, of: PodRequ
     assert told(place(of, on)) == shares
 
 
-# What a refusal says: its node, its request, whether it is permanent, its message
+# Refusals: the node, the request, whether it is permanent, the message
 
 REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
     "no GPUs": (

@@ -1,4 +1,4 @@
-"""Device types are data: own ones are read, chosen, written and read back as the built-in ones are."""
+"""Device types are data: own types are read, chosen, written and read back as the built-in types are."""
 
 import json
 from collections.abc import Mapping
@@ -112,7 +112,7 @@ def test_types_are_equal_by_what_they_are_and_hash_by_name() -> None:
     assert DeviceTypes((GPU_TYPE, RDMA_TYPE, FPGA_TYPE)) == BUILT_IN
 
 
-# Asking: resources, what is read
+# Requests: resources, what is read
 
 ASKS: dict[str, tuple[Mapping[str, Any], DeviceAsk | None]] = {
     "part of a device": ({"example.com/npu": "30"}, DeviceAsk(NPU, 1, (30,))),
@@ -132,7 +132,7 @@ def test_an_own_type_is_asked_for_in_its_unit(resources: Mapping[str, Any], expe
     assert reading.problems == ()
     assert [one.ask for one in reading.request.containers] == ([expected] if expected else [])
     assert names_devices(spec, TYPES)
-    assert not names_devices(spec)  # without the configuration it is somebody else's
+    assert not names_devices(spec)  # without the configuration it is another product's resource
     assert not read_pod(spec).request
 
 
@@ -146,7 +146,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("resources", "message"), WRONG.values(), ids=WRONG)
-def test_an_own_type_that_is_asked_for_wrongly_is_told(resources: Mapping[str, Any], message: str) -> None:
+def test_an_own_type_that_is_asked_for_wrongly_is_reported(resources: Mapping[str, Any], message: str) -> None:
     (problem,) = read_pod(pod_spec(container("a", limits=resources)), types=TYPES).problems
     assert message in str(problem)
 
@@ -160,12 +160,12 @@ def test_an_extended_resource_of_ones_own_must_be_requested_as_it_is_limited() -
 # Devices: an entry of a Device object, the device or what is wrong
 
 READ: dict[str, tuple[dict[str, Any], Device | str]] = {
-    "percent, a whole one where nothing is told": (entry("npu", 0), device("npu", 0)),
-    "percent, told": (entry("npu", 0, resources={"example.com/npu": "100"}), device("npu", 0)),
+    "percent, a whole one where nothing is reported": (entry("npu", 0), device("npu", 0)),
+    "percent, reported": (entry("npu", 0, resources={"example.com/npu": "100"}), device("npu", 0)),
     "more than a whole one": (entry("npu", 0, resources={"example.com/npu": 101}), "npu above 100"),
     "devices": (entry("camera", 0, resources={"example.com/camera": "1"}), device("camera", 0)),
     "units": (entry("queue", 2, resources={"example.com/queue-places": "40"}), device("queue", 2, 40)),
-    "units that are not told": (entry("queue", 2), "no queue; a share of it cannot be counted"),
+    "units that are not reported": (entry("queue", 2), "no queue; a share of it cannot be counted"),
     "no units": (entry("queue", 2, resources={"example.com/queue-places": 0}), "no queue; a share of it cannot"),
     "another type's resource is not its own": (
         entry("queue", 2, resources={"example.com/npu": 5}),
@@ -185,7 +185,7 @@ def test_a_device_of_an_own_type_is_read(told: dict[str, Any], expected: Device 
     assert read_device_object(device_object(told)).devices == ()
 
 
-# Choosing: asks of three types together, on a node with all of them
+# Choosing: requests of three types together, on a node with all of them
 
 
 NODE = node(
@@ -264,7 +264,7 @@ def test_units_are_spread_over_devices_as_the_hint_says(
 
 
 def test_what_is_held_of_a_type_that_left_the_settings_is_written_as_it_is() -> None:
-    """Nothing is lost: a ledger may hold devices of a type that its administrator took away meanwhile."""
+    """Nothing is lost: a ledger may hold devices of a type that its administrator has since removed."""
     shares = (Share("queue", "queue-1", 1, {"queue": 12}, ("b",)), Share("rdma", "nic", 0, {"rdma": 50}, ("a",)))
     annotations = write_annotations(shares, "kubernetes.io", BUILT_IN)
     assert json.loads(annotations.pop(DEVICE_ALLOCATED)) == {
@@ -277,7 +277,7 @@ def test_what_is_held_of_a_type_that_left_the_settings_is_written_as_it_is() -> 
     }
 
 
-# What is left: what is held, what is asked then, which minors, or why not
+# What is left: the holdings, the next request, its minors, or why not
 
 LATER: dict[str, tuple[DeviceAsk, DeviceAsk, list[int] | str]] = {
     "units go where units are": (DeviceAsk(QUEUE, 1, (12,)), DeviceAsk(QUEUE, 1, (28,)), [1]),
@@ -346,7 +346,7 @@ def test_only_a_whole_device_in_percent_is_whole() -> None:
     assert not DeviceAsk(GPU_TYPE, 1, (FULL, FULL, None)).whole  # 100 bytes
 
 
-def test_types_are_told_as_a_person_would() -> None:
+def test_types_are_named_as_people_name_them() -> None:
     assert [plural(one) for one in (GPU_TYPE, RDMA_TYPE, NPU)] == ["GPUs", "rdma devices", "npu devices"]
     assert describe(DeviceAsk(QUEUE, 1, (12,))) == "1 x (queue 12)"
     assert describe(DeviceAsk(CAMERA, 2, (FULL,))) == "2 x (camera 100 %)"

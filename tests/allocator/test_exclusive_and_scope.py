@@ -1,6 +1,6 @@
-"""Exclusive devices, and the scope in which all devices of a Pod stand, its containers together.
+"""Exclusive devices, and the scope that holds all devices of a Pod, over all its containers.
 
-Devices are few, and each says where it is: gpu minor, NUMA node and PCIe root.
+Nodes have few devices, and each states its place: gpu minor, NUMA node and PCIe root.
 """
 
 from dataclasses import replace
@@ -88,7 +88,7 @@ def test_a_device_of_ones_own_stays_so_though_it_grows() -> None:
 
 
 @pytest.mark.parametrize("level", ExclusiveLevel)
-def test_what_the_record_tells_of_a_holder_keeps_others_out(level: ExclusiveLevel) -> None:
+def test_what_the_record_states_about_a_holder_keeps_others_out(level: ExclusiveLevel) -> None:
     holder = held_by(place(units(1, level), node(queue(10))))
     (share,) = holder.shares
     assert (share.alone, share.unshared) == (level is ExclusiveLevel.PCIE, level is ExclusiveLevel.DEVICE)
@@ -130,7 +130,7 @@ def test_a_virtual_function_that_two_devices_list_is_given_once() -> None:
     on.with_holding(holding("uid", *answer.shares)).check_invariants()
 
 
-# The scope of a Pod of several containers: what each asks, the scope, the cards; who gets which, or why not
+# The scope of a Pod of several containers: their requests, the scope, the cards; who gets which, or why not
 
 TWO_NODES = (gpu(0, numa_node=0, pcie="a"), gpu(1, numa_node=1, pcie="b"))
 ROOM_ON_ONE = (*TWO_NODES, gpu(2, numa_node=1, pcie="c"))
@@ -153,7 +153,7 @@ SCOPED: dict[str, Scoped] = {
         (100, 200),
         "NUMANode",
         (*TWO_NODES, gpu(2, numa_node=2), gpu(3, numa_node=3)),
-        "2 devices inside one NUMA node asked, at most 1 that can serve it are",
+        "2 devices inside one NUMA node are requested; suitable inside one: at most 1",
     ),
     "each finds its own in another NUMA node": (
         (100, 200),
@@ -191,8 +191,8 @@ def test_where_each_container_could_stand_but_nowhere_all_it_is_said_so() -> Non
     hint = {"gpu": {"requiredTopologyScope": "NUMANode"}}
     answer = place(asking({GPU: 200}, {f"{GPU}-memory": "60Gi"}, hint=hint), node(gpu(0, numa_node=0), *small))
     assert refused(answer).endswith(
-        "all containers together: devices inside one NUMA node asked (requiredTopologyScope), "
-        "and none has enough for each container"
+        "all containers together: devices inside one NUMA node are requested (requiredTopologyScope), "
+        "and no NUMA node has enough for each container"
     )
 
 
@@ -204,7 +204,7 @@ def test_every_device_that_is_selected_is_not_only_every_one_in_one_numa_node() 
     assert isinstance(place(of, node(*here, nic(2, numa_node=1))), Refusal)
 
 
-# SingleNUMANode on a node of which the CPUs are not known
+# SingleNUMANode on a node whose CPUs are not known
 
 NUMAS: dict[str, tuple[str, int, tuple[Device, ...], dict[str, tuple[str, ...]] | str]] = {
     "two cards of two NUMA nodes": (
@@ -227,7 +227,7 @@ NUMAS: dict[str, tuple[str, int, tuple[Device, ...], dict[str, tuple[str, ...]] 
 
 
 @pytest.mark.parametrize(("policy", "percent", "devices", "expected"), NUMAS.values(), ids=NUMAS)
-def test_without_a_cpu_topology_the_devices_tell_the_numa_nodes(
+def test_without_a_cpu_topology_the_devices_report_the_numa_nodes(
     policy: str, percent: int, devices: tuple[Device, ...], expected: dict[str, tuple[str, ...]] | str
 ) -> None:
     answer = place(asking({GPU: percent}, numa={"numaTopologyPolicy": policy}), node(*devices))
@@ -237,14 +237,14 @@ def test_without_a_cpu_topology_the_devices_tell_the_numa_nodes(
         assert given(answer) == expected
 
 
-def test_many_numa_nodes_that_devices_tell_are_tried_one_by_one_and_all_together() -> None:
+def test_many_numa_nodes_that_devices_report_are_tried_one_by_one_and_all_together() -> None:
     cards = [gpu(minor, numa_node=minor // 2) for minor in range(20)]
     of: dict[str, Any] = {"numa": {"numaTopologyPolicy": "BestEffort"}}
     assert list(given(place(asking({GPU: 200}, **of), node(*cards[1:])))) == ["GPU-2", "GPU-3"]
     assert len(given(place(asking({GPU: 300}, **of), node(*cards)))) == 3
 
 
-# A gang that is still to come
+# A gang whose Pods are still to come
 
 
 def bridged() -> tuple[list[Device], Wiring]:
@@ -269,7 +269,7 @@ def started(waiting: int, count: int = 1) -> list[str]:
 
 
 def test_the_first_of_a_gang_begins_in_the_nvlink_group_that_holds_all_that_are_to_come() -> None:
-    assert started(0) == ["GPU-1"]  # alone it takes from the group that is broken anyway
+    assert started(0) == ["GPU-1"]  # alone it takes a card of the group that is broken already
     assert started(2) == ["GPU-1", "GPU-2", "GPU-3"]
     assert started(3) == ["GPU-4", "GPU-5", "GPU-6", "GPU-7"]
     assert started(1, count=2) == ["GPU-4", "GPU-5", "GPU-6", "GPU-7"]

@@ -1,4 +1,4 @@
-"""Who holds what on a node, and the recount that finds what can never be."""
+"""Who holds what on a node, and the recount that finds impossible holdings."""
 
 import pytest
 from builders import GIB, gpu, held, holding, node, part, share
@@ -9,7 +9,7 @@ from allocator.vocabulary.node import NodeSnapshot
 
 CARD = gpu(0)
 
-# What can never be: a node, and what is said of it
+# Impossible holdings: a node, and the message about it
 
 IMPOSSIBLE: dict[str, tuple[NodeSnapshot, str]] = {
     "too much compute": (

@@ -1,4 +1,4 @@
-"""GPUs and RDMA that belong together: a NIC for each PCIe root of the cards, and the very same roots where asked.
+"""GPUs and RDMA that belong together: a NIC for each PCIe root of the cards, and the same roots if required.
 
 PCIe root k of the named server has the GPUs 2k and 2k+1 and the NIC k; roots 0 and 1 are in NUMA node 0.
 """
@@ -55,7 +55,7 @@ def both(gpus: int, rdma: int = 1, joint: dict[str, Any] | None = None, **fields
     return asking({GPU: gpus, NIC: rdma}, joint=joint, **fields)
 
 
-# What is asked, what is held; the minors of each type
+# The request, what is held; the minors of each type
 
 TOGETHER: dict[str, tuple[PodRequest, list[Holding], dict[str, list[int]]]] = {
     "apart: the first NIC whatever the card": (both(100), cards(0, 1), {"gpu": [2], "rdma": [0]}),
@@ -141,7 +141,7 @@ REFUSED: dict[str, tuple[PodRequest, list[Holding], str]] = {
         [*ports(0, 1), *cards(4, 5, 6, 7)],
         (
             "node-1: a 1 x (core 100 %, memory 100 %): "
-            "SamePCIe asked; 1 GPUs asked, 0 that can serve it have rdma devices free on their PCIe root"
+            "SamePCIe is requested; 1 GPUs are requested, 0 suitable ones have rdma devices free on their PCIe root"
         ),
     ),
     "same: no NIC at all": (both(100, joint=SAME), ports(0, 1, 2, 3), "0 of 4 rdma devices can hold it"),
@@ -149,8 +149,8 @@ REFUSED: dict[str, tuple[PodRequest, list[Holding], str]] = {
         both(100, 200, joint=SAME),
         [],
         (
-            "a 2 x (rdma 100 %): SamePCIe asked; 2 rdma devices asked, "
-            "at most 1 that can serve it are on PCIe roots where 1 GPUs could be"
+            "a 2 x (rdma 100 %): SamePCIe is requested; 2 rdma devices are requested, "
+            "at most 1 suitable ones are on PCIe roots where 1 GPUs could be"
         ),
     ),
     "same: a NIC for each of two containers, on one root": (
@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[PodRequest, list[Holding], str]] = {
         [*ports(1, 2, 3)],
         (
             "all containers together: "
-            "SamePCIe asked; 1 GPUs asked, 0 that can serve it have rdma devices free on their PCIe root"
+            "SamePCIe is requested; 1 GPUs are requested, 0 suitable ones have rdma devices free on their PCIe root"
         ),
     ),
     "near: no NIC at all": (both(100, joint=NEAR), ports(0, 1, 2, 3), "0 of 4 rdma devices can hold it"),
@@ -188,7 +188,7 @@ def test_roots_with_too_few_nics_are_passed_over_for_one_with_enough() -> None:
 def test_same_pcie_is_refused_where_the_node_does_not_say_on_which_root_devices_are() -> None:
     answer = place(both(100, joint=SAME), node(gpu(0), nic(0)))
     assert isinstance(answer, Refusal)
-    assert "SamePCIe asked" in answer.message
+    assert "SamePCIe is requested" in answer.message
     assert chosen(place(both(100, joint=NEAR), node(gpu(0), nic(0)))) == {"gpu": [0], "rdma": [0]}
 
 
@@ -230,7 +230,7 @@ def test_devices_that_belong_together_stand_in_the_pods_numa_node() -> None:
     assert [one.node for one in answer.cpus.numa] == [1]
 
 
-# Several containers: what each asks and what is held; the devices of each container
+# Several containers: their requests and what is held; the devices of each container
 
 TWICE = ({GPU: 100, NIC: 100}, {GPU: 100, NIC: 100})
 CONTAINERS: dict[str, tuple[PodRequest, list[Holding], dict[str, dict[str, list[int]]]]] = {
@@ -303,7 +303,7 @@ RULES: dict[str, tuple[PodRequest, bool, dict[str, list[int]] | str]] = {
     "Honor: no partition of three": (
         both(300, 100, CARDS_SECOND),
         True,
-        "3 GPUs are no partition here; ask a number that the table has: 1, 2, 4, 8",
+        "3 GPUs are not a partition here; ask for a number that the table has: 1, 2, 4, 8",
     ),
     "Prefer: three": (both(300, 100, CARDS_SECOND), False, {"rdma": [0], "gpu": [0, 1, 2]}),
     "a partition that is asked": (
@@ -320,7 +320,7 @@ RULES: dict[str, tuple[PodRequest, bool, dict[str, list[int]] | str]] = {
     "no partition on one root": (
         both(400, 100, {**CARDS_SECOND, "requiredScope": "SamePCIe"}, partition={}),
         False,
-        "SamePCIe asked; 4 GPUs asked, at most 2 that can serve it are on PCIe roots where 1 rdma devices could be",
+        "4 GPUs are requested, at most 2 suitable ones are on PCIe roots where 1 rdma devices could be",
     ),
     "a ring that no partition has": (
         both(200, 100, CARDS_SECOND, partition={"ringBusBandwidth": "400Gi"}),
@@ -340,12 +340,12 @@ RULES: dict[str, tuple[PodRequest, bool, dict[str, list[int]] | str]] = {
     "more NICs than a root has": (
         both(400, 200, NEAR, hint={"rdma": {"requiredTopologyScope": "PCIe"}}),
         False,
-        "a 2 x (rdma 100 %): 2 devices inside one PCIe root asked, at most 1 that can serve it are",
+        "a 2 x (rdma 100 %): 2 devices inside one PCIe root are requested; suitable inside one: at most 1",
     ),
     "NICs on one root, and on each of two": (
         both(400, 100, SAME, hint={"rdma": {"requiredTopologyScope": "PCIe"}}),
         False,
-        "SamePCIe asked; on those roots: 2 devices inside one PCIe root asked, at most 1",
+        "on those roots: 2 devices inside one PCIe root are requested; suitable inside one: at most 1",
     ),
 }
 
@@ -363,7 +363,7 @@ def test_a_type_that_comes_second_keeps_its_own_rules(
         assert chosen(answer) == expected
 
 
-# SamePCIe beside brute force
+# SamePCIe compared with brute force
 
 
 @st.composite
@@ -376,12 +376,12 @@ def rooted(draw: st.DrawFn) -> NodeSnapshot:
 
 
 def can_be(on: NodeSnapshot, asked: list[dict[str, tuple[int, int]]], first: str) -> bool:
-    """Whether every container can have its devices of both types on the very same roots, by trying all sets.
+    """Whether every container can have its devices of both types on the same roots; found by trying all sets.
 
     Args:
         on: the node.
-        asked: of each container, by type so many devices and so many percent of each.
-        first: the type that the other one is beside, with at least one device on each root.
+        asked: for each container, by type the number of devices and the percent of each.
+        first: the type that the other one is placed beside, with at least one device on each root.
     """
     free = {device.id: 0 if device.id in on.used else 100 for device in on.devices}
 

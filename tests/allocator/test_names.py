@@ -59,7 +59,7 @@ def test_no_constant_says_what_another_says() -> None:
         ("koordinator.sh/rdma", (RDMA_TYPE, "koordinator.sh", "rdma")),
     ],
 )
-def test_every_resource_tells_its_dialect_and_tail(name: str, meant: tuple[DeviceType, str, str]) -> None:
+def test_every_resource_has_its_dialect_and_tail(name: str, meant: tuple[DeviceType, str, str]) -> None:
     found = BUILT_IN.resources[name]
     assert (found.type, found.dialect.name, found.tail) == meant
 
@@ -80,7 +80,7 @@ def test_the_longest_container_name_fits() -> None:
     assert not is_key(names.visible_devices("c" * 64))
 
 
-def test_allocation_annotations_are_told_from_all_others() -> None:
+def test_allocation_annotations_are_distinguished_from_all_others() -> None:
     told = [
         key
         for key in (*KEYS, "koordgate.io/else", "visible-devices.koordgate.io")
@@ -94,7 +94,7 @@ def test_allocation_annotations_are_told_from_all_others() -> None:
     st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True),
     st.sampled_from(["gpu", "rdma", "fpga"]) | st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True),
 )
-def test_an_annotation_of_visible_devices_tells_type_and_container(container: str, kind: str) -> None:
+def test_an_annotation_of_visible_devices_names_type_and_container(container: str, kind: str) -> None:
     key = names.visible_devices(container, kind)
     assert is_key(key)
     assert names.shown_by(key) == (kind, container)

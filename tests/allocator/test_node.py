@@ -1,4 +1,4 @@
-"""What a node has that is usable, used and free: the one answer that every decision goes by."""
+"""What is usable, used and free on a node: the one answer behind every decision."""
 
 import pytest
 from builders import GIB, gpu, held, holding, nic, node, part, request, share
@@ -18,7 +18,7 @@ from allocator.vocabulary.node import NodeSnapshot, fullness
 CARD = gpu(0)
 TAILS = GPU_TYPE.tails
 
-# A node with card 0 in some state; what is free of it: percent of compute, bytes, percent of memory
+# A node with card 0 in some state; its free part: percent of compute, bytes, percent of memory
 
 FREE: dict[str, tuple[NodeSnapshot, tuple[int, int, int]]] = {
     "idle": (node(CARD), (100, 80 * GIB, 100)),
@@ -77,7 +77,7 @@ def test_the_virtual_functions_that_pods_hold_are_known_by_bus_id() -> None:
     assert on.functions_held() == {"0000:01:00.1", "0000:01:00.2"}
 
 
-# --- the order of NUMA nodes goes by what is free of their devices: the fullest first, as nodes of the default do
+# --- the order of NUMA nodes by the free parts of their devices: the fullest first, as for nodes by default
 
 
 def cards_at(*numas: int, memory: int = 80 * GIB) -> list[Device]:

@@ -24,7 +24,7 @@ class Node(RuleBasedStateMachine):  # hypothesis wants a class
         self.on = node()
         self.made = 0
         self.away: list[Device] = []
-        self.cards: dict[str, Device] = {}  # the test's own books: every card there ever was
+        self.cards: dict[str, Device] = {}  # the test's own record: every card that ever existed
         self.owned: dict[str, tuple[Share, ...]] = {}  # Pod -> what it was given
 
     def _set(self, devices: list[Device]) -> None:
@@ -55,7 +55,7 @@ class Node(RuleBasedStateMachine):  # hypothesis wants a class
 
     @rule(uid=pods)
     def bind_again(self, uid: str) -> None:
-        """The same Pod asked again, its own holding put aside, fits where it was."""
+        """The same Pod, asked again without its own holding, fits where it was."""
         if uid not in self.owned:
             return
         aside = self.on.without([uid])
@@ -107,7 +107,7 @@ class Node(RuleBasedStateMachine):  # hypothesis wants a class
             for one in shares:
                 for tail, amount in one.amounts.items():
                     given[one.id, tail] = given.get((one.id, tail), 0) + amount
-        # Cards that are away keep their holdings: they count as well.
+        # Missing cards keep their holdings, which count as well.
         assert all(0 <= total <= self.cards[card].capacity[tail] for (card, tail), total in given.items())
         used = {(card, tail): amount for card, amounts in self.on.used.items() for tail, amount in amounts.items()}
         assert used == given

@@ -57,7 +57,7 @@ def zone(name: str, nic: str, cpu: tuple[int, int, int], nics: int) -> dict[str,
     }
 
 
-# CPU proposal, "NodeResourceTopology CRD", Example; annotations as the text that stands there.
+# CPU proposal, "NodeResourceTopology CRD", Example; annotations with the text that is written there.
 SEED: dict[str, Any] = {
     "apiVersion": "topology.node.k8s.io/v1alpha1",
     "kind": "NodeResourceTopology",
@@ -229,7 +229,7 @@ RESERVED: dict[str, tuple[dict[str, Any], str]] = {
         {CPU_MANAGER_POLICY: {"policy": "none"}, POD_CPU_ALLOCS: [{**KUBELET_POD, "cpuset": "0-3"}]},
         "4-7",
     ),
-    "the kubelet's Pods, its policy not told": ({CPU_MANAGER_POLICY: "{}"}, "0-7"),
+    "the kubelet's Pods, its policy not reported": ({CPU_MANAGER_POLICY: "{}"}, "0-7"),
     "system CPUs that are not exclusive": ({SYSTEM_QOS_RESOURCE: {"cpuset": "6-7", "cpusetExclusive": False}}, "0-5"),
     "system CPUs that are said to be exclusive": (
         {SYSTEM_QOS_RESOURCE: {"cpuset": "6-7", "cpusetExclusive": True}},
@@ -253,7 +253,7 @@ def test_reserved_cpus_are_those_that_nobody_may_be_given(changed: dict[str, Any
     assert not told.holders_unknown
 
 
-# Whatever of it cannot be read, a CPU of somebody's might be given again
+# If any part of it cannot be read, a CPU that a Pod has might be given again
 
 UNREAD: dict[str, dict[str, Any]] = {
     "the kubelet's policy, no JSON": {CPU_MANAGER_POLICY: "{bad"},
@@ -377,7 +377,7 @@ def test_a_topology_that_makes_no_sense_is_not_used_at_all(value: Any, message: 
 
 GOOD_POD = {"uid": "uid-1", "cpuset": "0-3", "managedByKubelet": True}
 LEFT_OUT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    # annotation or field, what is read of it all the same, the problem
+    # annotation or field, the part that is still read, the problem
     "no JSON": (
         {"annotations": {CPU_TOPOLOGY: "{"}},
         {"cpu": None},

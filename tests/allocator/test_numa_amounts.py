@@ -1,7 +1,7 @@
-"""What a node's NUMA policy holds for: CPU, memory and every other resource that its NUMA nodes report.
+"""What a node's NUMA policy applies to: CPU, memory and every other resource that its NUMA nodes report.
 
-The policy holds for Pods with a QoS class and for Pods that request devices, labelled or not. The server has two NUMA
-nodes, of 8 CPUs, 64 GiB and four GPUs each, and what the case adds.
+The policy applies to Pods with a QoS class and to Pods that request devices, labelled or not. The server has two NUMA
+nodes of 8 CPUs, 64 GiB and four GPUs each, and what the case adds.
 """
 
 import json

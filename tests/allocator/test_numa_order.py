@@ -1,4 +1,4 @@
-"""The order of NUMA nodes: a Pod's CPU preferences, what its devices open, what is free of everything it requests.
+"""The order of NUMA nodes: a Pod's CPU preferences, what its devices open, the free part of everything it requests.
 
 The server has two NUMA nodes, of 16 CPUs, 64 GiB, four GPUs (two per PCIe root) and two NICs each.
 """
@@ -146,7 +146,7 @@ def test_beyond_sixteen_sets_the_first_that_fits_is_taken(count: int, expected: 
 
 
 def opens(answer: Placement, on: NodeSnapshot) -> tuple[int, int]:
-    """Idle cards and idle PCIe roots taken into use, counted from scratch."""
+    """The idle cards and idle PCIe roots that are taken into use, counted from scratch."""
     roots = {device.id: device.pcie for device in on.devices}
     before = {share.id for one in on.holdings.values() for share in one.shares}
     after = before | {share.id for share in answer.shares}

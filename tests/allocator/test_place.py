@@ -42,7 +42,7 @@ class Use(NamedTuple):
 
 
 def use_of(of: DeviceAsk, device: Device) -> Use:
-    """What an ask takes of a card: what is handed out rounds down, what is accounted rounds up."""
+    """The amounts that a request takes of a card: what is handed out rounds down, what is accounted rounds up."""
     total = device.capacity[GPU_MEMORY]
     core, memory, ratio = (of.amount(tail) for tail in TAILS)
     assert core is not None
@@ -53,7 +53,7 @@ def use_of(of: DeviceAsk, device: Device) -> Use:
 
 
 def moments(of: PodRequest) -> list[list[ContainerAsk]]:
-    """Who runs together: each init container with the sidecars started before it; at last sidecars and apps."""
+    """Which containers run together: each init container with the sidecars before it; then sidecars and apps."""
     told = []
     started: list[ContainerAsk] = []
     for one in of.containers:
@@ -66,7 +66,7 @@ def moments(of: PodRequest) -> list[list[ContainerAsk]]:
 
 
 def peak(of: PodRequest, device: Device, containers: Sequence[str]) -> Use:
-    """The most that these containers of the Pod use of one card together at any moment."""
+    """The peak of what these containers of the Pod use of one card together."""
     sums = [
         [
             sum(column)
@@ -109,7 +109,7 @@ def can_be_placed(of: PodRequest, on: NodeSnapshot) -> bool:
 
 
 def check(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
-    """Everything that must hold of a placement."""
+    """Check every rule for a placement."""
     by_id = {device.id: device for device in usable(on)}
     assert answer.node == on.name
     assert len({one.id for one in answer.shares}) == len(answer.shares)
@@ -132,7 +132,7 @@ def check(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
 
 @st.composite
 def nodes(draw: st.DrawFn, most: int = 8, others: int = 4) -> NodeSnapshot:
-    """A node with holdings that earlier placements made, some cards the kubelet's or gone bad since."""
+    """A node with holdings of earlier placements; some of its cards are the kubelet's or have become unhealthy."""
     made = draw(device_lists(most))
     on = node(*made)
     for index in range(draw(st.integers(0, others))):
@@ -179,7 +179,7 @@ def test_a_pod_is_refused_only_where_no_way_to_place_it_exists(on: NodeSnapshot,
 
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(nodes(), pod_requests(), st.randoms(use_true_random=False))
-def test_the_same_question_has_the_same_answer_in_whatever_order_it_is_told(
+def test_the_same_question_has_the_same_answer_in_whatever_order_it_is_reported(
     on: NodeSnapshot, of: PodRequest, chance: random.Random
 ) -> None:
     answer = place(of, on)
@@ -282,7 +282,7 @@ def test_one_percent_beside_a_pods_peak_is_all_that_can_be_too_much(of: PodReque
         assert isinstance(place(small, on), Placement) == fitting
 
 
-# A kind word on size
+# Size
 
 
 def big_pods() -> Iterator[tuple[str, PodRequest]]:

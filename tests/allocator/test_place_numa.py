@@ -1,6 +1,6 @@
-"""CPUs, memory, GPUs and RDMA in the same NUMA nodes: the Pod's policy and the node's, and what each of them promises.
+"""CPUs, memory, GPUs and RDMA in the same NUMA nodes: the Pod's policy and the node's, and what each promises.
 
-The named server has two NUMA nodes, of 16 CPUs, 64 GiB, four GPUs and two NICs each.
+The named server has two NUMA nodes of 16 CPUs, 64 GiB, four GPUs and two NICs each.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ CARDS = {device.minor: device for device in server_devices() if device.type == "
 
 
 class Stood(NamedTuple):
-    """Where everything of a placement stands: NUMA nodes by what is given there."""
+    """The NUMA nodes of each part of a placement."""
 
     cpus: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
@@ -70,12 +70,12 @@ def cpus(cpuset: str, uid: str = "cpus") -> Holding:
 
 
 def exclusive(cpuset: str, policy: ExclusivePolicy) -> Holding:
-    """Another Pod with these CPUs of its own, which it shares with none of the same policy as far as can be."""
+    """Another Pod with these CPUs of its own, which if possible it shares with no Pod of the same policy."""
     return holding("exclusive", cpus=CpuShare("LSR", parse(cpuset), BindPolicy.FULL_PCPUS, policy))
 
 
 def memory(*amounts: int) -> Holding:
-    """Another Pod that holds so many GiB in each NUMA node."""
+    """Another Pod that holds this many GiB in each NUMA node."""
     return holding(
         "memory", cpus=CpuShare("LS", numa=tuple(NumaShare(at, 0, much * GIB) for at, much in enumerate(amounts)))
     )
@@ -86,7 +86,7 @@ def lsr(cpu: int, gib: int = 1, **devices: int) -> dict[str, Any]:
     return {"cpu": cpu, "memory": f"{gib}Gi", **{names[name]: amount for name, amount in devices.items()}}
 
 
-# All that a Pod asks, on what is held there: where it stands
+# A Pod's whole request, what is held; the NUMA nodes of each part
 
 STANDS: dict[str, tuple[PodRequest, list[Holding], Stood]] = {
     "everything in one": (
@@ -219,7 +219,7 @@ def test_what_does_not_stand_together_is_refused_with_the_reason(
     assert not answer.permanent
 
 
-def test_what_would_not_stand_together_on_an_empty_node_either_is_told_so() -> None:
+def test_what_would_not_stand_together_on_an_empty_node_either_is_reported_so() -> None:
     here = [gpu(0, numa_node=0), *(device for device in server_devices() if device.type == "rdma" and device.minor > 1)]
     answer = place(asking({GPU: 100, NIC: 10, "cpu": 1}, numa=RESTRICTED), server(devices=here))
     assert stood(answer) == Stood((0, 1), (0,), (1,))  # two, as an empty node would need two
@@ -228,7 +228,7 @@ def test_what_would_not_stand_together_on_an_empty_node_either_is_told_so() -> N
     assert refused(answer) == f"node-1: {FEW}; nor would it fit there if the node were empty"
 
 
-# The Pod's policy and the node's: which holds
+# The Pod's policy and the node's: which one applies
 
 POLICIES: dict[str, tuple[dict[str, str] | None, NumaPolicy, NumaPolicy]] = {
     "neither": (None, NumaPolicy.NONE, NumaPolicy.NONE),
@@ -254,7 +254,7 @@ def test_the_pods_policy_comes_before_the_nodes(
     assert isinstance(answer, Refusal) == strict
 
 
-# What the kubelet would refuse: the node's policy, the Pod's, the kubelet's; which holds for a Pod that it gives CPUs
+# What the kubelet would refuse: the policies of node, Pod and kubelet; which applies to a Pod with the kubelet's CPUs
 
 FLOORS: dict[str, tuple[NumaPolicy, dict[str, str] | None, NumaPolicy, NumaPolicy]] = {
     "a Node labelled None": (NumaPolicy.NONE, None, NumaPolicy.SINGLE_NUMA_NODE, NumaPolicy.SINGLE_NUMA_NODE),
@@ -298,7 +298,7 @@ def test_a_pod_that_asks_devices_alone_keeps_the_nodes_policy() -> None:
     assert numa_policy(of, None) is NumaPolicy.NONE
 
 
-# Which NUMA node first: the node's strategy, what is asked, what is held; where it stands
+# Which NUMA node first: the node's strategy, the request, what is held; the NUMA node
 
 FIRST: dict[str, tuple[NumaStrategy, PodRequest, list[Holding], Stood]] = {
     "most allocated": (
@@ -354,7 +354,7 @@ def test_of_numa_nodes_that_will_do_the_strategys_comes_first(
     assert stood(place(of, server(held, cpu=server_cpu(strategy=strategy)))) == expected
 
 
-# What a Pod prefers of its CPUs, under every NUMA policy: what it asks, what is held; its CPUs
+# A Pod's CPU preferences, under every NUMA policy: the request, what is held; its CPUs
 
 KEEPS: dict[str, tuple[dict[str, str], int, list[Holding], str]] = {
     "a NUMA node without Pods of NUMANodeLevel": (
@@ -431,7 +431,7 @@ def test_a_shared_pool_with_fewer_cpus_than_its_pods_were_given_is_found() -> No
         server([holding("idle", cpus=CpuShare("LS", numa=(NumaShare(1, 0, 0),))), cpus("16-31")]).check_invariants()
 
 
-# Pods in one NUMA node apart from those in several
+# Pods in one NUMA node kept apart from those in several
 
 
 def spread_over_both(uid: str = "wide") -> Holding:
@@ -476,7 +476,7 @@ def test_a_pod_of_several_numa_nodes_keeps_apart_from_pods_of_one() -> None:
     assert stood(place(wide, server([spread_over_both()]))) == Stood((0, 1))
 
 
-# Nodes that do not say all
+# Nodes that do not report everything
 
 
 def test_without_a_cpu_topology_a_pod_with_a_policy_of_its_own_is_refused_and_one_without_is_not() -> None:
@@ -499,7 +499,7 @@ def test_devices_that_do_not_say_where_they_are_may_be_anywhere() -> None:
     assert [one.node for one in answer.cpus.numa] == [0]
 
 
-def test_memory_that_no_numa_node_tells_is_not_counted() -> None:
+def test_memory_that_no_numa_node_reports_is_not_counted() -> None:
     silent = server_cpu(zones={})
     answer = place(asking(lsr(4, 1000), qos="LSR", numa=SINGLE), server(cpu=silent))
     assert stood(answer) == Stood((0,))
@@ -545,7 +545,7 @@ def test_on_the_most_numa_nodes_that_a_machine_has_one_a_socket_and_all_are_trie
 # The same question in another order
 
 
-def test_holdings_told_in_another_order_change_nothing() -> None:
+def test_holdings_reported_in_another_order_change_nothing() -> None:
     held = [*cards(0, 5), cpus("0-3"), spread_over_both(), memory(10, 20)]
     for of in (row[0] for row in STANDS.values()):
         assert place(of, server(held)) == place(of, server(held[::-1]))

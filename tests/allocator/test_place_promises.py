@@ -1,7 +1,7 @@
-"""Whatever is placed keeps every promise: counted again from scratch, by none of the allocator's code.
+"""Every placement keeps every promise: counted again from scratch, without the allocator's code.
 
-Random servers: types with topology, NUMA nodes, CPUs with reserved ones, what earlier Pods hold; random Pods of
-devices, CPUs, hints, joints, partitions and policies.
+Random servers have types with topology, NUMA nodes, CPUs with reserved ones, and holdings of earlier Pods. Random Pods
+have devices, CPUs, hints, joint types, partitions and policies.
 """
 
 import random
@@ -213,7 +213,7 @@ def requests() -> st.SearchStrategy[PodRequest]:
 
 
 def needed(one: DeviceAsk, device: Device, hint: TypeHint) -> Mapping[str, int]:
-    """What an ask takes of a device: bytes handed out round down, percent accounted rounds up."""
+    """The amounts that a request takes of a device: bytes round down, accounted percentages round up."""
     if hint.exclusive is ExclusiveLevel.DEVICE:
         return device.capacity
     told = dict(zip(one.type.tails, one.amounts, strict=True))
@@ -228,7 +228,7 @@ def needed(one: DeviceAsk, device: Device, hint: TypeHint) -> Mapping[str, int]:
 
 
 def peak(of: PodRequest, share: Share, device: Device, hint: TypeHint) -> dict[str, int]:
-    """The most that the Pod uses of a device at once: each init container beside the sidecars before it, then all."""
+    """The peak of what the Pod uses of a device: each init container with the sidecars before it, then the others."""
     mine = [c for c in of.containers if c.ask.type.name == share.type]
     steps: list[list[ContainerAsk]] = []
     sidecars: list[ContainerAsk] = []
@@ -316,7 +316,7 @@ def check_partition(mine: list[Device], on: NodeSnapshot, of: PodRequest, c: Con
 
 
 def check_joint(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
-    """Of each container that asks for both types, and of one that asks only for the second: beside the Pod's first."""
+    """The devices of the second type are beside those of the first: the container's own, or else the Pod's."""
     joint = of.wishes.joint
     if joint is None or not joint.same_pcie or not {"gpu", "rdma"} <= {kind.name for kind in of.types()}:
         return
@@ -383,7 +383,7 @@ def check_kubelet(ask: CpuAsk, cpu: CpuNode, others: int, share: CpuShare) -> No
 
 
 def check_pools(on: NodeSnapshot, share: CpuShare) -> None:
-    """Pods on a shared pool keep, in each NUMA node, so many CPUs as they were given thousandths, and at least one."""
+    """Pods on a shared pool keep enough CPUs for their thousandths in each NUMA node, and at least one."""
     assert on.cpu is not None
     shares = [share, *(held.cpus for held in on.holdings.values() if held.cpus)]
     for at, inside in on.cpu.topology.nodes.items():
@@ -396,7 +396,7 @@ def check_pools(on: NodeSnapshot, share: CpuShare) -> None:
 
 
 def check_wishes(of: PodRequest, on: NodeSnapshot, share: CpuShare) -> None:
-    """A NUMA policy gives up no preference that another single NUMA node would have kept."""
+    """A NUMA policy gives up no preference that another NUMA node would have kept."""
     ask, cpu = of.cpu, on.cpu
     assert ask is not None
     assert cpu is not None
@@ -426,7 +426,7 @@ def exclusive_with(share: CpuShare, other: CpuShare) -> bool:
 
 
 def kept(share: CpuShare, held: list[CpuShare], cpu: CpuNode) -> bool:
-    """Whether all is as preferred: whole cores or threads apart, off cores or NUMA nodes held with the same policy."""
+    """Whether all preferences are kept: the bind policy, and no core or NUMA node held with the same policy."""
     topology = cpu.topology
     cores = [core & share.cpus for core in topology.cores if core & share.cpus]
     full = share.bind is BindPolicy.FULL_PCPUS
@@ -444,7 +444,7 @@ def kept(share: CpuShare, held: list[CpuShare], cpu: CpuNode) -> bool:
 
 
 def check_numa(of: PodRequest, on: NodeSnapshot, answer: Placement) -> None:
-    """SingleNUMANode: CPUs, memory and devices that say where they are stand in one NUMA node."""
+    """SingleNUMANode: CPUs, memory and the devices that state a NUMA node are in one NUMA node."""
     policy = (of.cpu.numa_policy if of.cpu else None) or (on.cpu.policy if on.cpu else None)
     if policy is not NumaPolicy.SINGLE_NUMA_NODE:
         return
@@ -516,7 +516,7 @@ def test_a_numa_policy_gives_up_no_wish_that_another_numa_node_keeps(
 
 @settings(max_examples=examples(75), deadline=None, suppress_health_check=SLOW)
 @given(nodes(), requests(), st.randoms(use_true_random=False))
-def test_the_answer_does_not_hang_on_the_order_in_which_holdings_are_told(
+def test_the_answer_does_not_hang_on_the_order_in_which_holdings_are_reported(
     on: NodeSnapshot, of: PodRequest, chance: random.Random
 ) -> None:
     told = place(of, on)
@@ -526,7 +526,7 @@ def test_the_answer_does_not_hang_on_the_order_in_which_holdings_are_told(
 
 @settings(max_examples=examples(75), deadline=None, suppress_health_check=SLOW)
 @given(nodes(), requests())
-def test_a_refusal_for_good_stands_on_the_empty_node_too(on: NodeSnapshot, of: PodRequest) -> None:
+def test_a_permanent_refusal_holds_on_the_empty_node_too(on: NodeSnapshot, of: PodRequest) -> None:
     answer = place(of, on)
     if isinstance(answer, Refusal) and answer.permanent:
         empty = on.holding_all({})

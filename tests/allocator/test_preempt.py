@@ -1,4 +1,4 @@
-"""Which Pods must go from a node: what is proposed, and the fewest and least important beside that make room."""
+"""Which Pods must leave a node: the proposed ones, and the fewest and least important others that make room."""
 
 from collections.abc import Collection
 from itertools import combinations
@@ -24,7 +24,7 @@ def asking(percent: int) -> PodRequest:
 
 
 def standing(*cards: list[int]) -> NodeSnapshot:
-    """On each card Pods that hold so much: a0, a1, ... on the first one, b0, ... on the second."""
+    """Pods that hold these amounts of each card: a0, a1, ... on the first one, b0, ... on the second."""
     on = [
         (f"{'abcd'[at]}{number}", part(gpu(at), held)) for at, of in enumerate(cards) for number, held in enumerate(of)
     ]
@@ -32,7 +32,7 @@ def standing(*cards: list[int]) -> NodeSnapshot:
 
 
 def alike(priorities: dict[str, int], **requests: dict[str, int]) -> dict[str, PodStanding]:
-    """Pods of which the scheduler counts nothing but what is told here."""
+    """Pods with only these amounts in the scheduler's count."""
     return {uid: PodStanding(priority, requests.get(uid, {})) for uid, priority in priorities.items()}
 
 
@@ -120,7 +120,7 @@ def test_to_what_is_proposed_is_added_what_is_missing() -> None:
 def test_a_proposed_pod_is_spared_whose_requests_the_others_make_up_for(
     requests: dict[str, dict[str, int]], expected: tuple[str, ...]
 ) -> None:
-    """Two halves of two cards are proposed, which make no room; the third one does, beside either."""
+    """Two halves of two cards are proposed and make no room; the third Pod does, together with either."""
     on = standing([50, 50], [50, 50])
     pods = alike({"a0": 1, "b0": 1, "a1": 2, "b1": ABOVE}, **requests)
     assert choose_victims(asking(100), on, pods, ABOVE, ["a0", "b0"]) == expected

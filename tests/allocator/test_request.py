@@ -1,4 +1,4 @@
-"""What a Pod asks for, in every form, and every way in which asking can be wrong."""
+"""What a Pod asks for, in every form, and every way in which a request can be wrong."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -81,7 +81,7 @@ ASKS: dict[str, tuple[Mapping[str, Any], DeviceAsk | None]] = {
 
 
 def told(of: DeviceAsk | None) -> tuple[DeviceAsk, ...]:
-    """What a container asks of all types that asks this of one."""
+    """The requests of all types of a container that requests this of one."""
     return (of,) if of else ()
 
 
@@ -184,7 +184,7 @@ WRONG: dict[str, tuple[Mapping[str, Any], str]] = {
 
 @pytest.mark.parametrize("where", ["requests", "limits", "both"])
 @pytest.mark.parametrize(("resources", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_way_of_asking_is_told_in_words(resources: Mapping[str, Any], message: str, where: str) -> None:
+def test_a_wrong_way_of_asking_is_reported_in_words(resources: Mapping[str, Any], message: str, where: str) -> None:
     maps: dict[str, Any] = {key: resources for key in ("requests", "limits") if where in {key, "both"}}
     problems = [str(problem) for problem in read_pod(pod_spec(container(**maps))).problems]
     assert any(message in problem for problem in problems), problems
@@ -200,7 +200,7 @@ def test_a_problem_names_the_map_and_the_resource() -> None:
     ]
 
 
-# Types beside one another: resources, what is asked of each type
+# Several types: resources, the request of each type
 
 TYPES: dict[str, tuple[Mapping[str, Any], tuple[DeviceAsk, ...]]] = {
     "a share of a NIC": ({"koordinator.sh/rdma": 25}, (DeviceAsk(RDMA_TYPE, 1, (25,)),)),
@@ -245,7 +245,7 @@ WRONG_TYPES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
         {"koordinator.sh/rdma": 1, "kubernetes.io/rdma": 1},
         ["rdma devices are asked for in 2 dialects at once", "rdma is asked for in two domains at once; keep one"],
     ),
-    "wrong in two types, both told": (
+    "wrong in two types, both reported": (
         {"koordinator.sh/rdma": 150, "koordinator.sh/gpu": 150},
         ["gpu 150 is over 100", "rdma 150 is over 100"],
     ),
@@ -253,7 +253,7 @@ WRONG_TYPES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("resources", "messages"), WRONG_TYPES.values(), ids=WRONG_TYPES)
-def test_every_type_that_is_asked_wrongly_is_told(resources: Mapping[str, Any], messages: list[str]) -> None:
+def test_every_type_that_is_asked_wrongly_is_reported(resources: Mapping[str, Any], messages: list[str]) -> None:
     problems = [str(problem) for problem in read_pod(pod_spec(container(limits=resources))).problems]
     assert len(problems) == len(messages)
     assert all(message in problem for message, problem in zip(messages, problems, strict=True)), problems
@@ -423,7 +423,7 @@ def test_two_containers_may_not_speak_two_dialects() -> None:
     ]
 
 
-def test_every_wrong_container_is_told_not_only_the_first() -> None:
+def test_every_wrong_container_is_reported_not_only_the_first() -> None:
     spec = pod_spec(*(container(f"c{index}", limits={K: 150}) for index in range(3)))
     assert len(read_pod(spec).problems) == 3
 
@@ -469,7 +469,7 @@ def test_memory_without_a_ratio_is_an_ask_whoever_stated_it() -> None:
     assert reading.request.containers == (app("a", ask(memory=8 * GIB)),)
 
 
-# (resources of a translated container, over how many cards its author split them, what is read)
+# (resources of a translated container, the number of cards over which its author split them, what is read)
 
 SPLIT: dict[str, tuple[dict[str, Any], int, DeviceAsk]] = {
     "half of each of two": ({f"{K}-core": 100, f"{K}-memory-ratio": 100}, 2, ask(2, core=50, ratio=50)),
@@ -551,7 +551,7 @@ def test_any_pod_is_read_and_what_is_accepted_is_sane(spec: dict[str, Any]) -> N
 
 
 def written(of: DeviceAsk, domain: str) -> dict[str, str]:
-    """An ask in its canonical form: each amount in total; for GPUs over how many cards as well."""
+    """A request in its canonical form: each amount in total; for GPUs also the number of cards."""
     amounts = {tail: (amount or 0) * of.count for tail, amount in zip(of.type.tails, of.amounts, strict=True)}
     if of.type == GPU_TYPE:
         amounts[GPU_SHARED] = of.count

@@ -1,4 +1,4 @@
-"""The annotations of a Pod's CPUs: what its author wishes, and what it was given."""
+"""The annotations about a Pod's CPUs: its author's wishes, and what it was given."""
 
 import json
 from typing import Any
@@ -117,7 +117,7 @@ SPEC_PROBLEMS: dict[str, tuple[Any, list[str]]] = {
     ),
     "an unknown key": (
         '{"preferredCpuBindPolicy":"FullPCPUs"}',
-        [f"'preferredCpuBindPolicy' is no key of it; the keys are {SPEC_KEYS}"],
+        [f"'preferredCpuBindPolicy' is not a key of it; the keys are {SPEC_KEYS}"],
     ),
     "an unknown policy": (
         '{"requiredCPUBindPolicy":"fullpcpus"}',
@@ -154,7 +154,7 @@ SPEC_PROBLEMS: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("value", "expected"), SPEC_PROBLEMS.values(), ids=SPEC_PROBLEMS)
-def test_a_resource_spec_that_is_wrong_is_told_with_what_is_allowed(value: Any, expected: list[str]) -> None:
+def test_a_resource_spec_that_is_wrong_is_reported_with_what_is_allowed(value: Any, expected: list[str]) -> None:
     problems: list[Problem] = []
     told = read_resource_spec({RESOURCE_SPEC: value}, problems)
     assert told in {None, ResourceSpec()}
@@ -162,13 +162,13 @@ def test_a_resource_spec_that_is_wrong_is_told_with_what_is_allowed(value: Any, 
     assert {problem.path for problem in problems} == {f"metadata.annotations[{RESOURCE_SPEC}]"}
 
 
-def test_a_numa_topology_spec_that_is_wrong_is_told_with_what_is_allowed() -> None:
+def test_a_numa_topology_spec_that_is_wrong_is_reported_with_what_is_allowed() -> None:
     problems: list[Problem] = []
     value = '{"numaTopologyPolicy":"Single","singleNUMANodeExclusive":"Always","policy":1}'
     assert read_numa_topology_spec({NUMA_TOPOLOGY_SPEC: value}, problems) == NumaTopologySpec()
     where = f"metadata.annotations[{NUMA_TOPOLOGY_SPEC}]"
     assert [str(problem) for problem in problems] == [
-        f"{where}: 'policy' is no key of it; the keys are numaTopologyPolicy, singleNUMANodeExclusive",
+        f"{where}: 'policy' is not a key of it; the keys are numaTopologyPolicy, singleNUMANodeExclusive",
         (
             f"{where}: numaTopologyPolicy: 'Single' is not allowed; write one of None, BestEffort, Restricted, "
             "SingleNUMANode"

@@ -1,4 +1,4 @@
-"""Formats that stand in the cluster: exactly as others write and read them, and safe against anything else."""
+"""Formats in the cluster: exactly as others write and read them, and safe against anything else."""
 
 import json
 from typing import Any
@@ -289,7 +289,7 @@ def test_any_text_is_an_allocation_or_refused(text: str, seen: str) -> None:
     shares = read.shares
     assert bool(read.problem) == bool(read.unread)
     assert all(amount >= 0 for one in shares for amount in one.amounts.values())
-    # What is read can be recorded and read again: a record that cannot be would close the node.
+    # What is read can be recorded and read again: an unreadable record would close the node.
     held = Holding("u", "default", "p", 0, shares)
     recorded = {"spec": orjson.loads(orjson.dumps(write_spec([held])))}
     assert read_spec(recorded) == {"u": held}
@@ -431,7 +431,7 @@ ENTRIES: dict[str, tuple[dict[str, Any], Device]] = {
         ),
     ),
     "virtual functions of null": (nic_entry(0, vfGroups=[{"labels": None, "vfs": None}]), nic(0)),
-    "an FPGA, a whole one where nothing is told": (
+    "an FPGA, a whole one where nothing is reported": (
         {"type": "fpga", "id": "0000:2f:00.0", "minor": 0, "health": True},
         Device("fpga", "0000:2f:00.0", 0, healthy=True, capacity={"fpga": 100}),
     ),
@@ -529,7 +529,7 @@ def test_a_type_that_nobody_configured_is_left_out_and_named() -> None:
     )
 
 
-def test_a_slice_of_a_card_in_mig_mode_is_told_for_people_and_no_problem() -> None:
+def test_a_slice_of_a_card_in_mig_mode_is_reported_for_people_and_no_problem() -> None:
     told = read_device_object(device_object(device_entry(0, type="mig"), device_entry(0)))
     assert (told.devices, told.problems) == ((gpu(0),), ())
 
@@ -607,7 +607,7 @@ def test_a_card_without_a_model_has_that_of_the_nodes_label(node_labels: dict[st
 
 
 WIRINGS: dict[str, tuple[str | None, dict[str, str], dict[str, str], PartitionTable | None, bool]] = {
-    "nothing told": (None, {}, {}, None, False),
+    "nothing reported": (None, {}, {}, None, False),
     "a table": (TABLE, {}, {}, TWO_CARDS, False),
     "a table that must be honoured": (TABLE, HONOR, {}, TWO_CARDS, True),
     "where the object has a table, its label counts": (TABLE, {}, HONOR, TWO_CARDS, False),
@@ -627,7 +627,7 @@ WIRINGS: dict[str, tuple[str | None, dict[str, str], dict[str, str], PartitionTa
         None,
         False,
     ),
-    "the Node tells the model": (None, {}, H100, built_in("", "H100"), False),
+    "the Node states the model": (None, {}, H100, built_in("", "H100"), False),
     "a table of nothing is no built-in one": ("x", H100, {}, PartitionTable(), False),
 }
 
@@ -721,7 +721,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, str], set[str], int]] = {
 
 
 @pytest.mark.parametrize(("annotations", "ids", "problems"), CHECKPOINTS.values(), ids=CHECKPOINTS)
-def test_what_the_kubelet_gave_away_is_read(annotations: dict[str, str], ids: set[str], problems: int) -> None:
+def test_what_the_kubelet_allocated_is_read(annotations: dict[str, str], ids: set[str], problems: int) -> None:
     told = read_device_object(device_object(device_entry(0), annotations=annotations))
     assert told.kubelet_held == ids
     assert len(told.problems) == problems
@@ -919,7 +919,7 @@ def test_a_pod_that_stands_twice_stops_the_node() -> None:
         read_spec({"metadata": {"name": "node-1"}, "spec": {"allocations": [record(), record()]}})
 
 
-def test_a_node_allocation_tells_cpus_functions_exclusivity_and_gang() -> None:
+def test_a_node_allocation_states_cpus_functions_exclusivity_and_gang() -> None:
     owner = Holding(
         "uid-1",
         "default",
@@ -971,7 +971,7 @@ def test_whatever_can_be_held_reads_back_from_a_node_allocation(owners: list[Hol
 @settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
 @given(holdings(), st.sampled_from(DOMAINS))
 def test_whatever_can_be_held_reads_back_from_its_annotations(owner: Holding, domain: str) -> None:
-    """All but what no annotation tells: the order of containers, exclusivity, and with CPUs their policies."""
+    """Everything except what annotations do not state: the order of containers, exclusivity, and CPU policies."""
     annotations = write_allocation(owner, domain)
     told = sorted(owner.shares, key=lambda one: (one.type, one.minor, one.id))
     assert list(read_allocation(annotations).shares) == [
@@ -984,7 +984,7 @@ def test_whatever_can_be_held_reads_back_from_its_annotations(owner: Holding, do
     assert read is not None
     assert read.cpus == owner.cpus.cpus
     assert [one[:3] for one in read.numa] == [one[:3] for one in owner.cpus.numa]
-    if not read.cpus:  # pools tell sockets
+    if not read.cpus:  # pools state sockets
         assert read.numa == owner.cpus.numa
 
 

@@ -1,6 +1,6 @@
-"""How a Pod, or its node, wants devices chosen: order, hints, scopes, exclusivity, partitions, gangs, cordons.
+"""How a Pod or its node affects the choice of devices: order, hints, scopes, exclusivity, partitions, gangs, cordons.
 
-Pods are asked for as they are written, with their annotations; nodes are the named server.
+Pods are written with their annotations, as authors write them; nodes are the named server.
 """
 
 from collections.abc import Iterable
@@ -47,19 +47,19 @@ NICS = {device.minor: device for device in server_devices() if device.type == "r
 
 
 def cards(*parts: tuple[int, int]) -> list[Holding]:
-    """Others that hold so much of these cards."""
+    """Other Pods that hold these amounts of these cards."""
     return [holding(f"other-{minor}", part(CARDS[minor], percent, "x")) for minor, percent in parts]
 
 
 def ports(*parts: tuple[int, int]) -> list[Holding]:
-    """Others that hold so much of these NICs."""
+    """Other Pods that hold these amounts of these NICs."""
     return [
         holding(f"port-{minor}", Share("rdma", NICS[minor].id, minor, {"rdma": percent}, ("x",)))
         for minor, percent in parts
     ]
 
 
-# Which of the devices that fit: the Pod's order, the node's, what is held; the card
+# Which of the fitting devices: the Pod's order, the node's, what is held; the card
 
 ORDERS: dict[str, tuple[str, str, list[Holding], int]] = {
     "the default: the fullest that fits": ("", "", cards((2, 30), (5, 60)), 5),
@@ -86,7 +86,7 @@ def test_whole_cards_by_minor_are_those_of_the_smallest_minors_whatever_connects
     assert chosen(place(asking({GPU: 200}, order="minor"), on)) == {"gpu": [1, 2]}
 
 
-def test_an_order_that_does_not_exist_is_told() -> None:
+def test_an_order_that_does_not_exist_is_reported() -> None:
     reading = read_request(pod(container(limits={GPU: 50}), annotations={DEVICE_ORDER: "fullest"}), {})
     (problem,) = reading.problems
     assert str(problem) == (
@@ -96,7 +96,7 @@ def test_an_order_that_does_not_exist_is_told() -> None:
     assert set(DeviceOrder) == {"smallest", "mostUsed", "leastUsed", "minor"}
 
 
-# Which devices may be chosen at all: a hint, what is asked and held; what is chosen, or why not
+# Which devices may be chosen at all: a hint, the request, what is held; what is chosen, or why not
 
 LABELLED = [
     replace(card, labels={"rack": "left" if at < 4 else "right"}, model="H100" if at % 2 else "A100")
@@ -173,7 +173,7 @@ def test_a_virtual_function_is_the_smallest_free_one_of_its_group_and_never_give
     assert functions(place(of, again)) == [(1, "0000:1f:00.1")]
 
 
-def test_a_function_tells_its_number_where_it_has_one() -> None:
+def test_a_function_reports_its_number_where_it_has_one() -> None:
     of = asking({NIC: 10}, hint={"rdma": {"vfSelector": {}}})
     answer = place(of, server())
     assert isinstance(answer, Placement)
@@ -184,7 +184,7 @@ def test_without_a_selector_of_functions_none_is_given() -> None:
     assert functions(place(asking({NIC: 10}), server())) == []
 
 
-# How an amount is spread: what is asked of NICs, the hint, what is held; percent by minor, or why not
+# How an amount is spread: the request for NICs, the hint, what is held; percent by minor, or why not
 
 SPREAD: dict[str, tuple[int, dict[str, Any], list[Holding], dict[int, int] | str]] = {
     "on one device": (10, {}, [], {0: 10}),
@@ -246,7 +246,7 @@ def test_an_amount_is_spread_as_the_hint_says(
     on.with_holding(holding("uid", *answer.shares)).check_invariants()
 
 
-# Nobody else on the PCIe root
+# No other Pod on the PCIe root
 
 ALONE = {"gpu": {"exclusivePolicy": "PCIeLevel"}}
 
@@ -273,7 +273,7 @@ def test_nobody_comes_to_the_root_of_a_pod_that_wants_it_to_itself() -> None:
     answer = place(asking({GPU: 700}), on)
     assert "6 of 8 GPUs can hold it" in refused(answer)
     assert isinstance(answer, Refusal)
-    assert not answer.permanent  # the one that stands alone may go
+    assert not answer.permanent  # the Pod that wants it alone may end
 
 
 def test_a_pod_is_no_stranger_to_itself_on_its_own_root() -> None:
@@ -281,7 +281,7 @@ def test_a_pod_is_no_stranger_to_itself_on_its_own_root() -> None:
     assert chosen(place(of, server())) == {"gpu": [0, 1, 2], "rdma": [0]}
 
 
-# How close together: what is asked, the scope, what is held; the cards, or why not
+# How close together: the request, the scope, what is held; the cards, or why not
 
 SCOPES: dict[str, tuple[int, str, list[Holding], list[int] | str]] = {
     "two on one root": (200, "PCIe", cards((0, 10), (2, 10), (4, 10)), [6, 7]),
@@ -289,14 +289,24 @@ SCOPES: dict[str, tuple[int, str, list[Holding], list[int] | str]] = {
         200,
         "PCIe",
         cards((0, 10), (2, 10), (4, 10), (6, 10)),
-        "2 devices inside one PCIe root asked, at most 1 that can serve it are",
+        "2 devices inside one PCIe root are requested; suitable inside one: at most 1",
     ),
-    "three on one root": (300, "PCIe", [], "3 devices inside one PCIe root asked, at most 2 that can serve it are"),
+    "three on one root": (
+        300,
+        "PCIe",
+        [],
+        "3 devices inside one PCIe root are requested; suitable inside one: at most 2",
+    ),
     "four in one NUMA node": (400, "NUMANode", cards((1, 10)), [4, 5, 6, 7]),
-    "five in one NUMA node": (500, "NUMANode", [], "5 devices inside one NUMA node asked, at most 4 that can"),
+    "five in one NUMA node": (
+        500,
+        "NUMANode",
+        [],
+        "5 devices inside one NUMA node are requested; suitable inside one: at most 4",
+    ),
     "five on the node": (500, "Node", cards((0, 10), (4, 10)), [1, 2, 3, 6, 7]),
     "one inside a device": (100, "Device", [], [0]),
-    "two inside a device": (200, "Device", [], "requiredTopologyScope Device lets one device be asked, not 2"),
+    "two inside a device": (200, "Device", [], "requiredTopologyScope Device allows one device, not 2"),
 }
 
 
@@ -320,10 +330,10 @@ def test_parts_of_devices_keep_a_required_scope_too() -> None:
 def test_devices_of_which_the_place_is_not_known_are_close_to_nothing() -> None:
     of = asking({GPU: 200}, hint={"gpu": {"requiredTopologyScope": "NUMANode"}})
     message = refused(place(of, node(gpu(0), gpu(1), gpu(2, numa_node=0))))
-    assert "at most 1 that can serve it are; of 2 the NUMA node is not known" in message
+    assert "suitable inside one: at most 1; of 2 the NUMA node is not known" in message
 
 
-# Whole cards: what is held; the set of so many
+# Whole cards: what is held; the set for each number
 
 SETS: dict[str, tuple[int, list[Holding], list[int]]] = {
     "one: not where a pair would be broken": (1, cards((4, 10)), [5]),
@@ -353,7 +363,7 @@ def test_a_whole_set_is_well_connected_though_another_container_shares_a_card() 
     assert {share.minor: share.containers for share in answer.shares} == {0: ("a",), 2: ("b",), 3: ("b",)}
 
 
-# Partitions: the table, whether it must be honoured, the Pod's spec, what is asked and held; the cards, or why not
+# Partitions: the table, whether it must be honoured, the Pod's spec, the request, what is held; the cards, or why not
 
 BOARD = built_in("nvidia", "H100")
 TIERS = PartitionTable(
@@ -373,7 +383,7 @@ PARTITIONS: dict[str, Cut] = {
         None,
         200,
         cards((0, 10), (2, 10), (4, 10), (6, 10)),
-        "4 partitions of 2 GPUs would do, and in each a GPU is in use or unhealthy (4 GPUs wholly free)",
+        "4 partitions of 2 GPUs are suitable, but in each a GPU is in use or unhealthy (4 GPUs wholly free)",
     ),
     "preferred, where none is whole": (
         BOARD,
@@ -391,7 +401,14 @@ PARTITIONS: dict[str, Cut] = {
         cards((0, 10), (2, 10), (4, 10), (6, 10)),
         "in each a GPU is in use",
     ),
-    "three, which is no partition": (BOARD, True, None, 300, [], "3 GPUs are no partition here; ask a number that"),
+    "three, which is no partition": (
+        BOARD,
+        True,
+        None,
+        300,
+        [],
+        "3 GPUs are not a partition here; ask for a number that",
+    ),
     "three, where partitions are preferred": (BOARD, False, None, 300, [], [0, 1, 2]),
     "no table, and it must be honoured": (None, True, None, 200, [], "the node has no partition table"),
     "no table, and the Pod asks for one": (None, False, {}, 200, [], "the node has no partition table"),
@@ -403,7 +420,7 @@ PARTITIONS: dict[str, Cut] = {
         {"allocatePolicy": "Restricted"},
         200,
         cards((2, 10), (4, 10)),
-        "2 best-scored partitions of 2 GPUs would do",
+        "2 best-scored partitions of 2 GPUs are suitable",
     ),
     "as good as can be": (TIERS, True, {"allocatePolicy": "BestEffort"}, 200, cards((2, 10), (4, 10)), [0, 1]),
     "a ring quick enough": (TIERS, False, {"ringBusBandwidth": "150Gi"}, 200, cards((4, 10)), [2, 3]),
@@ -477,7 +494,7 @@ PARTS = {
 def test_cards_whose_memory_is_wholly_taken_are_whole_cards_however_asked(limits: dict[str, Any]) -> None:
     for honour, spec in ((True, None), (False, {})):
         answer = place(asking(limits, partition=spec), cut(BOARD, honour, []))
-        assert "3 GPUs are no partition here" in refused(answer)
+        assert "3 GPUs are not a partition here" in refused(answer)
     assert chosen(place(asking(limits), server(cards((0, 10))))) == {"gpu": [1, 2, 3]}  # near one another
     own = place(asking({GPU: 10}, {GPU: 10}, hint={"gpu": {"exclusivePolicy": "DeviceLevel"}}), cut(BOARD, True, []))
     assert len(chosen(own)["gpu"]) == 2
@@ -567,7 +584,7 @@ def test_the_named_server_is_as_it_is_drawn() -> None:
     assert {device.numa_node for device in made if device.pcie == "pci2"} == {1}
 
 
-# What keeps Pods on one card apart: the Pod's label, the node's, what is asked; whether it is placed
+# What keeps Pods on one card apart: the Pod's label, the node's, the request; whether it is placed
 
 ISOLATED: dict[str, tuple[str, str, dict[str, Any], bool]] = {
     "a share where it is there": ("HAMi-core", "HAMi-core", {GPU: 50}, True),

@@ -16,7 +16,7 @@ Render = Callable[..., list[JsonObject]]
 
 @pytest.fixture(scope="session")
 def binaries() -> Binaries:
-    """Helm; built if need be, which takes a minute the first time."""
+    """Helm; built if it is missing, which takes a minute the first time."""
     try:
         return find_or_build(["helm"])
     except BuildError as error:
@@ -30,7 +30,7 @@ def chart_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def render(binaries: Binaries) -> Render:
-    """Render with values laid over the chart's own; a refusal is a `chart.ChartError`."""
+    """Render with values merged over the chart's own; a refusal is a `chart.ChartError`."""
 
     def rendered(values: dict[str, Any] | None = None, namespace: str = chart.NAMESPACE) -> list[JsonObject]:
         return chart.render(binaries, values, namespace=namespace)
@@ -40,5 +40,5 @@ def render(binaries: Binaries) -> Render:
 
 @pytest.fixture(scope="session")
 def objects(render: Render) -> list[JsonObject]:
-    """With the chart's own values."""
+    """The objects rendered with the chart's own values."""
     return render()

@@ -366,7 +366,7 @@ def test_a_certificate_of_somebody_else_is_mounted_and_named(render: Render) -> 
     (mount,) = (m for m in templates["koordgate"]["spec"]["containers"][0]["volumeMounts"] if m["mountPath"] == folder)
     assert mount["readOnly"] is True
     assert not [rule for rule in rules(rendered) if "secrets" in rule["resources"]]
-    # Each side has its own certificate, and trusts what the other's is by; nobody sees the other's key.
+    # Each side has its own certificate and trusts the CA of the other's; neither sees the other's key.
     ours, theirs = (
         {volume["name"]: volume for volume in templates[name]["spec"]["volumes"]}
         for name in ("koordgate", "koord-scheduler")
@@ -450,7 +450,7 @@ def test_these_webhooks_see_these_requests_at_these_paths(objects: list[JsonObje
 
 
 def test_the_mutating_chain_ends_long_before_the_request_does(objects: list[JsonObject]) -> None:
-    """A write has 34 s; mutating webhooks are called one after another, and each at most once more."""
+    """A write has 34 s; mutating webhooks are called one after another, and each is repeated at most once."""
     chain = find(objects, MUTATING, "koordgate")["webhooks"]
 
     assert 2 * sum(hook["timeoutSeconds"] for hook in chain) < 30
@@ -465,7 +465,7 @@ def test_the_scheduler_waits_longer_than_the_extender_may_take(objects: list[Jso
 
 
 def test_creates_and_updates_are_selected_apart(objects: list[JsonObject]) -> None:
-    """Match conditions must all hold: each lets the other operation through."""
+    """All match conditions must hold, so each accepts the other operation."""
     hook = webhooks(objects)["pods.validate"]
 
     assert condition(hook, "our-pod-created").startswith("request.operation != 'CREATE' ||\n")
@@ -782,7 +782,7 @@ def test_the_scheduler_has_a_profile_of_the_name_that_pods_are_given(objects: li
     ]
 
 
-def test_the_scheduler_is_told_to_ask_for_scores_only_where_all_nodes_are_named(render: Render) -> None:
+def test_the_scheduler_is_configured_to_ask_for_scores_only_where_all_nodes_are_named(render: Render) -> None:
     rendered = render({"scheduler": {"mostNodes": 0}})
 
     (extender,) = scheduler_config(rendered)["extenders"]
@@ -795,7 +795,7 @@ def test_the_scheduler_may_ask_the_api_server_more_than_the_stock_one(objects: l
 
 
 def fit(objects: list[JsonObject]) -> JsonObject:
-    """The arguments of NodeResourcesFit, the one plugin that has any."""
+    """The arguments of NodeResourcesFit, the only plugin with arguments."""
     (profile,) = scheduler_config(objects)["profiles"]
     (plugin,) = profile["pluginConfig"]
     assert plugin["name"] == "NodeResourcesFit"
@@ -805,7 +805,7 @@ def fit(objects: list[JsonObject]) -> JsonObject:
 
 @pytest.mark.parametrize("domain", names.DOMAINS)
 def test_the_extender_is_asked_about_every_pod_of_the_profile(render: Render, domain: str) -> None:
-    """A Pod with CPUs of its own names no resource of ours; and of kubernetes.io none may be named there."""
+    """A Pod with CPUs of its own names no resource of ours, and kube-scheduler accepts no kubernetes.io name there."""
     (extender,) = scheduler_config(render({"domain": domain}))["extenders"]
 
     assert "managedResources" not in extender
@@ -1055,7 +1055,7 @@ def test_the_ledger_has_a_place_for_everything_that_is_written(objects: list[Jso
     assert set(entry) == set(allocations["items"]["properties"])
     assert set(allocations["items"]["required"]) == {"uid", "namespace", "name", "since", "devices"}
     device = allocations["items"]["properties"]["devices"]["items"]
-    # No schema of a share's fields, which the API server would check again at each bind; they are described in words.
+    # A share's fields have no schema, which the API server would check again at each bind; the description has them.
     assert set(device) == {"description", "type", "x-kubernetes-preserve-unknown-fields"}
     described = allocations["items"]["properties"]["devices"]["description"]
     assert all(re.search(rf"\b{field}\b", described) for field in entry["devices"][0])
@@ -1115,7 +1115,7 @@ TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean"
 
 
 def told(schema: JsonObject, value: Any, path: str) -> Iterator[str]:
-    """Walk through a value as its schema describes it: every path; fail where that has no place for it."""
+    """Walk every path of a value by its schema; fail if the schema lacks one."""
     if schema.get("x-kubernetes-int-or-string"):
         assert isinstance(value, int | str), path
         assert re.fullmatch(schema["pattern"], str(value)), path
@@ -1163,7 +1163,7 @@ def test_a_node_topology_is_described_as_it_is_written(objects: list[JsonObject]
 
 
 def test_a_definition_in_a_group_of_kubernetes_says_where_it_was_approved(objects: list[JsonObject]) -> None:
-    """The API server takes none without."""
+    """The API server accepts no such definition without it."""
     for item in objects:
         if item["kind"] == "CustomResourceDefinition" and item["spec"]["group"].endswith(".k8s.io"):
             annotations = item["metadata"]["annotations"]

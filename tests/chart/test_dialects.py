@@ -25,7 +25,7 @@ from webhook.localplane.chart import ChartError, find, settings_text
 
 
 def test_the_chart_has_the_table_as_it_is(chart_folder: Path) -> None:
-    """Where this fails, run `make generate`."""
+    """If this fails, run `make generate`."""
     assert (chart_folder / dialects.FILE).read_text() == dialects.text()
 
 
@@ -39,7 +39,7 @@ def test_the_command_writes_the_file_of_the_tree(
     assert written.read_text() == (chart_folder / dialects.FILE).read_text()
 
 
-def test_the_file_tells_names_of_device_plugins_from_our_own() -> None:
+def test_the_file_separates_names_of_device_plugins_from_our_own() -> None:
     known = json.loads(dialects.text(TYPES))
     assert known["plugins"] == [
         "example.com/blocks",
@@ -54,7 +54,7 @@ def test_the_file_tells_names_of_device_plugins_from_our_own() -> None:
 
 
 def sent(objects: list[JsonObject], obj: JsonObject) -> bool:
-    """Whether a Pod that is created is sent to be translated."""
+    """Whether the API server sends a created Pod to be translated."""
     hooks = find(objects, "MutatingWebhookConfiguration", "koordgate")["webhooks"]
     (hook,) = (one for one in hooks if one["name"].startswith("pods."))
     request = {"operation": "CREATE", "userInfo": {"username": "alice"}, "resource": {"resource": "pods"}}
@@ -64,7 +64,7 @@ def sent(objects: list[JsonObject], obj: JsonObject) -> bool:
 
 @pytest.fixture(scope="module")
 def extended(binaries: Binaries, chart_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[JsonObject]:
-    """The chart as it is after `make generate` with more entries in the table, and nothing else changed."""
+    """The chart as after `make generate` with more entries in the table; nothing else is changed."""
     folder = tmp_path_factory.mktemp("chart") / "koordgate"
     shutil.copytree(chart_folder, folder)
     dialects.write(folder, TYPES)

@@ -1,7 +1,7 @@
 """Which requests the API server sends to the webhooks: the chart's match conditions, evaluated.
 
-What it does with them itself is for tests/controlplane/test_matching.py; here they are compared with the code on any
-Pod.
+tests/controlplane/test_matching.py tests them in the API server itself. Here they are compared with the code, on random
+Pods.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ Matches = Callable[..., bool]
 
 @pytest.fixture(scope="session")
 def matches(render) -> Matches:
-    """Tell whether a webhook, named without the common end, is called for a request."""
+    """Whether a webhook, named without the common end, is called for a request."""
     objects = render({"devices": {"types": [QUEUE]}})
     assert device_types(settings.parse(settings_text(objects)).devices.types).resources.keys() == TYPES.resources.keys()
     return matching(objects)
@@ -118,7 +118,7 @@ def maps(keys: list[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[d
 
 
 def maybe(**parts: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """An object that has any of these fields, or none."""
+    """An object with any of these fields, or none."""
     return st.fixed_dictionaries({}, optional=parts)
 
 
@@ -128,7 +128,7 @@ def labels() -> st.SearchStrategy[dict[str, str]]:
 
 
 def pods() -> st.SearchStrategy[JsonObject]:
-    # Of the names that count few: with many, next to every Pod would be one of ours.
+    # Only few of the names that count: with many, almost every Pod would be one of ours.
     named = maps(NEARLY * 3 + sorted(TYPES.resources), st.just("1"))
     resources = maybe(requests=named, limits=named)
     containers = st.lists(maybe(resources=resources, name=st.just("main")), min_size=1, max_size=3)
@@ -232,7 +232,7 @@ def test_a_pod_with_a_class_or_wishes_for_its_cpus_or_a_forged_allocation_is_sen
 def test_more_annotations_than_anybody_has_are_looked_at_by_the_webhook(
     matches: Matches, count: int, *, sent: bool
 ) -> None:
-    """The API server walks through a map in a time that grows by the square of its size."""
+    """The API server iterates over a map in a time that grows with the square of its size."""
     obj = pod(annotations={f"example.com/{number}": "" for number in range(count)})
 
     assert matches("pods.mutate", obj) is sent

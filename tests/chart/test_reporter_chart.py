@@ -29,7 +29,7 @@ def container(objects: list[JsonObject]) -> JsonObject:
 
 
 def mounts(objects: list[JsonObject]) -> dict[str, tuple[str, bool]]:
-    """Host folder -> where it is mounted, and whether it can be written."""
+    """Host folder -> its mount point, and whether it is writable."""
     hosts = {one["name"]: one["hostPath"]["path"] for one in pod(objects)["volumes"] if "hostPath" in one}
     return {
         hosts[one["name"]]: (one["mountPath"], not one.get("readOnly", False))
@@ -192,7 +192,7 @@ def test_the_right_to_nodes_proxy_comes_only_with_configz(render: Render) -> Non
     assert rules[-1] == {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]}
 
 
-def test_it_runs_on_every_node_and_where_it_is_told(render: Render, objects: list[JsonObject]) -> None:
+def test_it_runs_on_every_node_or_on_selected_ones(render: Render, objects: list[JsonObject]) -> None:
     assert pod(objects)["tolerations"] == [{"operator": "Exists"}]
     assert "nodeSelector" not in pod(objects)
     chosen = {"nodeSelector": {"gpu": "yes"}, "tolerations": [], "affinity": {"nodeAffinity": {}}}

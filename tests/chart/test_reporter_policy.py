@@ -1,4 +1,4 @@
-"""What the Helm chart renders to keep each node's reporter to its own node; the policy at work: tests/controlplane."""
+"""What the Helm chart renders to limit each reporter to its own node; tests/controlplane tests the policy in effect."""
 
 import re
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def spec(objects: list[JsonObject]) -> JsonObject:
 
 
 def named(objects: list[JsonObject], variable: str) -> set[str]:
-    """The names that a variable of an expression is compared with."""
+    """The names with which a variable of an expression is compared."""
     texts = [one["expression"] for one in spec(objects)["validations"]]
     lists = [found for text in texts for found in re.findall(rf"\b{variable} in \[(.*?)\]", text)]
     return {name for found in lists for name in re.findall("'(.*?)'", found)}

@@ -1,4 +1,4 @@
-"""A real control plane for these tests: one a session (and xdist worker), all tests in one event loop."""
+"""A real control plane for these tests: one per session (and xdist worker); all tests run in one event loop."""
 
 import contextlib
 import itertools
@@ -22,7 +22,7 @@ _NUMBERS = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lives in this folder, and run it in the loop that the session's fixtures live in."""
+    """Mark the tests of this folder, and run them in the event loop of the session's fixtures."""
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.controlplane)
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def binaries() -> Binaries:
-    """The control plane's programs and helm; built if need be, which takes minutes the first time."""
+    """The control plane's programs and helm; built if they are missing, which takes minutes the first time."""
     try:
         return find_or_build((*CONTROL_PLANE, "helm"))
     except BuildError as error:
@@ -40,21 +40,21 @@ def binaries() -> Binaries:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def plane(binaries: Binaries) -> AsyncIterator[ControlPlane]:
-    """A control plane without scheduler, empty but for what the tests of this session put in."""
+    """A control plane without scheduler; it contains only what the tests of this session create."""
     async with ControlPlane(binaries) as started:
         yield started
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def admin(plane: ControlPlane) -> AsyncIterator[AdminClient]:
-    """A client with all rights, that shares no code with what is tested."""
+    """A client with all rights; it shares no code with the tested parts."""
     async with plane.admin() as client:
         yield client
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def namespace(plane: ControlPlane, admin: AdminClient) -> AsyncIterator[str]:
-    """A namespace of this test's own; its Pods end with it, for one left waiting would land on a later test's node."""
+    """A namespace of this test's own. Its Pods end with it: one left waiting would be placed on a later test's node."""
     name = f"test-{next(_NUMBERS)}"
     await plane.ensure_namespace(name)
     yield name
@@ -73,7 +73,7 @@ async def installed(plane: ControlPlane, binaries: Binaries) -> list[JsonObject]
 async def webhooks(plane: ControlPlane, installed: list[JsonObject], tmp_path: Path) -> AsyncIterator[StartWebhooks]:
     """Start webhook processes behind the chart's Service; they end with the test.
 
-    As in `replicas = await webhooks(count=2, overrides={"logLevel": "debug"})`.
+    Example: `replicas = await webhooks(count=2, overrides={"logLevel": "debug"})`.
     """
     async with contextlib.AsyncExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""Nodes with devices and CPUs, and Pods, on a real API server, and auditors that share no code with what is tested."""
+"""Nodes with devices and CPUs, and Pods, on a real API server; auditors that share no code with the tested parts."""
 
 import asyncio
 import contextlib
@@ -93,7 +93,7 @@ def allocated(found: JsonObject) -> list[JsonObject]:
 
 
 async def audit(admin: AdminClient) -> dict[str, dict[str, int]]:
-    """Count, from the annotations of live Pods and nothing else, what each GPU gave; fail where one gave too much."""
+    """Count what is held of each GPU, from the annotations of live Pods alone; fail if it is more than the GPU has."""
     used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for found in await admin.items("/api/v1/pods"):
         annotations = found["metadata"].get("annotations") or {}
@@ -112,7 +112,7 @@ async def audit(admin: AdminClient) -> dict[str, dict[str, int]]:
 
 
 async def ledger(admin: AdminClient) -> dict[str, dict[str, list[JsonObject]]]:
-    """The ledger as it stands: node -> Pod UID -> devices."""
+    """The ledger: node -> Pod UID -> devices."""
     return {
         record["metadata"]["name"]: {held["uid"]: held["devices"] for held in record["spec"].get("allocations") or ()}
         for record in await admin.items(ALLOCATIONS)
@@ -123,7 +123,7 @@ async def ledger(admin: AdminClient) -> dict[str, dict[str, list[JsonObject]]]:
 
 
 def gpu(node: str, number: int, *, numa: int = 0, root: str = "pci0000:00", gib: int = 80, **said: Any) -> JsonObject:
-    """One entry of a Device object; what is `said` stands instead."""
+    """One entry of a Device object; the fields in `said` replace others."""
     resources = {
         "kubernetes.io/gpu-core": "100",
         "kubernetes.io/gpu-memory-ratio": "100",
@@ -135,7 +135,7 @@ def gpu(node: str, number: int, *, numa: int = 0, root: str = "pci0000:00", gib:
 
 
 def nic(minor: int, *, numa: int, root: str, functions: Mapping[str, int]) -> JsonObject:
-    """A NIC with so many virtual functions in each group, which is labelled `speed`."""
+    """A NIC with these numbers of virtual functions per group; groups are labelled `speed`."""
     groups, number = [], 0
     for speed, count in functions.items():
         numbers = range(number, number + count)
@@ -159,7 +159,7 @@ def fpga(minor: int) -> JsonObject:
 
 
 def machine(node: str, functions: Mapping[str, int]) -> list[JsonObject]:
-    """Two NUMA nodes, in each two PCIe roots, on each two GPUs and a NIC; and two FPGAs."""
+    """Two NUMA nodes with two PCIe roots each, two GPUs and a NIC on each root; and two FPGAs."""
     roots = [f"pci0000:{number}0" for number in range(4)]
     gpus = [gpu(node, minor, numa=minor // 4, root=roots[minor // 2]) for minor in range(8)]
     nics = [nic(minor, numa=minor // 2, root=root, functions=functions) for minor, root in enumerate(roots)]
@@ -174,7 +174,7 @@ def device_object(name: str, entries: Iterable[JsonObject]) -> JsonObject:
 async def add_node(
     plane: ControlPlane, admin: AdminClient, name: str, home: str, entries: Sequence[JsonObject], **labels: str
 ) -> None:
-    """A Node of a test whose Pods select `home`, and its Device object; it reports room for all that it lists."""
+    """A test's Node, which its Pods select by `home`, and its Device object; the Node reports all listed devices."""
     capacity: dict[str, int] = defaultdict(int)
     for entry in entries:
         for resource, amount in entry["resources"].items():
@@ -185,7 +185,7 @@ async def add_node(
 
 
 async def remove(admin: AdminClient, namespace: str, nodes: Iterable[str]) -> None:
-    """Delete a test's Pods and nodes, so that nothing of it is in the way of the next."""
+    """Delete a test's Pods and nodes, so that they do not disturb the next test."""
     await admin.delete(pods_path(namespace), {"gracePeriodSeconds": 0})
     topologies = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
     paths = [f"{collection}/{name}" for name in nodes for collection in ("/api/v1/nodes", DEVICES, topologies)]
@@ -200,7 +200,7 @@ async def scheduling(
 ) -> AsyncIterator[Replicas]:
     """Run webhook processes behind the chart's Service, and the chart's scheduler.
 
-    What is assumed of a Pod expires after a time that no test has: who waits must be woken by what he waits for.
+    Assumed placements expire only after a time that no test reaches: a waiting Pod must be woken by a release.
     """
     replicas = Replicas(
         chart.settings_text(installed),
@@ -230,7 +230,7 @@ def at_home(
     annotations: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> JsonObject:
-    """A Pod for the nodes of its own test; annotations that are no text are written as JSON."""
+    """A Pod for the nodes of its own test; annotations that are not text are written as JSON."""
     made = pod(name, namespace, asks, **{"nodeSelector": {HOME: namespace}, **spec})
     told = {key: one if isinstance(one, str) else json.dumps(one) for key, one in (annotations or {}).items()}
     made["metadata"].update(labels=dict(labels or {}), annotations=told)
@@ -248,7 +248,7 @@ async def create(admin: AdminClient, pods: Iterable[JsonObject], at_once: int = 
 
 
 async def bound(admin: AdminClient, namespace: str, name: str) -> JsonObject:
-    """Wait until a Pod is bound; returns it. Where it is not, the error tells what its conditions and Events say."""
+    """Wait until a Pod is bound; returns it. If it is not bound, the error quotes its conditions and Events."""
 
     async def is_bound() -> JsonObject | None:
         found = await admin.get(pods_path(namespace, name))
@@ -264,14 +264,14 @@ async def bound(admin: AdminClient, namespace: str, name: str) -> JsonObject:
 
 
 def why_waiting(found: JsonObject) -> str:
-    """What kube-scheduler says of a Pod that it found no node for; "" where it says nothing, or the Pod is bound."""
+    """Why kube-scheduler found no node for a Pod; "" if it gives no reason, or the Pod is bound."""
     conditions = found["status"].get("conditions") or ()
     said = (c.get("message", "") for c in conditions if c.get("reason") == "Unschedulable")
     return "" if found["spec"].get("nodeName") else next(said, "")
 
 
 async def waits(admin: AdminClient, namespace: str, name: str) -> str:
-    """Wait until a Pod is found to fit nowhere; returns the reason in its condition."""
+    """Wait until kube-scheduler finds that a Pod fits nowhere; returns the reason in its condition."""
 
     async def told() -> str:
         found = await admin.get(pods_path(namespace, name))
@@ -282,7 +282,7 @@ async def waits(admin: AdminClient, namespace: str, name: str) -> str:
 
 
 async def settled(admin: AdminClient, namespace: str) -> list[JsonObject]:
-    """Wait until each Pod is bound or found to fit nowhere; returns those that wait."""
+    """Wait until each Pod is bound or found to fit nowhere; returns those that fit nowhere."""
 
     async def all_said() -> list[list[JsonObject]]:
         found = await admin.items(pods_path(namespace))
@@ -294,7 +294,7 @@ async def settled(admin: AdminClient, namespace: str) -> list[JsonObject]:
 
 
 async def metric(replicas: Replicas, name: str, **labels: str) -> float:
-    """A metric's value, summed over running replicas and over the labels that are not named."""
+    """A metric's value, summed over running replicas and unnamed labels."""
     total = 0.0
     running = [url for number, url in enumerate(replicas.urls) if replicas.process(number).alive]
     async with aiohttp.ClientSession() as session:
@@ -307,7 +307,7 @@ async def metric(replicas: Replicas, name: str, **labels: str) -> float:
 
 
 async def refused_binds(replicas: Replicas) -> float:
-    """How many Bindings the webhooks have refused until now."""
+    """How many Bindings the webhooks have refused so far."""
     return await metric(replicas, "koordgate_requests_total", path="/mutate-binding", outcome="denied")
 
 
@@ -322,7 +322,7 @@ def amount_of(text: str) -> int:
 
 @dataclass
 class Audit:
-    """What an audit counted.
+    """The results of an audit.
 
     Attributes:
         has: (node, device) -> its entry in the Device object.
@@ -337,13 +337,13 @@ class Audit:
     held: dict[str, list[JsonObject]] = field(default_factory=dict)
 
     def free(self, key: tuple[str, str]) -> dict[str, int]:
-        """What nobody holds of a device."""
+        """The free part of a device."""
         has = {name.rpartition("/")[2]: amount_of(text) for name, text in self.has[key]["resources"].items()}
         return {tail: amount - self.used[key][tail] for tail, amount in has.items()}
 
 
 async def audit_devices(admin: AdminClient, namespace: str) -> Audit:
-    """Count what the Pods of a namespace hold; fail where a device or a virtual function was given more than once."""
+    """Count what the Pods of a namespace hold; fail if a device or a virtual function was given twice."""
     audit = Audit()
     for listed in await admin.items(DEVICES):
         for entry in listed["spec"]["devices"]:
@@ -366,7 +366,7 @@ async def audit_devices(admin: AdminClient, namespace: str) -> Audit:
 
 def _count(audit: Audit, found: JsonObject, entry: JsonObject) -> None:
     node, name = found["spec"]["nodeName"], found["metadata"]["name"]
-    device = audit.has[node, entry["id"]]  # a KeyError is a device of another node, or of none
+    device = audit.has[node, entry["id"]]  # a KeyError means a device of another node, or of none
     assert (device["type"], device["minor"]) == (entry["type"], entry["minor"])
     for resource, text in entry["resources"].items():
         audit.used[node, entry["id"]][resource.rpartition("/")[2]] += amount_of(text)

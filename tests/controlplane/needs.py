@@ -1,4 +1,4 @@
-"""What a test needs of the machine: skipped loudly where it is missing, failed in CI."""
+"""What a test needs from the machine: if it is missing, the test is skipped with a report, and fails in CI."""
 
 import os
 from typing import NoReturn
@@ -7,7 +7,7 @@ import pytest
 
 
 def missing(what: str) -> NoReturn:
-    """Say that a test cannot run here; with CI=true that is a failure, for there all tests must run."""
+    """Report that a test cannot run here; with CI=true this is a failure, because all tests must run there."""
     reason = f"cannot run here: {what}"
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)

@@ -68,7 +68,7 @@ async def add_machine(
 ) -> None:
     """A node with the CPUs above and GPUs in both NUMA nodes.
 
-    It reports more CPUs to kube-scheduler than it has, so that nothing but koordgate decides.
+    It reports more CPUs to kube-scheduler than it has, so that only koordgate decides.
     """
     zone = {"cpu": 16_000, "memory": 64 * GIB}
     told = NodeTopology(
@@ -98,13 +98,13 @@ async def replicas(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def nodes(admin: AdminClient, namespace: str) -> AsyncIterator[list[str]]:
-    """Names for this test's nodes; what is made of them, and its Pods, goes at the end."""
+    """Names for this test's nodes; the nodes and the test's Pods are deleted at the end."""
     names = [f"{namespace}-n{number}" for number in range(NODES)]
     yield names
     await remove(admin, namespace, names)
 
 
-# What Pods were given, by annotations alone
+# What Pods were given, according to annotations alone
 
 
 def status_of(found: JsonObject) -> JsonObject:
@@ -122,7 +122,7 @@ def cpus_of(found: JsonObject) -> set[int]:
 
 
 async def audit_cpus(admin: AdminClient, namespace: str) -> dict[str, set[int]]:
-    """Each bound Pod's CPUs; fails where a CPU has two owners or is reserved, or a Pod has not as many as it asked."""
+    """Each bound Pod's CPUs; fails if a CPU has two owners or is reserved, or if a Pod has a wrong number."""
     given: dict[str, set[int]] = {}
     taken: dict[str, set[int]] = defaultdict(set)
     for found in await admin.items(pods_path(namespace)):
@@ -140,7 +140,7 @@ async def audit_cpus(admin: AdminClient, namespace: str) -> dict[str, set[int]]:
 
 
 async def ledger_agrees(admin: AdminClient, namespace: str) -> bool:
-    """Whether the ledger says of each of these Pods' CPUs what the annotations do, and of no other Pod there."""
+    """Whether the ledger has the same CPUs for these Pods as the annotations, and no other Pod there."""
     found = [one for one in await admin.items(pods_path(namespace)) if one["spec"].get("nodeName")]
     said = {(one["spec"]["nodeName"], one["metadata"]["uid"]): status_of(one)["cpuset"] for one in found}
     held = {
@@ -153,7 +153,7 @@ async def ledger_agrees(admin: AdminClient, namespace: str) -> bool:
 
 
 def mix(namespace: str) -> list[JsonObject]:
-    """40 Pods that ask 92 of 112 CPUs in all ways, in an order that is mixed and always the same."""
+    """40 Pods that request 92 of 112 CPUs in all ways, in a mixed order that is always the same."""
     full, spread = ({SPEC: {"requiredCPUBindPolicy": policy}} for policy in ("FullPCPUs", "SpreadByPCPUs"))
     pods = [cpu_pod(f"full-{n}", namespace, 2, annotations=full) for n in range(12)]
     pods += [cpu_pod(f"gpu-{n}", namespace, 4, cards=1, qos="LSE" if n % 2 else "LSR") for n in range(8)]
@@ -299,7 +299,7 @@ async def test_cpus_and_cards_come_from_one_numa_node_where_that_is_asked(
     annotations: dict[str, Any],
     labels: dict[str, str],
 ) -> None:
-    """By themselves the CPUs would come from NUMA node 0, whose cards are taken."""
+    """Without the cards, the CPUs would come from NUMA node 0, whose cards are taken."""
     node = nodes[0]
     await add_machine(plane, admin, node, namespace, **labels)
     await hold_cards(admin, namespace, node, 0, 1)
@@ -336,7 +336,7 @@ async def test_a_pod_that_fits_but_not_in_one_numa_node_waits_and_says_so(
     assert {numa_of(cpu) for cpu in cpus_of(await bound(admin, namespace, "apart"))} == {1}
 
 
-async def test_an_ls_pod_that_is_aligned_is_told_the_shared_pool_of_its_numa_node(
+async def test_an_ls_pod_that_is_aligned_gets_the_shared_pool_of_its_numa_node(
     replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
     await add_machine(plane, admin, nodes[0], namespace)

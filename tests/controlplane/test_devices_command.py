@@ -51,7 +51,7 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
         return capsys.readouterr().out
 
     async def free() -> list[int]:
-        """What stands published as free of each card."""
+        """The published free amount of each card."""
         (found,) = yaml.safe_load(await devices(node, "--packed", "--output", "yaml"))["nodes"]
         return next((one["frees"] for one in found["classes"] if one["class"] == "gpu-core"), [])
 
@@ -77,7 +77,7 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
         return any(one.get("reason") == "Unschedulable" for one in found["status"].get("conditions") or ())
 
     await until_free(100, 100)
-    assert "nothing new lands on it" in await devices("cordon", node, uuid_of(node, 0))
+    assert "it takes no new Pods" in await devices("cordon", node, uuid_of(node, 0))
     await until_free(0, 100)
 
     await create("first")

@@ -53,13 +53,13 @@ async def replicas(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def nodes(admin: AdminClient, namespace: str) -> AsyncIterator[list[str]]:
-    """Names for this test's nodes; what is made of them, and its Pods, goes at the end."""
+    """Names for this test's nodes; the nodes and the test's Pods are deleted at the end."""
     names = [f"{namespace}-n{number}" for number in range(NODES)]
     yield names
     await remove(admin, namespace, names)
 
 
-# What is asked of each card: how many cards, and of each (core, ratio, bytes)
+# Requests: the number of cards, and the amounts of each (core, ratio, bytes)
 KINDS: dict[str, tuple[int, dict[str, str], int, dict[str, int]]] = {
     "eight": (2, {"nvidia.com/gpu": "8"}, 8, {"gpu-core": 100, "gpu-memory-ratio": 100}),
     "four": (4, {"kubernetes.io/gpu": "400"}, 4, {"gpu-core": 100, "gpu-memory-ratio": 100}),
@@ -92,7 +92,7 @@ KINDS: dict[str, tuple[int, dict[str, str], int, dict[str, int]]] = {
 
 
 def mix(namespace: str) -> list[JsonObject]:
-    """The Pods of all kinds, in an order that is mixed and always the same; together they ask more than there is."""
+    """Pods of all kinds, in a mixed order that is always the same; together they request more than exists."""
     pods = [
         at_home(f"{kind}-{number}", namespace, asks, annotations=JOINT if kind.endswith("joint") else None)
         for kind, (count, asks, _, _) in KINDS.items()
@@ -103,7 +103,7 @@ def mix(namespace: str) -> list[JsonObject]:
 
 
 def fits_somewhere(name: str, audit: Audit, nodes: list[str]) -> list[str]:
-    """The nodes on which a waiting Pod would fit, counted from what the audit found free."""
+    """The nodes on which a waiting Pod would fit, from the free amounts of the audit."""
     kind = name.rpartition("-")[0]
     _, asks, cards, each = KINDS[kind]
     found: dict[str, int] = defaultdict(int)
@@ -118,7 +118,7 @@ def fits_somewhere(name: str, audit: Audit, nodes: list[str]) -> list[str]:
 
 
 def nic_serves(audit: Audit, node: str, root: str, percent: int) -> bool:
-    """Whether a PCIe root's NIC has so much free, and a fast virtual function."""
+    """Whether a PCIe root's NIC has this much free, and a fast virtual function."""
     (entry,) = (
         entry
         for (at, _), entry in audit.has.items()
@@ -146,7 +146,7 @@ def check_joint(audit: Audit, found: JsonObject) -> None:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def first_replica(replicas: Replicas) -> AsyncIterator[Replicas]:
-    """The replicas, of which one runs."""
+    """The replicas; one of them runs."""
     await replicas.stop(1)
     yield replicas
     await replicas.start(1)
@@ -158,8 +158,8 @@ async def test_one_replica_refuses_no_bind_of_what_it_has_sent_itself(
     assert await refused_of_the_mix(first_replica, plane, admin, namespace, nodes) == 0
 
 
-# Two replicas do not know what the other one has assumed for Pods on their way to the same node: up to 3 of 135 were
-# refused, and tried again at once, as this cluster was filled to the last card within two seconds.
+# A replica does not know the other one's assumed placements on the same node. When this cluster was filled to the last
+# card within two seconds, up to 3 of 135 binds were refused, and retried immediately.
 async def test_of_a_mix_all_that_can_be_placed_is_placed_and_nothing_is_given_twice(
     replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
@@ -169,7 +169,7 @@ async def test_of_a_mix_all_that_can_be_placed_is_placed_and_nothing_is_given_tw
 async def refused_of_the_mix(
     replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> float:
-    """Place the mix and check it; returns how many binds were refused of those that were made."""
+    """Place the mix and check it; returns the number of refused binds and of all binds."""
     for node in nodes:
         await add_node(plane, admin, node, namespace, machine(node, FUNCTIONS))
     before = await refused_binds(replicas)
@@ -177,7 +177,7 @@ async def refused_of_the_mix(
     await create(admin, pods)
 
     async def no_room_is_left() -> list[list[str]]:
-        """The Pods that wait, once none of them would fit: one may wait for what another was sent to."""
+        """The waiting Pods, once none of them would fit: until then one may wait for the place of another."""
         waiting = [one["metadata"]["name"] for one in await settled(admin, namespace)]
         audit = await audit_devices(admin, namespace)
         return [] if any(fits_somewhere(name, audit, nodes) for name in waiting) else [waiting]
@@ -218,7 +218,7 @@ async def hold_half_of_card_0(plane: ControlPlane, admin: AdminClient, namespace
     """A node with one card, half of which a Pod holds; returns the Pod's UID."""
     await add_node(plane, admin, node, namespace, [gpu(node, 0)])
     room = {f"kubernetes.io/{tail}": "400" for tail in ("gpu-core", "gpu-memory-ratio")}
-    room["kubernetes.io/gpu-memory"] = "320Gi"  # the sum that kube-scheduler counts by is not to decide here
+    room["kubernetes.io/gpu-memory"] = "320Gi"  # kube-scheduler's sum must not decide here
     await admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": room, "allocatable": room}})
     await create(admin, [at_home("first", namespace, {"kubernetes.io/gpu": "50"})])
     assert await card_of(admin, namespace, "first") == uuid_of(node, 0)
@@ -237,7 +237,7 @@ async def test_on_a_lost_card_nothing_new_lands_what_is_held_stays_held_and_when
     node = nodes[0]
     uid = await hold_half_of_card_0(plane, admin, namespace, node)
 
-    # Who is bound to the card that comes with the same write has shown that the write was seen.
+    # A Pod bound to the card that comes with the same write shows that the write was seen.
     rest = [] if lost == "vanished" else [gpu(node, 0, health=False)]
     await admin.apply(device_object(node, [*rest, gpu(node, 1)]))
     await create(admin, [at_home("whole", namespace, {"kubernetes.io/gpu": "100"})])
@@ -292,7 +292,7 @@ async def test_what_short_lived_pods_held_is_given_to_those_that_wait_whichever_
     assert {await card_of(admin, namespace, name) for name in then} == {uuid_of(node, minor) for minor in range(8)}
 
 
-async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_all_else_goes_on(
+async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_all_else_continues(
     replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
     bad, good = nodes[:2]

@@ -30,7 +30,7 @@ async def webhook(webhooks) -> Replicas:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def mounted(plane: ControlPlane, installed: list[JsonObject], webhook: Replicas) -> AsyncIterator[Path]:
-    """A running koord-scheduler: the folder of what is mounted there."""
+    """A running koord-scheduler; the folder with its mounted files."""
     await start_koord_scheduler(plane, installed, webhook.extender)
     yield plane.workdir / NAME / "tls"
     await plane.stop_scheduler(NAME)
@@ -71,14 +71,14 @@ async def test_the_extender_answers_to_the_schedulers_certificate_and_to_nobody_
 
 
 class Pods:
-    """Pods that are made until something is seen: kube-scheduler keeps what it read of a certificate for a second."""
+    """Creates Pods until something is seen: kube-scheduler keeps a certificate that it read for a second."""
 
     def __init__(self, admin: AdminClient, namespace: str, webhook: Replicas) -> None:
         self._admin, self._namespace, self._webhook = admin, namespace, webhook
         self.names: list[str] = []
 
     async def make(self) -> None:
-        """One more, for which a connection is made."""
+        """Create one more, for which kube-scheduler opens a connection."""
         await self._webhook.extender_balancer.drop()
         name = f"{self._namespace}-{uuid4().hex[:8]}"
         await self._admin.create(pods_path(self._namespace), pod(name, self._namespace, {"kubernetes.io/gpu": "1"}))
@@ -129,7 +129,7 @@ async def test_kube_scheduler_is_refused_by_another_name_and_takes_a_new_certifi
     await pods.until_bound()
 
 
-async def test_a_kube_scheduler_that_trusts_another_ca_is_told_of_with_what_to_do(
+async def test_a_kube_scheduler_that_trusts_another_ca_is_reported_with_what_to_do(
     plane: ControlPlane, pods: Pods, mounted: Path
 ) -> None:
     (mounted / "ca.crt").write_bytes(pki.new_authority("koordgate", datetime.now(UTC), 1).certificate)

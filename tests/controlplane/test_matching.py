@@ -1,4 +1,4 @@
-"""Which requests the API server itself sends to the webhooks: with none of them running, those are refused."""
+"""Which requests the API server itself sends to the webhooks: none of them runs, so these requests are refused."""
 
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
@@ -59,7 +59,7 @@ def first(asks: dict[str, str]) -> JsonObject:
 
 
 async def unreached(request: Awaitable[JsonObject]) -> str:
-    """Which webhook a request failed by, because nobody answers there; empty where it did not fail."""
+    """The webhook by which a request failed, because nobody answers there; empty if it did not fail."""
     try:
         await request
     except ApiError as error:
@@ -153,7 +153,7 @@ def large(annotations: int, containers: int, resources: int) -> JsonObject:
 async def test_the_conditions_cost_no_more_than_the_api_server_allows(
     down: None, admin: AdminClient, made: JsonObject, *, sent: bool
 ) -> None:
-    """Where they did, ordinary Pods would be refused, with another message."""
+    """If they did, ordinary Pods would be refused, with another message."""
     assert await refused(admin, made) is sent
 
 
@@ -182,7 +182,7 @@ async def test_an_update_is_sent_if_it_changes_what_was_decided_on(
 
 
 async def create_around_the_webhooks(admin: AdminClient, made: JsonObject) -> None:
-    """Create a Pod while the API server knows of no webhook."""
+    """Create a Pod while the API server knows no webhook."""
     hooks = {path: (await admin.get(path))["webhooks"] for path in (MUTATING, VALIDATING)}
     for path in hooks:
         await admin.patch(path, {"webhooks": None})
@@ -219,7 +219,7 @@ async def test_a_resize_is_sent_if_the_pod_has_cpus_of_its_own(down: None, admin
 async def test_of_our_schedulers_bindings_only_those_without_an_allocation_are_checked_again(
     down: None, plane: ControlPlane, admin: AdminClient
 ) -> None:
-    """The mutating webhook is taken away; where it is there, it has seen each of them."""
+    """The mutating webhook is removed; otherwise it would have seen each of them."""
     hooks = (await admin.get(MUTATING))["webhooks"]
     (at,) = (index for index, hook in enumerate(hooks) if hook["name"] == "bindings.mutate.koordgate.io")
     await admin.create(pods_path("down"), pod("bound", "down", CPU))
@@ -227,7 +227,7 @@ async def test_of_our_schedulers_bindings_only_those_without_an_allocation_are_c
     async with plane.admin(await plane.service_account_token(chart.NAMESPACE, "koord-scheduler")) as scheduler:
 
         async def checked(annotations: dict[str, str]) -> str:
-            """Which webhook was not reached; empty for none."""
+            """The webhook that was not reached; empty for none."""
             made = binding("down", "bound", "nowhere")
             made["metadata"]["annotations"] = annotations
             return await unreached(scheduler.create(pods_path("down", "bound", "binding"), made, dryRun="All"))

@@ -19,7 +19,7 @@ QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units", "env
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def nodes(plane: ControlPlane, admin: AdminClient, namespace: str) -> AsyncIterator[dict[str, str]]:
-    """Site -> a node there; neither says that it has queues."""
+    """Site -> a node there; neither node reports queues."""
     made = {site: f"{namespace}-{site}" for site in ("east", "west")}
     for site, name in made.items():
         capacity = {"cpu": "8", "memory": "32Gi", "pods": "100"}
@@ -51,7 +51,7 @@ async def test_a_pod_gets_units_of_a_pool_that_no_node_reports(
     asked = pod("asked", namespace, {"example.com/queue": "30"}, nodeSelector={"test": namespace})
 
     async def created() -> JsonObject | None:
-        """Create it, as soon as the API server goes by the new match conditions."""
+        """Create it, as soon as the API server uses the new match conditions."""
         answer = await admin.create(pods_path(namespace), asked, dryRun="All")
         if answer["spec"]["schedulerName"] != "koord-scheduler":
             return None

@@ -1,4 +1,4 @@
-"""The local control plane is a real Kubernetes: what the other tests here take for granted."""
+"""The local control plane is a real Kubernetes: the assumptions of the other tests here."""
 
 import asyncio
 import contextlib
@@ -131,7 +131,7 @@ async def test_the_api_server_calls_a_webhook_by_its_service(
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"generateName": "s-"}}
 
     async def refused() -> bool:
-        """True once the configuration is in force: a webhook that hangs up refuses."""
+        """True once the configuration is in effect: a webhook that closes the connection causes a refusal."""
         try:
             await admin.create(f"/api/v1/namespaces/{namespace}/secrets", secret)
         except ApiError as error:
@@ -173,7 +173,7 @@ async def test_the_balancer_takes_turns_and_passes_over_a_dead_backend() -> None
 
 @contextlib.asynccontextmanager
 async def echo_servers(*names: bytes) -> AsyncIterator[list[int]]:
-    """Servers that answer all they read with their name before it; their ports."""
+    """Servers that echo what they read after their name; their ports."""
     async with contextlib.AsyncExitStack() as stack:
         ports = []
         for name in names:
@@ -236,7 +236,7 @@ signal.pause()
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone, or only waits to be reaped by whoever adopted it."""
+    """Whether a process is gone, or only waits to be reaped by its new parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Preemption on a real kube-scheduler: it proposes by sums over a node, koordgate names whose devices make room."""
+"""Preemption on a real kube-scheduler: it proposes victims by a node's sums, koordgate names those that make room."""
 
 from collections.abc import AsyncIterator
 
@@ -30,7 +30,7 @@ from webhook.localplane.waiting import until
 PRIORITIES = {"test-low": 10, "test-middle": 20, "test-high": 1000}
 VISIBLE = "visible-devices.koordgate.io/main"
 HALF, WHOLE = {"kubernetes.io/gpu": "50"}, {"nvidia.com/gpu": "1"}
-# Each Pod that is there first: its name, what it asks for, its card, its priority.
+# Each Pod that exists first: its name, its request, its card, its priority.
 Standing = tuple[str, dict[str, str], int, str]
 
 
@@ -63,7 +63,7 @@ def on_card(name: str, namespace: str, asks: dict[str, str], card: str, priority
 
 
 async def stand(admin: AdminClient, namespace: str, node: str, standing: list[Standing]) -> None:
-    """Bind the Pods that are there first, one after another."""
+    """Bind the first Pods, one after another."""
     for name, asks, card, priority in standing:
         await create(admin, [on_card(name, namespace, asks, uuid_of(node, card), priority)])
         found = await bound(admin, namespace, name)
@@ -71,7 +71,7 @@ async def stand(admin: AdminClient, namespace: str, node: str, standing: list[St
 
 
 async def events_until_bound(admin: AdminClient, namespace: str, name: str, since: str) -> list[tuple[str, str]]:
-    """What happened to Pods, in order, until one was bound: (DELETED, name) or (BOUND, name)."""
+    """The events of Pods, in order, until one was bound: (DELETED, name) or (BOUND, name)."""
     seen: list[tuple[str, str]] = []
     async for event in admin.watch(pods_path(namespace), resourceVersion=since, timeoutSeconds="30"):
         about = event["object"]
@@ -109,7 +109,7 @@ async def test_the_charts_scheduler_asks_koordgate_whom_to_preempt(installed: li
             {"whole"},
         ),
         (
-            # By sums the two that matter least would do, but they are on two cards.
+            # By sums the two least important would suffice, but they are on two cards.
             [
                 ("low-0", HALF, 0, "test-low"),
                 ("low-1", HALF, 1, "test-low"),
@@ -147,7 +147,7 @@ async def test_exactly_the_pods_whose_device_makes_room_are_preempted(
 async def test_nobody_is_preempted_where_that_would_not_make_room(
     replicas: Replicas, admin: AdminClient, namespace: str, node: str
 ) -> None:
-    """By sums two low halves are one card; but beside each is a half that may not be preempted."""
+    """By sums two low halves are one card, but beside each is a half that may not be preempted."""
     standing: list[Standing] = [
         ("low-0", HALF, 0, "test-low"),
         ("low-1", HALF, 1, "test-low"),
@@ -161,5 +161,5 @@ async def test_nobody_is_preempted_where_that_would_not_make_room(
     why = await waits(admin, namespace, "urgent")
     assert "Insufficient kubernetes.io/gpu-core" in why
     await create(admin, [at_home("later", namespace, WHOLE, priorityClassName="test-middle")])
-    await waits(admin, namespace, "later")  # by then it was decided about the first
+    await waits(admin, namespace, "later")  # by then the first one was decided
     assert len(await admin.items(pods_path(namespace))) == 6

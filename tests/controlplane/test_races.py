@@ -1,4 +1,4 @@
-"""Many binds at once, several replicas, and things that die in between: nothing is given twice, nothing is lost."""
+"""Many binds at once, several replicas, and processes that die in between: nothing is given twice or lost."""
 
 import asyncio
 from collections import Counter
@@ -48,7 +48,7 @@ async def binder(plane: ControlPlane, installed: list[JsonObject]) -> AsyncItera
 
 
 class Binds:
-    """Every Pod is bound to a node fixed in advance, tried again as kube-scheduler does until all is said."""
+    """Bind every Pod to a node fixed in advance; retry as kube-scheduler does until each has an answer."""
 
     def __init__(self, admin: AdminClient, binder: AdminClient, namespace: str, nodes: list[str]) -> None:
         self.admin, self.binder, self.namespace, self.nodes = admin, binder, namespace, nodes
@@ -105,7 +105,7 @@ class Binds:
 
 
 async def check(admin: AdminClient, namespace: str) -> int:
-    """Audit annotations; then the ledger must hold exactly what they say, Pod by Pod. Returns how many Pods hold."""
+    """Audit annotations; the ledger must hold exactly the same, Pod by Pod. Returns the number of holding Pods."""
     await audit(admin)
     said: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for found in await admin.items(pods_path(namespace)):

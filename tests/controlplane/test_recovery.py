@@ -1,4 +1,4 @@
-"""The ledger on a real API server: it comes back from live Pods, and forgets what ended or was never bound."""
+"""The ledger on a real API server: it is rebuilt from live Pods, and forgets Pods that ended or were never bound."""
 
 import json
 
@@ -120,7 +120,7 @@ async def test_a_pod_that_koordinators_scheduler_has_annotated_is_checked_and_ad
 
 
 async def _annotate(plane: ControlPlane, namespace: str, name: str, node: str, core: str) -> None:
-    """Say what the Pod gets, as Koordinator's scheduler does before it binds."""
+    """Write the Pod's allocation, as Koordinator's scheduler does before it binds."""
     resources = {"koordinator.sh/gpu-core": core, "koordinator.sh/gpu-memory-ratio": core}
     said = json.dumps({"gpu": [{"minor": 1, "resources": resources, "id": f"GPU-{node}-1"}]})
     async with plane.admin(await plane.service_account_token("koordgate-system", "koord-scheduler")) as scheduler:
@@ -140,7 +140,7 @@ async def _annotate(plane: ControlPlane, namespace: str, name: str, node: str, c
 
 
 async def _let_patch(admin: AdminClient, namespace: str) -> None:
-    """The right that Koordinator's own role has, and a stock kube-scheduler's has not."""
+    """The right that Koordinator's role has and a stock kube-scheduler's lacks."""
     metadata = {"name": "koordinator", "namespace": namespace}
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}]
     api = "rbac.authorization.k8s.io"

@@ -150,7 +150,7 @@ async def found(admin: AdminClient, path: str) -> JsonObject | None:
 
 
 async def told(admin: AdminClient, node: str) -> tuple[JsonObject, JsonObject, JsonObject]:
-    """Wait until the node is told of; the Device, the NodeResourceTopology and the Node."""
+    """Wait until the node is reported; returns the Device, the NodeResourceTopology and the Node."""
 
     async def all_there() -> tuple[JsonObject, JsonObject, JsonObject] | None:
         device, topology = await found(admin, f"{DEVICES}/{node}"), await found(admin, f"{TOPOLOGIES}/{node}")
@@ -174,7 +174,7 @@ def revision(obj: JsonObject) -> str:
     return str(obj["metadata"]["resourceVersion"])
 
 
-async def test_a_node_is_told_of_with_the_charts_rights_and_steady_rounds_write_nothing(
+async def test_a_node_is_reported_with_the_charts_rights_and_steady_rounds_write_nothing(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str
 ) -> None:
     running = await start(plane, node)
@@ -226,7 +226,7 @@ async def test_what_others_own_stays_and_what_a_kubelet_zeroes_comes_back(
     assert (await admin.get(f"/api/v1/nodes/{node}"))["status"]["capacity"]["cpu"] == "8"
 
 
-async def test_a_device_that_goes_is_told_and_its_amounts_go_with_it(
+async def test_a_device_that_goes_is_reported_and_its_amounts_go_with_it(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str, machine: Machine
 ) -> None:
     await start(plane, node)
@@ -242,7 +242,7 @@ async def test_a_device_that_goes_is_told_and_its_amounts_go_with_it(
     await until(gone, "the NIC and its amounts are gone")
 
 
-async def test_the_api_server_goes_and_comes_back_and_everything_is_told_again(
+async def test_the_api_server_goes_and_comes_back_and_everything_is_reported_again(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str, machine: Machine
 ) -> None:
     running = await start(plane, node)
@@ -256,14 +256,14 @@ async def test_the_api_server_goes_and_comes_back_and_everything_is_told_again(
         async def listed(count: int = number + 1) -> bool:
             return len((await admin.get(f"{DEVICES}/{node}"))["spec"]["devices"]) == count
 
-        await until(listed, f"{number + 1} NICs are told of", deadline_s=60)
+        await until(listed, f"{number + 1} NICs are reported", deadline_s=60)
 
 
 # With cards and Pods
 
 
 async def in_service(admin: AdminClient, node: str, cards: int) -> JsonObject:
-    """Wait until the Device object and the Node say that so many cards are in service; the Device object."""
+    """Wait until the Device object and the Node state this number of cards in service; returns the Device object."""
 
     async def so_many() -> JsonObject | None:
         device, about = await found(admin, f"{DEVICES}/{node}"), await admin.get(f"/api/v1/nodes/{node}")
@@ -283,7 +283,7 @@ async def events(admin: AdminClient, node: str) -> dict[str, JsonObject]:
 
 
 async def settled(running: Running) -> None:
-    """Until a few rounds have written nothing."""
+    """Wait until a few rounds have written nothing."""
 
     async def quiet() -> bool:
         before = running.writes
@@ -294,7 +294,7 @@ async def settled(running: Running) -> None:
 
 
 def cgroups(machine: Machine, uids: Iterable[str]) -> None:
-    """Make the cgroups of Pods, of version 1."""
+    """Make the cgroups of Pods, in version 1."""
     for path in ("", "kubepods", "kubepods/burstable", "kubepods/besteffort", *(f"kubepods/pod{uid}" for uid in uids)):
         for name, content in (("cpuset.cpus", "0-7"), ("cpuset.mems", "0-1"), ("cgroup.procs", "")):
             machine.file(f"cpuset/{path}/{name}", content, machine.folder)
@@ -357,7 +357,7 @@ async def test_a_steady_hour_with_eight_cards_and_pods_that_have_some_writes_not
 
 
 def timeless(device: JsonObject) -> JsonObject:
-    """What is told of devices, without the times of conditions."""
+    """What is reported about devices, without the times of conditions."""
     told = json.loads(json.dumps({"spec": device["spec"], "annotations": device["metadata"]["annotations"]}))
     for one in told["spec"]["devices"]:
         for condition in one["conditions"]:
@@ -365,7 +365,7 @@ def timeless(device: JsonObject) -> JsonObject:
     return dict(told)
 
 
-async def test_nvml_that_goes_twice_is_told_and_all_is_as_before_when_it_is_back(
+async def test_nvml_that_goes_twice_is_reported_and_all_is_as_before_when_it_is_back(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str, played: Played
 ) -> None:
     faults: dict[str, dict[str, str | None]] = {
@@ -387,7 +387,7 @@ async def test_nvml_that_goes_twice_is_told_and_all_is_as_before_when_it_is_back
     assert counts == {"NvmlCrashed": 2, "DriverNotLoaded": 2}
 
 
-async def test_a_card_that_falls_is_told_with_its_reason_and_its_amounts_go_but_for_the_capacity(
+async def test_a_card_that_falls_is_reported_with_its_reason_and_its_amounts_go_but_for_the_capacity(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str, played: Played
 ) -> None:
     await start(plane, node, played.nvml())
@@ -461,7 +461,7 @@ def manager_state(uid: str, cpus: int) -> str:
     return cpustate.render(state).decode()
 
 
-async def test_files_of_the_kubelet_that_are_corrupt_twice_are_told_and_what_was_good_is_kept(
+async def test_files_of_the_kubelet_that_are_corrupt_twice_are_reported_and_what_was_good_is_kept(
     start: Start,
     plane: ControlPlane,
     admin: AdminClient,
@@ -487,7 +487,7 @@ async def test_files_of_the_kubelet_that_are_corrupt_twice_are_told_and_what_was
         good = (manager_state(uid, cpus), checkpoint(uid, A100.format(card)))
         for file, text in zip(files.values(), good, strict=True):
             file.write_text(text)
-        await until(lambda card=card, cpus=cpus: told_of(card, cpus), "the kubelet's files are told of")
+        await until(lambda card=card, cpus=cpus: told_of(card, cpus), "the kubelet's files are reported")
         await settled(running)
         before = [*map(revision, await told(admin, node))]
 
@@ -509,7 +509,7 @@ async def test_files_of_the_kubelet_that_are_corrupt_twice_are_told_and_what_was
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def managed(binaries: Binaries) -> AsyncIterator[ControlPlane]:
-    """A control plane whose controllers collect what has lost its owner; with the chart's objects."""
+    """A control plane whose controllers delete objects without owners; with the chart's objects."""
     async with ControlPlane(binaries, controller_manager=True) as started:
         await chart.install(started, chart.render(binaries))
         yield started

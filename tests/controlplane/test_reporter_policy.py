@@ -1,4 +1,4 @@
-"""What a node's reporter may write, as the API server itself decides by the chart's ValidatingAdmissionPolicy."""
+"""What a node's reporter may write, as decided by the API server with the chart's ValidatingAdmissionPolicy."""
 
 from collections.abc import AsyncIterator, Awaitable
 
@@ -102,13 +102,13 @@ def everything() -> list[Device]:
 
 
 def applied(client: AdminClient, body: JsonObject) -> Awaitable[JsonObject]:
-    """Apply an object as the reporter does, for a try only."""
+    """Apply an object as the reporter does, as a dry run."""
     path = {"Device": DEVICES, "NodeResourceTopology": TOPOLOGIES}[body["kind"]]
     return client.patch(f"{path}/{body['metadata']['name']}", body, APPLY_PATCH, **tried())
 
 
 def status(client: AdminClient, node: str, body: JsonObject) -> Awaitable[JsonObject]:
-    """Write through the Node's status, for a try only."""
+    """Write through the Node's status, as a dry run."""
     return client.patch(f"{NODES}/{node}/status", body, MERGE_PATCH, dryRun="All")
 
 
@@ -117,7 +117,7 @@ def tried() -> dict[str, str]:
 
 
 async def refusal(request: Awaitable[JsonObject]) -> str:
-    """What the policy said to a request; empty where it let it pass."""
+    """The policy's message about a request; empty if it let the request pass."""
     try:
         await request
     except ApiError as error:
@@ -128,7 +128,7 @@ async def refusal(request: Awaitable[JsonObject]) -> str:
 
 
 def writes(client: AdminClient, node: str) -> dict[str, Awaitable[JsonObject]]:
-    """One write of each kind of object that is of a Node."""
+    """One write of each kind of object that belongs to a Node."""
     rdma = {"kubernetes.io/rdma": "100"}
     return {
         "Device applied": applied(client, device(node)),
@@ -143,7 +143,7 @@ def writes(client: AdminClient, node: str) -> dict[str, Awaitable[JsonObject]]:
 # Whose objects
 
 
-async def test_all_that_is_told_of_its_own_node_passes(reporter: AdminClient, root: AdminClient) -> None:
+async def test_all_that_is_reported_about_its_own_node_passes(reporter: AdminClient, root: AdminClient) -> None:
     node = read_node(await root.get(f"{NODES}/{OWN}"))
     labels = {GPU_VENDOR: "NVIDIA", GPU_MODEL: "H100", DRIVER_VERSION: "580"}
     body = nodestatus.build(node, everything(), labels, TYPES)
@@ -236,7 +236,7 @@ async def test_nothing_may_be_deleted_not_even_of_its_own_node(reporter: AdminCl
     assert failed.value.status == REFUSED
 
 
-# Nobody else is concerned
+# Other users are not affected
 
 
 async def test_an_administrator_is_not_stopped(root: AdminClient) -> None:
@@ -290,7 +290,7 @@ async def test_other_accounts_with_the_same_rights_are_not_stopped(
         assert not await refusal(status(client, OTHER, {"status": {"capacity": {"cpu": "9"}}}))
 
 
-# What of its own Node
+# What it may change of its own Node
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ async def test_a_node_that_is_larger_still_is_not_looked_through(
 
 
 async def asked(client: AdminClient, node: str, path: str) -> str:
-    """What the policy said to a request to a kubelet; empty where it was sent on, to which there is no address."""
+    """The policy's message about a request to a kubelet; empty if it was passed on (the kubelet has no address)."""
     with pytest.raises(ApiError) as failed:
         await client.get(f"{NODES}/{node}/proxy{path}")
     if failed.value.status == REFUSED:

@@ -7,7 +7,7 @@ from koordgate.kube.client import KubeClient
 
 
 class Waits:
-    """Stands in for sleep: remembers how long each wait would have been, and does not wait."""
+    """Stands in for sleep: records the length of each wait, and does not wait."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []

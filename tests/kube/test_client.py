@@ -183,7 +183,7 @@ async def test_a_status_becomes_its_exception(
     assert caught.value.reason
 
 
-async def test_creating_what_exists_is_told_from_a_conflict(kube: KubeClient, fake: FakeKube) -> None:
+async def test_creating_what_exists_is_distinguished_from_a_conflict(kube: KubeClient, fake: FakeKube) -> None:
     fake.put(NODES.path(), node("n1"))
     with pytest.raises(AlreadyExists):
         await kube.create(NODES.path(), node("n1"))
@@ -245,7 +245,7 @@ async def test_an_answer_that_is_no_json_is_unreachable() -> None:
                 await kube.delete(NODES.path("n1"))
 
 
-async def test_an_error_that_is_no_status_object_is_still_told() -> None:
+async def test_an_error_that_is_no_status_object_is_still_reported() -> None:
     async def proxy(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 7\r\nConnection: close\r\n\r\ntoo big")
         await writer.drain()
@@ -302,7 +302,7 @@ async def test_a_write_with_an_unknown_end_is_sent_once_and_says_so(
     kube: KubeClient, fake: FakeKube, verb: str, fault: Fault
 ) -> None:
     obj = fake.put(NODES.path(), node("n1"))
-    # On a kept connection, where aiohttp would send PUT and DELETE again by itself.
+    # On a kept connection, on which aiohttp would repeat PUT and DELETE by itself.
     await kube.get(NODES.path("n1"))
     fake.faults.add(verb, "nodes", fault)
     calls = {
@@ -328,7 +328,7 @@ async def test_a_write_is_retried_when_no_connection_came_about(fake: FakeKube) 
     assert fake.get(NODES.path("n1"))
 
 
-async def test_a_server_that_stays_away_is_known_not_to_have_performed(fake: FakeKube, waits: Any) -> None:
+async def test_a_server_that_stays_unreachable_is_known_not_to_have_performed(fake: FakeKube, waits: Any) -> None:
     await fake.stop()
     async with KubeClient(fake.url, sleep=waits) as kube:
         with pytest.raises(Unreachable) as caught:
@@ -415,7 +415,7 @@ async def test_a_broken_watch_is_unreachable(kube: KubeClient, fake: FakeKube) -
 
 
 async def test_a_watch_that_the_server_forgets_to_end_is_ended(kube: KubeClient) -> None:
-    # The server is told 0 and takes that for "as long as I like".
+    # The server receives 0 and takes it as "no limit".
     with pytest.raises(Unreachable, match="hangs"):
         await anext(kube.watch_lines(NODES.path(), timeout_s=0, deadline=0.2))
 
@@ -424,7 +424,7 @@ async def test_a_watch_that_the_server_forgets_to_end_is_ended(kube: KubeClient)
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that is its own CA, without the key identifiers that many clusters' lack too."""
+    """A certificate for 127.0.0.1 that is its own CA, without key identifiers, as in many clusters."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, folder.name)])
     now = dt.datetime.now(dt.UTC)
@@ -564,7 +564,7 @@ async def test_a_certificate_that_a_plugin_renews_is_shown_from_the_next_connect
     assert (shown[0], shown[-1]) == (old[0].read_text(), new[0].read_text())
 
 
-async def test_a_server_that_the_ca_does_not_vouch_for_is_unreachable_and_was_told_nothing(tmp_path: Path) -> None:
+async def test_a_server_that_the_ca_does_not_vouch_for_is_unreachable_and_receives_nothing(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other, _ = self_signed(tmp_path / "other")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -25,7 +25,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[str]:
-    """A proxy that refuses everybody."""
+    """A proxy that refuses every request."""
 
     async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 407 Proxy\r\nContent-Length: 7\r\nConnection: close\r\n\r\nproxied")
@@ -37,7 +37,7 @@ async def proxy() -> AsyncIterator[str]:
 
 
 async def proxied(fake: FakeKube, folder: Path, host: str, **cluster: Any) -> bool:
-    """Whether a request to the API server under this host's name reaches the proxy."""
+    """Whether a request to an API server with this host name reaches the proxy."""
     fake.put(NODES.path(), {"metadata": {"name": "n1"}})
     path = folder / "kubeconfig"
     config = {

@@ -1,4 +1,4 @@
-"""Access from inside a Pod: the mounted files, what is read again, and that no kubeconfig library is loaded for it."""
+"""Access from inside a Pod: the mounted files, which of them are read again, and no kubeconfig library is loaded."""
 
 import subprocess
 import sys

@@ -13,7 +13,7 @@ from koordgate.kube.watch import Happening, Reflector, WatchPace
 
 
 class Mirror:
-    """A handler that keeps names and one field, drops what a list did not have, and wakes a waiting test."""
+    """A handler that keeps names and one field, drops what a list lacks, and wakes a waiting test."""
 
     def __init__(self) -> None:
         self.held: dict[str, Any] = {}
@@ -138,7 +138,7 @@ async def test_selectors_apply_to_list_and_watch(kube: KubeClient, fake: FakeKub
         assert "put no" not in watch.mirror.calls
 
 
-async def test_a_broken_watch_goes_on_where_it_was(kube: KubeClient, fake: FakeKube) -> None:
+async def test_a_broken_watch_continues_where_it_was(kube: KubeClient, fake: FakeKube) -> None:
     async with watching(kube) as watch:
         await synced(watch)
         await fake.until(lambda: fake.watchers)
@@ -153,7 +153,7 @@ async def test_a_broken_watch_goes_on_where_it_was(kube: KubeClient, fake: FakeK
         assert watch.reflector.last_error is None
 
 
-async def test_a_watch_that_the_server_ended_goes_on_without_an_error(kube: KubeClient, fake: FakeKube) -> None:
+async def test_a_watch_that_the_server_ended_continues_without_an_error(kube: KubeClient, fake: FakeKube) -> None:
     async with watching(kube) as watch:
         await fake.until(lambda: fake.watchers)
         fake.end_watches()

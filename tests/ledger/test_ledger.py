@@ -1,4 +1,4 @@
-"""The ledger: group commit, lost races, failures, and that nothing is ever given twice or lost."""
+"""The ledger: group commit, lost races, failures; nothing is ever given twice or lost."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -29,7 +29,7 @@ SOON = 5.0
 
 
 class Told:
-    """What the ledger told its counters."""
+    """What the ledger reported to its counters."""
 
     def __init__(self) -> None:
         self.groups: list[int] = []
@@ -54,14 +54,14 @@ async def ledger(kube: KubeClient, told: Told) -> AsyncIterator[Ledger]:
 
 @pytest.fixture
 async def other(kube: KubeClient) -> AsyncIterator[Ledger]:
-    """Another replica, whose watch is silent."""
+    """Another replica, whose watch reports nothing."""
     made = Ledger(KubeStore(kube))
     yield made
     await made.idle()
 
 
 def put(uid: str, percent: int = 10, minor: int = 0) -> Change[str]:
-    """Add a holding, and answer with everybody who holds something."""
+    """Add a holding, and answer with all holders."""
 
     def change(holdings: Holdings) -> tuple[Holdings, str]:
         now = {**holdings, uid: holding(uid, part(CARDS[minor], percent))}
@@ -71,7 +71,7 @@ def put(uid: str, percent: int = 10, minor: int = 0) -> Change[str]:
 
 
 def take_free(uid: str, percent: int) -> Change[int | None]:
-    """The first card with so much free, or None: a small allocator, so that over-allocation can show."""
+    """The first card with this much free, or None: a small allocator, so that over-allocation is visible."""
 
     def change(holdings: Holdings) -> tuple[Holdings | None, int | None]:
         held = holdings.get(uid)
@@ -101,7 +101,7 @@ def gate_of(fault: Fault) -> asyncio.Event:
 
 
 async def pending(ledger: Ledger, changes: int) -> None:
-    """Wait until so many changes wait for their turn on n1."""
+    """Wait until this number of changes wait for their turn on n1."""
     async with asyncio.timeout(SOON):
         while len(ledger._pending.get("n1", ())) < changes:  # noqa: ASYNC110 the ledger tells nobody of its queue
             await asyncio.sleep(0)
@@ -196,7 +196,7 @@ async def test_a_record_deleted_under_us_is_made_again(fake: FakeKube, ledger: L
     assert sorted(stored(fake)) == ["b"]
 
 
-async def test_who_loses_every_race_is_told_that_it_is_busy(told: Told) -> None:
+async def test_who_loses_every_race_is_answered_that_the_node_is_busy(told: Told) -> None:
     class Contested(MemoryStore):
         async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:  # noqa: ARG002
             raise LostRaceError(record.node)
@@ -237,7 +237,7 @@ OPERATIONS = st.lists(
 
 
 class Slow(MemoryStore):
-    """A store at the other end of a wire: each request gives way to others, `after` says when it is performed."""
+    """A remote store: each request gives way to others; `after` says when it is performed."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ class Slow(MemoryStore):
 def test_whatever_replicas_do_and_whatever_fails_nothing_is_given_twice(
     operations: list[tuple[int, str, str, int]], faults: list[str]
 ) -> None:
-    """Independent audit: a card's shares never exceed it, and who was answered holds what it was answered."""
+    """Independent audit: a card's shares never exceed it, and every Pod holds what it was answered."""
     answered: dict[str, int] = {}
 
     async def run() -> None:
@@ -343,14 +343,14 @@ async def test_a_write_that_was_not_performed_is_an_error_and_may_be_tried_again
     assert await ledger.change("n1", put("a"), SOON) == "a"
 
 
-async def test_a_failed_write_is_told_to_the_whole_group(fake: FakeKube, ledger: Ledger) -> None:
+async def test_a_failed_write_is_reported_to_the_whole_group(fake: FakeKube, ledger: Ledger) -> None:
     fake.faults.add("create", "nodeallocations", drop())
     results = await asyncio.gather(*(ledger.change("n1", put(name), SOON) for name in "abc"), return_exceptions=True)
     assert [type(result) for result in results] == [Unreachable] * 3
 
 
 async def test_a_failed_write_does_not_make_a_full_node_look_empty(fake: FakeKube, ledger: Ledger) -> None:
-    # No watch event follows a write that was not performed: what is forgotten now would stay forgotten.
+    # No watch event follows a write that was not performed: a record forgotten now would stay forgotten.
     await ledger.change("n1", put("a", 100), SOON)
     fake.faults.add("update", "nodeallocations", answer(500))
     with pytest.raises(KubeError):
@@ -454,7 +454,7 @@ def test_nodes_of_a_pod_follow_what_is_seen() -> None:
     assert (ledger.nodes_of("a"), ledger.nodes_of("b")) == (["n1"], ["n2"])
     ledger.forget("n2")
     assert (ledger.nodes_of("a"), ledger.nodes_of("b")) == (["n1"], [])
-    assert ledger._nodes_of.keys() == {"a"}  # nothing is left of who holds nothing
+    assert ledger._nodes_of.keys() == {"a"}  # a Pod without a holding leaves nothing behind
 
 
 def test_a_deleted_record_that_is_made_again_is_seen() -> None:
@@ -466,7 +466,7 @@ def test_a_deleted_record_that_is_made_again_is_seen() -> None:
     assert sorted(ledger.record("n1").holdings) == ["b"]
 
 
-def test_whoever_watches_is_told_of_changes_alone() -> None:
+def test_a_listener_gets_only_changes() -> None:
     watched: list[str] = []
     ledger = Ledger(MemoryStore(), watched=watched.append)
     ledger.observe(record(5, "a"))
@@ -506,7 +506,7 @@ def test_the_deletion_of_an_older_record_does_not_make_a_younger_one_forgotten()
 
 
 class Text:
-    """What is to be published: a word of the test, and who holds something."""
+    """The text to publish: a word of the test, and the holders."""
 
     word = "first"
 

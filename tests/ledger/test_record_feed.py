@@ -1,4 +1,4 @@
-"""What the store's watch tells, taken into the ledger and the view."""
+"""What the store's watch reports, taken into the ledger and the view."""
 
 from collections.abc import Callable
 
@@ -103,7 +103,7 @@ def test_a_list_that_fails_half_way_makes_nothing_forgotten(fed: Fed) -> None:
 
 def test_an_older_deletion_does_not_drop_a_record_created_again(fed: Fed) -> None:
     fed.put("n1", 5, "a")
-    fed.ledger.observe(record("n1", 9, "b"))  # created again here, before the watch told of the deletion
+    fed.ledger.observe(record("n1", 9, "b"))  # created again here, before the watch reported the deletion
     fed.feed.drop("n1", 8)
     assert fed.held() == {"n1": ["b"]}
 

@@ -1,4 +1,4 @@
-"""Each store keeps the contract; and what is particular to NodeAllocation objects."""
+"""Each store keeps the contract; and the properties of NodeAllocation objects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -115,7 +115,7 @@ async def test_a_write_ends_at_its_deadline(fake: FakeKube, kube: KubeClient) ->
         {"allocations": [{"uid": "u", "namespace": "d", "name": "p", "since": "yesterday", "devices": []}]},
     ],
 )
-async def test_an_object_that_somebody_else_spoilt_is_an_error(fake: FakeKube, kube: KubeClient, spec: object) -> None:
+async def test_an_object_that_somebody_else_damaged_is_an_error(fake: FakeKube, kube: KubeClient, spec: object) -> None:
     fake.put(PATH, {"metadata": {"name": "n1"}, "spec": spec})
     with pytest.raises(RecordError, match=r"n1.*administrator"):
         await KubeStore(kube).read("n1", SOON)

@@ -21,21 +21,21 @@ KEPT = 5  # maps of the latest trees stay in .cache, each of some megabytes
 
 @dataclass
 class Tally:
-    """What became of the mutants of one area."""
+    """The results for the mutants of one area."""
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     survivors: list[tuple[Mutant, int]] = field(default_factory=list)
 
     @property
     def share(self) -> float | None:
-        """Killed of 100, the equivalent ones left out; None before the first."""
+        """Killed mutants of 100, without the equivalent ones; None before the first."""
         killed = self.outcomes[Outcome.KILLED] + self.outcomes[Outcome.TIMEOUT]
         judged = killed + self.outcomes[Outcome.SURVIVED]
         return 100 * killed / judged if judged else None
 
 
 def main() -> int:
-    """0 where every area reaches its goal, 1 where one does not, 130 where it was interrupted."""
+    """0 if every area reaches its goal, 1 if one does not, 130 if the run was interrupted."""
     arguments = _arguments()
     os.nice(5)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

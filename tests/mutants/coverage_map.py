@@ -31,8 +31,8 @@ class CoverageMap:
     def tests(self, root: Path, path: str, line: int) -> list[str]:
         """The tests that run a line, the quickest first.
 
-        A line that runs when its module is imported belongs to no test: then the tests of all lines that mention a name
-        which the statement binds.
+        A line that runs when its module is imported belongs to no test. For such a line these are the tests of all
+        lines that mention a name bound by the statement.
         """
         found = self.lines.get(path, {}).get(line, frozenset())
         if not found:
@@ -61,10 +61,10 @@ class CoverageMap:
 
 
 def gather(root: Path, folders: Sequence[str], kept: Path, environment: Mapping[str, str], workers: int) -> list[str]:
-    """Run the unit tests of `folders` of the tree at `root` once, and keep at `kept` which of them run which line.
+    """Run the unit tests of `folders` of the tree at `root` once; store at `kept` which of them run which line.
 
     Returns:
-        The tests that fail on the tree as it is; they judge no mutant.
+        The tests that fail on the unchanged tree; they judge no mutant.
 
     Raises:
         RuntimeError: the tests could not be run.
@@ -99,7 +99,7 @@ def gather(root: Path, folders: Sequence[str], kept: Path, environment: Mapping[
 
 
 def read(kept: Path) -> CoverageMap:
-    """What `gather` kept."""
+    """Read what `gather` stored."""
     written = json.loads(kept.read_text())
     names = [test for test, _ in written["tests"]]
     lines = {
@@ -156,7 +156,7 @@ def _junit_key(test: str) -> tuple[str, str]:
 
 
 def _bound(text: str, line: int) -> set[str]:
-    """Names bound by the innermost function or class header, or module or class level assignment, around a line."""
+    """Names bound by the innermost function or class header, or by the module or class level assignment, of a line."""
     around = [
         node
         for node in ast.walk(ast.parse(text))

@@ -1,4 +1,4 @@
-"""Mutants that no test can tell from the code, each with the reason; they count neither as killed nor as survived."""
+"""Mutants that no test can distinguish from the code, with reasons; they count neither as killed nor as survived."""
 
 import tomllib
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ LIST = Path(__file__).with_name("equivalent.toml")
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """A mutant known by its text, so that it is still known when lines move."""
+    """A mutant identified by its text, so that it is still found when lines move."""
 
     path: str
     was: str

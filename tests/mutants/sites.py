@@ -1,4 +1,4 @@
-"""Where the code of an area can be mutated, and a seeded sample of mutants in which each place is equally likely.
+"""The places of an area where code can be mutated, and a seeded sample of mutants with every place equally likely.
 
 cosmic-ray neither samples nor chooses tests by coverage, but it exposes its operators as plugins. They are used here
 unchanged. Mutants that say nothing about the tests are left out: decorators and their keywords (`slots`, `cache` change
@@ -61,7 +61,7 @@ class Mutant:
 
 
 def goal(area: str) -> int:
-    """How many of 100 mutants the tests of `area` must kill, at least."""
+    """How many of 100 mutants the tests of `area` must at least kill."""
     return _GOALS[area]
 
 
@@ -71,7 +71,7 @@ def files(root: Path, area: str) -> list[Path]:
 
 
 def sample(root: Path, area: str, seed: int) -> Iterator[Mutant]:
-    """All mutants of `area` in the order that `seed` draws, one for each place; take as many as are wanted."""
+    """All mutants of `area`, one per place, in the order drawn by `seed`; take as many as needed."""
     chance = random.Random(f"{seed}/{area}")
     places = [(path, place) for path in files(root, area) for place in sorted(_places(path.read_text()))]
     chance.shuffle(places)
@@ -99,7 +99,7 @@ def _area(path: Path) -> str | None:
 
 @cache
 def _places(text: str) -> dict[Position, list[tuple[str, int]]]:
-    """For each place that can be mutated, the operators that can do it, each with its occurrence in the file."""
+    """For each place that can be mutated, the operators for it, each with its occurrence in the file."""
     nodes = list(ast_nodes(get_ast(text)))
     silent = _silent(text)
     found: dict[Position, list[tuple[str, int]]] = defaultdict(list)
@@ -114,7 +114,7 @@ def _places(text: str) -> dict[Position, list[tuple[str, int]]]:
 
 @cache
 def _operators() -> list[str]:
-    """Operators that need no arguments (those that do draw from an unseeded chance) and stay inside a family."""
+    """Operators without arguments (those with arguments use unseeded chance) that stay inside a family."""
     return [
         name
         for name in operator_names()
@@ -148,7 +148,7 @@ def _silent(text: str) -> list[tuple[Position, Position]]:
                 spans.append(node)
             case _:
                 pass
-    # Columns of ast count bytes, cosmic-ray's count characters: where a line has both, the span is a little too long.
+    # Columns of ast count bytes, cosmic-ray's count characters. If these differ, the span is slightly too long.
     return [((span.lineno, span.col_offset), (span.end_lineno, span.end_col_offset)) for span in spans if span]
 
 

@@ -23,7 +23,7 @@ GRACE_S = 60
 
 
 class Outcome(StrEnum):
-    """What became of a mutant."""
+    """The result for a mutant."""
 
     KILLED = "killed"
     TIMEOUT = "timeout"
@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 
 @dataclass
 class Copy:
-    """A copy of the tree in which one file at a time is mutated."""
+    """A copy of the tree; one file at a time is mutated in it."""
 
     root: Path
     times: Iterator[int] = field(default_factory=lambda: count(1_000_000_000))
@@ -45,7 +45,7 @@ class Copy:
         return kept | {"CI": "true", "PYTHONPATH": str(self.root)}
 
     def imports(self, mutant: Mutant) -> bool:
-        """Whether the mutated module can be imported; one that cannot be is no mutant, for any test would see it."""
+        """Whether the mutated module can be imported; if not, it is no mutant, because any test would fail."""
         module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         with self._mutated(mutant):
             return self._run([sys.executable, "-c", f"import {module}"], GRACE_S) == 0
@@ -54,7 +54,7 @@ class Copy:
         """Run `tests`, which take `seconds` without the mutant, until one fails.
 
         Raises:
-            RuntimeError: pytest does not find the tests, so that its failure says nothing about the mutant.
+            RuntimeError: pytest does not find the tests, so that its failure shows nothing about the mutant.
         """
         listed = self.root / "tests.txt"
         listed.write_text("\n".join(tests))
@@ -78,14 +78,14 @@ class Copy:
             self._write(path, before)
 
     def _write(self, path: Path, text: str) -> None:
-        """Each with a time of its own: compiled modules are told apart by size and whole seconds."""
+        """Write with a new time: Python distinguishes compiled modules by size and whole seconds."""
         path.write_text(text)
         now = next(self.times)
         os.utime(path, (now, now))
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
     def _run(self, command: Sequence[str], limit_s: float) -> int | None:
-        """The exit status; None where the limit was reached. Its whole process group ends with it."""
+        """The exit status; None if the limit was reached. The whole process group ends with the process."""
         quiet = subprocess.DEVNULL
         with subprocess.Popen(
             command,
@@ -106,7 +106,7 @@ class Copy:
 
 @contextmanager
 def copied(checkout: Path) -> Iterator[Copy]:
-    """A copy of all files that git knows or does not ignore; what was built in `.cache/bin` is linked, not copied."""
+    """A copy of all files that git tracks or does not ignore; programs in `.cache/bin` are linked, not copied."""
     with tempfile.TemporaryDirectory(prefix="koordgate-mutants-") as folder:
         root = Path(folder)
         for name in listed(checkout):
@@ -129,7 +129,7 @@ def listed(checkout: Path) -> list[str]:
 
 
 def tree_hash(checkout: Path, tests: Sequence[str]) -> str:
-    """A name for the folders of tests that judge and the files that they see; documents and benchmarks aside."""
+    """A name for the folders of judging tests and the files that they read, without documents and benchmarks."""
     seen = hashlib.sha256("\0".join(sorted(tests)).encode())
     for name in listed(checkout):
         if name.startswith(("docs/", "bench/", "tests/mutants/")) or ("/" not in name and name != "pyproject.toml"):

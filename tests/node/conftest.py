@@ -20,12 +20,12 @@ from webhook.localplane.replicas import Replicas
 _HERE = Path(__file__).parent
 _NAME = "node-1"
 _NUMBERS = itertools.count(1)
-# CPU 0 is reserved: a static policy wants some. What changed in a container's cpuset is put back once a second.
+# CPU 0 is reserved, because a static policy requires some. A changed cpuset of a container is restored once a second.
 _STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0", "cpuManagerReconcilePeriod": "1s"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lives in this folder, and run it in the loop that the session's fixtures live in."""
+    """Mark the tests of this folder, and run them in the event loop of the session's fixtures."""
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.node)
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def node_binaries() -> Binaries:
-    """The programs of a control plane and of a node; built if need be, which takes minutes the first time."""
+    """The programs of a control plane and of a node; built if they are missing, which takes minutes the first time."""
     trouble = machine.problem()
     if trouble:
         missing(trouble)
@@ -63,7 +63,7 @@ async def node(node_plane: ControlPlane, node_binaries: Binaries) -> AsyncIterat
 async def static_node(node: harness.Node) -> AsyncIterator[harness.Node]:
     """The node with the kubelet's static CPU policy, until the module ends; its tests come last in their module.
 
-    A machine runs one node at a time, so it is the same: Pods end, and the kubelet starts with a state of its own.
+    A machine runs one node at a time, so it is the same node: Pods end, and the kubelet starts with an empty state.
     """
     async with node.configured(_STATIC):
         yield node
@@ -71,7 +71,7 @@ async def static_node(node: harness.Node) -> AsyncIterator[harness.Node]:
 
 @pytest.fixture(scope="session")
 def node_chart(node_binaries: Binaries, node: harness.Node) -> list[JsonObject]:
-    """What the chart renders for the node: its defaults, but for where its kubelet is, and no cards."""
+    """The chart rendered for the node: its defaults, except the kubelet's folder, and without cards."""
     kubelet = {"directory": str(node.root), "configuration": str(node.configuration)}
     values = {"reporter": {"kubelet": kubelet, "gpus": {"enabled": False}, "port": free_port()}}
     return chart.render(node_binaries, values)
@@ -83,7 +83,7 @@ async def node_replicas(
 ) -> AsyncIterator[Replicas]:
     """koordgate installed from the chart: a webhook replica, and its scheduler.
 
-    At the end it is gone again: nobody would answer for its webhooks.
+    At the end it is removed: its webhooks would have no server.
     """
     await chart.install(node_plane, node_chart)
     running = Replicas(

@@ -33,15 +33,15 @@ _NUMBERS = itertools.count(1)
 
 
 def node_user(name: str) -> dict[str, Sequence[str]]:
-    """Who the kubelet of a node is; for `ControlPlane(users=...)`."""
+    """The user of a node's kubelet, for `ControlPlane(users=...)`."""
     return {f"system:node:{name}": ("system:nodes",)}
 
 
 class Node:
     """One node; an async context manager. Only one runs on a machine at a time: others wait for it.
 
-    Everything is in a folder and a cgroup of its own, so that a machine that is a node of a real cluster is left alone.
-    All of it is gone at the end: Pods, processes, cgroups, mounts, network namespaces, kernel settings.
+    Everything is in a folder and a cgroup of its own, so that a machine that is also a node of a real cluster is not
+    disturbed. Everything is removed at the end: Pods, processes, cgroups, mounts, network namespaces, kernel settings.
 
     Attributes:
         name: Of the Node.
@@ -60,10 +60,11 @@ class Node:
         """Describe the node.
 
         Args:
-            plane: With the user that `node_user(name)` gives, and with a controller manager: it makes what Pods mount.
-            binaries: With those of `RUNTIME`.
-            name: Of the Node.
-            kubelet: Laid over the KubeletConfiguration.
+            plane: A control plane with the user of `node_user(name)`, and with a controller manager, which creates what
+                Pods mount.
+            binaries: The programs, those of `RUNTIME` included.
+            name: The Node's name.
+            kubelet: Merged over the KubeletConfiguration.
         """
         self.name = name
         self.cgroup = CGROUP
@@ -80,13 +81,13 @@ class Node:
 
     @property
     def configuration(self) -> Path:
-        """The kubelet's configuration file: where kubeadm puts it, seen from its folder."""
+        """The kubelet's configuration file, in its folder where kubeadm puts it."""
         return self.root / "config.yaml"
 
     async def __aenter__(self) -> Self:
         async with self._undo:
             self._undo.enter_context(_only_one())
-            machine.remove_stale(_PREFIX)  # of a run that was killed: only one at a time has such a folder
+            machine.remove_stale(_PREFIX)  # left by a killed run: only one run at a time has such a folder
             # Not pytest's own folder: a socket's path may have 107 characters.
             self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
             self._undo.callback(machine.remove, self._folder)
@@ -103,13 +104,13 @@ class Node:
         await self._undo.aclose()
 
     async def logs(self, namespace: str, pod: str, container: str) -> str:
-        """What a container wrote so far, over all its starts; empty if it has not started."""
+        """The output of a container so far, over all its starts; empty if it has not started."""
         files = sorted((self._folder / "logs").glob(f"{namespace}_{pod}_*/{container}/*.log"))
         lines = (line for file in files for line in file.read_text().splitlines())
         return "".join(map(_text_of, lines))
 
     async def run(self, namespace: str, pod: str, container: str, *argv: str) -> str:
-        """Run a program in a container, as `kubectl exec` does; its output.
+        """Run a program in a container, as `kubectl exec` does; returns its output.
 
         Raises:
             RuntimeError: It failed; the message is its output.
@@ -141,7 +142,7 @@ class Node:
             The Pod.
 
         Raises:
-            NotInTimeError: It is not; the message has its status and the end of the kubelet's log.
+            NotInTimeError: It did not reach one; the message has its status and the end of the kubelet's log.
         """
         found: JsonObject = {}
 
@@ -170,13 +171,13 @@ class Node:
             await admin.create(path, binding)
 
     async def set_capacity(self, capacity: Mapping[str, str | None]) -> None:
-        """Add (or, with None, take away) resources of the Node's status, as an agent on the node does."""
+        """Add (or, with None, remove) resources of the Node's status, as an agent on the node does."""
         status = {"capacity": dict(capacity), "allocatable": dict(capacity)}
         async with self._plane.admin() as admin:
             await admin.patch(f"/api/v1/nodes/{self.name}/status", {"status": status})
 
     async def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
-        """A kubeconfig of a ServiceAccount whose token names this node, as that of a Pod does."""
+        """A kubeconfig of a ServiceAccount with a token that names this node, as the token of a Pod does."""
         async with self._plane.admin() as admin:
             uid = (await admin.get(f"/api/v1/nodes/{self.name}"))["metadata"]["uid"]
             reference = {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": uid}
@@ -193,8 +194,8 @@ class Node:
         """The processes of a Pod.
 
         Returns:
-            Folder of each cpuset cgroup directly below the Pod's own (a container's, the sandbox's) to the ids on this
-            machine of the processes that are in it.
+            Folder of each cpuset cgroup directly below the Pod's own (a container's, the sandbox's) to the ids of its
+            processes on this machine.
         """
         uid = pod["metadata"]["uid"]
         return {
@@ -203,13 +204,13 @@ class Node:
         }
 
     async def restart_kubelet(self) -> None:
-        """End and start the kubelet; Pods go on running."""
+        """Stop and start the kubelet; Pods keep running."""
         async with self.kubelet_down():
             pass
 
     @contextlib.asynccontextmanager
     async def kubelet_down(self) -> AsyncIterator[None]:
-        """No kubelet meanwhile; Pods go on running."""
+        """Stop the kubelet for the duration; Pods keep running."""
         await self._kubelet.stop()
         try:
             yield
@@ -218,13 +219,13 @@ class Node:
             await self._kubelet.ready(self._kubelet_ready)
 
     async def restart_containerd(self) -> None:
-        """End and start containerd; Pods go on running, each under its shim."""
+        """Stop and start containerd; Pods keep running, each under its shim."""
         async with self.containerd_down():
             pass
 
     @contextlib.asynccontextmanager
     async def containerd_down(self) -> AsyncIterator[None]:
-        """No containerd meanwhile; Pods go on running, each under its shim."""
+        """Stop containerd for the duration; Pods keep running, each under its shim."""
         await self._containerd.stop()
         try:
             yield
@@ -235,10 +236,10 @@ class Node:
 
     @contextlib.asynccontextmanager
     async def configured(self, kubelet: Mapping[str, Any]) -> AsyncIterator[None]:
-        """Another KubeletConfiguration meanwhile; before and after, Pods end and what the kubelet keeps is forgotten.
+        """Run another KubeletConfiguration for the duration; before and after it, Pods end and state files are deleted.
 
         Args:
-            kubelet: Laid over what the node was made with.
+            kubelet: Merged over the node's configuration.
         """
         before = self._kubelet_overrides
         await self._begin_anew({**before, **kubelet})
@@ -339,7 +340,7 @@ class Node:
         return {**ours, **self._kubelet_overrides}
 
     async def _delete_pods(self) -> None:
-        """Have the kubelet end all Pods; what it leaves is killed with its cgroup."""
+        """Have the kubelet end all Pods; remaining processes are killed with its cgroup."""
         async with self._plane.admin() as admin:
 
             async def gone() -> bool:
@@ -376,7 +377,7 @@ class Node:
 class Reporter:
     """The node's reporter as a process of this machine; an async context manager.
 
-    Its settings are the chart's, but for where things are; its rights are those of the chart's ServiceAccount.
+    Its settings are the chart's, except paths; its rights are those of the chart's ServiceAccount.
     """
 
     def __init__(
@@ -388,14 +389,14 @@ class Reporter:
         workdir: Path,
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
-        """Describe it.
+        """Describe the reporter.
 
         Args:
-            node: Whose reporter it is.
-            settings: Its settings file's YAML, as the chart's ConfigMap holds it.
-            kubeconfig: Whose rights it has.
-            workdir: For settings, state and log.
-            overrides: Laid over the settings.
+            node: The reporter's node.
+            settings: Its settings file's YAML, as in the chart's ConfigMap.
+            kubeconfig: Its credentials.
+            workdir: Folder for settings, state and log.
+            overrides: Merged over the settings.
         """
         port = free_port()
         self._url = f"http://127.0.0.1:{port}"
@@ -429,7 +430,7 @@ class Reporter:
         await self.process.stop()
 
     async def start(self) -> None:
-        """Start it (again), and wait until it serves."""
+        """Start or restart it, and wait until it serves."""
         self.process.start()
         await self.process.ready(self._ready)
 
@@ -468,13 +469,13 @@ def _text_of(line: str) -> str:
 
 
 def _cpusets() -> Path:
-    """Where cpusets are mounted: in v1 a hierarchy of their own, in v2 the only one."""
+    """The mount of the cpuset hierarchy: in v1 its own, in v2 the only one."""
     v1 = Path("/sys/fs/cgroup/cpuset")
     return v1 if v1.is_dir() else v1.parent
 
 
 def _own_address() -> str:
-    """An address of this machine that is not loopback: a kubelet wants one. Nothing is sent to find it."""
+    """An address of this machine that is not loopback, which a kubelet requires. Nothing is sent to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])

@@ -1,4 +1,4 @@
-"""Container images made on the spot, as OCI layout archives: nothing is pulled from anywhere."""
+"""Container images built locally, as OCI layout archives: nothing is pulled."""
 
 import hashlib
 import io
@@ -13,7 +13,7 @@ from typing import Any
 PAUSE = "koordgate.local/pause:1"
 BUSYBOX = "koordgate.local/busybox:1"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-# A sandbox's first process: it reaps what its Pod orphans, and ends when it is told to.
+# A sandbox's first process: it reaps the orphans of its Pod, and ends on a signal.
 _PAUSE_C = """
 #include <signal.h>
 #include <sys/wait.h>
@@ -33,7 +33,7 @@ def make(folder: Path) -> list[Path]:
     """Make both images.
 
     Args:
-        folder: Where to; made if need be.
+        folder: The target folder; created if it does not exist.
 
     Returns:
         The archives, for `ctr images import`.

@@ -1,4 +1,4 @@
-"""What a node needs of this machine, and what must be put back: packages, cgroups, mounts, kernel settings."""
+"""What a node needs from this machine, and what must be restored: packages, cgroups, mounts, kernel settings."""
 
 import contextlib
 import ctypes
@@ -14,7 +14,7 @@ from pathlib import Path
 _CGROUPS = Path("/sys/fs/cgroup")
 _CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin")
 _CNI_PLUGINS = ("ptp", "host-local", "loopback")
-# Debian's names: Go builds no runc that has seccomp without libseccomp's headers, and these are all small.
+# Debian's names. Go needs libseccomp's headers to build runc with seccomp. All packages are small.
 _PACKAGES = ("runc", "containernetworking-plugins", "busybox-static", "gcc", "libc6-dev")
 # What a kubelet, and the network plugin, set for the whole machine.
 _SYSCTLS = (
@@ -44,7 +44,7 @@ def problem() -> str | None:
 
 
 def cni_folder() -> Path | None:
-    """Where the network plugins are."""
+    """The folder of the network plugins."""
     for folder in map(Path, _CNI_FOLDERS):
         if all((folder / plugin).exists() for plugin in _CNI_PLUGINS):
             return folder
@@ -67,7 +67,7 @@ def _install() -> None:
 
 @contextlib.contextmanager
 def kernel_settings_kept() -> Iterator[None]:
-    """Put back afterwards what a kubelet sets for the whole machine."""
+    """Restore afterwards what a kubelet sets for the whole machine."""
     files = [Path("/proc/sys", name) for name in _SYSCTLS]
     before = {file: file.read_text() for file in files if file.exists()}
     try:
@@ -80,9 +80,9 @@ def kernel_settings_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cgroup(name: str) -> Iterator[None]:
-    """A cgroup of ours in every hierarchy; whatever is in it at the end is killed and removed.
+    """A cgroup of ours in every hierarchy; everything in it at the end is killed and removed.
 
-    What a killed run left there is removed at the start as well.
+    Remains of a killed run are removed at the start as well.
     """
     folders = [hierarchy / name for hierarchy in _hierarchies()]
     for folder in folders:
@@ -103,7 +103,7 @@ def _hierarchies() -> list[Path]:
 
 def _make_cgroup(folder: Path) -> None:
     subtree = folder.parent / "cgroup.subtree_control"
-    if subtree.exists():  # v2: what the parent does not hand down, the kubelet does not find
+    if subtree.exists():  # v2: the kubelet does not find controllers that the parent does not enable
         available = (folder.parent / "cgroup.controllers").read_text().split()
         subtree.write_text(" ".join(f"+{controller}" for controller in available))
     folder.mkdir()
@@ -129,7 +129,7 @@ def _kill_all(folder: Path) -> None:
 
 
 def _kill_and_wait(pid: int) -> None:
-    """Kill a process and wait until it is gone; by pidfd, for most are no children of ours."""
+    """Kill a process and wait until it is gone; by pidfd, because most are not children of ours."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -138,7 +138,7 @@ def _kill_and_wait(pid: int) -> None:
         signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.waitid(os.P_PIDFD, handle, os.WEXITED)
     except (ProcessLookupError, ChildProcessError):
-        pass  # gone, or somebody else's child: cgroup.procs tells when it is
+        pass  # gone, or another process's child: cgroup.procs shows when it is gone
     finally:
         os.close(handle)
 
@@ -150,7 +150,7 @@ def remove_stale(prefix: str) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a node's folder with all that has to do with it: processes, mounts, links."""
+    """Remove a node's folder with its processes, mounts and links."""
     kill_users_of(folder)
     _unmount_below(folder)
     for link in _LOG_LINKS.glob("*.log"):
@@ -169,10 +169,10 @@ def _unmount_below(folder: Path) -> None:
 
 
 def kill_users_of(folder: Path) -> None:
-    """Kill the processes that were started with a path below a folder: shims that outlived their containerd."""
+    """Kill processes that were started with a path below a folder: shims that outlived their containerd."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended
             if f"{folder}/".encode() in (entry / "cmdline").read_bytes() and int(entry.name) != os.getpid():
                 _kill_and_wait(int(entry.name))

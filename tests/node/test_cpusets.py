@@ -1,7 +1,7 @@
 """The CPUs that containers really have, on a real node under the whole product: decided, enforced, followed, kept.
 
-What is right is worked out here from the annotations of Pods alone; what is, is what the kernel says of every process
-of a Pod, its sandbox's among them (`Cpus_allowed_list`).
+The expected CPUs are computed here from the annotations of Pods alone. The actual CPUs are the kernel's answer for
+every process of a Pod, including its sandbox's (`Cpus_allowed_list`).
 """
 
 import contextlib
@@ -42,8 +42,8 @@ AGREEMENT = "koordgate.io/pod-agreement"
 CAPABILITIES = {"DAC_READ_SEARCH": 2, "SYS_PTRACE": 19}  # Linux, include/uapi/linux/capability.h
 PROC = Path("/proc")
 SLEEP = "trap exit TERM; while :; do sleep 1 & wait; done"
-SOON_S = 8.0  # less than a round of the reporter: only what it watches can have told it so soon
-ROUND_S = 30.0  # a few rounds: what nobody tells the reporter it finds by itself
+SOON_S = 8.0  # less than a round of the reporter: only a watch can have informed it so soon
+ROUND_S = 30.0  # a few rounds: the reporter finds by itself what no watch reports
 _LOG = logging.getLogger(__name__)
 
 
@@ -63,7 +63,7 @@ ONE: dict[str, str] = {"cpu": "1", "memory": "16Mi"}
 
 
 def pod(name: str, qos: str | None, asks: Mapping[str, str], **container: Any) -> JsonObject:
-    """A Pod for koordgate's scheduler. One that asks CPUs is Guaranteed, one that asks memory Burstable."""
+    """A Pod for koordgate's scheduler. It is Guaranteed if it requests CPUs, Burstable if it requests memory."""
     amounts = {"requests": dict(asks), **({"limits": dict(asks)} if "cpu" in asks else {})}
     main = {
         "name": "main",
@@ -87,7 +87,7 @@ def lists_of(node: Node, found: JsonObject) -> list[frozenset[int]]:
 
 
 def allowed(pid: int) -> frozenset[int] | None:
-    """What the kernel lets a process run on; None where it has ended."""
+    """The CPUs that the kernel allows a process; None if it has ended."""
     try:
         status = (PROC / str(pid) / "status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -96,13 +96,13 @@ def allowed(pid: int) -> frozenset[int] | None:
 
 
 def decided(found: JsonObject) -> frozenset[int]:
-    """The CPUs that a Pod's annotation names; none where it has none of its own."""
+    """The CPUs that a Pod's annotation names; none if it has none of its own."""
     annotations = found["metadata"].get("annotations") or {}
     return members(json.loads(annotations.get(STATUS, "{}")).get("cpuset", ""))
 
 
 def expected(pods: Iterable[JsonObject]) -> dict[str, frozenset[int]]:
-    """What each Pod of a node is to run on, without the kubelet's static policy.
+    """The CPUs that each Pod of a node must run on, without the kubelet's static policy.
 
     CPU proposal, "QoS CPU orchestration principles".
     """
@@ -123,8 +123,8 @@ class Bench:
     """One test's Pods on the node.
 
     Attributes:
-        node: where they run.
-        namespace: theirs.
+        node: the node on which they run.
+        namespace: their namespace.
     """
 
     def __init__(self, node: Node, admin: AdminClient, namespace: str) -> None:
@@ -159,21 +159,21 @@ class Bench:
 
     @property
     def as_decided(self) -> dict[str, frozenset[int]]:
-        """What each Pod is to have (see `expected`)."""
+        """The CPUs that each Pod must have (see `expected`)."""
         return expected(self._made.values())
 
     def has(self, wanted: Mapping[str, frozenset[int]]) -> bool:
-        """Whether every process of each Pod has what is wanted for the Pod."""
+        """Whether every process of each Pod has the Pod's wanted CPUs."""
         lists = self.lists
         return all(lists[name] and set(lists[name]) == {cpus} for name, cpus in wanted.items())
 
     async def settled(self, deadline_s: float = SOON_S) -> dict[str, frozenset[int]]:
-        """Wait until every process of every Pod has what was decided; returns that."""
+        """Wait until every process of every Pod has the decided CPUs; returns these."""
         await self.reach(wanted := self.as_decided, deadline_s)
         return wanted
 
     async def reach(self, wanted: Mapping[str, frozenset[int]], deadline_s: float = SOON_S) -> None:
-        """Wait until every process of each Pod has what is wanted for the Pod."""
+        """Wait until every process of each Pod has the Pod's wanted CPUs."""
 
         async def right() -> bool:
             return self.has(wanted)
@@ -196,7 +196,7 @@ async def reporter(
     node_replicas: Replicas,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Reporter]:
-    """The node's reporter; what it told is deleted at the end."""
+    """The node's reporter; the objects that it wrote are deleted at the end."""
     settings = chart.find(node_chart, "ConfigMap", ACCOUNT)["data"][chart.CONFIG_KEY]
     kubeconfig = await node.service_account_kubeconfig(chart.NAMESPACE, ACCOUNT)
     running = Reporter(node, settings, kubeconfig=kubeconfig, workdir=tmp_path_factory.mktemp("reporter"))
@@ -211,7 +211,7 @@ async def reporter(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def bench(reporter: Reporter, node: Node, node_admin: AdminClient, node_namespace: str) -> AsyncIterator[Bench]:
-    """This test's Pods; at the end they go, for there are few CPUs."""
+    """This test's Pods; they are deleted at the end, because there are few CPUs."""
     made = Bench(node, node_admin, node_namespace)
     yield made
     await node_admin.delete(pods_path(node_namespace))
@@ -302,7 +302,7 @@ async def test_what_somebody_writes_into_cpusets_by_hand_is_put_back(bench: Benc
     wanted = await bench.settled()
 
     widened, narrowed = sorted(bench.node.processes(lsr)), sorted(bench.node.processes(be))
-    for folder in (widened[0].parent, *widened):  # what is above first
+    for folder in (widened[0].parent, *widened):  # parents first
         write(folder, ALL)
     for folder in narrowed:
         write(folder, wanted["lsr"])
@@ -379,7 +379,7 @@ async def test_what_changed_while_the_reporter_was_away_is_made_right_at_its_sta
 
 
 def python_folders() -> list[Path]:
-    """The folders of this machine that this Python runs from, none within another."""
+    """The folders of this machine from which this Python runs, none within another."""
     home = Path(koordgate.__file__).resolve().parents[1]
     every = [Path("/usr"), Path(sys.prefix), Path(sys.base_prefix), home, *(Path("/lib"), Path("/lib64"))]
     there = sorted({folder for folder in every if folder.is_dir()})
@@ -387,10 +387,10 @@ def python_folders() -> list[Path]:
 
 
 def reporter_pod(objects: list[JsonObject], state: Path) -> JsonObject:
-    """The DaemonSet's Pod, word for word but for what stands here.
+    """The DaemonSet's Pod, unchanged except for the fields below.
 
-    There is no image: this machine's Python is mounted into busybox's. The API server listens on loopback only. The
-    state is not this machine's own.
+    There is no image of koordgate: this machine's Python is mounted into busybox's. The API server listens on loopback
+    only. The state folder is not the machine's own.
     """
     spec = copy.deepcopy(chart.find(objects, "DaemonSet", ACCOUNT)["spec"]["template"]["spec"])
     (container,) = spec["containers"]
@@ -415,7 +415,7 @@ StartPod = Callable[[], Awaitable[JsonObject]]
 
 @contextlib.asynccontextmanager
 async def api_server_by_its_service(plane: ControlPlane) -> AsyncIterator[None]:
-    """What kube-proxy does for the Service `kubernetes`."""
+    """Stands in for kube-proxy, for the Service `kubernetes`."""
     address = await plane.service_address("default", "kubernetes")
     host, _, port = plane.admin_url.removeprefix("https://").rpartition(":")
     async with Balancer(*address, backends=[(host, int(port))]):
@@ -431,7 +431,7 @@ async def reporter_as_pod(
     node_chart: list[JsonObject],
     tmp_path: Path,
 ) -> AsyncIterator[StartPod]:
-    """Start the chart's reporter Pod on the node, in the place of the process; the process is back afterwards."""
+    """Start the chart's reporter Pod on the node in place of the process; the process is started again afterwards."""
     path = pods_path(chart.NAMESPACE)
     await reporter.process.stop()
 
@@ -478,7 +478,7 @@ async def in_reporter(node: Node, file: str) -> list[str]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def card(node: Node, node_admin: AdminClient) -> AsyncIterator[str]:
-    """The UUID of a card of the node's, as far as the cluster knows; the reporter as a process must be away."""
+    """Publish a card of the node; returns its UUID. The reporter process must be stopped."""
     await node_admin.apply(device_object(node.name, [gpu(node.name, 0)]))
     amounts = {"gpu-core": "100", "gpu-memory-ratio": "100", "gpu-memory": "80Gi"}
     await node.set_capacity({f"kubernetes.io/{tail}": amount for tail, amount in amounts.items()})
@@ -486,7 +486,7 @@ async def card(node: Node, node_admin: AdminClient) -> AsyncIterator[str]:
     await node.set_capacity({f"kubernetes.io/{tail}": None for tail in amounts})
 
 
-async def test_the_charts_pod_reads_what_a_process_that_is_not_root_was_told_of_cards(
+async def test_the_charts_pod_reads_which_cards_a_process_that_is_not_root_was_given(
     bench: Bench, reporter_as_pod: StartPod, card: str, node_admin: AdminClient
 ) -> None:
     half = {"kubernetes.io/gpu": "50"}
@@ -514,24 +514,24 @@ async def test_the_charts_pod_reads_what_a_process_that_is_not_root_was_told_of_
 
 
 def given(node: Node, found: JsonObject) -> frozenset[int]:
-    """The CPUs that the kubelet says it gave to a Pod."""
+    """The CPUs that the kubelet reports for a Pod."""
     entries = json.loads((node.root / "cpu_manager_state").read_text())["entries"]
     return frozenset().union(*map(members, entries.get(found["metadata"]["uid"], {}).values()))
 
 
 async def container_pid(node: Node, found: JsonObject) -> int:
-    """The first process of a Pod's container `main`. The kubelet does nothing about sandboxes."""
+    """The first process of a Pod's container `main`. The kubelet does not pin sandboxes."""
     return await node.container_pid(found["metadata"]["namespace"], found["metadata"]["name"], "main")
 
 
 async def container_has(node: Node, found: JsonObject) -> frozenset[int] | None:
-    """What that process may run on."""
+    """The CPUs that this process may run on."""
     return allowed(await container_pid(node, found))
 
 
 @pytest.fixture
 def rest(static_node: Node) -> JsonObject:
-    """A Pod that asks all CPUs that are not reserved, so that koordgate and the kubelet choose the same."""
+    """A Pod that requests all CPUs that are not reserved, so that koordgate and the kubelet choose the same."""
     return pod("rest", "LSR", {"cpu": str(len(ALL - RESERVED)), "memory": "16Mi"})
 
 
@@ -613,7 +613,7 @@ async def test_cpus_stay_over_a_restart_with_the_static_policy_as_well(
     (found, _, _) = await bench.start(rest, pod("ls", "LS", SOME), pod("be", "BE", {}))
     assert given(bench.node, found) == decided(found)
     await bench.settled(ROUND_S)
-    wanted = {"rest": decided(found), "ls": RESERVED}  # a kubelet that starts puts BE on its own pool once
+    wanted = {"rest": decided(found), "ls": RESERVED}  # a kubelet puts BE on its own pool once, at its start
 
     async with down(bench.node, reporter):
         assert bench.has(wanted)

@@ -23,7 +23,7 @@ TELL = 'echo "visible=[$NVIDIA_VISIBLE_DEVICES]"'
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def replicas(node: Node, node_plane: ControlPlane, node_replicas: Replicas) -> Replicas:
-    """koordgate as installed, and the node's cards written as a reporter would."""
+    """koordgate as installed, and the node's cards published as a reporter would."""
     async with node_plane.admin() as admin:
         await admin.apply(_device_object(node.name))
     amounts = {"gpu-core": "200", "gpu-memory-ratio": "200", "gpu-memory": "32Gi"}
@@ -52,7 +52,7 @@ def container(name: str, asks: dict[str, str]) -> JsonObject:
         "image": images.BUSYBOX,
         "imagePullPolicy": "Never",
         "command": ["/bin/sh", "-c", TELL],
-        # What an image that was made for the NVIDIA runtime says: all cards, to whoever does not stop it.
+        # The environment of an image for the NVIDIA runtime: all cards, unless it is replaced.
         "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
         "resources": {"limits": asks},
     }
@@ -98,7 +98,7 @@ async def test_a_card_out_of_service_takes_no_other_with_it_and_its_pod_survives
 
 
 async def _publish(node: Node, admin: AdminClient, *, bad: str = "") -> None:
-    """Publish the cards, of which one may be out of service and held whole."""
+    """Publish the cards; one may be out of service and held whole."""
     body = _device_object(node.name)
     for entry in body["spec"]["devices"]:
         entry["health"] = entry["id"] != bad

@@ -1,4 +1,4 @@
-"""The node of these tests really runs Pods: what the other tests here take for granted."""
+"""The node of these tests really runs Pods: the assumptions of the other tests here."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a real kubelet tells over its PodResources socket, of a device plugin's devices and of CPUs."""
+"""What a real kubelet reports over its PodResources socket about CPUs and a device plugin's devices."""
 
 import asyncio
 import contextlib
@@ -23,12 +23,12 @@ from webhook.localplane.waiting import until
 
 CARD = "example.com/card"
 CARDS = ("card-0", "card-1", "card-2")
-CHECKPOINT = Path(devicecheckpoint.PATH)  # the kubelet's constant: also of one whose folder is another
+CHECKPOINT = Path(devicecheckpoint.PATH)  # the kubelet's constant, which does not follow its folder
 SLEEP = "trap exit TERM; while :; do sleep 1 & wait; done"
 
 
 async def _tell_cards(stream: Stream[bytes, bytes]) -> None:
-    """ListAndWatch: what there is, and then nothing new."""
+    """ListAndWatch: the devices, and then no change."""
     await stream.recv_message()
     await stream.send_message(b"".join(part(1, part(1, card) + part(2, "Healthy")) for card in CARDS))
     await asyncio.Event().wait()
@@ -76,7 +76,7 @@ async def carded_node(static_node: Node, node_plane: ControlPlane) -> AsyncItera
 
     try:
         async with device_plugin(socket):
-            await until(registered, "the kubelet tells of the cards")
+            await until(registered, "the kubelet reports the cards")
             yield static_node
             socket.unlink()
     finally:
@@ -118,7 +118,7 @@ def socket_of(node: Node) -> PodResourcesSocket:
     return PodResourcesSocket(str(node.root / "pod-resources" / "kubelet.sock"))
 
 
-async def test_what_the_kubelet_tells_is_what_its_files_say(
+async def test_what_the_kubelet_reports_is_what_its_files_say(
     carded_node: Node, node_admin: AdminClient, node_namespace: str
 ) -> None:
     here = (carded_node, node_admin, node_namespace)
@@ -156,7 +156,7 @@ async def test_a_pod_of_the_same_name_inherits_nothing(
     assert known == FileReading(Allocations({second.cgroup: {"main": ContainerResources()}}), None)
 
 
-async def test_a_kubelet_that_is_down_leaves_its_socket_and_what_it_told(
+async def test_a_kubelet_that_is_down_leaves_its_socket_and_what_it_reported(
     carded_node: Node, node_admin: AdminClient, node_namespace: str
 ) -> None:
     socket = socket_of(carded_node)
@@ -168,7 +168,7 @@ async def test_a_kubelet_that_is_down_leaves_its_socket_and_what_it_told(
         async def told_again() -> bool:
             return await socket.read([only]) == up
 
-        await until(told_again, "the kubelet tells the same again")
+        await until(told_again, "the kubelet reports the same again")
 
     assert up.value is not None
     assert len(up.value.pods[only.cgroup]["main"].devices[CARD]) == 1

@@ -1,6 +1,6 @@
-"""The CPU state of a real kubelet taken over: after its restart it keeps our CPUs by itself; and given back.
+"""The CPU state of a real kubelet, taken over and restored: after its restart the kubelet keeps our CPUs by itself.
 
-The reporter writes no cpuset here: what a process runs on is the kubelet's doing alone.
+The reporter writes no cpuset here: the kubelet alone decides where a process runs.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from webhook.localplane.waiting import until
 
 SLEEP = "trap exit TERM; while :; do sleep 1 & wait; done"
 STATUS = "scheduling.koordinator.sh/resource-status"
-ROUNDS = 6  # until it is believed that nothing more is done
+ROUNDS = 6  # rounds without a change that count as an end
 DEADLINE_S = 30.0
 TOLD = (
     "/apis/scheduling.koordinator.sh/v1alpha1/devices",
@@ -34,7 +34,7 @@ Report = Callable[[str], contextlib.AbstractAsyncContextManager[Reporter]]
 
 ALL = parse(Path("/sys/devices/system/cpu/online").read_text())
 OURS = 1 << ALL.bit_length() - 1  # not CPU 0, which the kubelet reserves
-# A tenth of a CPU is reserved, and so CPU 0 is: of two CPUs there is room for a container beside one that owns one.
+# A tenth of a CPU is reserved, which reserves CPU 0. With two CPUs, a container fits beside one that owns a CPU.
 STATIC = {"cpuManagerPolicy": "static", "systemReserved": {"cpu": "100m"}, "cpuManagerReconcilePeriod": "1s"}
 
 
@@ -64,7 +64,7 @@ class Bench:
         self._namespace = namespace
 
     async def start(self, name: str, containers: list[JsonObject], cpus: int = 0) -> str:
-        """Have a Pod run, with decided CPUs if any; returns its UID."""
+        """Run a Pod, with decided CPUs if any; returns its UID."""
         spec = {"terminationGracePeriodSeconds": 1, "schedulerName": "nobody", "containers": containers}
         labels = {"koordinator.sh/qosClass": "LSR"} if cpus else {}
         made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
@@ -78,7 +78,7 @@ class Bench:
         await self._admin.delete(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
 
     async def runs_on(self, pod: str, name: str) -> int:
-        """What the kernel lets a container's first process run on."""
+        """The CPUs that the kernel allows a container's first process."""
         return allowed(await self.node.container_pid(self._namespace, pod, name))
 
     async def both_on(self, pod: str, cpus: int) -> None:
@@ -90,11 +90,11 @@ class Bench:
         await until(there, f"{pod} runs on CPUs {format_cpuset(cpus)}", deadline_s=DEADLINE_S)
 
     def in_file(self, uid: str) -> dict[str, int]:
-        """What the kubelet's state file says of a Pod."""
+        """A Pod's entries in the kubelet's state file."""
         return dict(cpustate.parse((self.node.root / cpustate.FILE).read_bytes()).entries.get(uid, {}))
 
     async def told(self, uid: str, said: dict[str, int]) -> None:
-        """Wait until the file says something of a Pod."""
+        """Wait until the file has these entries of a Pod."""
 
         async def there() -> bool:
             return self.in_file(uid) == said
@@ -127,14 +127,14 @@ async def rounds(reporter: Reporter) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def giving_node(node: Node) -> AsyncIterator[Node]:
-    """The node with a kubelet that gives CPUs away by itself."""
+    """The node with a kubelet that allocates CPUs by itself."""
     async with node.configured(STATIC):
         yield node
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def bench(giving_node: Node, node_admin: AdminClient, node_namespace: str) -> AsyncIterator[Bench]:
-    """This test's Pods; they go at the end, for there are few CPUs."""
+    """This test's Pods; they are deleted at the end, because there are few CPUs."""
     yield Bench(giving_node, node_admin, node_namespace)
     path = f"/api/v1/namespaces/{node_namespace}/pods"
     await node_admin.delete(path)
@@ -150,7 +150,7 @@ async def bench(giving_node: Node, node_admin: AdminClient, node_namespace: str)
 
 @pytest.fixture
 def report(giving_node: Node, node_plane: ControlPlane, tmp_path: Path) -> Report:
-    """Run the node's reporter, which does this with the state and writes no cpuset."""
+    """Run the node's reporter in this take-over mode; it writes no cpuset."""
 
     def run(mode: str) -> Reporter:
         folder = tmp_path / mode

@@ -1,4 +1,4 @@
-"""Small clusters as Kubernetes objects, and what the command line says of them."""
+"""Small clusters as Kubernetes objects, and runs of the command line on them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ def machine(name: str = "node-1", cards: int = 2, **fields: Any) -> list[Raw]:
 
 
 def topology(name: str = "node-1", *, nodes: int = 2, cores: int = 4, **fields: Any) -> Raw:
-    """CPUs of a node: so many sockets of one NUMA node each, cores of two threads: CPU k and CPU k + half of all."""
+    """CPUs of a node: sockets of one NUMA node each; the threads of a core are CPU k and CPU k + half of all."""
     zones = {at: NumaZone(amounts := {"cpu": cores * 2000, "memory": 64 * GIB}, amounts) for at in range(nodes)}
     cpus = build(nodes, 1, cores, 2, siblings_far)
     return write_node_topology(NodeTopology(name, cpus, **{"zones": zones, **fields}))
@@ -76,7 +76,7 @@ def pinned(name: str, cpus: int, qos: str = "LSR", amounts: Mapping[str, Any] | 
 
 
 def asking(name: str, amounts: Mapping[str, Any] | None = None, **fields: Any) -> Raw:
-    """A Pod of one container that asks for so much; without a UID, as an author writes it."""
+    """A Pod of one container with this request; without a UID, as an author writes it."""
     made = pod(container(requests=dict(amounts or {})), name=name, **fields)
     del made["metadata"]["uid"]
     return made
@@ -87,7 +87,7 @@ def gpus(name: str, percent: int, **fields: Any) -> Raw:
 
 
 def held(name: str, on: str, *shares: tuple[int, int], phase: str = "Running", **fields: Any) -> Raw:
-    """A Pod that runs on a node and says that it holds (minor, percent) of its cards."""
+    """A Pod that runs on a node and states that it holds (minor, percent) of its cards."""
     entries = [
         {
             "minor": minor,

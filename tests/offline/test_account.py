@@ -28,7 +28,7 @@ def account(*objects: Raw, pools: tuple[tuple[str, DevicePool], ...] = ()) -> Ac
 
 
 def holds(name: str, *, on: str = "node-1", qos: str = "LSR", status: Raw | None = None, **shares: list[Raw]) -> Raw:
-    """A Pod that runs on a node and says that it holds this."""
+    """A Pod that runs on a node and states that it holds this."""
     annotations = {ALLOCATED: json.dumps(shares)} if shares else {}
     if status is not None:
         annotations[STATUS] = json.dumps(status)
@@ -46,7 +46,7 @@ def rows(counted: Account) -> list[tuple[str, str, str]]:
 NIC = {"minor": 0, "id": "0000:10:00.0", "resources": {"koordinator.sh/rdma": "25"}}
 FUNCTION = {**NIC, "extension": {"vfs": [{"busID": "0000:10:00.1"}]}}
 
-# Objects -> of each device: type and minor, what is used of it, who holds it, and why nothing new lands there.
+# Objects -> for each device: type and minor, its used part, its holders, and why it takes no new Pods.
 DEVICES: dict[str, tuple[list[Raw], list[tuple[str, str, list[str], str]]]] = {
     "a card of which a part is held": (
         [device_object(device_entry(0, id="GPU-node-1-0")), held("a", "node-1", (0, 30))],
@@ -181,7 +181,7 @@ CPUS: dict[str, tuple[Raw, list[Raw], list[tuple[str, str, str]]]] = {
         [],
         [("0", "0-7", "shared"), ("0", "0-7", "best-effort")],
     ),
-    "what the kubelet gave where its policy is not told": (
+    "what the kubelet gave where its policy is not reported": (
         topology(
             nodes=1,
             pod_cpu_allocs=(PodCpuAlloc("default", "k", "uid-k", parse("2-3"), managed_by_kubelet=True),),
@@ -194,7 +194,7 @@ CPUS: dict[str, tuple[Raw, list[Raw], list[tuple[str, str, str]]]] = {
         [holds("a", qos="LSE", status={"cpuset": "0-1"})],
         [("0", "0-1", "a"), ("0", "none", "shared"), ("0", "none", "best-effort")],
     ),
-    "CPUs that cannot be told apart": (
+    "CPUs that cannot be distinguished": (
         {**topology(), "metadata": {"name": "node-1"}},
         [holds("a", status={"cpuset": "0-1"})],
         [("-", "0-1", "a:")],
@@ -203,26 +203,26 @@ CPUS: dict[str, tuple[Raw, list[Raw], list[tuple[str, str, str]]]] = {
 
 
 @pytest.mark.parametrize("name", CPUS)
-def test_cpus_are_told_by_numa_node_with_both_pools(name: str) -> None:
+def test_cpus_are_reported_by_numa_node_with_both_pools(name: str) -> None:
     obj, pods, expected = CPUS[name]
     assert rows(account(node(), obj, *pods)) == expected
 
 
-def test_a_node_that_tells_no_cpus_has_no_table_of_them() -> None:
+def test_a_node_that_reports_no_cpus_has_no_table_of_them() -> None:
     assert account(node(), device_object(device_entry(0))).cpus() == []
 
 
 KUBELET = topology(pod_cpu_allocs=(PodCpuAlloc("default", "k", "uid-k", parse("0-1"), managed_by_kubelet=True),))
 QUEUE = {"minor": 0, "id": "fast", "resources": {"example.com/queue": "3"}}
 
-# Objects that cannot be right -> what is said of them.
+# Impossible objects -> the message about them.
 OVERGIVEN: dict[str, tuple[list[Raw], list[str]]] = {
     "nothing": ([topology(), holds("a", status={"cpuset": "0"}), holds("b", status={"cpuset": "1"})], []),
     "CPUs twice": (
         [topology(), holds("a", status={"cpuset": "0-2"}), holds("b", status={"cpuset": "2-3"})],
         ["CPUs 2 given twice"],
     ),
-    "CPUs twice where no topology tells of them": (
+    "CPUs twice where no topology has them": (
         [holds("a", status={"cpuset": "0-2"}), holds("b", status={"cpuset": "2-3"})],
         ["CPUs 2 given twice"],
     ),

@@ -132,7 +132,7 @@ FORMS: list[Callable[[str, int], Raw]] = [
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_comes_and_goes_nothing_is_given_twice(seed: int) -> None:
-    """Counted after each step from the annotations alone; the ledger must say the same in the end."""
+    """Counted after each step from the annotations alone; the ledger must agree at the end."""
     dice = random.Random(seed)
     cluster = OfflineCluster.in_process(QUEUE, seed=seed)
     cards = [device_entry(minor, id=f"GPU-node-1-{minor}", topology={"nodeID": minor % 2}) for minor in range(3)]
@@ -200,8 +200,8 @@ async def test_anybody_binds_a_pod_that_asks_for_none() -> None:
     assert (await cluster.bind("default", "a", "node-1", "somebody")).state is PodFate.BOUND
 
 
-async def test_a_refusal_of_the_bind_is_told_and_leaves_the_pod_unbound() -> None:
-    """The cards fall ill between the scheduler's call and the bind."""
+async def test_a_refusal_of_the_bind_is_reported_and_leaves_the_pod_unbound() -> None:
+    """The cards become unhealthy between the scheduler's call and the bind."""
     cluster = OfflineCluster.in_process()
     await cluster.load(machine(cards=1))
     parts = cluster.parts

@@ -25,7 +25,7 @@ def _played(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return written.out
 
 
-def test_the_demo_tells_what_each_pod_asked_became_and_got(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_reports_what_each_pod_asked_became_and_got(capsys: pytest.CaptureFixture[str]) -> None:
     told = _played(capsys)
     assert re.match(r"The webhook serves on https://127\.0\.0\.1:\d+, in this process", told)
     assert (
@@ -41,9 +41,7 @@ def test_the_demo_tells_what_each_pod_asked_became_and_got(capsys: pytest.Captur
     assert "somebody-else is not their scheduler" in told
     last = told.splitlines()[-1]
     assert last.startswith("demo: 30 Pods: 22 bound, 7 refused at admission, 1 without a node; ")
-    assert re.search(
-        r"; no device and no CPU is given more than once over; \d+ requests were answered over HTTPS$", last
-    )
+    assert re.search(r"; no device and no CPU is given twice; \d+ requests were answered over HTTPS$", last)
 
 
 def test_the_demo_ends_with_who_holds_what_of_each_node(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +123,7 @@ def test_examples_are_found_in_a_checkout_and_in_a_wheel(tmp_path: Path, monkeyp
 
 
 async def test_only_the_webhooks_own_authority_is_trusted() -> None:
-    """It is TLS in earnest: a client that does not know the CA is turned away."""
+    """It is real TLS: a client that does not know the CA is refused."""
     async with OfflineCluster.over_https() as (_, way), aiohttp.ClientSession() as stranger:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await stranger.get(f"{way.url}/healthz", ssl=ssl.create_default_context())
@@ -145,5 +143,5 @@ def test_a_real_control_plane_gives_the_same_cards(capsys: pytest.CaptureFixture
     real = _played(capsys, "--control-plane")
     assert cards(real) == cards(_played(capsys))
     assert real.splitlines()[-1].endswith(
-        "; a foreign Binding refused; no device and no CPU is given more than once over; all on a real control plane"
+        "; a foreign Binding refused; no device and no CPU is given twice; all on a real control plane"
     )

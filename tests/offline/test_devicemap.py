@@ -18,7 +18,7 @@ VOID = {"meta", "br", "img", "link"}
 
 
 class Page(HTMLParser):
-    """A page as a browser reads it; every element must be closed where it was opened."""
+    """A page as a browser reads it; every element must be closed in the element where it was opened."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Page(HTMLParser):
         self.text.append(data)
 
     def titled(self, start: str) -> list[dict[str, str | None]]:
-        """The elements whose title begins so."""
+        """The elements whose title begins with this text."""
         return [attributes for _, attributes in self.elements if (attributes.get("title") or "").startswith(start)]
 
     def classes(self, name: str) -> int:
@@ -92,7 +92,7 @@ def test_a_thousand_pods_have_a_thousand_colours_and_neighbours_differ_clearly()
 
 
 async def test_a_card_is_filled_by_the_resource_that_is_short() -> None:
-    """60 % of the memory and 10 % of the compute fill 60 % of the card; what holds next to nothing is still seen."""
+    """60 % of the memory and 10 % of the compute fill 60 % of the card; a very small share is still visible."""
     first = gpus("a", 1)
     first["spec"]["containers"][0]["resources"]["requests"] = {
         "kubernetes.io/gpu-core": "10",
@@ -103,7 +103,7 @@ async def test_a_card_is_filled_by_the_resource_that_is_short() -> None:
     assert [match and match[1] for match in widths] == ["60", "3"]
 
 
-async def test_why_nothing_lands_and_why_a_pod_waits_is_told() -> None:
+async def test_why_nothing_lands_and_why_a_pod_waits_is_reported() -> None:
     sick = device_object(device_entry(0), annotations={"koordgate.io/cordoned-devices": "GPU-0"})
     page = Page(await drawn(node(), sick, pods=(gpus("waits", 50),)))
     text = "".join(page.text)

@@ -11,18 +11,18 @@ from koordgate.cli import main
 from webhook.offline.objects import InputError, read
 
 UNUSABLE = {
-    "no YAML": ("kind: [", "input.yaml, document 1: not YAML; mend it: "),
+    "no YAML": ("kind: [", "input.yaml, document 1: not YAML; correct it: "),
     "no YAML in the second document": ("kind: Node\nmetadata: {name: a}\n---\nkind: [", "document 2: not YAML"),
     "no object": ("- 1\n- 2\n", "document 1: list where a Kubernetes object must be"),
     "no kind": ("metadata: {name: a}", "document 1: the object has no kind; add it"),
     "no name": ("kind: Pod\nmetadata: {}\n", "document 1: the Pod has no metadata.name; give it one"),
     "no metadata": ("kind: Pod\n", "document 1: the Pod has no metadata.name; give it one"),
-    "twice": ("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: a}\n", "Node a is in "),
+    "twice": ("kind: Node\nmetadata: {name: a}\n---\nkind: Node\nmetadata: {name: a}\n", "Node a is already in "),
     "no name in a list": ("kind: List\nitems: [{kind: Pod}]", "document 1, item 1: the Pod has no metadata.name"),
-    "items no list": ("kind: List\nitems: 1", "items of the List is no list"),
+    "items no list": ("kind: List\nitems: 1", "items of the List is not a list"),
     "not of the shape": (
         "kind: Pod\nmetadata: {name: a}\nspec: {containers: {name: a}}",
-        "document 1: Pod a: Expected array, got object - at spec.containers; the API server would not take it",
+        "document 1: Pod a: Expected array, got object - at spec.containers; the API server would refuse it",
     ),
     "no Kubernetes name": ("kind: Node\nmetadata: {name: A_b}", "Node A_b: Expected str matching regex"),
     "an amount of a node": (
@@ -58,7 +58,7 @@ def test_a_file_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = tmp_path / "binary.yaml"
     path.write_bytes(b"\xff\xfe\x00")
     assert main(["simulate", "-f", str(path)]) == 2
-    assert "binary.yaml: is no UTF-8 text" in capsys.readouterr().err
+    assert "binary.yaml: is not UTF-8 text" in capsys.readouterr().err
 
 
 def test_a_folder_without_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +110,7 @@ def test_a_typed_list_names_no_kinds(tmp_path: Path) -> None:
     assert [(obj["kind"], obj["apiVersion"]) for obj in read([str(path)]).nodes] == [("Node", "v1")]
 
 
-def test_other_kinds_are_left_out_and_told_of_but_for_the_ledger(tmp_path: Path) -> None:
+def test_other_kinds_are_left_out_and_reported_but_for_the_ledger(tmp_path: Path) -> None:
     topology = {"kind": "NodeResourceTopology", "metadata": {"name": "node-1"}}
     ledger = {"kind": "NodeAllocation", "metadata": {"name": "node-1"}}
     other = {"kind": "ConfigMap", "metadata": {"name": "a"}}
@@ -121,7 +121,7 @@ def test_other_kinds_are_left_out_and_told_of_but_for_the_ledger(tmp_path: Path)
 
 
 def test_yaml_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:
-    """An unquoted time is text, 12:30 no number of base 60, an alias a copy, and an empty document nothing."""
+    """An unquoted time is text, 12:30 is no number in base 60, an alias is a copy, an empty document is nothing."""
     path = tmp_path / "pod.yaml"
     path.write_text(
         "---\n---\nkind: Pod\nmetadata:\n  name: a\n  creationTimestamp: 2026-01-01T00:00:00Z\n"
@@ -144,5 +144,5 @@ def test_several_json_documents_are_yaml(tmp_path: Path) -> None:
 def test_the_same_name_in_two_namespaces_is_two_pods(tmp_path: Path) -> None:
     pods = [gpus("a", 50), gpus("a", 50, namespace="other")]
     assert len(read([saved(tmp_path, pods)]).pods) == 2
-    with pytest.raises(InputError, match=r"Pod default/a is in .*objects.json, document 1, item 1 already"):
+    with pytest.raises(InputError, match=r"Pod default/a is already in .*objects.json, document 1, item 1"):
         read([saved(tmp_path, [pods[0], pods[0]])])

@@ -110,8 +110,8 @@ def test_a_shortage_says_what_is_asked_and_what_is_free() -> None:
     node = candidate({"metadata": {"name": "a"}}, {"cpu": 4000, "memory": 2**30, "pods": 10})
     asked = {"cpu": 1500, "memory": 2**31, "example.com/a": 1, "pods": 1}
     assert why_not({}, asked, node, {"cpu": 3000, "pods": 10}) == (
-        "not enough cpu: 1500m asked, 1 of 4 free; example.com/a: 1 asked, and the node states none in "
-        "status.allocatable; memory: 2Gi asked, 1Gi of 1Gi free; pods: 1 asked, 0 of 10 free"
+        "not enough cpu: 1500m requested, 1 of 4 free; example.com/a: 1 requested, and the node states none in "
+        "status.allocatable; memory: 2Gi requested, 1Gi of 1Gi free; pods: 1 requested, 0 of 10 free"
     )
 
 

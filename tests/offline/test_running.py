@@ -1,4 +1,4 @@
-"""Pods of a device plugin that run before koordgate is installed: their cards are never given out."""
+"""Pods of a device plugin that run before koordgate is installed: their cards are never allocated."""
 
 import json
 from typing import Any
@@ -67,7 +67,7 @@ async def test_pods_that_ask_for_more_than_is_idle_withhold_all() -> None:
 def test_the_table_says_that_they_are_assumed(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "-f", saved(tmp_path, [*machine(), running("theirs", 1)])]) == 0
     table = capsys.readouterr().out
-    assert "which ones is not known, idle ones are assumed" in table
+    assert "which ones is unknown, so idle ones are assumed" in table
     assert "sees none" not in table
 
 

@@ -20,8 +20,8 @@ from koordgate.cli import main
 CONFIG = ("--config", str(EXAMPLES / "config.yaml"))
 BOTH = ("-f", str(EXAMPLES / "cluster.yaml"), "-f", str(EXAMPLES / "workload.yaml"), *CONFIG)
 
-# What becomes of each Pod of the examples: how many cards it gets, and of each the compute in percent and the memory in
-# percent or bytes. On which node is the scheduler's business, where the Pod does not select one.
+# The result for each Pod of the examples: the number of cards, and for each the compute in percent and the memory in
+# percent or bytes. The scheduler chooses the node, unless the Pod selects one.
 PLACED: dict[str, tuple[int, int, int | str]] = {
     "train-2-cards": (2, 100, 100),
     "half-a-card": (1, 50, 50),
@@ -37,7 +37,7 @@ PLACED: dict[str, tuple[int, int, int | str]] = {
     "one-container-without": (1, 30, 30),
     "sets-visible-devices": (1, 40, 40),
 }
-# And of the others: how many devices of each type, and how many CPUs of its own.
+# For other types: the number of devices of each, and of CPUs of its own.
 GIVEN: dict[str, tuple[dict[str, int], int]] = {
     "train-4-together": ({"gpu": 4}, 0),
     "train-beside-rdma": ({"gpu": 2, "rdma": 1}, 0),
@@ -89,7 +89,7 @@ def _given() -> list[dict[str, Any]]:
 
 
 def _places(kind: str) -> dict[str, dict[str, Any]]:
-    """Where the devices of a type sit on h200-1, by id."""
+    """The places of a type's devices on h200-1, by id."""
     entries = next(obj for obj in _given() if (obj["kind"], obj["metadata"]["name"]) == ("Device", "h200-1"))
     return {entry["id"]: entry["topology"] for entry in entries["spec"]["devices"] if entry["type"] == kind}
 
@@ -147,7 +147,7 @@ def test_cpus_and_card_stand_in_one_numa_node(examples: dict[str, Any]) -> None:
     assert not _cpus(pod) & ~inside
 
 
-def test_a_pod_that_bursts_is_told_its_pool(examples: dict[str, Any]) -> None:
+def test_a_pod_that_bursts_gets_its_pool(examples: dict[str, Any]) -> None:
     status = json.loads(examples["bursts-in-one-pool"]["metadata"]["annotations"][STATUS])
     assert [set(pool) for pool in status["cpuSharedPools"]] == [{"socket", "node"}]
     assert "cpuset" not in status
@@ -168,7 +168,7 @@ def test_each_wrong_form_is_refused_with_its_reason(examples: dict[str, Any], na
     assert message in status["message"]
 
 
-def test_the_examples_are_all_told_of_in_order(examples: dict[str, Any]) -> None:
+def test_the_examples_are_all_reported_in_order(examples: dict[str, Any]) -> None:
     given = [pod["metadata"]["name"] for pod in yaml.safe_load_all((EXAMPLES / "workload.yaml").read_text())]
     assert list(examples) == given
     assert set(given) == {*PLACED, *GIVEN, *REFUSED, *LEFT_ALONE}
@@ -203,7 +203,7 @@ def test_memory_is_stated_where_the_pod_can_reach_one_model_only(examples: dict[
 
 
 def test_nothing_is_given_twice_by_the_annotations_alone(examples: dict[str, Any]) -> None:
-    """Counted from the input's objects and the output's annotations, with nothing of ours but quantities."""
+    """Counted from the input's objects and the output's annotations, with only the quantities of our code."""
     capacity: dict[tuple[str, str], dict[str, int]] = {}
     for obj in _given():
         name = obj["metadata"]["name"]
@@ -261,7 +261,7 @@ def test_the_output_fed_back_is_what_is_held(tmp_path: Path, capsys: pytest.Capt
     assert again == first
 
 
-def test_the_table_tells_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_reports_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *BOTH]) == 0
     written = capsys.readouterr()
     lines = written.out.splitlines()
@@ -273,7 +273,7 @@ def test_the_table_tells_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFi
     assert any("gpu 0 GPU-54dc7651: core 100 %, memory 79.6 GiB (100 %)" in line for line in lines)
     assert any(line.startswith("gpu 2") and line.endswith("half-a-card: 50 %") for line in lines)
     assert any(line.endswith("XID79: the GPU has fallen off the bus") for line in lines)
-    assert any(line.endswith("nothing new lands here: cordoned by an administrator") for line in lines)
+    assert any(line.endswith("takes no new Pods: cordoned by an administrator") for line in lines)
     assert any("CPUs 1-4,33-36 (LSR, FullPCPUs)" in line for line in lines)
     assert lines[-1] == (
         "30 Pods: 1 there already, 22 bound, 6 refused at admission, 1 without a node; 17 of 24 GPUs, "
@@ -286,7 +286,7 @@ def test_the_table_tells_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFi
 def test_a_terminal_gets_colour_and_lines_that_fit(
     columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the table of Pods does not fit, each Pod gets a few lines of its own; nothing is cut off."""
+    """If the table of Pods does not fit, each Pod gets a few lines of its own; nothing is cut off."""
     for key, value in {"COLUMNS": columns, "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(key, value)
     for key in ("NO_COLOR", "FORCE_COLOR"):
@@ -310,7 +310,7 @@ def test_a_reader_that_goes_away_is_no_trouble() -> None:
     assert process.returncode == 141
 
 
-def test_what_the_objects_do_not_tell_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_objects_do_not_report_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *BOTH, "-o", "json"]) == 0
     errors = capsys.readouterr().err
     assert "Pod default/sets-visible-devices: warning: spec.containers[0].env" in errors
@@ -332,7 +332,7 @@ def test_what_finished_holds_nothing(phase: str, tmp_path: Path, capsys: pytest.
     assert listed(capsys, "-f", saved(tmp_path, objects))["new"]["spec"]["nodeName"] == "node-1"
 
 
-def test_two_pods_that_say_they_hold_the_same_card_are_told_of(
+def test_two_pods_that_say_they_hold_the_same_card_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     objects = [*machine(cards=1), held("one", "node-1", (0, 100)), held("two", "node-1", (0, 100))]
@@ -344,12 +344,12 @@ def test_a_full_cluster_refuses_with_the_reason(tmp_path: Path, capsys: pytest.C
     objects = [*machine("node-1", cards=1), *machine("node-2", cards=1), *(gpus(f"pod-{n}", 60) for n in range(4))]
     pods = listed(capsys, "-f", saved(tmp_path, objects))
     assert [pods[f"pod-{n}"]["spec"].get("nodeName") for n in range(4)] == ["node-1", "node-2", None, None]
-    # In sum there is too little of it on each node: kube-scheduler says so before the extender is asked.
+    # Each node has too little in sum: kube-scheduler refuses it before it calls the extender.
     assert pods["pod-3"]["status"] == {
         "phase": "Pending",
         "reason": "Unschedulable",
-        "message": "node-1, node-2: not enough kubernetes.io/gpu-core: 60 asked, 40 of 100 free; "
-        "kubernetes.io/gpu-memory: 48Gi asked, 32Gi of 80Gi free; kubernetes.io/gpu-memory-ratio: 60 asked, "
+        "message": "node-1, node-2: not enough kubernetes.io/gpu-core: 60 requested, 40 of 100 free; "
+        "kubernetes.io/gpu-memory: 48Gi requested, 32Gi of 80Gi free; kubernetes.io/gpu-memory-ratio: 60 requested, "
         "40 of 100 free",
     }
 
@@ -397,7 +397,7 @@ def test_pods_without_devices_take_cpu_from_those_with(tmp_path: Path, capsys: p
     assert pods["web"]["spec"]["nodeName"] == "node-1"
     assert "metadata" in pods["web"]
     assert "annotations" not in pods["web"]["metadata"]
-    assert pods["gpu"]["status"]["message"] == "node-1: not enough cpu: 2 asked, 1 of 4 free"
+    assert pods["gpu"]["status"]["message"] == "node-1: not enough cpu: 2 requested, 1 of 4 free"
 
 
 def test_a_namespace_that_the_chart_exempts_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -408,14 +408,14 @@ def test_a_namespace_that_the_chart_exempts_is_left_alone(tmp_path: Path, capsys
     assert "annotations" not in plugin["metadata"]
 
 
-def test_a_device_that_cannot_be_read_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = device(cards=2)
     del broken["spec"]["devices"][0]["id"]
     file = saved(tmp_path, [node(), broken, device("node-2")])
     assert main(["simulate", "-f", file]) == 0
     errors = capsys.readouterr().err
     assert "Device node-1: spec.devices[0]: no id" in errors
-    assert "Device node-2: there is no Node of this name" in errors
+    assert "Device node-2: there is no Node with this name" in errors
 
 
 def test_cards_that_nobody_can_have_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -428,8 +428,8 @@ def test_cards_that_nobody_can_have_are_shown_as_such(tmp_path: Path, capsys: py
     assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
     table = capsys.readouterr().out
     assert "allocated by the kubelet's device plugin" in table
-    assert "nothing new lands here: unhealthy" in table
-    assert "nothing new lands here: the node has no such device" in table
+    assert "takes no new Pods: unhealthy" in table
+    assert "takes no new Pods: the node has no such device" in table
     assert "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin) can hold it" in table
 
 

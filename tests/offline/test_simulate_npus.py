@@ -1,4 +1,4 @@
-"""`koordgate simulate` with a type that is made of several amounts and comes by settings alone."""
+"""`koordgate simulate` with a type of several amounts that is defined by settings alone."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from koordgate.cli import main
 
 H = "huawei.com/npu"
 
-# What two Pods ask, one after the other -> the devices of each, or what a refusal says.
+# The requests of two Pods, one after the other -> the devices of each, or the refusal.
 CASES: dict[str, tuple[dict[str, str], dict[str, str], list[list[int] | str]]] = {
     "two templates on one device": ({f"{H}-vir04_3c": "1"}, {f"{H}-core": "4", f"{H}-cpu": "3"}, [[0], [0]]),
     "a part, and a whole one": ({f"{H}-vir01": "1"}, {H: "1"}, [[0], [1]]),

@@ -1,4 +1,4 @@
-"""`koordgate simulate` with device types of one's own, CPUs and NICs: what is asked is given, held, and told."""
+"""`koordgate simulate` with own device types, CPUs and NICs: requests are met, held and shown."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ DONGLES = device_object(
     {"type": "disk", "id": "disk-0", "minor": 0, "health": True},
 )
 
-# What a Pod asks of types of the administrator's own -> what it gets, or what its refusal says.
+# A Pod's request for types of the administrator's own -> what it gets, or the refusal.
 OWN_TYPES: dict[str, tuple[dict[str, str], dict[str, int] | str]] = {
     "one of two whole ones": ({"example.com/dongle": "1"}, {"dongle": 1}),
     "both": ({"example.com/dongle": "2"}, {"dongle": 2}),
@@ -76,7 +76,7 @@ def test_what_a_node_states_of_an_own_type_counts(tmp_path: Path, capsys: pytest
     pod = asking("pod", {"example.com/queue": "3"})
     pod["spec"]["containers"][0]["resources"]["limits"] = {"example.com/queue": "3"}
     told = listed(capsys, "-f", saved(tmp_path, [has, pod]), "--config", str(config))["pod"]
-    assert told["status"]["message"] == "node-1: not enough example.com/queue: 3 asked, 2 of 2 free"
+    assert told["status"]["message"] == "node-1: not enough example.com/queue: 3 requested, 2 of 2 free"
 
 
 def test_without_the_settings_an_own_type_is_nobodys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +86,7 @@ def test_without_the_settings_an_own_type_is_nobodys(tmp_path: Path, capsys: pyt
 
 
 # Pods with CPUs of their own on one node of two NUMA nodes with four cores of two threads each -> CPUs each, in order;
-# a text is what the refusal says.
+# a text is the refusal.
 PINNED: dict[str, tuple[list[dict[str, Any]], list[int | str]]] = {
     "whole cores": ([pinned("pod-0", 4), pinned("pod-1", 4, "LSE")], [4, 4]),
     "all there are": ([pinned("pod-0", 16), pinned("pod-1", 1)], [16, "1 CPUs are requested, 0 are free"]),
@@ -119,14 +119,16 @@ def test_cpus_are_only_given_where_they_are_known(tmp_path: Path, capsys: pytest
     assert "its CPUs are unknown (no NodeResourceTopology object" in told
 
 
-def test_a_pod_that_asks_for_cpus_and_holds_none_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pod_that_asks_for_cpus_and_holds_none_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     around = pinned("around", 2, nodeName="node-1", schedulerName="koord-scheduler")
     assert main(["simulate", "-f", saved(tmp_path, [*machine(), topology(), around]), "-o", "json"]) == 0
     assert "Pod default/around: asks for CPUs and carries no allocation" in capsys.readouterr().err
 
 
 def test_what_a_pod_holds_of_cpus_and_nics_stays_held(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Fed back, what was given is not given again: neither CPUs nor a virtual function."""
+    """With the output as input, nothing is given again: neither CPUs nor a virtual function."""
     hint = {"scheduling.koordinator.sh/device-allocate-hint": '{"rdma":{"vfSelector":{}}}'}
     cluster = [node(), device_object(device_entry(0), nic(0)), topology()]
     pods = [
@@ -141,7 +143,9 @@ def test_what_a_pod_holds_of_cpus_and_nics_stays_held(tmp_path: Path, capsys: py
     assert told["pod-2"]["status"]["reason"] == "Unschedulable"
 
 
-def test_what_cannot_be_read_of_nodes_is_told_with_its_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_of_nodes_is_reported_with_its_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     told = node(annotations={"koordgate.io/classes": '{"queue":{"fast":1}}'})
     broken = topology()
     broken["metadata"]["annotations"]["node.koordinator.sh/cpu-topology"] = "{"
@@ -149,7 +153,7 @@ def test_what_cannot_be_read_of_nodes_is_told_with_its_kind(tmp_path: Path, caps
     errors = capsys.readouterr().err
     assert "Node node-1: annotation koordgate.io/classes: 'queue' is no configured type" in errors
     assert "NodeResourceTopology node-1: annotation node.koordinator.sh/cpu-topology: " in errors
-    assert "NodeResourceTopology node-2: there is no Node of this name" in errors
+    assert "NodeResourceTopology node-2: there is no Node with this name" in errors
 
 
 def test_the_map_is_written_beside_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +168,7 @@ def test_a_map_that_cannot_be_written_ends_it_with_2(tmp_path: Path, capsys: pyt
     assert main(["simulate", "-f", saved(tmp_path, machine()), "--map", str(path)]) == 2
     written = capsys.readouterr()
     assert written.out == ""
-    assert f"--map {path}: cannot be written (No such file or directory); name a file in a folder" in written.err
+    assert f"--map {path}: cannot be written (No such file or directory); name a file in an existing" in written.err
 
 
 def test_a_software_class_whose_name_nobody_can_print_is_left_out(

@@ -45,14 +45,14 @@ KEY = re.compile(r"([a-z.]+\.)?(koordinator\.sh|koordgate\.io|kubernetes\.io|k8s
 
 
 def constants(module: Any) -> Iterator[str]:
-    """The texts of a module's public constants."""
+    """The text values of a module's public constants."""
     for name, value in vars(module).items():
         if name.isupper() and not name.startswith("_") and name != "API_VERSION":
             yield from (text for text in (value if isinstance(value, tuple) else [value]) if isinstance(text, str))
 
 
 def declared() -> Iterator[str]:
-    """The vocabulary, and every key of an annotation or label that stands beside the code that reads its format."""
+    """The vocabulary, and every key of an annotation or label that is declared beside the reader of its format."""
     yield from constants(names)
     for package in (allocator, webhook, reporter):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -64,7 +64,7 @@ QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
 
 
 def section(heading: str) -> str:
-    """What stands under a heading."""
+    """The text under a heading."""
     (found,) = re.findall(rf"^##+ {re.escape(heading)}\n(.*?)(?=^##|\Z)", TEXT, re.MULTILINE | re.DOTALL)
     return str(found)
 
@@ -83,7 +83,7 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def amounts(cell: str, domain: str) -> dict[str, str]:
-    """The resources that a cell tells: `gpu: 50`, `nvidia.com/gpu: 1`."""
+    """The resources in a cell: `gpu: 50`, `nvidia.com/gpu: 1`."""
     found = re.findall(r"`([\w./-]+): ([^`]+)`", cell)
     return {name if "/" in name else f"{domain}/{name}": amount for name, amount in found}
 
@@ -105,7 +105,7 @@ def test_each_device_resource_is_in_the_table_of_names() -> None:
 
 @pytest.mark.parametrize("domain", names.DOMAINS)
 @pytest.mark.parametrize("row", rows("What a request becomes"), ids=lambda row: row[0].replace("`", ""))
-def test_each_request_becomes_what_is_told(row: list[str], domain: str) -> None:
+def test_each_request_becomes_what_the_page_says(row: list[str], domain: str) -> None:
     asked, becomes, devices, _ = row
     asks = translated(amounts(asked, domain), domain).reading.containers[0].requests
     assert sum(ask.count for ask in asks) == int(devices)
@@ -122,7 +122,7 @@ def test_each_request_becomes_what_is_told(row: list[str], domain: str) -> None:
     [row for row in rows("When a Pod is created") if amounts(row[0], "x") and "or only" not in row[0]],
     ids=lambda row: row[0].replace("`", ""),
 )
-def test_each_refusal_of_a_request_is_told_in_its_words(row: list[str]) -> None:
+def test_each_refusal_of_a_request_is_reported_in_its_words(row: list[str]) -> None:
     asked, message = row[0], row[1].strip("`")
     problems = [
         str(problem) for problem in translated(amounts(asked, names.KUBERNETES_DOMAIN), "kubernetes.io").problems
@@ -175,7 +175,7 @@ WISHES = {
     ],
 )
 def test_the_values_of_a_wish_are_those_that_are_allowed(key: str, field: str, values: list[str]) -> None:
-    """Who writes another is told which are."""
+    """The message about a wrong value lists the allowed values."""
     wrong = {field: "wrong"}
     problems: list[Any] = []
     WISHES[key]({key: json.dumps({"gpu": wrong} if key in HINT_ANNOTATIONS else wrong)}, problems)
@@ -230,7 +230,7 @@ SPECS = {
 
 
 @pytest.mark.parametrize("what", SPECS)
-def test_each_refusal_of_a_wish_for_cpus_is_told_in_its_words(what: str) -> None:
+def test_each_refusal_of_a_wish_for_cpus_is_reported_in_its_words(what: str) -> None:
     qos, requests, limits, more = SPECS[what]
     (told,) = re.findall(rf"^\| {re.escape(what)} \| `(.+)` \|$", TEXT, re.MULTILINE)
     spec = {key: value for key, value in more.items() if key != "priority"}

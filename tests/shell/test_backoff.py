@@ -1,4 +1,4 @@
-"""Backoff: waits double up to a bound, chance makes up half of each, and success starts anew."""
+"""Backoff: waits double up to a bound, half of each is random, and success resets them."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def test_chance_is_asked_for_each_wait() -> None:
     assert [backoff.failed(), backoff.failed()] == [0.5, 1.0]
 
 
-def test_after_a_success_waits_begin_anew() -> None:
+def test_after_a_success_waits_begin_again() -> None:
     backoff = Backoff(1.0, 60.0, chance=lambda: 1.0)
     backoff.failed()
     backoff.failed()

@@ -1,4 +1,4 @@
-"""docs/annotations.md quotes why a Pod is not bound in the words of the bind."""
+"""docs/annotations.md quotes the bind's own messages about Pods that are not bound."""
 
 import re
 from pathlib import Path

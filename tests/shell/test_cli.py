@@ -1,4 +1,4 @@
-"""The console script: its overview, its sub-commands, and what it says to a mistake."""
+"""The console script: its overview, its sub-commands, and its messages about mistakes."""
 
 import subprocess
 import sys
@@ -56,7 +56,7 @@ def test_every_command_can_be_loaded_and_helps_with_examples(name: str, capsys: 
 
 
 def test_the_overview_imports_no_command(tmp_path: Path) -> None:
-    """It answers at once, wherever it runs, and whatever a command needs."""
+    """`--help` answers immediately, on any machine, without what the command needs."""
     code = (
         "import sys; from koordgate.cli import main\n"
         "try: main(['--help'])\n"

@@ -1,4 +1,4 @@
-"""The documents: lines that fit, links that lead somewhere, sources that are defined, rooms that exist."""
+"""The documents: line lengths, valid links, defined sources, existing rooms."""
 
 import re
 import shlex
@@ -23,13 +23,18 @@ def text(path: str) -> str:
 
 
 def prose(markdown: str) -> Iterator[str]:
-    """The lines that are neither in a fenced block nor in a table."""
+    """The lines outside fenced blocks and tables."""
     fenced = False
     for line in markdown.splitlines():
         if line.lstrip().startswith("```"):
             fenced = not fenced
         elif not fenced and not line.startswith("|"):
             yield line
+
+
+def commands(document: Path) -> list[str]:
+    """The texts in backquotes that begin with `make`."""
+    return re.findall(r"`(make [^`]*)`", document.read_text(encoding="utf-8"))
 
 
 def anchor(heading: str) -> str:
@@ -55,6 +60,19 @@ def test_each_link_leads_to_a_file_and_a_heading_that_exist(document: Path) -> N
         file = (document.parent / name).resolve() if name else document
         assert file.exists(), target
         assert not heading or heading in anchors(file.read_text(encoding="utf-8")), target
+
+
+@EACH
+def test_each_path_of_the_tree_exists(document: Path) -> None:
+    tops = "|".join((*PACKAGES, "charts", "docs", "examples", "bench", "tests"))
+    paths = re.findall(rf"`((?:{tops})/[\w./-]+)`", document.read_text(encoding="utf-8"))
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@EACH
+def test_each_make_target_exists(document: Path) -> None:
+    targets = re.findall(r"^([a-z]+):.*## ", text("Makefile"), re.MULTILINE)
+    assert {command.split()[1] for command in commands(document)} <= set(targets)
 
 
 # Sources

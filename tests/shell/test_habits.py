@@ -11,7 +11,7 @@ CLOCKS = ("asyncio", "time")
 
 
 def recipe(target: str) -> list[str]:
-    """The commands of a Makefile's target, with BIN written out."""
+    """The commands of a Makefile's target, with BIN expanded."""
     makefile = (CHECKOUT / "Makefile").read_text()
     found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
     assert found

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line, whatever is logged."""
+"""Logs: one JSON object per line, whatever is logged."""
 
 import logging
 import subprocess

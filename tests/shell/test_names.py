@@ -1,4 +1,4 @@
-"""One name, one thing: what holds for the names of all four packages."""
+"""One name, one thing: the rules for names in all four packages."""
 
 import ast
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What is installed: names that are ours alone, and a wheel with all that is needed and nothing else."""
+"""What is installed: names that only we use, and a wheel with everything needed and nothing else."""
 
 import email
 import subprocess
@@ -15,7 +15,7 @@ PACKAGES = ("allocator", "koordgate", "reporter", "webhook")
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as pip would, less the isolation: what builds it is installed here."""
+    """A wheel built as pip builds it, without isolation: the build tools are installed here."""
     folder = tmp_path_factory.mktemp("wheel")
     code = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
     subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, check=True, capture_output=True, text=True)
@@ -91,7 +91,7 @@ def test_the_contents_are_as_they_should_be(wheel: Path) -> None:
 
 
 def test_an_unpacked_wheel_runs_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
-    """Its modules import each other from there, and its data is found inside."""
+    """Its modules import each other from the wheel, and find their data in it."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     code = (

@@ -1,4 +1,4 @@
-"""Settings: an empty file is right, and what is wrong is told by file, key and what would be right."""
+"""Settings: an empty file is valid; a message about an error names the file, the key and a correct value."""
 
 import inspect
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_ports_and_secrets_are_two_each() -> None:
     assert parse("serve: {port: 0, extenderPort: 0}").serve.extender_port == 0  # two free ones
 
 
-# --- what is said is taken
+# --- stated values are taken
 
 
 def test_what_a_file_says_is_taken_and_the_rest_stays(tmp_path: Path) -> None:
@@ -191,14 +191,14 @@ def test_a_wrong_key_is_named_with_its_file(tmp_path: Path, text: str, told: lis
         assert word in str(caught.value)
 
 
-def test_a_file_that_is_not_utf_8_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_bytes(b"logLevel: \xff")
     with pytest.raises(SettingsError, match=r"config\.yaml: not UTF-8"):
         load(file)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"absent\.yaml: cannot be read .*--config"):
         load(tmp_path / "absent.yaml")
     with pytest.raises(SettingsError, match="cannot be read"):

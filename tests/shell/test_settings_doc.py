@@ -28,7 +28,7 @@ def keys(made: msgspec.Struct, path: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Document:
-    """A document, and the settings that it tells of; `inner` are structures that there are none of by default."""
+    """A document and the settings that it describes; `inner` are structures that are absent by default."""
 
     name: str
     defaults: msgspec.Struct
@@ -41,7 +41,7 @@ class Document:
 
     @property
     def rows(self) -> dict[str, str]:
-        """Key to the cell of its default, of tables of settings."""
+        """Key to the cell of its default, from tables of settings."""
         found: dict[str, str] = {}
         inside = False
         for line in self.text.splitlines():

@@ -1,4 +1,4 @@
-"""koordgate holds only what both processes use; what one of them uses alone is in its own package."""
+"""`koordgate` has only modules that both processes use; a module for one of them is in that process's package."""
 
 import grimp
 import pytest
@@ -15,7 +15,7 @@ def graph() -> grimp.ImportGraph:
 
 
 def users(graph: grimp.ImportGraph, module: str) -> set[str]:
-    """The processes that import a module, directly or by way of others; imports inside functions count."""
+    """The processes that import a module, directly or through others; imports inside functions count."""
     return {one for one in PROCESSES if graph.chain_exists(importer=one, imported=module, as_packages=True)}
 
 

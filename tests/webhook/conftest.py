@@ -9,7 +9,7 @@ from koordgate.kube.client import KubeClient
 
 @pytest.fixture
 async def world(fake: FakeKube, kube: KubeClient) -> AsyncIterator[World]:
-    """One node, one GPU of 80Gi, seen."""
+    """A world with one seen node that has one GPU of 80Gi."""
     made = World(fake, kube)
     made.add_node()
     made.see()

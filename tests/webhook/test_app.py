@@ -1,4 +1,4 @@
-"""The HTTP edge: limits, deadlines, bugs, readiness, the end; and that no body whatever breaks it or gets past it."""
+"""The HTTP edge: limits, deadlines, bugs, readiness, the end; no request body breaks or bypasses it."""
 
 import asyncio
 import base64
@@ -89,7 +89,7 @@ def metric(parts: Parts, name: str, **labels: str) -> float:
 
 
 def answered(data: bytes, uid: str = "review-1") -> Raw:
-    """The response inside a review, which must be about ours."""
+    """The response inside a review, which must answer our request."""
     answer = orjson.loads(data)
     assert answer["kind"] == "AdmissionReview"
     assert answer["apiVersion"] == "admission.k8s.io/v1"
@@ -340,7 +340,7 @@ async def test_what_the_body_took_is_no_longer_there_to_decide(world: World) -> 
         await writer.wait_closed()
 
 
-# --- our own trouble
+# --- our own failures
 
 
 class Buggy:
@@ -408,7 +408,7 @@ async def test_a_bug_in_the_extender_is_a_500_and_a_metric(world: World, path: s
     assert metric(parts, "koordgate_bugs_total", path=path) == 1
 
 
-async def test_an_api_server_that_is_away_is_an_http_503(world: World, client: Client) -> None:
+async def test_an_api_server_that_is_unreachable_is_an_http_503(world: World, client: Client) -> None:
     world.add_pod(gpu_pod("p"))
     world.see()
     await world.fake.stop()
@@ -437,7 +437,7 @@ async def test_healthz_says_ok_whatever_readiness_says(world: World) -> None:
         assert (await client.get("/healthz")).status == 200
 
 
-async def test_readyz_tells_each_reason_in_a_line(world: World) -> None:
+async def test_readyz_states_each_reason_in_a_line(world: World) -> None:
     reasons = ["pods are not listed yet", "the CA is not published"]
     async with serving(world.parts, lambda: reasons) as client:
         http = await client.get("/readyz")
@@ -488,7 +488,7 @@ async def test_the_time_of_requests_is_counted_from_half_a_millisecond_to_the_lo
 
 @asynccontextmanager
 async def tls_served(parts: Parts, draining: Draining) -> AsyncIterator[tuple[str, ssl.SSLContext, asyncio.Event]]:
-    """The real server; its end begins when the event is set."""
+    """The real server; it begins to end when the event is set."""
     source = MemorySource(Certificate(ip_addresses=("127.0.0.1",)))
     await source.start()
     trust = ssl.create_default_context(cadata=source.ca_bundle.decode())
@@ -564,11 +564,11 @@ async def test_a_client_without_our_authority_or_without_tls_is_turned_away(worl
             await session.get(url.replace("https", "http") + "/healthz")
 
 
-# --- any body whatever
+# --- any body
 
 
 class Served:
-    """A server, for tests that are no coroutines: each example is one request of the same server."""
+    """A server for tests that are not coroutines: each example is one request to the same server."""
 
     def __init__(self, runner: asyncio.Runner, client: Client, extender: Client, world: World) -> None:
         self._runner = runner
@@ -630,7 +630,7 @@ def server() -> Iterator[Served]:
 
 
 def paths_in(value: Any) -> list[tuple[Any, ...]]:
-    """Where something stands in a JSON value, the whole itself included."""
+    """The positions in a JSON value, including the whole value."""
     found: list[tuple[Any, ...]] = [()]
     members: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:
@@ -675,7 +675,7 @@ def test_any_mutation_of_a_review_is_answered_by_a_400_or_a_review_of_its_uid(
             made = mutated(made, site, wrong)
     try:
         data = orjson.dumps(made)
-    except TypeError:  # NaN is null there, but integers of any size and lone surrogates are none of its JSON
+    except TypeError:  # NaN becomes null, but huge integers and lone surrogates are not JSON for orjson
         return
     status, answer = server.post(path, data)
     if status == 400:
@@ -720,7 +720,7 @@ NOISE_KEYS = st.sampled_from(["newField", "labels", "annotations", "tolerations"
 
 @st.composite
 def noisy(draw: st.DrawFn) -> tuple[str, Raw]:
-    """A Pod that is known to be invalid, among things that do not matter: fields, labels, containers, order."""
+    """A Pod that is known to be invalid, with irrelevant additions: fields, labels, containers, order."""
     reason = draw(st.sampled_from(sorted(invalid_pods())))
     obj = copy.deepcopy(invalid_pods()[reason])
     obj["metadata"]["labels"] = draw(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
@@ -749,7 +749,7 @@ def noisy(draw: st.DrawFn) -> tuple[str, Raw]:
 def test_no_noise_gets_an_invalid_pod_allowed(
     server: Served, invalid: tuple[str, Raw], operation: str, username: str
 ) -> None:
-    """An independent oracle: these Pods are invalid by construction, whatever stands beside."""
+    """An independent oracle: these Pods are invalid by construction, whatever is added."""
     reason, obj = invalid
     asked = asks(obj, operation=operation, username=username, groups=["system:nodes", "system:masters"])
     try:

@@ -1,4 +1,4 @@
-"""What was assumed of Pods on their way: who is told when it is given up, and how the bind keeps to it."""
+"""Assumed placements of Pods whose bind is outstanding: who learns when one is dropped, and how the bind uses it."""
 
 import pytest
 from builders import GIB, device_entry, device_object, gpu, held, holding, node, part, share
@@ -41,7 +41,7 @@ def test_others_may_fit_where_a_pod_was_sent_unless_it_came(
     assert assumed.drop("a", bound) == "n1"
     assert freed == told
     assert assumed.drop("a", bound) == ""
-    assert freed == told, "told once"
+    assert freed == told, "reported once"
 
 
 def test_what_a_pod_was_sent_for_is_known_of_that_node_alone(assumed: Assumed) -> None:
@@ -52,7 +52,7 @@ def test_what_a_pod_was_sent_for_is_known_of_that_node_alone(assumed: Assumed) -
 
 
 def bound_on(snapshot: NodeSnapshot, sent: Holding | None) -> list[str]:
-    """The cards that a Pod of half a card gets in its bind."""
+    """The cards that a Pod with half a card gets in its bind."""
     pod = read_pod_info(gpu_pod("p", 50))
     assert pod
     claim = Claim(pod.uid, pod.namespace, pod.name, pod.request)
@@ -88,7 +88,7 @@ def test_a_bind_gives_something_else_where_what_the_pod_was_sent_for_is_not_to_b
     assert bound_on(snapshot, holding("uid-p", part(CARDS[2], 50))) == ["GPU-0"]
 
 
-def test_a_node_that_changes_is_told_of_and_one_that_is_written_again_is_not() -> None:
+def test_a_node_that_changes_is_reported_and_one_that_is_written_again_is_not() -> None:
     changed: list[str] = []
     view = ClusterView(SeenObjects(lambda: 0, refitted=changed.append))
     feed = DeviceFeed(view, BUILT_IN, lambda _node, _problems: None)

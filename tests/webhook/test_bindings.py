@@ -1,4 +1,4 @@
-"""Devices are chosen as the Pod is bound, and nobody else may bind it: the two reviews of a Binding, end to end."""
+"""Devices are chosen when the Pod is bound, and no other user may bind it: both reviews of a Binding, end to end."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def refused(response: Response, code: int, *words: str) -> None:
 
 @asynccontextmanager
 async def releasing(world: World) -> AsyncIterator[None]:
-    """While the replica gives back what it is told of."""
+    """Run the replica's release of reported holdings."""
     task = asyncio.create_task(world.parts.reconciler.run_releases())
     try:
         yield
@@ -205,7 +205,7 @@ async def test_a_lost_answer_of_the_write_is_found_by_the_retry(world: World) ->
     assert writes(world) == 1
 
 
-async def test_a_card_that_fell_sick_before_the_retry_is_left(world: World) -> None:
+async def test_a_card_that_became_unhealthy_before_the_retry_is_left(world: World) -> None:
     world.add_node("n1", device_entry(0), device_entry(1))
     world.add_pod(gpu_pod("p"))
     world.see()
@@ -303,7 +303,7 @@ async def test_a_retry_keeps_the_virtual_function_while_there_is_one(
 
 
 async def test_a_retry_gives_the_same_though_others_came_and_went_meanwhile(world: World) -> None:
-    """Placed anew, the Pod would go to card 0, which has become free, or beside whoever came to card 2."""
+    """In a new choice the Pod would go to card 0, which has become free, or beside the Pod that came to card 2."""
     world.add_node("n1", *map(device_entry, range(3)))
     for name, percent, minor in (("left", 100, 0), ("p", 50, 1), ("came", 40, 2)):
         world.add_pod(gpu_pod(name, percent, annotations=selecting(minor) if name != "p" else None))
@@ -336,7 +336,7 @@ async def test_containers_that_ask_alike_keep_each_its_card(world: World) -> Non
 
 @pytest.mark.parametrize("changed", ["shrunk", "sick"])
 async def test_what_a_pod_holds_that_was_bound_unseen_is_never_changed(world: World, changed: str) -> None:
-    """The bind was performed, its answer lost; then the card changed, and the scheduler tries the same once more."""
+    """The bind was performed and its answer lost; then the card changed, and the scheduler repeats the bind."""
     world.add_node("n1", device_entry(0), device_entry(1))
     world.add_pod(gpu_pod("p", 100))
     world.see()
@@ -363,19 +363,19 @@ async def test_a_pod_bound_to_another_node_leaves_the_first(world: World) -> Non
     world.add_node("n2")
     world.add_pod(gpu_pod("p"))
     world.see()
-    await world.mutate(binds(binding("p", "n1")))  # and the bind fails somewhere behind us
+    await world.mutate(binds(binding("p", "n1")))  # and the bind fails after our webhook
     async with releasing(world):
         assert (await world.bind("p", "n2")).allowed
         await world.fake.until(lambda: (world.holders("n1"), world.holders("n2")) == ([], ["p"]))
 
 
 async def test_a_pod_that_was_bound_after_all_keeps_what_it_holds(world: World) -> None:
-    """The bind was performed, its answer lost, and the scheduler, behind, tries another node: that one must fail."""
+    """The bind was performed and its answer lost; the scheduler, unaware, tries another node, which must fail."""
     world.add_node("n2")
     world.add_pod(gpu_pod("p", 100))
     world.see()
     await world.bind("p", "n1", see=False)
-    mutated = await world.mutate(binds(binding("p", "n2")))  # our own watch is behind, too
+    mutated = await world.mutate(binds(binding("p", "n2")))  # our own watch is late too
     assert mutated.allowed
     world.add_pod(gpu_pod("thief", 100))
     async with releasing(world):
@@ -387,7 +387,7 @@ async def test_a_pod_that_was_bound_after_all_keeps_what_it_holds(world: World) 
 
 
 async def test_a_bind_that_is_still_on_its_way_keeps_what_it_holds(world: World) -> None:
-    """The scheduler gave up waiting and tries another node; which of the two is performed, nobody knows yet."""
+    """The scheduler stopped waiting and tries another node; it is not yet known which of the two is performed."""
     world.add_node("n2")
     for name in ("p", "thief"):
         world.add_pod(gpu_pod(name, 100))
@@ -423,7 +423,7 @@ async def test_what_cannot_be_left_at_once_is_left_to_the_reconciler(world: Worl
     assert world.holders("n1") == []
 
 
-# --- others' Bindings
+# --- other users' Bindings
 
 
 @pytest.mark.parametrize("by", [TENANT, "system:kube-scheduler", f"{SCHEDULER}-2", f"x:{SCHEDULER}", ""])
@@ -648,7 +648,7 @@ async def test_a_pod_that_can_no_longer_be_bound_gets_nothing(world: World, stat
     assert world.holders() == []
 
 
-async def test_a_pod_whose_request_cannot_be_read_is_refused_for_good(world: World) -> None:
+async def test_a_pod_whose_request_cannot_be_read_is_refused_permanently(world: World) -> None:
     world.add_pod(pod(container(limits={"kubernetes.io/gpu": "150"}), name="p", uid="uid-p"))
     world.see()
     refused(await world.mutate(binds(binding("p", "n1"))), 422, "ask 100 or 200", "delete it")
@@ -741,7 +741,7 @@ async def test_koordinators_choice_is_refused_where_it_cannot_be(
 async def test_koordinators_choice_for_a_pod_that_shares_with_nobody_is_taken_over(
     world: World, level: str, *, alone: bool, neighbour: bool
 ) -> None:
-    """Cards 0 and 1 are on one PCIe root, 2 on another; nobody holds what the annotations do not name."""
+    """Cards 0 and 1 are on one PCIe root, 2 on another; only what the annotations name is held."""
     cards = [device_entry(at, topology={"nodeID": 0, "pcieID": "ab"[at // 2], "socketID": 0}) for at in range(3)]
     world.add_node("n1", *cards)
     world.add_pod(gpu_pod("other", 10, annotations=koordinator_annotation((1, {**TENTH}, ""))))
@@ -806,7 +806,7 @@ async def test_an_annotation_that_cannot_be_read_is_refused(world: World) -> Non
     refused(await world.bind("p"), 422, "format", "delete it")
 
 
-async def test_a_running_pod_that_only_its_annotation_tells_of_is_never_given_away(world: World) -> None:
+async def test_a_running_pod_that_only_its_annotation_shows_is_never_given_again(world: World) -> None:
     whole = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100"}
     world.add_pod(gpu_pod("old", 100, nodeName="n1", annotations=koordinator_annotation((0, whole, ""))))
     world.add_pod(gpu_pod("p"))
@@ -831,7 +831,7 @@ async def test_an_api_server_in_trouble_is_a_503_so_that_failure_policy_applies(
     refused(await world.validate(binds(binding("p", "n1"))), 503, "default/p")
 
 
-async def test_an_api_server_that_is_away_is_a_503(world: World) -> None:
+async def test_an_api_server_that_is_unreachable_is_a_503(world: World) -> None:
     world.add_pod(gpu_pod("p"))
     world.see()
     await world.fake.stop()
@@ -858,7 +858,7 @@ async def test_a_connection_that_breaks_is_a_503_and_the_next_try_succeeds(world
     assert (await world.bind("p")).allowed
 
 
-async def test_a_record_that_somebody_spoilt_is_a_503_that_says_who_must_mend_it(world: World) -> None:
+async def test_a_record_that_somebody_damaged_is_a_503_that_says_who_must_mend_it(world: World) -> None:
     world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
     world.add_pod(gpu_pod("p"))
     world.see()

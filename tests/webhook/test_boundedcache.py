@@ -40,7 +40,7 @@ def test_a_key_that_is_put_again_has_the_new_value_and_weight_only() -> None:
     cache.put("a", 2, 10)
     assert (cache.get("a"), cache.weight, gone) == (2, 10, [])
     cache.put("a", 3, 11)
-    assert (cache.get("a"), cache.weight) == (None, 0)  # the old value is not left standing
+    assert (cache.get("a"), cache.weight) == (None, 0)  # the old value is removed
 
 
 def test_clearing_forgets_everything_and_calls_nobody() -> None:
@@ -58,7 +58,7 @@ def test_clearing_forgets_everything_and_calls_nobody() -> None:
 def test_it_keeps_the_most_recently_used_that_fit_as_a_list_would(
     most: int, operations: list[tuple[str, int | None]]
 ) -> None:
-    """Against a list of (key, value, weight), the most recently used last."""
+    """Compared with a list of (key, value, weight), the most recently used last."""
     cache: BoundedCache[str, int] = BoundedCache(most)
     model: list[tuple[str, int, int]] = []
     for value, (key, weight) in enumerate(operations):

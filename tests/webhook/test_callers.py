@@ -1,4 +1,4 @@
-"""Who may call the extender, and what is told of who may not."""
+"""Who may call the extender, and what is reported about refused callers."""
 
 import asyncio
 import logging
@@ -53,7 +53,7 @@ def test_all_others_are_strangers_by_what_their_certificate_says(shown: dict[str
     assert told in stranger(shown, NAME)
 
 
-# --- what is told
+# --- what is reported
 
 
 def test_each_reason_is_counted_always_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -160,7 +160,7 @@ def before(version: ssl.TLSVersion) -> Callable[[], ssl.SSLContext]:
     ],
     ids=["none", "another authority's", "the server's", "distrusts us", "TLS 1.2"],
 )
-def test_who_does_not_come_in_is_told_of_once_and_why(client: Callable[[], ssl.SSLContext], reason: str) -> None:
+def test_who_does_not_come_in_is_reported_once_and_why(client: Callable[[], ssl.SSLContext], reason: str) -> None:
     server, told = entrance()
     assert not comes_in(server, client())
     assert len(told) == 1
@@ -190,12 +190,12 @@ def test_before_the_first_change_nobody_comes_in() -> None:
 
 
 def test_an_authority_that_is_no_root_is_trusted_as_it_was_given() -> None:
-    """As kube-scheduler and the API server read a CA file, and cert-manager may write one."""
+    """A CA file as kube-scheduler and the API server read it, and as cert-manager may write it."""
     server, told = entrance(authorities=SCHEDULER.certificate)
     assert comes_in(server, caller(SCHEDULER)), told
 
 
-async def test_a_hang_up_in_the_handshake_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hang_up_in_the_handshake_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     server, told = entrance()
     listening = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=server)
     async with listening:

@@ -1,4 +1,4 @@
-"""Sources of the serving certificate: made once, shared, changed under way without a failed request."""
+"""Sources of the serving certificate: made once, shared, changed at run time without a failed request."""
 
 import asyncio
 import base64
@@ -37,7 +37,7 @@ CONFIGS = (f"{ADMISSION}/mutatingwebhookconfigurations", f"{ADMISSION}/validatin
 
 
 class Clock:
-    """Stands still until it is moved. It starts at the real time: the TLS library looks at no other."""
+    """A clock that stands still until it is moved. It starts at the real time, which the TLS library uses."""
 
     def __init__(self) -> None:
         self.now = datetime.now(UTC).replace(microsecond=0)
@@ -50,7 +50,7 @@ class Clock:
 
 
 class Waits:
-    """Stands in for sleep: whoever sleeps goes on when the test says so."""
+    """Stands in for sleep: a sleeper continues when the test allows it."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -64,7 +64,7 @@ class Waits:
         await woken.wait()
 
     async def pass_once(self) -> None:
-        """Until who sleeps has slept, worked, and fallen asleep again."""
+        """Wait until the sleeper has woken, worked, and fallen asleep again."""
         (self._asleep or await self.fell_asleep()).set()
         self._asleep = await self.fell_asleep()
 
@@ -106,7 +106,7 @@ def shown(source: Source) -> bytes:
 
 
 def lets_in(source: Source, caller: Pair, folder: Path) -> bool:
-    """Whether the extender's port takes this caller, by a handshake in memory."""
+    """Whether the extender's port accepts this caller, by a handshake in memory."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     (file := folder / "caller.pem").write_bytes(caller.key + caller.certificate)
@@ -233,7 +233,7 @@ async def test_an_older_read_that_comes_late_does_not_bring_the_old_certificate_
     clock.forward(days=20)
     await source.refresh()
     assert held.answer_gate
-    clock.forward(days=-20)  # the slow one judges by the time at which it read
+    clock.forward(days=-20)  # the slow one judges by the time of its read
     held.answer_gate.set()
     await slow
     assert shown(source) == stored(fake)
@@ -262,7 +262,7 @@ async def test_a_damaged_secret_is_renewed_and_the_log_says_why(
     assert set(fake.get(SECRET)["data"]) >= {"tls.crt", "tls.key", "ca.crt", "ca.key"}
 
 
-async def test_a_deleted_secret_is_made_anew_and_the_old_authority_stays_trusted(
+async def test_a_deleted_secret_is_created_again_and_the_old_authority_stays_trusted(
     source: SecretSource, fake: FakeKube
 ) -> None:
     await source.start()
@@ -307,7 +307,7 @@ async def test_starting_tries_until_it_is_allowed_and_says_what_is_missing(
     assert source.healthy(clock()) is None
 
 
-async def test_an_api_server_that_is_away_takes_nothing_from_a_certificate_that_is_good(
+async def test_an_api_server_that_is_unreachable_takes_nothing_from_a_certificate_that_is_good(
     source: SecretSource, fake: FakeKube, clock: Clock
 ) -> None:
     await source.start()
@@ -339,7 +339,7 @@ async def test_a_certificate_is_renewed_in_place_at_two_thirds_of_its_life(
     old, context = shown(source), source.context
     await waits.pass_once()
     assert shown(source) == old
-    clock.forward(days=20)  # however long it slept, the wall clock says it
+    clock.forward(days=20)  # the wall clock shows how long it slept
     await waits.pass_once()
     assert shown(source) == stored(fake) != old
     assert source.context is context
@@ -381,7 +381,7 @@ async def test_a_new_authority_serves_at_once_where_the_old_certificate_has_expi
 
 
 @pytest.mark.usefixtures("run")
-async def test_what_was_published_in_time_serves_though_the_api_server_is_away(
+async def test_what_was_published_in_time_serves_though_the_api_server_is_unreachable(
     source: SecretSource, fake: FakeKube, clock: Clock, waits: Waits
 ) -> None:
     fake.remove(SECRET)
@@ -441,7 +441,7 @@ async def test_callers_by_a_new_authority_are_let_in_at_once_and_those_by_the_ol
     source.published(source.ca_bundle)
     clock.forward(seconds=OVERLAP.total_seconds())
     await waits.pass_once()
-    damage(fake, tls_crt=None)  # the next certificate, with which the old authority is dropped
+    damage(fake, tls_crt=None)  # the next certificate; with it the old authority is dropped
     await waits.pass_once()
     assert lets_in(source, new, tmp_path)
     assert not lets_in(source, old, tmp_path)
@@ -570,7 +570,7 @@ async def test_files_that_are_not_there_yet_are_waited_for(
     assert source.healthy(clock()) is None
 
 
-# --- memory, and what all have in common
+# --- memory, and what all sources have in common
 
 
 async def test_a_certificate_in_memory_is_renewed_without_anybody(timing: Timing, clock: Clock) -> None:
@@ -612,7 +612,7 @@ async def test_old_tls_versions_are_refused(timing: Timing) -> None:
 
 @dataclass
 class Callers:
-    """API servers that call without pause, each time trusting what is published at that moment."""
+    """API servers that call without pause, each time trusting the CA published at that moment."""
 
     fake: FakeKube
     ports: list[int]
@@ -642,7 +642,7 @@ class Callers:
             await writer.wait_closed()
 
     async def round(self) -> None:
-        """Until each has ended a call that it began after now."""
+        """Wait until each has ended a call that it begins from now on."""
         goals = [done + 2 for done in self.done]
         await self.fake.until(lambda: all(map(int.__ge__, self.done, goals)))
 
@@ -693,7 +693,7 @@ async def test_changes_of_authority_fail_no_request(fake: FakeKube, clock: Clock
                 steps = [source.refresh for source, _, _ in replicas] + [one.check for _, one, _ in replicas]
                 for step in chance.sample(steps, k=4):
                     await step()
-                await callers.round()  # the API servers' watches have brought them the bundle: it has settled
+                await callers.round()  # the API servers' watches have delivered the bundle: it is settled
                 clock.forward(seconds=2)
                 for source, _, _ in chance.sample(replicas, k=2):
                     await source.refresh()

@@ -1,4 +1,4 @@
-"""The scheduler's certificate: made once, shared, renewed before it ends, never by an authority that is no longer."""
+"""The scheduler's certificate: made once, shared, renewed before it expires, never signed by a dropped authority."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ DAY = timedelta(days=1)
 
 
 class World:
-    """A replica's two keepers, and the clock that they go by."""
+    """A replica's two keepers and their clock."""
 
     def __init__(self, kube: KubeClient, settings: WebhookSettings = SETTINGS, now: datetime | None = None) -> None:
         self.now = now or datetime.now(UTC).replace(microsecond=0)
@@ -126,7 +126,7 @@ async def test_of_two_that_make_it_at_once_one_does(fake: FakeKube) -> None:
 @pytest.mark.parametrize(
     "harm", [{"tls.crt": ""}, {"tls.key": "AAAA"}, {"tls.crt": "no base64"}, {"ca.crt": ""}], ids=str
 )
-async def test_a_damaged_one_is_mended_and_what_others_put_there_stays(
+async def test_a_damaged_one_is_repaired_and_what_others_put_there_stays(
     world: World, fake: FakeKube, harm: dict[str, str]
 ) -> None:
     await world.kept.check()
@@ -155,7 +155,7 @@ async def test_a_secret_of_cert_manager_is_left_alone(world: World, fake: FakeKu
     assert "is managed by cert-manager" in world.kept.problem
 
 
-async def test_what_stands_in_the_way_is_told_once_and_it_is_tried_again_soon(
+async def test_what_stands_in_the_way_is_reported_once_and_it_is_tried_again_soon(
     world: World, fake: FakeKube, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.source.current()
@@ -177,7 +177,7 @@ async def test_a_failure_later_does_not_take_back_that_there_is_one(world: World
     assert world.kept.made
 
 
-async def test_others_that_change_it_without_end_are_told(world: World, fake: FakeKube) -> None:
+async def test_others_that_change_it_without_end_are_reported(world: World, fake: FakeKube) -> None:
     await world.source.current()
     fake.faults.always("create", "secrets", answer(409))
     assert not await world.kept.check()

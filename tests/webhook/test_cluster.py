@@ -1,4 +1,4 @@
-"""What a replica knows of the cluster: lists and watches taken in, what vanished, and what follows for each node."""
+"""What a replica knows about the cluster: lists, watches and deletions taken in, and the results for each node."""
 
 import copy
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def info(obj: Raw) -> PodInfo:
 
 
 class Ended:
-    """Pods that a feed said have ended."""
+    """Pods that a feed reported as ended."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -99,7 +99,7 @@ def test_what_a_list_does_not_name_is_gone(view: ClusterView) -> None:
     feed.end_list()
     feed.begin_list()
     feed.put(facts("n2"))
-    assert view.nodes.uid("n1")  # not before the list is whole
+    assert view.nodes.uid("n1")  # not before the list is complete
     feed.end_list()
     assert (view.nodes.uid("n1"), view.nodes.uid("n2")) == (None, "uid-n2")
 
@@ -140,7 +140,7 @@ def test_a_device_object_that_is_gone_leaves_nothing_to_allocate(view: ClusterVi
     assert not view.nodes.knows("node-1")
 
 
-def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_mended(world: World) -> None:
+def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_repaired(world: World) -> None:
     good = {"metadata": {"name": "n1"}, "spec": {"allocations": []}}
     complaints: dict[str, tuple[str, ...]] = {}
     feed = RecordHandler(RecordFeed(world.parts.cluster, world.parts.ledger, complaints.__setitem__))
@@ -152,7 +152,7 @@ def test_an_allocation_that_cannot_be_read_is_complained_of_until_it_is_mended(w
     assert world.parts.ledger.records() == []
 
 
-async def test_the_complaint_ends_though_a_bind_has_read_the_mended_record_before_the_watch_shows_it(
+async def test_the_complaint_ends_though_a_bind_has_read_the_repaired_record_before_the_watch_shows_it(
     world: World,
 ) -> None:
     complaints: dict[str, tuple[str, ...]] = {}
@@ -165,7 +165,7 @@ async def test_the_complaint_ends_though_a_bind_has_read_the_mended_record_befor
     assert complaints["n1"] == ()
 
 
-def test_a_topology_that_is_gone_leaves_no_cpus_to_give_and_what_was_wrong_is_told_until_then(
+def test_a_topology_that_is_gone_leaves_no_cpus_to_give_and_what_was_wrong_is_reported_until_then(
     view: ClusterView,
 ) -> None:
     complaints: dict[str, tuple[str, ...]] = {}
@@ -214,7 +214,7 @@ async def test_a_node_whose_record_cannot_be_read_refuses_until_it_can(world: Wo
         assert refusal.permanent
         assert "an administrator must correct or delete it" in refusal.message
         assert world.parts.cluster.snapshot("n1").devices == ()
-        world.see(NODES, DEVICES, PODS)  # nothing of these mends it
+        world.see(NODES, DEVICES, PODS)  # none of these repairs it
     if how == "mended":
         world.fake.put(NODE_ALLOCATIONS.path(), good)
     elif how == "read before the watch shows it":
@@ -231,7 +231,7 @@ async def test_a_node_whose_record_cannot_be_read_refuses_until_it_can(world: Wo
     assert len(world.parts.cluster.snapshot("n1").devices) == 1
 
 
-def test_a_node_that_is_gone_is_forgotten_when_its_spoilt_record_is_gone_too(view: ClusterView) -> None:
+def test_a_node_that_is_gone_is_forgotten_when_its_damaged_record_is_gone_too(view: ClusterView) -> None:
     view.nodes.put("n1", NodeFacts("1", {}))
     view.nodes.block("n1", "spoilt")
     view.nodes.drop("n1")
@@ -242,7 +242,7 @@ def test_a_node_that_is_gone_is_forgotten_when_its_spoilt_record_is_gone_too(vie
     assert not view.nodes.known()
 
 
-def test_pods_of_all_kinds_are_told_apart(view: ClusterView, pods: PodFeed) -> None:
+def test_pods_of_all_kinds_are_distinguished(view: ClusterView, pods: PodFeed) -> None:
     for obj in (gpu_pod("ours"), plain_pod("stranger"), plain_pod("annotated", annotations=koordinator_annotation())):
         pods.put(obj)
     assert [view.pods.get("default", name) is not None for name in ("ours", "stranger", "annotated")] == [
@@ -250,7 +250,7 @@ def test_pods_of_all_kinds_are_told_apart(view: ClusterView, pods: PodFeed) -> N
         False,
         False,
     ]
-    assert view.pods.is_stranger("default", "annotated", "")  # with an allocation of nothing
+    assert view.pods.is_stranger("default", "annotated", "")  # with an empty allocation
     assert view.pods.is_stranger("default", "stranger", "uid-stranger")
     assert view.pods.is_stranger("default", "stranger", "")
     assert not view.pods.is_stranger("default", "stranger", "another")
@@ -273,7 +273,7 @@ def test_a_stranger_that_gets_an_allocation_becomes_ours_and_holds_nothing_witho
 
 
 @pytest.mark.parametrize("how", ["deleted", "vanished", "finished", "failed", "made again", "made again as a stranger"])
-def test_a_pod_that_ended_is_told_once(pods: PodFeed, ended: Ended, how: str) -> None:
+def test_a_pod_that_ended_is_reported_once(pods: PodFeed, ended: Ended, how: str) -> None:
     obj = gpu_pod("p", nodeName="n1")
     pods.put(obj)
     pods.put({**obj, "status": {"phase": "Running"}})
@@ -333,7 +333,7 @@ def test_memory_is_stated_only_where_all_cards_in_reach_agree(view: ClusterView)
     assert view.reach.of(anywhere) == (None, 0)
 
 
-def test_a_pod_that_selects_nodes_is_told_of_their_memory_alone(view: ClusterView) -> None:
+def test_a_pod_that_selects_nodes_reaches_only_their_memory(view: ClusterView) -> None:
     view.nodes.put("n1", NodeFacts("1", {"gpu": "t4"}))
     view.nodes.put("n2", NodeFacts("2", {"gpu": "a100"}))
     view.nodes.put_devices(devices("n1", 16 * GIB))
@@ -367,7 +367,7 @@ def test_selections_that_authors_make_up_are_not_remembered_for_ever(
 # --- snapshots
 
 
-def test_a_snapshot_is_made_anew_when_anything_about_the_node_changes(view: ClusterView, pods: PodFeed) -> None:
+def test_a_snapshot_is_rebuilt_when_anything_about_the_node_changes(view: ClusterView, pods: PodFeed) -> None:
     ledger = ledger_of(view)
 
     def used() -> int:
@@ -419,7 +419,7 @@ def test_an_annotation_counts_only_where_its_pod_is_bound(view: ClusterView, pod
     ("resources", "accounted"),
     [
         (HALF, {GPU_CORE: 50, GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
-        # one of ratio and memory left out; bytes that Koordinator truncated to a ratio count as what they need
+        # either ratio or memory is left out; a ratio that Koordinator truncated from bytes counts as the bytes require
         ({"koordinator.sh/gpu-memory-ratio": "50"}, {GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
         ({"koordinator.sh/gpu-memory": "40Gi"}, {GPU_MEMORY: 40 * GIB, GPU_MEMORY_RATIO: 50}),
         (
@@ -493,7 +493,7 @@ def test_a_node_of_which_nothing_is_known_any_more_is_forgotten(view: ClusterVie
     pods.put(running)
     view.nodes.drop("n1")
     view.nodes.drop_devices("n1")
-    assert view.pods.on("n1")  # somebody still runs there
+    assert view.pods.on("n1")  # a Pod still runs there
     pods.drop(running)
     view.nodes.drop("n1")
     assert not view.nodes.known()
@@ -504,7 +504,7 @@ def test_a_node_of_which_nothing_is_known_any_more_is_forgotten(view: ClusterVie
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, Any]]:
-    """What may happen to a node between two questions."""
+    """Possible changes of a node between two questions."""
     cards = draw(device_lists(3))
     happened = st.sampled_from(["devices", "written", "runs", "ends", "asked", "asked", "asked"])
     events: list[tuple[str, Any]] = [("devices", cards)]
@@ -528,7 +528,7 @@ def ranking_of(view: ClusterView) -> Ranking:
 
 
 class History:
-    """A view, and beside it, kept in the plainest way, what it should be of."""
+    """A view, and its expected content, kept in the plainest way."""
 
     def __init__(self) -> None:
         self.view = view_on_a_ledger()
@@ -537,7 +537,7 @@ class History:
         self.cards: tuple[Any, ...] = ()
         self.held: dict[str, Holding] = {}
         self.live: dict[str, Raw] = {}
-        self.ended: set[str] = set()  # their holdings count no more, whether or not the ledger has let go of them
+        self.ended: set[str] = set()  # their holdings no longer count, even if the ledger has not yet released them
         self.revision = 0
 
     def devices(self, cards: list[Any]) -> None:
@@ -605,10 +605,10 @@ def test_a_node_that_nobody_knows_has_no_devices(view: ClusterView) -> None:
     outcome = ranking_of(view).verdict("nowhere", request, "")
     assert isinstance(outcome, Refusal)
     assert "no GPUs known" in outcome.message
-    assert not view.nodes.known()  # candidates that are no nodes of ours leave nothing behind
+    assert not view.nodes.known()  # unknown candidates leave nothing behind
 
 
-# --- what is kept of a Pod
+# --- the kept part of a Pod
 
 
 def test_what_is_kept_is_what_decisions_use() -> None:
@@ -631,7 +631,7 @@ def test_a_plain_request_of_another_scheduler_is_not_ours_to_stop() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"gpu":5}', '{"gpu":[{"minor":"0"}]}', "null"])
-def test_an_annotation_that_cannot_be_read_is_told_and_holds_nothing(text: str) -> None:
+def test_an_annotation_that_cannot_be_read_is_reported_and_holds_nothing(text: str) -> None:
     kept = info(plain_pod("p", annotations={"scheduling.koordinator.sh/device-allocated": text}))
     assert kept.shares == ()
     assert "not Koordinator's format" in kept.annotation_problem

@@ -1,4 +1,4 @@
-"""CPUs are given when the Pod is bound, as devices are: asked, given, recorded, shown, kept apart and released."""
+"""CPUs are allocated when the Pod is bound, as devices are: requested, recorded, shown, kept apart and released."""
 
 import asyncio
 import json
@@ -94,7 +94,7 @@ def test_a_pod_that_asks_cpus_alone_goes_to_our_scheduler_and_nothing_else_of_it
 
 @pytest.mark.parametrize("qos", ["LS", "BE"])
 def test_a_pod_of_a_class_without_cpus_of_its_own_goes_to_our_scheduler_too(qos: str) -> None:
-    """A node may want its LS Pods aligned; parts of CPUs are as good as whole ones."""
+    """A node may require alignment of its LS Pods; they may request parts of CPUs."""
     obj = cpu_pod("p", "1500m", qos, admit=False)
     done = patch.apply(obj, WEBHOOKS.mutate(asks(obj)).patch)
     assert done == {**obj, "spec": {**obj["spec"], "schedulerName": "koord-scheduler"}}
@@ -116,7 +116,7 @@ def test_a_pod_with_cpus_of_its_own_that_was_not_translated_is_refused() -> None
 
 
 def two(**second: Any) -> Raw:
-    """A Pod of a right container, and one more."""
+    """A Pod of one valid container and this one."""
     right = {"cpu": "1"}
     return pod(container("good", requests=right, limits=right), container("bad", **second), labels={QOS_LABEL: "LSR"})
 
@@ -215,7 +215,7 @@ async def test_an_aligned_pod_has_its_devices_and_cpus_in_one_numa_node(cpus: Wo
         assert told == [{"node": share.minor, "resources": {"cpu": "4"}}]
 
 
-async def test_an_ls_pod_that_is_aligned_is_told_its_shared_pool(cpus: World) -> None:
+async def test_an_ls_pod_that_is_aligned_gets_its_shared_pool(cpus: World) -> None:
     obj = cpu_pod("p", 2, "LS", annotations=numa("SingleNUMANode"), more={"memory": "1Gi"})
     assert obj["spec"]["schedulerName"] == "koord-scheduler"
     (response,) = await start(cpus, obj)
@@ -248,7 +248,7 @@ async def test_a_node_that_wants_it_aligns_pods_of_the_shared_pool_that_say_noth
 
 @pytest.mark.parametrize("label", [{}, {"node.koordinator.sh/numa-topology-alignment-policy": "None"}])
 @pytest.mark.parametrize("qos", ["LS", "BE"])
-async def test_elsewhere_such_a_pod_is_told_of_no_cpus_and_takes_none(
+async def test_elsewhere_such_a_pod_is_given_no_cpus_and_takes_none(
     cpus: World, qos: str, label: dict[str, str]
 ) -> None:
     cpus.add_bare_node("n1", labels=label)
@@ -269,7 +269,7 @@ async def test_cpusets_of_many_pods_are_apart_until_there_are_no_more(cpus: Worl
     bound = [name for name, response in zip(names, responses, strict=True) if response.allowed]
     assert len(bound) == 8
     sets = [cpuset_of(cpus, name) for name in bound]
-    assert sum(sets) == (1 << 16) - 1  # as many bits as numbers: none twice
+    assert sum(sets) == (1 << 16) - 1  # as many bits as CPUs: none is given twice
     refused = next(response for response in responses if not response.allowed)
     assert refused.code == 409
     assert "2 CPUs are requested, 0 are free" in refused.message
@@ -375,7 +375,7 @@ async def test_a_node_of_which_the_cpus_are_not_known_gives_none(cpus: World, ho
     assert response.code == 409
     assert told in response.message
     (card,) = await start(cpus, gpu_pod("card"))
-    assert card.allowed  # devices are given all the same
+    assert card.allowed  # devices are still given
 
 
 # --- the same Pod again, dry runs, others' Bindings
@@ -435,7 +435,7 @@ async def test_the_schedulers_binding_must_carry_the_cpus_that_the_ledger_holds(
 
 @pytest.mark.parametrize("qos", ["LSR", "LS", "BE"])
 async def test_a_pod_that_never_came_to_our_scheduler_is_not_ours_to_stop(cpus: World, qos: str) -> None:
-    """Older than the installation: it gets no CPUs of its own, and is bound as it always was."""
+    """A Pod older than the installation gets no CPUs of its own and is bound as before."""
     cpus.add_pod(cpu_pod("p", 1, qos, admit=False, schedulerName="default-scheduler"))
     cpus.see(PODS)
     for by, old_way in (("system:kube-scheduler", False), (TENANT, False), (TENANT, True)):
@@ -445,7 +445,7 @@ async def test_a_pod_that_never_came_to_our_scheduler_is_not_ours_to_stop(cpus: 
     assert cpus.holders() == []
 
 
-# --- given back, adopted, bound around
+# --- released, adopted, bound without us
 
 
 @pytest.mark.parametrize("how", ["deleted", "finished"])
@@ -475,7 +475,7 @@ async def test_a_running_pods_cpus_are_taken_from_its_annotations_where_the_ledg
     other = World(cpus.fake, kube)
     other.see()
     held = other.parts.cluster.snapshot("n1").holdings["uid-p"]
-    assert (held.cpus, held.shares) == (before.cpus, before.shares)  # nothing of it is free meanwhile
+    assert (held.cpus, held.shares) == (before.cpus, before.shares)  # none of it is free at any moment
     await other.parts.reconciler.reconcile()
     assert other.holdings()["uid-p"].cpus == before.cpus
     other.audit()
@@ -489,7 +489,7 @@ async def test_a_pod_with_cpus_alone_is_not_bound_around_us(cpus: World) -> None
     await start(cpus, cpu_pod("ours"), cpu_pod("aligned", 1, "LS", annotations=numa("BestEffort")))
     await cpus.parts.reconciler.reconcile()
     assert unmanaged() == 0
-    for qos in ("LS", "BE"):  # as Koordinator's scheduler, or the default one before us, left them
+    for qos in ("LS", "BE"):  # as written by Koordinator's scheduler, or by the default one before the installation
         cpus.add_pod(cpu_pod(f"theirs-{qos.lower()}", 1, qos, nodeName="n1"))
         cpus.add_pod(cpu_pod(f"old-{qos.lower()}", 1, qos, nodeName="n1", admit=False))
     cpus.see(PODS)
@@ -529,7 +529,7 @@ async def test_koordinators_choice_of_cpus_is_not_taken_over_where_the_nodes_cpu
 
 
 async def test_koordinators_choice_for_an_aligned_pod_is_taken_over(cpus: World) -> None:
-    """What is not named is not held by anybody: else NUMA nodes would seem taken by a Pod of several."""
+    """What is not named is not held: otherwise a Pod of several NUMA nodes would seem to hold them whole."""
     said = {RESOURCE_STATUS: '{"cpuset":"12-15","numaNodeResources":[{"node":1,"resources":{"cpu":"4"}}]}'}
     obj = cpu_pod("p", 4, annotations=numa("SingleNUMANode"), more={"kubernetes.io/gpu": "100"})
     card = {
@@ -561,7 +561,7 @@ async def test_a_pod_is_bound_to_what_it_was_sent_for_where_that_is_still_free(c
     cpus.see(PODS)
     for obj in pods:
         assert cpus.parts.extender.filter({"Pod": obj, "NodeNames": ["n1"]})["NodeNames"] == ["n1"]
-    assert (await cpus.bind("b")).allowed  # the second, which was sent to what the first leaves
+    assert (await cpus.bind("b")).allowed  # the second, which was sent to the rest
     assert cpuset_of(cpus, "b") == 0b11110000
     assert (await cpus.bind("a")).allowed
     assert cpuset_of(cpus, "a") == 0b1111
@@ -573,7 +573,7 @@ async def test_where_that_is_taken_by_now_a_pod_is_bound_to_something_else(cpus:
     cpus.see(PODS)
     assert cpus.parts.extender.filter({"Pod": cpus.pod("a"), "NodeNames": ["n1"]})["NodeNames"] == ["n1"]
     (sent,) = cpus.parts.ranking.assumed.on("n1").values()
-    assert (await cpus.bind("b")).allowed  # straight to what `a` was sent for
+    assert (await cpus.bind("b")).allowed  # directly to the CPUs for which `a` was sent
     assert sent.cpus is not None
     assert cpuset_of(cpus, "b") == sent.cpus.cpus
     assert (await cpus.bind("a")).allowed
@@ -609,7 +609,7 @@ async def test_a_resource_status_that_cannot_be_read_is_refused(cpus: World, tex
     assert RESOURCE_STATUS in response.message
 
 
-# --- what waits may still be changed
+# --- waiting Pods may still change
 
 
 async def test_a_policy_that_is_changed_while_the_pod_waits_is_followed(cpus: World) -> None:

@@ -1,4 +1,4 @@
-"""`koordgate devices` against a cluster: what is shown and what is published, and cards taken out and put back."""
+"""`koordgate devices` against a cluster: what is shown and published; cards cordoned, uncordoned and drained."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 def devices(
     fake: FakeKube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Koordgate:
-    """Run `koordgate devices` with these words, against the fake cluster."""
+    """Run `koordgate devices` with these arguments, against the fake cluster."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -80,7 +80,7 @@ PUBLISHED = write_packed([Packed.of("gpu-core", [100, 100], [50, 0]), Packed.of(
 
 @pytest.fixture
 def cluster(fake: FakeKube) -> FakeKube:
-    """n1: a card that two Pods share, a sick one, and a NIC; n2: one idle card, nothing published."""
+    """n1: a card that two Pods share, an unhealthy one, and a NIC; n2: one idle card, nothing published."""
     model: Raw = {"labels": {"node.koordinator.sh/gpu-model": "A100"}}
     entries = [device_entry(0, **model), device_entry(1, **SICK), nic(1)]
     fake.put(DEVICES.path(), device_object(*entries, name="n1"))
@@ -205,7 +205,7 @@ async def test_what_an_object_says_is_printed_as_it_is_and_never_as_markup(fake:
 @given(
     json_near(["metadata", "annotations", "spec", "allocations", "devices", "queue", PACKED], [PUBLISHED, "n1", "{}"])
 )
-def test_whatever_stands_in_the_objects_a_node_can_be_read_and_told(value: Any) -> None:
+def test_whatever_stands_in_the_objects_a_node_can_be_read_and_reported(value: Any) -> None:
     spec = value if isinstance(value, dict) else {"allocations": value}
     annotations = {PACKED: value}
     state = read_node(
@@ -255,7 +255,7 @@ async def test_what_is_published_is_data_too(cluster: FakeKube, devices: Koordga
 async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster: FakeKube, devices: Koordgate) -> None:
     said = await devices("cordon", "n1", "GPU-0")
     assert (said.status, said.err) == (0, "")
-    assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is cordoned; nothing new lands on it"
+    assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is cordoned; it takes no new Pods"
     assert "Pods that hold something of it, and run on: 2" in said.out
     assert lines_of(said)[3][:3] == ["default/pod-a", "gpu-core", "30,"]
     assert lines_of(said)[4][:3] == ["default/pod-b", "gpu-core", "20,"]
@@ -264,7 +264,7 @@ async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster
     assert "cordoned by an administrator" in (await devices("n1")).out
 
     said = await devices("uncordon", "n1", "GPU-0")
-    assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is not cordoned; Pods may land on it"
+    assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is not cordoned; it takes new Pods"
     assert cordoned(cluster) is None
     assert read_device_object(cluster.get(DEVICES.path("n1"))).devices[0].healthy
 
@@ -303,17 +303,17 @@ async def test_others_cordons_and_annotations_stay(cluster: FakeKube, devices: K
     assert cluster.get(DEVICES.path("n1"))["metadata"]["annotations"]["other"] == "stays"
 
 
-async def test_a_card_that_is_sick_is_so_still_when_its_cordon_ends(cluster: FakeKube, devices: Koordgate) -> None:
+async def test_a_card_that_is_unhealthy_is_so_still_when_its_cordon_ends(cluster: FakeKube, devices: Koordgate) -> None:
     await devices("cordon", "n1", "GPU-1")
     said = await devices("uncordon", "n1", "GPU-1")
-    assert "nothing new lands on it still: XID: 79" in said.out
+    assert "it still takes no new Pods: XID: 79" in said.out
     assert "no Pod holds anything of it" in said.out
 
 
 async def test_a_dry_run_writes_nothing(cluster: FakeKube, devices: Koordgate) -> None:
     said = await devices("cordon", "n1", "GPU-0", "--dry-run")
     assert said.status == 0
-    assert "is cordoned; nothing new lands on it (dry run: nothing is written)" in said.out
+    assert "is cordoned; it takes no new Pods (dry run: nothing is written)" in said.out
     assert "default/pod-a" in said.out
     assert cordoned(cluster) is None
 
@@ -344,7 +344,7 @@ async def test_an_object_that_others_write_again_and_again_is_given_up(cluster: 
 
 @pytest.fixture
 def queues(cluster: FakeKube, tmp_path: Path) -> tuple[str, str]:
-    """Beside the first two: n4 has queues by the settings, n5 by annotation; on n5 a Pod holds three of `fast`."""
+    """Besides n1 and n2: n4 has queues by the settings, n5 by annotation; on n5 a Pod holds three of `fast`."""
     settings = tmp_path / "queues.yaml"
     pool = "{nodeSelector: {pool: 'yes'}, devices: {slow: 40}}"
     own = f"{{name: queue, resource: example.com/queue, unit: units, pools: [{pool}]}}"
@@ -376,7 +376,7 @@ async def test_a_device_of_a_software_class_is_cordoned_on_its_node(
     fake: FakeKube, devices: Koordgate, queues: tuple[str, str]
 ) -> None:
     said = await devices("cordon", "n5", "fast", *queues)
-    assert said.out.splitlines()[0] == "n5: queue 0 fast is cordoned; nothing new lands on it"
+    assert said.out.splitlines()[0] == "n5: queue 0 fast is cordoned; it takes no new Pods"
     assert "default/pod-a" in said.out
     annotations = fake.get(NODES.path("n5"))["metadata"]["annotations"]
     assert (annotations[CORDONED], annotations["other"]) == ("fast", "stays")
@@ -386,7 +386,7 @@ async def test_a_device_of_a_software_class_is_cordoned_on_its_node(
         ("spare", False, True),
     ]
 
-    assert "is not cordoned; Pods may land on it" in (await devices("uncordon", "n5", "fast", *queues)).out
+    assert "is not cordoned; it takes new Pods" in (await devices("uncordon", "n5", "fast", *queues)).out
     assert CORDONED not in fake.get(NODES.path("n5"))["metadata"]["annotations"]
 
 
@@ -400,7 +400,7 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
     assert fake.get(NODES.path("n5"))["metadata"]["annotations"][CORDONED] == "fast"
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -411,12 +411,12 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
         (("cordon", "n9", "GPU-0"), "node n9 has no Device object; there are: n1, n2"),
         (("n9",), "node n9 has no Device object; there are: n1, n2"),
         (("a/b",), "no node can have that name"),
-        (("cordon", "n1"), "cordon takes a node and a device, as in"),
-        (("drain", "n1"), "drain takes a node and a device, as in"),
+        (("cordon", "n1"), "cordon takes a node and a device: koordgate"),
+        (("drain", "n1"), "drain takes a node and a device: koordgate"),
         (("drain", "n1", "GPU-9"), "node n1 has no device 'GPU-9'"),
         (("drain", "n1", "GPU-"), "node n1 has several devices 'GPU-'; there are: GPU-0, GPU-1"),
         (("drain", "n1", "gpu/7"), "node n1 has no device 'gpu/7'"),
-        (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device, as in"),
+        (("cordon", "n1", "GPU-0", "GPU-1"), "cordon takes a node and a device: koordgate"),
         (("uncordon", "n1", "GPU-0", "--packed"), "cannot be used with uncordon"),
         (("cordon", "n1", "GPU-0", "--output", "yaml"), "cannot be used with cordon"),
         (("n1", "--dry-run"), "--dry-run can be used with cordon, uncordon and drain only"),
@@ -441,7 +441,7 @@ def test_a_timeout_is_a_number_of_seconds_up_to_a_day(seconds: str, capsys: pyte
 
 
 @pytest.mark.parametrize("words", [(), ("--packed",), ("cordon", "n1", "GPU-0"), ("n1",)])
-async def test_without_the_crd_it_is_told_what_to_install(
+async def test_without_the_crd_the_message_says_what_to_install(
     fake: FakeKube, devices: Koordgate, words: tuple[str, ...]
 ) -> None:
     fake.absent |= {"devices", "nodeallocations"}

@@ -1,4 +1,4 @@
-"""One more entry in the table of dialects is all that a dialect needs: admission, its refusals, the view of Pods."""
+"""A dialect needs only an entry in the table: for admission, its refusals, and the view of Pods."""
 
 import json
 from typing import Any
@@ -52,7 +52,7 @@ def refusals(obj: Raw) -> str:
     return "; ".join(map(str, translate(obj, POLICY, None).problems))
 
 
-# Limits of each container -> what each asks.
+# Limits of each container -> the request of each.
 SAID: dict[str, tuple[list[Raw], list[DeviceAsk]]] = {
     "whole cards, as ever": ([{N: 2}], [plain(2)]),
     "a share of each of two cards": (
@@ -127,10 +127,10 @@ def test_names_of_a_device_plugin_leave_an_untranslated_pod_to_its_scheduler(lim
     done = read_pod_info(admitted(obj), types=TYPES)
     assert done is not None
     assert done.canonical
-    assert read_pod_info(obj) is None or N in limits  # without the entry the names are nobody's
+    assert read_pod_info(obj) is None or N in limits  # without the entry the names mean nothing
 
 
-# Annotations of a Pod of two containers, a and b -> which asks what.
+# Annotations of a Pod of two containers, a and b -> the request of each.
 FRACTIONS: dict[str, tuple[Raw, dict[str, DeviceAsk]]] = {
     "half a card for the first": ({"gpu-fraction": "0.5"}, {"a": ask(1, core=50, ratio=50)}),
     "a third, rounded up": ({"gpu-fraction": "0.333"}, {"a": ask(1, core=34, ratio=34)}),
@@ -181,7 +181,7 @@ def test_what_an_annotation_asks_is_read_again_while_the_pod_waits() -> None:
         ({"gpu-fraction": "1", "gpu-fraction-container": "x"}, {}, "names no container of the Pod"),
     ],
 )
-def test_annotations_that_make_no_sense_are_told(annotations: Raw, limits: Raw, told: str) -> None:
+def test_annotations_that_make_no_sense_are_reported(annotations: Raw, limits: Raw, told: str) -> None:
     assert told in refusals(pod(container("a", limits=limits), annotations=annotations))
 
 

@@ -1,4 +1,4 @@
-"""Whatever replicas are behind on, whatever fails, in whatever order: nothing is ever given twice to live Pods."""
+"""With late replicas and failures, in any order: nothing is ever given twice to live Pods."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ STEPS = st.lists(
 
 
 def asking(name: str, uid: str) -> dict[str, Any]:
-    """A Pod of which two fit neither one card nor one node's CPUs."""
+    """A Pod that is too large for two of them to share a card or a node's CPUs."""
     return cpu_pod(name, 3, more={"kubernetes.io/gpu": "60"}, uid=uid)
 
 
@@ -82,7 +82,7 @@ class Story:
         self.world.fake.faults.add(verb, resource, made)
 
     async def review(self, name: str, node: str, replica: int) -> None:
-        """Both webhooks answer; the write itself is still on its way."""
+        """Both webhooks answer; the write itself is still outstanding."""
         if not self.there(name):
             return
         world = self.replicas[replica]
@@ -130,7 +130,7 @@ class Story:
         self.on_the_way = [one for one in self.on_the_way if one[1] >= ended]
 
     def audit(self) -> None:
-        """From what the Pods themselves say, which is what their containers see."""
+        """Audit the Pods' own annotations, which determine what their containers see."""
         given: Counter[str] = Counter()
         cpus: Counter[tuple[str, int]] = Counter()
         for obj in self.world.fake.objects(PODS.path()):

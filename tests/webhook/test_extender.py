@@ -1,4 +1,4 @@
-"""The extender: kube-scheduler's wire in any case of its keys, and the verdict that the bind will give."""
+"""The extender: kube-scheduler's JSON with keys in any case, and the same verdict as the bind."""
 
 import json
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def args(obj: Raw, names: list[str] = NAMES, *, whole: bool = False, case: str =
 
 
 def naming(world: World, most: int | None) -> Extender:
-    """An extender that names so many nodes, or all that fit."""
+    """An extender that names this many nodes, or all that fit."""
     return Extender(world.parts.cluster, world.parts.ranking, world.parts.types, most)
 
 
@@ -72,7 +72,7 @@ def test_names_are_answered_with_names(three: World) -> None:
     assert answer == {"NodeNames": ["n2", "n1"], **nothing}
 
 
-def test_why_no_node_fits_is_told_of_each_where_none_does(three: World) -> None:
+def test_why_no_node_fits_is_reported_for_each_if_none_does(three: World) -> None:
     answer = everything(three).filter(args(gpu_pod("p", 50), ["n3", "n4"]))
     assert answer["NodeNames"] == []
     assert list(answer["FailedNodes"]) == ["n3"]
@@ -175,7 +175,7 @@ INDIFFERENT: dict[str, Raw] = {
 
 @pytest.fixture
 async def seven(three: World) -> World:
-    """Beside the first three, of which n2 is the best for a part of a card: n5 to n7, free as n1 is."""
+    """Besides the first three, of which n2 is the best for a part of a card: n5 to n7, free like n1."""
     for name in ("n5", "n6", "n7"):
         three.add_node(name)
     three.see(NODES, DEVICES)
@@ -191,7 +191,7 @@ def test_a_pod_that_prefers_nodes_is_named_the_few_best(seven: World, spec: Raw,
     for percent, best in ((50, ["n2", "n1", "n5", "n6", "n7"]), (100, ["n1", "n5", "n6", "n7"]), (200, [])):
         obj = gpu_pod("p", percent, **spec)
         scores = {one["Host"]: one["Score"] for one in seven.parts.extender.prioritize(args(obj, SEVEN))}
-        assert best == sorted(best, key=lambda name: (-scores[name], name))  # of equals the first by name
+        assert best == sorted(best, key=lambda name: (-scores[name], name))  # among equals the first by name
         for most in (1, 2, 16):
             answer = naming(seven, most).filter(args(obj, SEVEN, whole=whole))
             listed = [item["metadata"]["name"] for item in answer["Nodes"]["items"]] if whole else answer["NodeNames"]
@@ -234,7 +234,7 @@ async def test_what_was_assumed_is_forgotten_with_the_bind_or_its_refusal(three:
     three.see(PODS)
     await three.parts.reconciler.reconcile()
     assert extender.filter(args(three.pod("b"), ["n1", "n3"]))["NodeNames"] == ["n1"]
-    assert not (await three.bind("b", "n4")).allowed  # the scheduler did as it liked, and was refused
+    assert not (await three.bind("b", "n4")).allowed  # the scheduler ignored the answer, and was refused
     assert assumed.node_of("uid-b") == ""
 
 
@@ -266,7 +266,7 @@ async def test_a_dry_run_of_a_bind_leaves_the_assumption(three: World) -> None:
     assert three.parts.ranking.assumed.node_of("uid-p") == "n2"
 
 
-def test_scores_are_told_as_if_the_pod_were_not_assumed_anywhere(three: World) -> None:
+def test_scores_are_reported_as_if_the_pod_were_not_assumed_anywhere(three: World) -> None:
     before = three.parts.extender.prioritize(args(gpu_pod("p", 50)))
     naming(three, 16).filter(args(gpu_pod("p", 50)))
     assert three.parts.extender.prioritize(args(gpu_pod("p", 50))) == before
@@ -276,7 +276,7 @@ def test_scores_are_told_as_if_the_pod_were_not_assumed_anywhere(three: World) -
 
 
 async def cpu_nodes(world: World) -> World:
-    """wide: 8 CPUs over two NUMA nodes, and a GPU in the second; small: 4 CPUs; plain: a GPU, and no word of CPUs."""
+    """wide: 8 CPUs over two NUMA nodes, and a GPU in the second; small: 4 CPUs; plain: a GPU and unknown CPUs."""
     card = device_entry(0, topology={"nodeID": 1, "pcieID": "0", "socketID": 1})
     world.add_node("wide", card, cpu=machines_cpu.build(2, 1, 2, 2, machines_cpu.siblings_near))
     world.add_bare_node("small")
@@ -313,7 +313,7 @@ async def test_cpus_are_counted_by_themselves_and_beside_devices(world: World) -
     assert "9 CPUs are requested, 8 are free: 0-7" in too_many["FailedAndUnresolvableNodes"]["wide"]
 
 
-async def test_a_numa_policy_that_cannot_be_kept_is_told_as_such(world: World) -> None:
+async def test_a_numa_policy_that_cannot_be_kept_is_reported_as_such(world: World) -> None:
     await cpu_nodes(world)
     one = cpu_pod("p", 6, annotations=numa("SingleNUMANode"))
     answer = everything(world).filter(args(one, CPU_NAMES))
@@ -363,7 +363,7 @@ async def test_a_pod_without_cpus_of_its_own_goes_anywhere_if_nothing_is_to_be_a
 
 
 async def test_a_node_whose_record_cannot_be_read_starves_no_pod(three: World) -> None:
-    # It would be the best, be named alone, and answer each bind with a 503.
+    # It would be the best node, be named alone, and answer each bind with a 503.
     best = naming(three, 1)
     assert best.filter(args(gpu_pod("first", 50)))["NodeNames"] == ["n2"]
     three.parts.ranking.assumed.drop("uid-first")
@@ -392,14 +392,14 @@ def test_a_request_that_cannot_be_read_fits_nowhere_and_says_why(three: World) -
 
 
 def test_an_annotation_that_the_bind_would_refuse_fits_nowhere_either(three: World) -> None:
-    # Else the Pod would be tried, and refused, first in every cycle.
+    # Otherwise the Pod would be tried first, and refused, in every cycle.
     wrong = gpu_pod("p", annotations={"scheduling.koordinator.sh/device-allocated": "{"})
     answer = everything(three).filter(args(wrong))
     assert answer["NodeNames"] == []
     assert all("format" in why for why in answer["FailedAndUnresolvableNodes"].values())
 
 
-def test_to_thousands_of_nodes_a_pod_that_cannot_be_read_is_told_of_in_few_words(three: World) -> None:
+def test_to_thousands_of_nodes_a_pod_that_cannot_be_read_is_reported_in_few_words(three: World) -> None:
     hints = {DEVICE_ALLOCATE_HINT: json.dumps({"gpu": {f"{'x' * 60}{number}": 1 for number in range(16)}})}
     names = [f"node-{number}" for number in range(5000)]
     answer = everything(three).filter(args(gpu_pod("p", annotations=hints), names))
@@ -471,7 +471,7 @@ def test_a_pod_with_no_uid_is_judged_as_a_new_one(three: World) -> None:
     del obj["metadata"]["uid"]
     assert everything(three).filter(args(obj))["NodeNames"] == ["n2", "n1"]
     assert naming(three, 1).filter(args(obj))["NodeNames"] == ["n2"]
-    assert three.parts.ranking.assumed.on("n2") == {}  # nobody could tell when it is bound
+    assert three.parts.ranking.assumed.on("n2") == {}  # its bind could not be noticed
 
 
 def test_what_the_pod_itself_holds_from_an_earlier_try_counts_as_free(three: World) -> None:
@@ -506,7 +506,7 @@ def test_what_is_no_extender_args_is_said_to_be_none(three: World, wrong: Any) -
 
 
 def with_part(value: Any, *path: str | int) -> Raw:
-    """A Pod of which one part is something else."""
+    """A Pod with one part replaced."""
     obj: Any = json.loads(json.dumps(gpu_pod("p")))
     at = obj
     for key in path[:-1]:
@@ -538,7 +538,7 @@ MISSHAPEN = {
 
 
 def ask_all(world: World, obj: Raw) -> list[str]:
-    """Send a Pod to all verbs; those that say that it is none."""
+    """Send a Pod to all verbs; returns those that refuse it as malformed."""
     extender, refused = world.parts.extender, []
     victims = {"Pod": obj, "NodeNameToMetaVictims": {"n1": {"Pods": []}}}
     verbs = ((extender.filter, args(obj)), (extender.prioritize, args(obj)), (extender.preempt, victims))
@@ -588,7 +588,7 @@ FILLED = st.lists(
 async def test_the_verdict_is_what_the_bind_says(
     world: World, filled: list[tuple[str, int, int]], percent: int
 ) -> None:
-    """Filter and bind, asked one after the other about every node, agree; a dry run leaves nothing behind."""
+    """Filter and bind agree on every node, asked one after the other; a dry run leaves nothing behind."""
     for name in ("n1", "n2"):
         world.add_node(name, device_entry(0), device_entry(1))
         cards = [gpu(minor, device_id=f"GPU-{name}-{minor}") for minor in (0, 1)]

@@ -1,4 +1,4 @@
-"""Which nodes a Pod's own selection allows: kube-scheduler's NodeAffinity, case by case."""
+"""The nodes that a Pod's own selection allows: kube-scheduler's NodeAffinity, case by case."""
 
 from typing import Any
 

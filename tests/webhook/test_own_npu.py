@@ -1,4 +1,4 @@
-"""An NPU that comes by settings alone, from admission to the bind: templates, whole ones beside a NIC, adoption."""
+"""An NPU defined by settings alone, from admission to the bind: templates, whole ones beside a NIC, adoption."""
 
 import json
 from typing import Any
@@ -50,7 +50,7 @@ def asking(own: World, name: str, amounts: Raw, **fields: Any) -> Raw:
     return made
 
 
-def test_amounts_become_a_template_and_the_container_is_told_of_its_devices(own: World) -> None:
+def test_amounts_become_a_template_and_the_container_sees_its_devices(own: World) -> None:
     made = asking(own, "p", {f"{H}-core": "3", f"{H}-memory": "10Gi"})
     (main,) = made["spec"]["containers"]
     assert main["resources"] == {"requests": {f"{H}-vir04_3c": "1"}, "limits": {f"{H}-vir04_3c": "1"}}
@@ -67,7 +67,7 @@ def test_two_ways_to_ask_are_refused_with_both_named(own: World) -> None:
     assert "template vir01 already states" in response.message
 
 
-async def test_what_is_bound_is_told_recorded_and_found_again(own: World, kube: KubeClient) -> None:
+async def test_what_is_bound_is_reported_recorded_and_found_again(own: World, kube: KubeClient) -> None:
     amounts = {"a": {f"{H}-vir04": "1"}, "b": {f"{H}-core": "4", f"{H}-cpu": "3"}, "c": {H: "3"}, "d": {H: "1"}}
     told = {}
     for name, one in amounts.items():

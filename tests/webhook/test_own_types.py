@@ -1,4 +1,4 @@
-"""Device types that an administrator declares in the settings: all is done for them as for GPUs, by data alone."""
+"""Device types from the administrator's settings: everything works for them as for GPUs, by data alone."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ def rdma(minor: int, functions: int, **labels: str) -> Raw:
 
 @pytest.fixture
 async def own(fake: FakeKube, kube: KubeClient) -> Any:
-    """n1: three NPUs of which one is sick, a disk, a GPU, and the queues of the pool."""
+    """n1: three NPUs, one of them unhealthy, a disk, a GPU, and the queues of the pool."""
     made = World(fake, kube, SETTINGS)
     entries = [npu(0), npu(1), npu(2, health=False), disk(0), device_entry(0)]
     made.add_node("n1", *entries, labels={"pool": "yes"})
@@ -113,7 +113,7 @@ def test_a_pod_is_translated_and_finds_its_devices_in_the_types_own_variable(own
     assert done["spec"]["schedulerName"] == "koord-scheduler"
     assert main["resources"] == {"limits": {"example.com/npu": "2"}, "requests": {"example.com/npu": "2"}}
     assert NPU_ENV in main["env"]
-    assert VOID in main["env"]  # no GPU is shown, whatever the image says
+    assert VOID in main["env"]  # no GPU is shown, whatever the image requests
     assert len(main["env"]) == 2
     assert own.parts.pods.validate(asks(done)).allowed
     assert own.parts.pods.mutate(asks(done)).patch == ()
@@ -244,12 +244,12 @@ def classes(**types: Any) -> dict[str, str]:
     return {CLASSES: json.dumps(types)}
 
 
-async def test_a_nodes_annotation_tells_its_classes(own: World) -> None:
+async def test_a_nodes_annotation_states_its_classes(own: World) -> None:
     own.add_bare_node("n2", annotations=classes(queue={"only": 3, "wide": "8"}))
     own.see(NODES)
     assert own.complaints["nodes", "n2"] == ()
     names = ("n1", "n2", "n3")
-    assert fitting(own, asking(own, queue=4), *names) == ["n2"]  # where less is left over
+    assert fitting(own, asking(own, queue=4), *names) == ["n2"]  # the node with less left over
     assert fitting(own, asking(own, queue=9), *names) == ["n1"]
     (response,) = await start(own, asking(own, queue=8), node="n2")
     assert annotation_of(response.patch)["queue.visible-devices.koordgate.io/main"] == "wide"
@@ -286,7 +286,7 @@ async def test_pools_of_the_settings_hold_on_the_nodes_that_they_select(own: Wor
     assert sorted(fitting(own, asking(own, floating=5), "n3", "n4")) == ["n3"]
 
 
-async def test_what_a_node_tells_of_a_type_counts_before_pools(own: World) -> None:
+async def test_what_a_node_states_about_a_type_counts_before_pools(own: World) -> None:
     own.add_bare_node("n1", labels={"pool": "yes"}, annotations=classes(queue={"own": 4}))
     own.see(NODES)
     found = own.parts.cluster.snapshot("n1").devices
@@ -297,7 +297,7 @@ async def test_what_a_node_tells_of_a_type_counts_before_pools(own: World) -> No
 
 
 MALFORMED: dict[str, tuple[str, list[str], str]] = {
-    # what is written, which devices count, what is complained of
+    # the annotation, the devices that count, the complaints
     "no JSON": ("{", [], "not JSON"),
     "no object": ("[]", [], "not an object"),
     "too deep": ("[" * 100_000, [], "not JSON"),
@@ -344,7 +344,7 @@ def test_what_an_annotation_names_comes_before_the_pool_though_it_is_of_no_use(o
 @pytest.mark.parametrize("cordoned", ["slow", " slow , everywhere"])
 async def test_on_a_cordoned_device_of_a_software_class_nothing_new_lands(own: World, cordoned: str) -> None:
     obj = asking(own, "before", queue=35)
-    assert (await start(own, obj))[0].allowed  # on the slow one alone there is room for so many
+    assert (await start(own, obj))[0].allowed  # only the slow one has room for so many
     own.add_bare_node("n1", labels={"pool": "yes", "more": "yes"}, annotations={CORDONED: cordoned})
     own.see(NODES)
     again = asking(own, "after", queue=5)
@@ -363,7 +363,7 @@ def test_the_complaint_ends_with_the_node(own: World) -> None:
     assert own.complaints["nodes", "n2"] == ()
 
 
-async def test_whole_devices_told_by_annotation_are_whole(own: World) -> None:
+async def test_whole_devices_reported_by_annotation_are_whole(own: World) -> None:
     own.add_bare_node("n2", annotations=classes(npu={"soft-a": 1, "soft-b": 1}))
     own.see(NODES)
     (response,) = await start(own, asking(own, npu=2), node="n2")
@@ -478,7 +478,7 @@ async def test_a_device_that_koordinator_names_beyond_what_is_needed_must_be_fre
         ("[{resource: example.com/x}]", "name"),
     ],
 )
-def test_a_type_that_cannot_stand_beside_the_others_is_told(types: str, told: str) -> None:
+def test_a_type_that_cannot_stand_beside_the_others_is_reported(types: str, told: str) -> None:
     with pytest.raises(SettingsError) as caught:
         parse(f"devices: {{types: {types}}}")
     assert told in str(caught.value)

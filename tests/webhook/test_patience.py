@@ -1,4 +1,4 @@
-"""Who waits is not sent to sleep: what an ended Pod held is free at once, and a Pod tried again is looked at twice."""
+"""Waiting Pods are not delayed: what an ended Pod held is free immediately, and a retried Pod is judged twice."""
 
 import asyncio
 from typing import Any
@@ -73,7 +73,7 @@ async def test_a_pod_that_is_tried_for_the_first_time_is_answered_at_once(full: 
 
 
 def asked_at_once(world: World, **nodes: Any) -> list[str]:
-    """The nodes that fit the second Pod, by an answer that waits for nothing."""
+    """The nodes that fit the second Pod, by an answer without waiting."""
     answer = world.parts.extender.filter_patiently({**args(world.pod("second")), **nodes})
     with pytest.raises(StopIteration) as stopped:
         answer.send(None)

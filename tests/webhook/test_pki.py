@@ -1,4 +1,4 @@
-"""Certificates as they are made, and when they are made anew."""
+"""Certificates as they are made, and when they are renewed."""
 
 import ssl
 from contextlib import suppress
@@ -181,14 +181,14 @@ CLIENT_CASES = {
 
 
 @pytest.mark.parametrize("case", CLIENT_CASES)
-def test_when_a_client_certificate_is_made_anew_and_why(case: str) -> None:
+def test_when_a_client_certificate_is_renewed_and_why(case: str) -> None:
     pair, bundle, now, reason = CLIENT_CASES[case]
     told = pki.client_renewal(pair, bundle, SCHEDULER, now)
     assert bool(told) == bool(reason)
     assert reason in told
 
 
-# --- when it is made anew
+# --- when it is renewed
 
 CASES = {
     "as made": (BUNDLE, NOW, Step.NONE, ""),

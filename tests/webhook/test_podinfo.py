@@ -1,4 +1,4 @@
-"""What is kept of a Pod: what it asks, what its annotations say it holds, and when either is read again."""
+"""The kept part of a Pod: its request, its holding by annotations, and when either is read again."""
 
 import json
 from dataclasses import replace
@@ -39,7 +39,7 @@ def info(obj: Raw, known: PodInfo | None = None) -> PodInfo:
 
 
 def annotated(obj: Raw, **texts: Any) -> Raw:
-    """The Pod with these annotations more; JSON where it is no text, gone where it is None."""
+    """The Pod with further annotations: a value that is not text becomes JSON, None removes one."""
     kept = {**(obj["metadata"].get("annotations") or {}), **texts}
     made = {key: text if isinstance(text, str) else json.dumps(text) for key, text in kept.items() if text is not None}
     return {**obj, "metadata": {**obj["metadata"], "annotations": made}}
@@ -137,7 +137,7 @@ def test_a_resource_status_that_says_nothing_names_no_cpus(text: str) -> None:
 
 
 @given(json_values() | st.fixed_dictionaries({"cpuset": json_values(), "numaNodeResources": json_values()}))
-def test_any_resource_status_is_read_or_told(value: Any) -> None:
+def test_any_resource_status_is_read_or_reported(value: Any) -> None:
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):
@@ -159,7 +159,7 @@ def test_what_is_written_is_read_back() -> None:
     assert info(annotated(obj, **written)).cpus == share
 
 
-# --- whose devices
+# --- the owner of devices
 
 
 def allocated(kind: str, minor: int, identity: str, resources: Raw) -> Raw:
@@ -167,7 +167,7 @@ def allocated(kind: str, minor: int, identity: str, resources: Raw) -> Raw:
 
 
 def test_an_id_is_looked_for_among_the_devices_of_its_type() -> None:
-    """An id that another type's device has, which no GPU's memory can be read of."""
+    """An id of another type's device, from which no GPU's memory can be read."""
     nic = Device("rdma", "0000:1f:00", 0, healthy=True, capacity={"rdma": 100})
     kept = info(annotated(plain_pod("p", nodeName="n1"), **allocated("gpu", 0, nic.id, HALF)))
     held = annotated_holding(kept, (gpu(0), nic), 0)
@@ -265,14 +265,14 @@ def test_of_a_pod_that_is_bound_what_it_asked_for_until_then_counts(before: Raw,
 
 
 def test_a_pod_of_plain_devices_is_read_once() -> None:
-    """What cannot change is not read again: thousands of updates of such Pods come by."""
+    """Parts that cannot change are not read again: such Pods cause thousands of updates."""
     known = info(gpu_pod("p"))
     other = annotated(gpu_pod("p", 80), any="thing")
     assert info(other, known).request is known.request
     assert info(gpu_pod("p", 80, uid="uid-2"), known).request == info(gpu_pod("p", 80)).request  # another Pod
 
 
-def test_a_pod_that_gives_up_its_numa_policy_while_it_waits_is_none_of_ours_any_more() -> None:
+def test_a_pod_that_gives_up_its_numa_policy_while_it_waits_is_no_longer_ours() -> None:
     aligned = annotated(cpu_pod("p", 1, ""), **{NUMA_TOPOLOGY_SPEC: {"numaTopologyPolicy": "BestEffort"}})
     known = info(aligned)
     assert known.request.cpu is not None
@@ -299,7 +299,7 @@ def test_gangs_follow_what_is_read_again() -> None:
 # --- kept once
 
 
-async def test_cpus_are_kept_once_where_ledger_and_annotation_agree_and_as_told_where_not(world: World) -> None:
+async def test_cpus_are_kept_once_where_ledger_and_annotation_agree_and_as_reported_where_not(world: World) -> None:
     world.add_pod(cpu_pod("p", 2, nodeName="n1", annotations={RESOURCE_STATUS: '{"cpuset":"0-1"}'}))
     for cpuset, same in ((0b11, True), (0b1100, False)):
         share = CpuShare("LSR", cpuset, BindPolicy.FULL_PCPUS)

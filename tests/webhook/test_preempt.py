@@ -1,4 +1,4 @@
-"""Which Pods must go so that another fits: those whose devices and CPUs make room on that node, and no more."""
+"""Which Pods must leave so that another fits: those whose devices and CPUs make room on the node, and no more."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def shares(world: World, name: str) -> Any:
 
 
 def args(obj: Raw, proposed: dict[str, list[str]], *, whole: bool = False, violations: int = 0) -> Raw:
-    """As kube-scheduler asks: with UIDs where it knows that the extender caches nodes, else with whole Pods."""
+    """kube-scheduler's question: with UIDs if it knows that the extender caches nodes, otherwise with whole Pods."""
     if whole:
         named = {
             node: {"Pods": [{"metadata": {"uid": uid, "name": uid}} for uid in uids], "NumPDBViolations": violations}
@@ -57,7 +57,7 @@ def victims(world: World, sent: Raw) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_those_go_who_make_room_on_one_card(full: World, *, whole: bool) -> None:
-    """kube-scheduler sums up: two halves of two cards look like a card to it. The one that does not help is spared."""
+    """kube-scheduler sees sums: two halves of two cards look like a card. The victim that does not help is spared."""
     sent = args(gpu_pod("new", 100, priority=7), {"n1": ["uid-low-a", "uid-low-b"]}, whole=whole, violations=3)
     answer = full.parts.extender.preempt(sent)
     told = answer["NodeNameToMetaVictims"]["n1"]
@@ -73,7 +73,7 @@ def test_the_least_important_goes_where_one_is_enough_and_none_is_proposed(full:
 
 
 async def test_a_proposal_that_makes_room_stands_for_it_may_be_needed_for_plain_cpu(world: World) -> None:
-    """kube-scheduler proposes A, whose 30 CPUs the new Pod needs; B's card would do as well, and free none."""
+    """kube-scheduler proposes A, whose 30 CPUs the new Pod needs; B has an equal card, but frees no CPUs."""
     world.add_node("n1", device_entry(0), device_entry(1))
     world.see()
     for name, cpu, priority in (("a", "30", 5), ("b", "1", 1)):
@@ -87,7 +87,7 @@ async def test_a_proposal_that_makes_room_stands_for_it_may_be_needed_for_plain_
 
 @pytest.mark.parametrize(("cpu", "expected"), [("1", ["uid-a", "uid-c"]), ("30", ["uid-a", "uid-b", "uid-c"])])
 async def test_a_proposed_pod_that_frees_plain_cpu_goes_as_well(world: World, cpu: str, expected: list[str]) -> None:
-    """A and B are proposed, C shares A's card. B's CPUs may be what is needed where C gives back fewer."""
+    """A and B are proposed, C shares A's card. B's CPUs may be needed, since C releases fewer."""
     world.add_node("n1", device_entry(0), device_entry(1))
     world.see()
     for name, asked_cpu, priority in (("a", "1", 1), ("c", "1", 5), ("b", cpu, 1), ("high", "1", 9)):
@@ -118,18 +118,18 @@ def test_a_node_of_which_nothing_is_known_is_left_out(full: World) -> None:
 
 
 async def test_a_pod_that_is_not_bound_is_no_victim(full: World) -> None:
-    """kube-scheduler refuses the whole answer where it names a Pod that it does not see on the node."""
+    """kube-scheduler refuses the whole answer if it names a Pod that it does not see on the node."""
     full.add_node("n2")
     full.see()
     full.add_pod(gpu_pod("on-the-way", 100, priority=1))
     full.see(PODS)
     named = full.parts.extender.filter({"Pod": full.pod("on-the-way"), "NodeNames": ["n2"]})["NodeNames"]
-    assert named == ["n2"]  # and so assumed there
+    assert named == ["n2"]  # and therefore assumed there
     assert victims(full, args(gpu_pod("new", 100, priority=7), {"n2": []})) == {}
 
 
 async def test_what_just_ended_is_room_already(full: World) -> None:
-    victims(full, args(gpu_pod("new", 50, priority=7), {"n1": []}))  # so that the node as it was is remembered
+    victims(full, args(gpu_pod("new", 50, priority=7), {"n1": []}))  # so that the earlier node is remembered
     full.remove_pod("mid")
     full.see(PODS)
     await full.parts.reconciler.reconcile()

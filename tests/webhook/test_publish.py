@@ -1,4 +1,4 @@
-"""What nodes have and have free, as the patent packs it, stands in the cluster: whoever writes, and nothing twice."""
+"""The totals and free amounts of nodes, packed as in the patent, are published: by any writer, and never twice."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ GIB = 2**30
 
 
 def read(text: str) -> dict[str, tuple[list[int], list[int]]]:
-    """Class -> total and free of each."""
+    """Class -> total and free amount of each device."""
     return {one.name: (one.totals(), one.frees()) for one in read_packed(text)}
 
 
@@ -146,7 +146,7 @@ class Replica:
         self.publisher = Publisher(self.cluster, self.ledger, self.name, self._sleep)
 
         def complain(_name: str, _problems: tuple[str, ...]) -> None:
-            """Nobody listens."""
+            """A listener that ignores everything."""
 
         self._handlers: dict[Any, Handler] = {
             NODES: self.publisher.nodes(NodeFeed(self.cluster, BUILT_IN)),
@@ -195,7 +195,7 @@ def published(fake: FakeKube, node: str) -> dict[str, tuple[list[int], list[int]
 
 
 def core(fake: FakeKube, node: str) -> list[int]:
-    """What is free of each card."""
+    """The free part of each card."""
     found = published(fake, node)
     assert found is not None
     return found["gpu-core"][1]
@@ -279,7 +279,7 @@ async def test_a_bind_publishes_with_the_write_that_it_makes(fake: FakeKube, one
     assert fake.requests == []
 
 
-async def test_a_cordoned_card_and_one_given_away_have_nothing_free(fake: FakeKube, kube: KubeClient) -> None:
+async def test_a_cordoned_card_and_an_allocated_one_have_nothing_free(fake: FakeKube, kube: KubeClient) -> None:
     checkpoint = json.dumps([{"deviceIDs": ["GPU-n1-1"]}])
     add_node(fake, "n1", gpus=3, annotations={CORDONED: "GPU-n1-0", DEVICES_CHECKPOINTS[0]: checkpoint})
     assert read_device_object(fake.get(DEVICES.path("n1"))).kubelet_held
@@ -289,12 +289,12 @@ async def test_a_cordoned_card_and_one_given_away_have_nothing_free(fake: FakeKu
 
 async def test_the_next_bind_loses_no_race_to_what_was_published(fake: FakeKube, one: Replica) -> None:
     await one.publisher.publish()
-    await one.bind("n1", "u")  # before any watch told of it
+    await one.bind("n1", "u")  # before any watch reported it
     assert one.races == 0
 
 
 async def test_a_second_replica_finds_nothing_to_do(fake: FakeKube, one: Replica, kube: KubeClient) -> None:
-    blind = Replica(kube, "b").see(fake)  # it has seen nothing of what the first one writes
+    blind = Replica(kube, "b").see(fake)  # it has seen none of the first one's writes
     await one.publisher.publish()
     fake.requests.clear()
     assert await blind.publisher.publish() == 0
@@ -325,7 +325,7 @@ async def test_a_bind_that_comes_before_the_write_stays_and_what_is_free_is_pack
     fake.put(
         DEVICES.path(), device_object(device_entry(0, id="GPU-n1-0"), name="n1", annotations={CORDONED: "GPU-n1-0"})
     )
-    one.see(fake)  # the other one has not heard of that yet
+    one.see(fake)  # the other one has not seen that yet
     held = hold()
     fake.faults.add("update" if before else "create", "nodeallocations", held)
     publishing = asyncio.create_task(one.publisher.publish())
@@ -334,7 +334,7 @@ async def test_a_bind_that_comes_before_the_write_stays_and_what_is_free_is_pack
     assert held.gate
     held.gate.set()
 
-    assert await publishing == 1  # decided again, on what the bind wrote
+    assert await publishing == 1  # decided again, on the bind's record
     assert set(read_spec(fake.get(NODE_ALLOCATIONS.path("n1")))) == ({"first", "u"} if before else {"u"})
     assert core(fake, "n1") == [0]
 
@@ -379,7 +379,7 @@ async def test_writes_are_paced_and_rounds_come_at_the_interval(fake: FakeKube, 
     assert all(published(fake, f"n{number}") for number in range(3))
 
 
-async def test_what_befalls_all_nodes_ends_the_round_and_the_next_one_goes_on(
+async def test_what_befalls_all_nodes_ends_the_round_and_the_next_one_continues(
     fake: FakeKube, kube: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("n1", "n2"):
@@ -475,7 +475,7 @@ async def test_a_record_that_another_replica_wrote_meanwhile_is_not_deleted(
     assert list(read_spec(fake.get(NODE_ALLOCATIONS.path("n1")))) == ["u"]
 
 
-async def test_records_that_may_not_be_deleted_stay_and_are_told_of_once_a_round(
+async def test_records_that_may_not_be_deleted_stay_and_are_reported_once_a_round(
     fake: FakeKube, kube: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("n1", "n2"):
@@ -490,7 +490,7 @@ async def test_records_that_may_not_be_deleted_stay_and_are_told_of_once_a_round
     assert len(fake.objects(NODE_ALLOCATIONS.path())) == 2
 
 
-async def test_a_node_that_the_format_cannot_hold_is_told_of_once(
+async def test_a_node_that_the_format_cannot_hold_is_reported_once(
     fake: FakeKube, one: Replica, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.cluster.nodes.put("n1", NodeFacts("uid-n1", {}, (own("IP pool", "IP pool", 3),)))

@@ -72,7 +72,7 @@ TWO_NODES = machines_cpu.build(2, 1, 2, 2, machines_cpu.siblings_near)
 
 
 class Clock:
-    """Seconds; moved by the test alone."""
+    """A clock in seconds; only the test moves it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -118,7 +118,7 @@ class Model:
         return made
 
     def show(self, view: ClusterView, name: str) -> None:
-        """Tell a view all of a node."""
+        """Report everything about a node to a view."""
         if name in self.nodes:
             view.nodes.put(name, self.nodes[name])
         else:
@@ -147,7 +147,7 @@ class Model:
             ledger.observe(Record(name, (record.revision or 0) + 1, dict(self.held.get(name, {}))))
 
     def give(self, name: str, of: PodRequest, uid: str) -> None:
-        """Let a Pod hold what `place()` gives it, if anything."""
+        """Let a Pod hold its placement by `place()`, if there is one."""
         placed = place(of, self.view().snapshot(name))
         if isinstance(placed, Placement):
             held = Holding(uid, "default", f"pod-{uid}", 0, placed.shares, placed.cpus, of.wishes.gang)
@@ -175,7 +175,7 @@ def topology_of(name: str, cpu: CpuTopology, reserved: int = 0, policy: NumaPoli
 
 @st.composite
 def node_devices(draw: st.DrawFn, name: str) -> NodeDevices:
-    """Devices of several types, placed in NUMA nodes and on PCIe roots, some of no use."""
+    """Devices of several types, in NUMA nodes and on PCIe roots; some are unusable."""
 
     def placed(one: Device) -> Device:
         return replace(
@@ -233,7 +233,7 @@ def cpu_asks(draw: st.DrawFn) -> CpuAsk:
 
 
 def plain_asks() -> st.SearchStrategy[DeviceAsk]:
-    """Asks of types that have one amount."""
+    """Requests for types with one amount."""
     parts = st.sampled_from([1, 30, 50, 100])
     return st.one_of(
         *(
@@ -247,7 +247,7 @@ def plain_asks() -> st.SearchStrategy[DeviceAsk]:
 
 
 def hints(kind: DeviceType) -> st.SearchStrategy[TypeHint]:
-    """Any hint that the type may have."""
+    """Any hint for the type."""
     minors = Selector((Requirement("koordgate.io/minor", Operator.IN, ("0", "1", "2")),))
     net = Selector((Requirement("net", Operator.EXISTS),))
     return st.builds(
@@ -262,7 +262,7 @@ def hints(kind: DeviceType) -> st.SearchStrategy[TypeHint]:
 
 @st.composite
 def wishes(draw: st.DrawFn, kinds: list[DeviceType]) -> Wishes:
-    """What a Pod of these types may wish for: any hints, any types together, partitions, an order, a gang."""
+    """Any wishes of a Pod for these types: hints, joint types, partitions, an order, a gang."""
     names = [kind.name for kind in kinds]
     joint = draw(st.none() | st.builds(Joint, st.permutations(names).map(tuple), st.booleans()))
     return Wishes(
@@ -277,7 +277,7 @@ def wishes(draw: st.DrawFn, kinds: list[DeviceType]) -> Wishes:
 
 @st.composite
 def requests(draw: st.DrawFn) -> PodRequest:
-    """Containers of every phase, each with an ask of one or two types; CPUs; wishes."""
+    """Containers of every phase, each requesting one or two types; CPUs; wishes."""
     phases = sorted(draw(st.lists(st.sampled_from(list(Phase)), max_size=3)), key=lambda phase: phase is Phase.APP)
     containers = [
         ContainerAsk(f"c{index}", phase, of)
@@ -299,7 +299,7 @@ def wished(draw: st.DrawFn, containers: list[ContainerAsk], *, wishful: bool = T
 
 
 def single_requests() -> st.SearchStrategy[PodRequest]:
-    """Pods of one container that asks for one type: what each wish does by itself."""
+    """Pods of one container that requests one type: the effect of each wish by itself."""
     one = (asks(3) | plain_asks()).map(lambda of: [ContainerAsk("main", Phase.APP, of)])
     return one.flatmap(wished)
 
@@ -320,7 +320,7 @@ def put_devices(made: NodeDevices) -> Change:
 
 
 def turn(name: str, minor: int) -> Change:
-    """A device falls sick, or recovers."""
+    """A device becomes unhealthy, or recovers."""
 
     def happen(model: Model) -> str:
         there = model.devices.get(name, of_node(name, ()))
@@ -384,7 +384,7 @@ def go(name: str) -> Change:
 
 
 def block(name: str) -> Change:
-    """A record cannot be read any more, or can again."""
+    """A record becomes unreadable, or readable again."""
 
     def happen(model: Model) -> str:
         if model.blocked.pop(name, None) is None:
@@ -426,11 +426,11 @@ def models(draw: st.DrawFn) -> Model:
     return model
 
 
-# --- the ranking against `place()`, `score()` and a ranking made anew
+# --- the ranking compared with `place()`, `score()` and a new ranking
 
 
 def judged(view: ClusterView, of: PodRequest, names: Iterable[str] = CANDIDATES, uid: str = "new") -> dict[str, bool]:
-    """What `place()` says of each node; nothing fits on a blocked one."""
+    """The answer of `place()` for each node; nothing fits on a blocked one."""
     return {
         name: not view.nodes.blocked(name) and isinstance(place(of, view.snapshot(name).without([uid])), Placement)
         for name in names
@@ -480,7 +480,7 @@ STEPS = st.lists(
 
 @given(models(), STEPS, st.sampled_from(list(Preference)))
 @settings(max_examples=60)
-def test_after_any_changes_a_ranking_is_as_one_made_anew(
+def test_after_any_changes_a_ranking_is_as_a_new_one(
     model: Model, steps: list[tuple[list[Change], PodRequest]], preference: Preference
 ) -> None:
     view = model.view()
@@ -698,7 +698,7 @@ def test_what_a_pod_holds_itself_does_not_count_where_nodes_are_compared() -> No
 
 
 def test_among_many_excluded_nodes_a_wrong_one_is_found_within_some_calls() -> None:
-    """The index is made wrong by hand: no way is known to make it so."""
+    """The index is corrupted by hand, because no operation is known that corrupts it."""
     model = many(100)
     model.devices["n60"] = of_node("n60", [gpu(at, device_id=f"n60-{at}") for at in range(2)])
     counted: list[int] = []
@@ -713,7 +713,7 @@ def test_among_many_excluded_nodes_a_wrong_one_is_found_within_some_calls() -> N
 
 
 def test_a_node_that_the_index_wrongly_excludes_is_offered_and_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """The index is made wrong by hand: no way is known to make it so."""
+    """The index is corrupted by hand, because no operation is known that corrupts it."""
     model = many(4)
     counted: list[int] = []
     view = model.view()
@@ -764,7 +764,7 @@ def test_what_is_written_down_is_bounded() -> None:
 
 
 def test_a_request_of_no_devices_and_no_cpus_of_its_own_goes_where_nothing_is_known() -> None:
-    """place() takes such a Pod anywhere: singleNUMANodeExclusive alone asks for no alignment."""
+    """place() accepts such a Pod anywhere: singleNUMANodeExclusive alone requests no alignment."""
     of = PodRequest((), CpuAsk(QosClass.LS, 0, 1000, 0, single_numa_exclusive=NumaExclusive.PREFERRED))
     names = [f"n{number:02}" for number in range(40)]
     ranked = ranking_of(ClusterView(SeenObjects(lambda: BEGINNING))).rank(asking(of), names, None)
@@ -773,7 +773,7 @@ def test_a_request_of_no_devices_and_no_cpus_of_its_own_goes_where_nothing_is_kn
 
 
 def test_a_type_of_ones_own_may_be_called_as_the_cpus_are() -> None:
-    """In the index the CPUs of a node are one row more."""
+    """In the index the CPUs of a node are an additional row."""
     assert CPU_ROW not in TYPES.by_name
     model = Model(
         devices={"n1": of_node("n1", [device(CPU_TYPE, 0), device(CPU_TYPE, 1)])},
@@ -811,7 +811,7 @@ def many(count: int, *, cards: int = 1) -> Model:
 
 
 @pytest.mark.parametrize("count", [16, 17])
-def test_few_nodes_are_told_of_in_full_and_many_in_words_that_are_alike(count: int) -> None:
+def test_few_nodes_are_reported_in_full_and_many_in_words_that_are_alike(count: int) -> None:
     model = many(count)
     of = request(app("main", gpus(200)))
     ranked = ranking_of(model.view()).rank(asking(of), list(model.devices), 1)
@@ -833,7 +833,7 @@ def test_among_many_too_a_node_that_is_blocked_says_who_must_act() -> None:
     assert told["n08"] == (False, "1 GPUs fit 2 x (core 100 %, memory 100 %)")
 
 
-def test_too_few_cpus_are_told_of_as_such_among_many() -> None:
+def test_too_few_cpus_are_reported_as_such_among_many() -> None:
     names = [f"n{number:02}" for number in range(20)]
     model = Model(topologies={name: topology_of(name, SMALL) for name in names})
     of = PodRequest((), CpuAsk(QosClass.LSR, 5, 5000, 0))
@@ -861,7 +861,7 @@ def assume(ranking: Ranking, pod: PodInfo, node: str) -> None:
 
 
 def send(ranking: Ranking, pod: PodInfo, names: list[str]) -> str:
-    """What filter does for a Pod that prefers no node: "" where none is named."""
+    """The node that filter names for a Pod without preferences; "" if it names none."""
     named = ranking.rank(pod, names, 1).named
     if not named:
         return ""
@@ -984,7 +984,7 @@ def test_the_first_of_a_gang_goes_to_a_node_with_room_for_all() -> None:
     assert [send(ranking, pods[uid], names) for uid in "abc"] == ["wide"] * 3
 
 
-def test_members_go_where_most_of_their_mates_are_bound_or_sent() -> None:
+def test_members_go_where_most_of_their_gang_are_bound_or_sent() -> None:
     model = many(3, cards=4)
     view, pods = gang_view(model, {"a": "n02", "b": "n02", "c": "n01", "d": "", "e": ""})
     for uid, node in (("a", "n02"), ("b", "n02"), ("c", "n01")):
@@ -1151,7 +1151,7 @@ def test_a_node_that_is_gone_leaves_nothing_behind() -> None:
     assert ranking._snapshots.keys() == ranking._verdicts._numbers.keys() == {"n01"}
 
 
-# The sizes of the cards that would be opened: node -> its cards, each with its memory in GiB and what is held of it
+# The sizes of the cards that would be opened: node -> its cards, each with its memory in GiB and its held part
 
 Cards = Mapping[str, list[tuple[int, int]]]
 SIZES: dict[str, tuple[Cards, DeviceAsk, str, list[str]]] = {

@@ -1,4 +1,4 @@
-"""The ledger against live Pods: what goes, what stays, and what is told."""
+"""The ledger compared with live Pods: what is released, what is kept, and what is reported."""
 
 import asyncio
 import json
@@ -111,7 +111,7 @@ async def test_a_pod_that_runs_and_is_not_in_the_ledger_is_adopted(world: World)
     held = world.holdings()
     assert {h.name: [share.id for share in h.shares] for h in held.values()} == {"p0": ["GPU-n1-0"], "p1": ["GPU-n1-1"]}
     assert {h.since for h in held.values()} == {world.clock.now}
-    assert mended(world) == {"adopted": 2}  # each is counted, though one write told of both
+    assert mended(world) == {"adopted": 2}  # each is counted, although one write has both
     await reconcile(world)
     assert mended(world) == {"adopted": 2}
 
@@ -136,7 +136,7 @@ async def test_a_finished_pod_is_not_adopted(world: World, status: str) -> None:
 async def test_releases_and_adoptions_that_hang_leave_the_ledger_to_binds_soon(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ledger writes to eight nodes at once: as many that hang stop every bind for as long as they may take."""
+    """The ledger writes to eight nodes at once: eight writes that hang stop every bind until they end."""
     assert reconcile_module._WRITE_S <= 5
     monkeypatch.setattr(reconcile_module, "_WRITE_S", 0.3)
     nodes = [f"m{number}" for number in range(8)]
@@ -175,7 +175,7 @@ async def test_all_is_well_and_nothing_is_asked_or_written(world: World) -> None
     assert mended(world) == {}
 
 
-# --- nothing by cache alone
+# --- nothing is released by the cache alone
 
 
 async def test_a_holding_stays_where_only_the_cache_is_behind(world: World) -> None:
@@ -228,7 +228,7 @@ async def test_nothing_goes_while_the_api_server_does_not_answer(world: World) -
 
 
 async def test_a_holding_that_a_bind_renews_meanwhile_is_not_swept(world: World) -> None:
-    """The sweep has found it old and reads the Pod; a bind comes, is answered with it, and is on its way."""
+    """The sweep finds the holding old and reads the Pod; meanwhile a bind is answered with it and is outstanding."""
     world.add_pod(gpu_pod("p"))
     world.see()
     await world.mutate(binds(binding("p", "n1")))
@@ -254,11 +254,11 @@ async def test_a_renewal_that_another_replica_wrote_stops_the_sweep(world: World
     other.clock.now = world.clock.now
     other.see()
     await other.mutate(binds(binding("p", "n1")))
-    await reconcile(world)  # whose ledger is behind
+    await reconcile(world)  # its ledger is late
     assert world.holders() == ["p"]
 
 
-# --- at start, and trouble
+# --- at the start, and failures
 
 
 async def test_a_replica_that_starts_finds_what_happened_while_there_was_none(world: World, kube: KubeClient) -> None:
@@ -294,8 +294,8 @@ async def test_a_lost_ledger_is_made_again_from_the_pods(world: World) -> None:
     assert mended(world) == {"adopted": 2}
 
 
-async def test_one_spoilt_record_does_not_keep_the_rest_from_being_mended(world: World) -> None:
-    """Nor end the process: the timer goes on, and the node waits for its administrator."""
+async def test_one_damaged_record_does_not_keep_the_rest_from_being_repaired(world: World) -> None:
+    """The process does not end: the timer continues, and the node waits for its administrator."""
     world.add_node("n2")
     await hold_share(world, "gone", "n2")
     spoilt = world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
@@ -318,7 +318,7 @@ async def test_a_release_that_fails_is_left_to_the_next_time(world: World) -> No
     assert mended(world) == {"gone": 1}
 
 
-async def test_the_timer_goes_on_after_a_failure(world: World) -> None:
+async def test_the_timer_continues_after_a_failure(world: World) -> None:
     await hold_share(world, "p")
     world.see()
     failing = answer(500)
@@ -330,7 +330,7 @@ async def test_the_timer_goes_on_after_a_failure(world: World) -> None:
     timer.cancel()
 
 
-# --- as it happens
+# --- immediately
 
 
 @asynccontextmanager
@@ -364,7 +364,7 @@ async def test_releases_go_on_after_one_failed(world: World) -> None:
         world.add_pod(gpu_pod(name))
         world.see()
         await world.bind(name, node)
-    # The record of n1 is spoilt behind our back, so that the release loses its race and cannot read what there is.
+    # Another writer damages the record of n1, so that the release loses its race and cannot read the record.
     world.fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
     async with releasing(world):
         for name in ("a", "b"):
@@ -391,7 +391,7 @@ async def test_many_pods_that_end_together_are_given_back_in_few_writes(world: W
     assert len(world.fake.seen("update", "nodeallocations")) - before <= 2
 
 
-# --- Pods bound around us
+# --- Pods bound without us
 
 
 def around(world: World) -> list[Any]:
@@ -439,7 +439,7 @@ async def test_other_pods_are_not_reported(world: World, what: str) -> None:
     assert metric(world, "koordgate_pods_bound_around") == 0
 
 
-async def test_of_very_many_pods_bound_around_us_all_are_counted_and_all_are_told_in_the_end(world: World) -> None:
+async def test_of_very_many_pods_bound_around_us_all_are_counted_and_all_are_reported_in_the_end(world: World) -> None:
     for number in range(130):
         world.add_pod(gpu_pod(f"p{number:03}", nodeName="n1"))
     world.see()
@@ -472,7 +472,7 @@ async def test_a_bind_on_a_reconciled_ledger_sees_what_was_given_back(world: Wor
 
 
 def given_away(**devices: str) -> dict[str, str]:
-    """The kubelet's checkpoint on a Device object: Pod's UID to the device that it has."""
+    """The kubelet's checkpoint on a Device object: Pod's UID to its device."""
     entries = [{"podUID": uid, "deviceIDs": [identity]} for uid, identity in devices.items()]
     return {"node.koordinator.sh/devices-checkpoints": json.dumps(entries)}
 

@@ -1,4 +1,4 @@
-"""The CA in the webhook configurations: put there, kept there, never set back."""
+"""The CA in the webhook configurations: published, kept, never replaced by an older one."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ IDENTITY = Identity(mutating="ours", validating="ours")
 
 
 class Waits:
-    """Stands in for sleep: whoever sleeps goes on when the test says so."""
+    """Stands in for sleep: a sleeper continues when the test allows it."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -46,7 +46,7 @@ class Waits:
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -253,7 +253,7 @@ async def test_the_source_hears_of_it_once_both_carry_the_bundle(
     assert source._trusted_since == {source.ca_bundle: NOW}
 
 
-# --- for ever
+# --- forever
 
 
 @pytest.fixture
@@ -313,7 +313,7 @@ async def test_a_bundle_that_changes_is_published_without_waiting(
     assert carried(fake) == [bundle]
 
 
-# --- files: each replica knows its own only
+# --- files: each replica knows only its own
 
 
 def from_files(folder: Path, timing: Timing, authority_days: float = 90) -> Source:

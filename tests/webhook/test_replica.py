@@ -1,4 +1,4 @@
-"""A whole replica against the fake API server, over TLS: how it becomes ready, serves, keeps up, and ends."""
+"""A whole replica against the fake API server, over TLS: how it becomes ready, serves, follows changes, and ends."""
 
 import asyncio
 import base64
@@ -81,7 +81,7 @@ async def fake() -> AsyncIterator[FakeKube]:
 
 @pytest.fixture
 async def cluster(fake: FakeKube, kube: KubeClient) -> World:
-    """To put objects into the cluster with; its own replica sees nothing."""
+    """A world for creating objects in the cluster; its own replica sees nothing."""
     made = World(fake, kube)
     made.add_node()
     return made
@@ -134,7 +134,7 @@ async def running(kube: KubeClient, settings: WebhookSettings | None = None) -> 
 
 @asynccontextmanager
 async def trusting(fake: FakeKube, shown: Path | None = None) -> AsyncIterator[ClientSession]:
-    """A client that knows what the API server knows, the CA in the webhook configuration; it may show a certificate."""
+    """A client that knows the CA in the webhook configuration, as the API server does; it may show a certificate."""
     config = fake.get(MUTATING_WEBHOOKS.path("koordgate"))
     authority = base64.b64decode(config["webhooks"][0]["clientConfig"]["caBundle"]).decode()
     trust = ssl.create_default_context(cadata=authority)
@@ -167,7 +167,7 @@ async def test_it_becomes_ready_step_by_step_and_says_what_is_missing(
         await one.ready()
 
 
-async def test_the_metric_tells_when_the_certificate_that_is_served_expires(cluster: World, kube: KubeClient) -> None:
+async def test_the_metric_shows_when_the_certificate_that_is_served_expires(cluster: World, kube: KubeClient) -> None:
     def told(one: Replica) -> float | None:
         return one.parts.metrics._registry.get_sample_value("koordgate_certificate_not_after_seconds")
 
@@ -253,7 +253,7 @@ async def test_two_replicas_serve_side_by_side_and_see_each_others_writes(
 
 
 async def test_it_ends_gracefully(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
-    """Not ready from the signal on, serving through the delay, and done with what is in flight before it goes."""
+    """After the signal it is not ready, serves during the delay, and finishes open requests before it ends."""
     async with running(kube, configured(shutdown_delay_seconds=0.2)) as one:
         await one.ready()
         async with trusting(fake) as session:
@@ -288,7 +288,7 @@ async def test_it_ends_though_it_never_got_a_certificate(fake: FakeKube, kube: K
         await one.task
 
 
-async def test_it_serves_on_while_the_api_server_is_away_and_is_ready_through_a_short_absence(
+async def test_it_serves_on_while_the_api_server_is_unreachable_and_is_ready_through_a_short_absence(
     fake: FakeKube, cluster: World, kube: KubeClient
 ) -> None:
     cluster.add_pod(gpu_pod("p"))
@@ -307,7 +307,7 @@ async def test_it_serves_on_while_the_api_server_is_away_and_is_ready_through_a_
                 assert (await http.json())["response"]["allowed"] is True
 
 
-async def test_a_spoilt_record_does_not_end_the_replica(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
+async def test_a_damaged_record_does_not_end_the_replica(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
     fake.put(NODE_ALLOCATIONS.path(), {"metadata": {"name": "n1"}, "spec": {"allocations": "?"}})
     cluster.add_pod(gpu_pod("old", 100, nodeName="n1", annotations=koordinator_annotation((0, WHOLE, ""))))
     async with running(kube) as one:
@@ -397,7 +397,7 @@ async def test_who_shows_no_good_certificate_gets_no_connection_and_the_log_says
 @pytest.mark.parametrize(
     "name", ["koord-scheduler-2", "koord", "KOORD-SCHEDULER", "system:koord-scheduler", "koordgate"]
 )
-async def test_a_client_of_our_ca_by_another_name_is_refused_and_told_why(
+async def test_a_client_of_our_ca_by_another_name_is_refused_with_the_reason(
     fake: FakeKube, cluster: World, kube: KubeClient, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     async with running(kube) as one:
@@ -412,7 +412,7 @@ async def test_a_client_of_our_ca_by_another_name_is_refused_and_told_why(
 async def test_webhooks_are_answered_without_a_certificate_and_with_any(
     fake: FakeKube, cluster: World, kube: KubeClient, tmp_path: Path
 ) -> None:
-    """An administrator may have given the API server a certificate for webhooks, by whatever CA."""
+    """An administrator may have given the API server a certificate for webhooks, by any CA."""
     foreign = pki.new_client_certificate(pki.new_authority("theirs", now(), 1), "kube-apiserver", now(), 1)
     cluster.add_pod(gpu_pod("p"))
     async with running(kube) as one:

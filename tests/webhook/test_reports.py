@@ -1,4 +1,4 @@
-"""What cannot be read is told where an operator looks: on the object, as an Event, and as a metric."""
+"""Unreadable objects are reported where an operator looks: as an Event on the object, and as a metric."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ async def told(world: World) -> list[Any]:
     return events(world)
 
 
-async def test_a_device_that_makes_no_sense_is_an_event_on_its_object_and_the_rest_goes_on(world: World) -> None:
+async def test_a_device_that_makes_no_sense_is_an_event_on_its_object_and_the_rest_continues(world: World) -> None:
     world.add_node("n2", device_entry(0), device_entry(0), device_entry(1))
     world.see(DEVICES)
     (event,) = await told(world)
@@ -34,7 +34,7 @@ async def test_a_device_that_makes_no_sense_is_an_event_on_its_object_and_the_re
     assert counted == 1
 
 
-async def test_the_same_complaint_is_told_once(world: World) -> None:
+async def test_the_same_complaint_is_reported_once(world: World) -> None:
     world.add_node("n2", device_entry(0, resources={}))
     for _ in range(3):
         world.see(DEVICES)

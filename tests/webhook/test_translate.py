@@ -1,4 +1,4 @@
-"""What admission makes of a Pod: every form, every phase of its life, and nothing else of it touched."""
+"""How admission changes a Pod: every form, every phase of its life; nothing else is touched."""
 
 import copy
 import json
@@ -62,7 +62,7 @@ def original_of(obj: Mapping[str, Any]) -> Any:
 
 
 FORMS: dict[str, tuple[Raw, Raw, Raw]] = {
-    # asked -> written without a stated memory, and what stating 8Gi a card adds
+    # request -> translation without a stated memory, and the addition for cards of 8Gi
     "seed: two whole cards": (
         {"nvidia.com/gpu": 2},
         amounts(gpu_core="200", gpu_memory_ratio="200"),
@@ -164,7 +164,7 @@ def test_every_form_becomes_core_ratio_and_memory_in_both_maps(
     assert read_asks(done).request == read_asks(pod(container(**asked_maps))).request
 
 
-# --- gpu.shared, which kube-scheduler cannot be told to ignore in the domain kubernetes.io
+# --- gpu.shared, which kube-scheduler cannot ignore in the domain kubernetes.io
 
 
 @pytest.mark.parametrize("domain", ["kubernetes.io", "koordinator.sh"])
@@ -387,7 +387,7 @@ FORGERIES = ['{"main":{}}', '{"main":{"limits":{}}}', '{"main":null}', '{"main":
 
 @pytest.mark.parametrize("forged", FORGERIES)
 def test_a_forged_original_request_cannot_hide_memory(forged: str) -> None:
-    """Memory beside a ratio is dropped, not hidden: what is left asked is the ratio, in the object and in the ask."""
+    """Memory beside a ratio is dropped, not hidden: the ratio remains, in the object and in the request."""
     hiding = amounts(gpu_core="1", gpu_memory_ratio="1", gpu_memory="80Gi")
     obj = pod(container(requests=hiding, limits=hiding), annotations={ORIGINAL_REQUEST: forged})
     done = applied(obj)
@@ -409,7 +409,7 @@ def test_a_forged_original_request_cannot_hide_memory_without_a_ratio(forged: st
 def test_an_original_request_that_is_not_ours_is_as_good_as_none(text: str) -> None:
     both = amounts(gpu_memory_ratio="50", gpu_memory="8Gi")
     obj = pod(container(limits=both), annotations={ORIGINAL_REQUEST: text})
-    if text == '{"main":[1]}':  # names the container: as the forgeries above
+    if text == '{"main":[1]}':  # names the container, like the forgeries above
         assert parts(read_asks(obj).request.containers[0].ask)[1] == 50
     else:
         assert "both asked" in str(translate(obj, POLICY, None).problems[0])
@@ -417,7 +417,7 @@ def test_an_original_request_that_is_not_ours_is_as_good_as_none(text: str) -> N
 
 @pytest.mark.parametrize("shared", ["2", "0"])
 def test_a_forged_count_beside_no_gpus_means_nothing(shared: str) -> None:
-    """gpu.shared in the annotation is of GPUs: a container that asks for other devices has none to split."""
+    """gpu.shared in the annotation belongs to GPUs: a container with other devices has none to split."""
     forged = json.dumps({"main": {"limits": {"kubernetes.io/gpu.shared": shared}}})
     obj = pod(container(limits={"koordinator.sh/rdma": "100"}), annotations={ORIGINAL_REQUEST: forged})
     done = applied(obj)
@@ -460,7 +460,7 @@ def test_fields_that_we_have_never_heard_of_survive_byte_for_byte() -> None:
 
 @st.composite
 def askers(draw: st.DrawFn) -> Raw:
-    """Pods that ask rightly, in one dialect, with containers of every kind and environments of every kind."""
+    """Valid Pods in one dialect, with containers and environments of every kind."""
     dialect = draw(st.sampled_from(["nvidia", "kubernetes.io", "koordinator.sh"]))
     nics = draw(st.sampled_from(["kubernetes.io", "koordinator.sh"]))
     others: list[Raw] = [{}, {}, {f"{nics}/rdma": "50"}, {f"{nics}/rdma": "200", f"{nics}/fpga": 100}]
@@ -537,7 +537,7 @@ def test_translating_a_translated_pod_changes_nothing(obj: Raw, policy: Translat
 def test_translation_never_changes_what_is_asked(
     obj: Raw, policy: TranslationPolicy, memory: int | None, later: int | None
 ) -> None:
-    """Whatever memory is stated, and restated by a later call: the ask stays."""
+    """Whatever memory is stated, and stated again by a later call, the request stays."""
     once = translate(obj, policy, memory)
     if once.problems:
         return
@@ -606,7 +606,7 @@ def test_a_share_of_an_npu_is_understood_wholly_or_left_alone(
             assert translation.operations == ()
 
 
-# Where Koordinator's own scheduler reads the Pod: what containers limit; the sums by which it judges the Pod
+# Pods for Koordinator's own scheduler: the containers' limits; the sums by which it judges the Pod
 
 SUMS: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
     "cards by core, memory by bytes": (

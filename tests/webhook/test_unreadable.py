@@ -1,4 +1,4 @@
-"""What a live Pod holds and cannot be read counts as everything that it may hold, never as nothing."""
+"""A live Pod with an unreadable allocation counts as holding everything that it may hold, never nothing."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ WHOLE = dict(CARD.capacity)
 
 
 def held(text: str, obj: Raw | None = None) -> dict[str, dict[str, int]]:
-    """What a Pod with this device-allocated annotation holds, by device."""
+    """The holding of a Pod with this device-allocated annotation, by device."""
     obj = obj or plain_pod("p", nodeName="n1")
     obj = {**obj, "metadata": {**obj["metadata"], "annotations": {DEVICE_ALLOCATED: text}}}
     read = read_pod_info(obj)
@@ -165,7 +165,7 @@ async def test_an_allocation_by_minor_is_recorded_once_the_node_has_that_device(
 
 @pytest.mark.parametrize("key", [DEVICE_ALLOCATED, RESOURCE_STATUS, "visible-devices.koordgate.io/main"])
 async def test_another_binder_cannot_write_an_allocation_of_any_pod(world: World, key: str) -> None:
-    """So nobody closes a node by binding a Pod of his own with an annotation that cannot be read."""
+    """No user can close a node by binding a Pod of their own with an unreadable annotation."""
     world.add_pod(plain_pod("p"))
     world.see()
     refused = await world.validate(binds(binding("p", "n1", annotations={key: "{"}), username=TENANT))

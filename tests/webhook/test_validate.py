@@ -1,4 +1,4 @@
-"""What admission refuses in a Pod, by whom it would have been right, and that the message says what to do."""
+"""What admission refuses in a Pod, which users may do it, and that the message says what to do."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def test_what_can_never_work_is_refused_with_its_field_and_its_pod(reason: str) 
 
 @pytest.mark.parametrize("reason", invalid_pods())
 def test_no_two_webhooks_in_a_row_let_an_invalid_pod_through_as_it_is(reason: str) -> None:
-    """As the API server calls them: a translation that was missing is made, the rest stops."""
+    """As the API server calls them: a missing translation is made, other errors stop the Pod."""
     obj = invalid_pods()[reason]
     mutated = WEBHOOKS.mutate(asks(obj))
     if not mutated.allowed:
@@ -120,14 +120,14 @@ def test_a_container_that_asks_for_none_must_see_none() -> None:
     assert "spec.containers[1].env" in created(obj).message
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     obj = gpu_pod("p", nodeName="n1", schedulerName="mine", annotations={DEVICE_ALLOCATED: "{}"})
     obj["spec"]["schedulerName"] = "mine"
     told = created(obj).message
     assert all(path in told for path in (DEVICE_ALLOCATED, "spec.nodeName", "spec.schedulerName"))
 
 
-def test_a_pod_that_gets_its_name_from_the_server_is_told_by_what_it_has() -> None:
+def test_a_pod_that_gets_its_name_from_the_server_is_named_by_what_it_has() -> None:
     obj = pod(container(limits={"kubernetes.io/gpu": "150"}))
     del obj["metadata"]["name"]
     obj["metadata"]["generateName"] = "job-"
@@ -255,7 +255,7 @@ def test_a_pod_that_loses_all_its_labels_loses_its_class() -> None:
         assert not updated(of_class("LSR"), new).allowed
 
 
-def test_class_and_allocation_are_told_of_at_once() -> None:
+def test_class_and_allocation_are_reported_at_once() -> None:
     new = with_annotations(of_class("LSR"), **{RESOURCE_STATUS: "{}"})
     told = updated(of_class(None), new).message
     assert QOS_LABEL in told
@@ -312,7 +312,7 @@ def test_all_else_may_be_resized(place: str) -> None:
     assert resized("LSR", more, two).allowed
 
 
-# --- what authors are told of memory
+# --- warnings to authors about memory
 
 
 def test_bytes_that_no_known_card_has_are_warned_about_and_waited_for() -> None:

@@ -1,4 +1,4 @@
-"""Verdicts that are remembered: never a stale one, and never more bytes of them than the bound."""
+"""Remembered verdicts: never a stale one, and never more bytes than the bound."""
 
 import pytest
 from builders import app, ask, gpu, node, request

@@ -1,4 +1,4 @@
-"""The cluster view through any history: its indices agree, and it is what a view made anew from the same would be."""
+"""The cluster view after any history: its indices agree, and it equals a new view of the same objects."""
 
 import asyncio
 from typing import Any
@@ -233,7 +233,7 @@ def test_an_index_of_nodes_that_is_wrong_is_found(broken: str) -> None:
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """What the API server may say in any order, and beside the view the objects as they stand."""
+    """Any order of the API server's reports; the present objects are kept beside the view."""
 
     @initialize()
     def begin(self) -> None:
@@ -384,7 +384,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def every_change_is_published(self) -> None:
-        """A snapshot is another than before only where its node was named."""
+        """A snapshot changes only if its node was named."""
         if not hasattr(self, "view"):
             return
         named = set(self.reader.drain())
@@ -410,7 +410,7 @@ def ours(view: ClusterView) -> list[str]:
 
 def feeds(view: ClusterView) -> dict[str, Any]:
     def unheard(_name: str, _problems: tuple[str, ...]) -> None:
-        """Nobody listens."""
+        """A listener that ignores everything."""
 
     return {
         "node": NodeFeed(view, BUILT_IN),

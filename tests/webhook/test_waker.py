@@ -1,4 +1,4 @@
-"""Pods that wait are tried again when something is given back: kube-scheduler is told by a Node's annotation."""
+"""Waiting Pods are retried when resources are released: a Node's annotation notifies kube-scheduler."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ def annotations(fake: FakeKube) -> dict[str, str]:
     return fake.get(NODE)["metadata"]["annotations"]
 
 
-async def test_a_release_is_told_on_the_node_while_a_pod_waits(fake: FakeKube, kube: KubeClient) -> None:
+async def test_a_release_is_reported_on_the_node_while_a_pod_waits(fake: FakeKube, kube: KubeClient) -> None:
     waker = Waker(kube, lambda: True, lambda: NOW, soon=0)
     running = asyncio.create_task(waker.run())
 
@@ -63,7 +63,7 @@ async def test_a_refused_write_does_not_end_it(fake: FakeKube, kube: KubeClient)
     running.cancel()
 
 
-async def test_a_release_is_told_soon_though_one_before_is_still_to_be_told_once_more(
+async def test_a_release_is_reported_soon_though_one_before_is_still_to_be_reported_once_more(
     fake: FakeKube, kube: KubeClient
 ) -> None:
     fake.put("/api/v1/nodes", {"metadata": {"name": "n2"}})
@@ -79,7 +79,7 @@ async def test_a_release_is_told_soon_though_one_before_is_still_to_be_told_once
 
 
 @pytest.mark.parametrize(("apart", "looked"), [(0, 2), (3600, 1)])
-async def test_releases_one_upon_another_are_told_apart(kube: KubeClient, apart: float, looked: int) -> None:
+async def test_releases_one_upon_another_are_reported_separately(kube: KubeClient, apart: float, looked: int) -> None:
     looks = []
 
     def nobody() -> bool:

@@ -1,4 +1,4 @@
-"""`koordgate devices`: shows the devices of a cluster's nodes, who holds them and what is published; sets cordons."""
+"""`koordgate devices`: shows the devices of a cluster's nodes, their holders and published totals; cordons, drains."""
 
 import argparse
 import asyncio
@@ -44,9 +44,9 @@ def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
     done = "is cordoned" if cordon else "is not cordoned"
     again = "" if marked.changed else " already" if cordon else " anyway"
     dry = " (dry run: nothing is written)" if dry_run and marked.changed else ""
-    after = "nothing new lands on it" if cordon else "Pods may land on it"
+    after = "it takes no new Pods" if cordon else "it takes new Pods"
     if not cordon and device is not None and not device.healthy:
-        after = f"nothing new lands on it still: {device.why_not}"
+        after = f"it still takes no new Pods: {device.why_not}"
     terminal.show(printable(f"{state.node}: {name} {done}{again}; {after}{dry}"))
     held = state.held(marked.identity)
     if not held:
@@ -71,7 +71,7 @@ def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
         return "", words
     verb, *about = words
     if len(about) != 2:  # noqa: PLR2004 a node and a device
-        raise CommandError(f"{verb} takes a node and a device, as in: koordgate devices {verb} NODE DEVICE")
+        raise CommandError(f"{verb} takes a node and a device: koordgate devices {verb} NODE DEVICE")
     if arguments.packed or arguments.output != "table":
         raise CommandError(f"--packed and --output cannot be used with {verb}")
     return verb, about
@@ -160,9 +160,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="NODE",
-        help="the nodes to show, all by default; or cordon, uncordon or drain, a node, and a device: its id (a GPU's "
-        "UUID, another device's PCI address, a name in a software class), the beginning of one id, its type and minor "
-        "as gpu/3, or its PCI address",
+        help="the nodes to show (default: all); or cordon, uncordon or drain with a node and a device. A device is "
+        "named by its id (a GPU's UUID, another device's PCI address, a name in a software class), the beginning of "
+        "one id, its type and minor (gpu/3), or its PCI address",
     )
     parser.add_argument(
         "--packed",
@@ -177,16 +177,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=DryRun.SERVER,
         default=DryRun.NONE,
-        help="with cordon, uncordon and drain: write nothing; with server, which is meant if neither is given, the API "
-        "server checks the changes and evictions",
+        help="with cordon, uncordon and drain: write nothing; --dry-run alone is server: the API server checks the "
+        "changes and evictions",
     )
     parser.add_argument(
         "--timeout",
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="with drain: how long evictions are retried that a PodDisruptionBudget does not allow, and how long Pods "
-        "are waited for (300)",
+        help="with drain: how long to retry evictions that a PodDisruptionBudget does not allow, and to wait for Pods "
+        "to end (default: 300)",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the webhook's settings, which define device types of your own"
@@ -194,15 +194,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    description="Show the devices of a cluster's nodes, their health, how much of them is used and by which Pods. Or\n"
-    "take one out of service with cordon: Pods that hold some of it keep running and are listed, and no other Pod\n"
-    "gets any of it until uncordon. drain cordons a device and evicts the Pods that hold some of it, and no others;\n"
-    "PodDisruptionBudgets are respected. Exit status: 0 done, 1 the API server refused or did not answer, 2 wrong\n"
-    "words, 3 Pods still hold the drained device. The cluster is that of the kubeconfig ($KUBECONFIG). This needs\n"
-    "the rights to get and list nodes, devices.scheduling.koordinator.sh and nodeallocations.koordgate.io; cordons\n"
-    "need the right to patch the devices (for a software class: the nodes), and drain those to get pods and to\n"
-    "create pods/eviction.\n"
-    "Objects that cannot be read are reported on standard error.",
+    description="Show the devices of a cluster's nodes, their health, how much of them is used and by which Pods.\n\n"
+    "cordon    takes a device out of service. Pods that hold some of it keep running and are listed.\n"
+    "uncordon  returns it to service.\n"
+    "drain     cordons a device and evicts the Pods that hold some of it. PodDisruptionBudgets are respected.\n\n"
+    "The exit status is 0 on success, 1 if the API server refused or did not answer, 2 for wrong arguments, and\n"
+    "3 if Pods still hold the drained device. Objects that cannot be read are reported on standard error.\n\n"
+    "The cluster is that of the kubeconfig ($KUBECONFIG). The user needs the rights to get and list nodes,\n"
+    "devices.scheduling.koordinator.sh and nodeallocations.koordgate.io. cordon and drain also patch the devices\n"
+    "(for a software class: the nodes); drain also gets pods and creates pods/eviction.",
     examples="examples:\n"
     "  koordgate devices\n"
     "  koordgate devices node-1 node-2 --output yaml\n"

@@ -32,7 +32,7 @@ class Marked:
     Attributes:
         state: of its node, after the change.
         identity: the device's id.
-        device: the device; None where the node no longer has it, since a cordon outlives its device.
+        device: the device; None if the node no longer has it, since a cordon outlives its device.
         changed: whether anything had to be written.
     """
 

@@ -28,7 +28,7 @@ class DryRun(StrEnum):
 
 
 class DrainStep(StrEnum):
-    """How far a Pod came."""
+    """The stage that a Pod reached."""
 
     WOULD_EVICT = "would be evicted"
     BUDGET = "may not be evicted now"
@@ -42,9 +42,9 @@ class Progress:
     """One Pod at one moment.
 
     Attributes:
-        pod: who holds some of the device.
-        step: how far it came.
-        why: what the API server said, "" if nothing.
+        pod: the Pod, which holds some of the device.
+        step: the stage that it reached.
+        why: the API server's message; "" if there is none.
     """
 
     pod: Holding
@@ -71,7 +71,7 @@ class Drain:
     grace: int | None = None
 
     async def run(self, pods: Sequence[Holding]) -> list[Progress]:
-        """Evict these Pods and wait until they are gone; returns how each fared, in their order.
+        """Evict these Pods and wait until they are gone; returns each one's outcome, in their order.
 
         Raises:
             KubeError: the API server refuses for another reason than a PodDisruptionBudget, or cannot be reached.
@@ -93,7 +93,7 @@ class Drain:
         return done
 
     async def _evicted(self, pod: Holding, end: float) -> Progress:
-        """Evict a Pod, again and again while its PodDisruptionBudget does not allow it."""
+        """Evict a Pod; retry while its PodDisruptionBudget does not allow it."""
         if self.dry_run is DryRun.CLIENT:
             return Progress(pod, DrainStep.WOULD_EVICT)
         backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S)

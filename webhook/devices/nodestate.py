@@ -47,7 +47,7 @@ class NodeState:
     """One node.
 
     Attributes:
-        listed: its Device object; without devices where there is none.
+        listed: its Device object; without devices if there is none.
         classes: its devices of software classes.
         cordoned_classes: ids of those that an administrator has cordoned.
         holdings: who holds what, in the order of namespace, name and UID.
@@ -146,7 +146,7 @@ def _missing(what: str) -> CommandError:
 
 
 async def find_record(store: Store, node: str) -> Record | UnreadableError | None:
-    """A node's record of the ledger; None where it has none.
+    """A node's record of the ledger; None if it has none.
 
     Raises:
         KubeError: the store refuses, or cannot be reached.
@@ -166,7 +166,7 @@ async def _all_records(store: Store) -> dict[str, Record | UnreadableError]:
 
 
 async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
-    """Get a node's object of a resource; None where it has none.
+    """Get a node's object of a resource; None if it has none.
 
     Raises:
         CommandError: no node can have that name.

@@ -43,7 +43,7 @@ def _amount(tail: str, amount: int) -> str:
 def _health(state: NodeState, device: Device) -> list[str]:
     lines = ["healthy" if device.healthy else device.why_not]
     if device.id in state.listed.kubelet_held:
-        lines.append("given away by the kubelet's device plugin")
+        lines.append("allocated by the kubelet's device plugin")
     return lines
 
 

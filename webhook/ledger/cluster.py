@@ -1,4 +1,4 @@
-"""Which store a cluster's replicas and commands use: the one line that another store changes."""
+"""The store of a cluster's replicas and commands: the one line to change for another store."""
 
 from collections.abc import Callable
 
@@ -12,6 +12,6 @@ def cluster_store(kube: KubeClient, node_uid: Callable[[str], str | None] = lamb
 
     Args:
         kube: the open client.
-        node_uid: the UID of a node, where it is known; needed to write.
+        node_uid: returns the UID of a node if it is known; needed to write.
     """
     return KubeStore(kube, node_uid)

@@ -21,7 +21,7 @@ class KubeStore:
 
     Args:
         kube: the open client.
-        node_uid: a node's UID where it is known: the object is then deleted with its Node.
+        node_uid: returns a node's UID if it is known; the object is then deleted with its Node.
     """
 
     kind: Final = NODE_ALLOCATIONS.plural
@@ -97,7 +97,7 @@ class KubeStore:
 
 
 class RecordHandler:
-    """A Reflector's handler of NodeAllocation objects, which tells a listener of the records in them."""
+    """A Reflector's handler of NodeAllocation objects; reports the records in them to a listener."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -114,7 +114,7 @@ class RecordHandler:
 
 
 def record_or_error(obj: Mapping[str, Any]) -> Record | UnreadableError:
-    """Read a NodeAllocation object; one that cannot be read becomes the error that says so."""
+    """Read a NodeAllocation object; an unreadable one becomes the error about it."""
     try:
         return read_record(obj)
     except UnreadableError as error:
@@ -125,7 +125,7 @@ def read_record(obj: Mapping[str, Any]) -> Record:
     """Read a NodeAllocation object.
 
     Raises:
-        UnreadableError: it is not of the format.
+        UnreadableError: it is malformed.
     """
     metadata = obj["metadata"]
     name, published = str(metadata["name"]), str((metadata.get("annotations") or {}).get(PACKED, ""))

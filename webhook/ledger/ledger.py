@@ -29,7 +29,7 @@ _ATTEMPTS: Final = 16  # lost races in a row before the caller is asked to try a
 
 
 class BusyError(Exception):
-    """The record changed again and again, or time ran out: nothing is known to be written, try again."""
+    """The record changed repeatedly, or time ran out: it is unknown whether anything was written; try again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Ledger:
         self._watched(record.node)
 
     def forget(self, node: str, revision: float = math.inf) -> None:
-        """Take in that a node's record was deleted, or spoilt; one that is younger than `revision` stays known."""
+        """Take in that a node's record was deleted or damaged; a record newer than `revision` stays known."""
         known = self._records.get(node)
         if known is not None and known.revision > revision:
             return
@@ -156,9 +156,9 @@ class Ledger:
         return await self._answered(node, _Pending(change, loop.create_future(), loop.time() + deadline), deadline)
 
     async def publish(self, node: str, deadline: float) -> bool:
-        """Write what is published beside a node's holdings, where that is not what it should be.
+        """Write the text that is published beside a node's holdings, if it differs from what it should be.
 
-        It joins the changes that are pending on the node, and is written with them. It counts as no part of a burst.
+        It joins the changes that are pending on the node, and is written with them. It does not count for a burst.
 
         Args:
             node: its name.
@@ -175,16 +175,16 @@ class Ledger:
         return await self._answered(node, pending, deadline)
 
     async def discard(self, node: str, deadline: float) -> bool:
-        """Delete the record of a node on which nobody holds anything.
+        """Delete the record of a node without holdings.
 
-        An empty record says no more than none at all, so that a change that comes in between is not lost.
+        An empty record means the same as no record, so a change that comes in between is not lost.
 
         Args:
             node: its name.
             deadline: in seconds from now.
 
         Returns:
-            Whether there is none any more.
+            Whether no record is left.
 
         Raises:
             KubeError: the store refused, or cannot be reached.
@@ -278,7 +278,7 @@ class Ledger:
                 pending.answer.set_exception(BusyError(f"node {node}: too many writers at once; try again"))
 
     def _beside(self, record: Record, holdings: Holdings, group: list[_Pending[object]]) -> str:
-        """The text to store beside these holdings: made anew where they are written, or where somebody publishes."""
+        """The text to store beside these holdings; it is made again when they are written or published."""
         if holdings is record.holdings and not any(pending.publishes for pending in group):
             return record.published
         return self._published(record.node, holdings)
@@ -293,7 +293,7 @@ _Answers = list[tuple[_Pending[object], object, Exception | None]]
 
 
 def _decide(record: Record, group: list[_Pending[object]]) -> tuple[Holdings, _Answers]:
-    """Run a group's changes one after another; returns `record.holdings` itself where none changes anything."""
+    """Run a group's changes one after another; returns `record.holdings` itself if none changes anything."""
     holdings = record.holdings
     answers: _Answers = []
     for pending in group:

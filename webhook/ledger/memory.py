@@ -69,7 +69,7 @@ class MemoryStore:
 
 
 class _MemoryWatch:
-    """Tells a listener of all records, then of what is queued by the store."""
+    """Reports all records to a listener, then the changes that the store queues."""
 
     failing_since: Final = None
     last_error: Final = None

@@ -1,11 +1,11 @@
-"""Where a node's holdings are kept: what every store promises. `memory.py` and `kube.py` are the two there are.
+"""Where a node's holdings are kept: the promises of every store. `memory.py` and `kube.py` are the two stores.
 
 `tests/store_contract.py` holds each store to this:
 
 - A record carries the revision at which it was read. Revisions of one node grow, across deletion too.
 - A write or a delete succeeds only at that revision; otherwise it changes nothing and raises `LostRaceError`.
-- A watch first tells all records, then every change, each node's in the order of its revisions.
-- A record that somebody else spoilt is an error, never an empty record.
+- A watch first reports all records, then every change, each node's in the order of its revisions.
+- A record that another writer damaged is an error, never an empty record.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class LostRaceError(Exception):
 
 
 class UnreadableError(RecordError):
-    """A record that is not of the format. Its message is for users, and says what an administrator must do.
+    """A malformed record. Its message is for users, and says what an administrator must do.
 
     Attributes:
         node: the node's name.
@@ -44,9 +44,9 @@ class Record:
 
     Attributes:
         node: its name.
-        revision: grows with every write; ABSENT where there is no record.
+        revision: grows with every write; ABSENT if there is no record.
         holdings: by Pod UID.
-        published: a text about the node that is stored beside the holdings; empty where there is none.
+        published: a text about the node that is stored beside the holdings; empty if there is none.
     """
 
     node: str
@@ -56,7 +56,7 @@ class Record:
 
 
 class Listener(Protocol):
-    """Hears of records. Its methods are called one after another, never at the same time, and do not wait.
+    """Receives records. Its methods are called one after another, never at the same time, and do not wait.
 
     Between `begin_list` and `end_list` comes a `put` for each record there is; a record that was not put by then is
     gone. A list that fails is followed by another `begin_list`, without `end_list`.
@@ -71,7 +71,7 @@ class Listener(Protocol):
         Args:
             node: the node's name.
             revision: of the record.
-            read: reads it, which is not free; raises UnreadableError where it is not of the format.
+            read: reads it, which takes time; raises UnreadableError if it is malformed.
         """
 
     def drop(self, node: str, revision: int) -> None:
@@ -82,7 +82,7 @@ class Listener(Protocol):
 
 
 class Watch(Protocol):
-    """Keeps a listener in step with a store; `koordgate.kube.watch.Reflector` is one."""
+    """Keeps a listener up to date with a store; `koordgate.kube.watch.Reflector` is one."""
 
     @property
     def synced(self) -> asyncio.Event:
@@ -94,7 +94,7 @@ class Watch(Protocol):
 
     @property
     def last_error(self) -> Exception | None:
-        """What went wrong last; None after all went well again."""
+        """The last failure; None after a success."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -103,8 +103,8 @@ class Watch(Protocol):
 class Store(Protocol):
     """Keeps the record of each node.
 
-    Deadlines are in seconds from now. What a store raises beside the errors named here is a `KubeError`: it refused,
-    or cannot be reached, and a write may have been performed.
+    Deadlines are in seconds from now. Any error that a store raises besides those named here is a `KubeError`: it
+    refused, or cannot be reached, and a write may have been performed.
     """
 
     @property
@@ -112,17 +112,17 @@ class Store(Protocol):
         """What its records are called in metrics and messages, in the plural."""
 
     async def read(self, node: str, deadline: float) -> Record:
-        """Read a node's record as it is now; one at revision ABSENT where there is none.
+        """Read a node's record as it is now; one at revision ABSENT if there is none.
 
         Raises:
-            UnreadableError: it is not of the format.
+            UnreadableError: it is malformed.
         """
 
     def records(self) -> AsyncIterator[Record | UnreadableError]:
         """Read all records as they are now."""
 
     async def write(self, record: Record, holdings: Mapping[str, Holding], published: str, deadline: float) -> Record:
-        """Replace the holdings and the published text of a record, or create it where it is ABSENT.
+        """Replace the holdings and the published text of a record, or create it if it is ABSENT.
 
         Returns:
             The record as it is now.
@@ -132,7 +132,7 @@ class Store(Protocol):
         """
 
     async def delete(self, record: Record, deadline: float) -> None:
-        """Delete a record; nothing is done where there is none any more.
+        """Delete a record; do nothing if it is already gone.
 
         Raises:
             LostRaceError: the record is at another revision.
@@ -147,7 +147,7 @@ class Store(Protocol):
         """Make a watch of all records; it begins when it is run.
 
         Args:
-            listener: hears of them.
+            listener: receives the reports.
             count: called with each list, watch and failure, for metrics.
             on_error: called with what failed, and how.
         """

@@ -1,4 +1,4 @@
-"""`python -m webhook.localplane`: build the programs ahead of time, run a control plane by hand, write chart files."""
+"""`python -m webhook.localplane`: build the programs in advance, run a control plane by hand, write chart files."""
 
 import argparse
 import asyncio
@@ -24,7 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--workdir", type=Path, help="keep data, logs and kubeconfig here")
     run.add_argument("--scheduler", action="store_true", help="run a kube-scheduler as well")
     run.add_argument("--controller-manager", action="store_true", help="run kube-controller-manager as well")
-    commands.add_parser("generate", help="write the files of the chart that are made from the table of dialects")
+    commands.add_parser("generate", help="write the chart's files that are generated from the table of dialects")
     for command in (build, run):
         command.add_argument("--cache", type=Path, default=cache_folder(), help="default: %(default)s")
     return parser

@@ -1,6 +1,6 @@
 """A small raw-JSON client of the API server.
 
-It is deliberately not `koordgate.kube`: what tests assert must not be read by the code that they test.
+It is deliberately not `koordgate.kube`: tests must not read what they assert by the code that they test.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class ApiError(Exception):
     Attributes:
         status: The HTTP status.
         reason: The machine-readable reason, such as NotFound.
-        message: What the API server said.
+        message: The API server's message.
     """
 
     def __init__(self, status: int, body: str) -> None:
@@ -96,14 +96,14 @@ class AdminClient:
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> JsonObject:
-        """Send a request for one JSON object, again while the server asks for that, as every Kubernetes client does.
+        """Send a request for one JSON object; repeat it while the server asks for that, as any client does.
 
         Args:
             method: The HTTP method.
             path: The path from the root, such as `/api/v1/namespaces/default/pods`.
-            body: What to send, as JSON.
+            body: The body, sent as JSON.
             params: The query.
-            content_type: Of the body.
+            content_type: The body's content type.
 
         Returns:
             The decoded answer; one that is not JSON (such as that of /readyz) as `{"text": ...}`.
@@ -130,7 +130,7 @@ class AdminClient:
         return await self.request("GET", path, params=params)
 
     async def find(self, path: str) -> JsonObject | None:
-        """Read one object, or None when there is none."""
+        """Read one object; None if there is none."""
         try:
             return await self.get(path)
         except ApiError as error:
@@ -152,7 +152,7 @@ class AdminClient:
         return await self.request("PUT", path, body, params=params)
 
     async def patch(self, path: str, body: Any, content_type: str = MERGE_PATCH, **params: str) -> JsonObject:
-        """Patch an object; a JSON merge patch unless said otherwise."""
+        """Patch an object; the default is a JSON merge patch."""
         return await self.request("PATCH", path, body, params=params, content_type=content_type)
 
     async def delete(self, path: str, body: JsonObject | None = None, **params: str) -> JsonObject:
@@ -164,7 +164,7 @@ class AdminClient:
 
         Args:
             body: The object, with apiVersion and kind.
-            namespace: Its namespace, where it is namespaced and names none.
+            namespace: Its namespace, if it is namespaced and names none.
             manager: The field manager.
 
         Returns:
@@ -183,7 +183,7 @@ class AdminClient:
     async def _resource(self, version: str, kind: str) -> JsonObject:
         if (version, kind) not in self._resources:
             for resource in (await self.get(_group_path(version)))["resources"]:
-                if "/" not in resource["name"]:  # sub-resources have kinds too
+                if "/" not in resource["name"]:  # subresources have kinds too
                     self._resources[version, resource["kind"]] = resource
         try:
             return self._resources[version, kind]

@@ -1,4 +1,4 @@
-"""A TCP balancer, round-robin or sticky: the part of a Service and kube-proxy in a cluster."""
+"""A TCP balancer, round-robin or sticky, in place of a cluster's Service and kube-proxy."""
 
 import asyncio
 import contextlib
@@ -11,8 +11,8 @@ _CHUNK = 65_536
 class Balancer:
     """Forwards each connection to the next backend that accepts it, or all connections to the first that does.
 
-    The latter is what a Service with session affinity does for one client. TLS passes through untouched. A backend that
-    refuses a connection is down, and the next one is tried, as in a cluster whose endpoints follow readiness.
+    A Service with session affinity does the latter for one client. TLS passes through unchanged. A backend that refuses
+    a connection is down, and the next one is tried, as in a cluster whose endpoints follow readiness.
     """
 
     def __init__(self, host: str, port: int, backends: Sequence[tuple[str, int]] = (), *, sticky: bool = False) -> None:
@@ -40,7 +40,7 @@ class Balancer:
         self._backends = tuple(backends)
 
     async def drop(self) -> None:
-        """Close every open connection, as a failing network does."""
+        """Close every open connection, as a network failure does."""
         open_now = tuple(self._connections)
         for connection in open_now:
             connection.cancel()

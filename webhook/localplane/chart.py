@@ -55,9 +55,9 @@ def render(
     """Render the chart as `helm install` would.
 
     Args:
-        binaries: With helm among them.
+        binaries: The programs, helm included.
         values: Merged over the chart's own values.
-        chart: Its folder; ours by default.
+        chart: The chart's folder; ours by default.
         namespace: The release's namespace.
 
     Returns:
@@ -82,7 +82,7 @@ def render(
 
 
 def find(objects: Iterable[JsonObject], kind: str, name: str) -> JsonObject:
-    """The one object of a kind and name.
+    """The object of a kind and name.
 
     Raises:
         ChartError: There is none.
@@ -100,14 +100,14 @@ def settings_text(objects: Iterable[JsonObject]) -> str:
 
 
 async def install(plane: ControlPlane, objects: Iterable[JsonObject], *, namespace: str = NAMESPACE) -> None:
-    """Apply objects in an order in which each finds what it needs, as `helm install --create-namespace` does.
+    """Apply objects in the order of their dependencies, as `helm install --create-namespace` does.
 
     Deployments are created too, but nothing runs them without a controller manager and a kubelet.
 
     Args:
         plane: The control plane.
         objects: From `render`.
-        namespace: The release's namespace, created where it does not exist.
+        namespace: The release's namespace; created if it does not exist.
     """
     await plane.ensure_namespace(namespace)
     async with plane.admin() as admin:

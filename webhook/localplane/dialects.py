@@ -1,6 +1,7 @@
-"""What the chart has to know of the table of dialects, as the file in the chart that its templates read.
+"""The table of dialects for the chart, as a file that the chart's templates read.
 
-Helm cannot ask Python, so the file is kept in the tree: `make generate` writes it, and a test compares the two.
+Helm cannot call Python. The file is therefore kept in the tree: `make generate` writes it, and a test compares it with
+the table.
 """
 
 import json
@@ -15,9 +16,13 @@ FILE: Final = Path("files", "dialects.json")
 def text(types: DeviceTypes = BUILT_IN) -> str:
     """Write the file.
 
-    Its keys: `types`, names that types of one's own may not have; `resources`, all names of resources by which Pods
-    ask for devices; `plugins`, those of them that nodes report by a vendor's device plugin; `splits`, by domain, those
-    that nobody counts; `annotations`, by which Pods ask for devices.
+    Its keys are:
+
+    - `types`: names that types of one's own may not have;
+    - `resources`: all resource names by which Pods ask for devices;
+    - `plugins`: those of them that nodes report by a vendor's device plugin;
+    - `splits`: by domain, those that are not counted anywhere;
+    - `annotations`: annotations by which Pods ask for devices.
     """
     known = {
         "types": list(types.by_name),
@@ -38,7 +43,7 @@ def _splits(types: DeviceTypes) -> dict[str, list[str]]:
 
 
 def write(chart: Path, types: DeviceTypes = BUILT_IN) -> Path:
-    """Write the file into a chart's folder; where it was written."""
+    """Write the file into a chart's folder; returns its path."""
     path = chart / FILE
     path.parent.mkdir(exist_ok=True)
     path.write_text(text(types), encoding="utf-8")

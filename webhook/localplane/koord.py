@@ -24,7 +24,7 @@ async def start_koord_scheduler(
         plane: The control plane.
         objects: The rendered chart; a webhook must already have made the Secret that is mounted.
         address: The extender's address, since there is no cluster DNS (the certificate is still verified by the
-            Service's name); None where the chart names an external URL.
+            Service's name); None if the chart names an external URL.
     """
     objects = list(objects)
     config = yaml.safe_load(find(objects, "ConfigMap", NAME)["data"][CONFIG_KEY])
@@ -40,7 +40,7 @@ async def start_koord_scheduler(
 
 
 async def _mounted(plane: ControlPlane, deployment: JsonObject) -> Path:
-    """Write what the kubelet would mount of the Secret, as the Deployment says; returns the folder."""
+    """Write the files of the Secret that the kubelet would mount for the Deployment; returns the folder."""
     (volume,) = (one for one in deployment["spec"]["template"]["spec"]["volumes"] if one["name"] == _VOLUME)
     async with plane.admin() as admin:
         secret = await admin.get(f"{_SECRETS}/{volume['secret']['secretName']}")

@@ -23,7 +23,7 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-ma
 _HOST = "127.0.0.1"
 _ADMIN = "koordgate-admin"
 _PROBE_S = 5.0
-_GOODBYE_S = 1.0  # the API server would drain its watches for a minute, and the data is thrown away
+_GOODBYE_S = 1.0  # the API server would drain its watches for a minute; the data is not needed afterwards
 _TOKEN_S = 24 * 3600
 
 
@@ -52,7 +52,7 @@ class ControlPlane:
 
         Args:
             binaries: The programs; see `binaries.find_or_build`.
-            workdir: For logs, data and keys, and kept at the end; by default a temporary folder.
+            workdir: Folder for logs, data and keys, which is kept at the end; by default a temporary folder.
             controller_manager: Whether to run kube-controller-manager.
             users: Further users by name, each with its groups; their tokens are in `tokens`.
             feature_gates: For kube-apiserver and kube-controller-manager.
@@ -82,7 +82,7 @@ class ControlPlane:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        # Together, not in order: complaints of the API server about a missing etcd go to a log that nobody reads.
+        # Together, not in order: the API server logs errors until etcd answers, which is harmless.
         await asyncio.gather(*(process.stop(deadline_s=_GOODBYE_S) for process in self._processes.values()))
         self._processes.clear()
         if self._given_workdir is None:
@@ -133,10 +133,10 @@ class ControlPlane:
         """A token of a ServiceAccount, signed by the API server (TokenRequest).
 
         Args:
-            namespace: Of the account.
-            name: Of the account.
-            node: If given, the token is bound to a Pod on this Node, as those that a kubelet mounts, and names both.
-                The Pod is created if need be, and serves no other purpose.
+            namespace: The account's namespace.
+            name: The account's name.
+            node: If given, the token is bound to a Pod on this Node and names both, as a token that a kubelet mounts.
+                The Pod is created if it does not exist, and serves no other purpose.
         """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         spec: dict[str, Any] = {"expirationSeconds": _TOKEN_S}
@@ -156,7 +156,7 @@ class ControlPlane:
         return self.kubeconfig(token, self.workdir / "kubeconfig" / file)
 
     async def ensure_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
-        """Create a namespace, if need be, with the default ServiceAccount that its Pods need."""
+        """Create a namespace, unless it exists, with the default ServiceAccount that its Pods need."""
         namespace: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         if labels:
             namespace["metadata"]["labels"] = dict(labels)
@@ -171,9 +171,9 @@ class ControlPlane:
         """Add a Node without a kubelet, to which Pods can be bound.
 
         Args:
-            name: Of the Node.
-            capacity: All of it is allocatable; schedulers need `pods` in it.
-            labels: Of the Node.
+            name: The Node's name.
+            capacity: Its capacity, all of it allocatable; schedulers need `pods` in it.
+            labels: The Node's labels.
         """
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": dict(labels or {})}}
         ready = {
@@ -214,9 +214,9 @@ class ControlPlane:
         """Start a kube-scheduler and wait until it is ready.
 
         Args:
-            name: Of this process, for `stop_scheduler` and the log.
+            name: This process's name, for `stop_scheduler` and the log.
             config: A KubeSchedulerConfiguration as YAML. Its kubeconfig is set here; leader election is off unless it
-                says otherwise.
+                is set there.
             kubeconfig: The scheduler's credentials; the administrator's by default.
 
         Returns:
@@ -231,7 +231,7 @@ class ControlPlane:
         return self.workdir / name / "kube-scheduler.crt"
 
     async def stop_scheduler(self, name: str) -> None:
-        """End a scheduler."""
+        """Stop a scheduler."""
         await self._processes.pop(name).stop()
 
     def process(self, name: str) -> Process:

@@ -18,7 +18,7 @@ _TERMINATE_S = 20.0
 # Below Linux's range for outgoing connections: no client takes the port of a server that is restarting.
 _PORTS = range(16_384, 32_768)
 
-_GOGC = "400"  # memory is plentiful and cores are not: Go's collector runs less often
+_GOGC = "400"  # memory is plentiful and cores are few: Go's garbage collector runs less often
 
 
 class StartError(RuntimeError):
@@ -26,7 +26,7 @@ class StartError(RuntimeError):
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Find a TCP port on which nobody listens."""
+    """Find a free TCP port."""
     for port in random.SystemRandom().sample(_PORTS, k=200):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             # As Go's listeners do: a port whose last connections are in TIME_WAIT is free.
@@ -40,7 +40,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def _die_with_parent() -> None:
-    """Run in the child before exec: a parent that is killed leaves no child behind."""
+    """Run in the child before exec, so that a killed parent leaves no child behind."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -48,7 +48,7 @@ def _die_with_parent() -> None:
 class Process:
     """One child in a process group of its own, whose output goes to a file.
 
-    It is bound to no event loop: a process started in one may be stopped in another.
+    It belongs to no event loop: a process started in one may be stopped in another.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Process:
             self._child.wait()
 
     async def stop(self, *, deadline_s: float = _TERMINATE_S) -> None:
-        """Ask it to end; what is left of its group after the deadline is killed."""
+        """Ask it to end; processes of its group that are left after the deadline are killed."""
 
         async def ended() -> bool:
             return not self.alive

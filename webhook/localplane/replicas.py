@@ -35,13 +35,13 @@ def this_koordgate() -> tuple[str, ...]:
 class Routing(Enum):
     """How requests reach the replicas."""
 
-    BY_TURNS = "each connection to the next one, which is the hardest case"
+    BY_TURNS = "each connection to the next one; the hardest case"
     STICKY = "reviews to one and extender calls to another, as the affinity of the chart's Service may do"
     DIRECT = "a single process listens on the addresses itself, without a balancer: for measurements"
 
 
 class Replicas:
-    """Webhook processes by number, each on ports of its own behind balancers; an async context manager.
+    """Numbered webhook processes, each on ports of its own behind balancers; an async context manager.
 
     Attributes:
         balancer: Listens on the one address of the webhooks.
@@ -60,12 +60,12 @@ class Replicas:
         overrides: Mapping[str, Any] | None = None,
         routing: Routing = Routing.BY_TURNS,
     ) -> None:
-        """Describe them; `async with` starts all of them and waits until each is ready.
+        """Describe the processes; `async with` starts all of them and waits until each is ready.
 
         Args:
             settings: The settings file's YAML, as from `chart.settings_text`.
-            kubeconfig: Their credentials.
-            workdir: For settings files and logs.
+            kubeconfig: The processes' credentials.
+            workdir: Folder for settings files and logs.
             listen: The balancer's address, as from `ControlPlane.service_address`.
             listen_extender: The extender's address; by default a free port on the host of `listen`.
             count: The number of processes.
@@ -111,7 +111,7 @@ class Replicas:
 
     @property
     def urls(self) -> Sequence[str]:
-        """The base URL of each process, past the balancer."""
+        """The base URL of each process, not through the balancer."""
         return tuple(f"https://{host}:{port}" for host, port, _ in self._places)
 
     def process(self, number: int) -> Process:
@@ -119,7 +119,7 @@ class Replicas:
         return self._processes[number]
 
     async def start(self, number: int) -> None:
-        """Start a process, perhaps again; once it is ready, connections go to it."""
+        """Start or restart a process; when it is ready, connections go to it."""
         process = self._processes[number]
         process.start()
 
@@ -130,12 +130,12 @@ class Replicas:
         self._route(self._serving | {number})
 
     async def stop(self, number: int) -> None:
-        """End a process as a rollout does: connections go elsewhere first, then it is asked to end."""
+        """Stop a process as a rollout does: new connections go to others first, then it is asked to end."""
         self._route(self._serving - {number})
         await self._processes[number].stop()
 
     def kill(self, number: int) -> None:
-        """End a process as a crash does: the balancer notices by the refused connection."""
+        """Stop a process as a crash does: the balancer notices the refused connection."""
         self._processes[number].kill()
 
     def _route(self, numbers: set[int]) -> None:
@@ -147,7 +147,7 @@ class Replicas:
     def _add(self, number: int) -> None:
         listen, beside = self._direct or ((_HOST, free_port(_HOST)), (_HOST, free_port(_HOST)))
         host, port, extender = *listen, beside[1]
-        # There is no endpoint controller that needs time to notice that it ends.
+        # No endpoint controller needs time here to notice the end.
         serve = {"host": host, "port": port, "extenderPort": extender, "shutdownDelaySeconds": 0}
         path = self._workdir / f"webhook-{number}.yaml"
         self._workdir.mkdir(parents=True, exist_ok=True)

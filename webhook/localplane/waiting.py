@@ -1,4 +1,4 @@
-"""Polling, in one place: wait until a condition holds, or say which did not."""
+"""Polling, in one place: wait until a condition holds, or name the one that did not."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ async def until(
     """Poll a condition until it returns something true.
 
     Args:
-        condition: Awaited again and again. What it raises is not caught: the condition decides which failures mean
+        condition: Awaited repeatedly. Its exceptions are not caught: the condition itself decides which failures mean
             "not yet".
         what: The condition in words, for the error.
         deadline_s: How long it may take, in seconds.

@@ -1,7 +1,7 @@
-"""The offline faces: the webhook's own code on the in-memory store, fed from files instead of a cluster.
+"""The offline commands: the webhook's own code on the in-memory store, fed from files instead of a cluster.
 
 Commands: `simulate`, `demo`. Input: `objects` reads files, `shapes` checks them as an API server would. The cluster:
-`cluster` plays the API server's part with `apiserver` and kube-scheduler's with `scheduler`, `predicates` and
-`resources`; `api` calls the webhook in process or over HTTPS; `controlplane` is a real one instead. Output: `account`
-counts who holds what, `words`, `report` and `devicemap` show it.
+`cluster` stands in for the API server (with `apiserver`) and for kube-scheduler (with `scheduler`, `predicates` and
+`resources`); `api` calls the webhook in process or over HTTPS; `controlplane` is a real cluster instead. Output:
+`account` counts who holds what; `words`, `report` and `devicemap` show it.
 """

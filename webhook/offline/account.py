@@ -1,6 +1,6 @@
-"""Who holds what, counted from the objects alone (pure): the nodes' devices and CPUs, and the Pods' annotations.
+"""Who holds what (pure), counted only from the cluster's objects: devices, CPUs, and the annotations of Pods.
 
-No ledger is read, so that the output shows what the cluster's objects state.
+No ledger is read, so that the output shows what the objects state.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,12 +36,12 @@ class ClusterObjects:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """A device, and who holds what of it.
+    """A device, and who holds how much of it.
 
     Attributes:
         node: its node.
         type: its type.
-        minor: its number there.
+        minor: its number on the node.
         id: its identity.
         device: as the node reports it; None if only a Pod's annotation names it.
         by_kubelet: whether the kubelet's device plugin allocated it.
@@ -62,12 +62,12 @@ class DeviceUse:
 
     @property
     def in_use(self) -> bool:
-        """Whether anybody holds any of it."""
+        """Whether any Pod holds part of it."""
         return bool(self.held) or self.by_kubelet
 
     @property
     def why_not(self) -> str:
-        """Why no other Pod can get any of it, for people; "" if one can."""
+        """Why no further Pod can get any of it, for people; "" if one can."""
         if self.device is None:
             return "the node has no such device"
         if not self.device.healthy:
@@ -97,7 +97,7 @@ class NodeCpus:
 
     @property
     def given(self) -> int:
-        """The CPUs that belong to some Pod alone."""
+        """The CPUs that belong to one Pod alone."""
         given = 0
         for _, share in self.held:
             given |= share.cpus
@@ -123,7 +123,7 @@ class Account:
     """What all nodes have, and what Pods hold of it.
 
     Args:
-        standing: the cluster's objects; Pods that are bound and not finished hold what their annotations state.
+        standing: the cluster's objects. Pods that are bound and not finished hold what their annotations state.
         types: the device types.
         given: devices that nodes have by configuration, each pool with the name of its type.
     """
@@ -177,7 +177,7 @@ class Account:
         return [one for one in found if one is not None]
 
     def overgiven(self) -> list[str]:
-        """Recount every device and CPU; returns a sentence for each node on which more is held than there is."""
+        """Recount every device and CPU; returns a sentence for each node on which more is held than exists."""
         found = []
         for node in self._nodes.values():
             try:
@@ -189,7 +189,7 @@ class Account:
 
 
 def _view(standing: ClusterObjects, types: DeviceTypes, given: Sequence[tuple[str, DevicePool]]) -> ClusterView:
-    """The cluster view that the webhook has, without a ledger."""
+    """The webhook's cluster view, without a ledger."""
     view = ClusterView(SeenObjects(lambda: 0))
     nodes, devices = NodeFeed(view, types, given), DeviceFeed(view, types, _unheard)
     topologies, pods = TopologyFeed(view, _unheard), PodFeed(view, lambda _pod: None, lambda _pod: None, types)
@@ -232,7 +232,7 @@ def _cpus_of(node: _Counted) -> NodeCpus | None:
 
 
 def _strange_cpus(node: _Counted) -> Iterator[str]:
-    """Find CPUs that a Pod holds and the node lacks, or that the kubelet gave to another Pod."""
+    """Find CPUs that a Pod holds although the node lacks them, or although the kubelet gave them to another Pod."""
     cpus = _cpus_of(node)
     if cpus is None or cpus.topology is None:
         return

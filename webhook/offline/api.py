@@ -35,7 +35,7 @@ class InProcess:
     """Calls the handlers directly, through the server's codec.
 
     Args:
-        parts: of the replica.
+        parts: the replica's parts.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -62,12 +62,12 @@ class Https:
     """Sends requests to a server.
 
     Args:
-        session: open.
-        url: of the server, without a path.
-        extender: of the server on the extender's port.
+        session: an open session.
+        url: the server's URL, without a path.
+        extender: its URL on the extender's port.
 
     Attributes:
-        calls: how many were sent.
+        calls: the number of requests sent.
     """
 
     def __init__(self, session: aiohttp.ClientSession, url: str, extender: str) -> None:
@@ -77,7 +77,7 @@ class Https:
         self.calls = 0
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Post the body, and read the answer whatever its status, since it holds the explanation."""
+        """Post the body, and read the answer with any status, since the body of a failure explains it."""
         self.calls += 1
         headers = {"Content-Type": "application/json"}
         url = self._extender if path in {FILTER, PRIORITIZE} else self.url
@@ -87,9 +87,9 @@ class Https:
 
 @contextlib.asynccontextmanager
 async def serving(parts: Parts) -> AsyncIterator[Https]:
-    """Serve a replica on loopback with a self-made certificate, and yield a client that trusts only that.
+    """Serve a replica on loopback with a self-made certificate, and yield a client that trusts only this certificate.
 
-    The scheduler here is not a process of its own, so the extender requires no client certificate.
+    The scheduler here is not a process of its own; the extender therefore requires no client certificate.
     """
     source = MemorySource(Certificate(dns_names=("localhost",), ip_addresses=(_HOST,)))
     await source.start()

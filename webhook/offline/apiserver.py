@@ -1,4 +1,4 @@
-"""The API server's part, as far as it is needed: defaults, AdmissionReviews, and the effect of a Binding (pure)."""
+"""The stand-in for the API server (pure): defaults, AdmissionReviews, and the effect of a Binding."""
 
 import base64
 import copy
@@ -23,7 +23,7 @@ _RESOURCES: Final = {"Pod": ("pods", ""), "Binding": ("pods", "binding")}
 
 
 def uid(kind: str, namespace: str, name: str) -> str:
-    """Make the UID of an object that has none; the same for the same kind and name."""
+    """Make a UID for an object that has none; the same for the same kind, namespace and name."""
     return str(uuid.uuid5(_UIDS, f"{kind}/{namespace}/{name}"))
 
 
@@ -96,9 +96,9 @@ class ReviewVerdict:
     """The answer to a review.
 
     Attributes:
-        refusal: why the object is refused; "" where it is admitted.
-        object: the object, patched where it is admitted.
-        warnings: for its author.
+        refusal: why the object is refused; "" if it is admitted.
+        object: the object, patched if it is admitted.
+        warnings: warnings for its author.
     """
 
     refusal: str
@@ -117,8 +117,8 @@ def verdict(obj: Mapping[str, Any], answer: Mapping[str, Any]) -> ReviewVerdict:
         raise ValueError(f"not the answer to an AdmissionReview: {str(answer)[:200]}")  # noqa: TRY004 - the other side's mistake
     warnings = tuple(response.get("warnings") or ())
     if not response.get("allowed"):
-        told = (response.get("status") or {}).get("message") or "refused without a message"
-        return ReviewVerdict(told, dict(obj), warnings)
+        refusal = (response.get("status") or {}).get("message") or "refused without a message"
+        return ReviewVerdict(refusal, dict(obj), warnings)
     text = response.get("patch")
     operations = orjson.loads(base64.b64decode(text)) if text else ()
     return ReviewVerdict("", patch.apply(obj, operations), warnings)

@@ -1,4 +1,4 @@
-"""A cluster in memory: runs the webhook's own code, and plays the API server's and kube-scheduler's parts."""
+"""A cluster in memory: runs the webhook's own code, and stands in for the API server and kube-scheduler."""
 
 import contextlib
 import random
@@ -35,7 +35,7 @@ _DEFAULTS: Final = WebhookSettings()
 
 
 class PodFate(StrEnum):
-    """How a Pod fared."""
+    """The stage that a Pod reached."""
 
     STANDING = "was there"
     ADMITTED = "admitted"
@@ -47,13 +47,13 @@ class PodFate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a Pod fared.
+    """The outcome for a Pod.
 
     Attributes:
-        pod: as it is in the cluster; as given if admission refused it.
-        state: how far it came.
-        reasons: why no further, a line each; nothing where it is bound.
-        warnings: of admission, for its author.
+        pod: the Pod as it is in the cluster; as given if admission refused it.
+        state: how far it got.
+        reasons: why it got no further, a line each; empty if it is bound.
+        warnings: admission's warnings for its author.
         given: the Pod as its author wrote it.
     """
 
@@ -70,7 +70,7 @@ class Result:
 
 
 def stands(pod: Mapping[str, Any]) -> bool:
-    """Whether a Pod exists already and is not to be created: it is bound, finished, or being deleted."""
+    """Whether a Pod exists already and must not be created: it is bound, finished, or being deleted."""
     return bool(pod["spec"].get("nodeName")) or finished(pod) or pod["metadata"].get("deletionTimestamp") is not None
 
 
@@ -80,7 +80,7 @@ def gates(pod: Mapping[str, Any]) -> list[Raw]:
 
 
 class Pods:
-    """The Pods of the cluster, in place of the API server that the webhook reads live Pods from.
+    """The Pods of the cluster, in place of the API server from which the webhook reads live Pods.
 
     Args:
         types: the device types.
@@ -100,13 +100,13 @@ class OfflineCluster:
     """A cluster in memory. Make one with `in_process` or `over_https`, which differ in how the webhook is called.
 
     Args:
-        parts: of the webhook, on the in-memory store.
-        pods: in place of the API server, for `parts`.
+        parts: the webhook's parts, on the in-memory store.
+        pods: the Pods that `parts` reads instead of asking an API server.
         way: calls the webhook.
         among: chooses among the sorted names of nodes with equal scores.
 
     Attributes:
-        parts: of the webhook.
+        parts: the webhook's parts.
         only: the one node that is a candidate; None for all.
         notes: what could not be used, a sentence each.
     """
@@ -139,9 +139,9 @@ class OfflineCluster:
         """Make a cluster whose webhook is called directly.
 
         Args:
-            settings: of the webhook.
-            seed: takes one of the nodes of equal score at random, as kube-scheduler does where the extender names all
-                that fit (scheduler.mostNodes 0), which it then does here; the first by name is taken if not given.
+            settings: the webhook's settings.
+            seed: chooses at random among nodes of equal score, as kube-scheduler does if the extender names all nodes
+                that fit (scheduler.mostNodes 0), which it then does here. If None, the first by name is chosen.
         """
         parts, pods = _assembled(settings if seed is None else _naming_all(settings))
         return cls(parts, pods, api.InProcess(parts), _chooser(seed))
@@ -177,13 +177,13 @@ class OfflineCluster:
     async def load(self, objects: Iterable[Mapping[str, Any]]) -> list[Result]:
         """Load the cluster's objects, and Pods that are bound already.
 
-        These hold what their annotations say; for Pods of a device plugin, idle devices are assumed.
+        These Pods hold what their annotations state; for Pods of a device plugin, idle devices are assumed.
 
         Returns:
-            The Pods, as they stand.
+            The loaded Pods.
 
         Raises:
-            InputError: an amount of a Node, or of a Pod that holds some of it, is no quantity.
+            InputError: an amount of a Node, or of a Pod on it, is not a quantity.
         """
         loaded = [(apiserver.with_defaults(obj), obj) for obj in objects]
         for obj, _ in loaded:
@@ -207,7 +207,7 @@ class OfflineCluster:
                 replace(result, pod=assumed.get(result.pod["metadata"]["uid"], result.pod)) for result in results
             ]
         except BadQuantityError as error:
-            raise InputError(f"{error}; mend it") from error
+            raise InputError(f"{error}; correct it") from error
         await self.parts.reconciler.reconcile()
         return results
 
@@ -277,10 +277,10 @@ class OfflineCluster:
         """Bind an admitted Pod to a node.
 
         Args:
-            namespace: of the Pod.
-            name: of the Pod.
-            node: where to.
-            username: who binds; the Pod's own scheduler if not given.
+            namespace: namespace of the Pod.
+            name: name of the Pod.
+            node: name of the node.
+            username: the binder; the Pod's own scheduler if not given.
         """
         pod = self._pods.by_name[namespace, name]
         made = apiserver.binding(pod, node)

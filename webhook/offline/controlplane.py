@@ -1,4 +1,4 @@
-"""The demo's cluster as a real control plane on loopback, with the chart installed and the webhook in a process."""
+"""The demo's cluster as a real control plane on loopback, with the chart installed and a webhook process."""
 
 import asyncio
 import contextlib
@@ -39,14 +39,14 @@ class PlaneError(RuntimeError):
 
 
 class PlaneCluster:
-    """A real cluster, once `load` has filled it.
+    """A real cluster; `load` fills it.
 
     Args:
         plane: a running, empty control plane.
         admin: a client with all rights.
         binaries: must include helm.
-        stack: ends what `load` starts.
-        settings: of the webhook; only those of devices and CPUs are used.
+        stack: stops what `load` starts.
+        settings: the webhook's settings; only those of devices and CPUs are used.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class PlaneCluster:
         await until(self._gated, "the API server reaches the webhook")
 
     async def _gated(self) -> bool:
-        """Whether a Pod that asks for a device is translated; before the CA is published, no webhook is called."""
+        """Whether a Pod that asks for a device is translated; no webhook is called before the CA is published."""
         resources = {"limits": {NVIDIA_GPU: "1"}}
         spec = {"containers": [{"name": "main", "image": "none", "resources": resources}]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "demo-probe"}, "spec": spec}
@@ -176,17 +176,17 @@ class PlaneCluster:
         return Result(await self._admin.get(path), PodFate.BOUND)
 
     async def delete(self, namespace: str, name: str) -> None:
-        """Delete a Pod at once."""
+        """Delete a Pod immediately."""
         await self._admin.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds="0")
         self.pods = await self._admin.items("/api/v1/pods")
 
 
 @contextlib.asynccontextmanager
 async def real_cluster(settings: WebhookSettings) -> AsyncIterator[PlaneCluster]:
-    """Run a control plane, and end it with all that was started on it.
+    """Run a control plane, and stop it with everything that was started on it.
 
     Args:
-        settings: of the webhook; only those of devices and CPUs are used.
+        settings: the webhook's settings; only those of devices and CPUs are used.
 
     Raises:
         PlaneError: something did not start, or did not answer.

@@ -36,10 +36,10 @@ _STRAY: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the demo is run with.
+    """The demo's input.
 
     Attributes:
-        settings: of the webhook.
+        settings: the webhook's settings.
         cluster: objects to load.
         workload: Pods to create, in this order.
         map: path of the device map; None to write none.
@@ -83,7 +83,7 @@ async def play(stage: Stage, given: Given, ending: Callable[[], str]) -> bool:
         ending: makes the end of the summary.
 
     Returns:
-        Whether no device is given twice, and nobody but koord-scheduler could bind a Pod that asks for devices.
+        Whether no device was given twice, and only koord-scheduler could bind a Pod that asks for devices.
 
     Raises:
         InputError: an object cannot be used.
@@ -97,11 +97,11 @@ async def play(stage: Stage, given: Given, ending: Callable[[], str]) -> bool:
         terminal.show(report.block(results[-1], empty), "")
     foreign = await _bind_around(stage)
     refused = foreign.state is PodFate.BIND_REFUSED
-    fate = "refused" if refused else f"{foreign.state}, which must not be"
+    fate = "refused" if refused else f"{foreign.state}, which must not happen"
     terminal.show(f"A Binding of {_STRAY['metadata']['name']} by {FOREIGNER}: {fate}", f"   {foreign.message}", "")
     account = stage.account()
     overgiven = account.overgiven()
-    audit = "; ".join(overgiven) or "no device and no CPU is given more than once over"
+    audit = "; ".join(overgiven) or "no device and no CPU is given twice"
     report.show_nodes(account)
     if given.map is not None:
         devicemap.write(given.map, results, account)
@@ -137,9 +137,9 @@ async def _really(given: Given) -> bool:
 
 
 def _given(arguments: argparse.Namespace) -> Given:
-    """Read the given files, and the examples in place of those that are not given.
+    """Read the given files; the examples replace those that are not given.
 
-    If neither cluster nor workload is an example, the default settings are used, not those of the examples.
+    If neither cluster nor workload is an example, the default settings are used instead of the examples'.
     """
     own = arguments.cluster and arguments.workload
     examples = None if own else data_folder("examples")
@@ -175,24 +175,24 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="settings of the webhook (default: those of the examples; all defaults where neither cluster nor workload "
-        "are the examples)",
+        help="settings of the webhook (default: those of the examples; if neither cluster nor workload is an example, "
+        "all defaults)",
     )
-    parser.add_argument("--map", type=Path, metavar="FILE", help="write who holds what as a picture: one HTML file")
+    parser.add_argument("--map", type=Path, metavar="FILE", help="draw who holds what as one HTML file")
     parser.add_argument(
         "--control-plane",
         action="store_true",
-        help="on a real etcd, kube-apiserver and kube-scheduler on loopback, with the chart installed; they are built "
-        "with Go where they are not there, which takes minutes the first time",
+        help="run on a real etcd, kube-apiserver and kube-scheduler on loopback, with the chart installed; missing "
+        "programs are built with Go, which takes minutes the first time",
     )
 
 
 COMMAND: Final = Command(
-    description="Show the whole product on this machine, with nothing but Python: the real HTTPS webhook is started\n"
-    "on the in-memory store, and Pods are created, scheduled and bound as the API server and kube-scheduler do it.\n"
-    "Shown are what each Pod asked and what that became, which devices and CPUs it got or why it got none, and who\n"
-    "holds what.\n"
-    "The exit status is 1 if anything was given twice, or somebody else could bind a Pod that asks for it.",
+    description="Show the whole product on this machine, with Python alone: the real HTTPS webhook is started on the\n"
+    "in-memory store, and Pods are created, scheduled and bound as the API server and kube-scheduler do it.\n"
+    "The output shows each Pod's request and its translation, the devices and CPUs that the Pod got or why it got\n"
+    "none, and who holds what.\n"
+    "The exit status is 1 if anything was given twice, or if another user could bind a Pod that asks for devices.",
     examples="examples:\n  koordgate demo\n  koordgate demo --map map.html\n  koordgate demo --workload my-pods.yaml\n"
     "  koordgate demo --control-plane",
     arguments=_arguments,

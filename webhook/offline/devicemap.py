@@ -1,7 +1,7 @@
-"""The device map: one HTML page that shows who holds what, without scripts and without anything from outside.
+"""The device map: one HTML page that shows who holds what, without scripts and external content.
 
-Each node is a row of cards, one a device, filled by share in the colour of the Pod; its CPUs are strips of cells, one a
-core, in which each thread has the colour of the Pod that owns it. Whatever comes from objects is escaped.
+Each node is a row of cards, one per device; each share of a device has the colour of its Pod. CPUs are strips of cells,
+one per core, in which each thread has the colour of the Pod that owns it. All text from objects is escaped.
 """
 
 import html
@@ -18,8 +18,8 @@ from webhook.offline.account import Account, DeviceUse, NodeCpus
 from webhook.offline.cluster import Result
 
 _HUES: Final = 47  # degrees between the colours of successive Pods: coprime to 360, and neighbours differ clearly
-_LEAST: Final = 3  # percent of a card that the smallest share is drawn as
-_SHADES: Final = 3  # by which Pods of the same hue differ
+_LEAST: Final = 3  # percent of a card: the smallest width of a share
+_SHADES: Final = 3  # lightnesses, which distinguish Pods of the same hue
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --bg: #fff; --fg: #1b1f24; --soft: #57606a; --line: #d0d7de; --empty: #eef1f4;
@@ -71,7 +71,7 @@ def write(path: Path, results: Sequence[Result], account: Account) -> None:
     try:
         path.write_text(page(results, account), encoding="utf-8")
     except OSError as error:
-        message = f"--map {path}: cannot be written ({error.strerror}); name a file in a folder that is there"
+        message = f"--map {path}: cannot be written ({error.strerror}); name a file in an existing folder"
         raise MapError(message) from error
 
 
@@ -93,18 +93,18 @@ def page(results: Sequence[Result], account: Account) -> str:
 
 
 def _text(text: object) -> str:
-    """Escape text from an object, for HTML text and attributes; what UTF-8 cannot encode is replaced."""
+    """Escape text from an object, for HTML text and attributes; characters that UTF-8 cannot encode are replaced."""
     return html.escape(str(text).encode("utf-8", "replace").decode())
 
 
 class _Colours:
-    """One colour for each Pod; Pods next to one another by name get very different ones."""
+    """One colour for each Pod; Pods with neighbouring names get very different ones."""
 
     def __init__(self, pods: Iterable[str]) -> None:
         self._places = {pod: place for place, pod in enumerate(sorted(set(pods)))}
 
     def style(self, pod: str) -> str:
-        """The colour, as the style that the class `pod` of the style sheet reads."""
+        """The colour, as the inline style that the class `pod` of the style sheet reads."""
         place = self._places[pod]
         return f"--h:{place * _HUES % 360};--s:{place * _HUES // 360 % _SHADES - 1}"
 
@@ -168,7 +168,7 @@ def _card(use: DeviceUse, colours: _Colours) -> str:
 
 
 def _fullest(use: DeviceUse) -> str:
-    """The resource of a device of which the greatest part is held; the device is drawn by it."""
+    """The resource of a device with the greatest part held; the device is drawn by it."""
     return max(use.type.tails, key=lambda tail: _percent(use.used(tail), use, tail))
 
 
@@ -178,12 +178,12 @@ def _percent(amount: int, use: DeviceUse, tail: str) -> int:
 
 
 def _width(share: Share, use: DeviceUse, tail: str) -> int:
-    """How much of a device a share fills, in percent, and no less than can be seen."""
+    """How much of a device a share fills, in percent; at least a visible width."""
     return max(_percent(share.amounts.get(tail, 0), use, tail), _LEAST)
 
 
 def _strips(cpus: NodeCpus, topology: CpuTopology, numa: int, colours: _Colours) -> str:
-    """The cores of a NUMA node, and a list of who has which of its CPUs."""
+    """The cores of a NUMA node, and a list of the Pods and their CPUs there."""
     owners = dict(_owners(cpus))
     inside = topology.nodes[numa]
     cores = "".join(

@@ -64,7 +64,7 @@ class Objects:
 
 
 class _Loader(_Fast):
-    """YAML as Kubernetes reads it: an unquoted time is text, and so is 12:30, not a number in base 60."""
+    """YAML as Kubernetes reads it: an unquoted time is text, and 12:30 is text too, not a number in base 60."""
 
 
 _SCALARS: Final = ("timestamp", "int", "float")
@@ -83,10 +83,10 @@ _Loader.add_implicit_resolver(
 
 
 def read(paths: Iterable[str]) -> Objects:
-    """Read all objects of files, folders (their .yaml, .yml and .json files by name) and `-`, standard input.
+    """Read all objects of files, folders (their .yaml, .yml and .json files by name) and `-` (standard input).
 
     Raises:
-        InputError: something cannot be read, is no object, or occurs twice.
+        InputError: something cannot be read, is not an object, or occurs twice.
     """
     objects = Objects()
     seen: dict[tuple[str, str, str], str] = {}
@@ -113,7 +113,7 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
         except OSError as error:
             raise InputError(f"{file}: cannot be read ({error.strerror}); give a file of Kubernetes objects") from error
         except UnicodeDecodeError as error:
-            raise InputError(f"{file}: is no UTF-8 text ({error.reason}); give a YAML or JSON file") from error
+            raise InputError(f"{file}: is not UTF-8 text ({error.reason}); give a YAML or JSON file") from error
 
 
 def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
@@ -127,13 +127,13 @@ def _documents(source: str, text: str) -> Iterator[tuple[str, object]]:
     number = 0
     try:
         for number, document in enumerate(yaml.load_all(text, _Loader), 1):
-            # To Kubernetes, YAML is another way to write JSON; this also copies what an alias shares.
+            # Kubernetes treats YAML as JSON. The conversion also copies what an alias shares.
             yield f"{source}, document {number}", orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{source}, document {number + 1}: not YAML; mend it: {reason}") from error
+        raise InputError(f"{source}, document {number + 1}: not YAML; correct it: {reason}") from error
     except (orjson.JSONEncodeError, RecursionError) as error:
-        raise InputError(f"{source}, document {number}: cannot be written as JSON ({error}); mend it") from error
+        raise InputError(f"{source}, document {number}: cannot be written as JSON ({error}); correct it") from error
 
 
 def _objects(source: str, text: str) -> Iterator[tuple[str, Raw, str]]:
@@ -146,9 +146,9 @@ def _objects(source: str, text: str) -> Iterator[tuple[str, Raw, str]]:
             continue
         items = obj.get("items") or []
         if not isinstance(items, list):
-            raise InputError(f"{where}: items of the {kind} is no list; make it one")
+            raise InputError(f"{where}: items of the {kind} is not a list; make it one")
         for index, item in enumerate(items, 1):
-            # Unlike those of a List, the items of a PodList have no kind.
+            # Unlike the items of a List, those of a PodList have no kind.
             at = f"{where}, item {index}"
             yield at, *_identified(at, item, kind.removesuffix("List"))
 
@@ -186,7 +186,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
     key = (kind, namespace, str(name))
     if key in seen:
         full_name = f"{namespace}/{name}" if namespace else name
-        raise InputError(f"{where}: {kind} {full_name} is in {seen[key]} already; remove or rename one of them")
+        raise InputError(f"{where}: {kind} {full_name} is already in {seen[key]}; remove or rename one of them")
     seen[key] = where
     version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
     lists[kind].append({"apiVersion": version, "kind": kind, **obj})

@@ -1,7 +1,7 @@
-"""Which nodes a Pod fits on, and which of these is chosen, as far as kube-scheduler is imitated (pure).
+"""Which nodes a Pod fits on, and which of these is chosen: the imitated part of kube-scheduler (pure).
 
-Considered are spec.unschedulable, taints, nodeSelector, required node affinity and sums of resources. Pod affinity,
-topology spread, volumes, host ports, priorities and preemption are not; the score is the extender's alone.
+It considers spec.unschedulable, taints, nodeSelector, required node affinity and sums of resources. It ignores Pod
+affinity, topology spread, volumes, host ports, priorities and preemption. Only the extender scores.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +20,12 @@ _BYTES: Final = ("memory", "ephemeral-storage", "gpu-memory")
 
 @dataclass(frozen=True, slots=True)
 class NodeCandidate:
-    """What the predicates read of a node.
+    """The part of a node that the predicates read.
 
     Attributes:
-        name: of the node.
-        labels: of the node.
-        taints: as the Node states them.
+        name: the node's name.
+        labels: the node's labels.
+        taints: the node's taints.
         unschedulable: whether it is cordoned.
         allocatable: amounts by resource, in milli-CPUs, bytes and units.
     """
@@ -48,10 +48,10 @@ def candidate(node: Mapping[str, Any], allocatable: Mapping[str, int]) -> NodeCa
 def why_not(
     spec: Mapping[str, Any], asked: Mapping[str, int], node: NodeCandidate, used: Mapping[str, int]
 ) -> str | None:
-    """Why a Pod does not fit on a node; None where it does.
+    """Why a Pod does not fit on a node; None if it does.
 
     Args:
-        spec: of the Pod.
+        spec: the Pod's spec.
         asked: the sum of the Pod's requests.
         node: the node.
         used: the sum of the requests of the node's Pods.
@@ -66,9 +66,9 @@ def why_not(
     if not may_land(spec, node.name, node.labels):
         return "the Pod's nodeSelector or required node affinity does not match the node's labels"
     short = [
-        f"{name}: {_told(name, amount)} asked, {_told(name, free)} of {_told(name, total)} free"
+        f"{name}: {_told(name, amount)} requested, {_told(name, free)} of {_told(name, total)} free"
         if name in node.allocatable
-        else f"{name}: {_told(name, amount)} asked, and the node states none in status.allocatable"
+        else f"{name}: {_told(name, amount)} requested, and the node states none in status.allocatable"
         for name, amount, free, total in shortages(asked, node.allocatable, used)
     ]
     return f"not enough {'; '.join(short)}" if short else None

@@ -48,7 +48,7 @@ def show_pods(results: Sequence[Result], account: Account) -> None:
 
 
 def _table(*headers: str, whole: bool = False) -> Table:
-    """Begin a table; `whole` columns but the last are never wrapped."""
+    """Begin a table; with `whole`, only the last column is wrapped."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     for header in headers:
         table.add_column(header, overflow="fold", no_wrap=whole and header != headers[-1])
@@ -75,7 +75,7 @@ def pods_table(results: Sequence[Result], account: Account) -> Table:
 
 
 def block(result: Result, account: Account) -> Text:
-    """Describe one Pod in a few lines: what it asked for, what admission made of that, and the outcome."""
+    """Describe one Pod in a few lines: its request, the translation, and the outcome."""
     given = result.given or result.pod
     text = Text(f"{words.name_of(given)}  ", "bold")
     node = _node(result)
@@ -162,7 +162,7 @@ def devices_table(uses: Iterable[DeviceUse]) -> Table:
 
 def _holders(use: DeviceUse) -> Iterator[str]:
     if use.why_not:
-        yield f"nothing new lands here: {use.why_not}"
+        yield f"takes no new Pods: {use.why_not}"
     for pod, share in use.held:
         yield f"{words.short_name(pod)}: {words.part_of(share, use.type)}"
 
@@ -181,10 +181,10 @@ class CpuRow(NamedTuple):
     """Some CPUs of a NUMA node.
 
     Attributes:
-        numa: the NUMA node; "-" where it is not known.
-        cpus: in list format; "" for some of those of the row before.
+        numa: the NUMA node; "-" if it is unknown.
+        cpus: in list format; "" if the row is about some of the CPUs of the row before.
         who: who has them, in words.
-        pod: the Pod (namespace/name) that has them; "" for a pool, and for what is reserved.
+        pod: the Pod (namespace/name) that has them; "" for pools and reserved CPUs.
     """
 
     numa: str
@@ -274,7 +274,7 @@ class _Plain(yaml.SafeDumper):
     """Writes no anchors, so that every object is complete."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 the base's
-        """Repeat what is shared."""
+        """Write shared values in full each time."""
         return True
 
 

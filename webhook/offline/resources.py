@@ -1,4 +1,4 @@
-"""What a node has for Pods, and what a Pod lacks there (pure)."""
+"""The amounts that a node has for Pods, and the shortages of a Pod on it (pure)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
 
 
 def allocatable(node: Mapping[str, Any], devices: Iterable[Device]) -> dict[str, int]:
-    """The amounts that a Node has for Pods; device resources that it does not state are summed over its devices.
+    """The amounts that a Node has for Pods; device resources that it does not state are sums over its devices.
 
     Raises:
         BadQuantityError: an amount is not a quantity.
@@ -21,7 +21,7 @@ def allocatable(node: Mapping[str, Any], devices: Iterable[Device]) -> dict[str,
 def _of_devices(devices: Iterable[Device]) -> dict[str, int]:
     """Sum up healthy devices under every name of their resources, as the reporter would state them.
 
-    Nobody states the administrator's own types; only the extender accounts for them (`managed`).
+    The administrator's own types are stated nowhere; only the extender accounts for them (`managed`).
     """
     total: Counter[str] = Counter()
     for device in devices:
@@ -29,13 +29,13 @@ def _of_devices(devices: Iterable[Device]) -> dict[str, int]:
             continue
         for name, meaning in BUILT_IN.resources.items():
             if meaning.type.name == device.type and (meaning.dialect.own or meaning.counts_devices):
-                # gpu and gpu.shared, which no device states, count a whole one each, as in Koordinator.
+                # No device states gpu and gpu.shared. Each device counts as a whole one of both, as in Koordinator.
                 total[name] += 1 if meaning.counts_devices else device.capacity.get(meaning.tail, FULL)
     return dict(total)
 
 
 def managed(types: DeviceTypes) -> frozenset[str]:
-    """The resources of own types, which kube-scheduler leaves to the extender where a node does not state them."""
+    """The resources of own types, which kube-scheduler leaves to the extender if a node does not state them."""
     return frozenset(types.resources.keys() - BUILT_IN.resources.keys())
 
 

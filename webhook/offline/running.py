@@ -1,7 +1,7 @@
-"""Pods of a device plugin that run already: what they hold is not in the objects, so devices are assumed for them.
+"""Running Pods of a device plugin: the objects do not state their devices, so devices are assumed for them.
 
-The kubelet alone knows which devices it gave to a Pod. Where its checkpoint is on the Device object, it is used; for
-the rest, as many whole idle devices are withheld as the Pods ask for.
+Only the kubelet knows which devices it gave to a Pod. Its checkpoint is used if it is on the Device object. For the
+other Pods, as many whole idle devices are withheld as they ask for.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,14 +16,15 @@ from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
 
-ASSUMED: Final = "koordgate.io/assumed"  # on such a Pod, in memory alone: how many of its devices were found idle
+ASSUMED: Final = "koordgate.io/assumed"  # on such a Pod, only in memory: how many of its devices were assumed
 
 
 def plugin_devices(info: PodInfo, types: DeviceTypes) -> dict[str, int]:
-    """How many whole devices of each type the kubelet gave to a Pod that koordgate never translated.
+    """Count the whole devices of each type that the kubelet gave to a Pod that koordgate never translated.
 
     Returns:
-        Type's name -> number; empty for a Pod that asks for none so, has an allocation, is not bound, or has ended.
+        Type's name -> number; empty for a Pod that asks for none in this way, has an allocation, is not bound, or has
+        ended.
     """
     if info.canonical or info.holds or not info.node or info.finished:
         return {}
@@ -40,7 +41,7 @@ def assume(pods: Iterable[Raw], snapshot: Callable[[str], NodeSnapshot], types: 
 
     Args:
         pods: all Pods of the cluster.
-        snapshot: makes a node, with all that annotations say.
+        snapshot: makes a node's snapshot, with everything that annotations state.
         types: the device types.
     """
     known: dict[tuple[str, str], int] = {}  # node and type -> devices that the kubelet's checkpoint accounts for

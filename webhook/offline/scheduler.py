@@ -14,7 +14,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 def finished(pod: Mapping[str, Any]) -> bool:
-    """Whether a Pod has ended, and so holds nothing."""
+    """Whether a Pod has ended and therefore holds nothing."""
     return (pod.get("status") or {}).get("phase") in _FINISHED
 
 
@@ -25,7 +25,7 @@ class KubeScheduler:
         way: calls the webhook, which is the extender.
         scheduler_name: `spec.schedulerName` of the Pods for which the extender is called.
         among: chooses among the sorted names of nodes with equal scores.
-        managed: resources that only the extender accounts for, where a Node does not state them.
+        managed: resources that only the extender accounts for if a Node does not state them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class KubeScheduler:
         """Find a node for a Pod.
 
         Args:
-            pod: as admitted.
+            pod: the Pod as admitted.
             only: the one node that is a candidate; None for all.
 
         Returns:

@@ -1,6 +1,6 @@
 """The structure that an API server requires of objects, for the fields that are read here.
 
-Offline no API server checks it, and a list in place of an object would otherwise look like a bug of koordgate.
+Offline no API server checks it; a list in place of an object would otherwise look like a bug in koordgate.
 """
 
 from typing import Annotated, Any, Final
@@ -123,7 +123,7 @@ _SHAPES: Final[dict[str, type[Struct]]] = {"Pod": _Pod, "Node": _Node}
 
 
 def wrong_shape(kind: str, obj: object) -> str:
-    """Why an API server would reject the structure of an object; "" where it would not."""
+    """Why an API server would reject the structure of an object; "" if it would not."""
     try:
         msgspec.convert(obj, _SHAPES.get(kind, _Any))
     except msgspec.ValidationError as error:

@@ -23,7 +23,7 @@ _UNUSABLE: Final = 2
 async def simulate(objects: Objects, cluster: OfflineCluster) -> list[Result]:
     """Load the objects into a cluster, and create, schedule and bind the Pods that are not bound yet.
 
-    Pods that are bound hold what their annotations say.
+    Pods that are bound hold what their annotations state.
 
     Returns:
         The outcome for each Pod, in the order of the input.
@@ -45,7 +45,7 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Webhoo
     cluster.only = arguments.node
     nodes = set(names)
     objects.notes.extend(
-        f"{obj['kind']} {obj['metadata']['name']}: there is no Node of this name, so nothing lands there"
+        f"{obj['kind']} {obj['metadata']['name']}: there is no Node with this name, so no Pod is placed there"
         for obj in (*objects.devices, *objects.topologies)
         if obj["metadata"]["name"] not in nodes
     )
@@ -112,18 +112,18 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         *("-o", "--output"),
         choices=("table", "yaml", "json"),
         default="table",
-        help="table (the default), or the Pods as a List as they would stand in the cluster",
+        help="table (the default), or a List of the Pods as they would be in the cluster",
     )
-    parser.add_argument("--node", metavar="NAME", help="take only this node: would it fit here, and why not")
+    parser.add_argument("--node", metavar="NAME", help="consider only this node: does a Pod fit on it, and if not, why")
     parser.add_argument(
         "--seed",
         type=int,
         metavar="N",
-        help="choose among nodes of equal score at random, as kube-scheduler does where the extender names it all that "
+        help="choose at random among nodes of equal score, as kube-scheduler does if the extender names all nodes that "
         "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name)",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings of the webhook (default: all defaults)")
-    parser.add_argument("--map", type=Path, metavar="FILE", help="write who holds what as a picture too: one HTML file")
+    parser.add_argument("--map", type=Path, metavar="FILE", help="also draw who holds what as one HTML file")
 
 
 COMMAND: Final = Command(

@@ -33,7 +33,7 @@ def name_of(pod: Raw) -> str:
 
 
 def asked(pod: Raw, types: DeviceTypes) -> tuple[str, ...]:
-    """What a Pod's author asked for: a line for each container that asks for devices or CPUs, and for each wish."""
+    """What a Pod's author asked for: a line for each container that asks for devices or CPUs, and one per wish."""
     return tuple(_lines(pod, _originals(pod), types))
 
 
@@ -62,7 +62,7 @@ def _lines(pod: Raw, originals: Mapping[str, Any], types: DeviceTypes) -> Iterat
 
 
 def _amounts(resources: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """What a container states of these resources: requests, and limits that differ."""
+    """The amounts that a container states of these resources: requests, and limits that differ."""
     wanted = set(names)
     requests, limits = (
         {name: amount for name, amount in (resources.get(key) or {}).items() if name in wanted}
@@ -79,12 +79,10 @@ def _cut(text: str) -> str:
 
 
 def _originals(pod: Raw) -> Mapping[str, Any]:
-    """The resources that admission replaced, by container; empty where they cannot be read."""
+    """The resources that admission replaced, by container; empty if they cannot be read."""
     try:
         originals = json.loads((pod["metadata"].get("annotations") or {}).get(ORIGINAL_REQUEST, "{}"))
-        json.dumps(
-            originals, ensure_ascii=False
-        ).encode()  # UnicodeEncodeError, a ValueError, where it cannot be printed
+        json.dumps(originals, ensure_ascii=False).encode()  # UnicodeEncodeError, a ValueError, if it cannot be printed
     except (ValueError, RecursionError):
         return {}
     if not isinstance(originals, dict):
@@ -97,7 +95,7 @@ def _is_resources(kept: object) -> bool:
 
 
 def trouble(pod: Raw, types: DeviceTypes) -> str:
-    """What is wrong with the allocation of a Pod that is bound; "" where nothing is."""
+    """What is wrong with the allocation of a Pod that is bound; "" if nothing is."""
     info = read_pod_info(pod, types=types)
     if info is None or not info.node or info.finished:
         return ""
@@ -105,12 +103,12 @@ def trouble(pod: Raw, types: DeviceTypes) -> str:
     if assumed == "0":
         return "holds devices that the kubelet's device plugin gave it"
     if assumed:
-        return "holds devices that the kubelet's device plugin gave it; which ones is not known, idle ones are assumed"
+        return "holds devices that the kubelet's device plugin gave it; which ones is unknown, so idle ones are assumed"
     if info.annotation_problem:
-        return f"holds what cannot be read, so nothing new lands on what it may hold: {info.annotation_problem}"
+        return f"has an unreadable allocation, so what it may hold takes no new Pods: {info.annotation_problem}"
     if not info.asks or info.holds:
         return ""
-    return f"asks for {_what(info)} and carries no allocation, so it holds and sees none"
+    return f"asks for {_what(info)} and carries no allocation, so it holds none and sees none"
 
 
 def _what(info: PodInfo) -> str:
@@ -121,7 +119,7 @@ def _what(info: PodInfo) -> str:
 
 
 def shown_id(identity: str, kind: DeviceType) -> str:
-    """Shorten an id to a part that is unique on a node; that of a software class is a name."""
+    """Shorten an id to a part that is unique on a node; the id of a software class is a name."""
     return identity[: _SHORT if kind.unit is not Unit.UNITS else _NAME]
 
 
@@ -154,7 +152,7 @@ def share_of(share: Share, kind: DeviceType) -> str:
 
 
 def _amount_of(tail: str, kind: DeviceType, amounts: Mapping[str, int]) -> str:
-    """Say how much of one resource is meant, in the resource's word; of memory in bytes and in percent."""
+    """Write the amount of one resource with the resource's word; memory in bytes and in percent."""
     amount, ratio = amounts[tail], _ratio(kind)
     text = gib(amount) if kind.in_bytes(tail) else f"{amount}{_unit(kind, tail)}"
     percent = f" ({amounts[ratio]} %)" if tail == kind.restated else ""
@@ -176,12 +174,12 @@ def part_of(share: Share, kind: DeviceType) -> str:
 
 
 def used_of(use: DeviceUse) -> str:
-    """How much of a device is held, and of how much."""
+    """How much of a device is held, and of what total."""
     kind, device = use.type, use.device
     texts = []
     for tail in kind.tails:
         if tail == _ratio(kind):
-            continue  # the bytes say the same
+            continue  # the bytes state the same
         total, word = device.capacity[tail] if device else None, "" if kind.simple else f"{_spoken(tail, kind)} "
         if kind.in_bytes(tail):
             used = gib(use.used(tail))
@@ -203,7 +201,7 @@ def _percent(kind: DeviceType) -> tuple[str, ...]:
 
 
 def _ratio(kind: DeviceType) -> str:
-    """The tail that says in percent what another one says in bytes; "" where there is none."""
+    """The tail that states in percent what another states in bytes; "" if there is none."""
     return kind.memory[1] if kind.memory else ""
 
 
@@ -228,7 +226,7 @@ def device(share: Share, kind: DeviceType) -> str:
 
 
 def cpus_of(share: CpuShare) -> str:
-    """What a Pod holds of CPUs and NUMA nodes; "" where the kubelet manages them."""
+    """The CPUs and NUMA nodes that a Pod holds; "" if the kubelet manages them."""
     texts = []
     if share.cpus:
         policy = f", {share.bind}" if share.bind else ""

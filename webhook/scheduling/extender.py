@@ -110,7 +110,7 @@ class Extender:
         return [node for node in nodes if node in among] or f"room for its gang is held on {', '.join(nodes)}"
 
     async def filter_patiently(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer as `filter`, but for a Pod that was refused before wait a little for a change, and try once more.
+        """Answer as `filter`; for a Pod that was refused before, wait a little for a change and try once more.
 
         kube-scheduler tries such a Pod again because it saw a Pod end or a Node change, and may have seen that some
         milliseconds before this replica did. If it is refused once more, it backs off for a second or longer.
@@ -138,9 +138,9 @@ class Extender:
         self._refused.put(uid, refused, len(uid) + _UID_BYTES)
 
     async def _news(self) -> bool:
-        """Wait a little for a change, and tell whether there was one.
+        """Wait a little for a change; returns whether there was one.
 
-        Where many Pods are tried one after another, only the first waits.
+        If many Pods are tried one after another, only the first waits.
         """
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -332,7 +332,7 @@ def _victims(chosen: Mapping[str, tuple[list[str], int]]) -> dict[str, Any]:
 
 
 def _prefers(spec: Mapping[str, Any]) -> bool:
-    """Tell whether a Pod prefers some nodes to others, which only kube-scheduler's own scoring takes into account."""
+    """Whether a Pod prefers some nodes to others, which only kube-scheduler's own scoring takes into account."""
     affinity = spec.get("affinity")
     parts = affinity.values() if isinstance(affinity, dict) else ()
     preferred = any(isinstance(part, dict) and part.get(_PREFERRED) for part in parts)

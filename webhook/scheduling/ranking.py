@@ -40,15 +40,15 @@ class Ranked:
     """The answer for one Pod.
 
     Attributes:
-        named: nodes that can hold it, the best first, at most as many as were asked for.
-        refused: where no node can, the reason for each. kube-scheduler reports these only for a Pod that fits nowhere.
+        named: nodes that can hold it, the best first, up to the requested number.
+        refused: if no node can, the reason for each. kube-scheduler reports these only for a Pod that fits nowhere.
     """
 
     named: tuple[str, ...]
     refused: Mapping[str, Refusal]
 
     def reasons(self) -> Iterator[tuple[str, bool, str]]:
-        """Each refused node, whether for good, and why: in full for few nodes, else in short, alike for many."""
+        """Each refused node, whether permanently, and why: in full for few nodes, else in a few shared words."""
         full = len(self.refused) <= MOST_TOLD
         for node, refusal in self.refused.items():
             yield node, refusal.permanent, refusal.message if full or not refusal.short else refusal.short
@@ -220,7 +220,7 @@ class Ranking:
         `place()` judges these nodes as well: all if they are few, otherwise some, others with each call.
 
         Returns:
-            The refusals, and the nodes that `place()` accepts nevertheless, by name. There are none, but for a bug.
+            The refusals, and the nodes that `place()` accepts nevertheless, by name; without a bug there are none.
         """
         away = sorted(search.away)
         few = len(away) <= MOST_TOLD

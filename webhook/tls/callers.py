@@ -21,7 +21,7 @@ class Refusals:
     """Counts refused callers, and logs each reason at most once a minute, since callers retry without end.
 
     Args:
-        count: called for each refused connection; refused requests are counted where they are answered.
+        count: called for each refused connection; refused requests are counted by the code that answers them.
         clock: monotonic seconds.
     """
 
@@ -45,7 +45,7 @@ class Refusals:
 
 
 def stranger(shown: Mapping[str, Any] | None, name: str) -> str:
-    """Why the owner of a certificate may not call; "" where it may.
+    """Why the owner of a certificate may not call; "" if it may.
 
     Args:
         shown: a verified certificate, as `ssl.SSLSocket.getpeercert` returns it.
@@ -61,10 +61,10 @@ def stranger(shown: Mapping[str, Any] | None, name: str) -> str:
 
 
 class Entrance(ssl.SSLContext):
-    """The TLS context of the extender's port; each connection uses the certificate and the CAs of that moment.
+    """The TLS context of the extender's port; each connection uses the certificate and the CAs of its moment.
 
-    The CAs that an `ssl.SSLContext` trusts can grow but not shrink. So each change makes a new inner context, while the
-    server keeps this outer one.
+    The CAs that an `ssl.SSLContext` trusts can grow but not shrink. Each change therefore makes a new inner context,
+    while the server keeps this outer one.
 
     Attributes:
         refused: called with the reason of each failed handshake.
@@ -74,7 +74,7 @@ class Entrance(ssl.SSLContext):
     _asking: ssl.SSLContext
 
     def __new__(cls) -> Self:
-        """Make a context that accepts nobody until `change` is called."""
+        """Make a context that refuses every caller until `change` is called."""
         made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
         made.refused = lambda _: None
         made._asking = _Asking(made._hear)
@@ -119,7 +119,7 @@ class _Handshake(ssl.SSLObject):
 
 
 class _Asking(ssl.SSLContext):
-    """Requires a client certificate. TLS 1.3 without session tickets, so that each connection is verified anew."""
+    """Requires a client certificate. TLS 1.3 without session tickets, so that each connection is verified again."""
 
     sslobject_class = _Handshake
     hear: Refused
@@ -130,7 +130,7 @@ class _Asking(ssl.SSLContext):
         made.minimum_version = ssl.TLSVersion.TLSv1_3
         made.num_tickets = 0
         made.verify_mode = ssl.CERT_REQUIRED
-        # As in Go, and so in kube-scheduler: a configured CA is trusted even if it is not a root.
+        # As in Go, and therefore in kube-scheduler: a configured CA is trusted even if it is not a root.
         made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         return made
 

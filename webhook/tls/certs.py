@@ -29,10 +29,10 @@ from webhook.tls.tlssecret import Found, TlsSecret
 
 POLL_S: Final = 60.0
 SETTLE: Final = timedelta(seconds=30)
-"""How long after its publication every API server has surely seen a bundle; their watches take a second at most."""
+"""How long after its publication every API server has seen a bundle; their watches take a second at most."""
 
 OVERLAP: Final = timedelta(hours=1)
-"""How long a replaced CA stays in the Secret at least: by then every replica has read the Secret many times."""
+"""The least time that a replaced CA stays in the Secret: by then every replica has read the Secret many times."""
 
 _PREVIOUS_KEPT: Final = 3
 _ATTEMPTS: Final = 5
@@ -121,7 +121,7 @@ class Source(ABC):
         context: the server's TLS context; always this object, whose certificate changes in place.
         entrance: the TLS context of the extender's port, which requires client certificates.
         ca_bundle: the CAs to publish, as PEM; during a change the old and the new one.
-        changed: set when `ca_bundle` has changed; whoever publishes clears it.
+        changed: set when `ca_bundle` has changed; the publisher clears it.
         authoritative: whether all replicas read the same, so that any other published CA is stale. Otherwise it may be
             another replica's, and stays published until it expires.
     """
@@ -146,7 +146,7 @@ class Source(ABC):
 
     @abstractmethod
     async def _read(self) -> _Offer:
-        """Read the certificate, and renew it if need be.
+        """Read the certificate, and renew it if necessary.
 
         Raises:
             KubeError: the API server refused, or cannot be reached.
@@ -195,7 +195,7 @@ class Source(ABC):
         return self._expires if self._serving is not None else None
 
     def healthy(self, now: datetime) -> str | None:
-        """Why nobody can connect; None where they can."""
+        """Why no caller can connect; None if callers can."""
         if self._serving is None:
             return self._trouble
         if now >= self._expires:
@@ -266,7 +266,7 @@ class SecretSource(Source):
         return _offer(*await self.current())
 
     async def current(self) -> tuple[Bundle, datetime]:
-        """The bundle read after the call began, renewed if need be, and when it was read.
+        """The bundle read after the call began, renewed if necessary, and when it was read.
 
         Raises:
             KubeError: the API server refused, or cannot be reached.
@@ -293,14 +293,14 @@ class SecretSource(Source):
 
 
 class FileSource(Source):
-    """Files that somebody else renews, such as cert-manager through a mounted Secret.
+    """Files that another program renews, such as cert-manager through a mounted Secret.
 
     Files that do not match one another are not used; the certificate read before is kept.
 
     Args:
         files: paths of certificate, key and CA.
         timing: clock, sleep and jitter.
-        client_authority: path of the CA of the extender's callers; None where it is the one in `files`.
+        client_authority: path of the CA of the extender's callers; None if it is the one in `files`.
     """
 
     authoritative = False  # kubelets update the mounted files of the replicas at different times
@@ -349,7 +349,7 @@ def renewed(bundle: Bundle, step: Step, wanted: Certificate, now: datetime, trus
     """Carry out what `pki.renewal` decided.
 
     Args:
-        bundle: to be renewed; empty where there is none yet.
+        bundle: to be renewed; empty if there is none yet.
         step: what to make.
         wanted: the names in the certificate, and how long certificate and CA are valid.
         now: the current time.

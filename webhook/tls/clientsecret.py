@@ -1,7 +1,7 @@
 """The scheduler's certificate: signed by our CA, kept in a Secret that the scheduler's Pod mounts, renewed in time.
 
-All replicas do this, and one that does not know of a new CA yet must not put back a certificate signed by the old one.
-So each reads this Secret, *then* reads the CA, and writes on condition that the Secret has not changed since.
+All replicas do this. A replica that does not know a new CA yet must not restore a certificate signed by the old one.
+Each replica therefore reads this Secret, *then* reads the CA, and writes on condition that the Secret is unchanged.
 """
 
 import logging
@@ -32,7 +32,7 @@ class ClientSecret:
     Attributes:
         made: whether a valid certificate has been seen once. It stays true when a later check fails: the mounted
             certificate remains valid for long.
-        problem: why the last check failed; "" where it did not.
+        problem: why the last check failed; "" if it did not.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ClientSecret:
         await self._timing.repeat(self.check, CHECK_S)
 
     async def check(self) -> bool:
-        """Renew the certificate if need be, and return whether it is valid now."""
+        """Renew the certificate if necessary, and return whether it is valid now."""
         try:
             problem = (
                 ""
@@ -78,7 +78,7 @@ class ClientSecret:
         return False
 
     async def _wanted(self, found: Found) -> tuple[str, dict[str, bytes]]:
-        """Why the certificate must be made anew, "" where it need not, and what the Secret should hold."""
+        """Why the certificate must be renewed ("" if it need not be), and what the Secret should hold."""
         bundle, now = await self._source.current()
         pair = Pair(found.value("tls.crt"), found.value("tls.key"))
         reason = pki.client_renewal(pair, bundle, self._name, now)

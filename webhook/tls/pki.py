@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, Pub
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BACKDATED: Final = timedelta(hours=1)
-"""How long before it is made a certificate becomes valid, since clocks differ."""
+"""A certificate is valid from this long before it is made, since clocks differ."""
 
 CLIENT_OVERLAP: Final = timedelta(minutes=30)
-"""How long clients keep their certificates after a new CA was made; by then every replica trusts that one as well."""
+"""How long clients keep their certificates after a new CA was made; by then every replica trusts the new CA too."""
 
 _USES: Final = (
     "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
@@ -62,7 +62,7 @@ class Bundle:
 
 
 class Step(Enum):
-    """What must be made anew."""
+    """What must be renewed."""
 
     NONE = auto()
     CERTIFICATE = auto()
@@ -70,7 +70,7 @@ class Step(Enum):
 
 
 class Renewal(NamedTuple):
-    """What must be made anew, and why; the reason is "" where nothing must."""
+    """What must be renewed, and why; the reason is "" if nothing must be."""
 
     step: Step
     reason: str
@@ -165,7 +165,7 @@ def _signed(
 
 
 def renewal(bundle: Bundle, now: datetime, dns_names: Iterable[str], ip_addresses: Iterable[str] = ()) -> Renewal:
-    """Decide what in a bundle must be made anew; a new CA includes a new certificate."""
+    """Decide what in a bundle must be renewed; a new CA includes a new certificate."""
     try:
         authority = _certificate(bundle.authority.certificate, "authority certificate")
         key = _key(bundle.authority.key, "authority key").public_key()
@@ -179,7 +179,7 @@ def renewal(bundle: Bundle, now: datetime, dns_names: Iterable[str], ip_addresse
 
 
 def client_renewal(pair: Pair, bundle: Bundle, name: str, now: datetime) -> str:
-    """Why a client certificate must be made anew; "" where it need not.
+    """Why a client certificate must be renewed; "" if it need not be.
 
     Args:
         pair: the certificate and its key.
@@ -273,7 +273,7 @@ def _unfit_authority(authority: x509.Certificate, key: PublicKeyTypes) -> str:
 
 
 def _untimely(certificate: x509.Certificate, now: datetime, what: str) -> str:
-    """Why `now` is outside of the first two thirds of a certificate's life; "" where it is inside."""
+    """Why `now` is outside the first two thirds of a certificate's life; "" if it is inside."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < begin:
         return f"the {what} is not valid before {begin:{_TIME}}"
@@ -306,7 +306,7 @@ def _renamed(certificate: x509.Certificate, names: list[x509.GeneralName]) -> st
 
 
 def _misnamed(certificate: x509.Certificate, name: str) -> str:
-    """Why a certificate is not this client's; "" where it is."""
+    """Why a certificate is not this client's; "" if it is."""
     try:
         uses = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
         has = [attribute.value for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]

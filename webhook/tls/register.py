@@ -1,8 +1,8 @@
 """Publishes the CA bundle into our two webhook configurations, so that the API server trusts us.
 
-All replicas publish, and one that does not know of a new CA yet must not put the old bundle back. So each reads the
-configurations, *then* reads the source, and writes on condition that the configuration is still at the revision that
-was read. Since the source always changes before a configuration does, a write never replaces a newer bundle.
+All replicas publish. A replica that does not know a new CA yet must not restore the old bundle. Each replica therefore
+reads the configurations, *then* reads the source, and writes on condition that the configuration is still at the
+revision that was read. Since the source always changes before a configuration, a write never replaces a newer bundle.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Registration:
         await self._timing.repeat(self.check, CHECK_S, self._rest)
 
     async def check(self) -> bool:
-        """Publish the bundle where it is not published, and return whether it is now."""
+        """Publish the bundle unless it is published, and return whether it is now."""
         self._source.changed.clear()
         problems = await publish(self._client, self._identity, self._source, self._timing.clock())
         if problems != self.problems:
@@ -77,10 +77,10 @@ class Registration:
 
 
 async def publish(client: KubeClient, identity: Identity, source: Source, now: datetime) -> tuple[str, ...]:
-    """Write the source's bundle into both webhook configurations, and tell the source once both carry it.
+    """Write the source's bundle into both webhook configurations; notify the source when both carry it.
 
     Returns:
-        Why the bundle is not published, a clause each; empty where it is.
+        Why the bundle is not published, a clause each; empty if it is.
     """
     targets = (_Target(MUTATING_WEBHOOKS, identity.mutating), _Target(VALIDATING_WEBHOOKS, identity.validating))
     lost = ""
@@ -119,11 +119,11 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a webhook should carry.
+    """The CAs that a webhook should carry.
 
     Attributes:
         bundle: of the source.
-        keep_at: certificates that others published stay if they are valid at this moment; None: none stays.
+        keep_at: certificates that others published stay if they are valid at this moment; None removes all of them.
     """
 
     bundle: bytes
@@ -149,7 +149,7 @@ class _Wanted:
 
 
 async def _or_reason(asked: Awaitable[dict[str, Any]], target: _Target, verb: str) -> dict[str, Any] | str:
-    """An answer, or why there is none; a lost race is raised, for the caller to try again."""
+    """An answer, or why there is none; a lost race is raised, so that the caller retries."""
     try:
         return await asked
     except (Conflict, Invalid):
@@ -178,7 +178,7 @@ async def _bring(client: KubeClient, target: _Target, config: dict[str, Any] | s
         wanted: what it should carry.
 
     Returns:
-        Why it does not carry that; "" where it does.
+        Why it does not carry the bundle; "" if it does.
     """
     if isinstance(config, str):
         return config

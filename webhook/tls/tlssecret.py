@@ -19,13 +19,13 @@ class Found:
     """A Secret at one moment.
 
     Attributes:
-        secret: the object; None where there is none.
+        secret: the object; None if there is none.
     """
 
     secret: dict[str, Any] | None
 
     def value(self, key: str) -> bytes:
-        """The value of a key; empty where there is none or it is not base64."""
+        """The value of a key; empty if there is none or it is not base64."""
         data = (self.secret or {}).get("data") or {}
         try:
             return base64.b64decode(data.get(key) or "", validate=True)
@@ -75,7 +75,7 @@ class TlsSecret:
             data: values by key.
 
         Returns:
-            Whether it was written; False where another replica wrote first.
+            Whether it was written; False if another replica wrote first.
 
         Raises:
             KubeError: the API server refused, or cannot be reached.

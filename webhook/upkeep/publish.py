@@ -1,9 +1,9 @@
-"""What every node has and has free, published in the packed form of the patent (paragraph 114).
+"""The total and free amounts of every node, published in the packed form of the patent (paragraph 114).
 
-It is stored beside the holdings in the node's record of the ledger: every node can have one, with devices or with CPUs
-and software classes alone, and nobody else writes it. (koordlet would put a Device object's annotations back to its
-own.) Every write of the ledger carries it, packed from the holdings that are written; a timer has the ledger write it
-where something else of the node changed.
+They are stored beside the holdings in the node's record of the ledger. Every node can have a record, also one with
+only CPUs and software classes, and only koordgate writes it. (On a Device object, koordlet would remove them.)
+Every write of the ledger carries them, packed from the holdings that are written. A timer has the ledger write them if
+something else about the node changed.
 """
 
 import asyncio
@@ -109,11 +109,11 @@ class _Names:
 
 
 class Publisher:
-    """Publishes what nodes have and have free where the published text differs, and discards what gone nodes leave.
+    """Publishes total and free amounts of nodes if the published text differs; discards the records of gone nodes.
 
-    Which nodes there are is learnt from a watch (`nodes`), and what is published from the ledger; a node about which
-    nothing changes causes no request. Each replica goes through the nodes in an order of its own, the same every time,
-    so that replicas share the work: the second to come finds nothing to do.
+    A watch (`nodes`) reports which nodes exist, and the ledger what is published; a node without a change causes no
+    request. Each replica visits the nodes in an order of its own, the same every time, so that replicas share the work:
+    the second one at a node finds nothing to do.
 
     Args:
         cluster: what is known of nodes.

@@ -1,4 +1,4 @@
-"""Which nodes changed: each reader takes them in at its own pace, and whoever waits is woken."""
+"""Which nodes changed: each reader takes them in at its own pace, and waiting callers are woken."""
 
 import asyncio
 from collections.abc import Iterable, Iterator

@@ -267,7 +267,7 @@ class GroupFeed(_Listing):
 
 
 class RecordFeed:
-    """The ledger's records, as its store's watch tells them (a `webhook.ledger.store.Listener`).
+    """The ledger's records, as its store's watch reports them (a `webhook.ledger.store.Listener`).
 
     Args:
         cluster: blocks the nodes whose record cannot be read.

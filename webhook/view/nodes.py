@@ -172,7 +172,7 @@ class NodeTable:
     # Nodes whose record cannot be read
 
     def block(self, name: str, reason: str) -> None:
-        """Place nothing on a node until `unblock`: who holds what there cannot be known, and each bind there fails.
+        """Place nothing on a node until `unblock`: its holdings are unknown, and each bind there fails.
 
         Args:
             name: of the node.

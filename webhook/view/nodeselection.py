@@ -14,7 +14,7 @@ _LONGEST_INT: Final = 20  # an int64 in decimal; Python refuses to read very lon
 
 
 def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> bool:
-    """Tell whether a Pod's own selection allows a node; taints and resources are not looked at."""
+    """Whether a Pod's own selection allows a node, without regard to taints and resources."""
     for key, value in (spec.get("nodeSelector") or {}).items():
         if labels.get(key) != value:
             return False
@@ -26,7 +26,7 @@ def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> b
 
 
 def selects(spec: Mapping[str, Any]) -> bool:
-    """Tell whether a Pod selects nodes at all."""
+    """Whether a Pod selects nodes at all."""
     return bool(spec.get("nodeSelector") or (spec.get("affinity") or {}).get("nodeAffinity"))
 
 
@@ -37,7 +37,7 @@ def selection_of(spec: Mapping[str, Any]) -> bytes:
 
 
 def tolerated(taint: Mapping[str, Any], tolerations: object) -> bool:
-    """Tell whether a Pod's tolerations, none where they are no list of objects, cover a taint."""
+    """Whether a Pod's tolerations cover a taint; tolerations that are not a list of objects count as none."""
     listed = tolerations if isinstance(tolerations, list | tuple) else ()
     return any(isinstance(toleration, dict) and _tolerates(toleration, taint) for toleration in listed)
 

@@ -43,10 +43,10 @@ class PodInfo:
         request: what it asks for.
         problem: why the request cannot be read; "" if it can.
         shares: the devices in its device-allocated annotation.
-        unread: the device types of which it holds what cannot be read: it may hold any device of them.
+        unread: the device types of its unreadable holdings; it may hold any device of them.
         annotation_problem: why an annotation cannot be read; "" if all can.
         cpus: the CPUs in its resource-status annotation; None if there are none.
-        any_cpus: it holds CPUs of its own which cannot be read: it may hold any.
+        any_cpus: it holds unknown CPUs of its own, because they cannot be read; it may hold any.
         priority: of its spec; 0 if there is none.
         requests: what kube-scheduler counts for it on a node, by resource; empty if that cannot be read.
         kinds: the types of its shares.
@@ -238,7 +238,7 @@ def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> b
 
 
 def _insists(ask: CpuAsk | None) -> bool:
-    """Tell whether a Pod's CPU request needs an answer; one that follows from its class alone does not."""
+    """Whether a Pod's CPU request needs an answer; one that follows from its class alone does not."""
     return ask is not None and (bool(ask.count) or ask.constrained_burst or ask.numa_policy is not None)
 
 

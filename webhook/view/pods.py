@@ -1,4 +1,4 @@
-"""Our Pods by name, by UID, by node and by gang; who waits and who ended; and which Pods are none of ours."""
+"""Our Pods by name, by UID, by node and by gang; which wait and which ended; and which Pods are not ours."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
@@ -98,10 +98,10 @@ class PodTable:
             self._together.setdefault(gang, {})[pod.uid] = pod
 
     def _end(self, pod: PodInfo) -> None:
-        """Take in that a Pod ended: what it held counts as free for whoever looks for a node from now on.
+        """Take in that a Pod ended: what it held counts as free from now on.
 
-        The ledger follows within milliseconds, before any bind can come of that; but kube-scheduler is as quick, and
-        backs off from Pods that are refused.
+        The ledger follows within milliseconds, before a bind can result. But kube-scheduler is as quick, and backs off
+        from Pods that are refused.
         """
         self._ended.put(pod.uid, pod.node)
         self._changes.touch(pod.node)

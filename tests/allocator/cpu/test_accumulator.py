@@ -1,4 +1,4 @@
-"""The choice of CPUs: beside Koordinator's own, by named cases, and by each promise recomputed from scratch."""
+"""The choice of CPUs: compared with Koordinator's, by named cases, and with each promise recomputed from scratch."""
 
 import itertools
 import json
@@ -64,7 +64,7 @@ def chosen(ask: Ask) -> int | None:
 
 
 def vectors(*kinds: str) -> dict[str, tuple[Ask, int | None]]:
-    """The recorded choices of these kinds of difference from ours; "" is none."""
+    """The recorded choices with these kinds of difference from ours; "" means none."""
     recorded: dict[str, Any] = json.loads(Path(__file__).with_name("koordinator_vectors.json").read_text())
     found = {}
     for number, row in enumerate(recorded["vectors"]):
@@ -110,7 +110,7 @@ def test_where_koordinator_does_not_distribute_we_do(ask, theirs) -> None:
 
 
 def unevenness(ask: Ask, cpus: int) -> int:
-    """By how many CPUs the shares of two NUMA nodes differ, of which the smaller could have had more."""
+    """The largest difference between the shares of two NUMA nodes of which the smaller could have had more."""
     suited = ask.topology.whole(ask.free) if ask.bind is FULL else ask.topology.leads(ask.free)
     if suited.bit_count() < ask.count:
         suited = ask.free
@@ -263,7 +263,7 @@ def test_odd_machines_keep_the_promises(topology, count, bind, cpus) -> None:
 
 @st.composite
 def unequal(draw: st.DrawFn) -> tuple[CpuTopology, int, int]:
-    """A machine some of whose threads are offline, what is free of it, and how many are asked."""
+    """A machine with some threads offline, its free CPUs, and the number requested."""
     whole = machine(draw(st.sampled_from((SMALL, TWO, POWER, "shuffled, two sockets, 4 nodes, SMT"))))
     offline = draw(st.integers(0, whole.all)) & draw(st.integers(0, whole.all))
     topology = CpuTopology.of(cpu for cpu in whole.cpus if not offline >> cpu.id & 1)
@@ -323,7 +323,7 @@ NAMES = (SMALL, TWO, FOUR, SOCKETS, POWER, "AMD, one socket, 8 nodes of one CCX"
 
 @st.composite
 def asks(draw: st.DrawFn, **fixed: Any) -> Ask:
-    """A call on a machine whose cores are free, in part, or not; holders as they can be."""
+    """A call on a machine with free, partly free and taken cores, and possible holders."""
     name = fixed.pop("machine", None) or draw(st.sampled_from(NAMES))
     topology = machine(name)
     free = 0
@@ -344,7 +344,7 @@ def asks(draw: st.DrawFn, **fixed: Any) -> Ask:
 
 
 def cores_in(topology: CpuTopology, cpus: int) -> list[int]:
-    """What each core that has any of these CPUs has of them."""
+    """Which of these CPUs each core has, for the cores that have any."""
     return [core & cpus for core in topology.cores if core & cpus]
 
 
@@ -461,7 +461,7 @@ def test_a_required_policy_is_kept_wherever_it_can_be(ask) -> None:
 
 
 def kept_wishes(ask: Ask, got: int) -> list[bool]:
-    """What a choice keeps of what is only preferred, the most important first."""
+    """The preferences that a choice keeps, the most important first."""
     topology = ask.topology
     cores = cores_in(topology, got)
     whole = len([core for core in cores if core not in topology.cores]) <= (ask.count % topology.threads_per_core > 0)
@@ -476,7 +476,7 @@ def kept_wishes(ask: Ask, got: int) -> list[bool]:
 
 
 @given(asks(strategy=MOST), st.sampled_from(range(8)))
-def test_what_is_given_up_inside_a_numa_node_is_told_before_it_is_chosen(ask, number) -> None:
+def test_what_is_given_up_inside_a_numa_node_is_reported_before_it_is_chosen(ask, number) -> None:
     nodes = list(ask.topology.nodes.values())
     inside = ask._replace(free=ask.free & nodes[number % len(nodes)])
     got = chosen(inside)
@@ -530,7 +530,7 @@ def test_as_few_preferences_are_given_up_as_can_be(name: str) -> None:
 
 
 def fewest_even(sizes: list[int], count: int) -> int | None:
-    """The fewest NUMA nodes, two or more, that can give shares at most one CPU apart, by trying all."""
+    """The fewest NUMA nodes, at least two, whose shares can differ by at most one CPU; found by trying all."""
     for nodes in range(2, len(sizes) + 1):
         for some in itertools.combinations(sizes, nodes):
             share, rest = divmod(count, nodes)

@@ -1,4 +1,4 @@
-"""What a Pod gets of a node's CPUs: its own by which policy, thousandths of NUMA nodes, or a shared pool."""
+"""The CPUs that a Pod gets: CPUs of its own by a policy, thousandths of NUMA nodes, or a shared pool."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from allocator.vocabulary.phase import Phase
 FULL, SPREAD, BURST = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS, BindPolicy.CONSTRAINED_BURST
 MOST = NumaStrategy.MOST_ALLOCATED
 PCPU, NUMA_LEVEL = ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL
-TWO = build(2, 1, 8, 2, siblings_near)  # NUMA nodes 0-15 and 16-31; a core is two neighbours
+TWO = build(2, 1, 8, 2, siblings_near)  # NUMA nodes 0-15 and 16-31; a core is two adjacent CPUs
 ARM = build(2, 1, 8, 1, siblings_far)  # NUMA nodes 0-7 and 8-15, one thread a core
 ZONES = {at: Zone(16_000, 64 * GIB) for at in (0, 1)}
 
@@ -31,7 +31,7 @@ def lsr(count: int, **fields: Any) -> CpuAsk:
 
 
 def needs(policy: BindPolicy) -> dict[str, BindPolicy]:
-    """A required policy, as it is read: the preferred one too."""
+    """A required policy as it is read: it is the preferred one too."""
     return {"required": policy, "preferred": policy}
 
 
@@ -48,7 +48,7 @@ def own(cpus: str, **fields: Any) -> CpuShare:
     return CpuShare("LSR", parse(cpus), **fields)
 
 
-# By which policy: what the Pod asks, the node; the policy and whether it must be kept, or why they do not agree
+# Which policy applies: the Pod's request, the node; the policy and whether it is required, or why the two conflict
 
 BINDS: dict[str, tuple[CpuAsk, CpuNode, tuple[BindPolicy, bool] | str]] = {
     "the default": (lsr(4), CpuNode(TWO), (FULL, False)),
@@ -108,7 +108,7 @@ def test_the_nodes_policy_comes_before_the_pods_and_the_pods_before_the_default(
         assert answer.bind is expected[0]
 
 
-# Which CPUs: what is asked, the node, what is held; the CPUs
+# Which CPUs: the request, the node, what is held; the CPUs
 
 OWN: dict[str, tuple[CpuAsk, CpuNode, list[CpuShare], str]] = {
     "whole cores": (lsr(4), CpuNode(TWO), [], "0-3"),
@@ -165,11 +165,11 @@ def test_what_is_preferred_gives_way_and_what_is_required_does_not() -> None:
     assert isinstance(choose_cpus(lsr(4), "node-1", strict, used(strict, halves)), Refusal)
 
 
-# CPUs that Pods on shared pools need there are left: what is asked, the node, what is held; the CPUs, or what is told
+# The CPUs that Pods on shared pools need there stay free: the request, the node, what is held; the CPUs, or the message
 
 
 def pooled(*milli: int) -> CpuShare:
-    """A Pod that stands in the shared pools of the first NUMA nodes, with so many thousandths in each."""
+    """A Pod in the shared pools of the first NUMA nodes, with these thousandths in each."""
     return CpuShare("LS", numa=tuple(NumaShare(at, much, 0, at) for at, much in enumerate(milli)))
 
 
@@ -221,7 +221,7 @@ def test_only_cpus_that_are_named_are_taken(only: str, milli: int, expected: str
         assert chosen(answer) == expected
 
 
-# NUMA nodes that are named, those to stay inside, and where a Pod of two CPUs on the shared pool stands
+# NUMA nodes that are named, those that are allowed, and the place of a Pod of two CPUs on the shared pool
 
 STANDS: dict[str, tuple[list[int], set[int] | None, list[int] | None]] = {
     "the one that is named": ([1], {0, 1}, [1]),
@@ -253,7 +253,7 @@ def test_a_burst_goes_to_the_numa_node_that_is_named() -> None:
 
 
 @pytest.mark.parametrize(("ask", "node", "held", "expected"), KEPT.values(), ids=KEPT)
-def test_cpus_that_pods_on_a_shared_pool_need_there_are_not_given_away(
+def test_cpus_that_pods_on_a_shared_pool_need_there_are_not_allocated(
     ask: CpuAsk, node: CpuNode, held: list[CpuShare], expected: str
 ) -> None:
     answer = choose_cpus(ask, "node-1", node, used(node, *held))
@@ -274,7 +274,7 @@ def test_the_refusal_says_how_many_cpus_stay_in_shared_pools() -> None:
     )
 
 
-# What is refused: what is asked, the node, what is held, NUMA nodes; the message, and whether for good
+# What is refused: the request, the node, what is held, NUMA nodes; the message, and whether it is permanent
 
 REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] | None, str, bool]] = {
     "too many": (lsr(33), CpuNode(TWO), [], None, "33 CPUs are requested, 32 are free: 0-31", True),
@@ -406,7 +406,7 @@ def test_on_arm64_any_policy_of_the_node_is_whole_cores(bind: BindPolicy, fields
     assert answer == CpuShare(QosClass.LSR, parse("0-2"), FULL, ExclusivePolicy.NONE)
 
 
-# Where a Pod with CPUs of its own stands: its memory is split evenly, least free first
+# The NUMA nodes of a Pod with CPUs of its own: its memory is split evenly, the least free node first
 
 SPLITS: dict[str, tuple[int, int, list[tuple[int, int]], tuple[int, int] | None]] = {
     "evenly": (20, 40, [], (20, 20)),
@@ -438,18 +438,18 @@ def test_memory_is_split_over_the_numa_nodes(
 
 SILENT = {0: Zone(16_000, 64 * GIB), 1: Zone(16_000, None)}
 TOLD: dict[str, tuple[Mapping[int, Zone], int, int, bool]] = {
-    "in one that tells": (SILENT, 0, 64, True),
-    "more than it tells": (SILENT, 0, 65, False),
-    "in one that is silent beside one that tells": (SILENT, 1, 1, False),
-    "in one without a zone beside one that tells": ({0: Zone(None, 64 * GIB)}, 1, 1, False),
+    "in one that reports": (SILENT, 0, 64, True),
+    "more than it reports": (SILENT, 0, 65, False),
+    "in one that is silent beside one that reports": (SILENT, 1, 1, False),
+    "in one without a zone beside one that reports": ({0: Zone(None, 64 * GIB)}, 1, 1, False),
     "nothing, in one that is silent": (SILENT, 1, 0, True),
-    "where none tells": ({0: Zone(16_000, None)}, 1, 500, True),
+    "where none reports": ({0: Zone(16_000, None)}, 1, 500, True),
     "where there are no zones": ({}, 1, 500, True),
 }
 
 
 @pytest.mark.parametrize(("zones", "at", "gib", "fits"), TOLD.values(), ids=TOLD)
-def test_a_numa_node_that_tells_no_memory_where_others_do_has_none(
+def test_a_numa_node_that_reports_no_memory_where_others_do_has_none(
     zones: Mapping[int, Zone],
     at: int,
     gib: int,
@@ -496,13 +496,13 @@ def test_an_aligned_pod_stands_in_its_numa_nodes_by_thousandths_and_bytes() -> N
     )
 
 
-def test_an_aligned_pod_that_requests_nothing_is_told_its_numa_nodes_all_the_same() -> None:
+def test_an_aligned_pod_that_requests_nothing_still_gets_its_numa_nodes() -> None:
     for numa in ({1}, {0, 1}):
         answer = choose_cpus(ls(0), "node-1", CpuNode(TWO, zones=ZONES), NO_USE, frozenset(numa))
         assert answer == CpuShare(QosClass.LS, numa=tuple(NumaShare(at, 0, 0, at) for at in sorted(numa)))
 
 
-def test_an_aligned_pod_is_told_no_empty_pool() -> None:
+def test_an_aligned_pod_gets_no_empty_pool() -> None:
     node = CpuNode(TWO, zones=ZONES)
     full = used(node, own("0-15"))
     for ask in (ls(0), ls(500), ls(500, GIB), ls(0, limit_milli=1, preferred=BURST)):
@@ -512,7 +512,7 @@ def test_an_aligned_pod_is_told_no_empty_pool() -> None:
         assert isinstance(choose_cpus(ask, "node-1", node, full, frozenset({0})), Refusal)
 
 
-def test_a_pod_of_the_system_is_told_no_shared_pool() -> None:
+def test_a_pod_of_the_system_gets_no_shared_pool() -> None:
     ask = CpuAsk(QosClass.SYSTEM, 0, 2000, GIB, numa_policy=NumaPolicy.SINGLE_NUMA_NODE)
     for numa in (None, frozenset({0})):
         assert choose_cpus(ask, "node-1", CpuNode(TWO, zones=ZONES), NO_USE, numa) == CpuShare(QosClass.SYSTEM)
@@ -545,9 +545,9 @@ SHARED: dict[str, tuple[CpuNode, list[CpuShare], int]] = {
         [own("0-3", numa=(NumaShare(0, 4000, 0),))],
         12_000,
     ),
-    "the node tells less": (CpuNode(TWO, zones={0: Zone(10_000, None)}), [own("0-3")], 6_000),
-    "the node tells more": (CpuNode(TWO, zones={0: Zone(99_000, None)}), [own("0-3")], 12_000),
-    "reserved and told less is not counted twice": (CpuNode(TWO, 0b11, zones={0: Zone(14_000, None)}), [], 14_000),
+    "the node reports less": (CpuNode(TWO, zones={0: Zone(10_000, None)}), [own("0-3")], 6_000),
+    "the node reports more": (CpuNode(TWO, zones={0: Zone(99_000, None)}), [own("0-3")], 12_000),
+    "reserved and reported less is not counted twice": (CpuNode(TWO, 0b11, zones={0: Zone(14_000, None)}), [], 14_000),
     "never less than none": (CpuNode(TWO), [CpuShare("LS", numa=(NumaShare(0, 99_000, 0),))], 0),
 }
 
@@ -610,7 +610,7 @@ def test_of_pools_that_are_wide_enough_the_nodes_strategy_says_which(strategy: N
     assert [one.node for one in answer.numa] == [expected]
 
 
-def test_a_bursting_pod_that_requests_nothing_is_told_its_pool_all_the_same() -> None:
+def test_a_bursting_pod_that_requests_nothing_still_gets_its_pool() -> None:
     answer = choose_cpus(ls(0, limit_milli=2000, preferred=BURST), "node-1", CpuNode(TWO), NO_USE)
     assert answer == CpuShare(QosClass.LS, bind=BURST, numa=(NumaShare(0, 0, 0, 0),))
 

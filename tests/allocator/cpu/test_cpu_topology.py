@@ -117,7 +117,7 @@ def test_a_numa_node_over_two_sockets_is_a_cell_in_each() -> None:
     assert NUMA_OFF.socket_of_node == {0: 0}
 
 
-def test_core_numbers_may_begin_anew_in_each_socket() -> None:
+def test_core_numbers_may_begin_again_in_each_socket() -> None:
     assert len(NUMA_OFF.cores) == 8
 
 

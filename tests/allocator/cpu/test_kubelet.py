@@ -15,22 +15,22 @@ from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.phase import Phase
 
-TWO = build(2, 1, 8, 2, siblings_near)  # NUMA nodes 0-15 and 16-31; a core is two neighbours
+TWO = build(2, 1, 8, 2, siblings_near)  # NUMA nodes 0-15 and 16-31; a core is two adjacent CPUs
 POWER = build(2, 1, 4, 4, siblings_of_four)
-# Four cores of two threads, and four of one: the kubelet counts twelve CPUs by eight cores, one a core
+# Four cores of two threads and four of one: the kubelet divides twelve CPUs by eight cores, which is one per core
 HYBRID = CpuTopology.of([*(Cpu(at, at // 2, 0, 0) for at in range(8)), *(Cpu(at, at, 0, 0) for at in range(8, 12))])
 APP, INIT, SIDECAR = Phase.APP, Phase.INIT, Phase.SIDECAR
 RESTRICTED, SINGLE = NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE
 
 
 def given_by_kubelet(*counts: int | tuple[Phase, int], qos: QosClass = QosClass.LSR) -> CpuAsk:
-    """A Guaranteed Pod of containers with so many CPUs."""
+    """A Guaranteed Pod whose containers request these numbers of CPUs."""
     static = tuple((APP, one) if isinstance(one, int) else one for one in counts)
     total = sum(count for _, count in static)
     return CpuAsk(qos, total if qos is QosClass.LSR else 0, 1000 * total, 0, 1000 * total, static=static)
 
 
-# Whole cores: the containers, the machine; what is told
+# Whole cores: the containers, the machine; the message
 
 CORES: dict[str, tuple[CpuAsk, CpuTopology, str]] = {
     "a container of one core": (given_by_kubelet(2), TWO, ""),
@@ -57,7 +57,7 @@ def test_a_pod_is_refused_where_the_kubelet_would_answer_smt_alignment_error(
     assert refused_by_kubelet(ask, "node-1", CpuNode(topology), NO_USE) is None
 
 
-# Containers one by one: the policy, the containers, what others hold; how many CPUs are not free where
+# Containers one by one: the policy, the containers, what others hold; how many CPUs are not free, and where
 
 CONTAINERS: dict[str, tuple[NumaPolicy, CpuAsk, str, tuple[int, str] | None]] = {
     "each in one": (RESTRICTED, given_by_kubelet(10, 10), "", None),
@@ -130,7 +130,7 @@ def test_what_the_kubelet_holds_is_not_free_and_counts_in_how_many_numa_nodes_it
     st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 2**8 - 1), st.sampled_from([RESTRICTED, SINGLE])
 )
 def test_containers_are_followed_as_the_kubelet_gives_cpus(counts: list[int], taken: int, policy: NumaPolicy) -> None:
-    """Recounted CPU by CPU: each container from the lowest NUMA nodes that have enough, and as few as could have."""
+    """Recounted CPU by CPU: each container takes the lowest NUMA nodes that have enough, and as few as possible."""
     node = CpuNode(build(1, 2, 4, 1, siblings_far), taken, kubelet_policy=policy, kubelet_by_container=True)
     halves = [{cpu for cpu in of if not taken >> cpu & 1} for of in (range(4), range(4, 8))]
     fits = True

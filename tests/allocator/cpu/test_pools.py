@@ -56,7 +56,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_left_is_told_for_each_numa_node(case: Case) -> None:
+def test_what_is_left_is_reported_for_each_numa_node(case: Case) -> None:
     told = pools(MACHINE, case.holders, **case.reserved)
     for pool, expected in ((told.shared, case.shared), (told.best_effort, case.best_effort)):
         assert [(one.socket, one.node) for one in pool] == [(0, 0), (1, 1)]
@@ -64,7 +64,7 @@ def test_what_is_left_is_told_for_each_numa_node(case: Case) -> None:
         assert all(one.cpus & ~MACHINE.nodes[one.node] == 0 for one in pool)
 
 
-def test_an_empty_pool_is_told_as_empty() -> None:
+def test_an_empty_pool_is_reported_as_empty() -> None:
     assert pools(SMALL, [holder("0-3", LSE)]).shared == (PoolCpus(socket=0, node=0, cpus=0),)
 
 

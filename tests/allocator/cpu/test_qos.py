@@ -1,4 +1,4 @@
-"""Which Pods have to do with CPU orchestration, what they ask, and every way in which asking can be wrong."""
+"""Which Pods are subject to CPU orchestration, what they request, and every way in which a request can be wrong."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -85,7 +85,7 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
         classed("LSR", container(), resources={"limits": {"cpu": 4, "memory": "8Gi"}}),
         CpuAsk(QosClass.LSR, 4, 4000, 8 * GIB, 4000),
     ),
-    "the Pod's resources tell memory only": (
+    "the Pod's resources state memory only": (
         classed("LSR", TWO, resources=same(memory="8Gi")),
         CpuAsk(QosClass.LSR, 2, 2000, 8 * GIB, 2000),
     ),
@@ -161,7 +161,7 @@ ASKS: dict[str, tuple[dict[str, Any], CpuAsk]] = {
         ),
         CpuAsk(QosClass.LS, 0, 3000, 0, 3000, preferred=BURST),
     ),
-    # a class alone: the node may want them aligned
+    # a class alone: the node may require alignment
     "LS": (classed("LS", TWO), CpuAsk(QosClass.LS, 0, 2000, 4 * GIB, 2000)),
     "LS, in fractions, without a limit": (
         classed("LS", container(requests={"cpu": "1500m", "memory": "1Gi"})),
@@ -242,7 +242,7 @@ def test_every_ask_is_read(made: dict[str, Any], expected: CpuAsk) -> None:
     assert told.ask.constrained_burst == (expected.preferred is BURST)
 
 
-# What the kubelet's static policy would give containers, whatever the label: their phases, and whole CPUs
+# What the kubelet's static policy would give containers, regardless of labels: their phases, and whole CPUs
 
 APP, INIT, SIDECAR = Phase.APP, Phase.INIT, Phase.SIDECAR
 STATIC: dict[str, tuple[dict[str, Any], list[tuple[Phase, int]]]] = {
@@ -519,7 +519,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("made", "expected"), WRONG.values(), ids=WRONG)
-def test_everything_wrong_is_told_with_what_would_be_right(made: dict[str, Any], expected: list[str]) -> None:
+def test_everything_wrong_is_reported_with_what_would_be_right(made: dict[str, Any], expected: list[str]) -> None:
     told = read_cpu_ask(made)
     assert [str(problem) for problem in told.problems] == expected
     assert told.ask is None
@@ -536,7 +536,7 @@ NAMELESS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("named", "told"), NAMELESS.values(), ids=NAMELESS)
-def test_a_container_is_told_by_its_name_or_where_that_is_none_by_its_place(named: dict[str, Any], told: str) -> None:
+def test_a_container_is_called_by_its_name_or_if_it_has_none_by_its_place(named: dict[str, Any], told: str) -> None:
     made = classed("LSR", {**named, "resources": {"limits": {"cpu": "0.5"}}})
     assert [problem.path for problem in read_cpu_ask(made).problems] == [
         f"spec.containers[{told}].resources.limits[cpu]"
@@ -581,7 +581,7 @@ def busiest_moment(
     apps: list[dict[str, Any]],
     amount_of: Callable[[Mapping[str, Any]], int] = requested,
 ) -> int:
-    """What a Pod requests at its busiest, found by listing who runs together at each step of its life."""
+    """The peak of a Pod's requests, found by listing which containers run together at each step of its life."""
     moments = [[one for one in init if "restartPolicy" in one] + apps]
     for index, one in enumerate(init):
         before = [earlier for earlier in init[:index] if "restartPolicy" in earlier]

@@ -1,4 +1,4 @@
-"""Which rules of CPU orchestration hold on a node: its labels, then its kubelet, then the configuration."""
+"""Which rules of CPU orchestration apply on a node: its labels, then its kubelet's, then the configuration's."""
 
 from typing import Any
 
@@ -52,10 +52,10 @@ def bind(of: NodeTopology, labels: dict[str, str]) -> tuple[BindPolicy | None, b
     return node.bind, node.whole_cores
 
 
-# CPU bind policy: the label, the kubelet; the node's policy, and whether the kubelet takes whole cores only
+# CPU bind policy: the label, the kubelet; the node's policy, and whether the kubelet admits whole cores only
 
 BINDS: dict[str, tuple[dict[str, str], KubeletCpus, BindPolicy | None, bool]] = {
-    "nothing told": ({}, KubeletCpus(), None, False),
+    "nothing reported": ({}, KubeletCpus(), None, False),
     "the label FullPCPUsOnly": ({CPU_BIND_POLICY: "FullPCPUsOnly"}, KubeletCpus(), BindPolicy.FULL_PCPUS, False),
     "the label SpreadByPCPUs": ({CPU_BIND_POLICY: "SpreadByPCPUs"}, KubeletCpus(), BindPolicy.SPREAD_BY_PCPUS, False),
     "the label None": ({CPU_BIND_POLICY: "None"}, KubeletCpus(), None, False),
@@ -131,7 +131,7 @@ def test_the_strategy_is_the_labels_then_the_kubelets_then_the_configured(
 
 NONE, BEST, STRICT, SINGLE = NumaPolicy
 POLICIES: dict[str, tuple[dict[str, str], NumaPolicy, NumaPolicy, NumaPolicy]] = {
-    "nothing told": ({}, NONE, NONE, NONE),
+    "nothing reported": ({}, NONE, NONE, NONE),
     "the configured": ({}, NONE, BEST, BEST),
     "the kubelet's before the configured": ({}, STRICT, BEST, STRICT),
     "the label before the kubelet's": ({NEW_POLICY: "SingleNUMANode"}, STRICT, BEST, SINGLE),
@@ -208,7 +208,7 @@ def test_what_nobody_may_have_is_the_kubelets_the_administrators_and_the_systems
     )
     assert node is not None
     assert node.reserved == parse("0-5,7-9")
-    assert node.pooled == parse("0-1")  # the kubelet's, of those that nobody else keeps
+    assert node.pooled == parse("0-1")  # the kubelet's, without those that others reserve
 
 
 def test_defaults_zones_and_architecture_are_taken_over() -> None:

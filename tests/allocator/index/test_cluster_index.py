@@ -1,4 +1,4 @@
-"""The index beside a plain recount: which nodes fit, how many devices, which node first, through any history."""
+"""The index, compared with a plain recount: nodes that fit, numbers of devices, order of nodes, after any history."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ FULLNESS = {GPU: (CORE, RATIO)}
 
 @dataclass(frozen=True)
 class Slot:
-    """One device: what it has and what is free of it, by tail."""
+    """One device: its total and free amounts, by tail."""
 
     total: Mapping[str, int]
     free: Mapping[str, int]
@@ -63,7 +63,7 @@ def rows(node: Node) -> list[TypeRow]:
 
 
 def need(amount: Amount, tail: str, total: Mapping[str, int]) -> int | None:
-    """What an amount comes to on a device, None where no device could be enough."""
+    """The amount that a request takes on a device; None if no device could suffice."""
     if isinstance(amount, PartOf):
         return total.get(tail, 0) * amount.percent // 100
     if isinstance(amount, RatioFrom):
@@ -92,7 +92,7 @@ def room(node: Node, want: Want, most: int) -> int:
 
 
 def often(node: Node, want: Want, times: int) -> bool:
-    """Whether a want could be served so many times over, by taking it again and again, of the fullest devices last."""
+    """Whether a request could be served this number of times, taking the fullest devices last."""
     slots = fit_for(node, want)
     lefts = []
     for slot in slots:
@@ -114,7 +114,7 @@ def need_of(want: Want, tail: str, total: Mapping[str, int]) -> int:
 
 
 def asked(node: Node, query: Query) -> dict[tuple[str, str], int]:
-    """What is taken of each class, on the smallest devices that fit."""
+    """The amount taken of each class, on the smallest devices that fit."""
     taken: dict[tuple[str, str], int] = {}
     for want in query.wants:
         for tail, amount in want.amounts:
@@ -149,7 +149,7 @@ def filled(node: Node, query: Query) -> list[Filled]:
 
 
 def fills(slot: Slot, want: Want, tails: Iterable[str]) -> bool:
-    """Whether all of one of the classes is asked; a ratio of 100 is all of a device."""
+    """Whether one class is requested in full; a ratio of 100 is all of a device."""
     for tail, amount in want.amounts:
         if tail not in tails:
             continue
@@ -280,14 +280,14 @@ def test_any_cluster_gives_what_a_plain_recount_gives(made: list[Node], queries:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[Node], list[tuple[str, int | None]]]:
-    """Some kinds of node, and what happens: a node is there as one of these kinds, or (None) is gone."""
+    """Some kinds of node, and events: a node appears as one of these kinds, or (None) disappears."""
     made = draw(st.lists(node_values(), min_size=1, max_size=4))
     names = st.sampled_from([f"node-{number}" for number in range(50)])
     return made, draw(st.lists(st.tuples(names, st.none() | st.integers(0, len(made) - 1)), max_size=25))
 
 
 @given(histories(), QUERIES)
-def test_nodes_that_come_change_and_go_leave_what_building_anew_gives(
+def test_nodes_that_come_change_and_go_leave_what_building_again_gives(
     history: tuple[list[Node], list[tuple[str, int | None]]], query: Query
 ) -> None:
     made, events = history
@@ -301,7 +301,7 @@ def test_nodes_that_come_change_and_go_leave_what_building_anew_gives(
         else:
             nodes[name] = made[kind]
             index.put(name, rows(made[kind]))
-        if place % 3 == 0:  # so that figures are kept, and kept up, in between
+        if place % 3 == 0:  # so that figures are stored and updated in between
             agree(index, nodes, query)
     agree(index, nodes, query)
     assert len(index) == len(nodes)
@@ -316,7 +316,7 @@ def test_nodes_that_come_change_and_go_leave_what_building_anew_gives(
 
 
 def gpus(*parts: int, memory: int = 80 * GIB, unhealthy: Iterable[int] = ()) -> list[Slot]:
-    """Cards in use by so many percent."""
+    """Cards with these percentages in use."""
     return [
         Slot(
             {CORE: 100, MEMORY: memory, RATIO: 100},
@@ -583,7 +583,7 @@ def test_a_request_for_nothing_fits_every_node_there_is() -> None:
     assert index.packing(at, Query(())).tolist() == [0, 0, 0]
 
 
-# Parts in use of a node's cards, one unhealthy; what is asked; how often it can be served, one after another
+# Used parts of a node's cards, one of them unhealthy; the request; how often it can be served, one after another
 
 OFTEN: dict[str, tuple[list[Slot], Query, int]] = {
     "halves: two a card": (gpus(0, 0), percent(50), 4),
@@ -662,7 +662,7 @@ def test_changes_just_before_and_after_the_oldest_are_forgotten_are_seen() -> No
     index = index_of(nodes)
     full = rows({GPU: gpus(100)})
     changed = [f"node-{number}" for number in range(3)]
-    for _ in range(4096 // 6 + 2):  # those remembered are forgotten between two of three
+    for _ in range(4096 // 6 + 2):  # the remembered ones are forgotten between two of three
         for kind, still in ((full, 197), (rows({GPU: gpus(50)}), 200)):
             for name in changed:
                 index.put(name, kind)

@@ -1,4 +1,4 @@
-"""Rows by node name: as a dict finds them, for thousands of names at once."""
+"""Rows by node name: the same as a dict would find, for thousands of names at once."""
 
 import random
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from allocator.index.noderows import NodeRows
 
 
-def test_names_are_looked_up_anew_each_time() -> None:
+def test_names_are_looked_up_again_each_time() -> None:
     nodes = NodeRows()
     assert [nodes.add(name) for name in "abc"] == [1, 2, 3]
     names = ["a", "b"]
@@ -40,12 +40,12 @@ def test_the_order_of_names_takes_in_who_comes_and_who_goes() -> None:
     assert nodes.by_name().tolist() == [0, 2, 3, 1]
     nodes.drop("b")
     assert nodes.by_name()[[2, 3]].tolist() == [3, 2]
-    nodes.add("c")  # into the row that was given up
+    nodes.add("c")  # into the row that became free
     assert nodes.by_name().tolist() == [0, 2, 3, 1]
 
 
 def test_thousands_of_names_are_found_whichever_share_a_slot() -> None:
-    """Of 3,000 names in 32,768 slots some hundred fall on one that is taken; some come into slots that are given up."""
+    """Of 3,000 names in 32,768 slots about a hundred collide with another; some take slots that became free."""
     nodes, known, chance = NodeRows(), dict[str, int](), random.Random(5)
     for step in range(6000):
         name = f"node-{chance.randrange(4000)}"

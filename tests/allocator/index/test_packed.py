@@ -1,4 +1,4 @@
-"""Many amounts in one number, exactly as the patent writes it, and the text in which a node publishes them."""
+"""Many amounts in one number, exactly as in the patent, and the text in which a node publishes them."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ AMOUNTS = st.integers(0, 2**MAX_BITS - 1) | st.sampled_from([0, 1, 50, 100, 80 *
 
 # The rule
 
-# (amounts, bits, the number as the patent, claim 3, spells it)
+# (amounts, bits, the number as in the patent, claim 3)
 
 SPELLED: dict[str, tuple[list[int], int, int]] = {
     "no device": ([], 7, 0),
@@ -67,7 +67,7 @@ def test_as_few_bits_are_chosen_as_hold_the_greatest_amount(largest: int) -> Non
 
 CORE = Packed.of("gpu-core", [100, 100], [50, 100])
 
-# (what is done, what the error tells)
+# (the call, a part of the error's message)
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a negative amount": (lambda: encode([1, -1], 7), "amount 2 of 2 is -1"),
@@ -139,7 +139,7 @@ def test_any_classes_are_read_as_they_were_written(made: list[Packed]) -> None:
     assert list(read_packed(write_packed(made))) == sorted(made, key=lambda one: one.name)
 
 
-def test_the_most_that_a_node_may_tell_is_read() -> None:
+def test_the_most_that_a_node_may_report_is_read() -> None:
     most = Packed.of("gpu-memory", [2**63 - 1] * MAX_COUNT, [2**63 - 1] * MAX_COUNT)
     assert read_packed(write_packed([most])) == (most,)
 

@@ -60,8 +60,8 @@ CHOSEN: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, list[
     "rank within a root": (FOUR[:2], [nic(0, "a", rank=1), nic(1, "a", rank=0)], 1, False, [1]),
     "rank among the rest": (FOUR[:2], [nic(5, "e", rank=2), nic(6, "f", rank=1), nic(7, "c", 1)], 1, False, [6]),
     "roots in the order of the cards": ((FOUR[3], FOUR[0]), NICS, 2, False, [0, 1]),
-    "roots not told": ((card(0, None),), NICS, 1, False, [0]),
-    "NUMA node not told": ((card(0, "z", None),), NICS, 1, False, [0]),
+    "roots not reported": ((card(0, None),), NICS, 1, False, [0]),
+    "NUMA node not reported": ((card(0, "z", None),), NICS, 1, False, [0]),
     "same PCIe: one root": (FOUR[:2], NICS, 1, True, [0]),
     "same PCIe: raised to the roots": (FOUR, NICS, 1, True, [0, 1]),
     "same PCIe: several on each": (FOUR, [nic(0, "a"), nic(1, "a"), nic(2, "b")], 3, True, [0, 2, 1]),
@@ -126,17 +126,23 @@ def test_what_is_beside_keeps_the_rule_of_its_own_type(
 
 
 REFUSED: dict[str, tuple[tuple[Candidate, ...], list[Candidate], int, bool, str]] = {
-    "too few": (FOUR, NICS[:1], 2, False, "2 devices asked beside the others, 1 can serve it"),
-    "none": (FOUR, [], 1, False, "1 devices asked beside the others, 0"),
+    "too few": (FOUR, NICS[:1], 2, False, "2 devices are requested beside the others, 1 are suitable"),
+    "none": (FOUR, [], 1, False, "1 devices are requested beside the others, 0"),
     "same PCIe: a root without": (FOUR, NICS[:1], 1, True, "no device of the second type is left on PCIe root b"),
     "same PCIe: all roots without": (FOUR, NICS[2:], 1, True, "on PCIe root a, b"),
-    "same PCIe: too few on them": (FOUR, NICS, 3, True, "3 devices asked, 2 can serve it on the PCIe roots a, b"),
-    "same PCIe: root not told": ((card(0, "a"), card(7, None)), NICS, 1, True, "the devices 7 of the first type"),
+    "same PCIe: too few on them": (
+        FOUR,
+        NICS,
+        3,
+        True,
+        "3 devices are requested, 2 are suitable on the PCIe roots a, b",
+    ),
+    "same PCIe: root not reported": ((card(0, "a"), card(7, None)), NICS, 1, True, "the devices 7 of the first type"),
 }
 
 
 @pytest.mark.parametrize(("primary", "offered", "count", "same", "reason"), REFUSED.values(), ids=REFUSED)
-def test_the_reason_is_told_where_none_can_be_chosen(
+def test_the_reason_is_reported_where_none_can_be_chosen(
     primary: tuple[Candidate, ...], offered: list[Candidate], count: int, reason: str, *, same: bool
 ) -> None:
     assert list(choices_beside(primary, offered, count, NO_LINKS, same_pcie=same)) == []
@@ -145,9 +151,9 @@ def test_the_reason_is_told_where_none_can_be_chosen(
 
 def test_the_reason_is_that_of_the_rule_where_that_forbids_every_set() -> None:
     told = why_none_beside((nic(0, "a"),), list(FOUR), 3, PARTITIONED)
-    assert told == "3 GPUs are no partition here; ask a number that the table has: 2"
+    assert told == "3 GPUs are not a partition here; ask for a number that the table has: 2"
     same = why_none_beside((nic(0, "a"),), [card(0, "a"), card(2, "a")], 2, PARTITIONED, same_pcie=True)
-    assert same.startswith("SamePCIe asked; on those roots: 2 partitions of 2 GPUs would do")
+    assert same.startswith("SamePCIe is requested; on those roots: 2 partitions of 2 GPUs are suitable")
 
 
 ROOTS = st.sampled_from(["a", "b", "c", None])
@@ -160,7 +166,7 @@ def devices(draw: st.DrawFn, least: int) -> list[Candidate]:
 
 
 def legal(chosen: Sequence[Candidate], primary: Sequence[Candidate], rule: SetRule, *, same: bool) -> bool:
-    """Whether a set keeps the rules, by the plainest means."""
+    """Whether a set keeps the rules, checked in the plainest way."""
     roots = {one.pcie for one in primary}
     if same and (None in roots or {one.pcie for one in chosen} != roots):
         return False

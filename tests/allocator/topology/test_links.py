@@ -66,8 +66,8 @@ def test_the_measure_is_the_sum_over_pairs() -> None:
 FLAT = {
     "DGX A100: eight, switched": False,
     "HGX H100: eight, switched, two NUMA nodes": False,
-    "switched, nothing else told": True,
-    "nothing told": True,
+    "switched, nothing else reported": True,
+    "nothing reported": True,
     "eight PCIe cards on four roots": False,
     "DGX-1V: hybrid cube mesh": False,
     "HGX-2: sixteen, switched": False,
@@ -105,8 +105,8 @@ def test_nodes_of_one_make_share_their_matrix() -> None:
 # The annotation
 
 READ: dict[str, tuple[Any, dict[tuple[str, str], int]]] = {
-    "both tell": ({"a": {"b": 12}, "b": {"a": 12}}, {("a", "b"): 12}),
-    "one tells": ({"b": {"a": 3}}, {("a", "b"): 3}),
+    "both state them": ({"a": {"b": 12}, "b": {"a": 12}}, {("a", "b"): 12}),
+    "one states them": ({"b": {"a": 3}}, {("a", "b"): 3}),
     "none": ({}, {}),
     "no lanes": ({"a": {"b": 0}}, {}),
     "switched": ({"a": {SWITCH: 12}, "b": {SWITCH: 12}, "c": {}}, {("a", "b"): 12}),
@@ -127,7 +127,7 @@ WRONG: dict[str, tuple[object, dict[tuple[str, str], int], str]] = {
     "deep": ("[" * 100_000, {}, "not JSON"),
     "a list": ("[]", {}, "not an object of devices"),
     "peers that are a list": ('{"a":["b"],"b":{"c":1}}', {("b", "c"): 1}, "not an object of peers"),
-    "a device of another node": ('{"x":{"b":1},"b":{"c":1}}', {("b", "c"): 1}, "no device of this node"),
+    "a device of another node": ('{"x":{"b":1},"b":{"c":1}}', {("b", "c"): 1}, "not a device of this node"),
     "a peer of another node": ('{"a":{"x":1,"b":1}}', {("a", "b"): 1}, "no other device"),
     "itself": ('{"a":{"a":1}}', {}, "no other device"),
     "text for lanes": ('{"a":{"b":"NV12","c":1}}', {("a", "c"): 1}, "not a number of lanes"),

@@ -117,12 +117,19 @@ WHY: dict[str, tuple[PartitionTable | None, list[int], int, int | None, bool, st
         3,
         None,
         False,
-        "3 GPUs are no partition here; ask a number that the table has: 1, 2, 4, 8",
+        "3 GPUs are not a partition here; ask for a number that the table has: 1, 2, 4, 8",
     ),
     "an empty table": (table(), [*ALL], 2, None, False, "the table has: none"),
-    "nothing free": (HOPPER, [0, 2, 4], 2, None, False, "4 partitions of 2 GPUs would do, and in each a GPU is in use"),
+    "nothing free": (
+        HOPPER,
+        [0, 2, 4],
+        2,
+        None,
+        False,
+        "4 partitions of 2 GPUs are suitable, but in each a GPU is in use",
+    ),
     "how many are free": (HOPPER, [0, 2, 4], 2, None, False, "(3 GPUs wholly free)"),
-    "restricted": (SCORED, [0, 1, 6, 7], 2, None, True, "2 best-scored partitions of 2 GPUs would do"),
+    "restricted": (SCORED, [0, 1, 6, 7], 2, None, True, "2 best-scored partitions of 2 GPUs are suitable"),
     "bandwidth too low": (SCORED, [*ALL], 2, 401, False, "partitions of 2 GPUs have at most 400"),
     "bandwidth in units": (
         table(part(0, 1, bandwidth=200 * GIB)),
@@ -133,12 +140,12 @@ WHY: dict[str, tuple[PartitionTable | None, list[int], int, int | None, bool, st
         "ringBusBandwidth 400Gi asked; partitions of 2 GPUs have at most 200Gi",
     ),
     "bandwidth not stated": (HOPPER, [*ALL], 2, 1, False, "partitions of 2 GPUs state none"),
-    "bandwidth high enough, taken": (SCORED, [0, 1], 2, 300, False, "1 partitions of 2 GPUs would do"),
+    "bandwidth high enough, taken": (SCORED, [0, 1], 2, 300, False, "1 partitions of 2 GPUs are suitable"),
 }
 
 
 @pytest.mark.parametrize(("of", "free", "count", "bandwidth", "restricted", "reason"), WHY.values(), ids=WHY)
-def test_the_reason_is_told_where_nothing_fits(
+def test_the_reason_is_reported_where_nothing_fits(
     of: PartitionTable | None, free: list[int], count: int, bandwidth: int | None, reason: str, *, restricted: bool
 ) -> None:
     assert of is None or not fits(of, count, free, bandwidth, restricted=restricted)
@@ -252,7 +259,7 @@ def test_what_makes_no_sense_is_left_out_and_named(text: object, read: int, prob
     assert GPU_PARTITIONS in problems[0]
 
 
-def test_a_table_of_too_many_partitions_is_cut_and_that_is_told() -> None:
+def test_a_table_of_too_many_partitions_is_cut_and_that_is_reported() -> None:
     raw = {"1": [{"minors": [minor]} for minor in range(2000)]}
     found, problems = read_partitions(json.dumps(raw))
     assert len(found.partitions) == 1024

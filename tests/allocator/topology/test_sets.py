@@ -1,4 +1,4 @@
-"""Which set of devices an ask gets: named machines, and every answer recomputed from scratch on small ones."""
+"""Which set of devices a request gets: named machines, and every answer recomputed from scratch on small ones."""
 
 from collections.abc import Sequence
 from itertools import combinations, islice, pairwise, permutations
@@ -19,7 +19,7 @@ from allocator.wire.partitions import built_in
 
 A100 = "DGX A100: eight, switched"
 H100 = "HGX H100: eight, switched, two NUMA nodes"
-FLAT = "switched, nothing else told"
+FLAT = "switched, nothing else reported"
 PCIE = "eight PCIe cards on four roots"
 CUBE = "DGX-1V: hybrid cube mesh"
 HGX2 = "HGX-2: sixteen, switched"
@@ -47,10 +47,10 @@ def within(scope: Scope) -> SetRule:
 # machine, minors that are free, devices asked, rule, minors given
 
 CASES: dict[str, tuple[str, list[int], int, SetRule, list[int]]] = {
-    # Where nothing tells devices apart, minors do.
+    # If nothing else distinguishes devices, minors do.
     "all alike: one": (FLAT, without(8), 1, PLAIN_RULE, [0]),
     "all alike: five": (FLAT, without(8, 2), 5, PLAIN_RULE, [0, 1, 3, 4, 5]),
-    "nothing told: four": ("nothing told", without(8, 0), 4, PLAIN_RULE, [1, 2, 3, 4]),
+    "nothing reported: four": ("nothing reported", without(8, 0), 4, PLAIN_RULE, [1, 2, 3, 4]),
     # Switched machines: lanes are alike, places decide.
     "A100: two on one root": (A100, without(8, 0), 2, PLAIN_RULE, [2, 3]),
     "A100: one from the broken root": (A100, without(8, 2), 1, PLAIN_RULE, [3]),
@@ -98,13 +98,13 @@ CASES: dict[str, tuple[str, list[int], int, SetRule, list[int]]] = {
     "Device: one": (CUBE, [3], 1, within(Scope.DEVICE), [3]),
     "Device: two": (CUBE, without(8), 2, within(Scope.DEVICE), []),
     "Node: eight": (CUBE, without(8), 8, within(Scope.NODE), without(8)),
-    "places not told: one inside of any": (FLAT, [5], 1, within(Scope.NUMA_NODE), [5]),
-    "places not told: two inside of none": (FLAT, without(8), 2, within(Scope.NUMA_NODE), []),
+    "places not reported: one inside of any": (FLAT, [5], 1, within(Scope.NUMA_NODE), [5]),
+    "places not reported: two inside of none": (FLAT, without(8), 2, within(Scope.NUMA_NODE), []),
     # Roots on which another type has something free.
     "roots: preferred": (PCIE, without(8), 2, SetRule(roots=frozenset({"pci0000:02"})), [4, 5]),
     "roots: too few there": (PCIE, without(8), 3, SetRule(roots=frozenset({"pci0000:02"})), [0, 1, 2]),
     "roots: one": (PCIE, without(8, 4), 1, SetRule(roots=frozenset({"pci0000:02"})), [5]),
-    # The rest of a gang is to follow.
+    # The rest of a gang follows.
     "company: the first of four begins where four are": (PCIE, without(8, 0), 1, SetRule(company=3), [4]),
     "company: a mate draws the second": (PCIE, without(8, 0, 4), 1, SetRule(company=2, near=frozenset({gpu(4)})), [5]),
     "company: two of four": (CUBE, without(8, 1), 2, SetRule(company=2), [6, 7]),
@@ -188,7 +188,7 @@ RANKED: dict[str, tuple[list[Candidate], int, SetRule, list[int]]] = {
     "shared: the rest goes with what is best": (ranked(CUBE, {5: 0, 0: 1, 1: 1, 4: 1}), 2, SHARED, [1, 5]),
     "shared: one": (ranked(CUBE, {4: 2, 5: 1, 6: 3}), 1, SHARED, [5]),
     "shared: one of equals breaks the least": (ranked(CUBE, {4: 1, 5: 1, 0: 1}), 1, SHARED, [5]),
-    "shared: one where nothing tells apart": (ranked(FLAT, {4: 2, 5: 1, 6: 1}), 1, SHARED, [5]),
+    "shared: one where nothing distinguishes them": (ranked(FLAT, {4: 2, 5: 1, 6: 1}), 1, SHARED, [5]),
     "shared: inside a NUMA node": (
         ranked(CUBE, {0: 0, 4: 1, 5: 2}),
         2,
@@ -236,11 +236,26 @@ NONE: dict[str, tuple[list[Candidate], int, SetRule, str]] = {
         candidates(CUBE),
         2,
         within(Scope.DEVICE),
-        "requiredTopologyScope Device lets one device be asked",
+        "requiredTopologyScope Device allows one device",
     ),
-    "scope NUMA node": (candidates(CUBE), 5, within(Scope.NUMA_NODE), "one NUMA node asked, at most 4"),
-    "scope PCIe": (candidates(CUBE, [0, 2]), 2, within(Scope.PCIE), "one PCIe root asked, at most 1"),
-    "places not told": (candidates(FLAT), 2, within(Scope.PCIE), "at most 0 that can serve it are; of 8 the PCIe root"),
+    "scope NUMA node": (
+        candidates(CUBE),
+        5,
+        within(Scope.NUMA_NODE),
+        "one NUMA node are requested; suitable inside one: at most 4",
+    ),
+    "scope PCIe": (
+        candidates(CUBE, [0, 2]),
+        2,
+        within(Scope.PCIE),
+        "one PCIe root are requested; suitable inside one: at most 1",
+    ),
+    "places not reported": (
+        candidates(FLAT),
+        2,
+        within(Scope.PCIE),
+        "suitable inside one: at most 0; of 8 the PCIe root",
+    ),
     "no table": (candidates(CUBE), 2, SetRule(partition_required=True), "no partition table"),
     "no such size": (candidates(H100), 3, SetRule(partitions=HOPPER, partition_required=True), "1, 2, 4, 8"),
     "none free": (
@@ -259,7 +274,7 @@ NONE: dict[str, tuple[list[Candidate], int, SetRule, str]] = {
 
 
 @pytest.mark.parametrize(("offered", "count", "rule", "reason"), NONE.values(), ids=NONE)
-def test_the_reason_is_told_where_there_is_no_set(
+def test_the_reason_is_reported_where_there_is_no_set(
     offered: list[Candidate], count: int, rule: SetRule, reason: str
 ) -> None:
     links = BOARDS[FLAT][1] if offered[0].numa is None else BOARDS[CUBE][1]
@@ -292,7 +307,7 @@ def cases(draw: st.DrawFn, most: int = 8) -> Case:
     offered = [
         Candidate(
             one.id,
-            # Minors that do not sort as ids do: an order by the wrong one shows.
+            # Minors do not sort as ids do, so that an order by the wrong one shows.
             at * 5 % 9 if size < 9 else at,
             draw(st.sampled_from([(), (0,), (1,)])) if draw(st.booleans()) else (),
             one.numa,
@@ -316,7 +331,7 @@ def cases(draw: st.DrawFn, most: int = 8) -> Case:
 
 
 def expected(case: Case) -> list[tuple[str, ...]]:
-    """All sets that keep the rule in the order that the module promises, by the plainest means."""
+    """All sets that keep the rule, in the order that the module promises, computed in the plainest way."""
     offered, count, links, rule = case
     state = (lambda one: one.rank) if rule.rank_first else (lambda one: (one.fresh, one.idle))
     order = sorted(offered, key=lambda one: (state(one), one.rank, one.minor, one.id))
@@ -331,7 +346,7 @@ def expected(case: Case) -> list[tuple[str, ...]]:
         return len(where) == 1 and None not in where
 
     def key(chosen: tuple[Candidate, ...]) -> tuple[Any, ...]:
-        """Without regard to roots and company, which come before."""
+        """The rank without roots and company, which precede it."""
         ids = [one.id for one in chosen]
         towards = sum(links.weight(one, mate) for one in ids for mate in rule.near)
         measure = 0 if links.flat else links.measure(ids) + towards

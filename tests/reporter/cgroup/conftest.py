@@ -1,4 +1,4 @@
-"""Folders that look like a cpuset hierarchy, and real ones where this machine allows it."""
+"""Folders that look like a cpuset hierarchy, and real ones if this machine allows them."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +44,7 @@ class RealCgroups:
         self.top = hierarchy.root / self.name
 
     def make(self, path: str) -> Path:
-        """Make a cgroup, with those above it; each has what its parent has."""
+        """Make a cgroup and those above it; each has its parent's CPUs and NUMA nodes."""
         folder = self.top
         for name in ("", *path.split("/")):
             folder = folder / name

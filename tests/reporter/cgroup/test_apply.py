@@ -1,4 +1,4 @@
-"""Reading and writing below one folder: hostile files, links, cgroups that go, and every refusal explained."""
+"""Reading and writing below one folder: hostile files, links, cgroups that disappear; every refusal is explained."""
 
 import errno
 import os
@@ -56,7 +56,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-def test_a_file_that_makes_no_sense_is_told_and_the_rest_is_read(make_tree, content) -> None:
+def test_a_file_that_makes_no_sense_is_reported_and_the_rest_is_read(make_tree, content) -> None:
     hierarchy = make_tree(Version.V1, TREE)
     (hierarchy.root / POD / "cpuset.cpus").write_bytes(content)
     seen = observe(hierarchy, ["kubepods"], [POD, "kubepods/podv"])
@@ -96,7 +96,7 @@ def test_a_linked_folder_below_a_pod_is_not_a_container(make_tree, tmp_path) -> 
     assert f"{POD}/link" not in observe(hierarchy, [], [POD]).tree
 
 
-def test_a_container_that_makes_endless_cgroups_is_cut_off_and_told(make_tree) -> None:
+def test_a_container_that_makes_endless_cgroups_is_cut_off_and_reported(make_tree) -> None:
     groups = {POD: "0", **{f"{POD}/c{number}": "0" for number in range(4100)}}
     seen = observe(make_tree(Version.V1, groups), [], [POD])
     assert len(seen.tree) == 4097
@@ -114,7 +114,7 @@ def test_what_is_written_is_a_cpu_list_and_one_refusal_stops_nothing_else(make_t
     assert (hierarchy.root / POD / "cpuset.cpus").read_text() == "0-1,3\n"
 
 
-# finding out where
+# finding the hierarchy and its layout
 
 FOUND = {
     "v2": (["cgroup.controllers"], Version.V2, "."),
@@ -157,7 +157,7 @@ def test_the_driver_is_found_by_what_the_kubelet_made(tmp_path, folders, driver)
 
 
 @pytest.mark.parametrize("folders", [[], ["kubepods", "kubepods.slice"]], ids=["none", "both"])
-def test_without_one_clear_answer_the_administrator_is_told_what_to_state(tmp_path, folders) -> None:
+def test_without_one_clear_answer_the_administrator_is_informed_what_to_state(tmp_path, folders) -> None:
     for folder in folders:
         (tmp_path / folder).mkdir()
     with pytest.raises(HierarchyError, match="cgroupDriver"):

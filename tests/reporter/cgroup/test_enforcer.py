@@ -1,4 +1,4 @@
-"""Rounds on folders of plain files: what is written, put back, left alone and told."""
+"""Rounds on folders of plain files: what is written, restored, left alone and reported."""
 
 from dataclasses import replace
 
@@ -98,7 +98,7 @@ def test_a_new_container_is_no_change_by_somebody_else(make_tree) -> None:
     assert cpus(hierarchy, "kubepods/podlsr/again") == "4-5"
 
 
-def test_where_the_static_policy_owns_cpus_nothing_is_written_and_it_is_told(make_tree) -> None:
+def test_where_the_static_policy_owns_cpus_nothing_is_written_and_it_is_reported(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
     static = KubeletRules(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
     put(hierarchy, "kubepods/podlsr/main", "2")
@@ -138,25 +138,25 @@ def test_a_pod_without_a_cgroup_is_absent_and_no_failure(make_tree) -> None:
     assert findings.failures == ()
 
 
-def test_a_pod_with_a_hostile_uid_is_left_out_and_told(make_tree) -> None:
+def test_a_pod_with_a_hostile_uid_is_left_out_and_reported(make_tree) -> None:
     hostile = Pod("../../etc", "ns/hostile", KubernetesQos.BURSTABLE)
     findings = enforcer(make_tree(Version.V1, TREE)).round([hostile, LS], POOLS, OFF)
     assert "ns/hostile" in findings.failures[0].message
     assert findings.written == 3
 
 
-def test_a_wrong_driver_is_told(make_tree) -> None:
+def test_a_wrong_driver_is_reported(make_tree) -> None:
     findings = Enforcer(make_tree(Version.V1, TREE), CgroupLayout(Driver.SYSTEMD)).round(PODS, POOLS, OFF)
     assert "cgroupDriver" in findings.failures[0].message
 
 
-def test_in_v2_a_pod_that_gets_less_than_it_states_is_told(make_tree) -> None:
+def test_in_v2_a_pod_that_gets_less_than_it_states_is_reported(make_tree) -> None:
     hierarchy = make_tree(Version.V2, TREE)
     keeper = enforcer(hierarchy)
     keeper.round(PODS, POOLS, OFF)
     (hierarchy.root / "kubepods/podlsr/cpuset.cpus.effective").write_text("4\n")
     (failure,) = keeper.round(PODS, POOLS, OFF).failures
-    assert "no CPUs 5" in failure.message
+    assert "lacks CPUs 5" in failure.message
 
 
 def test_the_systemd_driver_has_the_same_cpusets_under_other_names(make_tree) -> None:

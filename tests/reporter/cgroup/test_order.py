@@ -1,4 +1,4 @@
-"""The order of writes, on a model of the kernel's rule: no step is ever refused, and all end where they should."""
+"""The order of writes, on a model of the kernel's rule: no step is ever refused, and all cgroups get their targets."""
 
 import itertools
 
@@ -89,7 +89,7 @@ def test_the_writes_for_pods_are_never_refused_and_settle(has, data) -> None:
 
 @given(trees(), st.data())
 def test_a_container_is_at_no_moment_outside_what_it_had_and_what_it_gets(has, data) -> None:
-    """In v2 a cgroup has what it says of what its parent has, or all of that where they have nothing in common."""
+    """In v2 a cgroup has the part of its set that its parent has; or all of the parent's if they share nothing."""
     pods = [path for path in has if path.count("/") == 2]
     paths = [(path, WantedCpusets(POD, data.draw(st.integers(1, ALL)), 0)) for path in pods]
     now: dict[str, int] = {}

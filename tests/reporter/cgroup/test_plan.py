@@ -1,4 +1,4 @@
-"""Which CPUs each Pod gets: the CPU proposal, QoS by QoS, and where the kubelet's policies own them."""
+"""Which CPUs each Pod gets: the CPU proposal, QoS by QoS; and those that the kubelet's policies own."""
 
 from typing import Any
 
@@ -68,13 +68,13 @@ def test_system_pods_are_left_alone_where_nothing_is_set_aside_for_them() -> Non
 
 
 @pytest.mark.parametrize("qos", ["LS", "BE"])
-def test_an_empty_pool_moves_nobody_and_is_told(qos) -> None:
+def test_an_empty_pool_moves_nobody_and_is_reported(qos) -> None:
     (want,) = wants([pod(qos=qos)], SharedCpus(0, 0), OFF)
     assert want.cpus == 0
     assert "no CPU left" in want.note
 
 
-def test_a_pod_bound_to_an_empty_or_unknown_pool_runs_on_the_whole_one_and_it_is_told() -> None:
+def test_a_pod_bound_to_an_empty_or_unknown_pool_runs_on_the_whole_one_and_it_is_reported() -> None:
     (want,) = wants([pod(qos="LS", pools=1 << 7)], POOLS, OFF)
     assert want.cpus == POOLS.shared
     assert "NUMA node 7" in want.note
@@ -95,7 +95,7 @@ OWNED = {
 
 
 @pytest.mark.parametrize("asked", OWNED.values(), ids=OWNED)
-def test_what_the_static_policy_owns_is_left_alone_and_told(asked) -> None:
+def test_what_the_static_policy_owns_is_left_alone_and_reported(asked) -> None:
     (want,) = wants([asked], POOLS, STATIC)
     assert (want.cpus, want.mems) == (0, 0)
     assert "static policy" in want.note

@@ -1,4 +1,4 @@
-"""On this machine's kernel: a real process is moved, shrinking and growing, and refusals are explained."""
+"""On this machine's kernel: a real process is moved to fewer, more and other CPUs; refusals are explained."""
 
 import contextlib
 import os
@@ -59,12 +59,12 @@ def test_a_real_process_follows_what_was_decided_and_is_moved_back(real) -> None
         assert (allowed(one), allowed(two)) == (format_cpuset(second), format_cpuset(first))
         assert (sandbox / "cpuset.cpus").read_text().strip() == format_cpuset(second)
 
-        # both change sides at once: wide, across, narrow
+        # both exchange their CPUs at once: wide, across, narrow
         swapped = [Pod("lsr", "ns/lsr", KubernetesQos.BURSTABLE, qos="LSR", cpus=first), pods[1]]
         assert enforcer.round(swapped, SharedCpus(second, first | second), OFF).failures == ()
         assert (allowed(one), allowed(two)) == (format_cpuset(first), format_cpuset(second))
 
-        # somebody else widens one
+        # another program widens one
         (containers[1].parent / "cpuset.cpus").write_text(format_cpuset(first | second))
         (containers[1] / "cpuset.cpus").write_text(format_cpuset(first | second))
         findings = enforcer.round(swapped, SharedCpus(second, first | second), OFF)
@@ -92,7 +92,7 @@ def test_a_container_that_made_cgroups_of_its_own_is_shrunk_with_them(real) -> N
 def test_a_cpu_that_the_machine_lacks_is_refused_and_explained(real) -> None:
     real.make("kubepods")
     _, failures = apply(real.hierarchy, [Write(f"{real.name}/kubepods", File.CPUS, 1 << 4000)])
-    assert "no such CPU" in failures[0].message or "so high a number" in failures[0].message
+    assert "no such CPU" in failures[0].message or "such a high number" in failures[0].message
 
 
 def test_the_wrong_order_is_refused_by_v1_with_what_to_do_and_taken_by_v2(real) -> None:
@@ -106,5 +106,5 @@ def test_the_wrong_order_is_refused_by_v1_with_what_to_do_and_taken_by_v2(real) 
         assert failures == ()
     else:
         shrunk, widened = failures
-        assert "a cgroup below has CPUs" in shrunk.message
+        assert "a cgroup below has other CPUs" in shrunk.message
         assert "widen the cgroup above" in widened.message

@@ -1,4 +1,4 @@
-"""NVML hangs, crashes, is not there: the asking process lives, says why, and goes on as soon as it can."""
+"""NVML hangs, crashes or is missing: the calling process survives, reports why, and continues as soon as it can."""
 
 import asyncio
 import os
@@ -89,7 +89,7 @@ async def test_a_crash_of_the_library_ends_its_process_only(played, until) -> No
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGTERM], ids=str)
-async def test_a_process_that_is_killed_is_started_anew(played, until, ended_by) -> None:
+async def test_a_process_that_is_killed_is_started_again(played, until, ended_by) -> None:
     played.play("h200")
     nvml = played.nvml()
     await nvml.read()
@@ -102,7 +102,7 @@ async def test_a_process_that_is_killed_is_started_anew(played, until, ended_by)
     assert len((await until(nvml.read)).gpus) == 1
 
 
-async def test_a_node_without_the_library_is_told_so_in_a_persons_words(bare) -> None:
+async def test_a_node_without_the_library_is_reported_in_a_persons_words(bare) -> None:
     failed = await fail(bare.nvml())
 
     assert failed.outage.reason == "NvmlNotFound"
@@ -115,7 +115,7 @@ REFUSING = {
     "no permission": ("error.nvmlInitWithFlags", "4", "NvmlNotPermitted", "give this Pod the node's NVIDIA devices"),
     "an error of a library to come": ("error.nvmlInitWithFlags", "77", "NvmlFailed", "code 77"),
     "the driver went away later": ("error.nvmlDeviceGetCount_v2", "9", "DriverNotLoaded", "not loaded"),
-    "one card's answer tells of it": ("gpu.0.error.nvmlDeviceGetName", "1", "NvmlFailed", "lost its connection"),
+    "one card's answer shows it": ("gpu.0.error.nvmlDeviceGetName", "1", "NvmlFailed", "lost its connection"),
     "the list of cards fails": ("error.nvmlDeviceGetCount_v2", "999", "NvmlFailed", "Unknown Error"),
 }
 
@@ -151,7 +151,7 @@ async def test_the_pause_doubles_with_each_failure_up_to_the_longest(bare) -> No
     pauses = []
     while len(pauses) < 5:
         failed = await fail(nvml)
-        if not pauses or failed.retry_seconds in {0.001, 0.002, 0.004, 0.006}:  # others are what is left of a pause
+        if not pauses or failed.retry_seconds in {0.001, 0.002, 0.004, 0.006}:  # other values are the rest of a pause
             pauses.append(failed.retry_seconds)
 
     assert pauses == [0.001, 0.002, 0.004, 0.006, 0.006]
@@ -249,7 +249,7 @@ async def test_xid_errors_that_nobody_took_yet_add_up(played, until) -> None:
     assert nvml.take_xids() == ()
 
 
-async def test_xid_errors_of_a_lost_card_are_still_told_by_its_name(played, until) -> None:
+async def test_xid_errors_of_a_lost_card_are_still_reported_by_its_name(played, until) -> None:
     played.play("a100x8")
     nvml = played.nvml()
     await nvml.read()
@@ -322,7 +322,7 @@ async def test_a_card_that_is_not_listed_any_more_is_found_when_it_is_listed_aga
     assert len((await nvml.read(known)).gpus) == 8
     pid = nvml.pid
     await nvml.read(known)
-    assert nvml.pid == pid is not None  # nothing is away any more
+    assert nvml.pid == pid is not None  # no card is missing any more
 
 
 async def test_a_card_that_stays_unlisted_makes_no_process_start_at_each_reading_nor_does_a_forgotten_one(
@@ -421,7 +421,7 @@ asyncio.run(main())
 
 
 def start_reporter(played) -> tuple[subprocess.Popen[str], int]:
-    """Start a process that asks NVML and then stays, and find its NVML process."""
+    """Start a process that reads NVML and then stays; find its NVML process."""
     node = Path(played.env["NVML_STANDIN_NODE"])
     hang = node.with_name("hang.nvml")
     hang.write_text(node.read_text() + "hang = nvmlEventSetWait_v2\n")

@@ -59,7 +59,7 @@ CARD = GpuFacts(
     recovery=RecoveryAction.NONE,
     xid_events=True,
 )
-QUIET_CARD = GpuFacts(uuid="GPU-a", minor=0)  # one that tells nothing of itself
+QUIET_CARD = GpuFacts(uuid="GPU-a", minor=0)  # one that reports nothing about itself
 DRIVER = DriverFacts("580.159.04", "13.0", "13.580.159.04")
 
 
@@ -146,7 +146,7 @@ def test_an_applications_error_changes_nothing(before, xid) -> None:
     assert at(health, 2.0, seen(CARD, xid)) == at(health, 2.0, seen(CARD))
 
 
-# What a card tells of itself
+# What a card reports about itself
 
 STANDS: dict[str, tuple[GpuFacts, CardState, str]] = {
     "a row could not be replaced": (worn(remap_failed=True), CardState.UNHEALTHY, "RowRemapFailed"),
@@ -186,7 +186,7 @@ def test_a_fault_stands_as_long_as_the_card_shows_it_and_no_longer(gpu, state, r
     assert standing(gpu) == {reason}
     mended = live(health, (1e6, seen()))
     if state is CardState.SUSPECT:
-        assert mended.state is CardState.SUSPECT  # it is quiet only from now on
+        assert mended.state is CardState.SUSPECT  # its quiet time starts only now
         mended = live(replace(mended, since=mended.last_error), (POLICY.quiet, seen()))
     assert mended.state is CardState.RECOVERING
     assert live(mended, (POLICY.proving, seen())).state is CardState.HEALTHY
@@ -201,7 +201,7 @@ HARMLESS = {
     "a repair that waits for a reset": (worn(repair_pending=True), ("a repair is made",)),
     "errors before it was first seen": (worn(uncorrected=7), ()),
     "no fabric": (replace(CARD, fabric=None), ()),
-    "a card that tells nothing": (QUIET_CARD, ("it does not report Xid errors", "it does not tell how much memory")),
+    "a card that reports nothing": (QUIET_CARD, ("it does not report Xid errors", "it does not report its amount of")),
 }
 
 
@@ -241,7 +241,7 @@ def test_a_suspect_card_comes_back_by_being_without_errors() -> None:
     assert (healthy.state, healthy.count, healthy.usable) == (CardState.HEALTHY, 0, True)
 
 
-def test_each_error_makes_a_suspect_card_wait_anew_and_counts() -> None:
+def test_each_error_makes_a_suspect_card_wait_again_and_counts() -> None:
     health = live(NEW, (1000, seen(CARD, 94)), (299, seen(CARD, 94, 92)), (299, seen()))
 
     assert (health.state, health.count, health.since) == (CardState.SUSPECT, 3, 1000.0)
@@ -274,7 +274,7 @@ BACK: dict[str, tuple[list[SeenCard], SeenCard, bool]] = {
         seen(),
         True,
     ),
-    "48: the driver wanted a reset and does not tell any more": (
+    "48: the driver wanted a reset and no longer reports": (
         [seen(CARD, 48), seen(replace(CARD, recovery=RecoveryAction.RESET))],
         seen(QUIET_CARD),
         False,
@@ -418,7 +418,7 @@ def test_a_card_that_is_not_listed_any_more_is_kept_as_lost() -> None:
     assert not told.cards["GPU-a"].health.present
 
 
-def test_a_card_that_waits_for_a_reset_is_told_from_one_off_the_bus() -> None:
+def test_a_card_that_waits_for_a_reset_is_distinguished_from_one_off_the_bus() -> None:
     waiting = LostCard(0, "GPU-a", reset=True, message="GPU requires restart")
     away = advance(node("a"), reading(lost=(waiting,)), (), 1001.0, POLICY)
     unnamed = advance(away, reading(lost=(replace(waiting, uuid=None),)), (), 1002.0, POLICY)
@@ -495,18 +495,18 @@ def test_no_life_makes_a_card_healthy_while_something_is_wrong_with_it(life) -> 
         wrong = [STANDING[reason] for reason in (standing(what.gpu) if what.gpu else {"GpuLost"})]
         last_error = now if counts or wrong else min(last_error, now)
 
-        # What is wrong now decides.
+        # A present fault decides.
         if fatal or any(fault.says is Xids.FATAL for fault in wrong):
             assert health.state is CardState.UNHEALTHY
         if counts or wrong:
             assert not health.usable
-        # What must be done is remembered until something shows that it was.
+        # A remedy is owed until something shows that it was applied.
         evidence = what.rebooted or (before is not None and before.standing != health.standing)
         evidence |= before is not None and (before.uncorrected or 0) > (health.uncorrected or 0)
         owed = max([Remedy.TIME if evidence else owed, *fatal])
         if owed is not Remedy.TIME:
             assert health.state is CardState.UNHEALTHY
-        # Nobody comes back without having proved itself.
+        # No card returns without a proving period.
         if before is not None and health.usable and not before.usable:
             assert before.state is CardState.RECOVERING
             assert now - last_error >= POLICY.proving

@@ -1,4 +1,4 @@
-"""What the Device object says of a node's cards, and that the allocator reads it so."""
+"""What the Device object states about a node's cards, and how the allocator reads it."""
 
 import json
 from dataclasses import replace
@@ -64,7 +64,7 @@ def report(node: NodeRecord, **circumstances: Any) -> DeviceReport:
 
 
 def read(told: DeviceReport) -> NodeDevices:
-    """Read the report as the allocator does, after its way through the API server."""
+    """Read the report as the allocator does, after a round trip through the API server."""
     metadata = {"name": "node-1", "labels": dict(told.labels), "annotations": dict(told.annotations)}
     return read_device_object(json.loads(json.dumps({"metadata": metadata, "spec": {"devices": told.devices}})))
 
@@ -134,7 +134,7 @@ async def test_eight_a100_reach_each_other_with_all_their_lanes(played) -> None:
     assert [device.healthy for device in read(told).devices] == [True] * 8
 
 
-async def test_mixed_cards_are_told_apart_and_keep_their_minors(played) -> None:
+async def test_mixed_cards_are_distinguished_and_keep_their_minors(played) -> None:
     played.play("mixed")
 
     told = await reported(played)
@@ -181,7 +181,7 @@ async def test_cards_that_die_are_listed_with_the_reason(played) -> None:
 
     told = await reported(played)
 
-    assert [entry["health"] for entry in told.devices] == [True, False, False]  # the fourth has never been seen alive
+    assert [entry["health"] for entry in told.devices] == [True, False, False]  # the fourth has never answered
     assert condition(told, 1) == (
         "False",
         "RecoveryReset",
@@ -194,7 +194,7 @@ async def test_cards_that_die_are_listed_with_the_reason(played) -> None:
 # Why a card takes nothing new
 
 
-def test_an_error_is_told_with_its_number_what_to_do_and_how_often() -> None:
+def test_an_error_is_reported_with_its_number_what_to_do_and_how_often() -> None:
     sick = hear(known(card(0)), [XidEvent("GPU-0", 79, NOW, 3)], NOW + 5, POLICY)
 
     told = report(sick)
@@ -205,7 +205,7 @@ def test_an_error_is_told_with_its_number_what_to_do_and_how_often() -> None:
     assert "Xid79" in read(told).devices[0].why_not
 
 
-def test_a_suspect_card_tells_what_it_waits_for_and_a_recovering_one_too() -> None:
+def test_a_suspect_card_states_what_it_waits_for_and_a_recovering_one_too() -> None:
     suspect = hear(known(card(0)), [XidEvent("GPU-0", 94, NOW)], NOW, POLICY)
     recovering = advance(suspect, NodeReading(DRIVER, (card(0),), (), "one"), (), NOW + 300, POLICY)
 
@@ -235,7 +235,7 @@ def test_one_card_can_be_set_aside() -> None:
     told = report(known(card(0), card(1)), cordoned=frozenset({"GPU-1"}))
 
     assert [entry["health"] for entry in told.devices] == [True, False]
-    assert condition(told, 1) == ("False", "Cordoned", "an administrator set the card aside")
+    assert condition(told, 1) == ("False", "Cordoned", "an administrator cordoned the card")
 
 
 def test_an_outage_of_nvml_puts_all_cards_out_of_service_and_says_why() -> None:
@@ -249,7 +249,7 @@ def test_an_outage_of_nvml_puts_all_cards_out_of_service_and_says_why() -> None:
     }
 
 
-def test_an_outage_before_any_card_was_seen_is_told_on_the_object() -> None:
+def test_an_outage_before_any_card_was_seen_is_reported_on_the_object() -> None:
     outage = Outage("NvmlNotFound", "libnvidia-ml.so.1 not found", NOW)
 
     told = build(NOTHING_KNOWN, None, POLICY, Circumstances(outage=outage))
@@ -259,7 +259,11 @@ def test_an_outage_before_any_card_was_seen_is_told_on_the_object() -> None:
 
 
 WHY: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
-    "sick before set aside": ({"wear": Wear(remap_failed=True)}, {"cordoned": frozenset({"GPU-0"})}, "RowRemapFailed"),
+    "unhealthy before set aside": (
+        {"wear": Wear(remap_failed=True)},
+        {"cordoned": frozenset({"GPU-0"})},
+        "RowRemapFailed",
+    ),
     "set aside before an outage": (
         {},
         {"cordoned": frozenset({"GPU-0"}), "outage": Outage("NvmlHangs", "", NOW)},
@@ -272,13 +276,13 @@ WHY: dict[str, tuple[dict[str, object], dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize(("facts", "circumstances", "reason"), WHY.values(), ids=WHY)
-def test_of_several_reasons_the_gravest_is_told(facts, circumstances, reason) -> None:
+def test_of_several_reasons_the_gravest_is_reported(facts, circumstances, reason) -> None:
     told = report(known(card(0, **facts)), **circumstances)
 
     assert condition(told)[:2] == ("False", reason)
 
 
-def test_mig_devices_of_a_sick_or_set_aside_card_are_not_usable_either() -> None:
+def test_mig_devices_of_an_unhealthy_or_set_aside_card_are_not_usable_either() -> None:
     mig = card(0, mig=True, mig_devices=(MigDevice("MIG-a", "1g.18gb", 1, 2, 3),))
     sick = hear(known(mig), [XidEvent("GPU-0", 79, NOW)], NOW, POLICY)
 
@@ -286,7 +290,7 @@ def test_mig_devices_of_a_sick_or_set_aside_card_are_not_usable_either() -> None
     assert condition(report(known(mig), cordoned=frozenset({"GPU-0"})), 1)[:2] == ("False", "Cordoned")
 
 
-def test_what_waits_for_a_reset_and_does_no_harm_is_told_of_a_healthy_card() -> None:
+def test_what_waits_for_a_reset_and_does_no_harm_is_reported_for_a_healthy_card() -> None:
     status, reason, message = condition(report(known(card(0, wear=Wear(remap_pending=True)))))
 
     assert (status, reason) == ("True", "Healthy")
@@ -302,7 +306,7 @@ def test_readings_that_failed_are_named() -> None:
 # Identity and place
 
 
-def test_a_card_that_is_away_keeps_its_entry_and_gives_up_its_number_to_one_that_is_there() -> None:
+def test_a_card_that_is_missing_keeps_its_entry_and_gives_up_its_number_to_one_that_is_there() -> None:
     first = known(card(0), card(1), card(2))
     renumbered = (replace(card(1), minor=0), replace(card(2), minor=1))
     away = advance(first, NodeReading(DRIVER, renumbered, (), "one"), (), NOW + 1, POLICY)
@@ -350,7 +354,7 @@ LANES: dict[str, tuple[list[GpuFacts], dict[tuple[str, str], int]]] = {
         [card(minor, links=SWITCHED, fabric=Fabric(FabricState.IN_PROGRESS, 0, "ab", 0)) for minor in range(2)],
         {},
     ),
-    "a fabric that one card does not tell of": (
+    "a fabric that one card does not report": (
         [card(0, links=SWITCHED, fabric=Fabric(FabricState.COMPLETED, 0, "ab", 0)), card(1, links=SWITCHED)],
         {},
     ),
@@ -371,7 +375,7 @@ def test_a_lost_card_has_no_lanes() -> None:
     assert not report(away).annotations
 
 
-# Anything else that a library or a cluster may say
+# Any other input from a library or a cluster
 
 MODELS = {
     "NVIDIA H200": "H200",
@@ -419,7 +423,7 @@ def test_any_number_becomes_a_time_that_kubernetes_takes(seconds) -> None:
     st.lists(st.sampled_from([f"GPU-{n}" for n in range(6)]), max_size=3),
     st.sets(st.sampled_from([f"GPU-{n}" for n in range(6)])),
 )
-def test_the_allocator_gives_away_the_healthy_cards_and_no_others(gpus, sick, aside) -> None:
+def test_the_allocator_allocates_the_healthy_cards_and_no_others(gpus, sick, aside) -> None:
     node = hear(known(*gpus), [XidEvent(uuid, 79, NOW) for uuid in sick], NOW, POLICY)
 
     found = read(report(node, cordoned=frozenset(aside)))

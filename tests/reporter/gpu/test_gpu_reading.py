@@ -21,7 +21,7 @@ H200 = "GPU-26af1747-9a4d-edd9-a942-cdc49d8df2b6"
 CLEAN = Wear(ecc=True, corrected=0, uncorrected=0, remapped_rows=0, remap_pending=False, remap_failed=False)
 
 
-async def test_an_h200_in_a_virtual_machine_is_read_though_it_tells_no_numa_id_and_no_nvlink(played) -> None:
+async def test_an_h200_in_a_virtual_machine_is_read_though_it_reports_no_numa_id_and_no_nvlink(played) -> None:
     played.play("h200")
     played.pci("0000:00:06.0", "pci0000:00", "-1")
     played.numa_nodes("0")
@@ -60,7 +60,7 @@ async def test_an_h200_in_a_virtual_machine_is_read_though_it_tells_no_numa_id_a
     assert reading.boot == "7ede3d37"
 
 
-async def test_eight_a100_have_twelve_lanes_to_switches_each_and_the_numa_node_that_nvml_tells(played) -> None:
+async def test_eight_a100_have_twelve_lanes_to_switches_each_and_the_numa_node_that_nvml_reports(played) -> None:
     played.play("a100x8")
     for index, bus in enumerate(("07", "0f", "47", "4e", "87", "90", "b7", "bd")):
         played.pci(f"0000:{bus}:00.0", f"pci0000:{index // 2:02x}", "0", between=f"0000:{index // 2:02x}:01.0")
@@ -76,7 +76,7 @@ async def test_eight_a100_have_twelve_lanes_to_switches_each_and_the_numa_node_t
     assert {(gpu.recovery, gpu.fabric, gpu.problems) for gpu in gpus} == {(None, None, ())}
 
 
-async def test_mixed_cards_keep_what_each_of_them_tells(played) -> None:
+async def test_mixed_cards_keep_what_each_of_them_reports(played) -> None:
     played.play("mixed")
     for bus in ("17", "18", "31", "32"):
         played.pci(f"0000:{bus}:00.0", "pci0000:16", "0")
@@ -107,10 +107,10 @@ async def test_mig_devices_are_read_as_what_they_are(played) -> None:
         MigDevice("MIG-bbbbbbbb-0000-5000-8000-000000000000", "1g.10gb", 10200547328, 9, 0),
         MigDevice("MIG-cccccccc-0000-5000-8000-000000000000", "1g.10gb", 10200547328, 11, 0),
     )
-    assert parent.wear.remapped_rows is None  # not told in MIG mode
+    assert parent.wear.remapped_rows is None  # not reported in MIG mode
 
 
-async def test_a_mig_device_that_does_not_tell_its_name_leaves_the_others(played) -> None:
+async def test_a_mig_device_that_does_not_report_its_name_leaves_the_others(played) -> None:
     played.play("mig")
     played.change({"gpu.0.mig.0.uuid": "\udcff", "gpu.0.mig.1.name": "NVIDIA A100", "gpu.0.mig.1.memory": None})
 
@@ -120,7 +120,7 @@ async def test_a_mig_device_that_does_not_tell_its_name_leaves_the_others(played
     assert parent.problems[0].startswith("nvmlDeviceGetUUID: not text")
 
 
-async def test_cards_that_die_tell_how_far_gone_they_are(played) -> None:
+async def test_cards_that_die_report_how_far_gone_they_are(played) -> None:
     played.play("dying")
 
     reading = await played.nvml().read()
@@ -231,7 +231,7 @@ async def test_the_processes_on_a_mig_device_can_be_listed(played) -> None:
 UNLISTED: dict[str, tuple[str, dict[str, str | None], str]] = {
     "a card that is not there": ("GPU-other", {}, "GPU-other: its processes cannot be listed: Not Found"),
     "a card that fell off the bus": (H200, {"gpu.0.lost": "1"}, "GPU is lost"),
-    "a card that tells only half": (H200, {"gpu.0.error.nvmlDeviceGetGraphicsRunningProcesses_v3": "999"}, "Unknown"),
+    "a card that reports only half": (H200, {"gpu.0.error.nvmlDeviceGetGraphicsRunningProcesses_v3": "999"}, "Unknown"),
 }
 
 
@@ -246,4 +246,4 @@ async def test_processes_that_cannot_be_listed_are_never_taken_for_none(played, 
     with pytest.raises(NvmlRefusedError, match=message):
         await nvml.processes(uuid)
 
-    assert nvml.pid == pid  # this question's trouble, not NVML's
+    assert nvml.pid == pid  # a problem of this question, not of NVML

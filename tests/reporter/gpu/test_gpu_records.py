@@ -1,4 +1,4 @@
-"""What is kept over a restart of the reporter comes back whole, and nothing else is taken for it."""
+"""What is kept over a restart of the reporter is read back whole, and nothing else is taken for it."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ READING = NodeReading(DriverFacts("580", "13.0", None), CARDS, (), "one")
 
 
 def lived() -> NodeRecord:
-    """A node of whose cards one is well, one in MIG mode, one unhealthy by what it tells, one by an error, one away."""
+    """A node with five cards: healthy, in MIG mode, unhealthy by its readings, unhealthy by an error, missing."""
     first = advance(NOTHING_KNOWN, READING, [XidEvent("GPU-3", 79, 5.0, 4)], 10.0, POLICY)
     return advance(first, replace(READING, gpus=CARDS[1:]), (), 11.5, POLICY)
 
@@ -63,12 +63,12 @@ NO_RECORDS = {
 
 
 @pytest.mark.parametrize("data", NO_RECORDS.values(), ids=NO_RECORDS)
-def test_what_is_no_record_begins_anew_and_says_so(data) -> None:
+def test_what_is_no_record_starts_again_and_says_so(data) -> None:
     record, problems = decode(data)
 
     assert record == NOTHING_KNOWN
     assert len(problems) == 1
-    assert "begun anew" in problems[0]
+    assert "a new one is started" in problems[0]
 
 
 def test_the_driver_outlives_the_reporter_and_an_older_record_without_it_is_read() -> None:

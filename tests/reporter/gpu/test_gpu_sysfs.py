@@ -1,4 +1,4 @@
-"""Where a PCI device sits, from recorded trees of sysfs, some of which are nonsense."""
+"""The place of a PCI device, from recorded trees of sysfs, some of them invalid."""
 
 import pytest
 from hypothesis import given
@@ -44,16 +44,16 @@ def test_a_device_that_sysfs_does_not_list_is_nowhere(played) -> None:
 
 NUMA = {
     "told": ("1", "0-1", 1),
-    "not told, one node": ("-1", "0", 0),
-    "not told, two nodes": ("-1", "0-1", None),
-    "not told, nodes unknown": ("-1", None, None),
+    "not reported, one node": ("-1", "0", 0),
+    "not reported, two nodes": ("-1", "0-1", None),
+    "not reported, nodes unknown": ("-1", None, None),
     "no number": ("many", "0-1", None),
     "empty": ("", "0-1", None),
 }
 
 
 @pytest.mark.parametrize(("told", "nodes", "expected"), NUMA.values(), ids=NUMA)
-def test_the_numa_node_is_what_the_device_tells_or_the_only_one_there_is(played, told, nodes, expected) -> None:
+def test_the_numa_node_is_what_the_device_reports_or_the_only_one_there_is(played, told, nodes, expected) -> None:
     played.pci("0000:00:06.0", "pci0000:00", told)
     if nodes is not None:
         played.numa_nodes(nodes)

@@ -1,4 +1,4 @@
-"""CPUs and memory, found in faithful trees of sysfs."""
+"""CPUs and memory, read from realistic trees of sysfs."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +10,7 @@ from reporter.inventory.cpus import CpuReader, read_cpus
 from reporter.inventory.memory import read_zones
 
 
-def test_cores_are_numbered_through_the_machine_though_each_socket_begins_anew(machine: Machine) -> None:
+def test_cores_are_numbered_through_the_machine_though_each_socket_starts_again(machine: Machine) -> None:
     machine.cpus(sockets=2, nodes=2, cores=2, threads=2)
 
     topology = read_cpus(machine.sysfs, machine.proc).topology
@@ -37,12 +37,12 @@ def test_cores_are_numbered_through_the_machine_though_each_socket_begins_anew(m
     threads=st.integers(1, 2),
     chosen=st.integers(0, 2**24 - 1),
 )
-def test_every_cpu_that_is_online_is_told_once_with_its_siblings(
+def test_every_cpu_that_is_online_is_reported_once_with_its_siblings(
     tmp_path_factory, sockets: int, split: int, cores: int, threads: int, chosen: int
 ) -> None:
     machine = Machine(tmp_path_factory.mktemp("machine"))
     total = sockets * cores * threads
-    offline = chosen & ((1 << total) - 1) & ~1  # the first CPU is always there
+    offline = chosen & ((1 << total) - 1) & ~1  # the first CPU is always online
     machine.cpus(sockets, sockets * split, cores, threads, offline)
 
     topology = read_cpus(machine.sysfs, machine.proc).topology
@@ -54,7 +54,7 @@ def test_every_cpu_that_is_online_is_told_once_with_its_siblings(
         assert set(members(topology.cores_of(1 << cpu))) == siblings
 
 
-def test_the_first_processor_tells_what_all_are(machine: Machine) -> None:
+def test_the_first_processor_describes_all(machine: Machine) -> None:
     machine.cpus()
     machine.file("devices/system/cpu/intel_pstate/no_turbo", 0)
     machine.file("fs/resctrl/info/L3/cbm_mask", "fffff")

@@ -1,4 +1,4 @@
-"""RDMA NICs, FPGAs and configured types, found in faithful trees of sysfs."""
+"""RDMA NICs, FPGAs and configured types, read from realistic trees of sysfs."""
 
 import shutil
 
@@ -15,7 +15,7 @@ def one(machine: Machine, *matches: PciMatch) -> PciDevice:
     return found
 
 
-def test_a_nic_is_told_with_its_place_and_the_number_of_its_name(machine: Machine) -> None:
+def test_a_nic_is_reported_with_its_place_and_the_number_of_its_name(machine: Machine) -> None:
     machine.rdma("mlx5_3", CX7, root="pci0000:3a", numa=1)
 
     assert one(machine) == PciDevice("rdma", CX7, 3, "mlx5_3", numa_node=1, pcie_root="pci0000:3a")
@@ -116,7 +116,7 @@ def test_devices_that_are_passed_over_hide_none_after_them(machine: Machine) -> 
     assert found == [("fpga", "0000:03:00.0", 0), ("fpga", "0000:04:00.0", 1), ("rdma", "0000:01:00.0", 0)]
 
 
-def test_the_functions_of_one_slot_are_one_card_told_by_its_first(machine: Machine) -> None:
+def test_the_functions_of_one_slot_are_one_card_represented_by_its_first(machine: Machine) -> None:
     for function in (1, 0):
         machine.pci(f"0000:17:00.{function}", 0x10EE, 0x5004 + function, 0x120000)
     machine.pci("0000:18:00.0", 0x10EE, 0x5004, 0x120000)

@@ -1,4 +1,4 @@
-"""The kubelet's checkpoint files: read as Kubernetes v1.36 reads them, and nothing else believed.
+"""The kubelet's checkpoint files: read as Kubernetes v1.36 reads them; nothing else is accepted.
 
 The files of `checkpoints/` were written, or their checksums computed, by the kubelet's own packages (v1.36.3; those of
 layout v1 of devices by its code up to v1.32).
@@ -157,7 +157,7 @@ def test_what_each_pod_has_is_summed_up_over_containers() -> None:
     assert unknown == ()
 
 
-def test_container_ids_of_layout_v1_are_looked_up_and_unknown_ones_are_told() -> None:
+def test_container_ids_of_layout_v1_are_looked_up_and_unknown_ones_are_reported() -> None:
     found, unknown = cpustate.by_pod(STATES["cpu-v1-static.json"], {"f00dfeed": "uid-1"})
     assert (found, unknown) == ({"uid-1": 0b110}, ("0badcafe",))
 
@@ -215,7 +215,7 @@ def test_a_file_with_a_changed_byte_is_refused_or_means_the_same(name, data) -> 
         found = parser(name)(bytes(whole))
     except CheckpointError:
         return
-    # A checksum of 0 is taken where the kubelet takes it; else only what the checksum is not over may differ.
+    # A checksum of 0 is accepted where the kubelet accepts it; otherwise only parts outside the checksum may differ.
     same = found == parser(name)(content(name))
     assert same or b'"checksum":' not in whole or json.loads(whole).get("checksum") == 0
 
@@ -296,7 +296,7 @@ def test_a_truncated_file_keeps_the_last_good_state(tmp_path) -> None:
     path.write_bytes(content("cpu-v2-static.json")[:50])
     kept = watched.read()
     assert kept.value == good.value
-    assert "what it said before is kept" in kept.problem
+    assert "its previous content is kept" in kept.problem
     path.write_bytes(content("cpu-v2-none.json"))
     assert watched.read().value == STATES["cpu-v2-none.json"]
 
@@ -306,7 +306,7 @@ def test_a_bad_first_file_gives_nothing_and_says_so(tmp_path) -> None:
     path.write_bytes(b"{")
     reading = WatchedFile(path, devicecheckpoint.parse, most_bytes=MOST_BYTES).read()
     assert reading.value is None
-    assert "none was good before" in reading.problem
+    assert "no earlier content was usable" in reading.problem
 
 
 def test_a_missing_file_is_a_problem_unless_it_has_a_meaning(tmp_path) -> None:
@@ -326,7 +326,7 @@ def test_a_file_that_vanishes_keeps_what_it_said_until_it_is_there_again(tmp_pat
     for _ in range(2):
         gone = watched.read()
         assert gone.value == good
-        assert "is gone" in gone.problem
+        assert "has disappeared" in gone.problem
     assert watched.last == gone
     path.write_bytes(content("cpu-v2-none.json"))
     assert (watched.read().value, watched.read().problem) == (STATES["cpu-v2-none.json"], None)

@@ -139,7 +139,7 @@ def test_a_configuration_that_makes_no_sense_is_refused(data) -> None:
 
 
 def test_a_driver_that_is_not_stated_is_not_made_up() -> None:
-    assert parse(b"cgroupRoot: /").cgroup_driver == ""  # it may be asked of the runtime
+    assert parse(b"cgroupRoot: /").cgroup_driver == ""  # the kubelet may ask the runtime
 
 
 KEYS = (

@@ -1,4 +1,4 @@
-"""The kubelet's PodResources socket: its word before its files, and nothing believed that makes no sense.
+"""The kubelet's PodResources socket: it precedes the files, and no malformed answer is accepted.
 
 `podresources.bin` was serialised by k8s.io/kubelet v0.36.3 itself, with fields that are not read here.
 """
@@ -51,7 +51,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def listening(path, talk: Talk) -> AsyncIterator[None]:
-    """Anything that listens on a socket; it is stopped at the end whatever it does."""
+    """Any listener on a socket; it is stopped at the end, whatever it does."""
     talks: set[asyncio.Task[None]] = set()
 
     async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,7 +71,7 @@ async def listening(path, talk: Talk) -> AsyncIterator[None]:
 
 
 async def end(writer: asyncio.StreamWriter, *, stay: bool) -> None:
-    """Send what was written, and say nothing more, or close."""
+    """Send these bytes, then send nothing more, or close."""
     await writer.drain()
     if stay:
         await asyncio.Event().wait()
@@ -80,7 +80,7 @@ async def end(writer: asyncio.StreamWriter, *, stay: bool) -> None:
 
 
 def saying(data: bytes, *, stay: bool = False) -> Talk:
-    """Say something, whatever was asked."""
+    """Send this, whatever was asked."""
 
     async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(data)
@@ -98,7 +98,7 @@ def framed(message: bytes, length: int | None = None, flag: int = 0) -> bytes:
 
 
 def http2(script: Callable[[H2Connection, int], None], *, stay: bool = True) -> Talk:
-    """Answer in HTTP/2 as the script has it, then say nothing more, or close."""
+    """Answer in HTTP/2 by the script, then send nothing more, or close."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = H2Connection(H2Configuration(client_side=False))
@@ -150,7 +150,7 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """An answer without end that keeps to flow control."""
+    """An answer without end that respects flow control."""
     connection = H2Connection(H2Configuration(client_side=False))
     connection.initiate_connection()
     stream = None
@@ -171,7 +171,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "kubelet.sock"
 
 
-# what is told
+# what is reported
 
 
 def test_what_the_kubelets_own_package_writes_is_read() -> None:
@@ -206,7 +206,7 @@ async def test_a_server_is_asked_and_its_words_are_by_uid(path: Path) -> None:
 
 
 async def test_an_empty_message_is_an_answer(path: Path) -> None:
-    """A node without a Pod: the message has no byte, and is there all the same."""
+    """A node without a Pod: the message has no bytes, but it exists."""
     async with listening(path, http2(answering(framed(b"")))):
         assert await unary.call(str(path), podlist.METHOD, b"", most_bytes=MOST_BYTES, seconds=5.0) == b""
         found = await PodResourcesSocket(str(path)).read([node_pod()])
@@ -224,7 +224,7 @@ async def test_an_answer_of_many_frames_is_read_whole(path: Path) -> None:
     assert reading.value.pods["u1"]["main"].devices["example.com/card"] == frozenset(ids)
 
 
-async def test_without_a_socket_nothing_is_told_and_nothing_is_wrong(path) -> None:
+async def test_without_a_socket_nothing_is_reported_and_nothing_is_wrong(path) -> None:
     socket = PodResourcesSocket(str(path), patience=0)
 
     assert await socket.read([node_pod()]) == FileReading(None, None)
@@ -260,7 +260,7 @@ MALFORMED = {
     "a container without a name": (pod("p", container("")), "a container without a name"),
     "a resource without a name": (pod("p", container("main", "", "x")), "a resource without a name"),
     "a device without a name": (pod("p", container("main", "a/b", "")), "a device without a name"),
-    "a container twice": (pod("p", container("main"), container("main")), "twice of container 'main'"),
+    "a container twice": (pod("p", container("main"), container("main")), "container 'main' of one Pod twice"),
     "a negative CPU": (pod("p", container("main", cpus=b"\xff" * 9 + b"\x01")), "CPU -1"),
     "a CPU that no machine has": (pod("p", container("main", cpus=varint(4096))), "CPU 4096"),
     "too many Pods": (_many(4097), "4097 Pods"),
@@ -309,25 +309,25 @@ except podlist.PodListError:
     assert int(done.stdout) < 96 * 1024
 
 
-# Each: what listens, what is said of it, and whether it may be a kubelet that is restarting.
+# Each: the listener, the message about it, and whether it may be a kubelet that is restarting.
 HOSTILE: dict[str, tuple[Talk, str, bool]] = {
     "closes at once": (saying(b""), "closed", True),
-    "closes mid-way": (http2(half, stay=False), "closed before the answer's end", True),
+    "closes mid-way": (http2(half, stay=False), "closed before the end of the answer", True),
     "hangs": (saying(b"", stay=True), "no answer within 0.2 s", True),
     "hangs mid-way": (http2(half), "no answer within 0.2 s", True),
     "pings without end": (endless, "no answer within 0.2 s", True),
     "breaks off": (http2(lambda connection, stream: connection.reset_stream(stream, 2)), "broken off", True),
-    "ends its connections": (http2(lambda connection, _: connection.close_connection()), "ends its connections", True),
+    "ends its connections": (http2(lambda connection, _: connection.close_connection()), "closes its connect", True),
     "unavailable": (http2(answering(b"", trailers=[("grpc-status", "14")])), "says unavailable", True),
     "HTTP/1": (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9, stay=True), "no answer within 0.2 s", True),
     "no protocol": (saying(b"\0\0\4\7\0\0\0\0\1" * 9, stay=True), "not HTTP/2", False),
     "no gRPC": (http2(answering(b"<html>", [(":status", "404")], ())), "HTTP status 404", False),
-    "no status": (http2(answering(framed(GOOD), trailers=())), "does not say how it went", False),
+    "no status": (http2(answering(framed(GOOD), trailers=())), "its answer has no status", False),
     "one frame of 16 MiB": (saying(b"\xff\xff\xff\0\0\0\0\0\1" + bytes(5 * 2**20)), "longer than", False),
     "announces much": (http2(announcing_much), f"longer than {MOST_BYTES} bytes", False),
     "goes on for ever": (flood, f"longer than {MOST_BYTES} bytes", False),
-    "cut off": (http2(answering(framed(GOOD, length=len(GOOD) + 1))), "said to have", False),
-    "two messages": (http2(answering(framed(GOOD) + framed(GOOD))), "said to have", False),
+    "cut off": (http2(answering(framed(GOOD, length=len(GOOD) + 1))), "its answer announces", False),
+    "two messages": (http2(answering(framed(GOOD) + framed(GOOD))), "its answer announces", False),
     "no message": (http2(answering(b"")), "has no message", False),
     "half a message's head": (http2(answering(b"\0\0\0\0")), "has no message", False),
     "compressed": (http2(answering(framed(GOOD, flag=1))), "compressed", False),
@@ -341,7 +341,9 @@ HOSTILE: dict[str, tuple[Talk, str, bool]] = {
 
 
 @pytest.mark.parametrize(("talk", "said", "passing"), HOSTILE.values(), ids=HOSTILE)
-async def test_what_cannot_be_used_is_told_and_the_last_good_answer_kept(path, talk: Talk, said: str, passing) -> None:
+async def test_what_cannot_be_used_is_reported_and_the_last_good_answer_kept(
+    path, talk: Talk, said: str, passing
+) -> None:
     now = [0.0]
     socket = PodResourcesSocket(str(path), deadline=0.2, patience=60.0, clock=lambda: now[0])
     async with Kubelet(path, GOOD):
@@ -361,12 +363,12 @@ async def test_what_cannot_be_used_is_told_and_the_last_good_answer_kept(path, t
     assert again == good
 
 
-async def test_a_server_without_the_service_is_told_of(path: Path) -> None:
+async def test_a_server_without_the_service_is_reported(path: Path) -> None:
     async with Kubelet(path, GOOD, "/v1alpha1.PodResourcesLister/List"):
         reading = await PodResourcesSocket(str(path)).read([])
 
     assert reading == FileReading(
-        None, f"{path}: its server does not have this service; the kubelet's files count instead"
+        None, f"{path}: its server does not have this service; the kubelet's files are used instead"
     )
 
 
@@ -383,7 +385,7 @@ async def test_a_file_in_the_sockets_place_is_not_asked(path) -> None:
     assert "nobody answers" in (reading.problem or "")
 
 
-async def test_a_kubelet_that_is_restarted_is_no_problem_until_it_stays_away(path) -> None:
+async def test_a_kubelet_that_is_restarted_is_no_problem_until_it_stays_unreachable(path) -> None:
     now = [0.0]
     socket = PodResourcesSocket(str(path), patience=60.0, clock=lambda: now[0])
     async with Kubelet(path, GOOD):
@@ -445,7 +447,7 @@ def test_whatever_is_said_in_the_place_of_http2_is_an_error_of_the_call(tmp_path
     asyncio.run(ask())
 
 
-# whom it is about
+# which Pods the answer is about
 
 
 @pytest.mark.parametrize(
@@ -479,13 +481,13 @@ def test_words_are_about_the_pod_that_the_kubelet_means_by_the_name(pods: list[N
     assert set(found) == uids
 
 
-def test_a_name_that_is_told_of_twice_tells_nothing() -> None:
+def test_a_name_that_is_reported_twice_counts_for_nothing() -> None:
     listed = podlist.parse(GOOD + pod("p", container("main")) + pod("q"))
 
     assert allocations.by_uid(listed, {("ns", "p"): "u1", ("ns", "q"): "u2"}) == {"u2": {}}
 
 
-async def test_a_pod_made_anew_does_not_inherit_what_was_told_last(path: Path) -> None:
+async def test_a_pod_created_again_does_not_inherit_what_was_reported_last(path: Path) -> None:
     socket = PodResourcesSocket(str(path))
     async with Kubelet(path, GOOD):
         await socket.read([node_pod(uid="u1")])
@@ -495,7 +497,7 @@ async def test_a_pod_made_anew_does_not_inherit_what_was_told_last(path: Path) -
     assert set(kept.value.pods) == {"u1"}
 
 
-# what counts
+# what takes precedence
 
 GPU = "nvidia.com/gpu"
 
@@ -532,12 +534,12 @@ BROKEN = "file: corrupt"
     ],
     ids=[
         "no socket",
-        "nothing told",
+        "nothing reported",
         "the same: the file's entry stays",
         "others",
         "none any more",
-        "an init container that is not told of",
-        "no container told of",
+        "an init container that is not reported",
+        "no container reported",
         "a Pod that the file lacks",
         "an older answer, and a file that is read",
         "an older answer, and a file that is not",

@@ -1,4 +1,4 @@
-"""Our CPUs in the kubelet's state: what it accepts, nothing else, and back again."""
+"""Our CPUs in the kubelet's state: only what the kubelet accepts, and the way back."""
 
 import os
 from pathlib import Path
@@ -192,7 +192,7 @@ def path(tmp_path) -> Path:
 
 
 def kubelet_starts(path: Path) -> None:
-    """Make the kubelet's socket anew; later than anything that was written."""
+    """Create the kubelet's socket again, later than every write so far."""
     socket = path.parent / "pod-resources" / "kubelet.sock"
     socket.parent.mkdir(exist_ok=True)
     socket.write_bytes(b"")
@@ -201,7 +201,7 @@ def kubelet_starts(path: Path) -> None:
 
 
 def kubelet_writes(path: Path, entries) -> None:
-    """Write the file from the kubelet's memory; with a time of its own."""
+    """Write the file from the kubelet's memory, with a new modification time."""
     before = path.stat().st_mtime_ns
     path.write_bytes(cpustate.render(state(entries)))
     os.utime(path, ns=(before + 1, before + 1))
@@ -334,7 +334,7 @@ def test_a_refused_take_over_writes_nothing(path) -> None:
     ids=["empty", "cut off", "no text", "no state", "no set", "huge"],
 )
 @pytest.mark.parametrize("act", [undo, lambda path: take_over(path, on(OURS))], ids=["undo", "take over"])
-def test_a_backup_that_cannot_be_used_is_told_and_nothing_is_written(path, content, act) -> None:
+def test_a_backup_that_cannot_be_used_is_reported_and_nothing_is_written(path, content, act) -> None:
     original = path.read_bytes()
     backup_of(path).write_bytes(content)
     with pytest.raises(TakeOverError, match="backup"):
@@ -343,13 +343,13 @@ def test_a_backup_that_cannot_be_used_is_told_and_nothing_is_written(path, conte
     assert backup_of(path).read_bytes() == content
 
 
-def test_a_missing_state_file_is_told(tmp_path) -> None:
+def test_a_missing_state_file_is_reported(tmp_path) -> None:
     with pytest.raises(TakeOverError, match="does not exist"):
         take_over(tmp_path / "cpu_manager_state", on(OURS))
 
 
 @pytest.mark.parametrize("act", [undo, lambda path: take_over(path, on({"b": {"main": 1 << 14}}))])
-def test_a_folder_that_cannot_be_written_is_told(path, act, monkeypatch) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(path, act, monkeypatch) -> None:
     take_over(path, on(OURS))
 
     def refuse(**_: object) -> None:

@@ -1,4 +1,4 @@
-"""Nodes with several Pods, containers and cards: one that is passed over never hides those after it."""
+"""Nodes with several Pods, containers and cards: one that is skipped never hides those after it."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -12,7 +12,7 @@ def messages(fake: FakeKube) -> list[str]:
     return [one["message"] for one in fake.objects("/api/v1/events")]
 
 
-async def test_half_a_character_is_told_as_its_escape(fake: FakeKube, kube: KubeClient) -> None:
+async def test_half_a_character_is_reported_as_its_escape(fake: FakeKube, kube: KubeClient) -> None:
     writer = EventWriter(kube, lambda: 0.0)
     writer.note([Occurrence(ABOUT, "KubeletFileUnusable", "entries[\ud800]")])
 

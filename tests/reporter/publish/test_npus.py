@@ -1,4 +1,4 @@
-"""NPUs that are told by PCI ids: what settings say of them is on the Device object, and is read back."""
+"""NPUs recognised by PCI ids: the Device object has what the settings state about them, and it is read back."""
 
 import pytest
 from npus import CAPACITY, NPU, TYPES, TYPES_TEXT
@@ -38,8 +38,8 @@ def test_a_match_states_what_pci_does_not_say() -> None:
 @pytest.mark.parametrize(
     ("match", "told"),
     [
-        ("amounts: {core: 8, cpu: 7}", "PCI does not say how much memory a npu has; state it in amounts"),
-        (f"{AMOUNTS[:-1]}, cards: 1}}", "cards is no amount of npu; use core, cpu, memory, memory-ratio, dvpp"),
+        ("amounts: {core: 8, cpu: 7}", "PCI does not report how much memory a npu has; state it in amounts"),
+        (f"{AMOUNTS[:-1]}, cards: 1}}", "cards is not an amount of npu; use core, cpu, memory, memory-ratio, dvpp"),
         ("amounts: {core: -1}", "-1 is negative"),
     ],
 )

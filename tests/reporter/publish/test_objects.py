@@ -1,4 +1,4 @@
-"""The objects that a node is told by: read back by what reads them, and by hand."""
+"""The objects that report a node: read back by their readers, and by hand."""
 
 import json
 from dataclasses import replace
@@ -141,7 +141,7 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 
 
 @pytest.mark.parametrize("reason", ["LinkDown", "LinkUnknown", "NoPort", "FallenOffBus"])
-def test_what_keeps_a_device_from_being_used_is_told_by_its_own_reason(reason: str) -> None:
+def test_what_keeps_a_device_from_being_used_is_reported_by_its_own_reason(reason: str) -> None:
     body = device.build(NODE, report(gpu(0, health=False)), [nic(0, "why", reason), nic(1)], TYPES).body
 
     assert device.others(body) == {
@@ -210,7 +210,7 @@ def test_whatever_stands_in_the_cluster_the_object_is_written(live: dict[str, An
     assert device.build(NODE, NO_CARDS, [nic()], TYPES, live=live) == fresh
 
 
-def test_what_the_kubelet_gave_away_is_told_under_both_names() -> None:
+def test_what_the_kubelet_allocated_is_reported_under_both_names() -> None:
     told = device.DeviceFacts(held=[PodDevices("u", "main", "nvidia.com/gpu", ("GPU-1",), b"answer")])
 
     built = device.build(NODE, report(gpu(0), gpu(1)), [], TYPES, told=told)
@@ -262,7 +262,7 @@ def test_the_nodes_status_has_sums_in_both_domains_and_leaves_native_names_alone
 
 
 def kubelet_syncs(node: dict[str, Any]) -> dict[str, Any]:
-    """What the kubelet makes of a Node's amounts (setters.go): of what is capacity, all is allocatable."""
+    """A Node's amounts after the kubelet's update (setters.go): all capacity is allocatable."""
     capacity = {"cpu": "8"} | node["status"]["capacity"]
     return {**node, "status": {"capacity": capacity, "allocatable": dict(capacity)}}
 
@@ -286,7 +286,7 @@ def test_cards_of_unlike_memory_have_no_label_of_it() -> None:
     assert nodestatus.build(NODE, devices, {}, TYPES)["metadata"]["labels"] == {}
 
 
-def test_types_of_ones_own_are_told_in_their_unit_under_their_one_name() -> None:
+def test_types_of_ones_own_are_reported_in_their_unit_under_their_one_name() -> None:
     devices = [
         Device("dsp", "a", 0, healthy=True, capacity={"dsp": 100}),
         Device("dsp", "b", 1, healthy=True, capacity={"dsp": 100}),
@@ -421,7 +421,7 @@ def state(policy: str = "static", **given: str) -> CpuState:
     return CpuState(StateLayout.V2, policy, 0xFF & ~sum(cpus["main"] for cpus in entries.values()), entries)
 
 
-def test_the_kubelets_policies_and_what_it_gave_are_told() -> None:
+def test_the_kubelets_policies_and_what_it_gave_are_reported() -> None:
     made = built([pod("k")], STATIC, state(k="1-2"))
 
     assert made.body is not None
@@ -433,7 +433,7 @@ def test_the_kubelets_policies_and_what_it_gave_are_told() -> None:
     assert made.kubelet.default == parse("0,3-7")
 
 
-# A Pod, what the kubelet gave it; what is told of that, what is reserved besides CPU 0, and both pools
+# A Pod, what the kubelet gave it; what is reported about it, what is reserved besides CPU 0, and both pools
 
 GIVEN: dict[str, tuple[NodePod | None, CpuState, str, str, str]] = {
     "without a class": (pod("p"), state(p="2-3"), "2-3", "0-1,4-7", "0-1,4-7"),
@@ -467,7 +467,9 @@ def test_cpus_of_a_pod_that_is_left_on_what_the_kubelet_gave_it_are_given_to_nob
     assert (format_cpuset(made.pools.shared), format_cpuset(made.pools.best_effort)) == (shared, best_effort)
     planned = [one.planned(mems=False)] if one else []
     moved = {want.pod.uid: want.cpus for want in plan.wants(planned, made.pools, made.kubelet) if want.cpus}
-    assert not (told and moved), "a Pod is left alone exactly where what the kubelet gave it is told as the kubelet's"
+    assert not (told and moved), (
+        "a Pod is left alone exactly where what the kubelet gave it is reported as the kubelet's"
+    )
 
 
 CPUS = st.integers(0, 0xFF)
@@ -526,16 +528,16 @@ def test_what_a_kubelet_without_the_static_policy_gave_before_is_stale() -> None
     assert made.pools.shared == 0xFF
 
 
-def test_cpus_that_were_decided_and_that_the_kubelet_gave_to_another_pod_are_told() -> None:
+def test_cpus_that_were_decided_and_that_the_kubelet_gave_to_another_pod_are_reported() -> None:
     made = built([pod("r", "2-3", "LSR"), pod("k"), pod("t", "6", "LSR")], STATIC, state(k="3-4", gone="2", t="6"))
 
     assert made.problems == (
         (
-            "ns/r: CPUs 2 were decided for it, but the kubelet's static policy gave them to a Pod with UID gone; "
+            "ns/r: CPUs 2 were allocated to it, but the kubelet's static policy gave them to a Pod with UID gone; "
             "delete one of the two, and set cpuManagerPolicy none"
         ),
         (
-            "ns/r: CPUs 3 were decided for it, but the kubelet's static policy gave them to ns/k; delete one of the "
+            "ns/r: CPUs 3 were allocated to it, but the kubelet's static policy gave them to ns/k; delete one of the "
             "two, and set cpuManagerPolicy none"
         ),
     )
@@ -551,7 +553,7 @@ def test_cpus_that_were_decided_and_that_the_kubelet_gave_to_another_pod_are_tol
     ],
     ids=["static, its state unread", "nothing read", "not static, its state unread", "its configuration unread"],
 )
-def test_no_object_is_written_while_it_is_not_known_what_the_kubelet_gave_away(
+def test_no_object_is_written_while_it_is_not_known_what_the_kubelet_allocated(
     kubelet: nodetopology.KubeletState, *, written: bool
 ) -> None:
     made = nodetopology.build(NODE, topology(), {}, kubelet, [])
@@ -574,7 +576,7 @@ def test_older_and_newer_layouts_count_by_pod(state: CpuState, given: dict[str, 
     assert made.kubelet.given == given
 
 
-def test_the_kubelets_state_tells_of_a_static_policy_that_its_file_does_not_know() -> None:
+def test_the_kubelets_state_shows_a_static_policy_that_its_file_does_not_know() -> None:
     made = built([], KubeletConfiguration(), CpuState(StateLayout.V2, "static", 0xFF))
 
     assert made.kubelet.static
@@ -638,7 +640,7 @@ def test_what_of_the_node_cannot_be_read_is_passed_on_so_that_no_cpu_is_given(ke
     assert len(made.problems) == 1
 
 
-def test_what_others_tell_of_a_zone_stays_and_zones_that_are_gone_go() -> None:
+def test_what_others_report_about_a_zone_stays_and_zones_that_are_gone_go() -> None:
     live = {
         "zones": [
             {
@@ -661,7 +663,7 @@ def test_what_others_tell_of_a_zone_stays_and_zones_that_are_gone_go() -> None:
     assert zones[0].capacity["example.com/x"] == 2
 
 
-def test_without_cpus_no_object_is_written_and_the_reason_is_told() -> None:
+def test_without_cpus_no_object_is_written_and_the_reason_is_reported() -> None:
     reading = CpuInventory(None, CpuBasicInfo(), "no CPUs")
 
     made = nodetopology.build(NODE, reading, {}, nodetopology.KubeletState(None, None), [])

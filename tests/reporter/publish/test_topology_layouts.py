@@ -1,4 +1,4 @@
-"""What the kubelet's CPU state means for cpusets and pools by its layout; checkpoints too long for an annotation."""
+"""What each layout of the kubelet's CPU state means for cpusets and pools; checkpoints too long for an annotation."""
 
 import pytest
 
@@ -107,4 +107,4 @@ def test_checkpoints_that_fit_in_no_form_hold_every_device() -> None:
     annotations = made.body["metadata"]["annotations"]
     assert {annotations[key] for key in DEVICES_CHECKPOINTS} == {devicecheckpoint.UNTOLD}
     assert read_device_object(made.body).kubelet_held == {"GPU-0", "GPU-1"}
-    assert made.problems[0].endswith("do not fit an annotation of 65536 bytes; all devices count as given away")
+    assert made.problems[0].endswith("do not fit an annotation of 65536 bytes; all devices count as allocated")

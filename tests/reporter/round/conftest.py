@@ -95,7 +95,7 @@ gpus:
         self.fake.put("/api/v1/nodes", {"metadata": {"name": "n1", "uid": uid}, "status": {"capacity": {"cpu": "8"}}})
 
     def add_pod(self, name: str, uid: str, *, container: str = "", qos: str = "LS", **decided: str) -> Raw:
-        """A running Pod; what was decided for it by the annotation's name: `resource_status`, `device_allocated`."""
+        """A running Pod; its allocation by the annotation's name: `resource_status`, `device_allocated`."""
         status: Raw = {"qosClass": "Burstable", "phase": "Running"}
         if container:
             status["containerStatuses"] = [{"name": "main", "containerID": f"containerd://{container}"}]

@@ -1,4 +1,4 @@
-"""The whole reporter against an API server in process: told once, kept, and nothing that is away stops the rest."""
+"""The whole reporter against an API server in process: objects are written once and kept; no outage stops the rest."""
 
 import json
 from typing import Any
@@ -26,7 +26,7 @@ def events(fake: FakeKube) -> list[dict[str, Any]]:
     return fake.objects("/api/v1/events")
 
 
-async def test_a_node_is_told_of_and_then_left_alone(site, start, fake: FakeKube) -> None:
+async def test_a_node_is_reported_and_then_left_alone(site, start, fake: FakeKube) -> None:
     site.add_node()
     await start()
     await site.settled()
@@ -115,7 +115,7 @@ async def test_an_object_that_is_deleted_is_made_again_unless_its_node_is_gone(s
     assert not site.find(DEVICE)
 
 
-async def test_a_node_made_anew_owns_the_objects(site, start, fake: FakeKube) -> None:
+async def test_a_node_created_again_owns_the_objects(site, start, fake: FakeKube) -> None:
     site.add_node()
     await start()
     await site.settled()
@@ -145,7 +145,7 @@ async def test_a_write_that_fails_is_tried_again(site, start, fake: FakeKube, fa
     assert site.find(TOPOLOGY)
 
 
-async def test_cpusets_are_kept_while_the_api_server_is_away_and_all_is_told_when_it_is_back(
+async def test_cpusets_are_kept_while_the_api_server_is_unreachable_and_all_is_reported_when_it_is_back(
     site, start, fake: FakeKube
 ) -> None:
     site.add_node()
@@ -167,7 +167,7 @@ async def test_cpusets_are_kept_while_the_api_server_is_away_and_all_is_told_whe
     await fake.until(lambda: len((site.find(DEVICE) or {})["spec"]["devices"]) == 2, within=15)
 
 
-async def test_a_nic_whose_link_goes_is_told_once_and_again_when_it_is_back(site, start, fake: FakeKube) -> None:
+async def test_a_nic_whose_link_goes_is_reported_once_and_again_when_it_is_back(site, start, fake: FakeKube) -> None:
     state = site.machine.sysfs / "class/infiniband/mlx5_0/ports/1/state"
     site.add_node()
     await start()
@@ -257,7 +257,7 @@ async def test_a_corrupt_checkpoint_is_an_event_and_the_last_good_one_is_kept(si
     assert "kubelet_internal_checkpoint" in event["message"]
 
 
-async def test_a_file_that_is_corrupt_a_second_time_is_told_a_second_time(site, start, fake: FakeKube) -> None:
+async def test_a_file_that_is_corrupt_a_second_time_is_reported_a_second_time(site, start, fake: FakeKube) -> None:
     site.add_node()
     await start()
     for count in (1, 2):
@@ -267,7 +267,7 @@ async def test_a_file_that_is_corrupt_a_second_time_is_told_a_second_time(site, 
         await site.more_rounds(2)
 
 
-async def test_nvml_that_is_missing_on_a_machine_with_a_card_is_told_and_stops_nothing(
+async def test_nvml_that_is_missing_on_a_machine_with_a_card_is_reported_and_stops_nothing(
     site, start, fake: FakeKube
 ) -> None:
     site.add_node()
@@ -283,7 +283,9 @@ async def test_nvml_that_is_missing_on_a_machine_with_a_card_is_told_and_stops_n
     assert site.amount() == "100"
 
 
-async def test_nvml_that_is_missing_on_a_machine_without_a_card_is_nothing_to_tell(site, start, fake: FakeKube) -> None:
+async def test_nvml_that_is_missing_on_a_machine_without_a_card_is_nothing_to_report(
+    site, start, fake: FakeKube
+) -> None:
     site.add_node()
     agent = await start(gpus=True)
     await fake.until(lambda: site.find(DEVICE), within=15)
@@ -295,7 +297,7 @@ async def test_nvml_that_is_missing_on_a_machine_without_a_card_is_nothing_to_te
     assert "koordgate.io/device-outages" not in fake.get(DEVICE)["metadata"]["annotations"]
 
 
-async def test_a_container_that_has_not_what_was_decided_is_an_event_a_metric_and_told(
+async def test_a_container_that_lacks_what_was_decided_is_an_event_a_metric_and_published(
     site, start, fake: FakeKube
 ) -> None:
     site.add_node()
@@ -321,7 +323,7 @@ async def test_a_container_that_has_not_what_was_decided_is_an_event_a_metric_an
     assert b'koordgate_reporter_mismatches{kind="environment"} 1.0' in site.metrics.exposition()
 
 
-async def test_health_and_metrics_are_told_on_the_local_port(site, start) -> None:
+async def test_health_and_metrics_are_served_on_the_local_port(site, start) -> None:
     site.add_node()
     agent = await start()
     await site.settled()

@@ -1,4 +1,4 @@
-"""The whole reporter with NVIDIA's library played: what is told of cards, how they fall and return, NVML away."""
+"""The whole reporter with a stand-in for NVIDIA's library: cards reported, failing, returning; NVML out of reach."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def device(site) -> Raw:
 
 
 def cards(site) -> list[Raw]:
-    """The entries of GPUs that are told; none where there is no object yet."""
+    """The published entries of GPUs; none if there is no object yet."""
     obj = site.find(f"{DEVICES}/n1") or {"spec": {"devices": []}}
     return [entry for entry in obj["spec"]["devices"] if entry["type"] == "gpu"]
 
@@ -54,13 +54,13 @@ def states(site) -> list[str]:
 
 
 def amounts(site, name: str = "kubernetes.io/gpu-core") -> tuple[str | None, str | None]:
-    """What the Node's status has of a resource: capacity and allocatable."""
+    """A resource in the Node's status: capacity and allocatable."""
     status = site.fake.get(NODE)["status"]
     return status["capacity"].get(name), status.get("allocatable", {}).get(name)
 
 
 def events(fake: FakeKube) -> dict[str, Raw]:
-    """The Events by what they say first: the card, where they are about one, and the reason."""
+    """The Events by the beginning of their messages (the card, if they are about one) and the reason."""
     found = {}
     for one in fake.objects("/api/v1/events"):
         words = one["message"].split()
@@ -75,7 +75,7 @@ def metric(site, name: str, **labels: str) -> float | None:
 
 
 async def told(site, start, played: Played, name: str, patience: Patience | None = None, **over: Any) -> Any:
-    """Run the reporter on a recorded node, whose cards are in sysfs too, until it is told of; its NVML."""
+    """Run the reporter on a recorded node, with its cards in sysfs, until it is published; returns its NVML."""
     played.play(name)
     for number, card in enumerate(recorded_cards(name)):
         played.change({f"gpu.{number}.bus": card["bus"]})
@@ -89,11 +89,11 @@ async def told(site, start, played: Played, name: str, patience: Patience | None
     return nvml
 
 
-# What is told, recomputed from what was recorded
+# What is published, recomputed from the recording
 
 
 def recorded_cards(name: str) -> list[dict[str, str]]:
-    """What the library says of each card, what it says of all cards among it."""
+    """The library's answers for each card, including those for all cards."""
     lines = recorded(name)
     common = {key.removeprefix("gpu.*."): value for key, value in lines.items() if key.startswith("gpu.*.")}
     found = []
@@ -105,7 +105,7 @@ def recorded_cards(name: str) -> list[dict[str, str]]:
 
 
 def expected_entry(number: int, card: Mapping[str, str]) -> Raw:
-    """An entry as it must be, but for its health: by hand, from the recording and from where `told` put the card."""
+    """The wanted entry without its health: by hand, from the recording and the place that `told` gave the card."""
     near = int(card.get("memory_affinity", "0"), 16)
     labels = {
         "node.koordinator.sh/gpu-vendor": "nvidia",
@@ -136,7 +136,7 @@ def expected_entry(number: int, card: Mapping[str, str]) -> Raw:
     }
 
 
-# Recorded node -> healthy percent of compute, what the Node's labels say, reasons of cards not in service.
+# Recorded node -> healthy percent of compute, the Node's labels, reasons of cards not in service.
 NODES: dict[str, tuple[int, dict[str, str], dict[int, str]]] = {
     "a100x8": (800, {"gpu-model": "A100-SXM4-80GB", "gpu-driver-version": "535.161.08", "memory": "81920"}, {}),
     "h200": (100, {"gpu-model": "H200", "gpu-driver-version": "580.159.04", "memory": "143771"}, {}),
@@ -163,7 +163,7 @@ PRODUCTS = {
 
 
 @pytest.mark.parametrize("name", NODES)
-async def test_each_recorded_node_is_told_whole(site, played, start, fake: FakeKube, name) -> None:
+async def test_each_recorded_node_is_reported_whole(site, played, start, fake: FakeKube, name) -> None:
     healthy, node_labels, sick = NODES[name]
     await told(site, start, played, name)
     there = {number: card for number, card in enumerate(recorded_cards(name)) if card.get("lost") != "1"}
@@ -209,7 +209,7 @@ LINKS: dict[str, dict[tuple[int, int], int]] = {
 
 
 @pytest.mark.parametrize("name", LINKS)
-async def test_nvlink_lanes_are_told_and_the_webhook_reads_them(site, played, start, name) -> None:
+async def test_nvlink_lanes_are_reported_and_the_webhook_reads_them(site, played, start, name) -> None:
     await told(site, start, played, name)
     uuids = [card["uuid"] for card in recorded_cards(name)]
 
@@ -221,7 +221,7 @@ async def test_nvlink_lanes_are_told_and_the_webhook_reads_them(site, played, st
     assert not read_device_object(obj).problems
 
 
-async def test_a_mig_card_is_told_as_what_it_is_and_neither_it_nor_its_slices_are_given_away(
+async def test_a_mig_card_is_reported_as_what_it_is_and_neither_it_nor_its_slices_are_allocated(
     site, played, start, fake: FakeKube
 ) -> None:
     await told(site, start, played, "mig")
@@ -241,7 +241,7 @@ async def test_a_mig_card_is_told_as_what_it_is_and_neither_it_nor_its_slices_ar
     assert not events(fake)
 
 
-async def test_cards_that_are_sick_from_the_start_are_events_and_metrics_and_one_without_a_name_is_told_too(
+async def test_cards_that_are_unhealthy_from_the_start_are_events_and_metrics_and_one_without_a_name_is_reported_too(
     site, played, start, fake: FakeKube
 ) -> None:
     await told(site, start, played, "dying")
@@ -258,9 +258,9 @@ async def test_cards_that_are_sick_from_the_start_are_events_and_metrics_and_one
     assert metric(site, "problems") == 1
 
 
-# Cards that fall while the reporter runs
+# Cards that fail while the reporter runs
 
-# Card -> what the library says from then on, the reason that is told, the state, whether a reset or more is wanted.
+# Card -> the library's answers from then on, the reported reason, the state, whether a reset or more is needed.
 FAULTS: dict[int, tuple[dict[str, str], str, str]] = {
     1: ({}, "Xid79", "unhealthy"),
     2: ({}, "Xid94", "suspect"),
@@ -273,7 +273,7 @@ FAULTS: dict[int, tuple[dict[str, str], str, str]] = {
 
 
 def strike(played: Played) -> None:
-    """Let each card but the first have a fault of its own; the first has only errors of applications."""
+    """Give each card except the first a fault of its own; the first has only application errors."""
     for xid in (13, 31, 43, 45, 68, 109):
         played.happen(0, xid)
     played.happen(1, 79, times=3)
@@ -329,7 +329,7 @@ async def test_each_card_returns_when_it_has_proved_itself_and_its_remedy_was_se
     assert conditions(site) == ["Healthy"] * 5 + ["RowRemapFailed"] + ["Healthy"] * 2
 
 
-async def test_a_fatal_error_is_neither_forgotten_nor_told_again_when_the_reporter_is_restarted(
+async def test_a_fatal_error_is_neither_forgotten_nor_reported_again_when_the_reporter_is_restarted(
     site, played, start, fake: FakeKube
 ) -> None:
     await told(site, start, played, "h200")
@@ -349,7 +349,7 @@ async def test_a_fatal_error_is_neither_forgotten_nor_told_again_when_the_report
     assert {key: one["count"] for key, one in events(fake).items()} == {"6 Xid79": 1}
 
 
-async def test_a_restarted_reporter_goes_on_telling_the_driver_before_nvml_answers(
+async def test_a_restarted_reporter_keeps_reporting_the_driver_before_nvml_answers(
     site, played, start, fake: FakeKube
 ) -> None:
     nvml = await told(site, start, played, "h200")
@@ -376,7 +376,7 @@ async def test_an_error_that_is_heard_while_cards_are_read_counts(site, played, 
 
     for card in range(8):
         site.agent.handle(Due(Lane.CARDS))
-        await asyncio.sleep(0)  # the question is on its way, and waits for the wait for an error to end
+        await asyncio.sleep(0)  # the question is sent, and waits until the wait for an error ends
         played.happen(card, 79)
         await until(lambda card=card: states(site)[card] == "unhealthy")
     await site.settled()
@@ -414,7 +414,7 @@ async def test_one_card_can_be_set_aside_and_taken_back(site, played, start, fak
     assert conditions(site) == ["Healthy"] * 8
 
 
-# NVML away
+# NVML out of reach
 
 
 def pinned(site) -> tuple[Path, ...]:
@@ -428,7 +428,7 @@ def read(files: Iterable[Path]) -> set[str]:
     return {file.read_text() for file in files}
 
 
-async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_told(
+async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_reported(
     site, played, start, fake: FakeKube
 ) -> None:
     files = pinned(site)
@@ -452,7 +452,9 @@ async def test_while_a_call_of_nvml_hangs_cpusets_are_enforced_and_devices_told(
     assert site.agent.unhealthy() == []
 
 
-async def test_nvml_that_hangs_is_told_once_and_again_when_it_hangs_again(site, played, start, fake: FakeKube) -> None:
+async def test_nvml_that_hangs_is_reported_once_and_again_when_it_hangs_again(
+    site, played, start, fake: FakeKube
+) -> None:
     patience = Patience(answer=0.3, first_answer=10.0, first_pause=0.7, end=30.0)
     await told(site, start, played, "a100x8", patience)
 
@@ -472,7 +474,7 @@ async def test_nvml_that_hangs_is_told_once_and_again_when_it_hangs_again(site, 
         await site.settled()
 
 
-async def test_nvml_that_crashes_again_and_again_is_told_once_and_tried_ever_more_rarely(
+async def test_nvml_that_crashes_again_and_again_is_reported_once_and_tried_ever_more_rarely(
     site, played, start, fake: FakeKube
 ) -> None:
     ends: list[float] = []
@@ -588,7 +590,7 @@ async def test_a_reading_that_is_called_off_as_its_process_starts_or_is_killed_l
 # What processes on cards show
 
 
-async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_away(
+async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_out_of_reach(
     site, played, start, fake: FakeKube
 ) -> None:
     site.add_pod("stranger", UID)
@@ -613,7 +615,7 @@ async def test_a_card_that_somebody_uses_unasked_stays_taken_while_nvml_is_away(
     await until(lambda: not read_device_object(site.agent.state.decided.device.body).kubelet_held)
 
 
-async def test_a_pod_that_uses_another_card_than_its_own_is_told(site, played, start, fake: FakeKube) -> None:
+async def test_a_pod_that_uses_another_card_than_its_own_is_reported(site, played, start, fake: FakeKube) -> None:
     share = {"minor": 0, "id": A100.format(0), "resources": {"koordinator.sh/gpu-core": "50"}}
     site.add_pod("shares", UID, container=BOX, device_allocated=json.dumps({"gpu": [share]}))
     site.machine.file("77/cgroup", f"0::/kubepods/burstable/pod{UID}/{BOX}", site.machine.proc)

@@ -1,4 +1,4 @@
-"""The cards as followed: what is known before NVML answers, cards that come back, errors of no card, and metrics."""
+"""The state of the cards: before NVML answers, cards that return, errors that name no card, and metrics."""
 
 import asyncio
 from collections.abc import Iterable
@@ -144,7 +144,7 @@ def test_processes_are_asked_of_cards_that_answer_and_remembered_of_all_that_are
 
 
 @pytest.mark.parametrize(("lost", "unnamed"), [(0, 0), (1, 0), (2, 2)])
-def test_a_card_without_a_name_is_reported_unless_it_can_be_one_that_is_away(lost: int, unnamed: int) -> None:
+def test_a_card_without_a_name_is_reported_unless_it_can_be_one_that_is_missing(lost: int, unnamed: int) -> None:
     cards = CardsState().read(reading(3), (), at(0.0), POLICY)
     nameless = (LostCard(2 + n, None, reset=n == 1, message="Unknown Error") for n in range(lost))
 
@@ -157,7 +157,7 @@ def test_a_card_without_a_name_is_reported_unless_it_can_be_one_that_is_away(los
         assert "reset" in problems[1]
 
 
-# Xid errors of no card
+# Xid errors that name no card
 
 
 @pytest.mark.parametrize("at_a_reading", [True, False], ids=["with a reading", "between readings"])
@@ -243,7 +243,7 @@ async def test_a_card_that_refuses_keeps_the_processes_last_listed_and_those_aft
 # ReporterMetrics
 
 
-def test_what_a_card_tells_of_its_memory_is_shown_and_goes_with_it() -> None:
+def test_what_a_card_reports_about_its_memory_is_shown_and_goes_with_it() -> None:
     metrics = ReporterMetrics()
     told = GpuFacts(uuid="GPU-a", minor=0, wear=Wear(corrected=5, uncorrected=0, retired_pages=2, remapped_rows=3))
     silent = GpuFacts(uuid="GPU-b", minor=1)

@@ -1,4 +1,4 @@
-"""What follows from what was read: who holds what, what contradicts, and what is worth an Event."""
+"""What follows from a reading: who holds what, which contradictions there are, and which Events."""
 
 import json
 from dataclasses import replace
@@ -120,7 +120,7 @@ def test_what_is_contradicts_what_was_decided(
     ],
     ids=["ours", "the kubelet's", "the kubelet's, and the same", "the kubelet's, one container's part"],
 )
-def test_other_cpus_than_were_decided_are_told_whoever_owns_them(
+def test_other_cpus_than_were_decided_are_reported_whoever_owns_them(
     cpus: int, left_alone: frozenset[str], told: list[str]
 ) -> None:
     seen = Evidence({BOX: ContainerSeen(cpus=cpus)})
@@ -148,11 +148,11 @@ def test_a_pod_of_which_nothing_was_seen_is_not_said_to_agree(seen: Evidence, to
     assert (json.loads(text) if text else {}) == ({UID: {"pod": "ns/p", "agrees": True}} if told else {})
 
 
-def test_a_pod_for_which_nothing_was_decided_is_not_told() -> None:
+def test_a_pod_for_which_nothing_was_decided_is_not_reported() -> None:
     assert agree.agreements([pod()], Evidence({BOX: ContainerSeen(cpus=1, visible="all")})) == []
 
 
-def test_an_annotation_that_is_too_long_tells_of_those_that_do_not_agree() -> None:
+def test_an_annotation_that_is_too_long_lists_those_that_do_not_agree() -> None:
     wrong = Mismatch("memory", "x" * 900)
     found = [Agreement(pod(uid=f"{n}", name="y" * 200), (wrong,) if n < 80 else ()) for n in range(500)]
 
@@ -165,7 +165,7 @@ def test_an_annotation_that_is_too_long_tells_of_those_that_do_not_agree() -> No
     assert agree.annotation([]) == ""
 
 
-# Cards that nobody of ours gave away
+# Cards that were not allocated by koordgate
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_the_kubelets_checkpoint_counts_for_pods_that_live_and_are_not_ours(
 # Events and outages
 
 
-def test_each_change_of_a_card_is_told_once_with_its_count() -> None:
+def test_each_change_of_a_card_is_reported_once_with_its_count() -> None:
     worn = record(CardState.UNHEALTHY, 3, "RowRemapFailed")
 
     first = health_events(NODE, NodeRecord("", {}), worn)
@@ -320,7 +320,7 @@ UP, DOWN, SILENT = ("", ""), ("LinkDown", "port 1 is DOWN"), ("FallenOffBus", "i
 
 
 def told_of(*nics: tuple[str, str], live: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The Device object of a node with NICs, by their reasons and problems; written over one that stands."""
+    """The Device object of a node with NICs, by their reasons and problems; written over an existing one."""
     found = tuple(
         PciDevice("rdma", f"0000:{0x3B + n:02x}:00.0", n, problem=problem, reason=reason)
         for n, (reason, problem) in enumerate(nics)
@@ -382,11 +382,11 @@ ASIDE = {"metadata": {"annotations": {CORDONED: NIC}}}
         "an object without reasons",
     ],
 )
-def test_each_change_of_a_device_that_is_no_card_is_told_once(
+def test_each_change_of_a_device_that_is_no_card_is_reported_once(
     was: dict[str, Any] | None, now: dict[str, Any], told: list[tuple[str, str, str]]
 ) -> None:
     assert device_events(was, now) == told
-    assert device_events(now, now) == [], "nor is it told again by a reporter that starts where this stands"
+    assert device_events(now, now) == [], "nor is it reported again by a reporter that starts where this stands"
 
 
 def test_devices_that_cannot_be_used_are_counted_by_reason_until_they_are_well_or_gone() -> None:
@@ -462,7 +462,7 @@ def test_a_pod_is_read_with_all_that_was_decided_for_it() -> None:
 
 
 @pytest.mark.parametrize("key", ["resource-status", "device-allocated"])
-def test_an_annotation_that_makes_no_sense_is_told_and_the_pod_counts(key: str) -> None:
+def test_an_annotation_that_makes_no_sense_is_reported_and_the_pod_counts(key: str) -> None:
     about = {"name": "p", "uid": UID, "annotations": {f"scheduling.koordinator.sh/{key}": "{"}}
 
     read = read_pod({"metadata": about})

@@ -1,4 +1,4 @@
-"""What a reporter tells first: nothing before it knows what stands in the cluster, and what Pods hold already."""
+"""What a reporter publishes first: nothing before it knows the cluster's objects and what Pods already hold."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def put_collection(fake: FakeKube, path: str, obj: dict) -> None:
 
 
 @pytest.mark.parametrize("late", ["devices", "noderesourcetopologies", "pods"])
-async def test_what_stands_in_the_cluster_is_known_before_anything_is_told(
+async def test_what_stands_in_the_cluster_is_known_before_anything_is_reported(
     site, start, fake: FakeKube, late: str
 ) -> None:
     site.add_node()
@@ -69,7 +69,7 @@ def eight_cards(site, played: Played) -> None:
 
 
 def a_stranger(site) -> None:
-    """A Pod that has a card of which only its environment tells."""
+    """A Pod with a card that only its environment shows."""
     site.add_pod("stranger", POD, container=BOX)
     site.cgroup(f"kubepods/burstable/pod{POD}")
     (site.cgroup(f"kubepods/burstable/pod{POD}/{BOX}") / "cgroup.procs").write_text("7\n")
@@ -80,7 +80,7 @@ def a_stranger(site) -> None:
 
 
 def told_of_cards(fake: FakeKube, since: int = 0) -> list[str]:
-    """What each write of the Device object that names cards said of those that are held."""
+    """The held cards in each write of the Device object that names cards."""
     found = []
     for request in fake.requests[since:]:
         if request.verb == "patch" and request.resource == "devices":
@@ -90,7 +90,9 @@ def told_of_cards(fake: FakeKube, since: int = 0) -> list[str]:
     return found
 
 
-async def test_a_card_that_a_stranger_has_is_never_told_as_free(site, start, fake: FakeKube, played: Played) -> None:
+async def test_a_card_that_a_stranger_has_is_never_reported_as_free(
+    site, start, fake: FakeKube, played: Played
+) -> None:
     eight_cards(site, played)
     a_stranger(site)
     nvml = played.nvml()
@@ -127,7 +129,7 @@ async def test_a_card_that_a_stranger_has_is_never_told_as_free(site, start, fak
     assert CARD in fake.get(DEVICE)["metadata"]["annotations"][DEVICES_CHECKPOINTS[0]]
 
 
-async def test_a_stranger_that_comes_later_is_found_as_its_container_is_told(
+async def test_a_stranger_that_comes_later_is_found_as_its_container_is_reported(
     site, start, fake: FakeKube, played: Played
 ) -> None:
     eight_cards(site, played)
@@ -142,7 +144,7 @@ async def test_a_stranger_that_comes_later_is_found_as_its_container_is_told(
 async def test_a_kubelet_that_does_not_answer_keeps_no_cpuset_from_being_right(
     site, start, fake: FakeKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is anything told or written before it has said once how it is configured."""
+    """Nothing is published or written before the kubelet has reported its configuration once."""
     answered, asked = asyncio.Event(), []
 
     async def ask(_kube: object, _node: str, before: KubeletConfiguration | None = None) -> configz.Answer:

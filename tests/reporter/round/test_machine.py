@@ -1,4 +1,4 @@
-"""The round's state machine, event by event: what is known before anything is written, and what prompts a round."""
+"""The round's state machine, event by event: what must be known before a write, and what starts a round."""
 
 from dataclasses import replace
 from math import inf
@@ -88,7 +88,7 @@ def a_round(driven: Driven, wrote: CpusWritten | None = None) -> None:
 
 
 def known() -> Driven:
-    """A machine that knows all and is about to publish."""
+    """A machine that knows everything and is about to publish."""
     driven = started(*listed())
     driven.feed(CardsRead(reading()), HealthSaved())
     a_round(driven)
@@ -101,7 +101,7 @@ def known() -> Driven:
 
 
 def write_all(driven: Driven) -> list[str]:
-    """Let the API server accept all that is written; the targets."""
+    """Let the API server accept all writes; returns their targets."""
     found = []
     while (effect := driven.waiting.get(Lane.PUBLISH)) is not None:
         if not isinstance(effect, Apply):
@@ -172,7 +172,7 @@ def test_cpusets_wait_for_the_pods_only() -> None:
     assert [pod.name for pod in effect.decided.pods] == ["ns/pod-1", "ns/pod-2"]
 
 
-def test_where_cpusets_are_not_enforced_the_take_over_goes_on() -> None:
+def test_where_cpusets_are_not_enforced_the_take_over_continues() -> None:
     driven = started(*listed(), enforce=False)
 
     driven.feed(HostRead(host()))

@@ -1,4 +1,4 @@
-"""The round's state machine under events in any order: what holds however lanes, failures and changes interleave."""
+"""The round's state machine under events in any order: what holds for every interleaving of lanes and failures."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,7 +49,7 @@ PODS = range(4)
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """A node with three cards and up to four Pods, some of which use cards that nobody gave them."""
+    """A node with three cards and up to four Pods; some use cards that were not allocated to them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,10 +59,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.outage: Outage | None = None
         self.pods: frozenset[int] = frozenset()
         self.uses: dict[str, int] = {}  # card to the Pod that uses it
-        self.sick: set[str] = set()  # cards with a fatal error that the machine was told of
+        self.sick: set[str] = set()  # cards with a fatal error that the machine has received
         self.cards_read = self.proof_seen = False
         self.accepted: dict[Target, bytes] = {}
-        self.disturbed: set[Target] = set(WATCHED)  # objects that are, or may be, other than as we left them
+        self.disturbed: set[Target] = set(WATCHED)  # objects that are, or may be, changed by others
         self.expected: dict[int, tuple[frozenset[str], frozenset[str]]] = {}  # a round's body to cards in use, and sick
         self.rounds: list[Decided] = []
         self.knowing: set[int] = set()  # bodies that were decided after a proof, of the Device object and of the status
@@ -158,7 +158,7 @@ class AnyOrder(RuleBasedStateMachine):
         if anew:
             self.feed(ObjectStands(WatchedKind.NODE, self.node()))
 
-    # What is answered
+    # Answers
 
     def answer(self, lane: Lane, *, refuse: bool = False) -> None:
         effect = self.driven.waiting[lane]
@@ -271,7 +271,7 @@ class AnyOrder(RuleBasedStateMachine):
         check_invariants(self.driven.state)
 
     def teardown(self) -> None:
-        """When all is well again, everything is published, and then nothing more."""
+        """Without further faults, everything is published, and then nothing more is written."""
         self.outage = None
         if self.driven.state.host is None and not self.driven.waiting:
             return  # it never began
@@ -289,7 +289,7 @@ class AnyOrder(RuleBasedStateMachine):
         return {card for card in CARDS if cards[card].health.cause is not None}
 
     def run_for(self, seconds: float) -> None:
-        """Answer everything at once, for a while."""
+        """Answer everything immediately, for a while."""
         end = self.driven.now.steady + seconds
         while self.driven.now.steady < end:
             while lanes := [lane for lane in self.driven.waiting if lane is not Lane.XIDS]:
@@ -303,7 +303,7 @@ TestAnyOrder.settings = settings(max_examples=40, stateful_step_count=30, deadli
 
 
 def test_a_card_used_since_before_the_start_is_never_reported_as_free() -> None:
-    """Whatever the order in which the cards, the Pods, the proof and the cluster become known."""
+    """The cards, the Pods, the proof and the cluster become known in any order."""
     world = AnyOrder()
     world.feed(Restored(NOTHING_KNOWN))
     world.pods_come_and_go(frozenset({1, 3}))

@@ -1,4 +1,4 @@
-"""Rounds with a kubelet that tells what it gave away: its word counts, and without it its files do."""
+"""Rounds with a kubelet that reports its allocations: its answers count, and without them its files."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def acknowledged(fake: FakeKube, uid: str = UID) -> None:
     fake.put("/api/v1/namespaces/ns/pods", obj)
 
 
-async def test_what_the_kubelet_tells_is_on_the_objects_once_it_knows_the_pod(site, start, fake: FakeKube) -> None:
+async def test_what_the_kubelet_reports_is_on_the_objects_once_it_knows_the_pod(site, start, fake: FakeKube) -> None:
     site.add_node()
     site.add_pod("theirs", UID, qos="")
     state = CpuState(StateLayout.V2, "static", 0xFF)

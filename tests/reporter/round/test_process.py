@@ -124,7 +124,7 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str], status: int, said
 # Events
 
 
-async def test_what_occurs_again_is_counted_up_and_what_has_expired_is_written_anew(
+async def test_what_occurs_again_is_counted_up_and_what_has_expired_is_written_again(
     fake: FakeKube, kube: KubeClient
 ) -> None:
     now = [0.0]
@@ -146,7 +146,7 @@ async def test_what_occurs_again_is_counted_up_and_what_has_expired_is_written_a
     assert len(fake.objects("/api/v1/events")) == 2
 
 
-async def test_what_occurs_while_the_api_server_is_away_is_told_when_it_is_back(
+async def test_what_occurs_while_the_api_server_is_unreachable_is_reported_when_it_is_back(
     fake: FakeKube, kube: KubeClient
 ) -> None:
     writer = EventWriter(kube, lambda: 0.0)
@@ -160,7 +160,7 @@ async def test_what_occurs_while_the_api_server_is_away_is_told_when_it_is_back(
     assert sorted(one["message"] for one in fake.objects("/api/v1/events")) == ["0", "1", "2"]
 
 
-async def test_an_event_that_is_refused_for_good_stops_no_other(fake: FakeKube, kube: KubeClient) -> None:
+async def test_an_event_that_is_refused_permanently_stops_no_other(fake: FakeKube, kube: KubeClient) -> None:
     writer = EventWriter(kube, lambda: 0.0)
     writer.note(Occurrence(ABOUT, "Xid79", str(number)) for number in range(2))
     fake.faults.add("create", "events", answer(403))
@@ -170,7 +170,7 @@ async def test_an_event_that_is_refused_for_good_stops_no_other(fake: FakeKube, 
     assert [one["message"] for one in fake.objects("/api/v1/events")] == ["1"]
 
 
-# What stands in the cluster
+# The objects in the cluster
 
 
 def obj(revision: str, uid: str = "u") -> dict[str, Any]:

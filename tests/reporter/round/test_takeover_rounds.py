@@ -1,4 +1,4 @@
-"""The kubelet's CPU state taken over by the whole reporter: put in, put in again, told, refused, given back."""
+"""The kubelet's CPU state taken over by the whole reporter: written, written again, reported, refused, undone."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ def pod(
 
 
 class Kubelet:
-    """What a kubelet does with its state file: it has it in memory, writes it from there, reads it when it starts."""
+    """A kubelet's handling of its state file: kept in memory, written from there, read at the start."""
 
     def __init__(self, folder: Path, given: Given) -> None:
         self.path = folder / cpustate.FILE
@@ -67,7 +67,7 @@ class Kubelet:
         return {uid: dict(sets) for uid, sets in cpustate.parse(self.path.read_bytes()).entries.items()}
 
     def write(self) -> None:
-        """As it does when it gives CPUs away, or takes them back."""
+        """Write the file, as when it allocates or releases CPUs."""
         entries = {uid: {name: parse(cpus) for name, cpus in sets.items()} for uid, sets in self.entries.items()}
         empty = CpuState(StateLayout.V2, "static", 0xFF, entries)
         state = CpuState(StateLayout.V2, "static", 0xFF & ~empty.given, entries)
@@ -76,7 +76,7 @@ class Kubelet:
         temporary.replace(self.path)
 
     def restart(self) -> None:
-        """Make the socket anew, and have in memory what the file says."""
+        """Create the socket again, and read the file into memory."""
         self._socket.unlink(missing_ok=True)
         self._socket.touch()
         now = max(self._socket.stat().st_mtime_ns, self.path.stat().st_mtime_ns + 1)
@@ -108,7 +108,7 @@ def counted(site) -> float:
     return float(site.metrics.take_overs._value.get())
 
 
-async def test_decided_cpus_are_put_in_told_once_and_put_in_again_until_the_kubelet_restarts(
+async def test_decided_cpus_are_put_in_reported_once_and_put_in_again_until_the_kubelet_restarts(
     site, start, fake: FakeKube, kubelet: Kubelet
 ) -> None:
     fake.put(PODS, pod("a", A, "4-5"))
@@ -154,7 +154,7 @@ async def test_nothing_is_put_in_or_taken_out_before_the_pods_are_known(
     assert kubelet.path.read_bytes() == before
 
 
-async def test_a_refusal_is_told_and_counts_and_stops_nothing_else(
+async def test_a_refusal_is_reported_and_counts_and_stops_nothing_else(
     site, start, fake: FakeKube, kubelet: Kubelet
 ) -> None:
     fake.put(PODS, pod("a", A, "0,4"))
@@ -224,7 +224,7 @@ async def test_a_pod_that_ended_unknown_to_the_kubelet_keeps_its_cpus_from_nobod
     assert not told(fake, "CpuStateNotTakenOver")
 
 
-async def test_undoing_is_told_done_again_until_the_kubelet_restarts_and_then_leaves_all_alone(
+async def test_undoing_is_reported_done_again_until_the_kubelet_restarts_and_then_leaves_all_alone(
     site, start, fake: FakeKube, kubelet: Kubelet
 ) -> None:
     fake.put(PODS, pod("a", A, "4-5"))
@@ -252,7 +252,7 @@ async def test_undoing_is_told_done_again_until_the_kubelet_restarts_and_then_le
     assert sorted("set cpus.takeOver to leave" in message for message in said) == [False, True]
 
 
-async def test_left_alone_a_state_that_was_taken_over_is_told_and_not_touched(
+async def test_left_alone_a_state_that_was_taken_over_is_reported_and_not_touched(
     site, start, fake: FakeKube, kubelet: Kubelet
 ) -> None:
     fake.put(PODS, pod("a", A, "4-5"))
@@ -290,7 +290,7 @@ async def test_where_there_is_nothing_to_take_over_or_undo_nothing_is_said_or_to
 
 
 @pytest.mark.parametrize("mode", ["leave", "write", "undo"])
-async def test_a_backup_that_cannot_be_read_is_told_and_nothing_is_touched(
+async def test_a_backup_that_cannot_be_read_is_reported_and_nothing_is_touched(
     site, start, fake: FakeKube, kubelet: Kubelet, mode: str
 ) -> None:
     fake.put(PODS, pod("a", A, "4-5"))
@@ -307,7 +307,7 @@ async def test_a_backup_that_cannot_be_read_is_told_and_nothing_is_touched(
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"), [("write", "decided for ns/a would be in it"), ("undo", "would be taken out"), ("leave", "undo")]
+    ("mode", "said"), [("write", "allocated to ns/a would be in it"), ("undo", "would be taken out"), ("leave", "undo")]
 )
 async def test_one_look_says_what_would_be_done_and_does_nothing(
     site, fake: FakeKube, kube: KubeClient, kubelet: Kubelet, mode: str, said: str
@@ -327,7 +327,7 @@ async def test_one_look_says_what_would_be_done_and_does_nothing(
 
 
 def read(site, *, said: Mapping[str, Any] = STATIC) -> HostReading:
-    """The machine of eight CPUs in two NUMA nodes, with a kubelet that is configured so."""
+    """The machine of eight CPUs in two NUMA nodes, with a kubelet of this configuration."""
     (site.folder / "kubelet" / "config.yaml").write_text(yaml.safe_dump(dict(said)))
     return Host(site.settings()).read()
 
