@@ -275,6 +275,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.outage = None
         if self.driven.state.host is None and not self.driven.waiting:
             return  # it never began
+        self.disturbed.add(STATUS)  # the Node stands as if it had been made anew
         self.feed(ObjectStands(WatchedKind.NODE, self.node()), *map(Listed, WatchedKind))
         self.run_for(330.0)
         assert set(self.accepted) == set(WATCHED), "all is published in the end"
@@ -300,6 +301,14 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_the_machine_ends_well_from_any_state_that_it_settled_in() -> None:
+    world = AnyOrder()
+    world.the_start(late=None)
+    world.run_for(60.0)
+    assert set(world.accepted) == set(WATCHED)
+    world.teardown()
 
 
 def test_a_card_used_since_before_the_start_is_never_reported_as_free() -> None:
