@@ -1,5 +1,6 @@
 """What nodes have for Pods, and what Pods request of them in sum, ours and others, as kube-scheduler counts."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -207,6 +208,20 @@ def test_more_than_an_integer_of_the_api_holds_counts_as_much_and_is_taken_away_
     assert view.loads.requested("n1")["memory"] == 2**63 - 1 + GIB
     pods.drop(huge)
     assert view.loads.requested("n1") == {"memory": GIB, "pods": 1}
+
+
+def test_what_pods_of_others_and_nodes_say_alike_is_kept_once(view: ClusterView, pods: PodFeed) -> None:
+    feed = NodeFeed(view, BUILT_IN)
+    for number in range(3):
+        made = json.loads(json.dumps(on("n1", f"p{number}", asked(cpu=f"{number}", memory="1Gi"))))
+        pods.put(made)
+        feed.put(
+            json.loads(json.dumps({"metadata": {"name": f"n{number}", "uid": "u"}, "status": HAS["allocatable"][0]}))
+        )
+    kept = list(view.pods._strangers.values())
+    for what in (lambda one: one.node, lambda one: one.resources):
+        assert len({id(what(one)) for one in kept}) == 1
+    assert len({id(view.loads.allocatable(f"n{number}")) for number in range(3)}) == 1
 
 
 # (Pods, what further Pods request in sum, the resource that the node lacks)
