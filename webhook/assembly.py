@@ -163,7 +163,7 @@ def assemble(
 
 
 async def _never(pod: PodInfo) -> None:
-    """Offline, somebody else must be told to remove the gate."""
+    """Leave the gate where it is: nothing is written offline."""
 
 
 def _written(metrics: WebhookMetrics) -> Callable[[int], None]:

@@ -227,6 +227,6 @@ def test_steps_come_to_an_end_and_are_safe(members: list[GangMember], least: int
         if isinstance(step, Lift):
             assert all(pod.gated for pod in step.pods)
             untils = {holding.until for member in members for _, holding in member.held if holding.until}
-            assert len(untils) == 1, "all holds end together before a gate is lifted"
+            assert len(untils) <= 1, "all holds end together before a gate is lifted"
         members = applied(members, step)
     pytest.fail(f"no end: {members}")
