@@ -11,6 +11,7 @@ from trials import examples
 
 from allocator.request.pod import asks_by_metadata, read_request
 from allocator.vocabulary.gangs import MOST_MEMBERS, UNSTATED, GangSize, largest
+from allocator.vocabulary.names import GANG_TOGETHER
 from allocator.wire.gang import (
     GANG_ANNOTATION,
     GANG_LABELS,
@@ -18,6 +19,7 @@ from allocator.wire.gang import (
     GANG_TOTAL_NUMBER,
     PodGroupError,
     gang_of,
+    is_together,
     read_pod_group,
     stated_size,
 )
@@ -153,3 +155,32 @@ def test_whatever_a_pod_group_says_its_size_is_bounded_or_it_is_refused(spec: An
 def test_of_several_statements_the_largest_number_counts() -> None:
     assert largest([]) == UNSTATED
     assert largest([GangSize(2, 7), GangSize(4, 4), UNSTATED]) == GangSize(4, 7)
+
+
+TOGETHER: dict[str, tuple[str | None, str, bool, str]] = {
+    "nothing": (None, "team/g", False, ""),
+    "true": ("true", "team/g", True, ""),
+    "false": ("false", "team/g", False, ""),
+    "false, without a gang": ("false", "", False, ""),
+    "true, without a gang": ("true", "", False, "the Pod belongs to no gang; name one, as by the label "),
+    "of a namespace before": ("true", "ape/g", False, "gang ape/g is of another namespace; name one of the Pod's own"),
+    "of a namespace behind": ("true", "zoo/g", False, "gang zoo/g is of another namespace; name one of the Pod's own"),
+    "no boolean": ("yes", "team/g", False, "'yes' is not allowed; write true or false"),
+    "long": ("y" * 41, "team/g", False, f"'{'y' * 40}' is not allowed; write true or false"),
+}
+
+
+@pytest.mark.parametrize(("text", "gang", "together", "message"), TOGETHER.values(), ids=TOGETHER)
+def test_a_pod_says_whether_its_gang_is_bound_as_a_whole(
+    text: str | None, gang: str, *, together: bool, message: str
+) -> None:
+    annotations = {} if text is None else {GANG_TOGETHER: text}
+    found, problems = is_together({"namespace": "team", "annotations": annotations}, gang)
+    assert found is together
+    assert len(problems) == bool(message)
+    assert all(problem.message.startswith(message) for problem in problems)
+
+
+def test_a_long_wrong_number_is_cut() -> None:
+    _, (problem,) = stated_size({GANG_MIN_AVAILABLE: "x" * 41})
+    assert problem.message.startswith(f"'{'x' * 40}' is no number of Pods")
