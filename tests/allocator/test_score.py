@@ -13,6 +13,7 @@ from strategies import asks
 from trials import examples
 
 from allocator.index.cluster import ClusterIndex
+from allocator.index.query import MAX_AMOUNT
 from allocator.index.rows import load_row, query_of, query_with_load, type_rows
 from allocator.place import Placement, place
 from allocator.score import FIGURES, NO_CLASS, Filled, mean, variance
@@ -56,6 +57,11 @@ def test_the_mean_and_the_variance_are_exact(
 def test_no_class_is_worse_than_any() -> None:
     assert all(figure([Filled(1, 1), Filled(0, 1)]) < NO_CLASS for figure in FIGURES.values())
     assert sorted(FIGURES) == [Preference.LEAST_REQUESTED, Preference.MOST_BALANCED]
+
+
+def test_what_a_pod_requests_of_a_node_is_bounded_and_only_of_classes_that_count() -> None:
+    stated = ((CPU, 0), (DISK, 2**60), (MEMORY, -5), ("hugepages-2Mi", 7), ("pods", 1))
+    assert query_with_load(request(), stated).requests == ((DISK, MAX_AMOUNT),)
 
 
 # --- packing
