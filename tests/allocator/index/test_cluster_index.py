@@ -469,6 +469,13 @@ CLAIM_7: dict[str, tuple[Preference, dict[str, list[TypeRow]], Query, tuple[str,
         (),
         [["a", "b", "c"]],
     ),
+    "more than can be counted counts as the most that can be": (
+        LEAST,
+        {"a": [load_row({"memory": 2**62}, {"memory": 2**62})], "b": [load_row({"memory": 2**62}, {"memory": 1})]},
+        Query(()),
+        (),
+        [["b"], ["a"]],
+    ),
     "a node that cannot serve the Pod is compared as it is": (
         LEAST,
         {"full": rows({GPU: gpus(100)}), "more than half": rows({GPU: gpus(60)})},
