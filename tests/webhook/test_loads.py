@@ -222,3 +222,9 @@ def test_what_pods_of_others_and_nodes_say_alike_is_kept_once(view: ClusterView,
     for what in (lambda one: one.node, lambda one: one.resources):
         assert len({id(what(one)) for one in kept}) == 1
     assert len({id(view.loads.allocatable(f"n{number}")) for number in range(3)}) == 1
+
+
+def test_a_pod_of_others_takes_nothing_from_what_the_others_request(view: ClusterView, pods: PodFeed) -> None:
+    pods.put(on("n1", "other", asked(memory="1Gi")))
+    pods.put(on("n1", "odd", asked(memory="-2Gi")))
+    assert view.loads.requested("n1") == {"memory": GIB, "pods": 2}
