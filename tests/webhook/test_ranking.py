@@ -681,6 +681,18 @@ def test_a_node_that_place_alone_can_judge_is_compared_by_what_is_known_of_it() 
     assert ranking.standing(of, ["n1", "n2"]) == {"n2": 0, "n1": 1}
 
 
+def test_nodes_that_place_alone_refuses_leave_no_gap_in_the_levels() -> None:
+    """The index knows nothing of hints: for it the node without the wanted card is the best."""
+    model = loaded(3)
+    model.devices["n00"] = of_node("n00", [gpu(0, device_id="n00-0")])
+    model.loads |= {"n01": (8, 32, 8), "n02": (8, 32, 9)}
+    second = TypeHint(selector=Selector((Requirement("koordgate.io/minor", Operator.IN, ("1",)),)))
+    of = asking(replace(request(app("main", gpus(50))), wishes=Wishes(hints=(("gpu", second),))))
+    ranking = ranking_of(model.view(), LEAST)
+    assert ranking.standing(asking(request(app("main", gpus(50)))), ["n00", "n01", "n02"])["n00"] == 0
+    assert ranking.standing(of, ["n00", "n01", "n02"]) == {"n01": 0, "n02": 1}
+
+
 def test_what_a_pod_holds_itself_does_not_count_where_nodes_are_compared() -> None:
     for way in Preference:
         model = loaded(3)
