@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
-from builders import GIB, app, gpu, gpus, held, holding, nic, node, part, request
+from builders import GIB, app, gpu, gpus, held, holding, init, nic, node, part, request, sidecar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machines import devices, machine
@@ -13,7 +13,8 @@ from strategies import asks
 from trials import examples
 
 from allocator.index.cluster import ClusterIndex
-from allocator.index.rows import load_row, query_of, query_with_load, type_rows
+from allocator.index.query import MAX_AMOUNT
+from allocator.index.rows import load_row, query_of, query_with_load, type_rows, want_of
 from allocator.place import Placement, place
 from allocator.score import FIGURES, NO_CLASS, Filled, mean, variance
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
@@ -56,6 +57,22 @@ def test_the_mean_and_the_variance_are_exact(
 def test_no_class_is_worse_than_any() -> None:
     assert all(figure([Filled(1, 1), Filled(0, 1)]) < NO_CLASS for figure in FIGURES.values())
     assert sorted(FIGURES) == [Preference.LEAST_REQUESTED, Preference.MOST_BALANCED]
+
+
+def test_what_a_pod_requests_of_a_node_is_bounded_and_only_of_classes_that_count() -> None:
+    stated = ((CPU, 0), (DISK, 2**60), (MEMORY, -5), ("hugepages-2Mi", 7), ("pods", 1))
+    assert query_with_load(request(), stated).requests == ((DISK, MAX_AMOUNT),)
+
+
+def test_a_pod_takes_in_each_step_of_its_life_what_runs_then() -> None:
+    of = request(
+        init("i", gpus(100)), sidecar("s", gpus(20)), init("j", gpus(60)), app("a", gpus(50)), app("b", gpus(50))
+    )
+    whole, fifth, most, half = (want_of(gpus(percent)) for percent in (100, 20, 60, 50))
+    query = query_with_load(of, ())
+    assert query.steps == ((whole,), (fifth, most), (fifth, half, half))
+    assert query.wants == query_of(of).wants
+    assert query_of(of).steps == ()
 
 
 # --- packing

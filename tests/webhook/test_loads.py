@@ -224,6 +224,12 @@ def test_what_pods_of_others_and_nodes_say_alike_is_kept_once(view: ClusterView,
     assert len({id(view.loads.allocatable(f"n{number}")) for number in range(3)}) == 1
 
 
+def test_a_pod_of_others_takes_nothing_from_what_the_others_request(view: ClusterView, pods: PodFeed) -> None:
+    pods.put(on("n1", "other", asked(memory="1Gi")))
+    pods.put(on("n1", "odd", asked(memory="-2Gi")))
+    assert view.loads.requested("n1") == {"memory": GIB, "pods": 2}
+
+
 # (Pods, what further Pods request in sum, the resource that the node lacks)
 
 ROOMY = {"cpu": "4", "memory": "8Gi", "pods": "3", "example.com/licence": "1"}

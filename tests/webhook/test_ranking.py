@@ -676,8 +676,22 @@ def test_a_pod_that_asks_for_cpus_alone_goes_where_least_is_requested() -> None:
 def test_a_node_that_place_alone_can_judge_is_compared_by_what_is_known_of_it() -> None:
     model = Model(devices={name: of_node(name, [device(QUEUE, 0, 2**60)]) for name in ("n1", "n2")})
     model.loads = {"n1": (8, 32, 4), "n2": (8, 32, 1)}
-    of = request(app("main", DeviceAsk(QUEUE, 1, (1,))))
-    assert ranking_of(model.view(), LEAST).rank(asking(of), ["n1", "n2"], None).named == ("n2", "n1")
+    of = asking(request(app("main", DeviceAsk(QUEUE, 1, (1,)))))
+    ranking = ranking_of(model.view(), LEAST)
+    assert ranking.rank(of, ["n1", "n2"], None).named == ("n2", "n1")
+    assert ranking.standing(of, ["n1", "n2"]) == {"n2": 0, "n1": 1}
+
+
+def test_nodes_that_place_alone_refuses_leave_no_gap_in_the_levels() -> None:
+    """The index knows nothing of hints: for it the node without the wanted card is the best."""
+    model = loaded(3)
+    model.devices["n00"] = of_node("n00", [gpu(0, device_id="n00-0")])
+    model.loads |= {"n01": (8, 32, 8), "n02": (8, 32, 9)}
+    second = TypeHint(selector=Selector((Requirement("koordgate.io/minor", Operator.IN, ("1",)),)))
+    of = asking(replace(request(app("main", gpus(50))), wishes=Wishes(hints=(("gpu", second),))))
+    ranking = ranking_of(model.view(), LEAST)
+    assert ranking.standing(asking(request(app("main", gpus(50)))), ["n00", "n01", "n02"])["n00"] == 0
+    assert ranking.standing(of, ["n00", "n01", "n02"]) == {"n01": 0, "n02": 1}
 
 
 def test_what_a_pod_holds_itself_does_not_count_where_nodes_are_compared() -> None:

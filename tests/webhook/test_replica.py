@@ -486,9 +486,10 @@ async def test_who_was_refused_for_a_pod_that_is_not_bound_after_all_is_woken(
     async with running(kube, made) as one:
         await one.ready()
         extender = one.replica.parts.extender
-        fake.requests.clear()
         named = [extender.filter({"Pod": cluster.pod(name), "NodeNames": ["n1"]}) for name in ("sent", "refused")]
         assert [answer["NodeNames"] for answer in named] == [["n1"], []]
+        await one.until(lambda: not one.replica.parts.ranking.assumed.on("n1"))
+        fake.requests.clear()  # a start wakes as well, some time later
         await one.until(lambda: fake.seen("patch", "nodes/status"))
         assert RELEASED in fake.get(NODES.path("n1"))["metadata"]["annotations"]
         assert extender.filter({"Pod": cluster.pod("refused"), "NodeNames": ["n1"]})["NodeNames"] == ["n1"]

@@ -21,6 +21,7 @@ from allocator.index.query import (
     Want,
 )
 from allocator.index.rows import CPU_ROW, NUMA_ROW, load_row
+from allocator.index.search import NodeSearch
 from allocator.index.table import RowError, TypeRow
 from allocator.score import FIGURES, Filled
 from allocator.vocabulary.preference import NODE_CLASSES, Preference
@@ -477,6 +478,20 @@ CLAIM_7: dict[str, tuple[Preference, dict[str, list[TypeRow]], Query, tuple[str,
         (),
         [["a", "b", "c"]],
     ),
+    "more than can be counted counts as the most that can be": (
+        LEAST,
+        {"a": [load_row({"memory": 2**62}, {"memory": 2**62})], "b": [load_row({"memory": 2**62}, {"memory": 1})]},
+        Query(()),
+        (),
+        [["b"], ["a"]],
+    ),
+    "a node that cannot serve the Pod is compared as it is": (
+        LEAST,
+        {"full": rows({GPU: gpus(100)}), "more than half": rows({GPU: gpus(60)})},
+        CARD,
+        (),
+        [["more than half"], ["full"]],
+    ),
     "the Pod's steps of life count by the greatest": (
         LEAST,
         {"one": rows({GPU: gpus(0)}), "four": rows({GPU: gpus(0, 0, 0, 0)}), "half": rows({GPU: gpus(50, 0)})},
@@ -496,6 +511,23 @@ def test_nodes_are_preferred_as_claim_7_says(
     expected: list[list[str]],
 ) -> None:
     assert order(way, nodes, query, counted) == expected
+
+
+# (preference, requests of CPU, memory and disk that add up to the same, of which the float of the first is greater)
+
+EQUAL: dict[Preference, tuple[tuple[int, int, int], tuple[int, int, int]]] = {
+    LEAST: ((1, 2, 4), (2, 4, 1)),
+    BALANCED: ((2, 4, 1), (1, 2, 4)),
+}
+
+
+@pytest.mark.parametrize("way", EQUAL)
+def test_of_equal_nodes_that_floats_tell_apart_the_first_by_name_comes_first(way: Preference) -> None:
+    index = ClusterIndex(FULLNESS)
+    for name, requested in zip("ab", EQUAL[way], strict=True):
+        index.put(name, [load(*requested)])
+    index.put("c", [load(90, 1, 1)])
+    assert list(NodeSearch(index, Query(()), ["c", "b", "a"]).best_first(way, {})) == ["a", "b", "c"]
 
 
 def test_the_cpus_that_pods_have_as_their_own_count_by_what_is_requested_of_the_node() -> None:
