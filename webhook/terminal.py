@@ -3,7 +3,7 @@
 import io
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +21,7 @@ def show(*parts: Table | Text | str) -> None:
             console.print(part)
         return
     text = io.StringIO()
-    console = Console(file=text, width=WIDE, color_system=None, highlight=False, markup=False, emoji=False)
+    console = _console(file=text, width=WIDE, color_system=None)
     for part in parts:
         console.print(part)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines()))
@@ -34,5 +34,10 @@ def unread() -> int:
 
 
 def screen() -> Console:
-    """The terminal; what people wrote is never taken for markup."""
-    return Console(highlight=False, markup=False, emoji=False)
+    """The terminal."""
+    return _console()
+
+
+def _console(**about: Any) -> Console:
+    """What people wrote is never taken for markup."""
+    return Console(highlight=False, markup=False, emoji=False, **about)

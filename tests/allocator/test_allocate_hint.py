@@ -424,3 +424,16 @@ def test_any_annotation_is_read_or_refused(annotations: dict[str, Any]) -> None:
         assert found
         assert all(problem.path.startswith("metadata.annotations[") for problem in found)
         assert all(str(problem).encode() for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("key", "longest"), [("koordgate.io/uuid", 253), ("type", 63)], ids=["the id of a device", "a label"]
+)
+def test_what_is_selected_has_a_longest_value(key: str, longest: int) -> None:
+    def selecting(value: str) -> PodHints | tuple[Problem, ...]:
+        return read(hint=json.dumps({"rdma": {"selector": {"matchLabels": {key: value}}}}))
+
+    for value in ("x", "x" * longest):
+        assert isinstance(selecting(value), PodHints)
+    (problem,) = selecting("x" * (longest + 1))
+    assert "is no value of a label" in problem.message

@@ -580,3 +580,10 @@ def test_whatever_is_accepted_reads_back_equal_after_being_written(resources: di
     # The amounts alone say nothing of the vendor: the annotation original-request does.
     anybody = tuple(replace(of, vendor="") for of in first.containers[0].requests)
     assert second.containers[0].requests == second.containers[0].limits == anybody
+
+
+def test_what_a_container_asks_in_two_dialects_is_not_read_and_the_others_are() -> None:
+    first = container("a", limits={N: 1, f"{K}-core": 50, f"{K}-memory-ratio": 50})
+    reading = read_pod(pod_spec(first, container("b", limits={N: 2})))
+    assert len(reading.problems) == 1
+    assert [(one.name, one.ask.count) for one in reading.request.containers] == [("b", 2)]

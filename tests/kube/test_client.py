@@ -578,6 +578,16 @@ async def test_a_server_that_the_ca_does_not_vouch_for_is_unreachable_and_receiv
     assert not caught.value.maybe_performed
 
 
+async def test_without_a_ca_of_its_own_a_client_trusts_those_of_the_machine_and_no_others(tmp_path: Path) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*self_signed(tmp_path))
+    async with FakeKube(tls) as fake, KubeClient(fake.url, "secret") as kube:
+        assert fake.url.startswith("https://")
+        with pytest.raises(Unreachable, match="TLS"):
+            await kube.get(NODES.path("n1"))
+        assert fake.requests == []
+
+
 async def test_bodies_go_out_as_json_and_unzipped(kube: KubeClient, fake: FakeKube) -> None:
     await kube.create(NODES.path(), node("n1"))
     (request,) = fake.requests

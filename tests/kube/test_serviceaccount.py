@@ -52,6 +52,12 @@ async def test_the_token_is_read_again_once_a_minute_or_when_it_was_refused(moun
     assert await access.authorization(renew=True) == "Bearer three"  # the last one may still be valid
 
 
+async def test_no_more_of_a_token_is_read_than_64_kib(mounted: Path) -> None:
+    for written in (65535, 65536, 65537):
+        (mounted / "token").write_text("x" * written)
+        assert await ServiceAccountAccess(mounted).authorization() == "Bearer " + "x" * min(written, 65536)
+
+
 async def test_what_is_not_mounted_is_named(mounted: Path) -> None:
     with pytest.raises(KubeError, match=r"ca\.crt"):
         ServiceAccountAccess(mounted).ssl_context()

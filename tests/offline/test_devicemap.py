@@ -5,10 +5,14 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from builders import device_entry, device_object
+from builders import device_entry, device_object, gpu, part
 from offline.clusters import gpus, machine, nic, node, pinned, topology
 
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import GPU_TYPE
+from allocator.vocabulary.holdings import Share
 from webhook.offline import devicemap
+from webhook.offline.account import DeviceUse
 from webhook.offline.cluster import OfflineCluster
 from webhook.settings import parse
 
@@ -152,3 +156,27 @@ async def test_the_same_cluster_gives_the_same_page() -> None:
 
 async def test_an_empty_cluster_is_a_page_too() -> None:
     assert "0 Pods: none; no devices" in "".join(Page(await drawn()).text)
+
+
+def drawn_card(device: Device | None, *held: tuple[str, Share]) -> str:
+    use = DeviceUse("n", GPU_TYPE, 3, "GPU-0123456789", device, by_kubelet=False, held=held)
+    return devicemap._card(use, devicemap._Colours(pod for pod, _ in held))
+
+
+def test_a_card_shows_its_model_who_holds_how_much_and_what_is_used() -> None:
+    card = gpu(3, device_id="GPU-0123456789", model="A<100>")
+    assert drawn_card(card, ("default/a", part(card, 30)), ("ns/b", part(card, 1))) == (
+        '<div class="card"><b>gpu 3</b><span class="soft">A&lt;100&gt; GPU-01234567</span><div class="bar">'
+        '<i class="pod" style="--h:0;--s:-1;width:30%" title="default/a: core 30 %, memory 24 GiB (30 %)"></i>'
+        '<i class="pod" style="--h:47;--s:-1;width:3%" title="ns/b: core 1 %, memory 0.8 GiB (1 %)"></i></div>'
+        "core 31 %, 24.8 of 80 GiB<ul>"
+        '<li><span class="key pod" style="--h:0;--s:-1"></span>a: 30 %</li>'
+        '<li><span class="key pod" style="--h:47;--s:-1"></span>ns/b: 1 %</li></ul></div>'
+    )
+
+
+def test_a_card_that_is_gone_is_drawn_full_and_away() -> None:
+    text = drawn_card(None, ("default/a", part(gpu(3), 30)))
+    assert text.startswith('<div class="card away"><b>gpu 3</b><span class="soft">GPU-01234567</span>')
+    assert "width:100%" in text
+    assert '<div class="why">' in text

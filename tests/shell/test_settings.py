@@ -214,6 +214,16 @@ def test_a_file_of_a_mebibyte_is_read_and_a_longer_one_refused(tmp_path: Path) -
         load(file)
 
 
+@pytest.mark.parametrize(("port", "right"), [(-1, False), (0, True), (65535, True), (65536, False)])
+def test_a_port_is_a_number_of_16_bits(port: int, right: bool) -> None:  # noqa: FBT001 a parameter of the test
+    text = f"serve: {{extenderPort: {port}}}"
+    if right:
+        assert parse(text).serve.extender_port == port
+    else:
+        with pytest.raises(SettingsError, match=r"\$\.serve\.extenderPort"):
+            parse(text)
+
+
 # --- device types
 
 

@@ -46,6 +46,7 @@ def test_the_one_exact_common_name_is_no_stranger() -> None:
         (subject(NAME + "\0.example"), r"is for 'koord-scheduler\x00.example'"),
         (subject(NAME, NAME), "is for 'koord-scheduler', 'koord-scheduler'"),
         (subject("other", NAME), "is for 'other', 'koord-scheduler'"),
+        (subject("a", "b", "c", "d"), "is for 'a', 'b', 'c', and only"),
         (subject("x" * 5000), "is for '" + "x" * 100 + "', and"),
     ],
 )

@@ -22,7 +22,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, KubeError
 from webhook.settings import Certificate, CertificateFiles, Identity
 from webhook.tls import pki
-from webhook.tls.certs import OVERLAP, FileSource, MemorySource, SecretSource, Source, Timing
+from webhook.tls.certs import FileSource, MemorySource, SecretSource, Source, Timing
 from webhook.tls.pki import CertificateError, Pair
 from webhook.tls.register import Registration
 
@@ -31,7 +31,7 @@ SPACE = "koordgate-system"
 SECRETS = f"/api/v1/namespaces/{SPACE}/secrets"
 SECRET = f"{SECRETS}/koordgate-tls"
 WANTED = Certificate(dns_names=(NAME,))
-SETTLE = timedelta(seconds=30)
+OVERLAP = timedelta(hours=1)
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGS = (f"{ADMISSION}/mutatingwebhookconfigurations", f"{ADMISSION}/validatingwebhookconfigurations")
 
@@ -85,7 +85,7 @@ def waits() -> Waits:
 
 @pytest.fixture
 def timing(clock: Clock, waits: Waits) -> Timing:
-    return Timing(clock, waits, lambda: 0.5, SETTLE)
+    return Timing(clock, waits, lambda: 0.5)
 
 
 @pytest.fixture
@@ -314,9 +314,11 @@ async def test_an_api_server_that_is_unreachable_takes_nothing_from_a_certificat
     fake.faults.always("get", "secrets", answer(403))
     with pytest.raises(Forbidden):
         await source.refresh()
+    clock.forward(days=30, seconds=-1)
     assert source.healthy(clock()) is None
-    clock.forward(days=30)
-    assert "the certificate expired" in (source.healthy(clock()) or "")
+    for seconds in (1, 1, 3600):
+        clock.forward(seconds=seconds)
+        assert "the certificate expired" in (source.healthy(clock()) or "")
 
 
 # --- time

@@ -487,3 +487,13 @@ def test_a_type_that_cannot_stand_beside_the_others_is_reported(types: str, told
 def test_without_settings_there_are_the_built_in_types_alone(world: World) -> None:
     assert world.parts.settings == WebhookSettings()
     assert world.parts.types == BUILT_IN
+
+
+def test_a_node_has_at_most_128_devices_of_a_class() -> None:
+    queue, disk = (own_type(name, f"example.com/{name}", Unit.UNITS) for name in ("queue", "disk"))
+    types = BUILT_IN.with_types([queue, disk])
+    text = json.dumps({"queue": {f"q{n}": 1 for n in range(128)}, "disk": {f"d{n}": 1 for n in range(129)}})
+    devices, (problem,) = read_classes(text, types)
+    assert len(devices) == 128
+    assert {one.type for one in devices} == {"queue"}
+    assert "disk is no object of at most 128 ids" in problem

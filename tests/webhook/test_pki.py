@@ -72,6 +72,32 @@ def test_a_certificate_may_serve_under_its_names_and_nothing_else() -> None:
     assert (uses.digital_signature, uses.key_cert_sign) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("pem", "must_be_understood", "need_not"),
+    [
+        pytest.param(BUNDLE.authority.certificate, {"basicConstraints", "keyUsage"}, set(), id="authority"),
+        pytest.param(
+            BUNDLE.leaf.certificate,
+            {"basicConstraints", "keyUsage"},
+            {"extendedKeyUsage", "authorityKeyIdentifier", "subjectAltName"},
+            id="server",
+        ),
+        pytest.param(
+            pki.new_client_certificate(BUNDLE.authority, "c", NOW, 30).certificate,
+            {"basicConstraints", "keyUsage"},
+            {"extendedKeyUsage", "authorityKeyIdentifier"},
+            id="client",
+        ),
+    ],
+)
+def test_what_restricts_a_certificate_must_be_understood_and_the_rest_need_not(
+    pem: bytes, must_be_understood: set[str], need_not: set[str]
+) -> None:
+    found = {one.oid._name: one.critical for one in x509.load_pem_x509_certificate(pem).extensions}
+    assert {name for name, critical in found.items() if critical} == must_be_understood
+    assert found.keys() - must_be_understood == need_not | {"subjectKeyIdentifier"}
+
+
 def test_a_certificate_names_its_authoritys_key() -> None:
     issuer = extension(BUNDLE.authority.certificate, x509.SubjectKeyIdentifier).digest
     assert extension(BUNDLE.leaf.certificate, x509.AuthorityKeyIdentifier).key_identifier == issuer

@@ -1,9 +1,9 @@
 """Remembered verdicts: never a stale one, and never more bytes than the bound."""
 
 import pytest
-from builders import app, ask, gpu, node, request
+from builders import app, ask, gpu, gpus, init, node, request
 
-from allocator.place import place
+from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.outcome import Refusal
 from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
@@ -67,3 +67,26 @@ def test_a_long_refusal_and_a_request_beyond_the_bound_are_not_remembered() -> N
     assert verdicts.put(HALF, "n1", long) is long
     assert verdicts.get(HALF, "n1") is None
     assert verdicts.weight == 0
+
+
+@pytest.mark.parametrize(
+    ("of", "shares"),
+    [
+        pytest.param(HALF, 1 + 1, id="a card of one container"),
+        pytest.param(request(app("main", gpus(300))), 3 * (1 + 1), id="three cards"),
+        pytest.param(request(init("i", gpus(200)), app("a", gpus(100)), app("b", gpus(100))), 2 + 4, id="cards of two"),
+    ],
+)
+def test_a_verdict_weighs_by_its_devices_and_their_containers(of: PodRequest, shares: int) -> None:
+    verdicts = Verdicts()
+    outcome = place(of, node(*map(gpu, range(4))))
+    assert isinstance(outcome, Placement)
+    assert sum(1 + len(share.containers) for share in outcome.shares) == shares
+    verdicts.put(of, "n1", PlaceVerdict(outcome, 0))
+    assert verdicts.weight == 1000 + len(repr(of)) + 500 + 150 * shares
+    verdicts.put(of, "n2", PlaceVerdict(Refusal("too full"), 0))
+    assert verdicts.weight == 1000 + len(repr(of)) + 500 + 150 * shares + 500 + len("too full")
+
+
+def test_64_mib_are_remembered() -> None:
+    assert Verdicts()._requests._most == 64 * 1024 * 1024

@@ -36,3 +36,14 @@ def test_a_priority_that_contradicts_the_class_is_refused(
     two = {"cpu": 2}
     reading = read_cpu_ask(pod(container(requests=two, limits=two), labels={QOS_LABEL: qos, **labels}, **spec))
     assert [problem.path.startswith(path) for problem in reading.problems] == ([True] if path else [])
+
+
+@pytest.mark.parametrize(("qos", "first"), [("LSR", 7000), ("LSE", 5000), ("LSR", 3000), ("BE", 9000)])
+def test_a_band_has_a_thousand_priorities(qos: str, first: int) -> None:
+    two = {"cpu": 2}
+    refused = [
+        priority
+        for priority in (first - 1, first, first + 999, first + 1000)
+        if read_cpu_ask(pod(container(requests=two, limits=two), labels={QOS_LABEL: qos}, priority=priority)).problems
+    ]
+    assert refused == [first, first + 999]

@@ -92,6 +92,15 @@ def at(health: GpuHealth | None, now: float, what: SeenCard) -> GpuHealth:
 NEW = at(None, 0.0, seen())
 
 
+def test_a_relapse_counts_for_a_week_and_doubles_the_times_up_to_a_day() -> None:
+    policy = HealthPolicy()
+    often = replace(NEW, falls=1000)
+    assert [waits(replace(often, state=state), policy) for state in (CardState.SUSPECT, CardState.RECOVERING)] == [
+        86400
+    ] * 2
+    assert policy.forget == 7 * 86400
+
+
 # Xid errors by class
 
 

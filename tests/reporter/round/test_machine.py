@@ -589,6 +589,27 @@ def test_a_bug_in_a_round_is_followed_by_another_round_later() -> None:
     driven.effect(Lane.ROUND, ReadHost)
 
 
+@pytest.mark.parametrize(
+    ("lane", "seconds", "effect"),
+    [
+        pytest.param(Lane.CARDS, 10.0, ReadCards, id="cards"),
+        pytest.param(Lane.CONFIGZ, 60.0, AskKubelet, id="the kubelet's configuration"),
+        pytest.param(Lane.ROUND, 10.0, ReadHost, id="files"),
+    ],
+)
+def test_a_bug_in_a_lane_is_followed_by_another_attempt_and_not_at_once(
+    lane: Lane, seconds: float, effect: type[Any]
+) -> None:
+    driven = started(configz=True)
+    driven.pass_time(7.0)
+    del driven.waiting[lane]
+    driven.feed(LaneFailed(lane))
+    driven.pass_time(seconds - 0.5)
+    assert lane not in driven.waiting
+    driven.pass_time(0.5)
+    driven.effect(lane, effect)
+
+
 def test_a_round_that_does_not_end_is_a_reason_to_restart() -> None:
     driven = started()
     driven.pass_time(300.0)
