@@ -305,7 +305,7 @@ TestAnyOrder.settings = settings(max_examples=40, stateful_step_count=30, deadli
 
 def test_the_machine_ends_well_from_any_state_that_it_settled_in() -> None:
     world = AnyOrder()
-    world.the_start(late=None)
+    world.the_start(late=None, slow=None)
     world.run_for(60.0)
     assert set(world.accepted) == set(WATCHED)
     world.teardown()
