@@ -181,7 +181,7 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         return
     wrong = wrong_shape(kind, obj)
     if wrong:
-        raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it")
+        raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
     namespace = str(obj["metadata"].get("namespace") or "default") if kind in _NAMESPACED else ""
     key = (kind, namespace, str(name))
     if key in seen:
