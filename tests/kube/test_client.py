@@ -578,6 +578,21 @@ async def test_a_server_that_the_ca_does_not_vouch_for_is_unreachable_and_receiv
     assert not caught.value.maybe_performed
 
 
+@pytest.mark.parametrize("unchecked", [True, False])
+async def test_a_server_is_unchecked_only_where_the_kubeconfig_says_so(tmp_path: Path, unchecked: bool) -> None:  # noqa: FBT001 a parameter
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*self_signed(tmp_path))
+    async with FakeKube(tls) as fake:
+        fake.put(NODES.path(), node("n1"))
+        path = kubeconfig(tmp_path, fake, {}, **{"insecure-skip-tls-verify": unchecked})
+        async with KubeClient.from_kubeconfig(path) as kube:
+            if unchecked:
+                assert (await kube.get(NODES.path("n1")))["metadata"]["name"] == "n1"
+            else:
+                with pytest.raises(Unreachable, match="TLS"):
+                    await kube.get(NODES.path("n1"))
+
+
 async def test_without_a_ca_of_its_own_a_client_trusts_those_of_the_machine_and_no_others(tmp_path: Path) -> None:
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(*self_signed(tmp_path))

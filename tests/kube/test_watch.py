@@ -340,3 +340,22 @@ async def test_a_dropped_watch_request_is_tried_again(kube: KubeClient, fake: Fa
     async with watching(kube) as watch:
         await fake.until(lambda: fake.watchers)
         assert watch.waits == [0.5]
+
+
+def test_a_watch_that_lived_five_seconds_starts_the_waits_anew(kube: KubeClient) -> None:
+    now = [1000.0]
+    reflector = Reflector(kube, NODES, Mirror(), pace=WatchPace(jitter=lambda: 1.0, clock=lambda: now[0]))
+    waits = []
+    for lived in (None, None, 4.9, 5.0, 0.0, 2000.0):
+        if lived is not None:
+            reflector._opened_at = now[0]
+            now[0] += lived
+        waits.append(reflector._next_wait())
+    assert waits == [0.5, 1.0, 2.0, 0.5, 1.0, 0.5]
+
+
+async def test_a_429_that_names_no_time_is_waited_for_as_any_failure(kube: KubeClient, fake: FakeKube) -> None:
+    fake.faults.add("list", "nodes", *[answer(429) for _ in range(4)])
+    async with watching(kube) as watch:
+        await synced(watch)
+    assert watch.waits[:1] == [0.5]
