@@ -131,7 +131,7 @@ class Performer:
                 return HealthSaved(await self.in_thread(partial(self._host.save_health, node)))
             case ReadHost(pods, cgroup_root):
                 host = await self.in_thread(partial(self._host.read, pods, cgroup_root))
-                return HostRead(replace(host, told=await self._pod_resources.read(pods)))
+                return HostRead(replace(host, pod_resources=await self._pod_resources.read(pods)))
             case WriteCpus():
                 return await self.in_thread(partial(self._write_cpus, effect))
             case Prove():

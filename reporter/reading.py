@@ -33,7 +33,7 @@ class HostReading:
         configuration: the kubelet's configuration.
         cpu_state: the kubelet's CPU manager state.
         checkpoint: the kubelet's device manager checkpoint.
-        told: the kubelet's answer on its PodResources socket.
+        pod_resources: the kubelet's answer on its PodResources socket.
         cpusets: UID of each Pod that has, or may have, CPUs of its own, to the CPUs that its containers run on.
     """
 
@@ -44,13 +44,18 @@ class HostReading:
     configuration: FileReading[KubeletConfiguration] = field(default_factory=_unread)
     cpu_state: FileReading[CpuState] = field(default_factory=_unread)
     checkpoint: FileReading[DeviceCheckpoint] = field(default_factory=_unread)
-    told: FileReading[Allocations] = field(default_factory=_unread)
+    pod_resources: FileReading[Allocations] = field(default_factory=_unread)
     cpusets: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Why a file of the kubelet, or its PodResources answer, cannot be used: a sentence each."""
-        readings = (self.configuration.problem, self.cpu_state.problem, self.checkpoint.problem, self.told.problem)
+        readings = (
+            self.configuration.problem,
+            self.cpu_state.problem,
+            self.checkpoint.problem,
+            self.pod_resources.problem,
+        )
         return tuple(problem for problem in readings if problem)
 
     @property

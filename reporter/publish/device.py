@@ -100,7 +100,7 @@ def build(
     types: DeviceTypes,
     *,
     domain: str = KUBERNETES_DOMAIN,
-    told: DeviceFacts = DeviceFacts(),
+    facts: DeviceFacts = DeviceFacts(),
     live: Mapping[str, Any] | None = None,
     now: float = 0.0,
 ) -> DeviceObject:
@@ -112,7 +112,7 @@ def build(
         others: devices found in sysfs.
         types: the device types.
         domain: the domain of the resource names.
-        told: what is reported about Pods.
+        facts: what is reported about Pods.
         live: the object in the cluster.
         now: seconds since 1970, for conditions that change now.
     """
@@ -120,15 +120,15 @@ def build(
     aside = cordoned(live)
     entries = _dated([*gpus.devices, *(_entry(one, types, aside, domain) for one in others)], live, timestamp(now))
     annotations = dict(gpus.annotations)
-    if told.held:
+    if facts.held:
         try:
-            text = checkpoints_annotation(told.held)
+            text = checkpoints_annotation(facts.held)
         except CheckpointError as error:
             text = UNTOLD  # without the annotation, nothing would count as allocated
             problems.append(f"the kubelet's allocations cannot be reported: {error}; all devices count as allocated")
         annotations.update(dict.fromkeys(DEVICES_CHECKPOINTS, text))
-    if told.agreement:
-        annotations[AGREEMENT] = told.agreement
+    if facts.agreement:
+        annotations[AGREEMENT] = facts.agreement
     body: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": KIND,

@@ -27,11 +27,11 @@ def discovery_labels(cards: Iterable[GpuFacts], live: Mapping[str, Any] | None) 
         return {}
     found = list(cards)
     models, sizes = {card.model for card in found}, {card.memory for card in found}
-    told = {GPU_COUNT: str(len(found)) if found else ""}
-    told[GPU_PRODUCT] = label(models.pop()) if len(models) == 1 else ""
+    stated = {GPU_COUNT: str(len(found)) if found else ""}
+    stated[GPU_PRODUCT] = label(models.pop()) if len(models) == 1 else ""
     size = sizes.pop() if len(sizes) == 1 else None
-    told[GPU_MEMORY_MIB] = str(size // _MIB) if size is not None else ""
-    return {key: value for key, value in told.items() if value and _is_ours(key, live["metadata"])}
+    stated[GPU_MEMORY_MIB] = str(size // _MIB) if size is not None else ""
+    return {key: value for key, value in stated.items() if value and _is_ours(key, live["metadata"])}
 
 
 def _is_ours(key: str, metadata: Mapping[str, Any]) -> bool:

@@ -105,16 +105,16 @@ def build(
     given, unknown = _given(kubelet.cpus, pods)
     problems = [cpus.problem] if cpus.problem else []
     problems += [f"cpu_manager_state: no Pod is known of container {one[:12]}; its CPUs are held" for one in unknown]
-    told = plan_kubelet(kubelet, given)
+    planned = plan_kubelet(kubelet, given)
     if cpus.topology is None:
-        return TopologyObject(None, plan.SharedCpus(0, 0), told, tuple(problems))
+        return TopologyObject(None, plan.SharedCpus(0, 0), planned, tuple(problems))
     reservation, system, unread = read_kept(node.annotations)
     # An amount becomes CPUs in the kubelet's order, as in Koordinator (pkg/koordlet/statesinformer).
     kept = reservation.cpus or reserved.take(cpus.topology, -(-reservation.milli // 1000))
     configuration = kubelet.configuration or KubeletConfiguration()
     too_large = _too_large(reservation, cpus.topology)
     of_kubelet, unsure = reserved_cpus(configuration, cpus.topology)
-    allocs = _allocs(pods, given, told)
+    allocs = _allocs(pods, given, planned)
     problems += [*unread, *filter(None, (unsure, too_large)), *_given_twice(pods, allocs)]
     shared = pools(
         cpus.topology,
@@ -139,7 +139,7 @@ def build(
         managed_by=_MANAGED_BY,
     )
     body = _written(topology, node, readable=not unread) if kubelet.gave_known else None
-    return TopologyObject(body, plan_pools(shared, system.cpus), told, tuple(problems), too_large)
+    return TopologyObject(body, plan_pools(shared, system.cpus), planned, tuple(problems), too_large)
 
 
 def _too_large(reservation: NodeReservation, machine: CpuTopology) -> str:

@@ -107,13 +107,13 @@ def decide(
     wants = plan.wants(planned, topology.pools, topology.kubelet)
     left_alone = frozenset(want.pod.uid for want in wants if want.pod.cpus and want.cpus != want.pod.cpus)
     agreements = tuple(agree.agreements(live, evidence, left_alone))
-    told = device.DeviceFacts(
+    facts = device.DeviceFacts(
         held=(*held(host, every, gpus.node), *strangers(host, live, evidence)),
         agreement=agree.annotation(agreements),
     )
     report = _cards(gpus, host, rules, standing, now)
     devices = device.build(
-        node, report, host.devices, rules.types, domain=rules.domain, told=told, live=standing.device, now=now
+        node, report, host.devices, rules.types, domain=rules.domain, facts=facts, live=standing.device, now=now
     )
     unread = [f"Pod {pod}: {problem}" for pod in live for problem in pod.problems]
     return Decided(
@@ -163,8 +163,8 @@ def with_answers(host: HostReading) -> HostReading:
     """Replace what the kubelet's files state by what the kubelet answered on its PodResources socket."""
     return replace(
         host,
-        cpu_state=allocations.cpus(host.cpu_state, host.told),
-        checkpoint=allocations.devices(host.checkpoint, host.told),
+        cpu_state=allocations.cpus(host.cpu_state, host.pod_resources),
+        checkpoint=allocations.devices(host.checkpoint, host.pod_resources),
     )
 
 

@@ -67,8 +67,10 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
     again = state.lanes[Lane.ROUND].due < inf  # something changed during the round
     state = state.resting(Lane.ROUND, now.steady + (pace.gather if again else pace.every))
     state = replace(state, current=None, decided=decided)
-    if current.complete and state.told.device is None:
-        state = replace(state, told=replace(state.told, device=state.cluster.objects.get(WatchedKind.DEVICE) or {}))
+    if current.complete and state.reported.device is None:
+        state = replace(
+            state, reported=replace(state.reported, device=state.cluster.objects.get(WatchedKind.DEVICE) or {})
+        )
     problems = _problems(state, decided, wrote, now)
     view = state.cards.view
     effects: list[RoundEffect] = [
@@ -79,10 +81,10 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
         state = replace(state, problems=problems)
     if current.node is not None and current.configured and state.host is not None:
         body = decided.device.body
-        told, found = occurrences(
-            current.node, state.told, state.host, view, body, decided.agreements, wrote.taken, decided.unread
+        reported, found = occurrences(
+            current.node, state.reported, state.host, view, body, decided.agreements, wrote.taken, decided.unread
         )
-        state = replace(state, told=told)
+        state = replace(state, reported=reported)
         if found:
             effects.append(Note(found))
     if current.complete and current.configured:  # otherwise the objects would lose what this round could not know

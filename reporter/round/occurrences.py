@@ -40,7 +40,7 @@ class EventMemory:
 
 def occurrences(
     node: NodeIdentity,
-    told: EventMemory,
+    reported: EventMemory,
     host: HostReading,
     cards: GpuView,
     body: Mapping[str, Any],
@@ -52,7 +52,7 @@ def occurrences(
 
     Args:
         node: the Node.
-        told: what Events were written about before.
+        reported: what Events were written about before.
         host: the node's files.
         cards: the node's cards.
         body: the Device object as decided.
@@ -61,25 +61,25 @@ def occurrences(
         unread: Events of Pods whose annotations cannot be read.
     """
     unread = tuple(unread)
-    found = health_events(node, told.health, cards.node, told.device, body)
+    found = health_events(node, reported.health, cards.node, reported.device, body)
     outage = outage_event(node, cards, host)
-    if outage is not None and outage.reason != told.outage:
+    if outage is not None and outage.reason != reported.outage:
         found.append(outage)
     take_over = tuple(takeover.events(node, taken))
-    if take_over != told.taken:
+    if take_over != reported.taken:
         found += take_over
     mismatches = tuple(mismatch_events(agreements))
-    if mismatches != told.mismatches:
+    if mismatches != reported.mismatches:
         found += mismatches
     for problem in host.problems:
-        if problem not in told.unusable:
-            reason = "PodResourcesUnusable" if problem == host.told.problem else "KubeletFileUnusable"
+        if problem not in reported.unusable:
+            reason = "PodResourcesUnusable" if problem == host.pod_resources.problem else "KubeletFileUnusable"
             found.append(Occurrence(about_node(node), reason, problem))
-    found += [one for one in unread if (one.message, one.about["uid"]) not in told.unread]
+    found += [one for one in unread if (one.message, one.about["uid"]) not in reported.unread]
     after = replace(
-        told,
+        reported,
         health=cards.node,
-        device=body if told.device is not None else None,
+        device=body if reported.device is not None else None,
         outage=outage.reason if outage is not None else "",
         taken=take_over,
         mismatches=mismatches,
@@ -93,7 +93,7 @@ def health_events(
     node: NodeIdentity,
     before: NodeRecord,
     after: NodeRecord,
-    told: Mapping[str, Any] | None = None,
+    reported: Mapping[str, Any] | None = None,
     now: Mapping[str, Any] | None = None,
 ) -> list[Occurrence]:
     """List cards with a changed state or further errors, and other devices with changed health.
@@ -102,10 +102,10 @@ def health_events(
         node: the Node.
         before: the cards as last reported.
         after: the cards now.
-        told: the Device object as last reported, as `EventMemory.device`.
+        reported: the Device object as last reported, as `EventMemory.device`.
         now: the Device object as decided.
     """
-    found = [] if told is None or now is None else _device_events(node, told, now)
+    found = [] if reported is None or now is None else _device_events(node, reported, now)
     for uuid, card in sorted(after.cards.items()):
         health = card.health
         known = before.cards.get(uuid)

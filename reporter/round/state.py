@@ -160,7 +160,7 @@ class RoundState:
         telling: what is to be published; None until everything that it needs is known.
         publishing: the objects that the present publication must still check, each with its wanted fields.
         kept: the writes of each object so far.
-        told: what Kubernetes Events were written about.
+        reported: what Kubernetes Events were written about.
         problems: everything that was wrong in the last round, a sentence each.
     """
 
@@ -176,7 +176,7 @@ class RoundState:
     telling: Telling | None = None
     publishing: tuple[tuple[Target, Mapping[str, Any]], ...] = ()
     kept: Mapping[Target, Kept] = field(default_factory=lambda: dict.fromkeys(WATCHED, Kept()))
-    told: EventMemory = field(default_factory=EventMemory)
+    reported: EventMemory = field(default_factory=EventMemory)
     problems: tuple[str, ...] = ()
 
     @property
@@ -262,7 +262,8 @@ def _invariants(state: RoundState) -> dict[str, bool]:
         "nothing is published before the cluster is known": cluster.complete or Lane.PUBLISH not in busy,
         "writes are pending only during a publication": Lane.PUBLISH in busy or not state.publishing,
         "one write at a time": len(trying) <= (Lane.PUBLISH in busy),
-        "what is told is known": telling is None or (cluster.complete and state.configured and bool(state.decided)),
+        "what is published is known": telling is None
+        or (cluster.complete and state.configured and bool(state.decided)),
         "cards are published once their holders are known": telling is None or not telling.with_cards or holders_known,
         "cards are written once their holders are known": not cards_written or holders_known,
         "cards go by their UUIDs": all(card.facts.uuid == uuid for uuid, card in state.cards.view.node.cards.items()),

@@ -70,7 +70,7 @@ def due_at(state: RoundState, lane: Lane, now: Moment) -> float:
 def _on_restored(state: RoundState, event: Restored, now: Moment) -> Stepped:
     """Start with the record of an earlier process, which has already written the Events about it."""
     cards = state.cards.restored(event.node, now)
-    state = replace(state, cards=cards, told=replace(state.told, health=event.node))
+    state = replace(state, cards=cards, reported=replace(state.reported, health=event.node))
     for lane in {Lane.CARDS, Lane.ROUND, Lane.PROOF, Lane.CONFIGZ} - _off(state):
         state = state.wanted(lane, now.steady)
     return state, tuple(map(Warn, event.problems))

@@ -68,7 +68,7 @@ class _Memory:
         not_before: when the next plan may be made.
         paused: until when nothing is tried, because a write failed.
         since: when it began to wait; None while it does not.
-        told: the reason that was reported last, and when.
+        reported: the reason that was reported last, and when.
     """
 
     waiting: frozenset[str]
@@ -77,7 +77,7 @@ class _Memory:
     not_before: float = 0.0
     paused: float = 0.0
     since: int | None = None
-    told: tuple[str, int] = ("", 0)
+    reported: tuple[str, int] = ("", 0)
 
 
 class GangKeeper:
@@ -265,8 +265,8 @@ class GangKeeper:
             memory.since = None
         elif memory.since is None:
             memory.since = now
-        elif now - memory.since >= _PATIENCE_S and why != memory.told[0] and now - memory.told[1] >= _APART_S:
-            memory.told = why, now
+        elif now - memory.since >= _PATIENCE_S and why != memory.reported[0] and now - memory.reported[1] >= _APART_S:
+            memory.reported = why, now
             self._reports.gang_waits([pod for pod in pods.values() if _waits(pod)], why)
 
 

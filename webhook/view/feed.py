@@ -120,9 +120,9 @@ class NodeFeed(_Listing):
         taints = spec.get("taints") or ()
         shunning = [(one["key"], one.get("value") or "") for one in taints if one["effect"] == PREFER_NO_SCHEDULE]
         closing = [*taints, UNSCHEDULABLE] if spec.get("unschedulable") else taints
-        told = {(one["key"], one.get("value") or "", one["effect"]) for one in closing}
-        told = {taint for taint in told if taint[2] != PREFER_NO_SCHEDULE}
-        facts = NodeFacts(metadata["uid"], labels, classes, same(tuple(shunning)), same(tuple(sorted(told))))
+        closed = {(one["key"], one.get("value") or "", one["effect"]) for one in closing}
+        closed = {taint for taint in closed if taint[2] != PREFER_NO_SCHEDULE}
+        facts = NodeFacts(metadata["uid"], labels, classes, same(tuple(shunning)), same(tuple(sorted(closed))))
         self._cluster.nodes.put(metadata["name"], facts)
         self._cluster.loads.put_node(metadata["name"], lean_amounts(read_allocatable(obj)))
 

@@ -283,8 +283,8 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int, own_c
         amounts = _accounted(share, device, pair)
         exclusive = hints.get(share.type, NO_HINT).exclusive
         alone, unshared = exclusive is ExclusiveLevel.PCIE, exclusive is ExclusiveLevel.DEVICE
-        told = share._replace(id=identity, amounts=amounts, alone=alone, unshared=unshared)
-        shares[identity] = _added(shares.get(identity), told)
+        read = share._replace(id=identity, amounts=amounts, alone=alone, unshared=unshared)
+        shares[identity] = _added(shares.get(identity), read)
     for device in devices:
         if device.type in pod.unread:
             shares[device.id] = Share(device.type, device.id, device.minor, dict(device.capacity))

@@ -213,7 +213,7 @@ def test_whatever_stands_in_the_cluster_the_object_is_written(live: dict[str, An
 def test_what_the_kubelet_allocated_is_reported_under_both_names() -> None:
     told = device.DeviceFacts(held=[PodDevices("u", "main", "nvidia.com/gpu", ("GPU-1",), b"answer")])
 
-    built = device.build(NODE, report(gpu(0), gpu(1)), [], TYPES, told=told)
+    built = device.build(NODE, report(gpu(0), gpu(1)), [], TYPES, facts=told)
 
     annotations = built.body["metadata"]["annotations"]
     assert len({annotations[key] for key in DEVICES_CHECKPOINTS}) == 1

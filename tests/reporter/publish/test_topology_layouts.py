@@ -92,7 +92,7 @@ def given_away(count: int, answer: bytes = b"") -> list[PodDevices]:
 def test_checkpoints_under_both_names_leave_room_for_other_annotations(count: int, answer: bytes) -> None:
     held = given_away(count, answer)
     last = held[-1].device_ids[0]
-    made = device.build(NODE, cards(last, "GPU-free"), [], BUILT_IN, told=device.DeviceFacts(held=held))
+    made = device.build(NODE, cards(last, "GPU-free"), [], BUILT_IN, facts=device.DeviceFacts(held=held))
 
     annotations = made.body["metadata"]["annotations"]
     assert sum(len(annotations[key]) for key in DEVICES_CHECKPOINTS) <= 2 * ANNOTATION_BYTES <= 128 * 1024
@@ -102,7 +102,7 @@ def test_checkpoints_under_both_names_leave_room_for_other_annotations(count: in
 
 def test_checkpoints_that_fit_in_no_form_hold_every_device() -> None:
     told = device.DeviceFacts(held=given_away(3000))
-    made = device.build(NODE, cards("GPU-0", "GPU-1"), [], BUILT_IN, told=told)
+    made = device.build(NODE, cards("GPU-0", "GPU-1"), [], BUILT_IN, facts=told)
 
     annotations = made.body["metadata"]["annotations"]
     assert {annotations[key] for key in DEVICES_CHECKPOINTS} == {devicecheckpoint.UNTOLD}
