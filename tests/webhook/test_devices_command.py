@@ -450,11 +450,16 @@ async def test_without_the_crd_the_message_says_what_to_install(
     assert "the cluster has no devices.scheduling.koordinator.sh: install koordgate's chart" in said.err
 
 
-@pytest.mark.parametrize("words", [(), ("--packed",), ("--output", "yaml")])
-async def test_without_the_crd_of_the_ledger_it_is_told_what_to_install(
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--packed",), ("--output", "yaml"), ("cordon", "n1", "GPU-0"), ("drain", "n1", "GPU-0")],
+)
+async def test_without_the_crd_of_the_ledger_nobody_is_said_to_hold_nothing(
     cluster: FakeKube, devices: Koordgate, words: tuple[str, ...]
 ) -> None:
     cluster.absent |= {"nodeallocations"}
+    for record in cluster.objects(NODE_ALLOCATIONS.path()):
+        cluster.remove(NODE_ALLOCATIONS.path(record["metadata"]["name"]))
     said = await devices(*words)
     assert said.status == 2
     assert "the cluster has no nodeallocations: install koordgate's chart" in said.err

@@ -17,6 +17,7 @@ from webhook.devices.nodestate import (
     find,
     find_record,
     read_node,
+    require_ledger,
     there_are,
     unknown_node,
 )
@@ -75,6 +76,8 @@ async def mark(
         if objects[DEVICES] is None and not state.classes:
             raise await unknown_node(kube, node)
         identity = identity_of(state, word, objects[DEVICES])
+        if await find_record(store, node) is None:
+            await require_ledger(store)
         on_node = _is_class(state, identity, cordon=cordon)
         where = NODES if on_node else DEVICES
         before = state.cordoned_classes if on_node else state.listed.cordoned

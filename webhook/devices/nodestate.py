@@ -158,6 +158,19 @@ async def find_record(store: Store, node: str) -> Record | UnreadableError | Non
     return None if record.revision == ABSENT else record
 
 
+async def require_ledger(store: Store) -> None:
+    """Make sure that a node without holdings has none because nobody holds its devices, not for lack of a ledger.
+
+    Raises:
+        CommandError: the cluster has no ledger.
+        KubeError: the store refuses, or cannot be reached.
+    """
+    try:
+        await anext(store.records(), None)
+    except NotFound as error:
+        raise _missing(store.kind) from error
+
+
 async def _all_records(store: Store) -> dict[str, Record | UnreadableError]:
     try:
         return {record.node: record async for record in store.records()}
