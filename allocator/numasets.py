@@ -69,7 +69,7 @@ def opened(shares: Iterable[Share], node: NodeSnapshot, order: str = "") -> tupl
         node: the node without the Pod.
         order: the Pod's order of devices, "" for the node's.
     """
-    if (order or node.order) not in {"", DeviceOrder.MOST_USED}:
+    if (order or node.order) in {DeviceOrder.LEAST_USED, DeviceOrder.MINOR}:
         return NOTHING_OPENED
     idle = {share.id for share in shares if share.id not in node.used}
     if not idle:

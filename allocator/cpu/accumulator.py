@@ -126,13 +126,8 @@ def _pack(rule: TakeRule, free: int, count: int) -> int:
         return 0
     if free.bit_count() == count:
         return free
-    taken = 0
-    if rule.full or rule.topology.threads_per_core == 1:
-        taken = _whole_cores(rule, free, count)
-    else:
-        found = _apart(rule, free, count)
-        if found:
-            return found
+    whole = rule.full or rule.topology.threads_per_core == 1
+    taken = _whole_cores(rule, free, count) if whole else _apart(rule, free, count)
     left = count - taken.bit_count()
     return spill(rule, free, taken, left) if left else taken
 
@@ -283,10 +278,9 @@ def _level_cores(rule: TakeRule, free: int, count: int) -> int:
 
 
 def _apart(rule: TakeRule, free: int, count: int) -> int:
-    """Take one thread of each core before the second of any; 0 if that takes cores of several sockets anyway.
+    """Take one thread of each core; 0 if the machine has too few cores, so that second threads are needed as well.
 
-    It takes the smallest place in which every core gives one thread: a NUMA node, a socket, the machine. If the machine
-    has too few cores for that, it takes the smallest place in which second threads suffice.
+    It takes the smallest place in which every core gives one thread: a NUMA node, a socket, the machine.
     """
     topology = rule.topology
     if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL and not rule.level:
@@ -299,15 +293,7 @@ def _apart(rule: TakeRule, free: int, count: int) -> int:
         threads = topology.leads(usable)
         if threads.bit_count() >= count:
             return _one_thread_each(rule, usable, threads, count)
-    if rule.level and (taken := _level(rule, [(free, free)], count)):
-        return taken
-    cell = _best_cell(rule, free, free, free, count)
-    if cell is not None:
-        return _threads_apart(topology, free & cell.cpus, count)
-    if rule.even and (taken := _evenly(rule, [(free, free)], count)):
-        return taken
-    socket = _best_socket(rule, free, count)
-    return _threads_apart(topology, free & topology.sockets[socket], count) if socket is not None else 0
+    return _level(rule, [(free, free)], count) if rule.level else 0
 
 
 def _one_thread_each(rule: TakeRule, usable: int, threads: int, count: int) -> int:
@@ -338,19 +324,6 @@ def _passes(rule: TakeRule, free: int) -> tuple[int, ...]:
         outside = free & ~rule.held_cores
         return outside & ~rule.held_nodes, outside, free
     return (free,)
-
-
-def _threads_apart(topology: CpuTopology, cpus: int, count: int) -> int:
-    """Take the first thread of each core, by number; then the second ones, and so on."""
-    taken = 0
-    while True:
-        threads = topology.leads(cpus)
-        size = threads.bit_count()
-        if size >= count:
-            return taken | _lowest(threads, count)
-        taken |= threads
-        count -= size
-        cpus ^= threads
 
 
 def _evenly(rule: TakeRule, parts: Iterable[tuple[int, int]], count: int) -> int:

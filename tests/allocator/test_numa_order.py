@@ -20,6 +20,7 @@ from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.preference import DeviceOrder
 
 GPU = "koordinator.sh/gpu"
 SINGLE = NumaPolicy.SINGLE_NUMA_NODE
@@ -50,6 +51,8 @@ def placed_at(answer: Placement | Refusal, on: NodeSnapshot) -> set[int]:
         one.node for one in (answer.cpus.numa if answer.cpus else ())
     }
 
+
+PACKING = ["", *(order for order in DeviceOrder if order not in {DeviceOrder.LEAST_USED, DeviceOrder.MINOR})]
 
 # The request; the node's strategy; what is held; the NUMA node
 
@@ -119,11 +122,12 @@ FIRST: dict[str, tuple[PodRequest, NumaStrategy, list[Holding], int]] = {
 }
 
 
+@pytest.mark.parametrize("order", PACKING)
 @pytest.mark.parametrize(("of", "strategy", "held", "expected"), FIRST.values(), ids=FIRST)
 def test_devices_cpus_and_memory_choose_the_numa_node_together(
-    of: PodRequest, strategy: NumaStrategy, held: list[Holding], expected: int
+    of: PodRequest, strategy: NumaStrategy, held: list[Holding], expected: int, order: str
 ) -> None:
-    on = server(held, cpu=server_cpu(policy=SINGLE, strategy=strategy))
+    on = replace(server(held, cpu=server_cpu(policy=SINGLE, strategy=strategy)), order=order)
     assert placed_at(place(of, on), on) == {expected}
 
 
@@ -159,12 +163,13 @@ def opens(answer: Placement, on: NodeSnapshot) -> tuple[int, int]:
     st.sampled_from(["500m", 2, 9]),
     st.sampled_from([NumaStrategy.MOST_ALLOCATED, NumaStrategy.LEAST_ALLOCATED]),
     st.sampled_from([0, 4000, 12_000]),
+    st.sampled_from(PACKING),
 )
 def test_no_numa_node_would_have_opened_less(
-    percents: list[int], gpus: int, cpu: str | int, strategy: NumaStrategy, busy: int
+    percents: list[int], gpus: int, cpu: str | int, strategy: NumaStrategy, busy: int, order: str
 ) -> None:
     rules = server_cpu(policy=SINGLE, strategy=strategy)
-    on = server([*used(dict(enumerate(percents))), shared(busy, 0)], cpu=rules)
+    on = replace(server([*used(dict(enumerate(percents))), shared(busy, 0)], cpu=rules), order=order)
     of = asking({GPU: gpus, "cpu": cpu, "memory": "1Gi"}, qos="LS")
     answer = place(of, on)
     alone = []

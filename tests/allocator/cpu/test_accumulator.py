@@ -154,6 +154,10 @@ CASES: dict[str, tuple[Ask, str | None]] = {
     "second threads only when every core gave one": (Ask(SMALL, 0xFF, 5, SPREAD), "0-4"),
     "the second thread where the first is taken": (Ask(SMALL, parse("1-7"), 4, SPREAD), "1-4"),
     "eight of eight cores, one thread each": (Ask(TWO, parse("0-31"), 8, SPREAD), "0,2,4,6,8,10,12,14"),
+    "one CPU more than cores are free takes each of them": (
+        Ask(TWO, parse("0-13,16-31"), 16, SPREAD),
+        "0-2,4,6,8,10,12,16,18,20,22,24,26,28,30",
+    ),
     "the fuller node": (Ask(TWO, parse("0-15,20-31"), 4, FULL), "20-23"),
     "the emptier node": (Ask(TWO, parse("0-15,20-31"), 4, FULL, strategy=LEAST), "0-3"),
     "the fuller node that has enough": (Ask(TWO, parse("0-7,16-17"), 4, SPREAD), "0,2,4,6"),
@@ -392,10 +396,7 @@ def test_full_cores_use_every_whole_one_before_many_broken_ones(ask) -> None:
 @given(asks().filter(lambda ask: ask.strategy is not EVEN))
 def test_one_numa_node_gives_all_where_one_can(ask) -> None:
     topology = ask.topology
-    apart = topology.leads(ask.free)
-    usable = whole_in(topology, ask.free)
-    if ask.bind is SPREAD:
-        usable = apart if apart.bit_count() >= ask.count else ask.free
+    usable = topology.leads(ask.free) if ask.bind is SPREAD else whole_in(topology, ask.free)
     if ask.count and any((usable & node).bit_count() >= ask.count for node in topology.nodes.values()):
         assert sum(1 for node in topology.nodes.values() if node & chosen(ask)) == 1
 
@@ -416,6 +417,14 @@ def test_no_core_gives_a_second_thread_while_another_there_gives_none(ask) -> No
         if any((got & node) == got for node in topology.nodes.values()):
             idle = [core for core in cores_in(topology, ask.free & used) if not core & got]
             assert not idle or all(core.bit_count() == 1 for core in cores_in(topology, got))
+
+
+@given(asks(bind=SPREAD, exclusive=FREE_FOR_ALL).filter(lambda ask: ask.strategy is not EVEN))
+def test_every_core_of_the_machine_gives_a_thread_before_any_gives_a_second(ask) -> None:
+    cores = cores_in(ask.topology, ask.free)
+    got = chosen(ask)
+    if got is not None:
+        assert len(cores_in(ask.topology, got)) == min(ask.count, len(cores))
 
 
 @given(asks(bind=SPREAD, exclusive=PCPU))
