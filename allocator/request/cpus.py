@@ -122,6 +122,19 @@ def _implied(pod: Mapping[str, Any], types: DeviceTypes) -> CpuAsk | None:
     return replace(_ask(QosClass.LS, ResourceSpec(), NumaTopologySpec(), amounts), implied=True)
 
 
+def not_aligned(pod: Mapping[str, Any]) -> str:
+    """Warn of a numa-topology-spec on a Pod of class BE or SYSTEM, of which it aligns the devices only; "" if none."""
+    metadata = as_object(pod.get("metadata"), "metadata", [])
+    annotations = as_object(metadata.get("annotations"), "metadata.annotations", [])
+    label = as_object(metadata.get("labels"), "metadata.labels", []).get(QOS_LABEL)
+    if label not in {QosClass.BE, QosClass.SYSTEM} or NUMA_TOPOLOGY_SPEC not in annotations:
+        return ""
+    return (
+        f"metadata.annotations[{NUMA_TOPOLOGY_SPEC}]: holds for the devices of a Pod of class {label} only; its CPUs "
+        f"and memory may come from every NUMA node. Set the label {QOS_LABEL} to LS to align them"
+    )
+
+
 def without_effect(pod: Mapping[str, Any]) -> str:
     """Warn of a resource-spec that chooses among CPUs of a Pod's own, on a Pod that gets none; "" if there is none.
 

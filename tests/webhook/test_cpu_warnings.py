@@ -5,7 +5,7 @@ import json
 import pytest
 from builders import container, pod
 
-from allocator.request.cpus import QOS_LABEL, without_effect
+from allocator.request.cpus import QOS_LABEL, not_aligned, without_effect
 from allocator.wire.resourcespec import RESOURCE_SPEC
 
 CASES = {
@@ -31,3 +31,13 @@ def test_a_resource_spec_without_effect_is_warned_about(qos: str, spec: dict[str
 @pytest.mark.parametrize("made", [{}, pod(), pod(annotations={RESOURCE_SPEC: "{"}), {"metadata": 3}])
 def test_other_pods_are_not_warned_about(made: dict[str, object]) -> None:
     assert without_effect(made) == ""
+
+
+@pytest.mark.parametrize(
+    ("qos", "warned"), [("BE", True), ("SYSTEM", True), ("LS", False), ("LSR", False), ("", False)]
+)
+def test_a_numa_policy_that_aligns_devices_only_is_warned_about(qos: str, warned: bool) -> None:
+    annotations = {"scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy":"SingleNUMANode"}'}
+    notice = not_aligned(pod(container("a"), container("b"), labels={QOS_LABEL: qos}, annotations=annotations))
+    assert (f"class {qos} only" in notice) == warned == bool(notice)
+    assert not_aligned(pod(container(), labels={QOS_LABEL: qos})) == ""

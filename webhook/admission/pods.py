@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Any
 
 from allocator.quantity import format_bytes
-from allocator.request.cpus import without_effect
+from allocator.request.cpus import not_aligned, without_effect
 from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
 from webhook.admission.translate import TranslationPolicy, translate
@@ -43,8 +43,7 @@ class PodWebhooks:
         if translation.problems:
             return denied(_refusal(request, translation.problems), HTTPStatus.UNPROCESSABLE_ENTITY)
         warnings = list(translation.warnings)
-        if notice := without_effect(pod):
-            warnings.append(notice)
+        warnings += filter(None, (without_effect(pod), not_aligned(pod)))
         warnings.extend(
             f"{container.path}.resources: no known GPU has the requested memory; the largest has "
             f"{format_bytes(largest)}, and the Pod waits until a larger one joins"
