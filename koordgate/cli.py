@@ -49,8 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         command.arguments(parser)
         return command.run(parser.parse_args(arguments[1:]))
-    _overview(sorted(points)).parse_args(arguments or ["--help"])
-    return 0
+    overview = _overview(sorted(points))
+    overview.parse_args(arguments or ["--help"])
+    overview.error("give the command first")
 
 
 def _overview(names: Sequence[str]) -> argparse.ArgumentParser:
