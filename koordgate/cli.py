@@ -38,19 +38,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `koordgate ARGV`; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     points = {point.name: point for point in entry_points(group=_GROUP)}
-    if arguments and arguments[0] in points:
-        name = arguments[0]
-        command: Command = points[name].load()
-        parser = argparse.ArgumentParser(
-            prog=f"koordgate {name}",
-            description=command.description,
-            epilog=command.examples,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.arguments(parser)
-        return command.run(parser.parse_args(arguments[1:]))
-    _overview(sorted(points)).parse_args(arguments or ["--help"])
-    return 0
+    if not arguments or arguments[0] not in points:
+        overview = _overview(sorted(points))
+        overview.parse_args(arguments or ["--help"])
+        overview.error("give the command first")
+    name = arguments[0]
+    command: Command = points[name].load()
+    parser = argparse.ArgumentParser(
+        prog=f"koordgate {name}",
+        description=command.description,
+        epilog=command.examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.arguments(parser)
+    return command.run(parser.parse_args(arguments[1:]))
 
 
 def _overview(names: Sequence[str]) -> argparse.ArgumentParser:

@@ -26,7 +26,7 @@ class SettingsError(ValueError):
     """A settings file that cannot be used; the message names the file, the key and what would be right."""
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A part of the file, with camelCase keys; unknown keys are refused."""
 
 

@@ -76,7 +76,7 @@ class ConfiguredAccess:
             tls = tls_context(wanted.ssl_ca_cert)
             if wanted.cert_file:
                 tls.load_cert_chain(wanted.cert_file, wanted.key_file)
-        except (OSError, ssl.SSLError) as error:
+        except OSError as error:  # an SSLError is one
             raise KubeError(f"certificates of {self.base_url}: {error}", reason="Configuration") from error
         if not wanted.verify_ssl:
             tls.check_hostname = False

@@ -42,7 +42,7 @@ class ServiceAccountAccess:
         self._folder = folder
         self._clock = clock
         self._token = ""
-        self._fresh_until = 0.0
+        self._fresh_until = clock()
 
     def ssl_context(self) -> ssl.SSLContext:
         """TLS settings with the cluster's CA.

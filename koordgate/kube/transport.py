@@ -18,6 +18,8 @@ _SOCKET_OPTIONS: Final = (
     (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", 30_000),
 )
 
+_IDLE_S: Final = 30.0  # for which a connection without requests is kept
+
 
 def open_session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
     """Open the session.
@@ -28,7 +30,10 @@ def open_session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSessio
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
-            limit=limit, ssl=tls if tls is not None else True, socket_factory=_watchful_socket, keepalive_timeout=30
+            limit=limit,
+            ssl=tls if tls is not None else True,
+            socket_factory=_watchful_socket,
+            keepalive_timeout=_IDLE_S,
         ),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # the client has its own deadlines
         # The API server is near: gzip would cost both sides more time than it saves.

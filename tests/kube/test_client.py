@@ -3,8 +3,9 @@ import datetime as dt
 import ipaddress
 import ssl
 import stat
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import pytest
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from fake_kube import FakeKube, Fault, answer, drop, hold, hold_answer, lose_answer
 
+from koordgate.kube.access import FixedAccess
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import (
     AlreadyExists,
@@ -146,6 +148,31 @@ async def test_a_list_whose_revision_is_compacted_on_the_way_is_gone(kube: KubeC
         await anext(pages)
 
 
+async def test_a_read_sends_its_parameters_and_a_list_asks_for_pages_of_five_hundred(
+    kube: KubeClient, fake: FakeKube
+) -> None:
+    fake.put(NODES.path(), node("n1"))
+    await kube.get(NODES.path("n1"), params={"pretty": "false"})
+    await names(kube, NODES.path())
+    await names(kube, NODES.path(), params={"labelSelector": "a=b"}, limit=7)
+    assert [dict(request.query) for request in fake.requests] == [
+        {"pretty": "false"},
+        {"limit": "500"},
+        {"labelSelector": "a=b", "limit": "7"},
+    ]
+
+
+async def test_a_write_says_dry_run_and_force_only_where_they_are_asked_for(kube: KubeClient, fake: FakeKube) -> None:
+    made = await kube.create(NODES.path(), node("n1"))
+    await kube.replace(NODES.path("n1"), made, dry_run=True)
+    await kube.replace(NODES.path("n1"), made)
+    await kube.patch(NODES.path("n1"), {"spec": {}}, "merge")
+    await kube.patch(NODES.path("n1"), {"spec": {}}, "merge", dry_run=True)
+    await kube.delete(NODES.path("n1"))
+    dry = {"dryRun": "All"}
+    assert [dict(request.query) for request in fake.requests] == [{}, dry, {}, {}, dry, {}]
+
+
 async def test_selectors_reach_the_server(kube: KubeClient, fake: FakeKube) -> None:
     fake.put(NODES.path(), node("n1", labels={"gpu": "yes"}))
     fake.put(NODES.path(), node("n2"))
@@ -181,6 +208,15 @@ async def test_a_status_becomes_its_exception(
     assert type(caught.value) is kind
     assert caught.value.status == status
     assert caught.value.reason
+
+
+@pytest.mark.parametrize("status", [300, 302, 399, 418, 499])
+async def test_every_status_that_is_no_success_is_an_error(kube: KubeClient, fake: FakeKube, status: int) -> None:
+    fake.put(NODES.path(), node("n1"))
+    fake.faults.add("get", "nodes", answer(status))
+    with pytest.raises(KubeError) as caught:
+        await kube.get(NODES.path("n1"))
+    assert (type(caught.value), caught.value.status) == (KubeError, status)
 
 
 async def test_creating_what_exists_is_distinguished_from_a_conflict(kube: KubeClient, fake: FakeKube) -> None:
@@ -245,18 +281,38 @@ async def test_an_answer_that_is_no_json_is_unreachable() -> None:
                 await kube.delete(NODES.path("n1"))
 
 
-async def test_an_error_that_is_no_status_object_is_still_reported() -> None:
-    async def proxy(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 7\r\nConnection: close\r\n\r\ntoo big")
+async def refused_by_a_proxy(head: str, body: str = "") -> tuple[KubeError, list[bytes]]:
+    """The error of a request to a server that answers so, and the first lines of all requests that it had."""
+    asked: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0])
+        writer.write(f"HTTP/1.1 {head}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode())
         await writer.drain()
         writer.close()
 
     async with await asyncio.start_server(proxy, "127.0.0.1") as server:
         port = server.sockets[0].getsockname()[1]
         async with KubeClient(f"http://127.0.0.1:{port}") as kube:
-            with pytest.raises(KubeError, match="too big") as caught:
+            with pytest.raises(KubeError) as caught:
                 await kube.get(NODES.path("n1"))
-    assert caught.value.status == 413
+    return caught.value, asked
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [("too big", "too big"), ("", "Too Large"), ("[1, 2]", "[1, 2]"), ("x" * 400, "x" * 300)],
+)
+async def test_an_error_that_is_no_status_object_is_still_reported(body: str, message: str) -> None:
+    error, asked = await refused_by_a_proxy("413 Too Large", body)
+    assert (error.status, error.reason, error.message) == (413, "", message)
+    assert len(asked) == 1
+
+
+async def test_a_redirect_is_an_error_and_its_target_receives_nothing() -> None:
+    error, asked = await refused_by_a_proxy("302 Found\r\nLocation: /elsewhere")
+    assert (error.status, error.message) == (302, "Found")
+    assert asked == [b"GET /api/v1/nodes/n1 HTTP/1.1"]
 
 
 # --- retries
@@ -409,6 +465,19 @@ async def test_a_watch_from_a_compacted_revision_is_gone(kube: KubeClient, fake:
         await anext(kube.watch_lines(NODES.path(), {"resourceVersion": "1"}))
 
 
+async def test_a_watch_asks_for_bookmarks_and_ends_after_five_minutes_unless_it_is_given_another_time(
+    kube: KubeClient, fake: FakeKube
+) -> None:
+    for options in ({}, {"timeout_s": 40}):
+        async for _ in kube.watch_lines(NODES.path(), on_open=fake.end_watches, **options):
+            pass
+    asked = {"watch": "1", "allowWatchBookmarks": "true"}
+    assert [dict(request.query) for request in fake.requests] == [
+        {**asked, "timeoutSeconds": "300"},
+        {**asked, "timeoutSeconds": "40"},
+    ]
+
+
 async def test_a_broken_watch_is_unreachable(kube: KubeClient, fake: FakeKube) -> None:
     with pytest.raises(Unreachable):
         await anext(kube.watch_lines(NODES.path(), on_open=fake.break_watches))
@@ -418,6 +487,19 @@ async def test_a_watch_that_the_server_forgets_to_end_is_ended(kube: KubeClient)
     # The server receives 0 and takes it as "no limit".
     with pytest.raises(Unreachable, match="hangs"):
         await anext(kube.watch_lines(NODES.path(), timeout_s=0, deadline=0.2))
+
+
+async def test_a_watch_without_events_is_given_up_only_after_its_time_and_the_deadline(
+    kube: KubeClient, fake: FakeKube
+) -> None:
+    opened = asyncio.Event()
+    event = asyncio.ensure_future(anext(kube.watch_lines(NODES.path(), timeout_s=0, on_open=opened.set, deadline=60.0)))
+    await opened.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not event.done()
+    fake.put(NODES.path(), node("n1"))
+    assert (await event)["object"]["metadata"]["name"] == "n1"
 
 
 # --- credentials
@@ -466,6 +548,45 @@ async def test_a_fixed_token_is_sent(fake: FakeKube) -> None:
     async with KubeClient(fake.url, "wrong") as kube:
         with pytest.raises(Unauthorized):
             await kube.get(NODES.path("n1"))
+
+
+class Renewing(FixedAccess):
+    """Records how its credentials are asked for; the new ones are `right`."""
+
+    asked: ClassVar[list[bool]] = []
+
+    async def authorization(self, *, renew: bool = False) -> str | None:
+        self.asked.append(renew)
+        return "Bearer right" if renew else "Bearer old"
+
+
+@pytest.mark.parametrize(
+    ("accepted", "asked", "waited"),
+    [
+        pytest.param("old", [False], [], id="accepted"),
+        pytest.param("right", [False, True], [0.0], id="refused once"),
+        pytest.param("none of them", [False, True], [0.0], id="refused twice"),
+    ],
+)
+async def test_credentials_are_renewed_once_where_they_were_refused(
+    fake: FakeKube, waits: Any, accepted: str, asked: list[bool], waited: list[float]
+) -> None:
+    fake.token = accepted
+    access = Renewing(fake.url)
+    access.asked.clear()
+    async with KubeClient(access=access, sleep=waits) as kube:
+        with nullcontext() if accepted in {"old", "right"} else pytest.raises(Unauthorized):
+            await kube.create(NODES.path(), node("n1"))
+    assert (access.asked, waits.seconds) == (asked, waited)
+
+
+async def test_a_watch_is_opened_with_the_present_credentials(fake: FakeKube) -> None:
+    fake.token = "old"
+    access = Renewing(fake.url)
+    access.asked.clear()
+    async with KubeClient(access=access) as kube:
+        assert [event async for event in kube.watch_lines(NODES.path(), on_open=fake.end_watches)] == []
+    assert access.asked == [False]
 
 
 async def test_kubeconfig_is_found_by_the_environment_of_now(

@@ -1,24 +1,66 @@
+from typing import Any
+
 import pytest
 from fake_kube import FakeKube, answer, drop
 
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import Forbidden, KubeError, TooManyRequests, Unreachable
+from koordgate.kube.errors import Forbidden, KubeError, TooManyRequests, Unreachable, from_status
 from koordgate.kube.resource import NODES
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "reason"),
+    ("kind", "status", "reason"),
     [
-        pytest.param(KubeError("?"), 0, "", id="any"),
-        pytest.param(Unreachable("?"), 0, "", id="no answer"),
-        pytest.param(Forbidden("?"), 403, "Forbidden", id="forbidden"),
-        pytest.param(TooManyRequests("?"), 429, "TooManyRequests", id="too many requests"),
+        (KubeError, 0, ""),
+        (Unreachable, 0, ""),
+        (Forbidden, 403, "Forbidden"),
+        (TooManyRequests, 429, "TooManyRequests"),
     ],
 )
 def test_an_error_has_the_status_of_its_kind_and_none_where_there_was_no_answer(
-    error: KubeError, status: int, reason: str
+    kind: type[KubeError], status: int, reason: str
 ) -> None:
-    assert (error.status, error.reason) == (status, reason)
+    error = kind("why")
+    assert (error.status, error.reason, error.message) == (status, reason, "why")
+
+
+def test_a_status_that_says_nothing_is_an_error_of_no_known_kind() -> None:
+    error = from_status({})
+    assert (type(error), error.status, error.reason, error.message) == (KubeError, 0, "", "no message")
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "reason", "retry_after"),
+    [
+        ({}, None, "TooManyRequests", None),
+        ({"reason": "Evicting"}, None, "Evicting", None),
+        ({"details": {"retryAfterSeconds": 7}}, None, "TooManyRequests", 7),
+        ({"details": {"retryAfterSeconds": 7}}, 3.0, "TooManyRequests", 3.0),
+        ({"details": {"retryAfterSeconds": 7}}, 0.0, "TooManyRequests", 0.0),
+    ],
+)
+def test_a_429_says_when_to_try_again_by_its_header_or_else_by_its_details(
+    status: dict[str, Any], header: float | None, reason: str, retry_after: float | None
+) -> None:
+    error = from_status({"code": 429, **status}, retry_after=header)
+    assert isinstance(error, TooManyRequests)
+    assert (error.status, error.reason, error.retry_after) == (429, reason, retry_after)
+
+
+@pytest.mark.parametrize(
+    ("asked", "right"),
+    [
+        ('list resource "pods" in API group "" at the cluster scope', "list pods at the cluster scope"),
+        ('get resource "secrets" in API group "" in the namespace "a"', 'get secrets in the namespace "a"'),
+        ('create resource "pods/binding" in API group ""', "create pods/binding"),
+        ('get path "/metrics"', "get /metrics"),
+    ],
+)
+def test_forbidden_names_the_right_and_where_it_is_lacking(asked: str, right: str) -> None:
+    message = f'forbidden: User "me" cannot {asked}'
+    assert str(Forbidden(message)) == (
+        f"me lacks the right to {right}: check the RBAC rules that are bound to it ({message})"
+    )
 
 
 async def test_a_connection_that_breaks_has_no_status_and_a_5xx_has_its_own(kube: KubeClient, fake: FakeKube) -> None:

@@ -56,7 +56,7 @@ class Mirror:
 class Watching:
     """A running Reflector with everything that it reported."""
 
-    def __init__(self, kube: KubeClient, resource: Any = NODES, **options: Any) -> None:
+    def __init__(self, kube: KubeClient, resource: Any = NODES, settled: float = 3600, **options: Any) -> None:
         self.mirror = Mirror()
         self.counts: list[Happening] = []
         self.errors: list[tuple[str, Exception]] = []
@@ -66,7 +66,7 @@ class Watching:
             kube,
             resource,
             self.mirror,
-            pace=WatchPace(sleep=self._sleep, jitter=lambda: 1.0, settled=3600),
+            pace=WatchPace(sleep=self._sleep, jitter=lambda: 1.0, settled=settled),
             count=self.counts.append,
             on_error=lambda ref, error: self.errors.append((ref, error)),
             **options,
@@ -162,6 +162,19 @@ async def test_a_watch_that_the_server_ended_continues_without_an_error(kube: Ku
         assert "error" not in watch.counts
 
 
+async def test_after_a_watch_that_lived_long_enough_the_next_one_is_not_waited_for(
+    kube: KubeClient, fake: FakeKube
+) -> None:
+    async with watching(kube, settled=0.0) as watch:
+        for opened in range(1, 4):
+            await fake.until(lambda: fake.watchers)
+            assert len(fake.seen("watch", "nodes")) == opened
+            fake.end_watches()
+            await fake.until(lambda: not fake.watchers)
+        await fake.until(lambda: fake.watchers)
+        assert watch.waits == []
+
+
 async def test_bookmarks_keep_the_revision_fresh_through_a_compaction(kube: KubeClient, fake: FakeKube) -> None:
     async with watching(kube) as watch:
         await fake.until(lambda: fake.watchers)
@@ -218,6 +231,21 @@ async def test_a_list_that_expires_on_the_way_begins_again(kube: KubeClient, fak
         assert watch.waits == []
 
 
+async def test_a_revision_that_is_too_old_again_and_again_is_waited_for(kube: KubeClient, fake: FakeKube) -> None:
+    fake.faults.add("list", "nodes", *[answer(410)] * 4)
+    async with watching(kube) as watch:
+        await synced(watch)
+        assert watch.waits == [1.0, 2.0, 4.0]  # the first time it is listed again at once
+        assert watch.counts[:9] == ["list", "relist"] * 4 + ["list"]
+        assert watch.errors == []
+
+
+async def test_lists_ask_for_pages_of_five_hundred_objects(kube: KubeClient, fake: FakeKube) -> None:
+    async with watching(kube) as watch:
+        await synced(watch)
+        assert [request.query["limit"] for request in fake.seen("list", "nodes")] == ["500"]
+
+
 async def test_an_absent_resource_is_empty_and_asked_for_quietly(kube: KubeClient, fake: FakeKube) -> None:
     fake.absent.add("nodeallocations")
     installed = asyncio.Event()
@@ -254,9 +282,16 @@ async def test_a_resource_that_vanishes_is_emptied(kube: KubeClient, fake: FakeK
 async def test_forbidden_is_reported_and_tried_again(kube: KubeClient, fake: FakeKube) -> None:
     fake.faults.add("list", "nodes", answer(403), answer(403))
     async with watching(kube) as watch:
-        states = []
-        watch.pause = lambda: states.append((watch.reflector.healthy_since, type(watch.reflector.last_error)))
+        states, since = [], []
+
+        def pause() -> None:
+            states.append((watch.reflector.healthy_since, type(watch.reflector.last_error)))
+            since.append(watch.reflector.failing_since)
+
+        watch.pause = pause
         await synced(watch)
+        assert since[0] is not None
+        assert since[0] == since[1], "since the first of the failures"
         assert states == [(None, Forbidden), (None, Forbidden)]
         assert watch.waits == [0.5, 1.0]
         assert watch.reflector.healthy_since is not None

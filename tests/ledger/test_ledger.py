@@ -146,6 +146,57 @@ async def test_nodes_do_not_wait_for_each_other(fake: FakeKube, ledger: Ledger) 
     await slow
 
 
+class Crowded(MemoryStore):
+    """Counts the writes that are under way at the same time; each ends when `gate` is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.under_way = self.most = 0
+
+    async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await self.gate.wait()
+        self.under_way -= 1
+        return await super().write(record, holdings, published, deadline)
+
+
+async def turns(number: int = 50) -> None:
+    """Let everything else run that needs no waiting."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_eight_nodes_are_written_at_once_and_the_others_wait_for_their_turn(told: Told) -> None:
+    store = Crowded()
+    ledger = Ledger(store, told.counters)
+    changes = [asyncio.create_task(ledger.change(f"n{n}", put("a"), SOON)) for n in range(10)]
+    await turns()
+    assert store.under_way == 8
+    late = [asyncio.create_task(ledger.change("n9", put(uid), SOON)) for uid in "bc"]
+    await turns()
+    store.gate.set()
+    await asyncio.gather(*changes, *late)
+    assert store.most == 8
+    assert told.groups == [1] * 9 + [3]  # those that waited for the same node's turn share a write
+
+
+@pytest.mark.parametrize(("gather", "groups"), [(0.0, [2, 1]), (0.2, [3])])
+async def test_in_a_burst_a_change_waits_for_others_to_join_it(told: Told, gather: float, groups: list[int]) -> None:
+    ledger = Ledger(MemoryStore(), told.counters, gather=gather)
+    burst = [asyncio.create_task(ledger.change("n1", put(uid), SOON)) for uid in "ab"]
+    await turns()
+    await ledger.change("n1", put("c"), SOON)
+    await asyncio.gather(*burst)
+    assert told.groups == groups
+
+
+async def test_a_change_that_arrives_alone_waits_for_nobody() -> None:
+    ledger = Ledger(MemoryStore(), gather=3600.0)
+    assert await ledger.change("n1", put("a"), SOON) == "a"
+
+
 async def test_a_group_in_which_nobody_changes_anything_is_not_written(
     fake: FakeKube, ledger: Ledger, told: Told
 ) -> None:
@@ -201,7 +252,7 @@ async def test_who_loses_every_race_is_answered_that_the_node_is_busy(told: Told
         async def write(self, record: Record, holdings: Holdings, published: str, deadline: float) -> Record:  # noqa: ARG002
             raise LostRaceError(record.node)
 
-    with pytest.raises(BusyError, match=r"n1.*try again"):
+    with pytest.raises(BusyError, match=r"n1: too many writers at once; try again"):
         await Ledger(Contested(), told.counters).change("n1", put("a"), SOON)
     assert told.lost == 16
 
@@ -390,6 +441,15 @@ async def test_a_deadline_that_passes_is_busy_and_what_was_performed_is_found_by
     gate_of(held).set()
     assert await ledger.change("n1", take_free("pod", 60), SOON) == 0
     assert sorted(stored(fake)) == ["pod"]
+
+
+async def test_a_change_without_any_time_left_is_busy_and_not_written() -> None:
+    store = MemoryStore()
+    ledger = Ledger(store)
+    with pytest.raises(BusyError, match=r"n1.*try again"):
+        await ledger.change("n1", put("a"), 0)
+    await ledger.idle()
+    assert await store.read("n1", SOON) == Record("n1")
 
 
 async def test_a_patient_neighbour_is_answered_though_an_impatient_one_left(fake: FakeKube, ledger: Ledger) -> None:

@@ -89,6 +89,14 @@ async def test_a_missing_crd_is_an_error_and_no_lost_race(fake: FakeKube, kube: 
         [record async for record in KubeStore(kube).records()]
 
 
+async def test_records_are_listed_in_pages_of_a_hundred(fake: FakeKube, kube: KubeClient) -> None:
+    store = KubeStore(kube)
+    for number in range(101):
+        await store.write(Record(f"n{number:03}"), ONE, "", SOON)
+    assert len([record async for record in store.records()]) == 101
+    assert [request.query["limit"] for request in fake.seen("list", "nodeallocations")] == ["100", "100"]
+
+
 @pytest.mark.parametrize("fault", [drop(), lose_answer(), answer(500), answer(503)])
 async def test_a_write_without_an_answer_is_never_sent_twice(fake: FakeKube, kube: KubeClient, fault: Fault) -> None:
     fake.faults.add("create", "nodeallocations", fault)

@@ -44,6 +44,11 @@ def test_an_unknown_command_is_a_2_that_names_those_there_are(wrong: str, capsys
     assert wrong.startswith("--") or all(name in said.err for name in COMMANDS)
 
 
+def test_a_command_that_is_not_the_first_argument_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    ends(2, "--", "webhook")
+    assert "give the command first" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_can_be_loaded_and_helps_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (point,) = entry_points(group="koordgate.commands", name=name)

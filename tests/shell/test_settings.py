@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from koordgate.settings import SettingsError
+from koordgate.settings import Section, SettingsError
 from webhook import settings
 from webhook.settings import CertificateFiles, WebhookSettings, load, parse
 
@@ -67,6 +67,35 @@ def test_every_default_written_out_is_the_same_settings() -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises(AttributeError):
         parse("").serve.port = 1  # type: ignore[misc] # that is the point
+
+
+def sections(of: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
+    return [of, *(each for section in of.__subclasses__() for each in sections(section))]
+
+
+@pytest.mark.parametrize("section", sections(Section), ids=lambda section: section.__name__)
+def test_every_section_is_frozen_camel_case_and_refuses_unknown_keys(section: type[msgspec.Struct]) -> None:
+    config = section.__struct_config__
+    assert (config.frozen, config.forbid_unknown_fields) == (True, True)
+    assert not any("_" in name for name in section.__struct_encode_fields__)
+
+
+OWN = "devices: {types: [{name: npu, resource: example.com/npu, %s}]}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("split: example.com/npus", "split and templates are for a type with amounts"),
+        ("templates: [{name: a, amounts: {}}]", "split and templates are for a type with amounts"),
+        ("boards: [{models: [m], partitions: [[0], [1], [0]]}]", "a partition, or a minor in one, is listed twice"),
+        ("boards: [{models: [m], partitions: [[0, 1], [1, 0]]}]", "a partition, or a minor in one, is listed twice"),
+        ("boards: [{models: [m], partitions: [[0, 1], [2, 3, 2]]}]", "a partition, or a minor in one, is listed twice"),
+    ],
+)
+def test_an_own_type_that_contradicts_itself_is_refused(keys: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        parse(OWN % keys)
 
 
 def test_ports_and_secrets_are_two_each() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.view.nodeselection import may_land, selects
+from webhook.view.nodeselection import may_land, selects, tolerated
 
 LABELS = {"zone": "a", "gpu": "t4", "cards": "4", "negative": "-3", "empty": ""}
 Raw = dict[str, Any]
@@ -106,6 +106,46 @@ def test_a_node_may_be_selected_by_its_name() -> None:
         assert may_land(required(term), "n1", LABELS) is lands
         both = {**term, **expressions(("zone", "In", ["b"]))}
         assert not may_land(required(both), "n1", LABELS)
+
+
+TAINT = {"key": "gpu", "value": "m", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "covers"),
+    [
+        ({"key": "gpu", "value": "m", "effect": "NoSchedule"}, True),
+        ({"key": "gpu", "value": "m"}, True),
+        ({"key": "gpu", "operator": "Equal", "value": "m"}, True),
+        ({"key": "gpu", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"operator": "Exists", "effect": "NoSchedule"}, True),
+        # what differs comes before or after it in the alphabet
+        ({"operator": "Exists", "effect": "NoExecute"}, False),
+        ({"operator": "Exists", "effect": "PreferNoSchedule"}, False),
+        ({"key": "cpu", "operator": "Exists"}, False),
+        ({"key": "rdma", "operator": "Exists"}, False),
+        ({"key": "gpu", "value": "a"}, False),
+        ({"key": "gpu", "value": "z"}, False),
+        ({"key": "gpu"}, False),
+        ({"value": "m"}, False),  # a toleration of all keys must be `Exists`
+        ({"key": "gpu", "operator": "Always", "value": "m"}, False),
+        ({"key": "gpu", "operator": "Near", "value": "m"}, False),
+        ({}, False),
+    ],
+)
+def test_a_toleration_covers_a_taint_by_effect_key_and_value(toleration: Raw, *, covers: bool) -> None:
+    other = {"key": "other", "operator": "Exists"}
+    assert tolerated(TAINT, [other, "no object", toleration, other]) is covers
+    assert tolerated(TAINT, (toleration,)) is covers
+    assert not tolerated(TAINT, toleration)  # not a list
+
+
+def test_a_taint_without_a_value_is_covered_by_an_empty_one() -> None:
+    taint = {"key": "gpu", "effect": "NoExecute"}
+    assert tolerated(taint, [{"key": "cpu"}, {"key": "gpu"}])
+    assert tolerated(taint, [{"key": "cpu"}, {"key": "gpu", "value": ""}])
+    assert not tolerated(taint, [{"key": "cpu"}, {"key": "gpu", "value": "a"}])
 
 
 def test_a_daemonset_pod_selects_and_a_plain_one_does_not() -> None:

@@ -198,7 +198,7 @@ def test_we_and_the_scheduler_may_write_allocations(key: str, by: str) -> None:
 def test_everything_else_of_a_pod_may_be_updated() -> None:
     old = with_annotations(gpu_pod("p"), **{DEVICE_ALLOCATED: "{}", "mine": "1"})
     free = {"visible-devices.koordgate.iox/main": "1", "xvisible-devices.koordgate.io/main": "2"}
-    new = with_annotations(old, mine="2", **free)
+    new = with_annotations(old, about="1", mine="2", **free)  # before and after our own in the alphabet
     new["metadata"]["labels"] = {"a": "b"}
     assert updated(old, new).allowed
 

@@ -82,9 +82,9 @@ def test_a_verdict_weighs_by_its_devices_and_their_containers(of: PodRequest, sh
     outcome = place(of, node(*map(gpu, range(4))))
     assert isinstance(outcome, Placement)
     assert sum(1 + len(share.containers) for share in outcome.shares) == shares
-    verdicts.put(of, "n1", PlaceVerdict(outcome, 0))
+    verdicts.put(of, "n1", outcome)
     assert verdicts.weight == 1000 + len(repr(of)) + 500 + 150 * shares
-    verdicts.put(of, "n2", PlaceVerdict(Refusal("too full"), 0))
+    verdicts.put(of, "n2", Refusal("too full"))
     assert verdicts.weight == 1000 + len(repr(of)) + 500 + 150 * shares + 500 + len("too full")
 
 
