@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +150,8 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         await writer.drain()
 
 
-async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """An answer without end that respects flow control."""
+async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int = MOST_BYTES) -> None:
+    """An answer without end, whatever length it announces, that respects flow control."""
     connection = H2Connection(H2Configuration(client_side=False))
     connection.initiate_connection()
     stream = None
@@ -159,7 +160,7 @@ async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             if isinstance(event, RequestReceived):
                 stream = event.stream_id
                 connection.send_headers(stream, HEAD)
-                connection.send_data(stream, framed(b"", length=MOST_BYTES))
+                connection.send_data(stream, framed(b"", length=length))
         while stream is not None and (room := min(connection.local_flow_control_window(stream), 16384)):
             connection.send_data(stream, bytes(room))
         writer.write(connection.data_to_send())
@@ -339,6 +340,7 @@ HOSTILE: dict[str, tuple[Talk, str, bool]] = {
     "one frame of 16 MiB": (saying(b"\xff\xff\xff\0\0\0\0\0\1" + bytes(5 * 2**20)), "longer than", False),
     "announces much": (http2(announcing_much), f"longer than {MOST_BYTES} bytes", False),
     "goes on for ever": (flood, f"longer than {MOST_BYTES} bytes", False),
+    "goes on after what it announces": (partial(flood, length=9), f"longer than {MOST_BYTES} bytes", False),
     "cut off": (http2(answering(framed(GOOD, length=len(GOOD) + 1))), "its answer announces", False),
     "two messages": (http2(answering(framed(GOOD) + framed(GOOD))), "its answer announces", False),
     "no message": (http2(answering(b"")), "has no message", False),
