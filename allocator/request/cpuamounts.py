@@ -194,8 +194,9 @@ def _default(amounts: tuple[int | None, int | None]) -> int | None:
 
 def _fixed(containers: Sequence[tuple[int | None, int | None]]) -> bool:
     """Whether every container has a limit, and the sum of requests equals the sum of limits."""
-    requested = sum(_default(amounts) or 0 for amounts in containers)
-    return all(limit for _, limit in containers) and requested == sum(limit or 0 for _, limit in containers)
+    limited = [(limit if request is None else request, limit) for request, limit in containers if limit]
+    requested, most = sum(request for request, _ in limited), sum(limit for _, limit in limited)
+    return len(limited) == len(containers) and requested == most
 
 
 def peak(containers: Iterable[tuple[Phase, int]]) -> int:

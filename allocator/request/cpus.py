@@ -21,6 +21,7 @@ from allocator.request.cpuamounts import CPU, PodCpuAmounts, as_object, read_cpu
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import NUMA_SCOPE
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.resourcespec import (
@@ -39,8 +40,6 @@ PROD: Final = "koord-prod"
 _RECLAIMED: Final = ("koord-mid", "koord-batch", "koord-free")  # priority classes of reclaimable resources
 _BANDS: Final = ((PROD, 9000), ("koord-mid", 7000), ("koord-batch", 5000), ("koord-free", 3000))  # first priorities
 _BAND: Final = 1000  # priorities of each band
-
-_SHOWN: Final = 40  # characters of a wrong value that are quoted
 
 
 IN_SCOPE: Final = "true"  # the value of the annotation koordgate.io/numa-scope
@@ -170,7 +169,7 @@ def _read_qos(labels: Mapping[str, Any], problems: list[Problem]) -> QosClass | 
     for qos in QosClass:
         if qos.value == value:
             return qos
-    shown = repr(value[:_SHOWN]) if isinstance(value, str) else f"a {type(value).__name__}"
+    shown = repr(excerpt(value)) if isinstance(value, str) else f"a {type(value).__name__}"
     allowed = ", ".join(QosClass)
     problems.append(Problem(f"metadata.labels[{QOS_LABEL}]", f"{shown} is no QoS class; write one of {allowed}"))
     return None

@@ -8,6 +8,7 @@ from allocator.request.cpus import names_cpus, read_cpu_ask
 from allocator.request.devices import PodReading, Stated, names_devices, read_pod
 from allocator.vocabulary.asks import NO_WISHES, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.gangs import UNSTATED
 from allocator.vocabulary.hints import NO_HINT, Scope, TypeHint
 from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
@@ -58,7 +59,7 @@ def read_request(
     if isinstance(hints, PodHints):
         order = annotations.get(DEVICE_ORDER, "")
         if order not in {"", *DeviceOrder}:
-            message = f"{str(order)[:40]!r} is no order of devices; use {', '.join(DeviceOrder)}"
+            message = f"{excerpt(order)!r} is no order of devices; use {', '.join(DeviceOrder)}"
             problems.append(Problem(f"metadata.annotations[{DEVICE_ORDER}]", message))
             order = ""
         gang = gang_of(pod)

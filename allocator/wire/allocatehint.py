@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.hints import (
     ExclusiveLevel,
     Joint,
@@ -37,7 +38,6 @@ _HINT_KEYS: Final = ("selector", "vfSelector", "allocateStrategy", "requiredTopo
 _MAX_TEXT: Final = 2**16  # bytes of one annotation; a hint of every type and field has under two thousand
 _MAX_TERMS: Final = 64  # labels, expressions, values of an expression
 _MAX_PROBLEMS: Final = 16
-_SHOWN: Final = 64  # characters of what somebody wrote
 _MAX_ID: Final = 253  # characters of a device's id
 
 # Kubernetes' syntax of label keys and values (apimachinery, util/validation).
@@ -116,7 +116,7 @@ class _Reader:
         try:
             raw = json.loads(text, object_pairs_hook=_without_doubles)
         except (ValueError, RecursionError) as error:
-            self.note(path, f"must be a JSON object ({str(error)[:_SHOWN]})")
+            self.note(path, f"must be a JSON object ({excerpt(error)})")
             return {}
         return self.mapping(path, raw)
 
@@ -133,7 +133,7 @@ class _Reader:
         allowed = list(keys)
         for key in value:
             if key not in allowed:
-                self.note(path, f"unknown key {key[:_SHOWN]!r}; use {_either(allowed)}")
+                self.note(path, f"unknown key {excerpt(key)!r}; use {_either(allowed)}")
         return [key for key in allowed if value.get(key) is not None]
 
     def word(self, path: str, value: object, words: Iterable[str]) -> str | None:
@@ -271,5 +271,5 @@ def _either(words: Iterable[str]) -> str:
 def _show(value: object) -> str:
     """Quote any value that a user wrote, in bounded length and time."""
     if isinstance(value, str):
-        return repr(value[:_SHOWN])
+        return repr(excerpt(value))
     return "what is written here" if value is not None else "nothing"

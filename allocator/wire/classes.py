@@ -11,6 +11,7 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.names import CLASSES
 
 _MOST: Final = 128  # devices of one type on one node
@@ -30,7 +31,7 @@ def read_classes(text: object, types: DeviceTypes) -> tuple[tuple[Device, ...], 
     for name in sorted(raw):
         kind = types.by_name.get(name)
         if kind is None or len(kind.tails) != 1:
-            problems.append(f"annotation {CLASSES}: {name[:80]!r} is no configured type with one amount; left out")
+            problems.append(f"annotation {CLASSES}: {excerpt(name)!r} is no configured type with one amount; left out")
         elif not isinstance(raw[name], dict) or len(raw[name]) > _MOST:
             problems.append(f"annotation {CLASSES}: {name} is no object of at most {_MOST} ids; left out")
         else:
@@ -66,7 +67,7 @@ def class_devices(kind: DeviceType, amounts: Mapping[str, object], problems: lis
         try:
             amount = _amount(kind, identity, amounts[identity])
         except (QuantityError, ValueError) as error:
-            problems.append(f"annotation {CLASSES}: {kind.name} {identity[:80]!r}: {error}; left out")
+            problems.append(f"annotation {CLASSES}: {kind.name} {excerpt(identity)!r}: {error}; left out")
             continue
         devices.append(Device(kind.name, identity, minor, healthy=True, capacity={kind.tails[0]: amount}))
     return devices
@@ -92,6 +93,6 @@ def distinct(devices: Iterable[Device], problems: list[str]) -> tuple[Device, ..
     for device in devices:
         first = by_id.setdefault(device.id, device)
         if first is not device:
-            wrong = f"{device.type} {device.id[:80]!r} is left out, because a {first.type} has this id; give it another"
-            problems.append(f"annotation {CLASSES}: {wrong}")
+            where = f"annotation {CLASSES}: {device.type} {excerpt(device.id)!r}"
+            problems.append(f"{where} is left out, because a {first.type} has this id; give it another")
     return tuple(by_id.values())

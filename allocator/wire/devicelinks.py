@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping
 from itertools import combinations
 from typing import Any, Final
 
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.links import MAX_DEVICES, MAX_LANES, SWITCH, Lanes
 
 DEVICE_LINKS: Final = "koordgate.io/device-links"
@@ -50,7 +51,7 @@ def read_links(text: object, ids: Collection[str]) -> tuple[dict[tuple[str, str]
     switched: dict[str, int] = {}
     for device, peers in _object(text, problems).items():
         if device not in known:
-            problems.note(f"{device[:MAX_LANES]!r} is not a device of this node that can be linked; left out")
+            problems.note(f"{excerpt(device)!r} is not a device of this node that can be linked; left out")
         elif not isinstance(peers, dict):
             problems.note(f"{device!r}: not an object of peers; left out")
         else:
@@ -93,11 +94,11 @@ def _read_peers(
     """Read one device's lanes, into `stated` (device, peer) and `switched`."""
     for peer, count in peers.items():
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_LANES:
-            problems.note(f"{device!r} to {peer[:MAX_LANES]!r}: not a number of lanes from 0 to {MAX_LANES}; left out")
+            problems.note(f"{device!r} to {excerpt(peer)!r}: not a number of lanes from 0 to {MAX_LANES}; left out")
         elif peer == SWITCH:
             switched[device] = count
         elif peer not in known or peer == device:
-            problems.note(f"{device!r} to {peer[:MAX_LANES]!r}: no other device of this node; left out")
+            problems.note(f"{device!r} to {excerpt(peer)!r}: no other device of this node; left out")
         else:
             stated[device, peer] = count
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.links import NO_LINKS, Links, Place, link
 from allocator.vocabulary.models import GPU_PRODUCT, model_name
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS, TYPE_GPU
@@ -193,7 +194,7 @@ def _read_device(entry: Mapping[str, Any], common: Mapping[str, str], types: Dev
     if name == _MIG:
         return None
     if kind is None:
-        raise ValueError(f"type {name[:40]!r} is none of {', '.join(types.by_name)}; settings may add types")
+        raise ValueError(f"type {excerpt(name)!r} is none of {', '.join(types.by_name)}; settings may add types")
     identity = entry.get("id") or entry.get("uuid")
     minor = entry.get("minor", 0)
     if not isinstance(identity, str) or not identity:

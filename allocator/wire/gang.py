@@ -6,6 +6,7 @@ The forms are those of Kubernetes (scheduling.k8s.io), of scheduler-plugins (sch
 from collections.abc import Mapping
 from typing import Any, Final
 
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.gangs import MOST_MEMBERS, UNSTATED, GangSize
 from allocator.vocabulary.names import GANG_TOGETHER
 from allocator.vocabulary.outcome import Problem
@@ -17,7 +18,6 @@ GANG_MIN_AVAILABLE: Final = "gang.scheduling.koordinator.sh/min-available"
 GANG_TOTAL_NUMBER: Final = "gang.scheduling.koordinator.sh/total-number"
 GANG_ANNOTATIONS: Final = (GANG_ANNOTATION, GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER, GANG_TOGETHER)
 KIND: Final = "PodGroup"
-_LONGEST: Final = 40  # characters of a wrong value that a message repeats
 _MOST_DIGITS: Final = 10  # of an int32
 
 
@@ -52,7 +52,7 @@ def stated_size(annotations: Mapping[str, str]) -> tuple[GangSize, tuple[Problem
         number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else -1
         if number < 0 or (key in annotations and annotations[key] and not number):
             path = f"metadata.annotations[{key}]"
-            problems.append(Problem(path, f"{text[:_LONGEST]!r} is no number of Pods; write a whole number from 1 on"))
+            problems.append(Problem(path, f"{excerpt(text)!r} is no number of Pods; write a whole number from 1 on"))
         numbers.append(min(max(number, 0), MOST_MEMBERS))
     least, total = numbers
     return GangSize(least, max(least, total)), tuple(problems)
@@ -68,7 +68,7 @@ def is_together(metadata: Mapping[str, Any], gang: str) -> tuple[bool, tuple[Pro
     text = (metadata.get("annotations") or {}).get(GANG_TOGETHER, "false")
     path = f"metadata.annotations[{GANG_TOGETHER}]"
     if text not in {"true", "false"}:
-        return False, (Problem(path, f"{str(text)[:_LONGEST]!r} is not allowed; write true or false"),)
+        return False, (Problem(path, f"{excerpt(text)!r} is not allowed; write true or false"),)
     if text == "false":
         return False, ()
     if not gang:
@@ -97,7 +97,7 @@ def read_pod_group(obj: Mapping[str, Any]) -> GangSize:
     else:
         path, count = "spec.minMember", spec.get("minMember")
     if type(count) is not int or count < 1:
-        raise PodGroupError(f"{path}: {str(count)[:_LONGEST]} is no number of Pods; write a whole number from 1 on")
+        raise PodGroupError(f"{path}: {excerpt(count)} is no number of Pods; write a whole number from 1 on")
     stated, problems = stated_size((obj.get("metadata") or {}).get("annotations") or {})
     if problems:
         raise PodGroupError("; ".join(map(str, problems)))

@@ -15,6 +15,7 @@ from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpupolicy import NumaPolicy
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.excerpt import excerpt
 from allocator.wire.keptcpus import (
     NODE_RESERVATION,
     SYSTEM_QOS_RESOURCE,
@@ -26,7 +27,6 @@ from allocator.wire.keptcpus import (
 )
 from allocator.wire.numazones import NumaZone, read_zones, write_zones
 from allocator.wire.values import (
-    SHOWN,
     UNREADABLE,
     Problems,
     as_cpus,
@@ -306,7 +306,7 @@ def _topology_policy(value: object) -> tuple[NumaPolicy, NumaScope]:
         for scope in NumaScope:
             if policy is not NumaPolicy.NONE and text == policy.value + scope.value:
                 return policy, scope
-    raise ValueError(f"{text[:SHOWN]!r} is no policy of the kubelet's topology manager")
+    raise ValueError(f"{excerpt(text)!r} is no policy of the kubelet's topology manager")
 
 
 # Writing

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocator.wire.values import SHOWN, Problems, as_object, as_text, read_amount, write_amount
+from allocator.vocabulary.excerpt import excerpt
+from allocator.wire.values import Problems, as_object, as_text, read_amount, write_amount
 
 _ZONE_TYPE: Final = "Node"
 _ZONE_NAME: Final = re.compile(r"node-(0|[1-9][0-9]{0,8})", re.ASCII)
@@ -50,7 +51,7 @@ def _read_zone(where: str, value: object, problems: Problems) -> NumaZone:
     capacity: dict[str, int] = {}
     for name, has, could in problems.each(where, _zone_resource, value):
         if name in allocatable:
-            problems.append(f"{where}: {name[:SHOWN]!r} occurs twice; the first counts")
+            problems.append(f"{where}: {excerpt(name)!r} occurs twice; the first counts")
             continue
         allocatable[name] = has
         capacity[name] = could

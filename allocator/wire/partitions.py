@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from allocator.quantity import LARGEST, QuantityError, to_int
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.partition import HOPPER, Board, Partition, PartitionPolicy, PartitionTable
 
 GPU_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
@@ -37,7 +38,7 @@ _MAX_MINOR: Final = 2**31 - 1
 _MAX_PROBLEMS: Final = 8
 
 
-_SHOWN: Final = 64  # characters of a wrong value that are quoted
+_LONGEST_LINK: Final = 64  # characters
 
 
 def built_in(vendor: str, model: str, boards: Iterable[Board] = (HOPPER,)) -> PartitionTable | None:
@@ -74,7 +75,7 @@ def read_partitions(text: object) -> tuple[PartitionTable, tuple[str, ...]]:
     found: dict[tuple[int, ...], Partition] = {}
     for size, listed in _object(text, problems).items():
         if not isinstance(listed, list):
-            problems.append(f"[{size[:_SHOWN]!r}]: not a list of partitions; left out")
+            problems.append(f"[{excerpt(size)!r}]: not a list of partitions; left out")
             continue
         for index, entry in enumerate(listed):
             if len(found) >= _MAX_PARTITIONS or len(problems) >= _MAX_PROBLEMS:
@@ -84,7 +85,7 @@ def read_partitions(text: object) -> tuple[PartitionTable, tuple[str, ...]]:
                 partition = _read_partition(size, entry, found)
                 found[partition.minors] = partition
             except (ValueError, TypeError) as error:
-                problems.append(f"[{size[:_SHOWN]!r}][{index}]: {error}; left out")
+                problems.append(f"[{excerpt(size)!r}][{index}]: {error}; left out")
     return _table(found, problems)
 
 
@@ -117,17 +118,17 @@ def _read_partition(size: str, entry: object, found: Collection[tuple[int, ...]]
     if not isinstance(entry, dict):
         raise TypeError("not an object")
     if unknown := sorted(entry.keys() - _KEYS):
-        raise ValueError(f"unknown key {unknown[0][:_SHOWN]!r}; known are {', '.join(sorted(_KEYS))}")
+        raise ValueError(f"unknown key {excerpt(unknown[0])!r}; known are {', '.join(sorted(_KEYS))}")
     minors = entry.get("minors")
     if not isinstance(minors, list) or not 0 < len(minors) <= _MAX_SIZE or str(len(minors)) != size:
-        raise ValueError(f"minors is not a list of {size[:_SHOWN]!r} numbers (1 to {_MAX_SIZE})")
+        raise ValueError(f"minors is not a list of {excerpt(size)!r} numbers (1 to {_MAX_SIZE})")
     ordered = tuple(sorted(_whole(minor, "a minor", _MAX_MINOR) for minor in minors))
     if len(set(ordered)) != len(ordered):
         raise ValueError("a minor occurs twice")
     if ordered in found:
         raise ValueError("these minors occur twice")
     link = entry.get("gpuLinkType") or ""
-    if not isinstance(link, str) or len(link) > _SHOWN:
+    if not isinstance(link, str) or len(link) > _LONGEST_LINK:
         raise ValueError("gpuLinkType is not a short text")
     bandwidth = entry.get("ringBusBandwidth")
     try:

@@ -13,12 +13,12 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
+from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.outcome import Problem
 
 RESOURCE_SPEC: Final = "scheduling.koordinator.sh/resource-spec"
 NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"
 
-_SHOWN: Final = 40  # characters of a wrong value that are quoted
 _NAMED: Final = 8  # unknown keys that are named; there may be thousands
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -100,7 +100,7 @@ def _read(
     try:
         raw = json.loads(text, object_pairs_hook=_once)
     except (ValueError, TypeError, RecursionError) as error:
-        why = str(error)[:100]
+        why = excerpt(error)
         problems.append(Problem(where, f"not JSON ({why}); write an object with any of {keys}, or remove it"))
         return None
     if not isinstance(raw, dict):
@@ -109,7 +109,7 @@ def _read(
         return None
     unknown = [name for name in raw if name not in allowed]
     problems.extend(
-        Problem(where, f"{name[:_SHOWN]!r} is not a key of it; the keys are {keys}") for name in unknown[:_NAMED]
+        Problem(where, f"{excerpt(name)!r} is not a key of it; the keys are {keys}") for name in unknown[:_NAMED]
     )
     return raw
 
@@ -132,7 +132,7 @@ def _choose(
         for choice in choices:
             if choice.value == value:
                 return choice
-    shown = repr(value[:_SHOWN]) if isinstance(value, str) else f"a {type(value).__name__}"
+    shown = repr(excerpt(value)) if isinstance(value, str) else f"a {type(value).__name__}"
     allowed = ", ".join(choices)
     problems.append(Problem(annotation_path(annotation), f"{key}: {shown} is not allowed; write one of {allowed}"))
     return None

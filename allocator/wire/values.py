@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 from allocator.quantity import format_bytes, to_int, to_milli
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.cputopology import MAX_ID
+from allocator.vocabulary.excerpt import excerpt
 
 UNREADABLE: Final = (ValueError, TypeError, RecursionError)  # what the functions here raise
-SHOWN: Final = 40  # characters of a wrong value that are quoted
 
 _Read = TypeVar("_Read")
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -123,7 +123,7 @@ def one_of(kind: type[_Choice]) -> Callable[[object], _Choice]:
         for choice in kind:
             if choice.value == text:
                 return choice
-        raise ValueError(f"{text[:SHOWN]!r} is none of {', '.join(choice for choice in kind if choice)}")
+        raise ValueError(f"{excerpt(text)!r} is none of {', '.join(choice for choice in kind if choice)}")
 
     return choose
 

@@ -75,7 +75,7 @@ class Enforcer:
             try:
                 placed.append((self._layout.pod(want.pod.qos_class, want.pod.uid), want))
             except LayoutError as error:
-                misnamed.append(Failure("", "", 0, f"{want.pod.name[:300]}: {error}; it is left out"))
+                misnamed.append(Failure("", "", 0, f"{want.pod.name}: {error}; it is left out"))
         return placed, misnamed
 
     def _pass(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
+from allocator.vocabulary.excerpt import excerpt
+
 _UID: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?", re.ASCII)
 _CONTAINER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 _PART: Final = re.compile(r"(?!\.)[A-Za-z0-9_.:@\\-]{1,255}", re.ASCII)
@@ -67,7 +69,7 @@ class CgroupLayout:
     def __post_init__(self) -> None:
         for part in self._above:
             if not _PART.fullmatch(part):
-                raise LayoutError(f"cgroupRoot {self.root[:80]!r} is not a path of cgroups")
+                raise LayoutError(f"cgroupRoot {excerpt(self.root)!r} is not a path of cgroups")
 
     @property
     def _above(self) -> tuple[str, ...]:
@@ -93,7 +95,7 @@ class CgroupLayout:
             LayoutError: `uid` is not a UID.
         """
         if not _UID.fullmatch(uid):
-            raise LayoutError(f"not a Pod's UID: {uid[:80]!r}")
+            raise LayoutError(f"not a Pod's UID: {excerpt(uid)!r}")
         return self._path(_KUBEPODS, *_tier(qos), f"pod{uid}")
 
     def container(self, qos: KubernetesQos, uid: str, container_id: str) -> str:
@@ -110,7 +112,7 @@ class CgroupLayout:
         runtime, found, name = container_id.partition("://")
         if not found or runtime not in _RUNTIMES or not _CONTAINER.fullmatch(name):
             known = ", ".join(f"{runtime}://" for runtime in _RUNTIMES)
-            raise LayoutError(f"not a container's id with one of {known}: {container_id[:80]!r}")
+            raise LayoutError(f"not a container's id with one of {known}: {excerpt(container_id)!r}")
         plain, scope = _RUNTIMES[runtime]
         last = f"{plain}{name}" if self.driver is Driver.CGROUPFS else f"{scope}{name}.scope"
         return f"{self.pod(qos, uid)}/{last}"

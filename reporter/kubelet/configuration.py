@@ -15,6 +15,7 @@ from allocator.quantity import QuantityError, to_milli
 from allocator.vocabulary.cpuset import CpusetError, format_cpuset
 from allocator.vocabulary.cpuset import parse as parse_cpuset
 from allocator.vocabulary.cputopology import CpuTopology
+from allocator.vocabulary.excerpt import excerpt
 from reporter.kubelet import reserved
 from reporter.kubelet.checkpoint import HALF_CHARACTER, has_half_character
 
@@ -88,7 +89,7 @@ def parse(data: bytes) -> KubeletConfiguration:
         raise ConfigurationError("kubeletconfig is not an object")
     kind = fields.get("kind", _KIND)
     if kind != _KIND:
-        raise ConfigurationError(f"its kind is {str(kind)[:40]!r}, not {_KIND}")
+        raise ConfigurationError(f"its kind is {excerpt(kind)!r}, not {_KIND}")
     return KubeletConfiguration(
         cpu_policy=_choice(fields, "cpuManagerPolicy", ("none", STATIC)),
         cpu_options=_texts(fields, "cpuManagerPolicyOptions"),
@@ -138,7 +139,7 @@ def _text(fields: Mapping[str, Any], key: str) -> str:
     if isinstance(value, int) and abs(value) < 2**63:
         return str(value)
     if not isinstance(value, str):
-        raise ConfigurationError(f"{key[:63]} is not a text")
+        raise ConfigurationError(f"{excerpt(key)} is not a text")
     return value
 
 
@@ -157,7 +158,7 @@ def _choice(fields: Mapping[str, Any], key: str, choices: tuple[str, ...], defau
     if not word:
         return choices[0] if default is None else default
     if word not in choices:
-        raise ConfigurationError(f"{key} is {word[:40]!r}; known are {', '.join(choices)}")
+        raise ConfigurationError(f"{key} is {excerpt(word)!r}; known are {', '.join(choices)}")
     return word
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from allocator.vocabulary.cpuset import CpusetError, format_cpuset, members
 from allocator.vocabulary.cpuset import parse as parse_cpuset
+from allocator.vocabulary.excerpt import excerpt
 from reporter.kubelet.checkpoint import (
     CheckpointError,
     checksum,
@@ -161,20 +162,21 @@ def _show_pod_set(cpus: int) -> str:
 def _texts(entries: dict[str, Any] | None, where: str) -> dict[str, str] | None:
     if entries is None:
         return None
-    return {key: read_text(value, f"{where}[{key[:63]}]") for key, value in entries.items()}
+    return {key: read_text(value, f"{where}[{excerpt(key)}]") for key, value in entries.items()}
 
 
 def _nested(entries: dict[str, Any] | None) -> dict[str, dict[str, str] | None] | None:
     if entries is None:
         return None
-    where = "entries"
-    return {
-        uid: _texts(read_map(value, f"{where}[{uid[:63]}]"), f"{where}[{uid[:63]}]") for uid, value in entries.items()
-    }
+    nested: dict[str, dict[str, str] | None] = {}
+    for uid, value in entries.items():
+        where = f"entries[{excerpt(uid)}]"
+        nested[uid] = _texts(read_map(value, where), where)
+    return nested
 
 
 def _pod_set(entry: object, uid: str) -> int:
-    where = f"podEntries[{uid[:63]}]"
+    where = f"podEntries[{excerpt(uid)}]"
     value = read_map(entry, where)
     if value is None:
         raise CheckpointError(f"{where} is null")
@@ -185,10 +187,11 @@ def _read(raw: _Raw, layout: StateLayout) -> CpuState:
     entries: dict[str, dict[str, int]] = {}
     containers: dict[str, int] = {}
     if layout is StateLayout.V1:
-        containers = {key: _cpus(text, f"entries[{key[:63]}]") for key, text in (_texts(raw.entries, "") or {}).items()}
+        texts = _texts(raw.entries, "") or {}
+        containers = {key: _cpus(text, f"entries[{excerpt(key)}]") for key, text in texts.items()}
     else:
         for uid, sets in (_nested(raw.entries) or {}).items():
-            where = f"entries[{uid[:63]}]"
+            where = f"entries[{excerpt(uid)}]"
             entries[uid] = {name: _cpus(text, where) for name, text in (sets or {}).items()}
     return CpuState(
         layout=layout,

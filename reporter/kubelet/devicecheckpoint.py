@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from allocator.vocabulary.excerpt import excerpt
 from allocator.wire.deviceobject import device_of
 from reporter.kubelet.checkpoint import (
     NIL,
@@ -90,7 +91,7 @@ def parse(data: bytes) -> DeviceCheckpoint:
     stated = read_map(body.get("RegisteredDevices", {}), "RegisteredDevices")
     registered = None
     if stated is not None:
-        registered = {name: read_texts(ids, f"RegisteredDevices[{name[:63]}]") for name, ids in stated.items()}
+        registered = {name: read_texts(ids, f"RegisteredDevices[{excerpt(name)}]") for name, ids in stated.items()}
     _verify(read_checksum(top.get("Checksum")), entries, registered)
     return DeviceCheckpoint(
         entries=tuple(_plain(entry) for entry in entries or ()),
@@ -128,7 +129,7 @@ def _read_ids(value: object, where: str) -> _Ids:
         return None
     for key in entries:
         if not _NUMA_KEY.fullmatch(key):
-            raise CheckpointError(f"{where} has a key that is not a NUMA node: {key[:20]!r}")
+            raise CheckpointError(f"{where} has a key that is not a NUMA node: {excerpt(key)!r}")
     return {int(key): read_texts(ids, f"{where}[{key}]") for key, ids in entries.items()}
 
 

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from allocator.vocabulary.cpuset import MAX_CPU
+from allocator.vocabulary.excerpt import excerpt
 from reporter.kubelet.allocations import ContainerResources, PodResources
 
 METHOD: Final = "/v1.PodResourcesLister/List"
@@ -75,7 +76,7 @@ def _pod(pod: Any) -> PodResources:
     containers: dict[str, ContainerResources] = {}
     for container in pod.containers:
         if containers.setdefault(_named(container.name, "a container"), found := _container(container)) is not found:
-            raise PodListError(f"its answer lists container {container.name[:63]!r} of one Pod twice")
+            raise PodListError(f"its answer lists container {excerpt(container.name)!r} of one Pod twice")
     return PodResources(_named(pod.namespace, "a namespace"), _named(pod.name, "a Pod"), containers)
 
 

@@ -436,4 +436,4 @@ def test_what_is_selected_has_a_longest_value(key: str, longest: int) -> None:
     for value in ("x", "x" * longest):
         assert isinstance(selecting(value), PodHints)
     (problem,) = selecting("x" * (longest + 1))
-    assert "is no value of a label" in problem.message
+    assert "is not a value of a label" in problem.message

@@ -263,6 +263,28 @@ def test_units_are_spread_over_devices_as_the_hint_says(
     assert {share.id: share.amounts["queue"] for share in answer.shares} == expected
 
 
+@pytest.mark.parametrize(
+    ("amount", "hint", "cameras"),
+    [
+        (2, {}, 2),
+        (2, {"allocateStrategy": "RequestsAsCount"}, 2),
+        (1, {"allocateStrategy": "ApplyForAll"}, 3),
+    ],
+    ids=["no strategy", "as a count", "all"],
+)
+def test_whole_devices_are_as_many_as_asked_or_all_of_them(amount: int, hint: dict[str, str], cameras: int) -> None:
+    asks = {"example.com/camera": str(amount)}
+    annotations = {DEVICE_ALLOCATE_HINT: json.dumps({"camera": hint})}
+    reading = read_request(pod(container(requests=asks, limits=asks), annotations=annotations), {}, TYPES)
+    on = node(*(Device("camera", f"camera-{minor}", minor, True, {"camera": 100}) for minor in range(3)))
+
+    answer = place(reading.request, on)
+
+    assert reading.problems == ()
+    assert isinstance(answer, Placement)
+    assert [share.id for share in answer.shares] == [f"camera-{minor}" for minor in range(cameras)]
+
+
 def test_what_is_held_of_a_type_that_left_the_settings_is_written_as_it_is() -> None:
     """Nothing is lost: a ledger may hold devices of a type that its administrator has since removed."""
     shares = (Share("queue", "queue-1", 1, {"queue": 12}, ("b",)), Share("rdma", "nic", 0, {"rdma": 50}, ("a",)))

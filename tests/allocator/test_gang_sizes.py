@@ -166,7 +166,7 @@ TOGETHER: dict[str, tuple[str | None, str, bool, str]] = {
     "of a namespace before": ("true", "ape/g", False, "gang ape/g is of another namespace; name one of the Pod's own"),
     "of a namespace behind": ("true", "zoo/g", False, "gang zoo/g is of another namespace; name one of the Pod's own"),
     "no boolean": ("yes", "team/g", False, "'yes' is not allowed; write true or false"),
-    "long": ("y" * 41, "team/g", False, f"'{'y' * 40}' is not allowed; write true or false"),
+    "long": ("y" * 81, "team/g", False, f"'{'y' * 80}' is not allowed; write true or false"),
 }
 
 
@@ -182,5 +182,5 @@ def test_a_pod_says_whether_its_gang_is_bound_as_a_whole(
 
 
 def test_a_long_wrong_number_is_cut() -> None:
-    _, (problem,) = stated_size({GANG_MIN_AVAILABLE: "x" * 41})
-    assert problem.message.startswith(f"'{'x' * 40}' is no number of Pods")
+    _, (problem,) = stated_size({GANG_MIN_AVAILABLE: "x" * 81})
+    assert problem.message.startswith(f"'{'x' * 80}' is no number of Pods")

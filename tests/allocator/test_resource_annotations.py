@@ -145,7 +145,7 @@ SPEC_PROBLEMS: dict[str, tuple[Any, list[str]]] = {
         json.dumps({"preferredCPUBindPolicy": "F" * 100_000}),
         [
             (
-                f"preferredCPUBindPolicy: '{'F' * 40}' is not allowed; write one of Default, FullPCPUs, "
+                f"preferredCPUBindPolicy: '{'F' * 80}' is not allowed; write one of Default, FullPCPUs, "
                 "SpreadByPCPUs, ConstrainedBurst"
             )
         ],

@@ -487,6 +487,11 @@ SKIPPED: dict[str, tuple[Any, str]] = {
         "rdma above 100, which is a whole device",
     ),
     "a virtual function without a bus id": (nic_entry(1, vfGroups=[{"vfs": [{"minor": 1}]}]), "without busID"),
+    "a virtual function with an empty bus id": (nic_entry(1, vfGroups=[{"vfs": [{"busID": ""}]}]), "without busID"),
+    "a virtual function whose bus id is a number": (
+        nic_entry(1, vfGroups=[{"vfs": [{"minor": 1, "busID": 5}]}]),
+        "without busID",
+    ),
     "a virtual function whose minor is text": (
         nic_entry(1, vfGroups=[{"vfs": [{"minor": "1", "busID": "a"}]}]),
         "a minor that is no number",

@@ -120,6 +120,14 @@ def test_lanes_are_read(raw: Any, lanes: dict[tuple[str, str], int]) -> None:
     assert read_links(json.dumps(raw), ["a", "b", "c"]) == (lanes, ())
 
 
+def test_ids_before_and_after_the_word_for_switches_are_devices() -> None:
+    raw = {"GPU-0": {"GPU-1": 2, "Z": 3, SWITCH: 4}, "GPU-1": {"Z": 5, SWITCH: 6}, "Z": {SWITCH: 1}}
+
+    found = read_links(json.dumps(raw), ["GPU-0", "GPU-1", "Z"])
+
+    assert found == ({("GPU-0", "GPU-1"): 6, ("GPU-0", "Z"): 4, ("GPU-1", "Z"): 6}, ())
+
+
 WRONG: dict[str, tuple[object, dict[tuple[str, str], int], str]] = {
     "not text": (12, {}, "not a text"),
     "too long": (" " * 2**18 + "{}", {}, "not a text"),

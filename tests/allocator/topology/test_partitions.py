@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near
 
-from allocator.topology.partitions import fits, why_none
+from allocator.topology.partitions import broken, fits, why_none
 from allocator.vocabulary.partition import Partition, PartitionPolicy, PartitionTable
 from allocator.wire.partitions import GPU_PARTITION_POLICY, GPU_PARTITIONS, built_in, policy_of, read_partitions
 
@@ -247,6 +247,11 @@ WRONG: dict[str, tuple[object, int, str]] = {
     "a bandwidth of nonsense": ('{"1":[{"minors":[0],"ringBusBandwidth":"fast"}]}', 0, "ringBusBandwidth: 'fast'"),
     "a negative bandwidth": ('{"1":[{"minors":[0],"ringBusBandwidth":"-1"}]}', 0, "negative"),
     "half a score": ('{"1":[{"minors":[0],"allocationScore":0.5}]}', 0, "allocationScore is not"),
+    "a link of 65 characters": (
+        json.dumps({"1": [{"minors": [at], "gpuLinkType": "x" * (64 + at)} for at in range(2)]}),
+        1,
+        "gpuLinkType is not",
+    ),
     "a link of nonsense": ('{"1":[{"minors":[0],"gpuLinkType":["NVLink"]}]}', 0, "gpuLinkType is not"),
 }
 
@@ -272,6 +277,16 @@ def test_problems_are_bounded_in_number_and_length() -> None:
     _, problems = read_partitions(json.dumps(raw))
     assert 0 < len(problems) <= 9
     assert all(len(problem) < 500 for problem in problems)
+
+
+def test_partitions_that_a_share_breaks_are_counted_the_largest_size_first() -> None:
+    four = [Partition((0, 1, 2, 3), 9), Partition((0, 1, 4, 5), 9), Partition((0, 2, 4, 6), 8)]
+    two = [Partition((0, 1), 5), Partition((0, 2), 4), Partition((2, 3), 5)]
+    whole = table(*two, *four, Partition((0,), 1), Partition((3,), 1))
+
+    assert broken(whole, 0, frozenset(range(6))) == (2, 1, 1)
+    assert broken(whole, 3, frozenset(range(6))) == (1, 1, 1)
+    assert broken(whole, 0, frozenset({0, 2, 4, 6})) == (0, 0, 1)
 
 
 KEYS = ["1", "2", "minors", "gpuLinkType", "ringBusBandwidth", "allocationScore"]

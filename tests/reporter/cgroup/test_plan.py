@@ -67,11 +67,11 @@ def test_system_pods_are_left_alone_where_nothing_is_set_aside_for_them() -> Non
     assert want.cpus == 0
 
 
-@pytest.mark.parametrize("qos", ["LS", "BE"])
-def test_an_empty_pool_moves_nobody_and_is_reported(qos) -> None:
+@pytest.mark.parametrize(("qos", "pool"), [("LS", "shared pool"), ("BE", "BE pool")])
+def test_an_empty_pool_moves_nobody_and_is_reported(qos, pool) -> None:
     (want,) = wants([pod(qos=qos)], SharedCpus(0, 0), OFF)
     assert want.cpus == 0
-    assert "no CPU left" in want.note
+    assert want.note.endswith(f": the {pool} has no CPU left; its containers stay where they are")
 
 
 def test_a_pod_bound_to_an_empty_or_unknown_pool_runs_on_the_whole_one_and_it_is_reported() -> None:

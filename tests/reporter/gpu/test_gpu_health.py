@@ -162,6 +162,7 @@ STANDS: dict[str, tuple[GpuFacts, CardState, str]] = {
     "on-chip memory is worn": (worn(sram_worn=True), CardState.UNHEALTHY, "SramWorn"),
     "many pages are retired": (worn(retired_pages=MANY_RETIRED_PAGES), CardState.UNHEALTHY, "ManyPagesRetired"),
     "pages wait to be retired": (worn(retirement_pending=True), CardState.SUSPECT, "PageRetirementPending"),
+    "one page more is retired": (worn(retired_pages=65), CardState.UNHEALTHY, "ManyPagesRetired"),
     "the driver wants a reset": (replace(CARD, recovery=RecoveryAction.RESET), CardState.UNHEALTHY, "RecoveryReset"),
     "the driver wants a restart": (
         replace(CARD, recovery=RecoveryAction.REBOOT),

@@ -354,6 +354,13 @@ LANES: dict[str, tuple[list[GpuFacts], dict[tuple[str, str], int]]] = {
         [card(minor, links=SWITCHED, fabric=Fabric(FabricState.IN_PROGRESS, 0, "ab", 0)) for minor in range(2)],
         {},
     ),
+    "a fabric that one card has not joined yet": (
+        [
+            card(minor, links=SWITCHED, fabric=Fabric(state, 0, "ab", 0))
+            for minor, state in enumerate([FabricState.COMPLETED, FabricState.IN_PROGRESS, FabricState.COMPLETED])
+        ],
+        {("GPU-0", "GPU-2"): 1},
+    ),
     "a fabric that one card does not report": (
         [card(0, links=SWITCHED, fabric=Fabric(FabricState.COMPLETED, 0, "ab", 0)), card(1, links=SWITCHED)],
         {},

@@ -124,6 +124,14 @@ def test_the_functions_of_one_slot_are_one_card_represented_by_its_first(machine
     assert [(one.bus, one.minor) for one in read_devices(machine.sysfs)] == [("0000:17:00.0", 0), ("0000:18:00.0", 1)]
 
 
+def test_a_type_may_be_of_one_sub_class_only(machine: Machine) -> None:
+    for number, code in enumerate([0x0B4001, 0x0B8001, 0x0C4001, 0x0B4000]):
+        machine.pci(f"0000:2{number}:00.0", 0x1234, number, code)
+    match = PciMatch("coprocessor", vendor=0x1234, base_class=0x0B, sub_class=0x40)
+
+    assert [device.bus for device in read_devices(machine.sysfs, (match,))] == ["0000:20:00.0", "0000:23:00.0"]
+
+
 def test_a_type_of_ones_own_comes_before_what_is_built_in(machine: Machine) -> None:
     machine.pci("0000:17:00.0", 0x10EE, 0x5004, 0x120000, numa=-1)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from allocator.vocabulary.cpuset import parse as parse_cpuset
 from reporter.kubelet import cpustate, devicecheckpoint
-from reporter.kubelet.checkpoint import CheckpointError
+from reporter.kubelet.checkpoint import CheckpointError, read_checksum
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import PodDevices
 from reporter.kubelet.watched import WatchedFile
@@ -247,6 +247,18 @@ HOSTILE = {
     "half a character where nobody looks": b'{"policyName":"static","defaultCpuSet":"0","x":[[{"y":"\\udfff"}]]}',
     "too large": b'{"policyName":"' + b"x" * MOST_BYTES + b'"}',
 }
+
+
+@pytest.mark.parametrize("stated", [0, 2**64 - 1])
+def test_a_checksum_is_any_unsigned_number_of_64_bits(stated: int) -> None:
+    assert read_checksum(stated) == stated
+    with pytest.raises(CheckpointError, match="not an unsigned integer"):
+        read_checksum(2**64)
+
+
+def test_a_file_of_both_layouts_is_refused_as_such() -> None:
+    with pytest.raises(CheckpointError, match="both lists and objects by NUMA node"):
+        parser("devices")(HOSTILE["layouts mixed"])
 
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +150,8 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         await writer.drain()
 
 
-async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """An answer without end that respects flow control."""
+async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int = MOST_BYTES) -> None:
+    """An answer without end, whatever length it announces, that respects flow control."""
     connection = H2Connection(H2Configuration(client_side=False))
     connection.initiate_connection()
     stream = None
@@ -159,7 +160,7 @@ async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             if isinstance(event, RequestReceived):
                 stream = event.stream_id
                 connection.send_headers(stream, HEAD)
-                connection.send_data(stream, framed(b"", length=MOST_BYTES))
+                connection.send_data(stream, framed(b"", length=length))
         while stream is not None and (room := min(connection.local_flow_control_window(stream), 16384)):
             connection.send_data(stream, bytes(room))
         writer.write(connection.data_to_send())
@@ -264,9 +265,18 @@ MALFORMED = {
     "a negative CPU": (pod("p", container("main", cpus=b"\xff" * 9 + b"\x01")), "CPU -1"),
     "a CPU that no machine has": (pod("p", container("main", cpus=varint(4096))), "CPU 4096"),
     "too many Pods": (_many(4097), "4097 Pods"),
-    "too many CPUs": (pod("p", container("main", cpus=b"\x01" * 65537)), "more than 65536 parts"),
+    "too many CPUs": (pod("p", container("main", cpus=b"\x01" * 65536)), "more than 65536 parts"),
     "too many containers": (pod("p", *[b"\x1a\x00"] * 65537), "more than 65536 parts"),
 }
+
+
+def test_as_many_pods_and_parts_as_are_allowed_are_read_with_the_lowest_and_the_highest_cpu() -> None:
+    cpus = varint(0) + varint(4095) + b"\x01" * 65533  # 65535 of them, and their container: 65536 parts
+
+    (one,) = podlist.parse(pod("p", container("main", cpus=cpus)))
+
+    assert one.containers["main"].cpus == 1 << 0 | 1 << 1 | 1 << 4095
+    assert len(podlist.parse(_many(4096))) == 4096
 
 
 @pytest.mark.parametrize(("data", "said"), MALFORMED.values(), ids=MALFORMED)
@@ -317,7 +327,11 @@ HOSTILE: dict[str, tuple[Talk, str, bool]] = {
     "hangs mid-way": (http2(half), "no answer within 0.2 s", True),
     "pings without end": (endless, "no answer within 0.2 s", True),
     "breaks off": (http2(lambda connection, stream: connection.reset_stream(stream, 2)), "broken off", True),
-    "ends its connections": (http2(lambda connection, _: connection.close_connection()), "closes its connect", True),
+    "ends its connections": (
+        http2(lambda connection, _: connection.close_connection(error_code=2)),
+        "closes its connections (HTTP/2 error 2)",
+        True,
+    ),
     "unavailable": (http2(answering(b"", trailers=[("grpc-status", "14")])), "says unavailable", True),
     "HTTP/1": (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9, stay=True), "no answer within 0.2 s", True),
     "no protocol": (saying(b"\0\0\4\7\0\0\0\0\1" * 9, stay=True), "not HTTP/2", False),
@@ -326,6 +340,7 @@ HOSTILE: dict[str, tuple[Talk, str, bool]] = {
     "one frame of 16 MiB": (saying(b"\xff\xff\xff\0\0\0\0\0\1" + bytes(5 * 2**20)), "longer than", False),
     "announces much": (http2(announcing_much), f"longer than {MOST_BYTES} bytes", False),
     "goes on for ever": (flood, f"longer than {MOST_BYTES} bytes", False),
+    "goes on after what it announces": (partial(flood, length=9), f"longer than {MOST_BYTES} bytes", False),
     "cut off": (http2(answering(framed(GOOD, length=len(GOOD) + 1))), "its answer announces", False),
     "two messages": (http2(answering(framed(GOOD) + framed(GOOD))), "its answer announces", False),
     "no message": (http2(answering(b"")), "has no message", False),
@@ -361,6 +376,23 @@ async def test_what_cannot_be_used_is_reported_and_the_last_good_answer_kept(
     assert said in (second.problem or "")
     assert len(second.problem or "") < 500
     assert again == good
+
+
+async def test_a_call_states_how_long_its_answer_may_take(path: Path) -> None:
+    heads: list[dict[bytes, bytes]] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+        connection.initiate_connection()
+        while not heads:
+            events = connection.receive_data(await reader.read(65536))
+            heads.extend(dict(event.headers) for event in events if isinstance(event, RequestReceived))
+        await end(writer, stay=False)
+
+    async with listening(path, talk):
+        await PodResourcesSocket(str(path), deadline=1.5, patience=60.0, clock=lambda: 0.0).read([node_pod()])
+
+    assert [(head[b":path"].decode(), head[b"grpc-timeout"]) for head in heads] == [(LIST, b"1500m")]
 
 
 async def test_a_server_without_the_service_is_reported(path: Path) -> None:

@@ -216,9 +216,10 @@ def in_file(path: Path) -> Any:
 
 
 def test_the_file_is_replaced_with_a_right_checksum_and_its_mode_and_a_backup_beside_it(path) -> None:
+    path.chmod(0o751)
     assert take_over(path, on(OURS)).accepted == OURS
     assert in_file(path)["a"] == OURS["a"]
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode & 0o777 == 0o751
     kept = parse_backup(backup_of(path).read_bytes())
     assert (kept.before.entries, kept.ours, kept.memory) == ({"a": BEFORE.entries["a"]}, OURS, BEFORE)
     assert names(path.parent) == [path.name, backup_of(path).name, "pod-resources"]
@@ -242,6 +243,12 @@ def test_it_waits_until_the_kubelet_starts(path) -> None:
     assert waits(path)
     kubelet_starts(path)
     assert not waits(path)
+
+
+def test_it_waits_while_no_kubelet_runs(path) -> None:
+    take_over(path, on(OURS))
+    (path.parent / "pod-resources" / "kubelet.sock").unlink()
+    assert waits(path)
 
 
 def test_what_a_kubelet_that_did_not_restart_wrote_is_its_own(path) -> None:

@@ -106,6 +106,23 @@ def test_each_container_is_compared_whatever_was_seen_of_those_before_it() -> No
     assert [mismatch.message.split()[4] for mismatch in found.mismatches] == ["c", "d"]
 
 
+def test_memory_that_is_not_known_counts_as_none() -> None:
+    pods = (owner(1, 0), owner(2, 1), owner(3, 2))
+    uses = (
+        CardUse("GPU-0", uid(1), 7, 100 * MIB),
+        CardUse("GPU-0", uid(1), 8, None),
+        CardUse("GPU-1", uid(2), 9, 100 * MIB + 1),
+        CardUse("GPU-1", uid(2), 10, None),
+        CardUse("GPU-2", uid(3), 11, None),
+    )
+
+    found = agree.agreements(pods, Evidence({}, uses, CARDS))
+
+    assert {one.pod.name: [wrong.message for wrong in one.mismatches] for one in found if one.mismatches} == {
+        "p2": ["it uses more memory of card GPU-1 than the 100 MiB that were allocated to it"]
+    }
+
+
 def test_each_entry_of_the_checkpoint_counts_for_its_own_pod() -> None:
     entries = [
         PodDevices(uid(1), "main", "example.com/fuse", ("fuse-1",)),

@@ -56,6 +56,7 @@ STANDING: dict[str, tuple[Raw | None, set[str]]] = {
     ),
     "one is missing": (node({PRODUCT: "x"}, nfd_master=(PRODUCT,)), {MEMORY, COUNT}),
     "nobody's: its owners are not known": ({"metadata": {"name": "n1", "labels": H100}}, set()),
+    "as many owners as are looked through": (node(H100, **OURS, **{f"m{at}": () for at in range(254)}), set(ALL)),
     "too many owners to look through": (node(H100, **OURS, **{f"m{at}": () for at in range(255)}), set()),
     "a Node that is not known": (None, set()),
 }

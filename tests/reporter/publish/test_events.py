@@ -28,3 +28,15 @@ async def test_an_occurrence_that_is_no_json_is_dropped_and_stops_no_other(fake:
     await writer.write()
 
     assert messages(fake) == ["1"]
+
+
+async def test_the_name_of_an_event_begins_with_200_characters_of_what_it_is_about(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    writer = EventWriter(kube, lambda: 0.0)
+    writer.note(Occurrence({**ABOUT, "name": name * 101, "uid": name}, "Xid79", name) for name in ("ab", "cd"))
+
+    await writer.write()
+
+    begun = sorted(one["metadata"]["name"].partition(".")[0] for one in fake.objects("/api/v1/events"))
+    assert begun == ["ab" * 100, "cd" * 100]

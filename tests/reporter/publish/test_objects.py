@@ -640,6 +640,16 @@ def test_what_of_the_node_cannot_be_read_is_passed_on_so_that_no_cpu_is_given(ke
     assert len(made.problems) == 1
 
 
+@pytest.mark.parametrize(("policy", "expected"), [("static", "static"), ("none", "")])
+def test_without_a_configuration_only_a_static_policy_is_known(policy: str, expected: str) -> None:
+    kubelet = nodetopology.KubeletState(None, CpuState(StateLayout.V2, policy, 0xFF))
+
+    made = nodetopology.build(NODE, topology(), {}, kubelet, [], None, None)
+
+    assert made.body is not None
+    assert read_node_topology(made.body).kubelet.policy == expected
+
+
 def test_what_others_report_about_a_zone_stays_and_zones_that_are_gone_go() -> None:
     live = {
         "zones": [
@@ -649,6 +659,8 @@ def test_what_others_report_about_a_zone_stays_and_zones_that_are_gone_go() -> N
                 "resources": [
                     {"name": "example.com/x", "capacity": "2", "allocatable": "1"},
                     {"name": "memory", "capacity": "9Gi", "allocatable": "9Gi"},
+                    {"name": "hugepages-2Mi", "capacity": "4Mi", "allocatable": "4Mi"},
+                    {"name": "example.com/y", "capacity": "4", "allocatable": "3"},
                 ],
             }
             for number in (0, 5)
@@ -659,8 +671,8 @@ def test_what_others_report_about_a_zone_stays_and_zones_that_are_gone_go() -> N
     assert made.body is not None
     zones = read_node_topology(made.body).zones
     assert list(zones) == [0, 1]
-    assert zones[0].allocatable == {"cpu": 4000, "memory": GIB, "example.com/x": 1}
-    assert zones[0].capacity["example.com/x"] == 2
+    assert zones[0].allocatable == {"cpu": 4000, "memory": GIB, "example.com/x": 1, "example.com/y": 3}
+    assert zones[0].capacity == {"cpu": 4000, "memory": GIB, "example.com/x": 2, "example.com/y": 4}
 
 
 def test_without_cpus_no_object_is_written_and_the_reason_is_reported() -> None:

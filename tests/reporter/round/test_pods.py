@@ -1,0 +1,43 @@
+"""What the reporter reads of a Pod object, and what the cpuset plan takes of it."""
+
+from typing import Any
+
+import pytest
+
+from reporter.pods import read_pod
+
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+def pod(*cpus: Any) -> dict[str, Any]:
+    """A Pod with a container for each amount of CPU; None requests nothing."""
+    containers = [
+        {"name": f"c{number}"} if cpu is None else {"name": f"c{number}", "resources": {"requests": {"cpu": cpu}}}
+        for number, cpu in enumerate(cpus)
+    ]
+    return {"metadata": {"name": "p", "namespace": "ns", "uid": UID}, "spec": {"containers": containers}}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "whole"),
+    [
+        ((), []),
+        ((None, "500m", "1500m"), [0, 0, 0]),
+        ((None, "2", "500m", 3, "4000m"), [0, 2, 0, 3, 4]),
+        (("0", "-2", "1"), [0, 0, 1]),
+        (("no amount", "1"), [0, 1]),
+        (("no amount",), [0]),
+    ],
+    ids=["no container", "parts", "some whole", "nothing and less", "unreadable and whole", "unreadable"],
+)
+def test_whole_cpus_are_counted_for_each_container(cpus: tuple[Any, ...], whole: list[int]) -> None:
+    read = read_pod(pod(*cpus))
+
+    assert read.asked == {f"c{number}": count for number, count in enumerate(whole)}
+    assert read.whole_cpus is any(whole)
+
+
+def test_a_pod_without_a_status_is_bound_to_no_pool_and_no_memory() -> None:
+    planned = read_pod(pod("1")).planned(mems=True)
+
+    assert (planned.pools, planned.mems, planned.cpus, planned.name) == (0, 0, 0, "ns/p")
