@@ -195,6 +195,8 @@ async def test_in_a_burst_a_change_waits_for_others_to_join_it(told: Told, gathe
 async def test_a_change_that_arrives_alone_waits_for_nobody() -> None:
     ledger = Ledger(MemoryStore(), gather=3600.0)
     assert await ledger.change("n1", put("a"), SOON) == "a"
+    ledger._arrivals = (0.0, 0.0)  # a burst of long ago
+    assert await ledger.change("n1", put("b"), SOON) == "a b"
 
 
 async def test_a_group_in_which_nobody_changes_anything_is_not_written(
