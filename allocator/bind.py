@@ -137,8 +137,8 @@ def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Ho
 def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Record the holding that a bound Pod's annotations describe. The Pod runs, so nothing is refused.
 
-    Nothing is recorded before the node has the devices that the annotations name by minor: until then, the annotations
-    alone count.
+    Nothing is recorded before the node has the devices that the annotations name by minor, nor of a Pod whose
+    annotations cannot be read: until then, the annotations alone count.
 
     Args:
         uid: of the Pod.
@@ -152,7 +152,7 @@ def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Ho
         if uid in holdings:
             return None, False
         adopted = snapshot(holdings).holdings.get(uid)
-        if adopted is None or not all(map(_is_resolved, adopted.shares)):
+        if adopted is None or adopted.unread or not all(map(_is_resolved, adopted.shares)):
             return None, False
         return {**holdings, uid: adopted}, True
 
