@@ -555,7 +555,7 @@ def test_a_cordoned_device_is_there_and_takes_nothing_new() -> None:
     told = read_device_object(
         device_object(device_entry(0), device_entry(1), annotations={CORDONED: " GPU-1, GPU-9,,"})
     )
-    assert told.devices == (gpu(0), gpu(1, healthy=False, why_not="cordoned by an administrator"))
+    assert told.devices == (gpu(0), gpu(1, healthy=False, cordoned=True, why_not="cordoned by an administrator"))
     assert told.cordoned == {"GPU-1", "GPU-9"}
     assert told.problems == ()
 
