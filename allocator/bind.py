@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator.cpu.choose import shared_milli
+from allocator.cpu.words import not_free
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
@@ -294,5 +295,5 @@ def _not_pooled(share: CpuShare, node: NodeSnapshot, cpu: CpuNode) -> str:
     for one in share.numa:
         known = one.node in cpu.topology.nodes
         if not known or max(one.milli, 1) > shared_milli(cpu, node.cpu_use, one.node):
-            return f"{node.name}: {one.milli} thousandths of a CPU are not free in NUMA node {one.node}"
+            return f"{node.name}: {not_free(one.milli, (one.node,))}"
     return ""
