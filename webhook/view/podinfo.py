@@ -9,7 +9,7 @@ from allocator.quantity import LARGEST
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata, is_ours
 from allocator.vocabulary.asks import NO_WISHES, PodRequest
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
@@ -97,7 +97,7 @@ class PodInfo:
         """Whether its annotations lack what only our bind gives: devices, or CPUs if it asks for no devices."""
         if self.request.containers:
             return not (self.shares or self.unread)
-        return not self.holds and (bool(self.problem) or _insists(self.request.cpu))
+        return not self.holds and (bool(self.problem) or (self.request.cpu is not None and self.request.cpu.insists))
 
     @property
     def counted(self) -> BoundRequests | None:
@@ -240,11 +240,6 @@ def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> b
 def _may_own_cpus(request: PodRequest) -> bool:
     """Whether a Pod may have CPUs of its own; Koordinator gives some to Pods without a class as well."""
     return request.cpu is None or request.cpu.qos in _OWN_CPUS
-
-
-def _insists(ask: CpuAsk | None) -> bool:
-    """Whether a Pod's CPU request needs an answer; one that follows from its class alone does not."""
-    return ask is not None and (bool(ask.count) or ask.constrained_burst or ask.numa_policy is not None)
 
 
 def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodRequest, str]:
