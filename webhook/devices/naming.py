@@ -22,7 +22,8 @@ def identity_of(
     Raises:
         CommandError: the word names no device, or several.
     """
-    devices = [(one.type, one.minor, one.id) for one in (*state.devices, *(state.strays() if held else ()))]
+    devices = [(device.type, device.minor, device.id) for device in state.devices]
+    devices += [(share.type, share.minor, share.id) for share in state.strays()] if held else []
     ids = [identity for _, _, identity in devices]
     if word in ids or word in state.cordoned:
         return word
