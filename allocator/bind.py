@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator.cpu.choose import shared_milli
+from allocator.cpu.words import not_free
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
@@ -137,8 +138,8 @@ def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Ho
 def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Record the holding that a bound Pod's annotations describe. The Pod runs, so nothing is refused.
 
-    Nothing is recorded before the node has the devices that the annotations name by minor: until then, the annotations
-    alone count.
+    Nothing is recorded before the node has the devices that the annotations name by minor, nor of a Pod whose
+    annotations cannot be read: until then, the annotations alone count.
 
     Args:
         uid: of the Pod.
@@ -152,7 +153,7 @@ def adopt_running(uid: str, snapshot: Snapshot) -> Callable[[Holdings], tuple[Ho
         if uid in holdings:
             return None, False
         adopted = snapshot(holdings).holdings.get(uid)
-        if adopted is None or not all(map(_is_resolved, adopted.shares)):
+        if adopted is None or adopted.unread or not all(map(_is_resolved, adopted.shares)):
             return None, False
         return {**holdings, uid: adopted}, True
 
@@ -294,5 +295,5 @@ def _not_pooled(share: CpuShare, node: NodeSnapshot, cpu: CpuNode) -> str:
     for one in share.numa:
         known = one.node in cpu.topology.nodes
         if not known or max(one.milli, 1) > shared_milli(cpu, node.cpu_use, one.node):
-            return f"{node.name}: {one.milli} thousandths of a CPU are not free in NUMA node {one.node}"
+            return f"{node.name}: {not_free(one.milli, (one.node,))}"
     return ""

@@ -38,7 +38,8 @@ class NodePod:
         unread: the device types of which it holds what cannot be read.
         visible: container and device type to the ids in the container's environment.
         status: the CPUs allocated to it; None if none were.
-        status_unreadable: whether its resource-status cannot be read, so that its CPUs are unknown.
+        status_unreadable: whether its resource-status cannot be read, or names no CPU of those that the Pod has alone,
+            so that its CPUs are unknown.
         asked: container, including init containers, to the whole CPUs that it requests; 0 if it requests none.
         containers: id of each container, without its runtime, to its name.
         acknowledged: whether the kubelet has written its status, and so has admitted it.
@@ -118,27 +119,29 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
     annotations = metadata.get("annotations") or {}
     allocation = read_allocation(annotations, types)
     problems = [allocation.problem] if allocation.problem else []
+    qos = (metadata.get("labels") or {}).get(QOS_LABEL, "")
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    asked = {str(container.get("name")): _whole_cpus(container) for container in containers}
     decided: ResourceStatus | None = None
     status_unreadable = False
     try:
-        decided = read_resource_status(annotations)
+        decided = read_resource_status(annotations, own=qos in _OWN_CPUS and any(asked.values()))
     except AnnotationError as error:
         status_unreadable = True
         problems.append(str(error))
-    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return NodePod(
         uid=metadata["uid"],
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         cgroup=cgroup_uid(metadata["uid"], annotations),
         qos_class=_qos_class(status.get("qosClass")),
-        qos=(metadata.get("labels") or {}).get(QOS_LABEL, ""),
+        qos=qos,
         shares=allocation.shares,
         unread=allocation.unread,
         visible=_visible(annotations) if DEVICE_ALLOCATED in annotations else {},
         status=decided,
         status_unreadable=status_unreadable,
-        asked={str(container.get("name")): _whole_cpus(container) for container in containers},
+        asked=asked,
         containers=_container_ids(status),
         acknowledged=bool(status.get("startTime")),
         deleted="deletionTimestamp" in metadata,

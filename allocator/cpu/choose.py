@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from allocator.cpu.accumulator import take, wishes_given_up
 from allocator.cpu.kubelet import refused_by_kubelet
+from allocator.cpu.words import cpu_amount, not_free, numa_nodes
 from allocator.quantity import format_bytes
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpunode import MILLI, CpuNode, CpuShare, CpuUse, NumaShare
@@ -58,7 +59,7 @@ def choose_cpus(
         named = {one.node for one in only.numa}
         numa = named & (node.topology.nodes.keys() if numa is None else numa)
         if not numa:
-            where = f"its CPUs must be in NUMA nodes {', '.join(map(str, sorted(named)))}"
+            where = f"its CPUs must be in {numa_nodes(named)}"
             return Refusal(f"{name}: {where}", short=where)
     return _burst(ask, name, node, use, numa) if ask.constrained_burst else _aligned(ask, name, node, use, numa)
 
@@ -257,14 +258,12 @@ def _short_of_cpus(ask: CpuAsk, name: str, own: Own, free: int, *, permanent: bo
 
 
 def _short_of_memory(ask: CpuAsk, name: str, numa: Iterable[int]) -> Refusal:
-    where = ", ".join(map(str, sorted(numa)))
-    why = f"memory {format_bytes(ask.memory)} is not free in NUMA nodes {where}"
+    why = f"memory {format_bytes(ask.memory)} is not free in {numa_nodes(numa)}"
     return Refusal(f"{name}: {why}", short="too little memory in the NUMA nodes")
 
 
 def _short_of_milli(ask: CpuAsk, name: str, numa: Iterable[int]) -> Refusal:
-    why = f"{max(ask.milli, 1)} thousandths of a CPU are not free in NUMA nodes {', '.join(map(str, sorted(numa)))}"
-    return Refusal(f"{name}: {why}", short="too little CPU in the NUMA nodes")
+    return Refusal(f"{name}: {not_free(max(ask.milli, 1), numa)}", short="too little CPU in the NUMA nodes")
 
 
 def _aligned(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet[int] | None) -> CpuShare | Refusal:
@@ -297,9 +296,11 @@ def _burst(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: AbstractSet
     }
     wide = [at for at, pool in pools.items() if pool >= ask.limit_milli]
     if not wide:
-        why = f"no NUMA node's shared pool is wide enough for the limit of {ask.limit_milli} thousandths of a CPU"
+        why = f"no NUMA node's shared pool is wide enough for the limit of {cpu_amount(ask.limit_milli)}"
         widest = max(pools.values(), default=0)
-        return Refusal(f"{name}: {why}; the widest has {widest}", short="no shared pool wide enough for the CPU limit")
+        return Refusal(
+            f"{name}: {why}; the widest has {cpu_amount(widest)}", short="no shared pool wide enough for the CPU limit"
+        )
     free = {at: shared_milli(node, use, at) for at in wide}
     roomy = [at for at in wide if free[at] >= max(ask.milli, 1)]
     if not roomy:
@@ -362,8 +363,7 @@ def _others(ask: CpuAsk, name: str, node: CpuNode, use: CpuUse, numa: Iterable[i
         free = [(at, max(has.get(at, 0) - use.others.get((at, resource), 0), 0)) for at in numa] if has else []
         split = _split(amount, free)
         if split is None:
-            where = ", ".join(map(str, sorted(numa)))
-            why = f"{resource} {write_amount(resource, amount)} is not free in NUMA nodes {where}"
+            why = f"{resource} {write_amount(resource, amount)} is not free in {numa_nodes(numa)}"
             return Refusal(f"{name}: {why}", short=f"too little {resource} in the NUMA nodes")
         for at, much in split.items():
             if much:

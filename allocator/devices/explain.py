@@ -87,7 +87,12 @@ def _away(search: TypeSearch) -> str:
     """Count the devices that cannot be used, in brackets."""
     terms = search.terms
     known = [device for device in terms.node.devices if device.type == terms.kind.name]
-    away = [f"{gone} unhealthy"] if (gone := sum(not device.healthy for device in known)) else []
+    away = [f"{gone} unhealthy"] if (gone := sum(not one.healthy and not one.cordoned for one in known)) else []
+    if cordoned := sum(device.cordoned for device in known):
+        away.append(f"{cordoned} cordoned")
+    if pods := _unread(search):
+        more = f" and of {len(pods) - 1} more" if len(pods) > 1 else ""
+        away.append(f"{len(known)} held because the annotation of Pod {pods[0]}{more} cannot be read")
     vendor = terms.asks[0].ask.vendor  # a Pod asks for a type in one dialect
     if vendor and (strange := sum(not device.is_of(vendor) for device in known)):
         away.append(f"{strange} of another vendor")
@@ -98,8 +103,16 @@ def _away(search: TypeSearch) -> str:
     return f" ({', '.join(away)})" if away else ""
 
 
+def _unread(search: TypeSearch) -> list[str]:
+    """The Pods that hold all devices because their annotations cannot be read, by namespace and name."""
+    kind, holdings = search.terms.kind.name, search.terms.node.holdings.values()
+    return sorted(f"{one.namespace}/{one.name}" for one in holdings if kind in one.unread)
+
+
 def _nearest(search: TypeSearch) -> str:
-    """Name the device with the most free, if any is left."""
+    """Name the device with the most free, if any is left and it is known who holds what."""
+    if _unread(search):
+        return ""
     kind, vendor = search.terms.kind, search.terms.asks[0].ask.vendor
     offers = [offer for offer in search.offers if not vendor or offer.device.is_of(vendor)]
     if not offers:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from allocator.vocabulary.cpuask import CpuAsk
+from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.gangs import UNSTATED, GangSize
 from allocator.vocabulary.hints import Joint, PartitionSpec, Strategy, TypeHint
@@ -114,6 +114,14 @@ class PodRequest:
     def __bool__(self) -> bool:
         """Return whether anything is asked."""
         return bool(self.containers) or self.cpu is not None
+
+    @property
+    def scope(self) -> str:
+        """Why only koordgate's scheduler may bind the Pod, in a user's words."""
+        if self.containers or self.cpu is None or self.cpu.insists:
+            return "asks for devices or CPUs"
+        labelled = f"is labelled koordinator.sh/qosClass: {self.cpu.qos}"
+        return f"is in numa.scope or {labelled}" if self.cpu.qos is QosClass.LS else labelled
 
     def types(self) -> tuple[DeviceType, ...]:
         """The types that are asked for, in the order of their first container."""

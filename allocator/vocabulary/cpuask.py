@@ -60,3 +60,8 @@ class CpuAsk:
     def constrained_burst(self) -> bool:
         """Whether the Pod must run in the shared pool of a NUMA node that has `limit_milli` free."""
         return self.preferred is BindPolicy.CONSTRAINED_BURST
+
+    @property
+    def insists(self) -> bool:
+        """Whether the Pod states what it needs of CPUs. Otherwise it is in scope by its class or by `numa.scope`."""
+        return bool(self.count) or self.constrained_burst or self.numa_policy is not None

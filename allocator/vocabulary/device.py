@@ -38,6 +38,7 @@ class Device:
         why_not: why nothing new may land on it, for people; "" if anything may, or if no reason is given.
         functions: its virtual functions, in the order of their bus ids.
         vendor: who made it, in small letters; "" if unknown.
+        cordoned: an administrator has taken it out of service; it then counts as unhealthy.
     """
 
     type: str
@@ -52,6 +53,7 @@ class Device:
     why_not: str = ""
     functions: tuple[VirtualFunction, ...] = ()
     vendor: str = ""
+    cordoned: bool = False
 
     def is_of(self, vendor: str) -> bool:
         """Whether a vendor made it; a device of an unknown vendor counts as NVIDIA's, as all did before."""

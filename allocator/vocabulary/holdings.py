@@ -59,6 +59,8 @@ class Holding:
         gang: the group that the Pod belongs to, as namespace/name; "" for none.
         until: 0 for what a bind has given. Otherwise it is held for a Pod of an all-or-nothing gang, which a bind may
             take before this moment (seconds since the epoch, or `WITHOUT_LIMIT`).
+        unread: what the Pod's annotations do not state readably, so that the holding is all that it may be: device
+            types, and "cpu". Never recorded.
 
     Raises:
         ValueError: the UID is empty.
@@ -72,6 +74,7 @@ class Holding:
     cpus: CpuShare | None = None
     gang: str = ""
     until: int = 0
+    unread: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.uid:

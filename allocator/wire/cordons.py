@@ -20,4 +20,4 @@ def without_cordoned(device: Device, cordoned: frozenset[str]) -> Device:
     """The device unchanged or, if it is cordoned, as one on which nothing new may land."""
     if device.id not in cordoned:
         return device
-    return replace(device, healthy=False, why_not="cordoned by an administrator")
+    return replace(device, healthy=False, cordoned=True, why_not="cordoned by an administrator")

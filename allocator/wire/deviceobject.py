@@ -56,12 +56,13 @@ class NodeDevices:
     kubelet_pods: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def named(self, node_labels: Mapping[str, str]) -> tuple[Device, ...]:
-        """The devices; a GPU whose model neither its entry nor the object states has that of the Node's label."""
+        """The devices; a GPU whose model or vendor neither its entry nor the object states has that of the Node's."""
         product = model_name(node_labels.get(GPU_MODEL) or node_labels.get(GPU_PRODUCT, ""))
-        if not product or all(device.model or device.type != TYPE_GPU for device in self.devices):
-            return self.devices
+        vendor = node_labels.get(GPU_VENDOR, "").lower()
         return tuple(
-            replace(device, model=product) if device.type == TYPE_GPU and not device.model else device
+            replace(device, model=device.model or product, vendor=device.vendor or vendor)
+            if device.type == TYPE_GPU and ((product and not device.model) or (vendor and not device.vendor))
+            else device
             for device in self.devices
         )
 

@@ -72,11 +72,15 @@ def _write_numa(numa: NumaResources) -> dict[str, Any]:
     return {"node": numa.node, **({"resources": resources} if resources else {})}
 
 
-def read_resource_status(annotations: Mapping[str, Any]) -> ResourceStatus | None:
+def read_resource_status(annotations: Mapping[str, Any], *, own: bool = False) -> ResourceStatus | None:
     """Read a Pod's resource-status; None if it has none. Unknown fields are ignored.
 
+    Args:
+        annotations: of the Pod.
+        own: whether the Pod runs and has CPUs of its own, which the annotation must name.
+
     Raises:
-        AnnotationError: the annotation is not in Koordinator's format.
+        AnnotationError: the annotation is not in Koordinator's format, or does not name the Pod's own CPUs.
     """
     text = annotations.get(RESOURCE_STATUS)
     if text is None:
@@ -87,6 +91,8 @@ def read_resource_status(annotations: Mapping[str, Any]) -> ResourceStatus | Non
         raise AnnotationError(f"{RESOURCE_STATUS}: not Koordinator's format ({error})") from error
     if len({one.node for one in status.numa}) != len(status.numa):
         raise AnnotationError(f"{RESOURCE_STATUS}: names one NUMA node twice")
+    if own and not status.cpus:
+        raise AnnotationError(f"{RESOURCE_STATUS}: names no CPU, although the Pod asks for CPUs of its own")
     return status
 
 

@@ -233,13 +233,13 @@ NOT_TAKEN_OVER: dict[str, tuple[NodeSnapshot, list[Share], CpuShare | None, str]
         server(),
         [part(CARDS[2], 50)],
         CpuShare("LS", numa=(NumaShare(1, 16_001, 0, 1),)),
-        "16001 thousandths of a CPU are not free in NUMA node 1",
+        "16.001 CPUs are not free in NUMA node 1",
     ),
     "the shared pool of a NUMA node that is not there": (
         server(),
         [part(CARDS[2], 50)],
         CpuShare("LS", numa=(NumaShare(5, 1, 0),)),
-        "1 thousandths of a CPU are not free in NUMA node 5",
+        "0.001 CPUs are not free in NUMA node 5",
     ),
 }
 

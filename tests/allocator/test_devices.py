@@ -1,16 +1,17 @@
 """Choosing cards: tables of nodes, asks and answers."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-from builders import GIB, app, ask, gpu, gpus, held, holding, init, node, part, request, share, sidecar
+from builders import GIB, app, ask, gpu, gpus, held, holding, init, nic, node, part, request, share, sidecar
 from machines import A100_80G, L4, ODD, T4, devices, machine
 
 from allocator.devices.words import describe
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
@@ -300,6 +301,12 @@ def test_containers_of_one_pod_are_served_together(on: NodeSnapshot, of: PodRequ
 
 # Refusals: the node, the request, whether it is permanent, the message
 
+
+def unread_holding(uid: str, *cards: Device) -> Holding:
+    """The holding of a Pod whose annotation about GPUs cannot be read: all of these."""
+    return replace(holding(uid, *(part(card, 100) for card in cards)), unread=("gpu",))
+
+
 REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
     "no GPUs": (
         node(),
@@ -348,6 +355,41 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         request(app("a", gpus(10))),
         False,
         "node-1: container a asks 1 x (core 10 %, memory 10 %); 0 of 2 GPUs (2 unhealthy) can hold it",
+    ),
+    "cordoned and unhealthy": (
+        node(gpu(0, healthy=False), gpu(1, healthy=False, cordoned=True), gpu(2, healthy=False, cordoned=True)),
+        request(app("a", gpus(10))),
+        False,
+        "node-1: container a asks 1 x (core 10 %, memory 10 %); 0 of 3 GPUs (1 unhealthy, 2 cordoned) can hold it",
+    ),
+    "held by a Pod whose annotation cannot be read": (
+        node(gpu(0), gpu(1), nic(0), holdings=[unread_holding("a", gpu(0), gpu(1))]),
+        request(app("a", gpus(10))),
+        False,
+        (
+            "node-1: container a asks 1 x (core 10 %, memory 10 %); 0 of 2 GPUs "
+            "(2 held because the annotation of Pod default/pod-a cannot be read) can hold it"
+        ),
+    ),
+    "held by two such Pods": (
+        node(gpu(0), gpu(1), nic(0), holdings=[unread_holding(name, gpu(0), gpu(1)) for name in "ba"]),
+        request(app("a", gpus(10))),
+        False,
+        (
+            "node-1: container a asks 1 x (core 10 %, memory 10 %); 0 of 2 GPUs "
+            "(2 held because the annotation of Pod default/pod-a and of 1 more cannot be read) can hold it"
+        ),
+    ),
+    "of another type nothing is held for it": (
+        node(
+            gpu(0), nic(0), holdings=[replace(holding("a", Share("rdma", "NIC-0", 0, {"rdma": 100})), unread=("rdma",))]
+        ),
+        request(app("a", gpus(200))),
+        True,
+        (
+            "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 1 GPUs can hold it; "
+            "the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
+        ),
     ),
     "the kubelet's": (
         node(gpu(0), gpu(1), kubelet=["GPU-1"]),

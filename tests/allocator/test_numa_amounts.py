@@ -108,7 +108,7 @@ def test_cpu_memory_and_other_resources_are_held_against_the_policy(
 def test_the_refusal_names_the_resource() -> None:
     answer = place(asking({"cpu": 1, NIC: 4}, qos="LS"), small(SINGLE))
     assert isinstance(answer, Refusal)
-    assert answer.message.endswith("in the first tried: vendor/nic1 4 is not free in NUMA nodes 0")
+    assert answer.message.endswith("in the first tried: vendor/nic1 4 is not free in NUMA node 0")
 
 
 @pytest.mark.parametrize("of", [asking({GPU: 50, "cpu": 3, NIC: 1}), asking({"cpu": 3, NIC: 1}, qos="LS")])

@@ -183,7 +183,7 @@ REFUSED: dict[str, tuple[PodRequest, list[Holding], str]] = {
     "memory on neither": (
         asking(lsr(4, 40), qos="LSR", numa=SINGLE),
         [memory(30, 30)],
-        f"node-1: {ONE}; in the first tried: memory 40Gi is not free in NUMA nodes 0",
+        f"node-1: {ONE}; in the first tried: memory 40Gi is not free in NUMA node 0",
     ),
     "more cards than a NUMA node has": (asking({GPU: 500}, numa=SINGLE), [], f"node-1: {ONE}; in the first tried: "),
     "restricted, where two would do": (
@@ -204,7 +204,7 @@ REFUSED: dict[str, tuple[PodRequest, list[Holding], str]] = {
     "too many thousandths for one": (
         asking({"cpu": "15500m"}, numa=SINGLE),
         [cpus("0-1"), cpus("16-17", "more")],
-        f"node-1: {ONE}; in the first tried: 15500 thousandths of a CPU are not free in NUMA nodes 0",
+        f"node-1: {ONE}; in the first tried: 15.5 CPUs are not free in NUMA node 0",
     ),
 }
 

@@ -36,7 +36,7 @@ from allocator.wire.deviceallocated import read_allocation, write_annotations
 from allocator.wire.devicelinks import DEVICE_LINKS, write_links
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import RecordError, read_spec, write_spec
-from allocator.wire.partitions import GPU_PARTITIONS, built_in
+from allocator.wire.partitions import GPU_PARTITIONS, GPU_VENDOR, built_in
 from allocator.wire.podallocated import read_cpu_share, write_allocation
 from allocator.wire.resourcestatus import AnnotationError
 
@@ -560,7 +560,7 @@ def test_a_cordoned_device_is_there_and_takes_nothing_new() -> None:
     told = read_device_object(
         device_object(device_entry(0), device_entry(1), annotations={CORDONED: " GPU-1, GPU-9,,"})
     )
-    assert told.devices == (gpu(0), gpu(1, healthy=False, why_not="cordoned by an administrator"))
+    assert told.devices == (gpu(0), gpu(1, healthy=False, cordoned=True, why_not="cordoned by an administrator"))
     assert told.cordoned == {"GPU-1", "GPU-9"}
     assert told.problems == ()
 
@@ -609,6 +609,23 @@ def test_a_card_without_a_model_has_that_of_the_nodes_label(node_labels: dict[st
     read = read_device_object(obj)
     assert [device.model for device in read.named(node_labels)] == models
     assert [device.model for device in read.devices] == ["", "L4", ""]
+
+
+VENDORS: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
+    # labels of the Device object, labels of the Node; the vendors of two cards and a NIC
+    "the Node's": ({}, {GPU_VENDOR: "Huawei"}, ["huawei", "amd", ""]),
+    "the Device object's comes first": ({GPU_VENDOR: "nvidia"}, {GPU_VENDOR: "huawei"}, ["nvidia", "amd", ""]),
+    "none": ({}, {"nvidia.com/gpu.product": "NVIDIA-T4"}, ["", "amd", ""]),
+}
+
+
+@pytest.mark.parametrize(("common", "node_labels", "vendors"), VENDORS.values(), ids=VENDORS)
+def test_a_card_without_a_vendor_has_that_of_the_nodes_label(
+    common: dict[str, str], node_labels: dict[str, str], vendors: list[str]
+) -> None:
+    obj = device_object(device_entry(0), device_entry(1, labels={GPU_VENDOR: "AMD"}), nic_entry(0))
+    obj["metadata"]["labels"] = common
+    assert [device.vendor for device in read_device_object(obj).named(node_labels)] == vendors
 
 
 WIRINGS: dict[str, tuple[str | None, dict[str, str], dict[str, str], PartitionTable | None, bool]] = {

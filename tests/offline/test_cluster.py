@@ -189,7 +189,7 @@ async def test_nobody_else_binds_a_pod_that_asks_for_devices() -> None:
     await cluster.admit(gpus("a", 50))
     result = await cluster.bind("default", "a", "node-1", "somebody")
     assert result.state is PodFate.BIND_REFUSED
-    assert "somebody is not their scheduler" in result.message
+    assert "somebody is not its scheduler" in result.message
     assert (await cluster.bind("default", "a", "node-1")).state is PodFate.BOUND
 
 

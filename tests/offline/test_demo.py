@@ -38,7 +38,7 @@ def test_the_demo_reports_what_each_pod_asked_became_and_got(capsys: pytest.Capt
     assert "default/wrong-node-preset  refused at admission\n" in told
     assert "spec.nodeName: must be empty" in told
     assert "A Binding of demo-bound-around by somebody-else: refused\n" in told
-    assert "somebody-else is not their scheduler" in told
+    assert "somebody-else is not its scheduler" in told
     last = told.splitlines()[-1]
     assert last.startswith("demo: 30 Pods: 22 bound, 7 refused at admission, 1 without a node; ")
     assert re.search(r"; no device and no CPU is given twice; \d+ requests were answered over HTTPS$", last)

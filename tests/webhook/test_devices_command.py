@@ -541,6 +541,30 @@ async def test_draining_a_card_evicts_those_that_hold_some_of_it_and_no_others(
     assert (await devices("drain", "n1", word, "--timeout", "86400")).status == 0
 
 
+@pytest.mark.parametrize("listed", [(), ("GPU-5", "GPU-6")], ids=["no Device object", "another card is listed"])
+@pytest.mark.parametrize("word", ["GPU-0", "gpu/0"])
+async def test_a_card_that_the_node_does_not_list_is_drained_by_the_ledger(
+    pods: FakeKube, devices: Koordgate, word: str, listed: tuple[str, ...]
+) -> None:
+    pods.remove(DEVICES.path("n1"))
+    if listed:
+        entries = [device_entry(minor, id=identity) for minor, identity in enumerate(listed, start=5)]
+        pods.put(DEVICES.path(), device_object(*entries, name="n1"))
+    before = await devices("cordon", "n1", word)
+    assert (before.status, left(pods)) == (2, ["other", "pod-a", "pod-b"])
+    if not listed:
+        assert "node n1 has no Device object, so no cordon can be written; `koordgate devices drain`" in before.err
+        assert "there are: gpu 0 GPU-0, rdma 1 0000:01:00.0" in before.err
+    assert (await devices("drain", "n1", "gpu/3")).status == 2
+
+    dry = await devices("drain", "n1", word, "--dry-run=client")
+    assert (dry.status, left(pods)) == (0, ["other", "pod-a", "pod-b"])
+    said = await devices("drain", "n1", word)
+    assert (said.status, left(pods)) == (0, ["other"])
+    assert "cannot be cordoned; the node does not list it" in said.out
+    assert "no Pod holds GPU-0 any more; its node does not list it" in said.out
+
+
 @pytest.mark.parametrize("how", ["client", "server"])
 async def test_a_dry_run_of_a_drain_writes_nothing(pods: FakeKube, devices: Koordgate, how: str) -> None:
     said = await devices("drain", "n1", "GPU-0", f"--dry-run={how}")

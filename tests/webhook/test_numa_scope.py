@@ -133,6 +133,17 @@ async def test_nobody_else_takes_a_pod_out_of_scope(scoped: World, by: str) -> N
     assert response.allowed or "is decided when the Pod is created" in response.message
 
 
+async def test_refusals_of_a_pod_in_scope_say_that_it_is_in_scope_and_not_that_it_asks(scoped: World) -> None:
+    done = admitted(scoped, made())
+    for spec, what in (
+        ({"nodeName": "n1"}, "spec.nodeName: must be empty: the Pod is in numa.scope"),
+        ({"schedulerName": "x"}, "spec.schedulerName: is not koord-scheduler although the Pod is in numa.scope"),
+    ):
+        response = scoped.parts.pods.validate(asks({**done, "spec": {**done["spec"], **spec}}))
+        assert what in response.message
+        assert "asks for" not in response.message
+
+
 async def bound(world: World, *pods: Raw) -> list[Response]:
     for obj in pods:
         world.add_pod(admitted(world, obj))
@@ -189,6 +200,7 @@ async def test_other_schedulers_may_not_bind_a_pod_in_scope(scoped: World) -> No
     older = await scoped.validate(binds(binding("older", "n1", namespace="training"), username="system:kube-scheduler"))
 
     assert (refused.allowed, refused.code) == (False, 403)
+    assert "Pod training/p is in numa.scope or is labelled koordinator.sh/qosClass: LS" in refused.message
     assert older.allowed
 
 

@@ -26,7 +26,7 @@ from allocator.wire.podallocated import write_allocation
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import PodFeed
-from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
+from webhook.view.podinfo import PodInfo, annotated_holding, on_node, read_pod_info
 
 Raw = dict[str, Any]
 HALF = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
@@ -136,6 +136,41 @@ def test_a_resource_status_that_says_nothing_names_no_cpus(text: str) -> None:
     assert kept.cpus == CpuShare(QosClass.LSR)
 
 
+WITHOUT_CPUS = ["", "null", "{}", '{"cpuset":""}', '{"Cpuset":"0-3"}', '{"numaNodeResources":[{"node":0}]}']
+
+
+@pytest.mark.parametrize("text", WITHOUT_CPUS)
+@pytest.mark.parametrize("qos", ["LSR", "LSE"])
+def test_a_bound_pod_with_cpus_of_its_own_whose_resource_status_names_none_holds_all(text: str, qos: str) -> None:
+    kept = info(annotated(cpu_pod("p", 3, qos, nodeName="n1"), **{RESOURCE_STATUS: text}))
+    assert "names no CPU" in kept.annotation_problem
+    held = annotated_holding(kept, (), 0, 0b1110)
+    assert held
+    assert (held.cpus, held.unread) == (CpuShare(QosClass.LSE, 0b1110), ("cpu",))
+
+
+@pytest.mark.parametrize("text", WITHOUT_CPUS)
+def test_a_bound_pod_without_cpus_of_its_own_needs_none_in_its_resource_status(text: str) -> None:
+    kept = info(annotated(cpu_pod("p", 3, "LS", nodeName="n1"), **{RESOURCE_STATUS: text}))
+    assert (kept.annotation_problem, kept.any_cpus) == ("", False)
+
+
+def test_a_pod_that_was_bound_without_koordgate_holds_no_cpus() -> None:
+    kept = info(cpu_pod("p", 3, nodeName="n1"))
+    assert (kept.annotation_problem, kept.any_cpus, kept.lacks) == ("", False, True)
+
+
+CPUSETS = {"none of the node's": ("99", True), "some of the node's": ("1,99", False), "all": ("0-3", False)}
+
+
+@pytest.mark.parametrize(("cpuset", "any_cpus"), CPUSETS.values(), ids=CPUSETS)
+def test_cpus_that_the_node_lacks_are_unreadable(cpuset: str, *, any_cpus: bool) -> None:
+    kept = info(annotated(cpu_pod("p", 3, nodeName="n1"), **{RESOURCE_STATUS: {"cpuset": cpuset}}))
+    seen = on_node(kept, (), 0b1111)
+    assert (seen.any_cpus, "names no CPU that the node has" in seen.annotation_problem) == (any_cpus, any_cpus)
+    assert on_node(kept, (), 0) == kept  # the node's CPUs are not known
+
+
 @given(json_values() | st.fixed_dictionaries({"cpuset": json_values(), "numaNodeResources": json_values()}))
 def test_any_resource_status_is_read_or_reported(value: Any) -> None:
     try:
@@ -164,6 +199,28 @@ def test_what_is_written_is_read_back() -> None:
 
 def allocated(kind: str, minor: int, identity: str, resources: Raw) -> Raw:
     return {DEVICE_ALLOCATED: {kind: [{"minor": minor, "id": identity, "resources": resources}]}}
+
+
+BY_MINOR: dict[str, tuple[Raw, tuple[str, ...]]] = {
+    "a minor that the node lacks": ({"minor": 99}, ("gpu",)),
+    "a minor that it has": ({"minor": 1}, ()),
+    "an id that it lacks": ({"minor": 99, "id": "GPU-gone"}, ()),
+}
+
+
+@pytest.mark.parametrize(("entry", "unread"), BY_MINOR.values(), ids=BY_MINOR)
+def test_a_minor_that_the_node_lacks_may_be_any_device_of_the_type(entry: Raw, unread: tuple[str, ...]) -> None:
+    nic = Device("rdma", "0000:1f:00", 0, healthy=True, capacity={"rdma": 100})
+    shares = {"gpu": [{"minor": 0, "resources": HALF}, {**entry, "resources": HALF}]}
+    kept = info(annotated(gpu_pod("p", 200, nodeName="n1"), **{DEVICE_ALLOCATED: shares}))
+    node = (gpu(0), gpu(1), gpu(2), nic)
+    seen = on_node(kept, node, 0)
+    assert (seen.unread, "which the node lacks" in seen.annotation_problem) == (unread, bool(unread))
+    held = annotated_holding(seen, node, 0)
+    assert held
+    whole = {share.id for share in held.shares if share.amounts == gpu(0).capacity}
+    assert whole == ({"GPU-0", "GPU-1", "GPU-2"} if unread else set())
+    assert on_node(kept, (nic,), 0) == kept  # the node's GPUs are not known
 
 
 def test_an_id_is_looked_for_among_the_devices_of_its_type() -> None:

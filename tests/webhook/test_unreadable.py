@@ -3,13 +3,14 @@
 import json
 from typing import Any
 
+import machines_cpu
 import pytest
 from builders import GIB, device_entry, nic_entry
 from fake_kube import Raw
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_values
-from world import TENANT, World, binding, binds, gpu_pod, koordinator_annotation, plain_pod
+from world import TENANT, World, binding, binds, cpu_pod, gpu_pod, koordinator_annotation, plain_pod
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.names import DEVICE_ALLOCATED, RESOURCE_STATUS
@@ -139,6 +140,53 @@ async def test_a_node_is_closed_until_somebody_looks(world: World) -> None:
     assert unreadable(world) == 0
     assert (await world.bind("new")).allowed
     assert world.holders() == ["new", "old"]
+
+
+async def test_a_minor_that_the_node_lacks_closes_the_type_until_the_node_lists_it(world: World) -> None:
+    world.add_pod(gpu_pod("old", nodeName="n1", annotations=koordinator_annotation((9, HALF, ""))))
+    world.add_pod(gpu_pod("new"))
+    await settle(world)
+    assert not (await world.bind("new")).allowed
+    assert world.holders() == []
+    (event,) = [one for one in world.fake.objects(EVENTS.path()) if one["reason"] == "AllocationUnreadable"]
+    assert event["involvedObject"]["name"] == "old"
+    assert "names gpu 9, which the node lacks. Nothing new lands on any gpu device of node n1" in event["message"]
+    assert unreadable(world) == 1
+
+    world.add_node("n1", device_entry(0), device_entry(9), nic_entry(0))
+    await settle(world)
+    assert unreadable(world) == 0
+    assert (await world.bind("new")).allowed
+    assert world.holders() == ["new", "old"]
+
+
+async def test_a_minor_that_the_node_lacks_closes_nothing_of_what_the_ledger_holds(world: World) -> None:
+    world.add_pod(gpu_pod("p", nodeName="n1", annotations=koordinator_annotation((0, HALF, ""))))
+    world.add_pod(gpu_pod("q"))
+    await settle(world)
+    assert world.holders() == ["p"]
+    world.add_node("n1", device_entry(1), device_entry(2), nic_entry(0))
+    await settle(world)
+    assert unreadable(world) == 0
+    assert (await world.bind("q")).allowed
+
+
+@pytest.mark.parametrize("text", ["{}", '{"cpuset":"99"}'])
+async def test_cpus_that_a_running_pod_does_not_name_are_given_to_nobody(world: World, text: str) -> None:
+    world.add_node("n1", device_entry(0), cpu=machines_cpu.build(1, 1, 4, 2, machines_cpu.siblings_near))
+    world.add_pod(cpu_pod("old", 2, nodeName="n1", annotations={RESOURCE_STATUS: text}))
+    world.add_pod(cpu_pod("around", 2, nodeName="n1"))
+    world.add_pod(cpu_pod("new", 2))
+    await settle(world)
+    assert not (await world.bind("new")).allowed
+    assert world.holders() == []
+    (event,) = [one for one in world.fake.objects(EVENTS.path()) if one["reason"] == "AllocationUnreadable"]
+    assert event["involvedObject"]["name"] == "old"
+    assert "names no CPU" in event["message"]
+    assert "Nothing new lands on any CPU of node n1" in event["message"]
+    world.add_pod(cpu_pod("old", 2, nodeName="n1", annotations={RESOURCE_STATUS: '{"cpuset":"0-1"}'}))
+    await settle(world)
+    assert (await world.bind("new")).allowed
 
 
 async def test_what_the_ledger_holds_takes_precedence_over_an_annotation_that_became_unreadable(world: World) -> None:

@@ -54,12 +54,14 @@ def created(
     spec = pod["spec"]
     if spec.get("nodeName"):
         message = (
-            f"must be empty: the Pod asks for devices or CPUs, which are given only in a bind by {scheduler_name}; "
-            "remove it"
+            f"must be empty: the Pod {reading.request.scope}, and only a bind by {scheduler_name} gives it what it "
+            "needs; remove it"
         )
         problems.append(Problem("spec.nodeName", message))
     if spec.get("schedulerName") != scheduler_name:
-        problems.append(_untranslated("spec.schedulerName", f"is not {scheduler_name}"))
+        problems.append(
+            _untranslated("spec.schedulerName", f"is not {scheduler_name} although the Pod {reading.request.scope}")
+        )
     specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     for kind in shown_types(reading, types):
         for container, container_spec in zip(reading.containers, specs, strict=True):

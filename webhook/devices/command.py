@@ -45,6 +45,8 @@ def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
     again = "" if marked.changed else " already" if cordon else " anyway"
     dry = " (dry run: nothing is written)" if dry_run and marked.changed else ""
     after = "it takes no new Pods" if cordon else "it takes new Pods"
+    if cordon and device is None:
+        done, again, after = "cannot be cordoned", "", "the node does not list it"
     if not cordon and device is not None and not device.healthy:
         after = f"it still takes no new Pods: {device.why_not}"
     terminal.show(printable(f"{state.node}: {name} {done}{again}; {after}{dry}"))
@@ -84,12 +86,13 @@ async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace
     left = [one for one in done if one.step in (DrainStep.BUDGET, DrainStep.LEFT)]
     if arguments.dry_run is not DryRun.NONE:
         return _PODS_LEFT if left else 0
+    stays = "it stays cordoned" if marked.device is not None else "its node does not list it"
     if not left:
-        terminal.show(printable(f"{marked.state.node}: no Pod holds {marked.identity} any more; it stays cordoned"))
+        terminal.show(printable(f"{marked.state.node}: no Pod holds {marked.identity} any more; {stays}"))
         return 0
     sys.stderr.write(
         f"koordgate devices: {len(left)} of {len(done)} Pods still hold the device after {arguments.timeout:g} s; "
-        "it stays cordoned, run the command again\n"
+        f"{stays}, run the command again\n"
     )
     return _PODS_LEFT
 
@@ -107,7 +110,7 @@ async def _main(arguments: argparse.Namespace, known: Known) -> tuple[list[str],
         if verb:
             cordon, dry_run = verb != "uncordon", arguments.dry_run
             node, word = about
-            marked = await mark(kube, store, node, word, known, cordon=cordon, dry_run=dry_run)
+            marked = await mark(kube, store, node, word, known, cordon=cordon, held=verb == "drain", dry_run=dry_run)
             _show_marked(marked, cordon=cordon, dry_run=dry_run is not DryRun.NONE)
             status = await _drain(kube, marked, arguments) if verb == "drain" else 0
             return list(marked.state.problems), status

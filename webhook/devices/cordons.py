@@ -33,7 +33,7 @@ class Marked:
     Attributes:
         state: of its node, after the change.
         identity: the device's id.
-        device: the device; None if the node no longer has it, since a cordon outlives its device.
+        device: the device; None if the node does not list it: a cordon outlives its device, and so do holdings.
         changed: whether anything had to be written.
     """
 
@@ -51,11 +51,13 @@ async def mark(
     known: Known,
     *,
     cordon: bool,
+    held: bool = False,
     dry_run: DryRun = DryRun.NONE,
 ) -> Marked:
     """Cordon or uncordon a device, by compare-and-swap; idempotent.
 
-    The cordon is written on the object that lists the device: the Device object, or the Node for a software class.
+    The cordon is written on the object that lists the device: the Device object, or the Node for a software class. For
+    a device that no object lists, none can be written.
 
     Args:
         kube: the open client.
@@ -64,6 +66,7 @@ async def mark(
         word: names the device; see `identity_of`.
         known: device types and pools of the settings.
         cordon: whether to cordon, else to uncordon.
+        held: whether a device that Pods hold and no object lists is accepted, without a cordon.
         dry_run: nothing is stored; on the server, the API server checks the change.
 
     Raises:
@@ -72,12 +75,15 @@ async def mark(
     """
     for _ in range(_ATTEMPTS):
         objects = {of: await find(kube, of, node) for of in (DEVICES, NODES)}
-        state = read_node(node, objects[DEVICES], None, objects[NODES], known)
-        if objects[DEVICES] is None and not state.classes:
-            raise await unknown_node(kube, node)
-        identity = identity_of(state, word, objects[DEVICES])
-        if await find_record(store, node) is None:
+        record = await find_record(store, node)
+        state = read_node(node, objects[DEVICES], record, objects[NODES], known)
+        if objects[DEVICES] is None and not state.classes and not (held and state.strays()):
+            raise _unlisted(state) if state.strays() else await unknown_node(kube, node)
+        identity = identity_of(state, word, objects[DEVICES], held=held)
+        if record is None:
             await require_ledger(store)
+        if held and identity in {share.id for share in state.strays()}:
+            return Marked(state, identity, None, changed=False)
         on_node = _is_class(state, identity, cordon=cordon)
         where = NODES if on_node else DEVICES
         before = state.cordoned_classes if on_node else state.listed.cordoned
@@ -95,6 +101,14 @@ async def mark(
         device = next((device for device in state.devices if device.id == identity), None)
         return Marked(state, identity, device, after != before)
     raise CommandError(f"others changed the cordons of node {node} during each of {_ATTEMPTS} attempts; try again")
+
+
+def _unlisted(state: NodeState) -> CommandError:
+    names = there_are(f"{share.type} {share.minor} {share.id}" for share in state.strays())
+    return CommandError(
+        f"node {state.node} has no Device object, so no cordon can be written; `koordgate devices drain` evicts the "
+        f"Pods that hold its devices by the ledger; {names}"
+    )
 
 
 def _is_class(state: NodeState, identity: str, *, cordon: bool) -> bool:

@@ -8,21 +8,26 @@ from webhook.devices.nodestate import CommandError, NodeState, there_are
 _SHORTEST: Final = 4  # characters of an id's beginning
 
 
-def identity_of(state: NodeState, word: str, device_object: Mapping[str, Any] | None = None) -> str:
+def identity_of(
+    state: NodeState, word: str, device_object: Mapping[str, Any] | None = None, *, held: bool = False
+) -> str:
     """Find the id of the device that a word names; a cordon whose device is gone is found by its id as well.
 
     Args:
         state: of the node.
         word: an id, the beginning of one id, `type/minor` such as gpu/3, or a PCI address.
         device_object: the node's Device object, which states the PCI addresses of cards.
+        held: whether devices that Pods hold and the node does not list are found too.
 
     Raises:
         CommandError: the word names no device, or several.
     """
-    ids = [device.id for device in state.devices]
+    devices = [(device.type, device.minor, device.id) for device in state.devices]
+    devices += [(share.type, share.minor, share.id) for share in state.strays()] if held else []
+    ids = [identity for _, _, identity in devices]
     if word in ids or word in state.cordoned:
         return word
-    by_minor = [device.id for device in state.devices if word == f"{device.type}/{device.minor}"]
+    by_minor = [identity for kind, minor, identity in devices if word == f"{kind}/{minor}"]
     by_address = _by_address(device_object, word)
     begun = [identity for identity in ids if len(word) >= _SHORTEST and identity.startswith(word)]
     found = dict.fromkeys(by_minor or [identity for identity in by_address if identity in ids] or begun)
@@ -30,7 +35,7 @@ def identity_of(state: NodeState, word: str, device_object: Mapping[str, Any] | 
         return next(iter(found))
     if found:
         raise CommandError(f"node {state.node} has several devices {word!r}; {there_are(found)}")
-    names = [f"{device.type} {device.minor} {device.id}" for device in state.devices]
+    names = [f"{kind} {minor} {identity}" for kind, minor, identity in devices]
     raise CommandError(f"node {state.node} has no device {word!r}; {there_are(names)}")
 
 

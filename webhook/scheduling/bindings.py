@@ -194,9 +194,9 @@ class BindingWebhooks:
 
     def _foreign(self, request: Request, pod: PodInfo) -> str:
         return (
-            f"Pod {pod} asks for devices or CPUs, and {request.username} is not their scheduler: only "
-            f"{self._binders.username} may bind it, because that bind chooses them. Leave it to spec.schedulerName "
-            f"{self._binders.scheduler_name}, or create a Pod that asks for none"
+            f"Pod {pod} {pod.request.scope}, and {request.username} is not its scheduler: only "
+            f"{self._binders.username} may bind it, because that bind chooses its devices, CPUs and NUMA nodes. Leave "
+            f"it to spec.schedulerName {self._binders.scheduler_name}, or create a Pod that is not in koordgate's scope"
         )
 
     async def _carries(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:

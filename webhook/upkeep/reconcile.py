@@ -197,19 +197,19 @@ class Reconciler:
             and pod.holds
             and not pod.finished
             and pod.uid not in self._ledger.record(pod.node).holdings
-            and not pod.annotation_problem  # what is closed for it opens again once it can be read
+            and not self._cluster.compared(pod).annotation_problem  # opens again once it can be read
         ]
 
     def _unreadable(self) -> list[PodInfo]:
-        found = [
-            pod
+        unrecorded = [
+            self._cluster.compared(pod)
             for pod in self._cluster.pods.all()
             if pod.node
-            and pod.annotation_problem
+            and (pod.holds or pod.annotation_problem)
             and not pod.finished
             and pod.uid not in self._ledger.record(pod.node).holdings
         ]
-        return sorted(found, key=lambda pod: (pod.namespace, pod.name))
+        return sorted((pod for pod in unrecorded if pod.annotation_problem), key=lambda pod: (pod.namespace, pod.name))
 
     def _bound_around(self) -> list[PodInfo]:
         found = [

@@ -15,6 +15,7 @@ from webhook.view.changes import Changes
 from webhook.view.groups import GroupTable
 from webhook.view.loads import NodeLoads
 from webhook.view.nodes import NodeTable
+from webhook.view.podinfo import PodInfo
 from webhook.view.pods import PodTable
 from webhook.view.reach import MemoryReach
 from webhook.view.snapshots import Defaults, Snapshots
@@ -128,6 +129,10 @@ class ClusterView:
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
         """A node with these holdings of the ledger; see `Snapshots.on`."""
         return self._snapshots.on(node, holdings)
+
+    def compared(self, pod: PodInfo) -> PodInfo:
+        """A bound Pod, with what its annotations name and its node lacks as unreadable."""
+        return self._snapshots.compared(pod)
 
     def requested(self, node: str, holders: Iterable[str]) -> dict[str, int]:
         """What Pods request of a node in sum: those bound there, and of these UIDs those that are not bound yet."""

@@ -2,14 +2,14 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Self
 
 from allocator.quantity import LARGEST
 from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata, is_ours
 from allocator.vocabulary.asks import NO_WISHES, PodRequest
-from allocator.vocabulary.cpuask import CpuAsk, QosClass
+from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
@@ -97,7 +97,7 @@ class PodInfo:
         """Whether its annotations lack what only our bind gives: devices, or CPUs if it asks for no devices."""
         if self.request.containers:
             return not (self.shares or self.unread)
-        return not self.holds and (bool(self.problem) or _insists(self.request.cpu))
+        return not self.holds and (bool(self.problem) or (self.request.cpu is not None and self.request.cpu.insists))
 
     @property
     def counted(self) -> BoundRequests | None:
@@ -165,7 +165,7 @@ def read_pod_info(
     cpus: CpuShare | None = None
     cpu_problem = ""
     try:
-        cpus = read_cpu_share(annotations, asked[1].cpu)
+        cpus = read_cpu_share(annotations, asked[1].cpu, bound=bool(spec.get("nodeName")))
     except AnnotationError as error:
         cpu_problem = str(error)
     annotation_problem = "; ".join(filter(None, (allocation.problem, cpu_problem)))
@@ -188,7 +188,7 @@ def read_pod_info(
         unread=allocation.unread,
         annotation_problem=annotation_problem,
         cpus=cpus,
-        any_cpus=bool(cpu_problem) and (asked[1].cpu is None or asked[1].cpu.qos in _OWN_CPUS),
+        any_cpus=bool(cpu_problem) and _may_own_cpus(asked[1]),
         priority=spec.get("priority") or 0,
         requests=read_requests(spec),  # CPU and memory may be resized in place
         kinds=tuple(dict.fromkeys([types.by_name[share.type] for share in allocation.shares])),
@@ -237,9 +237,9 @@ def _may_differ(known: PodInfo, obj: Mapping[str, Any], types: DeviceTypes) -> b
     return said or asks_by_metadata(obj, types)
 
 
-def _insists(ask: CpuAsk | None) -> bool:
-    """Whether a Pod's CPU request needs an answer; one that follows from its class alone does not."""
-    return ask is not None and (bool(ask.count) or ask.constrained_burst or ask.numa_policy is not None)
+def _may_own_cpus(request: PodRequest) -> bool:
+    """Whether a Pod may have CPUs of its own; Koordinator gives some to Pods without a class as well."""
+    return request.cpu is None or request.cpu.qos in _OWN_CPUS
 
 
 def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodRequest, str]:
@@ -250,6 +250,42 @@ def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodReq
     canonical = any(meaning.dialect.own for meaning in meanings)
     request = PodRequest(()) if reading.problems else reading.request
     return canonical, request, "; ".join(str(problem) for problem in reading.problems)
+
+
+def on_node(pod: PodInfo, devices: Sequence[Device], cpus: int) -> PodInfo:
+    """Compare a bound Pod with its node: a type, or CPUs, that it names by numbers unknown there cannot be read.
+
+    Without an id, the minor is the only identity of a device. Where the node lists no device of the type, or no CPUs,
+    nothing can be compared: its objects may not have been seen yet, or may be gone.
+
+    Args:
+        pod: the Pod, with what its annotations say by themselves.
+        devices: of its node.
+        cpus: all CPUs of its node, bit i for CPU i; 0 if they are not known.
+    """
+    if not pod.node or not (pod.cpus or any(not share.id for share in pod.shares)):
+        return pod
+    there = {(device.type, device.minor) for device in devices}
+    listed = {device.type for device in devices}.difference(pod.unread)
+    lost = {
+        share.type: share.minor
+        for share in pod.shares
+        if not share.id and share.type in listed and (share.type, share.minor) not in there
+    }
+    problems = [f"{DEVICE_ALLOCATED}: names {kind} {minor}, which the node lacks" for kind, minor in lost.items()]
+    own = pod.cpus.cpus if pod.cpus is not None and _may_own_cpus(pod.request) else 0
+    strange = bool(own and cpus) and not own & cpus
+    if strange:
+        problems.append(f"{RESOURCE_STATUS}: names no CPU that the node has")
+    if not problems:
+        return pod
+    return replace(
+        pod,
+        shares=tuple(share for share in pod.shares if share.type not in lost),
+        unread=(*pod.unread, *lost),
+        annotation_problem="; ".join(filter(None, (pod.annotation_problem, *problems))),
+        any_cpus=pod.any_cpus or strange,
+    )
 
 
 def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int, own_cpus: int = 0) -> Holding | None:
@@ -290,7 +326,8 @@ def annotated_holding(pod: PodInfo, devices: Sequence[Device], since: int, own_c
             shares[device.id] = Share(device.type, device.id, device.minor, dict(device.capacity))
     cpus = CpuShare(QosClass.LSE, own_cpus) if pod.any_cpus and own_cpus else pod.cpus
     gang = pod.request.wishes.gang
-    return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares.values()), cpus, gang)
+    unread = (*pod.unread, "cpu") if pod.any_cpus else pod.unread
+    return Holding(pod.uid, pod.namespace, pod.name, since, tuple(shares.values()), cpus, gang, unread=unread)
 
 
 def _added(known: Share | None, more: Share) -> Share:

@@ -14,7 +14,7 @@ from allocator.vocabulary.preference import DeviceOrder
 from allocator.vocabulary.wiring import UNWIRED
 from webhook.view.classes import beside
 from webhook.view.nodes import NodeTable
-from webhook.view.podinfo import annotated_holding
+from webhook.view.podinfo import PodInfo, annotated_holding, on_node
 from webhook.view.pods import PodTable
 
 
@@ -60,10 +60,15 @@ class Snapshots:
         held = dict(holdings)
         for uid, pod in self._pods.on(node).items():
             if uid not in held and pod.holds and not pod.finished:
-                adopted = annotated_holding(pod, empty.devices, self._clock(), empty.own_cpus)
+                seen = _beside(pod, empty)
+                adopted = annotated_holding(seen, empty.devices, self._clock(), empty.own_cpus)
                 if adopted is not None:
                     held[uid] = adopted
         return empty.holding_all(held)
+
+    def compared(self, pod: PodInfo) -> PodInfo:
+        """A bound Pod, with what its annotations name and its node lacks as unreadable; see `on_node`."""
+        return _beside(pod, self._without_holdings(pod.node))
 
     def _without_holdings(self, node: str) -> NodeSnapshot:
         for changed in self._remade.drain():
@@ -103,3 +108,7 @@ class Snapshots:
                 raise InvariantError(f"{node}: what is remembered of the node is not what its objects say")
         if lost := self._empty.keys() - self._nodes.known():
             raise InvariantError(f"nodes that are remembered and not known: {sorted(lost)}")
+
+
+def _beside(pod: PodInfo, node: NodeSnapshot) -> PodInfo:
+    return on_node(pod, node.devices, node.cpu.topology.all if node.cpu is not None else 0)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from machines_cpu import build, siblings_far, siblings_near
 
 from allocator.cpu.choose import bind_policy, choose_cpus, shared_milli
+from allocator.cpu.words import cpu_amount, not_free
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
 from allocator.vocabulary.cpunode import NO_USE, CpuNode, CpuShare, CpuUse, NumaShare, Zone, cpu_use
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
@@ -249,7 +250,7 @@ def test_a_burst_goes_to_the_numa_node_that_is_named() -> None:
         assert isinstance(answer, CpuShare)
         assert [one.node for one in answer.numa] == [at]
     other = choose_cpus(ask, "node-1", CpuNode(TWO), NO_USE, None, CpuShare("LS", numa=(NumaShare(9, 0, 0),)))
-    assert other == Refusal("node-1: its CPUs must be in NUMA nodes 9")
+    assert other == Refusal("node-1: its CPUs must be in NUMA node 9")
 
 
 @pytest.mark.parametrize(("ask", "node", "held", "expected"), KEPT.values(), ids=KEPT)
@@ -333,7 +334,7 @@ REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] 
         CpuNode(TWO, zones=ZONES),
         [],
         frozenset({0}),
-        "memory 65Gi is not free in NUMA nodes 0",
+        "memory 65Gi is not free in NUMA node 0",
         False,
     ),
     "spreading on arm64": (
@@ -488,11 +489,11 @@ def test_an_aligned_pod_stands_in_its_numa_nodes_by_thousandths_and_bytes() -> N
     assert both == CpuShare(QosClass.LS, numa=(NumaShare(0, 750, 1, 0), NumaShare(1, 751, 2, 1)))
     full = used(node, own("16-31"))
     assert choose_cpus(ls(1), "node-1", node, full, frozenset({1})) == Refusal(
-        "node-1: 1 thousandths of a CPU are not free in NUMA nodes 1"
+        "node-1: 0.001 CPUs are not free in NUMA node 1"
     )
     whole = used(node, CpuShare("LS", numa=(NumaShare(1, 0, 64 * GIB),)))
     assert choose_cpus(ls(1, 1), "node-1", node, whole, frozenset({1})) == Refusal(
-        "node-1: memory 1 is not free in NUMA nodes 1"
+        "node-1: memory 1 is not free in NUMA node 1"
     )
 
 
@@ -593,7 +594,7 @@ def test_a_bursting_pod_runs_in_the_fullest_pool_that_is_wide_enough(
     answer = choose_cpus(ask, "node-1", node, used(node, *held))
     if expected is None:
         assert isinstance(answer, Refusal)
-        assert f"wide enough for the limit of {limit} thousandths of a CPU; the widest has " in answer.message
+        assert f"wide enough for the limit of {cpu_amount(limit)}; the widest has " in answer.message
     else:
         assert isinstance(answer, CpuShare)
         assert (answer.cpus, answer.bind) == (0, BURST)
@@ -636,7 +637,7 @@ def test_a_bursting_pod_gets_what_else_it_asks_for_beside_its_pool(
     ask = ls(1000, GIB, limit_milli=4000, preferred=BURST, others=((HUGE, asked),))
     answer = choose_cpus(ask, "node-1", node, used(node, *shares))
     if expected is None:
-        told = f"node-1: {HUGE} 1Gi is not free in NUMA nodes 0"
+        told = f"node-1: {HUGE} 1Gi is not free in NUMA node 0"
         assert answer == Refusal(told, short=f"too little {HUGE} in the NUMA nodes")
     else:
         assert isinstance(answer, CpuShare)
@@ -648,15 +649,15 @@ NO_ROOM: dict[str, tuple[CpuNode, list[CpuShare], int, str]] = {
         CpuNode(TWO),
         [pooled(15_500), own("16-27")],
         0,
-        "1000 thousandths of a CPU are not free in NUMA nodes 0",
+        "1 CPU is not free in NUMA node 0",
     ),
     "thousandths, where only the kubelet's CPUs are left in the pool": (
         CpuNode(TWO, parse("0-15"), parse("0-15")),
         [own("16-31")],
         0,
-        "1000 thousandths of a CPU are not free in NUMA nodes 0",
+        "1 CPU is not free in NUMA node 0",
     ),
-    "memory": (CpuNode(TWO, zones=ZONES), [own("16-27")], 65, "memory 65Gi is not free in NUMA nodes 0"),
+    "memory": (CpuNode(TWO, zones=ZONES), [own("16-27")], 65, "memory 65Gi is not free in NUMA node 0"),
 }
 
 
@@ -701,3 +702,16 @@ def test_cpus_are_free_inside_and_as_many_as_asked(
     cores = [TWO.cores_of(1 << cpu) & answer.cpus for cpu in range(32) if answer.cpus >> cpu & 1]
     if required:
         assert all(core.bit_count() == (2 if bind is FULL else 1) for core in cores)
+
+
+AMOUNTS = {2000: "2 CPUs", 1000: "1 CPU", 500: "0.5 CPUs", 1: "0.001 CPUs", 15_500: "15.5 CPUs", 0: "0 CPUs"}
+
+
+@pytest.mark.parametrize(("milli", "told"), AMOUNTS.items(), ids=map(str, AMOUNTS))
+def test_amounts_of_cpu_are_written_as_cpus(milli: int, told: str) -> None:
+    assert cpu_amount(milli) == told
+
+
+def test_what_is_not_free_names_one_numa_node_or_several() -> None:
+    assert not_free(2000, [0]) == "2 CPUs are not free in NUMA node 0"
+    assert not_free(1000, {3, 1}) == "1 CPU is not free in NUMA nodes 1, 3"

@@ -63,3 +63,27 @@ def test_an_unreadable_resource_status_leaves_the_pod_alone_and_is_one_event(tex
     assert (found, nothing) == ((event,), ())
     mended, _ = occurrences(NODE, again, HOST, GpuView(), {}, (), TakenOver())
     assert mended.unread == frozenset()
+
+
+NAMELESS = {
+    # class, CPUs that the container requests, resource-status, whether its CPUs are unknown
+    "LSR": ("LSR", "2", "{}", True),
+    "LSE": ("LSE", "2", '{"cpuset":""}', True),
+    "a name in other letters": ("LSR", "2", '{"Cpuset":"0-3"}', True),
+    "no annotation": ("LSR", "2", None, False),
+    "CPUs are named": ("LSR", "2", '{"cpuset":"0-1"}', False),
+    "a class without CPUs of its own": ("LS", "2", "{}", False),
+    "no whole CPUs": ("LSR", "500m", "{}", False),
+}
+
+
+@pytest.mark.parametrize(("qos", "cpu", "status", "unknown"), NAMELESS.values(), ids=NAMELESS)
+def test_a_pod_with_cpus_of_its_own_that_its_resource_status_does_not_name_keeps_them(
+    qos: str, cpu: str, status: str | None, *, unknown: bool
+) -> None:
+    annotations = {} if status is None else {"scheduling.koordinator.sh/resource-status": status}
+    metadata = {"name": "p", "uid": UID, "annotations": annotations, "labels": {"koordinator.sh/qosClass": qos}}
+    sidecar = {"name": "s", "resources": {}}
+    main = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    read = read_pod({"metadata": metadata, "spec": {"containers": [sidecar, main]}})
+    assert (read.planned(mems=False).unreadable, read.may_own_cpus, bool(read.problems)) == (unknown,) * 3
