@@ -293,10 +293,47 @@ async def test_once_one_is_bound_the_others_are_held_without_limit(company: Comp
     await company.one.parts.reconciler.reconcile()
     await company.tend()
     assert company.holds() == {"m0": WITHOUT_LIMIT - company.now}
-    company.one.remove_pod("m1")  # it is gone, and still
+
+
+ENDS: dict[str, dict[str, Any] | None] = {
+    "deleted": None,
+    "succeeded": {"phase": "Succeeded"},
+    "failed": {"phase": "Failed"},
+}
+
+
+@pytest.mark.parametrize("status", ENDS.values(), ids=ENDS)
+async def test_once_no_pod_of_the_gang_runs_any_more_what_is_held_has_an_end_again(
+    company: Company, status: dict[str, Any] | None
+) -> None:
+    company.add_nodes(a=6)
+    company.add(*members(3, least=2))
+    await company.tend()
+    await company.schedule(["m1"])
+    await company.tend()
+    assert company.holds() == dict.fromkeys(["m0", "m2"], WITHOUT_LIMIT - company.now)
+    company.pass_time(10 * HOLD_S)
+    if status is None:
+        company.one.remove_pod("m1")
+    else:
+        company.one.change_pod("m1", status=status)
+    company.see()
+    await company.one.parts.reconciler.reconcile()
+    await company.tend()
+    assert company.holds() == dict.fromkeys(["m0", "m2"], HOLD_S)
+    company.pass_time(HOLD_S + MARGIN_S + 1)
+    await company.tend()
+    assert company.held() == []
+
+
+async def test_what_has_an_end_again_can_be_taken_until_then(company: Company) -> None:
+    await held_in_vain(company)
+    await company.schedule(["m1"])
+    await company.tend()
+    company.one.remove_pod("m1")
     company.see()
     await company.tend()
-    assert set(company.holds()) == {"m0"}
+    assert company.holds() == {"m0": HOLD_S}
     assert await company.schedule() == {}
     assert company.bound() == {"m0": "a"}
 

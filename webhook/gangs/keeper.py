@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Protocol, assert_never
 
-from allocator.hold import Planned, give_back, hold, prolong
+from allocator.hold import Planned, give_back, hold, limit, prolong
 from allocator.vocabulary.gangs import MOST_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal
@@ -26,6 +26,7 @@ from webhook.gangs.step import (
     GangStep,
     GiveBack,
     Lift,
+    Limit,
     OwnHold,
     Prolong,
     Rest,
@@ -166,7 +167,7 @@ class GangKeeper:
             if not await self._perform(step, memory):
                 return
 
-    async def _perform(self, step: GiveBack | Prolong | Lift | FindRoom, memory: _Memory) -> bool:
+    async def _perform(self, step: GiveBack | Prolong | Limit | Lift | FindRoom, memory: _Memory) -> bool:
         """Carry out a step; tell whether the next one can be decided at once."""
         match step:
             case GiveBack(holds):
@@ -175,6 +176,11 @@ class GangKeeper:
             case Prolong(holds, until):
                 for node, uids in _by_node(holds).items():
                     await self._ledger.change(node, prolong(list(uids), until), _WRITE_S)
+                return True
+            case Limit(holds):
+                until = int(self._clock() + self._hold_seconds)
+                for node, uids in _by_node(holds).items():
+                    await self._ledger.change(node, limit(list(uids), until), _WRITE_S)
                 return True
             case Lift(lifted):
                 for pod in lifted:
