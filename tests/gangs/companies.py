@@ -152,3 +152,16 @@ class Company:
 def without(settings: WebhookSettings) -> WebhookSettings:
     """The same, but gangs are not bound as a whole."""
     return msgspec.structs.replace(settings, gangs=GangSettings())
+
+
+def members(count: int, least: int = 4, percent: int = 200, **about: Any) -> list[dict[str, Any]]:
+    """Pods of a gang of four, or of which so many are needed, with two cards each."""
+    return [member(f"m{number}", least, percent, **about) for number in range(count)]
+
+
+async def held_in_vain(company: Company) -> None:
+    """Hold four cards for two Pods, m0 and m1, that nobody binds yet."""
+    company.add_nodes(a=4)
+    company.add(*members(2, least=2))
+    await company.tend()
+    assert company.holds() == {"m0": HOLD_S, "m1": HOLD_S}

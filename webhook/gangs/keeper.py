@@ -18,6 +18,7 @@ from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import RecordError
 from koordgate.backoff import Backoff
 from koordgate.kube.errors import KubeError
+from webhook.gangs.pauses import VainHolds
 from webhook.gangs.room import GangRoom
 from webhook.gangs.step import (
     FindRoom,
@@ -66,7 +67,7 @@ class _Memory:
         waiting: UIDs of the Pods that wait; where they change, the rest is forgotten.
         own: what this replica holds by complete plans.
         backoff: between attempts that fail.
-        not_before: when the next plan may be made.
+        not_before: when the next plan may be made, because there was no room.
         paused: until when nothing is tried, because a write failed.
         since: when it began to wait; None while it does not.
         reported: the reason that was reported last, and when.
@@ -119,6 +120,7 @@ class GangKeeper:
         self._reports = reports
         self._released = released
         self._memories: dict[str, _Memory] = {}
+        self._vain = VainHolds(hold_seconds)
         self._last = ""  # the gang that was tended last
 
     async def run(self, healthy: Callable[[], bool]) -> None:
@@ -133,6 +135,9 @@ class GangKeeper:
         whole = self._cluster.pods.whole_gangs()
         gangs = sorted(gang for gang, pods in whole.items() if any(map(_waits, pods.values())))
         self._memories = {gang: self._memories[gang] for gang in gangs if gang in self._memories}
+        self._vain.forget(self._clock())
+        for gang in self._vain.holding:
+            self._seen(gang, self._members(whole.get(gang, {})))
         later = [gang for gang in gangs if gang > self._last]
         turn = (later + [gang for gang in gangs if gang <= self._last])[:_MOST_GANGS]
         for gang in turn:
@@ -158,16 +163,18 @@ class GangKeeper:
                     f"it has {len(pods)} Pods, and only gangs of {_MOST_PODS} are looked at; delete some"
                 )
             else:
-                step = next_step(self._members(pods), self._least(gang, pods), self._clock(), memory.own)
+                members = self._members(pods)
+                self._seen(gang, members)
+                step = next_step(members, self._least(gang, pods), self._clock(), memory.own)
             if isinstance(step, Rest | GiveBack) and step.over:  # others may have as long what was held in vain
-                memory.not_before = self._clock() + self._hold_seconds
+                self._vain.pause(gang, self._clock(), self._hold_seconds)
             if isinstance(step, Rest):
                 self._say(memory, pods, step.why)
                 return
-            if not await self._perform(step, memory):
+            if not await self._perform(gang, step, memory):
                 return
 
-    async def _perform(self, step: GiveBack | Prolong | Limit | Lift | FindRoom, memory: _Memory) -> bool:
+    async def _perform(self, gang: str, step: GiveBack | Prolong | Limit | Lift | FindRoom, memory: _Memory) -> bool:
         """Carry out a step; tell whether the next one can be decided at once."""
         match step:
             case GiveBack(holds):
@@ -189,7 +196,7 @@ class GangKeeper:
                 self._wake(self._ledger.nodes_of(lifted[0].uid))
                 return False  # the watch will show it
             case FindRoom():
-                return await self._plan(step, memory)
+                return await self._plan(gang, step, memory)
             case _:
                 assert_never(step)
 
@@ -199,6 +206,11 @@ class GangKeeper:
     def _held(self, uid: str) -> list[tuple[str, Holding]]:
         records = ((node, self._ledger.record(node).holdings.get(uid)) for node in self._ledger.nodes_of(uid))
         return [(node, holding) for node, holding in records if holding is not None]
+
+    def _seen(self, gang: str, members: list[GangMember]) -> None:
+        """Remember whether a gang holds room that no Pod of it has taken yet."""
+        beginnings = [held.since for member in members for _, held in member.held if held.until]
+        self._vain.saw(gang, beginnings, self._clock(), live=any(member.live for member in members))
 
     def _least(self, gang: str, pods: Mapping[str, PodInfo]) -> int:
         stated = [pod.request.wishes.size for pod in pods.values() if not pod.finished]
@@ -217,10 +229,16 @@ class GangKeeper:
             if await self._ledger.change(node, give_back(uids), _WRITE_S):
                 self._wake([node])
 
-    async def _plan(self, plan: FindRoom, memory: _Memory) -> bool:
+    async def _plan(self, gang: str, plan: FindRoom, memory: _Memory) -> bool:
         """Hold room for the Pods of a plan; tell whether that was done."""
         now = self._clock()
         if now < memory.not_before:
+            return False
+        cause = "" if plan.until else self._vain.cause(gang, now)
+        if cause:
+            pause = f"for up to {self._hold_seconds:g} s no gang of its namespace gets any"
+            why = f"room was held in vain for gang {cause}: {pause}"
+            self._say(memory, {pod.uid: pod for pod in plan.pods}, why)
             return False
         room = GangRoom(self._cluster, self._ranking)
         try:
