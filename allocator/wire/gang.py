@@ -4,7 +4,7 @@ The forms are those of Kubernetes (scheduling.k8s.io), of scheduler-plugins (sch
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from allocator.vocabulary.gangs import MOST_MEMBERS, UNSTATED, GangSize
 from allocator.vocabulary.names import GANG_TOGETHER
@@ -21,6 +21,22 @@ _LONGEST: Final = 40  # characters of a wrong value that a message repeats
 _MOST_DIGITS: Final = 10  # of an int32
 
 
+class GangReading(NamedTuple):
+    """What a Pod states about its gang.
+
+    Attributes:
+        name: as namespace/name; "" for a Pod without a gang, or that names one of another namespace.
+        size: as the Pod's annotations state it.
+        together: whether the gang is bound as a whole or not at all.
+        problems: what is wrong.
+    """
+
+    name: str = ""
+    size: GangSize = UNSTATED
+    together: bool = False
+    problems: tuple[Problem, ...] = ()
+
+
 class PodGroupError(ValueError):
     """A PodGroup states no size that can be read."""
 
@@ -35,6 +51,31 @@ def gang_of(pod: Mapping[str, Any]) -> str:
         return ""
     # Koordinator allows a gang's name to include its namespace.
     return str(name) if "/" in str(name) else f"{metadata.get('namespace', '')}/{name}"
+
+
+def read_gang(pod: Mapping[str, Any]) -> GangReading:
+    """Read what a Pod states about its gang.
+
+    A gang belongs to one namespace. Whoever may create Pods elsewhere must not steer it, or count as one of its Pods.
+    """
+    metadata = pod.get("metadata") or {}
+    gang = gang_of(pod)
+    if gang and not (gang.count("/") == 1 and all(gang.split("/"))):
+        path = f"metadata.annotations[{GANG_ANNOTATION}]"
+        message = f"{gang[:_LONGEST]!r} is no name of a gang; write NAME, or NAMESPACE/NAME"
+        return GangReading(problems=(Problem(path, message),))
+    together, problems = is_together(metadata, gang)
+    if not gang or foreign_gang(pod):
+        return GangReading(problems=problems)
+    size, wrong = stated_size(metadata.get("annotations") or {})
+    return GangReading(gang, size, together, (*wrong, *problems))
+
+
+def foreign_gang(pod: Mapping[str, Any]) -> str:
+    """The gang of another namespace that a Pod names; "" for none."""
+    gang = gang_of(pod)
+    own = (pod.get("metadata") or {}).get("namespace", "")
+    return gang if gang and gang.partition("/")[0] != own else ""
 
 
 def _group_of(pod: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from allocator.wire.gang import (
     PodGroupError,
     gang_of,
     is_together,
+    read_gang,
     read_pod_group,
     stated_size,
 )
@@ -54,6 +55,32 @@ NAMED = {
 @pytest.mark.parametrize(("of", "gang"), NAMED.values(), ids=NAMED)
 def test_a_pod_names_its_gang(of: Mapping[str, Any], gang: str) -> None:
     assert gang_of(of) == gang
+
+
+READ: dict[str, tuple[str, str, str]] = {
+    "a name": ("a", "team/a", ""),
+    "its own namespace": ("team/a", "team/a", ""),
+    "another namespace": ("other/a", "", ""),
+    "none": ("", "", ""),
+    "three parts": ("team/a/b", "", "'team/a/b'"),
+    "a slash": ("/", "", "'/'"),
+    "no name": ("team/", "", "'team/'"),
+    "no namespace": ("/a", "", "'/a'"),
+    "long": ("/" * 50, "", f"'{'/' * 40}'"),
+}
+
+
+@pytest.mark.parametrize(("name", "gang", "wrong"), READ.values(), ids=READ)
+def test_a_pod_belongs_to_a_gang_of_its_own_namespace(name: str, gang: str, wrong: str) -> None:
+    made = pod(container(limits={GPU: 50}), annotations={GANG_ANNOTATION: name, GANG_MIN_AVAILABLE: "3"})
+    made["metadata"]["namespace"] = "team"
+    found = read_gang(made)
+    assert (found.name, found.size) == (gang, GangSize(3, 3) if gang else UNSTATED)
+    said = f"metadata.annotations[{GANG_ANNOTATION}]: {wrong} is no name of a gang; write NAME, or NAMESPACE/NAME"
+    assert [str(problem) for problem in found.problems] == ([said] if wrong else [])
+    reading = read_request(made, {})
+    assert reading.request.wishes.gang == gang
+    assert reading.problems == found.problems
 
 
 STATED: dict[str, tuple[dict[str, str], GangSize, int]] = {

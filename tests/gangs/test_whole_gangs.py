@@ -62,6 +62,13 @@ def test_what_cannot_be_a_whole_gang_is_refused(annotations: dict[str, str], mes
     assert [str(problem) for problem in problems] == [f"metadata.annotations[{GANG_TOGETHER}]: {message}"]
 
 
+@pytest.mark.parametrize(("name", "warned"), [("g", False), ("default/g", False), ("victim/g", True)])
+def test_the_author_of_a_pod_that_names_a_gang_of_another_namespace_is_warned(name: str, *, warned: bool) -> None:
+    translation = translate(gpu_pod("p", admit=False, annotations={GANG_ANNOTATION: name}), POLICY, None)
+    warning = "gang victim/g is of another namespace: this Pod counts as one without a gang"
+    assert translation.warnings == ((warning,) if warned else ())
+
+
 def test_where_gangs_need_not_be_whole_the_author_is_warned() -> None:
     made = gpu_pod("p", admit=False, annotations={**GANG, GANG_TOGETHER: "true"})
     translation = translate(made, POLICY, None)
