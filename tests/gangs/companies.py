@@ -62,13 +62,17 @@ class Company:
     def add_nodes(self, **cards: int) -> None:
         for name, count in cards.items():
             self.one.add_node(name, *(device_entry(minor) for minor in range(count)))
-            self.state(name, cpu="64", memory="64Gi", pods="110")
+            amounts = dict.fromkeys(
+                [f"{POLICY.domain}/gpu-core", f"{POLICY.domain}/gpu-memory-ratio"], str(100 * count)
+            )
+            self.state(name, cpu="64", memory="64Gi", pods="110", **amounts)
         self.see()
 
     def state(self, name: str, **allocatable: str) -> None:
-        """Let a Node have this for Pods."""
+        """Let a Node have this for Pods, beside what it has already."""
         node = self.fake.get(NODES.path(name))
-        self.fake.put(NODES.path(), {**node, "status": {"allocatable": allocatable}})
+        known = node.get("status", {}).get("allocatable", {})
+        self.fake.put(NODES.path(), {**node, "status": {"allocatable": {**known, **allocatable}}})
 
     def add(self, *pods: Raw) -> None:
         for made in pods:

@@ -208,6 +208,20 @@ async def test_nodes_that_a_pod_may_not_go_to_hold_nothing_for_it(
     assert set(company.bound().values()) == {landed}
 
 
+@pytest.mark.parametrize("lacking", ["gpu-core", "gpu-memory-ratio", "licence"])
+async def test_nodes_that_lack_any_resource_of_the_pods_hold_nothing_for_them(company: Company, lacking: str) -> None:
+    company.add_nodes(a=4, b=4)
+    for name in "ab":
+        company.state(name, **{f"{POLICY.domain}/licence": "4"})
+    company.state("a", **{f"{POLICY.domain}/{lacking}": "1"})
+    pods = members(2, least=2)
+    for made in pods:
+        made["spec"]["containers"][0]["resources"]["requests"][f"{POLICY.domain}/licence"] = "2"
+    company.add(*pods)
+    await company.tend()
+    assert (company.one.holders("a"), company.one.holders("b")) == ([], ["m0", "m1"])
+
+
 async def test_nodes_without_cpu_for_the_pods_hold_nothing_for_them(company: Company) -> None:
     company.add_nodes(a=4, b=4, c=4)
     for name, cpu in (("a", "3"), ("b", "4"), ("c", "16")):

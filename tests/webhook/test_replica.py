@@ -507,7 +507,7 @@ async def test_a_replica_finds_the_size_of_a_gang_holds_room_and_lifts_the_gates
     group = {"metadata": {"name": "g", "namespace": "default"}, "spec": spec}
     fake.put(resource.path(namespace="default"), group)
     node = fake.get(NODES.path("n1"))
-    fake.put(NODES.path(), {**node, "status": {"allocatable": {"pods": "10"}}})
+    fake.put(NODES.path(), {**node, "status": {"allocatable": {"pods": "10", **WHOLE}}})
     about = {"annotations": {GANG_TOGETHER: "true"}, "labels": {GANG_LABELS[0]: "g"}}
     for name in ("a", "b"):
         cluster.add_pod(gpu_pod(name, 50, schedulingGates=[{"name": GANG_GATE}], **about))

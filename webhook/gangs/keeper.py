@@ -34,7 +34,6 @@ from webhook.gangs.step import (
     next_step,
 )
 from webhook.ledger.ledger import BusyError, Change, Ledger
-from webhook.scheduling.ranking import Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
@@ -88,7 +87,7 @@ class GangKeeper:
     Args:
         cluster: what is known of the cluster.
         ledger: where room is held.
-        ranking: finds room.
+        new_room: makes what looks for room for one gang.
         lift: removes the gate of a Pod.
         clock: seconds since the epoch.
         hold_seconds: how long room is held while no Pod of the gang is bound.
@@ -104,7 +103,7 @@ class GangKeeper:
         *,
         cluster: ClusterView,
         ledger: Ledger,
-        ranking: Ranking,
+        new_room: Callable[[], GangRoom],
         lift: Callable[[PodInfo], Awaitable[None]],
         clock: Callable[[], int],
         hold_seconds: float,
@@ -113,7 +112,7 @@ class GangKeeper:
     ) -> None:
         self._cluster = cluster
         self._ledger = ledger
-        self._ranking = ranking
+        self._new_room = new_room
         self.lift = lift
         self._clock = clock
         self._hold_seconds = hold_seconds
@@ -240,7 +239,7 @@ class GangKeeper:
             why = f"room was held in vain for gang {cause}: {pause}"
             self._say(memory, {pod.uid: pod for pod in plan.pods}, why)
             return False
-        room = GangRoom(self._cluster, self._ranking)
+        room = self._new_room()
         try:
             why = await room.find(plan.pods)
             if why and plan.needed < len(plan.pods):
