@@ -18,7 +18,7 @@ GANG_TOTAL_NUMBER: Final = "gang.scheduling.koordinator.sh/total-number"
 GANG_ANNOTATIONS: Final = (GANG_ANNOTATION, GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER, GANG_TOGETHER)
 KIND: Final = "PodGroup"
 _LONGEST: Final = 40  # characters of a wrong value that a message repeats
-_MOST_DIGITS: Final = 10  # of an int32
+_MOST_DIGITS: Final = 10  # of a number that is read; a longer one is more than `MOST_MEMBERS`
 
 
 class GangReading(NamedTuple):
@@ -90,13 +90,21 @@ def stated_size(annotations: Mapping[str, str]) -> tuple[GangSize, tuple[Problem
     problems: list[Problem] = []
     for key in (GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER):
         text = str(annotations.get(key) or "0")
-        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else -1
+        number = _whole(text)
         if number < 0 or (key in annotations and annotations[key] and not number):
             path = f"metadata.annotations[{key}]"
             problems.append(Problem(path, f"{text[:_LONGEST]!r} is no number of Pods; write a whole number from 1 on"))
         numbers.append(min(max(number, 0), MOST_MEMBERS))
     least, total = numbers
     return GangSize(least, max(least, total)), tuple(problems)
+
+
+def _whole(text: str) -> int:
+    """Read a whole number, at most `MOST_MEMBERS`; -1 where the text is none."""
+    if not (text.isascii() and text.isdecimal()):
+        return -1
+    digits = text.lstrip("0") or "0"
+    return MOST_MEMBERS if len(digits) > _MOST_DIGITS else int(digits)
 
 
 def is_together(metadata: Mapping[str, Any], gang: str) -> tuple[bool, tuple[Problem, ...]]:

@@ -95,7 +95,10 @@ STATED: dict[str, tuple[dict[str, str], GangSize, int]] = {
     "negative": ({GANG_MIN_AVAILABLE: "-1", GANG_TOTAL_NUMBER: "2"}, GangSize(0, 2), 1),
     "a fraction": ({GANG_MIN_AVAILABLE: "1.5"}, UNSTATED, 1),
     "no number, twice": ({GANG_MIN_AVAILABLE: "x", GANG_TOTAL_NUMBER: "٣"}, UNSTATED, 2),
-    "endless": ({GANG_MIN_AVAILABLE: "9" * 5000}, UNSTATED, 1),
+    "eleven digits": ({GANG_MIN_AVAILABLE: "10000000000"}, GangSize(MOST_MEMBERS, MOST_MEMBERS), 0),
+    "endless": ({GANG_MIN_AVAILABLE: "9" * 5000}, GangSize(MOST_MEMBERS, MOST_MEMBERS), 0),
+    "many zeros": ({GANG_MIN_AVAILABLE: "0" * 5000 + "4"}, GangSize(4, 4), 0),
+    "zeros alone": ({GANG_MIN_AVAILABLE: "000"}, UNSTATED, 1),
 }
 
 
