@@ -116,6 +116,21 @@ def assemble(
         settings.devices.order,
         scheduler.preference_classes,
     )
+    keeper = GangKeeper(
+        cluster=cluster,
+        ledger=ledger,
+        new_room=lambda: GangRoom(cluster, ranking, ignored),
+        lift=_never if kube is None else kube_lift(kube),
+        clock=clock,
+        hold_seconds=settings.gangs.hold_seconds,
+        reports=reporter,
+        released=released,
+    )
+
+    def freed(node: str) -> None:
+        keeper.retry()
+        released(node)
+
     return Parts(
         settings=settings,
         types=types,
@@ -148,18 +163,9 @@ def assemble(
             live=live,
             clock=clock,
             reports=reporter,
-            released=released,
+            released=freed,
         ),
-        keeper=GangKeeper(
-            cluster=cluster,
-            ledger=ledger,
-            new_room=lambda: GangRoom(cluster, ranking, ignored),
-            lift=_never if kube is None else kube_lift(kube),
-            clock=clock,
-            hold_seconds=settings.gangs.hold_seconds,
-            reports=reporter,
-            released=released,
-        ),
+        keeper=keeper,
         reporter=reporter,
     )
 

@@ -51,6 +51,10 @@ _APART_S: Final = 60  # between two reports on a gang
 _FAILURES: Final = (KubeError, BusyError, RecordError)
 
 
+_Turn = tuple[int, int, str]
+"""Of a gang: the highest priority of its Pods that wait, negated; when it was first seen to wait; its name."""
+
+
 class GangReports(Protocol):
     """Reports on gangs."""
 
@@ -120,7 +124,8 @@ class GangKeeper:
         self._released = released
         self._memories: dict[str, _Memory] = {}
         self._vain = VainHolds(hold_seconds)
-        self._last = ""  # the gang that was tended last
+        self._first: dict[str, int] = {}  # gang -> when it was first seen to wait
+        self._last: _Turn = (0, 0, "")  # of the gang that was tended last
 
     async def run(self, healthy: Callable[[], bool]) -> None:
         """Tend all gangs again and again until cancelled; not while the replica's view may be old."""
@@ -130,17 +135,21 @@ class GangKeeper:
             await asyncio.sleep(_EVERY_S)
 
     async def round(self) -> None:
-        """Tend gangs that have Pods to be bound, at most `_MOST_GANGS`, beginning after the last one."""
+        """Tend gangs that have Pods to be bound: by priority, then by how long they wait, then by name.
+
+        Of more than `_MOST_GANGS`, the next round tends those that follow the last one.
+        """
         whole = self._cluster.pods.whole_gangs()
-        gangs = sorted(gang for gang, pods in whole.items() if any(map(_waits, pods.values())))
+        turns = self._turns(whole)
+        gangs = [gang for *_, gang in turns]
         self._memories = {gang: self._memories[gang] for gang in gangs if gang in self._memories}
         self._vain.forget(self._clock())
         for gang in self._vain.holding:
             self._seen(gang, self._members(whole.get(gang, {})))
-        later = [gang for gang in gangs if gang > self._last]
-        turn = (later + [gang for gang in gangs if gang <= self._last])[:_MOST_GANGS]
-        for gang in turn:
-            self._last = gang
+        if len(turns) > _MOST_GANGS:
+            turns = [turn for turn in turns if turn > self._last] + [turn for turn in turns if turn <= self._last]
+        for turn in turns[:_MOST_GANGS]:
+            self._last, (*_, gang) = turn, turn
             try:
                 await self._tend(gang)
                 continue
@@ -150,6 +159,18 @@ class GangKeeper:
                 _LOG.exception("a gang cannot be tended", extra={"gang": gang})
             memory = self._memory(gang, whole.get(gang, {}))
             memory.paused = self._clock() + memory.backoff.failed()
+
+    def retry(self) -> None:
+        """Devices were released: all gangs that wait for room are tried in the next round, in their order."""
+        for memory in self._memories.values():
+            memory.not_before = 0.0
+
+    def _turns(self, whole: Mapping[str, Mapping[str, PodInfo]]) -> list[_Turn]:
+        """The gangs that have Pods to be bound, in the order in which room is sought for them."""
+        waiting = {gang: [pod for pod in pods.values() if _waits(pod)] for gang, pods in whole.items()}
+        now = self._clock()
+        self._first = {gang: self._first.get(gang, now) for gang, pods in waiting.items() if pods}
+        return sorted((-max(pod.priority for pod in waiting[gang]), since, gang) for gang, since in self._first.items())
 
     async def _tend(self, gang: str) -> None:
         for _ in range(_STEPS):
