@@ -57,7 +57,7 @@ A, B, C = (waiting(name) for name in "abc")
 FREE_A, FREE_B = (replace(pod, gated=False) for pod in (A, B))
 BOUND = GangMember(waiting("x", gated=False, node="n"))
 TAKEN = holds(waiting("y", gated=False), ("n", 0))
-FEW = "the gang needs 3 Pods, and 2 of them exist and can be scheduled"
+FEW = "the gang needs 3 Pods, and 2 of them exist and can be scheduled; only Pods with devices and the annotation count"
 OVER = Rest("the time for which room was held is over, and none of its Pods was bound", over=True)
 
 STEPS: dict[str, tuple[list[GangMember], int, GangStep]] = {

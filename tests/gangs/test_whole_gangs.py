@@ -143,7 +143,8 @@ async def test_where_there_is_no_room_for_all_nothing_is_held_and_an_event_says_
     await company.one.parts.reporter.idle()
     events = [event for event in company.fake.objects(EVENTS.path()) if event["reason"] == "GangWaits"]
     assert [event["involvedObject"]["name"] for event in events] == ["m0", "m1", "m2", "m3"]
-    assert events[0]["message"].startswith("there is room for 3 of 4 Pods, and none for m3: ")
+    start = "there is room for 3 of 4 Pods, and once they are placed none for m3; nothing is held for them: "
+    assert events[0]["message"].startswith(start)
     assert not company.one.parts.ranking.assumed.on("b")
     company.add_nodes(c=2)
     company.pass_time(60)

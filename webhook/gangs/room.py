@@ -63,7 +63,8 @@ class GangRoom:
             if holding is None:
                 self.forget()
                 why = _why(ranked, open_to[like].short)
-                return f"there is room for {done} of {len(pods)} Pods, and none for {pod.name}: {why}"
+                some = f"there is room for {done} of {len(pods)} Pods, and once they are placed none for {pod.name}"
+                return f"{some}; nothing is held for them: {why}"
             self.found.setdefault(node, []).append(Planned(claim_of(pod, together=False), holding))
             self._promised[node].update(dict(pod.requests))
             for (_, requests), known in open_to.items():

@@ -195,7 +195,8 @@ def _about_pods(members: Sequence[GangMember], least: int) -> GangStep:
     if not least:
         return Rest("nobody states how many Pods the gang needs: create its PodGroup, or annotate its Pods")
     if standing + len(ready) < least:
-        return Rest(f"the gang needs {least} Pods, and {standing + len(ready)} of them exist and can be scheduled")
+        exist = f"{standing + len(ready)} of them exist and can be scheduled"
+        return Rest(f"the gang needs {least} Pods, and {exist}; only Pods with devices and the annotation count")
     until = max((hold.until for hold in _holds(members)), default=0)
     if not until and any(member.live for member in members):
         until = WITHOUT_LIMIT
