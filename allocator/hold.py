@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from allocator.bind import Claim, Holdings, Snapshot
 from allocator.place import place
-from allocator.vocabulary.holdings import Holding
+from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
 from allocator.vocabulary.outcome import Refusal
 
 
@@ -61,6 +61,17 @@ def prolong(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdi
         short = {uid: held for uid in uids if (held := holdings.get(uid)) is not None and 0 < held.until < until}
         longer = {uid: replace(held, until=until) for uid, held in short.items()}
         return ({**holdings, **longer}, True) if longer else (None, False)
+
+    return change
+
+
+def limit(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Let the holds of these Pods that have no end end at this moment; answers whether any was changed."""
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        endless = {uid: held for uid in uids if (held := holdings.get(uid)) and held.until == WITHOUT_LIMIT}
+        ending = {uid: replace(held, until=until) for uid, held in endless.items()}
+        return ({**holdings, **ending}, True) if ending else (None, False)
 
     return change
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool, device_types
 from webhook.admission.pods import PodWebhooks
@@ -14,6 +14,7 @@ from webhook.admission.translate import TranslationPolicy
 from webhook.admission.validate import Writers
 from webhook.gangs.keeper import GangKeeper
 from webhook.gangs.lift import kube_lift
+from webhook.gangs.room import GangRoom
 from webhook.ledger.ledger import Counters, Holdings, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
@@ -104,6 +105,7 @@ def assemble(
     )
     scope = PolicyScope(frozenset(settings.numa.scope.namespaces), settings.numa.scope.selector)
     assumed = Assumed(time.monotonic, scheduler.assume_seconds, released)
+    ignored = _ignored(types)
     contradicted = Contradictions(metrics.index_contradictions.inc)
     ranking = Ranking(
         cluster,
@@ -114,6 +116,21 @@ def assemble(
         settings.devices.order,
         scheduler.preference_classes,
     )
+    keeper = GangKeeper(
+        cluster=cluster,
+        ledger=ledger,
+        new_room=lambda: GangRoom(cluster, ranking, ignored),
+        lift=_never if kube is None else kube_lift(kube),
+        clock=clock,
+        hold_seconds=settings.gangs.hold_seconds,
+        reports=reporter,
+        released=released,
+    )
+
+    def freed(node: str) -> None:
+        keeper.retry()
+        released(node)
+
     return Parts(
         settings=settings,
         types=types,
@@ -146,20 +163,21 @@ def assemble(
             live=live,
             clock=clock,
             reports=reporter,
-            released=released,
+            released=freed,
         ),
-        keeper=GangKeeper(
-            cluster=cluster,
-            ledger=ledger,
-            ranking=ranking,
-            lift=_never if kube is None else kube_lift(kube),
-            clock=clock,
-            hold_seconds=settings.gangs.hold_seconds,
-            reports=reporter,
-            released=released,
-        ),
+        keeper=keeper,
         reporter=reporter,
     )
+
+
+def _ignored(types: DeviceTypes) -> frozenset[str]:
+    """The resources that the chart has kube-scheduler ignore: those of own types, and how many devices share a request.
+
+    kube-scheduler looks for those of a type with `ignoredByScheduler: false`. Nodes state them then.
+    """
+    own = types.resources.keys() - BUILT_IN.resources.keys()
+    shared = (name for kind in BUILT_IN.types if kind.split for name in kind.spellings(kind.split))
+    return frozenset({*own, *shared})
 
 
 async def _never(pod: PodInfo) -> None:

@@ -19,7 +19,7 @@ from koordgate.backoff import Backoff
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import DEVICES, NODES, PLUGIN_POD_GROUPS, POD_GROUPS, PODS, TOPOLOGIES, Resource
+from koordgate.kube.resource import ALL_POD_GROUPS, DEVICES, NODES, PODS, TOPOLOGIES, Resource
 from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError, device_types
 from webhook import settings
@@ -99,7 +99,7 @@ class Replica:
             self._reflector(kube, PODS, PodFeed(parts.cluster, self._pod_ended, self._pod_bound, parts.types)),
         ]
         # The sizes of gangs steer and hold up nobody: a replica is ready without them.
-        self._groups = [self._served(kube, versions) for versions in ((PLUGIN_POD_GROUPS,), POD_GROUPS)]
+        self._groups = [self._served(kube, versions) for versions in ALL_POD_GROUPS]
         self._reconciled = False
         self.draining = Draining()
 

@@ -9,13 +9,12 @@ from allocator.request.devices import PodReading, Stated, names_devices, read_po
 from allocator.vocabulary.asks import NO_WISHES, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.excerpt import excerpt
-from allocator.vocabulary.gangs import UNSTATED
 from allocator.vocabulary.hints import NO_HINT, Scope, TypeHint
 from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.wire.allocatehint import HINT_ANNOTATIONS, NO_HINTS, PodHints, read_hints
-from allocator.wire.gang import GANG_ANNOTATIONS, GANG_LABELS, gang_of, is_together, stated_size
+from allocator.wire.gang import GANG_ANNOTATIONS, GANG_LABELS, read_gang
 
 _LABELS: Final = (*GANG_LABELS, ISOLATION_PROVIDER)
 _SAYING: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER, *GANG_ANNOTATIONS)  # in addition to those that `names_cpus` knows
@@ -62,21 +61,19 @@ def read_request(
             message = f"{excerpt(order)!r} is no order of devices; use {', '.join(DeviceOrder)}"
             problems.append(Problem(f"metadata.annotations[{DEVICE_ORDER}]", message))
             order = ""
-        gang = gang_of(pod)
-        size, wrong = stated_size(annotations) if gang else (UNSTATED, ())
-        together, forbidden = is_together(metadata, gang)
-        problems.extend((*wrong, *forbidden))
+        gang = read_gang(pod)
+        problems.extend(gang.problems)
         isolation = str((metadata.get("labels") or {}).get(ISOLATION_PROVIDER) or "")
-        if order or gang or isolation or reading.together or hints is not NO_HINTS:
+        if order or gang.name or isolation or reading.together or hints is not NO_HINTS:
             wishes = Wishes(
                 _on_one_device(hints.hints, reading.together) if reading.together else hints.hints,
                 hints.joint,
                 hints.partition,
                 order,
-                gang,
+                gang.name,
                 isolation=isolation,
-                size=size,
-                together=together,
+                size=gang.size,
+                together=gang.together,
             )
     else:
         problems.extend(hints)

@@ -4,7 +4,7 @@ The forms are those of Kubernetes (scheduling.k8s.io), of scheduler-plugins (sch
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.gangs import MOST_MEMBERS, UNSTATED, GangSize
@@ -18,7 +18,23 @@ GANG_MIN_AVAILABLE: Final = "gang.scheduling.koordinator.sh/min-available"
 GANG_TOTAL_NUMBER: Final = "gang.scheduling.koordinator.sh/total-number"
 GANG_ANNOTATIONS: Final = (GANG_ANNOTATION, GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER, GANG_TOGETHER)
 KIND: Final = "PodGroup"
-_MOST_DIGITS: Final = 10  # of an int32
+_MOST_DIGITS: Final = 10  # of a number that is read; a longer one is more than `MOST_MEMBERS`
+
+
+class GangReading(NamedTuple):
+    """What a Pod states about its gang.
+
+    Attributes:
+        name: as namespace/name; "" for a Pod without a gang, or that names one of another namespace.
+        size: as the Pod's annotations state it.
+        together: whether the gang is bound as a whole or not at all.
+        problems: what is wrong.
+    """
+
+    name: str = ""
+    size: GangSize = UNSTATED
+    together: bool = False
+    problems: tuple[Problem, ...] = ()
 
 
 class PodGroupError(ValueError):
@@ -37,6 +53,31 @@ def gang_of(pod: Mapping[str, Any]) -> str:
     return str(name) if "/" in str(name) else f"{metadata.get('namespace', '')}/{name}"
 
 
+def read_gang(pod: Mapping[str, Any]) -> GangReading:
+    """Read what a Pod states about its gang.
+
+    A gang belongs to one namespace. Whoever may create Pods elsewhere must not steer it, or count as one of its Pods.
+    """
+    metadata = pod.get("metadata") or {}
+    gang = gang_of(pod)
+    if gang and not (gang.count("/") == 1 and all(gang.split("/"))):
+        path = f"metadata.annotations[{GANG_ANNOTATION}]"
+        message = f"{excerpt(gang)!r} is no name of a gang; write NAME, or NAMESPACE/NAME"
+        return GangReading(problems=(Problem(path, message),))
+    together, problems = is_together(metadata, gang)
+    if not gang or foreign_gang(pod):
+        return GangReading(problems=problems)
+    size, wrong = stated_size(metadata.get("annotations") or {})
+    return GangReading(gang, size, together, (*wrong, *problems))
+
+
+def foreign_gang(pod: Mapping[str, Any]) -> str:
+    """The gang of another namespace that a Pod names; "" for none."""
+    gang = gang_of(pod)
+    own = (pod.get("metadata") or {}).get("namespace", "")
+    return gang if gang and gang.partition("/")[0] != own else ""
+
+
 def _group_of(pod: Mapping[str, Any]) -> str:
     """The PodGroup of scheduling.k8s.io that a Pod's spec names."""
     group = (pod.get("spec") or {}).get("schedulingGroup")
@@ -49,13 +90,21 @@ def stated_size(annotations: Mapping[str, str]) -> tuple[GangSize, tuple[Problem
     problems: list[Problem] = []
     for key in (GANG_MIN_AVAILABLE, GANG_TOTAL_NUMBER):
         text = str(annotations.get(key) or "0")
-        number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else -1
+        number = _whole(text)
         if number < 0 or (key in annotations and annotations[key] and not number):
             path = f"metadata.annotations[{key}]"
             problems.append(Problem(path, f"{excerpt(text)!r} is no number of Pods; write a whole number from 1 on"))
         numbers.append(min(max(number, 0), MOST_MEMBERS))
     least, total = numbers
     return GangSize(least, max(least, total)), tuple(problems)
+
+
+def _whole(text: str) -> int:
+    """Read a whole number, at most `MOST_MEMBERS`; -1 where the text is none."""
+    if not (text.isascii() and text.isdecimal()):
+        return -1
+    digits = text.lstrip("0") or "0"
+    return MOST_MEMBERS if len(digits) > _MOST_DIGITS else int(digits)
 
 
 def is_together(metadata: Mapping[str, Any], gang: str) -> tuple[bool, tuple[Problem, ...]]:

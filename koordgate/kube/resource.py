@@ -63,12 +63,14 @@ EVENTS: Final = Resource("", "v1", "events", namespaced=True)
 DEVICES: Final = Resource("scheduling.koordinator.sh", "v1alpha1", "devices", namespaced=False)
 TOPOLOGIES: Final = Resource("topology.node.k8s.io", "v1alpha1", "noderesourcetopologies", namespaced=False)
 NODE_ALLOCATIONS: Final = Resource("koordgate.io", "v1alpha1", "nodeallocations", namespaced=False)
-# PodGroups, of scheduler-plugins and of Kubernetes; a cluster may serve neither.
+# PodGroups, of scheduler-plugins, of Koordinator and of Kubernetes; a cluster may serve none of them.
 PLUGIN_POD_GROUPS: Final = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", namespaced=True)
+KOORDINATOR_POD_GROUPS: Final = Resource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", namespaced=True)
 POD_GROUPS: Final = tuple(
     Resource("scheduling.k8s.io", version, "podgroups", namespaced=True)
     for version in ("v1beta1", "v1alpha3", "v1alpha2")  # the preferred one first; all spell the size alike
 )
+ALL_POD_GROUPS: Final = ((PLUGIN_POD_GROUPS,), (KOORDINATOR_POD_GROUPS,), POD_GROUPS)  # the versions, by API group
 MUTATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
 )

@@ -20,6 +20,7 @@ from allocator.wire.gang import (
     PodGroupError,
     gang_of,
     is_together,
+    read_gang,
     read_pod_group,
     stated_size,
 )
@@ -56,6 +57,32 @@ def test_a_pod_names_its_gang(of: Mapping[str, Any], gang: str) -> None:
     assert gang_of(of) == gang
 
 
+READ: dict[str, tuple[str, str, str]] = {
+    "a name": ("a", "team/a", ""),
+    "its own namespace": ("team/a", "team/a", ""),
+    "another namespace": ("other/a", "", ""),
+    "none": ("", "", ""),
+    "three parts": ("team/a/b", "", "'team/a/b'"),
+    "a slash": ("/", "", "'/'"),
+    "no name": ("team/", "", "'team/'"),
+    "no namespace": ("/a", "", "'/a'"),
+    "long": ("/" * 50, "", f"'{'/' * 40}'"),
+}
+
+
+@pytest.mark.parametrize(("name", "gang", "wrong"), READ.values(), ids=READ)
+def test_a_pod_belongs_to_a_gang_of_its_own_namespace(name: str, gang: str, wrong: str) -> None:
+    made = pod(container(limits={GPU: 50}), annotations={GANG_ANNOTATION: name, GANG_MIN_AVAILABLE: "3"})
+    made["metadata"]["namespace"] = "team"
+    found = read_gang(made)
+    assert (found.name, found.size) == (gang, GangSize(3, 3) if gang else UNSTATED)
+    said = f"metadata.annotations[{GANG_ANNOTATION}]: {wrong} is no name of a gang; write NAME, or NAMESPACE/NAME"
+    assert [str(problem) for problem in found.problems] == ([said] if wrong else [])
+    reading = read_request(made, {})
+    assert reading.request.wishes.gang == gang
+    assert reading.problems == found.problems
+
+
 STATED: dict[str, tuple[dict[str, str], GangSize, int]] = {
     "nothing": ({}, UNSTATED, 0),
     "the least number": ({GANG_MIN_AVAILABLE: "4"}, GangSize(4, 4), 0),
@@ -68,7 +95,10 @@ STATED: dict[str, tuple[dict[str, str], GangSize, int]] = {
     "negative": ({GANG_MIN_AVAILABLE: "-1", GANG_TOTAL_NUMBER: "2"}, GangSize(0, 2), 1),
     "a fraction": ({GANG_MIN_AVAILABLE: "1.5"}, UNSTATED, 1),
     "no number, twice": ({GANG_MIN_AVAILABLE: "x", GANG_TOTAL_NUMBER: "٣"}, UNSTATED, 2),
-    "endless": ({GANG_MIN_AVAILABLE: "9" * 5000}, UNSTATED, 1),
+    "eleven digits": ({GANG_MIN_AVAILABLE: "10000000000"}, GangSize(MOST_MEMBERS, MOST_MEMBERS), 0),
+    "endless": ({GANG_MIN_AVAILABLE: "9" * 5000}, GangSize(MOST_MEMBERS, MOST_MEMBERS), 0),
+    "many zeros": ({GANG_MIN_AVAILABLE: "0" * 5000 + "4"}, GangSize(4, 4), 0),
+    "zeros alone": ({GANG_MIN_AVAILABLE: "000"}, UNSTATED, 1),
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from builders import app, gpu, gpus, holding, part, request
 
 from allocator.bind import GANG_WAITS, Claim, bind, release
-from allocator.hold import Planned, give_back, hold, prolong
+from allocator.hold import Planned, give_back, hold, limit, prolong
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest, Wishes
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
@@ -77,6 +77,14 @@ def test_only_holds_that_end_earlier_are_prolonged() -> None:
     assert changed
     assert ends(dict(held or {})) == {"a": UNTIL + 5, "b": UNTIL + 5, "c": WITHOUT_LIMIT, "d": 0}
     assert prolong(["b", "c", "d"], UNTIL + 5)(there) == (None, False)
+
+
+def test_only_holds_without_an_end_are_given_one() -> None:
+    there = kept(UNTIL, WITHOUT_LIMIT, WITHOUT_LIMIT)
+    held, changed = limit(["a", "b", "d", "x"], UNTIL + 5)(there)
+    assert changed
+    assert ends(dict(held or {})) == {"a": UNTIL, "b": UNTIL + 5, "c": WITHOUT_LIMIT, "d": 0}
+    assert limit(["a", "d", "x"], UNTIL + 5)(there) == (None, False)
 
 
 def test_only_holds_that_end_as_they_were_seen_to_are_given_back() -> None:

@@ -680,7 +680,7 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
         {"apiGroups": ["scheduling.koordinator.sh"], "resources": ["devices"], "verbs": read},
         {"apiGroups": ["topology.node.k8s.io"], "resources": ["noderesourcetopologies"], "verbs": read},
         {
-            "apiGroups": ["scheduling.x-k8s.io", "scheduling.k8s.io"],
+            "apiGroups": ["scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.k8s.io"],
             "resources": ["podgroups"],
             "verbs": ["get", "list", "watch"],
         },

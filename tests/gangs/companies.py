@@ -62,13 +62,17 @@ class Company:
     def add_nodes(self, **cards: int) -> None:
         for name, count in cards.items():
             self.one.add_node(name, *(device_entry(minor) for minor in range(count)))
-            self.state(name, cpu="64", memory="64Gi", pods="110")
+            amounts = dict.fromkeys(
+                [f"{POLICY.domain}/gpu-core", f"{POLICY.domain}/gpu-memory-ratio"], str(100 * count)
+            )
+            self.state(name, cpu="64", memory="64Gi", pods="110", **amounts)
         self.see()
 
     def state(self, name: str, **allocatable: str) -> None:
-        """Let a Node have this for Pods."""
+        """Let a Node have this for Pods, beside what it has already."""
         node = self.fake.get(NODES.path(name))
-        self.fake.put(NODES.path(), {**node, "status": {"allocatable": allocatable}})
+        known = node.get("status", {}).get("allocatable", {})
+        self.fake.put(NODES.path(), {**node, "status": {"allocatable": {**known, **allocatable}}})
 
     def add(self, *pods: Raw) -> None:
         for made in pods:
@@ -152,3 +156,16 @@ class Company:
 def without(settings: WebhookSettings) -> WebhookSettings:
     """The same, but gangs are not bound as a whole."""
     return msgspec.structs.replace(settings, gangs=GangSettings())
+
+
+def members(count: int, least: int = 4, percent: int = 200, **about: Any) -> list[dict[str, Any]]:
+    """Pods of a gang of four, or of which so many are needed, with two cards each."""
+    return [member(f"m{number}", least, percent, **about) for number in range(count)]
+
+
+async def held_in_vain(company: Company) -> None:
+    """Hold four cards for two Pods, m0 and m1, that nobody binds yet."""
+    company.add_nodes(a=4)
+    company.add(*members(2, least=2))
+    await company.tend()
+    assert company.holds() == {"m0": HOLD_S, "m1": HOLD_S}

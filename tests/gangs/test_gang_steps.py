@@ -20,6 +20,7 @@ from webhook.gangs.step import (
     GangStep,
     GiveBack,
     Lift,
+    Limit,
     Prolong,
     Rest,
     next_step,
@@ -56,7 +57,7 @@ A, B, C = (waiting(name) for name in "abc")
 FREE_A, FREE_B = (replace(pod, gated=False) for pod in (A, B))
 BOUND = GangMember(waiting("x", gated=False, node="n"))
 TAKEN = holds(waiting("y", gated=False), ("n", 0))
-FEW = "the gang needs 3 Pods, and 2 of them exist and can be scheduled"
+FEW = "the gang needs 3 Pods, and 2 of them exist and can be scheduled; only Pods with devices and the annotation count"
 OVER = Rest("the time for which room was held is over, and none of its Pods was bound", over=True)
 
 STEPS: dict[str, tuple[list[GangMember], int, GangStep]] = {
@@ -90,7 +91,12 @@ STEPS: dict[str, tuple[list[GangMember], int, GangStep]] = {
     "one has succeeded": (
         [GangMember(A), GangMember(replace(BOUND.pod, finished=True, succeeded=True)), GangMember(C)],
         3,
-        FindRoom((A, C), 2, WITHOUT_LIMIT),
+        FindRoom((A, C), 2, 0),
+    ),
+    "one has succeeded, and one is bound": (
+        [GangMember(A), GangMember(replace(BOUND.pod, finished=True, succeeded=True)), TAKEN],
+        3,
+        FindRoom((A,), 1, WITHOUT_LIMIT),
     ),
     "one is bound": ([GangMember(A), BOUND], 2, FindRoom((A,), 1, WITHOUT_LIMIT)),
     "more than the gang needs are bound": (
@@ -135,7 +141,26 @@ STEPS: dict[str, tuple[list[GangMember], int, GangStep]] = {
         2,
         Prolong(at(("m", "b", UNTIL)), WITHOUT_LIMIT),
     ),
-    "the gang had begun, and the others are gone": ([holds(A, ("n", WITHOUT_LIMIT))], 2, Lift((A,))),
+    "the gang had begun, and the others are gone": (
+        [holds(A, ("n", WITHOUT_LIMIT)), holds(B, ("m", UNTIL))],
+        2,
+        Limit(at(("n", "a", WITHOUT_LIMIT))),
+    ),
+    "the gang had begun, and the others have succeeded": (
+        [holds(A, ("n", WITHOUT_LIMIT)), GangMember(replace(BOUND.pod, finished=True, succeeded=True))],
+        2,
+        Limit(at(("n", "a", WITHOUT_LIMIT))),
+    ),
+    "the gang had begun, and what has finished has not left the ledger": (
+        [holds(A, ("n", WITHOUT_LIMIT)), holds(replace(BOUND.pod, finished=True), ("n", 0))],
+        2,
+        Limit(at(("n", "a", WITHOUT_LIMIT))),
+    ),
+    "the gang has begun, and one is being deleted": (
+        [holds(A, ("n", WITHOUT_LIMIT)), GangMember(replace(BOUND.pod, terminating=True))],
+        2,
+        Lift((A,)),
+    ),
     "one holds something twice": (
         [holds(A, ("m", UNTIL), ("n", UNTIL)), holds(B, ("m", UNTIL))],
         2,
@@ -192,15 +217,16 @@ def states(draw: st.DrawFn) -> list[GangMember]:
 
 def applied(members: Iterable[GangMember], step: GangStep) -> list[GangMember]:
     """The state after a step."""
-    changed = {(one.node, one.uid) for one in step.holds} if isinstance(step, GiveBack | Prolong) else set()
+    changed = {(one.node, one.uid) for one in step.holds} if isinstance(step, GiveBack | Prolong | Limit) else set()
     found = []
     for member in members:
         pod, held = member.pod, list(member.held)
         if isinstance(step, GiveBack):
             held = [one for one in held if (one[0], pod.uid) not in changed]
-        elif isinstance(step, Prolong):
+        elif isinstance(step, Prolong | Limit):
+            until = step.until if isinstance(step, Prolong) else NOW + 100
             held = [
-                (node, replace(holding, until=step.until) if (node, pod.uid) in changed else holding)
+                (node, replace(holding, until=until) if (node, pod.uid) in changed else holding)
                 for node, holding in held
             ]
         elif isinstance(step, Lift) and pod in step.pods:
@@ -216,7 +242,7 @@ def applied(members: Iterable[GangMember], step: GangStep) -> list[GangMember]:
 def test_steps_come_to_an_end_and_are_safe(members: list[GangMember], least: int) -> None:
     for _ in range(8):
         step = next_step(members, least, NOW, frozenset())
-        started = any(member.started for member in members)
+        started = any(member.live for member in members)
         if isinstance(step, Rest):
             return
         if isinstance(step, GiveBack):

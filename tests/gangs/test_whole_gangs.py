@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 from fake_kube import FakeKube, Fault, answer, lose_answer
-from gangs.companies import GATING, HOLD_S, SETTINGS, Company, member, without
+from gangs.companies import GATING, HOLD_S, SETTINGS, Company, held_in_vain, member, members, without
 from world import POLICY, gpu_pod, plain_pod
 
-from allocator.bind import GANG_WAITS
-from allocator.vocabulary.holdings import WITHOUT_LIMIT
 from allocator.vocabulary.names import GANG_GATE, GANG_TOGETHER
 from allocator.wire.gang import GANG_ANNOTATION, GANG_LABELS, GANG_MIN_AVAILABLE
 from koordgate.kube.client import KubeClient
@@ -64,6 +62,13 @@ def test_what_cannot_be_a_whole_gang_is_refused(annotations: dict[str, str], mes
     assert [str(problem) for problem in problems] == [f"metadata.annotations[{GANG_TOGETHER}]: {message}"]
 
 
+@pytest.mark.parametrize(("name", "warned"), [("g", False), ("default/g", False), ("victim/g", True)])
+def test_the_author_of_a_pod_that_names_a_gang_of_another_namespace_is_warned(name: str, *, warned: bool) -> None:
+    translation = translate(gpu_pod("p", admit=False, annotations={GANG_ANNOTATION: name}), POLICY, None)
+    warning = "gang victim/g is of another namespace: this Pod counts as one without a gang"
+    assert translation.warnings == ((warning,) if warned else ())
+
+
 def test_where_gangs_need_not_be_whole_the_author_is_warned() -> None:
     made = gpu_pod("p", admit=False, annotations={**GANG, GANG_TOGETHER: "true"})
     translation = translate(made, POLICY, None)
@@ -78,10 +83,6 @@ def test_where_gangs_need_not_be_whole_the_author_is_warned() -> None:
 @pytest.fixture
 def company(fake: FakeKube, kube: KubeClient) -> Company:
     return Company(fake, kube)
-
-
-def members(count: int, least: int = 4, percent: int = 200, **about: Any) -> list[dict[str, Any]]:
-    return [member(f"m{number}", least, percent, **about) for number in range(count)]
 
 
 async def test_room_is_held_for_all_and_only_then_they_are_scheduled(company: Company) -> None:
@@ -142,7 +143,8 @@ async def test_where_there_is_no_room_for_all_nothing_is_held_and_an_event_says_
     await company.one.parts.reporter.idle()
     events = [event for event in company.fake.objects(EVENTS.path()) if event["reason"] == "GangWaits"]
     assert [event["involvedObject"]["name"] for event in events] == ["m0", "m1", "m2", "m3"]
-    assert events[0]["message"].startswith("there is room for 3 of 4 Pods, and none for m3: ")
+    start = "there is room for 3 of 4 Pods, and once they are placed none for m3; nothing is held for them: "
+    assert events[0]["message"].startswith(start)
     assert not company.one.parts.ranking.assumed.on("b")
     company.add_nodes(c=2)
     company.pass_time(60)
@@ -207,6 +209,20 @@ async def test_nodes_that_a_pod_may_not_go_to_hold_nothing_for_it(
     assert set(company.bound().values()) == {landed}
 
 
+@pytest.mark.parametrize("lacking", ["gpu-core", "gpu-memory-ratio", "licence"])
+async def test_nodes_that_lack_any_resource_of_the_pods_hold_nothing_for_them(company: Company, lacking: str) -> None:
+    company.add_nodes(a=4, b=4)
+    for name in "ab":
+        company.state(name, **{f"{POLICY.domain}/licence": "4"})
+    company.state("a", **{f"{POLICY.domain}/{lacking}": "1"})
+    pods = members(2, least=2)
+    for made in pods:
+        made["spec"]["containers"][0]["resources"]["requests"][f"{POLICY.domain}/licence"] = "2"
+    company.add(*pods)
+    await company.tend()
+    assert (company.one.holders("a"), company.one.holders("b")) == ([], ["m0", "m1"])
+
+
 async def test_nodes_without_cpu_for_the_pods_hold_nothing_for_them(company: Company) -> None:
     company.add_nodes(a=4, b=4, c=4)
     for name, cpu in (("a", "3"), ("b", "4"), ("c", "16")):
@@ -237,108 +253,6 @@ async def test_nodes_without_cpu_for_the_pods_hold_nothing_for_them(company: Com
     await company.one.parts.reporter.idle()
     events = [event["message"] for event in company.fake.objects(EVENTS.path()) if event["reason"] == "GangWaits"]
     assert any("3 nodes have too little cpu left" in message for message in events)
-
-
-# When time runs out
-
-
-async def held_in_vain(company: Company) -> None:
-    company.add_nodes(a=4)
-    company.add(*members(2, least=2))
-    await company.tend()
-    assert company.holds() == {"m0": HOLD_S, "m1": HOLD_S}
-
-
-async def test_room_is_given_back_as_a_whole_when_no_pod_was_bound_in_time(company: Company) -> None:
-    await held_in_vain(company)
-    company.pass_time(HOLD_S + MARGIN_S)
-    await company.one.parts.reconciler.reconcile()
-    await company.tend()
-    assert set(company.holds()) == {"m0", "m1"}
-    assert await company.schedule() == dict.fromkeys(["m0", "m1"], GANG_WAITS.message)
-    company.pass_time(1)
-    await company.tend()
-    assert company.held() == []
-    assert await company.schedule() == dict.fromkeys(["m0", "m1"], GANG_WAITS.message)
-    company.pass_time(HOLD_S + 1)
-    await company.tend()
-    assert company.holds() == {"m0": HOLD_S, "m1": HOLD_S}
-    assert await company.schedule() == {}
-    assert company.bound() == {"m0": "a", "m1": "a"}
-
-
-async def test_a_bind_after_the_time_is_refused(company: Company) -> None:
-    await held_in_vain(company)
-    company.pass_time(HOLD_S)
-    refused = await company.one.bind("m0", "a")
-    assert not refused.allowed
-    assert GANG_WAITS.message in refused.message
-    company.pass_time(-1)
-    assert (await company.one.bind("m0", "a")).allowed
-
-
-async def test_a_bind_to_where_nothing_is_held_is_refused(company: Company) -> None:
-    await held_in_vain(company)
-    company.add_nodes(b=8)
-    refused = await company.one.bind("m0", "b")
-    assert not refused.allowed
-    assert company.one.holders("b") == []
-
-
-async def test_once_one_is_bound_the_others_are_held_without_limit(company: Company) -> None:
-    await held_in_vain(company)
-    await company.schedule(["m1"])
-    await company.tend()
-    company.pass_time(10 * HOLD_S)
-    await company.one.parts.reconciler.reconcile()
-    await company.tend()
-    assert company.holds() == {"m0": WITHOUT_LIMIT - company.now}
-    company.one.remove_pod("m1")  # it is gone, and still
-    company.see()
-    await company.tend()
-    assert set(company.holds()) == {"m0"}
-    assert await company.schedule() == {}
-    assert company.bound() == {"m0": "a"}
-
-
-async def test_what_is_held_for_a_pod_that_is_deleted_is_released(company: Company) -> None:
-    await held_in_vain(company)
-    company.one.remove_pod("m0")
-    company.see()
-    await company.one.parts.reconciler.reconcile()
-    assert set(company.holds()) == {"m1"}
-    company.add(member("m2", 2, 200))
-    company.pass_time(SETTLE_S + 1)
-    await company.tend()
-    assert company.holds() == dict.fromkeys(["m1", "m2"], HOLD_S - SETTLE_S - 1)
-    assert company.gated() == []
-
-
-async def test_a_pod_that_replaces_one_of_a_running_gang_is_bound_alone(company: Company) -> None:
-    await held_in_vain(company)
-    await company.schedule()
-    company.one.change_pod("m0", status={"phase": "Failed"})
-    company.see()
-    await company.one.parts.reconciler.reconcile()
-    company.add(member("m2", 2, 200))
-    await company.tend()
-    await company.schedule()
-    assert company.bound() == dict.fromkeys(["m0", "m1", "m2"], "a")
-
-
-async def test_the_pods_of_a_gang_that_failed_as_a_whole_do_not_stand_in_for_new_ones(company: Company) -> None:
-    await held_in_vain(company)
-    await company.schedule()
-    for name in ("m0", "m1"):
-        company.one.change_pod(name, status={"phase": "Failed"})
-    company.see()
-    await company.one.parts.reconciler.reconcile()
-    company.add(member("m2", 2, 200))
-    await company.tend()
-    assert company.gated() == ["m2"]
-    company.add(member("m3", 2, 200))
-    await company.tend()
-    assert company.gated() == []
 
 
 # What kube-scheduler asks

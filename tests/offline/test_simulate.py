@@ -433,11 +433,19 @@ def test_cards_that_nobody_can_have_are_shown_as_such(tmp_path: Path, capsys: py
     assert "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin) can hold it" in table
 
 
-@pytest.mark.parametrize(("minimum", "nodes"), [(0, {"small", "wide"}), (4, {"wide"})])
+@pytest.mark.parametrize(
+    ("version", "minimum", "nodes"),
+    [
+        ("scheduling.x-k8s.io/v1alpha1", 0, {"small", "wide"}),
+        ("scheduling.x-k8s.io/v1alpha1", 4, {"wide"}),
+        ("scheduling.sigs.k8s.io/v1alpha1", 4, {"wide"}),
+        ("scheduling.volcano.sh/v1beta1", 4, {"small", "wide"}),
+    ],
+)
 def test_a_pod_group_in_the_input_states_the_size_of_a_gang(
-    minimum: int, nodes: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    version: str, minimum: int, nodes: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "train"}}
+    group = {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": "train"}}
     label = {"scheduling.x-k8s.io/pod-group": "train"}
     groups = [{**group, "spec": {"minMember": minimum}}] if minimum else []
     groups.append({**group, "metadata": {"name": "train", "namespace": "elsewhere"}, "spec": {"minMember": 9}})

@@ -37,7 +37,7 @@ from allocator.wire.resourcespec import (
     read_resource_spec,
 )
 from allocator.wire.resourcestatus import read_resource_status
-from koordgate.kube.resource import POD_GROUPS
+from koordgate.kube.resource import KOORDINATOR_POD_GROUPS, POD_GROUPS
 from webhook.admission.translate import TranslationPolicy, canonical, translate
 
 TEXT = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text(encoding="utf-8")
@@ -285,6 +285,7 @@ def test_the_example_of_a_gang_names_one() -> None:
     assert stated_size(stated) == (GangSize(4, 4), ())
     versions = ", ".join(sorted(f"`{one.version}`" for one in POD_GROUPS))
     assert f"PodGroup `{POD_GROUPS[0].group}` ({versions})" in section("Gangs")
+    assert f"`{KOORDINATOR_POD_GROUPS.api_version}`" in section("Gangs")
 
 
 def test_the_examples_of_rounding_are_right() -> None:

@@ -238,7 +238,15 @@ LACKS: dict[str, tuple[list[Raw], list[tuple[str, int]], str]] = {
     "more CPU than there is": ([], [("cpu", 4001), ("memory", 9 * GIB)], "cpu"),
     "more memory than there is": ([], [("cpu", 1), ("memory", 8 * GIB + 1)], "memory"),
     "what the node does not state": ([], [("ephemeral-storage", 1)], "ephemeral-storage"),
-    "what not every node states": ([], [("example.com/licence", 5)], ""),
+    "an extended resource": ([], [("example.com/licence", 1)], ""),
+    "more of an extended resource than there is": ([], [("example.com/licence", 2)], "example.com/licence"),
+    "an extended resource that others have": (
+        [on("n1", "x", asked(**{"example.com/licence": "1"}))],
+        [("example.com/licence", 1)],
+        "example.com/licence",
+    ),
+    "an extended resource that the node does not state": ([], [("example.com/seat", 1)], "example.com/seat"),
+    "what is ignored": ([], [("example.com/ignored", 1)], ""),
     "others are there": (
         [on("n1", "x", asked(cpu="1500m")), on("n1", "y", asked(cpu="1"))],
         [("cpu", 1501)],
@@ -270,5 +278,5 @@ def test_a_node_lacks_what_it_has_too_little_left_of(
         feed.put({"metadata": {"name": name, "uid": name}, "status": {"allocatable": has}})
     for one in there:
         pods.put(one)
-    assert view.loads.lacks("n1", more) == lacking
+    assert view.loads.lacks("n1", more, {"example.com/ignored", "example.com/licence"}) == lacking
     assert view.loads.lacks("unknown", [("cpu", 1)]) == "cpu"

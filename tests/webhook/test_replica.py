@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,15 @@ from allocator.wire.gang import GANG_LABELS
 from allocator.wire.nodeallocation import read_spec, write_spec
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import (
+    ALL_POD_GROUPS,
     MUTATING_WEBHOOKS,
     NODE_ALLOCATIONS,
     NODES,
-    PLUGIN_POD_GROUPS,
+    POD_GROUPS,
     PODS,
     SECRETS,
     VALIDATING_WEBHOOKS,
+    Resource,
 )
 from webhook import command as command_module
 from webhook.command import Replica
@@ -495,14 +498,16 @@ async def test_who_was_refused_for_a_pod_that_is_not_bound_after_all_is_woken(
         assert extender.filter({"Pod": cluster.pod("refused"), "NodeNames": ["n1"]})["NodeNames"] == ["n1"]
 
 
+@pytest.mark.parametrize("resource", [versions[-1] for versions in ALL_POD_GROUPS], ids=attrgetter("group"))
 async def test_a_replica_finds_the_size_of_a_gang_holds_room_and_lifts_the_gates(
-    fake: FakeKube, cluster: World, kube: KubeClient
+    resource: Resource, fake: FakeKube, cluster: World, kube: KubeClient
 ) -> None:
-    fake.serve(PLUGIN_POD_GROUPS.group, v1alpha1=["podgroups"])
-    group = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 2}}
-    fake.put(PLUGIN_POD_GROUPS.path(namespace="default"), group)
+    fake.serve(resource.group, **{resource.version: ["podgroups"]})
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}} if resource in POD_GROUPS else {"minMember": 2}
+    group = {"metadata": {"name": "g", "namespace": "default"}, "spec": spec}
+    fake.put(resource.path(namespace="default"), group)
     node = fake.get(NODES.path("n1"))
-    fake.put(NODES.path(), {**node, "status": {"allocatable": {"pods": "10"}}})
+    fake.put(NODES.path(), {**node, "status": {"allocatable": {"pods": "10", **WHOLE}}})
     about = {"annotations": {GANG_TOGETHER: "true"}, "labels": {GANG_LABELS[0]: "g"}}
     for name in ("a", "b"):
         cluster.add_pod(gpu_pod(name, 50, schedulingGates=[{"name": GANG_GATE}], **about))

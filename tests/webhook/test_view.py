@@ -15,7 +15,7 @@ from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.names import GPU_CORE
 from allocator.wire.deviceobject import NodeDevices
-from allocator.wire.gang import GANG_LABELS
+from allocator.wire.gang import GANG_ANNOTATION, GANG_LABELS
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from webhook.ledger.ledger import Ledger
 from webhook.ledger.memory import MemoryStore
@@ -141,6 +141,14 @@ def test_a_snapshot_of_a_node_that_loses_everything_is_empty_at_once() -> None:
 
 
 # --- Pods of one name, one after another
+
+
+def test_pods_of_another_namespace_do_not_count_as_pods_of_a_gang() -> None:
+    view, _ = view_on_a_ledger()
+    for name, namespace, gang in (("a", "default", "g"), ("b", "default", "default/g"), ("c", "other", "default/g")):
+        made = gpu_pod(name, uid=f"uid-{name}", namespace=namespace, annotations={GANG_ANNOTATION: gang})
+        view.pods.put(info(made))
+    assert view.pods.gang("default/g") == {"uid-a": "", "uid-b": ""}
 
 
 @pytest.mark.parametrize("foreign", ["none of ours", "ours, with another UID"])

@@ -29,10 +29,12 @@ from allocator.vocabulary.names import (
     visible_devices,
 )
 from allocator.vocabulary.outcome import Problem
+from allocator.wire.gang import foreign_gang
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.patch import Operation, add, pointer, remove, replace, set_annotations
 
 MAPS: Final = ("requests", "limits")
+_LONGEST: Final = 317  # characters of a namespace and a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
     warnings = _left_alone(pod, policy.types)
     if not reading.request:
         return Translation(reading, warnings=tuple(warnings))
+    if reading.request.containers and (gang := foreign_gang(pod)):
+        warnings.append(f"gang {gang[:_LONGEST]} is of another namespace: this Pod counts as one without a gang")
     operations: list[Operation] = []
     written: dict[str, Any] = {}
     known = originals(pod)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Protocol, assert_never
 
-from allocator.hold import Planned, give_back, hold, prolong
+from allocator.hold import Planned, give_back, hold, limit, prolong
 from allocator.vocabulary.gangs import MOST_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import RecordError
 from koordgate.backoff import Backoff
 from koordgate.kube.errors import KubeError
+from webhook.gangs.pauses import VainHolds
 from webhook.gangs.room import GangRoom
 from webhook.gangs.step import (
     FindRoom,
@@ -26,13 +27,13 @@ from webhook.gangs.step import (
     GangStep,
     GiveBack,
     Lift,
+    Limit,
     OwnHold,
     Prolong,
     Rest,
     next_step,
 )
 from webhook.ledger.ledger import BusyError, Change, Ledger
-from webhook.scheduling.ranking import Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
@@ -50,6 +51,10 @@ _APART_S: Final = 60  # between two reports on a gang
 _FAILURES: Final = (KubeError, BusyError, RecordError)
 
 
+_Turn = tuple[int, int, str]
+"""Of a gang: the highest priority of its Pods that wait, negated; when it was first seen to wait; its name."""
+
+
 class GangReports(Protocol):
     """Reports on gangs."""
 
@@ -65,7 +70,7 @@ class _Memory:
         waiting: UIDs of the Pods that wait; where they change, the rest is forgotten.
         own: what this replica holds by complete plans.
         backoff: between attempts that fail.
-        not_before: when the next plan may be made.
+        not_before: when the next plan may be made, because there was no room.
         paused: until when nothing is tried, because a write failed.
         since: when it began to wait; None while it does not.
         reported: the reason that was reported last, and when.
@@ -86,7 +91,7 @@ class GangKeeper:
     Args:
         cluster: what is known of the cluster.
         ledger: where room is held.
-        ranking: finds room.
+        new_room: makes what looks for room for one gang.
         lift: removes the gate of a Pod.
         clock: seconds since the epoch.
         hold_seconds: how long room is held while no Pod of the gang is bound.
@@ -102,7 +107,7 @@ class GangKeeper:
         *,
         cluster: ClusterView,
         ledger: Ledger,
-        ranking: Ranking,
+        new_room: Callable[[], GangRoom],
         lift: Callable[[PodInfo], Awaitable[None]],
         clock: Callable[[], int],
         hold_seconds: float,
@@ -111,14 +116,16 @@ class GangKeeper:
     ) -> None:
         self._cluster = cluster
         self._ledger = ledger
-        self._ranking = ranking
+        self._new_room = new_room
         self.lift = lift
         self._clock = clock
         self._hold_seconds = hold_seconds
         self._reports = reports
         self._released = released
         self._memories: dict[str, _Memory] = {}
-        self._last = ""  # the gang that was tended last
+        self._vain = VainHolds(hold_seconds)
+        self._first: dict[str, int] = {}  # gang -> when it was first seen to wait
+        self._last: _Turn = (0, 0, "")  # of the gang that was tended last
 
     async def run(self, healthy: Callable[[], bool]) -> None:
         """Tend all gangs again and again until cancelled; not while the replica's view may be old."""
@@ -128,14 +135,21 @@ class GangKeeper:
             await asyncio.sleep(_EVERY_S)
 
     async def round(self) -> None:
-        """Tend gangs that have Pods to be bound, at most `_MOST_GANGS`, beginning after the last one."""
+        """Tend gangs that have Pods to be bound: by priority, then by how long they wait, then by name.
+
+        Of more than `_MOST_GANGS`, the next round tends those that follow the last one.
+        """
         whole = self._cluster.pods.whole_gangs()
-        gangs = sorted(gang for gang, pods in whole.items() if any(map(_waits, pods.values())))
+        turns = self._turns(whole)
+        gangs = [gang for *_, gang in turns]
         self._memories = {gang: self._memories[gang] for gang in gangs if gang in self._memories}
-        later = [gang for gang in gangs if gang > self._last]
-        turn = (later + [gang for gang in gangs if gang <= self._last])[:_MOST_GANGS]
-        for gang in turn:
-            self._last = gang
+        self._vain.forget(self._clock())
+        for gang in self._vain.holding:
+            self._seen(gang, self._members(whole.get(gang, {})))
+        if len(turns) > _MOST_GANGS:
+            turns = [turn for turn in turns if turn > self._last] + [turn for turn in turns if turn <= self._last]
+        for turn in turns[:_MOST_GANGS]:
+            self._last, (*_, gang) = turn, turn
             try:
                 await self._tend(gang)
                 continue
@@ -145,6 +159,18 @@ class GangKeeper:
                 _LOG.exception("a gang cannot be tended", extra={"gang": gang})
             memory = self._memory(gang, whole.get(gang, {}))
             memory.paused = self._clock() + memory.backoff.failed()
+
+    def retry(self) -> None:
+        """Devices were released: all gangs that wait for room are tried in the next round, in their order."""
+        for memory in self._memories.values():
+            memory.not_before = 0.0
+
+    def _turns(self, whole: Mapping[str, Mapping[str, PodInfo]]) -> list[_Turn]:
+        """The gangs that have Pods to be bound, in the order in which room is sought for them."""
+        waiting = {gang: [pod for pod in pods.values() if _waits(pod)] for gang, pods in whole.items()}
+        now = self._clock()
+        self._first = {gang: self._first.get(gang, now) for gang, pods in waiting.items() if pods}
+        return sorted((-max(pod.priority for pod in waiting[gang]), since, gang) for gang, since in self._first.items())
 
     async def _tend(self, gang: str) -> None:
         for _ in range(_STEPS):
@@ -157,16 +183,18 @@ class GangKeeper:
                     f"it has {len(pods)} Pods, and only gangs of {_MOST_PODS} are looked at; delete some"
                 )
             else:
-                step = next_step(self._members(pods), self._least(gang, pods), self._clock(), memory.own)
+                members = self._members(pods)
+                self._seen(gang, members)
+                step = next_step(members, self._least(gang, pods), self._clock(), memory.own)
             if isinstance(step, Rest | GiveBack) and step.over:  # others may have as long what was held in vain
-                memory.not_before = self._clock() + self._hold_seconds
+                self._vain.pause(gang, self._clock(), self._hold_seconds)
             if isinstance(step, Rest):
                 self._say(memory, pods, step.why)
                 return
-            if not await self._perform(step, memory):
+            if not await self._perform(gang, step, memory):
                 return
 
-    async def _perform(self, step: GiveBack | Prolong | Lift | FindRoom, memory: _Memory) -> bool:
+    async def _perform(self, gang: str, step: GiveBack | Prolong | Limit | Lift | FindRoom, memory: _Memory) -> bool:
         """Carry out a step; tell whether the next one can be decided at once."""
         match step:
             case GiveBack(holds):
@@ -176,6 +204,11 @@ class GangKeeper:
                 for node, uids in _by_node(holds).items():
                     await self._ledger.change(node, prolong(list(uids), until), _WRITE_S)
                 return True
+            case Limit(holds):
+                until = int(self._clock() + self._hold_seconds)
+                for node, uids in _by_node(holds).items():
+                    await self._ledger.change(node, limit(list(uids), until), _WRITE_S)
+                return True
             case Lift(lifted):
                 for pod in lifted:
                     await self.lift(pod)
@@ -183,7 +216,7 @@ class GangKeeper:
                 self._wake(self._ledger.nodes_of(lifted[0].uid))
                 return False  # the watch will show it
             case FindRoom():
-                return await self._plan(step, memory)
+                return await self._plan(gang, step, memory)
             case _:
                 assert_never(step)
 
@@ -193,6 +226,11 @@ class GangKeeper:
     def _held(self, uid: str) -> list[tuple[str, Holding]]:
         records = ((node, self._ledger.record(node).holdings.get(uid)) for node in self._ledger.nodes_of(uid))
         return [(node, holding) for node, holding in records if holding is not None]
+
+    def _seen(self, gang: str, members: list[GangMember]) -> None:
+        """Remember whether a gang holds room that no Pod of it has taken yet."""
+        beginnings = [held.since for member in members for _, held in member.held if held.until]
+        self._vain.saw(gang, beginnings, self._clock(), live=any(member.live for member in members))
 
     def _least(self, gang: str, pods: Mapping[str, PodInfo]) -> int:
         stated = [pod.request.wishes.size for pod in pods.values() if not pod.finished]
@@ -211,12 +249,18 @@ class GangKeeper:
             if await self._ledger.change(node, give_back(uids), _WRITE_S):
                 self._wake([node])
 
-    async def _plan(self, plan: FindRoom, memory: _Memory) -> bool:
+    async def _plan(self, gang: str, plan: FindRoom, memory: _Memory) -> bool:
         """Hold room for the Pods of a plan; tell whether that was done."""
         now = self._clock()
         if now < memory.not_before:
             return False
-        room = GangRoom(self._cluster, self._ranking)
+        cause = "" if plan.until else self._vain.cause(gang, now)
+        if cause:
+            pause = f"for up to {self._hold_seconds:g} s no gang of its namespace gets any"
+            why = f"room was held in vain for gang {cause}: {pause}"
+            self._say(memory, {pod.uid: pod for pod in plan.pods}, why)
+            return False
+        room = self._new_room()
         try:
             why = await room.find(plan.pods)
             if why and plan.needed < len(plan.pods):

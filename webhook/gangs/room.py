@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,11 +39,13 @@ class GangRoom:
     Args:
         cluster: what is known of the cluster.
         ranking: orders nodes, and remembers where Pods were sent.
+        ignored: resources that kube-scheduler does not look for on a node that does not state them.
     """
 
-    def __init__(self, cluster: ClusterView, ranking: Ranking) -> None:
+    def __init__(self, cluster: ClusterView, ranking: Ranking, ignored: AbstractSet[str]) -> None:
         self._cluster = cluster
         self._ranking = ranking
+        self._ignored = ignored
         self.found: dict[str, list[Planned]] = {}  # by node
         self._promised: dict[str, Counter[str]] = {}  # requests of Pods that will come, in sum, by node
 
@@ -60,7 +63,8 @@ class GangRoom:
             if holding is None:
                 self.forget()
                 why = _why(ranked, open_to[like].short)
-                return f"there is room for {done} of {len(pods)} Pods, and none for {pod.name}: {why}"
+                some = f"there is room for {done} of {len(pods)} Pods, and once they are placed none for {pod.name}"
+                return f"{some}; nothing is held for them: {why}"
             self.found.setdefault(node, []).append(Planned(claim_of(pod, together=False), holding))
             self._promised[node].update(dict(pod.requests))
             for (_, requests), known in open_to.items():
@@ -71,7 +75,7 @@ class GangRoom:
         return ""
 
     def _open_to(self, pod: PodInfo, names: Iterable[str]) -> _Open:
-        """The nodes among these that have CPU and memory for a Pod."""
+        """The nodes among these that have all that a Pod requests."""
         found = _Open(dict.fromkeys(names))
         for name in list(found.nodes):
             if name not in self._promised:
@@ -82,7 +86,7 @@ class GangRoom:
     def _judge(self, node: str, requests: Requests, among: _Open) -> None:
         """Leave out a node that has too little left."""
         if node in among.nodes:
-            lacking = self._cluster.loads.lacks(node, (*self._promised[node].items(), *requests))
+            lacking = self._cluster.loads.lacks(node, (*self._promised[node].items(), *requests), self._ignored)
             if lacking:
                 del among.nodes[node]
                 among.short[lacking] += 1

@@ -4,8 +4,8 @@ The state is in the ledger and in the Pods alone, so that any replica can go on 
 be repeated, and each is right whichever of the steps before were completed.
 
 A Pod is bound only to what is held for it, and only before the hold's time is over. As long as no Pod of the gang is
-bound, all holds end together. Once one is, the others are held without limit, so that the gang does not stay half
-because of us.
+bound, all holds end together. While one is bound and has not finished, the others are held without limit, so that the
+gang does not stay half because of us.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,9 +43,9 @@ class GangMember:
         return bool(self.pod.node) and (self.pod.succeeded or not self.pod.finished)
 
     @property
-    def started(self) -> bool:
-        """Whether it is there, or its bind has been decided."""
-        return self.there or any(not holding.until for _, holding in self.held)
+    def live(self) -> bool:
+        """Whether it is bound, or its bind has been decided, and it has not finished."""
+        return not self.pod.finished and (bool(self.pod.node) or any(not holding.until for _, holding in self.held))
 
     @property
     def waits(self) -> bool:
@@ -85,6 +85,13 @@ class Prolong:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """Let these holds, which have no end, end after a time from now: no Pod of the gang is live any more."""
+
+    holds: tuple[GangHold, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Lift:
     """Remove the scheduling gates of these Pods."""
 
@@ -119,7 +126,7 @@ class Rest:
     over: bool = False
 
 
-GangStep = GiveBack | Prolong | Lift | FindRoom | Rest
+GangStep = GiveBack | Prolong | Limit | Lift | FindRoom | Rest
 
 
 def next_step(members: Sequence[GangMember], least: int, now: int, own: AbstractSet[OwnHold]) -> GangStep:
@@ -141,7 +148,10 @@ def _about_holds(members: Sequence[GangMember], now: int, own: AbstractSet[OwnHo
         return None
     if any(_is_fresh(member, now, own) for member in members):
         return Rest()
-    latest = WITHOUT_LIMIT if any(member.started for member in members) else max(hold.until for hold in holds)
+    live = any(member.live for member in members)
+    if not live and (endless := tuple(hold for hold in holds if hold.until == WITHOUT_LIMIT)):
+        return Limit(endless)
+    latest = WITHOUT_LIMIT if live else max(hold.until for hold in holds)
     if latest <= now:
         expired = "the time for which room was held is over, and none of its Pods was bound"
         return GiveBack(tuple(holds), over=True) if latest + MARGIN_S < now else Rest(expired, over=True)
@@ -185,9 +195,10 @@ def _about_pods(members: Sequence[GangMember], least: int) -> GangStep:
     if not least:
         return Rest("nobody states how many Pods the gang needs: create its PodGroup, or annotate its Pods")
     if standing + len(ready) < least:
-        return Rest(f"the gang needs {least} Pods, and {standing + len(ready)} of them exist and can be scheduled")
+        exist = f"{standing + len(ready)} of them exist and can be scheduled"
+        return Rest(f"the gang needs {least} Pods, and {exist}; only Pods with devices and the annotation count")
     until = max((hold.until for hold in _holds(members)), default=0)
-    if not until and any(member.started for member in members):
+    if not until and any(member.live for member in members):
         until = WITHOUT_LIMIT
     return FindRoom(tuple(ready[:MOST_MEMBERS]), max(1, least - standing), until)
 

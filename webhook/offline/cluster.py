@@ -21,7 +21,7 @@ from webhook.ledger.memory import MemoryStore
 from webhook.offline import api, apiserver
 from webhook.offline.account import Account, ClusterObjects
 from webhook.offline.objects import InputError
-from webhook.offline.resources import managed
+from webhook.offline.resources import allocatable, managed
 from webhook.offline.running import assume
 from webhook.offline.scheduler import KubeScheduler, finished
 from webhook.settings import WebhookSettings, without_gathering
@@ -195,7 +195,9 @@ class OfflineCluster:
                 feed.put(obj)
         try:
             for name, node in self._nodes.items():
-                self._scheduler.put_node(node, self.parts.cluster.snapshot(name).devices)
+                devices = self.parts.cluster.snapshot(name).devices
+                self._scheduler.put_node(node, devices)
+                self.parts.cluster.loads.put_node(name, allocatable(node, devices))
             results = [Result(pod, PodFate.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
             for result in results:
                 self._put(result.pod)

@@ -11,7 +11,7 @@ import orjson
 import yaml
 
 from allocator.wire import gang, nodetopology
-from koordgate.kube.resource import DEVICES, PLUGIN_POD_GROUPS
+from koordgate.kube.resource import ALL_POD_GROUPS, DEVICES, PLUGIN_POD_GROUPS
 from webhook.offline.shapes import wrong_shape
 
 try:
@@ -30,6 +30,7 @@ _VERSIONS: Final = {
     nodetopology.KIND: nodetopology.API_VERSION,
     gang.KIND: PLUGIN_POD_GROUPS.api_version,
 }
+_GROUPS_READ: Final = frozenset(versions[0].group for versions in ALL_POD_GROUPS)
 _NAMESPACED: Final = frozenset({"Pod", gang.KIND})
 
 
@@ -175,9 +176,11 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         gang.KIND: objects.groups,
         "Pod": objects.pods,
     }
-    if kind not in lists:
+    version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
+    strange = kind == gang.KIND and str(version).partition("/")[0] not in _GROUPS_READ
+    if kind not in lists or strange:
         if kind not in _UNUSED:
-            objects.notes.append(f"{where}: {kind} {name} is not used")
+            objects.notes.append(f"{where}: {kind} {name}{f' of {version}' * strange} is not used")
         return
     wrong = wrong_shape(kind, obj)
     if wrong:
@@ -188,5 +191,4 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         full_name = f"{namespace}/{name}" if namespace else name
         raise InputError(f"{where}: {kind} {full_name} is already in {seen[key]}; remove or rename one of them")
     seen[key] = where
-    version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
     lists[kind].append({"apiVersion": version, "kind": kind, **obj})

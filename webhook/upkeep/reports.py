@@ -9,12 +9,11 @@ from typing import Any, Final
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
+    ALL_POD_GROUPS,
     DEVICES,
     EVENTS,
     NODE_ALLOCATIONS,
     NODES,
-    PLUGIN_POD_GROUPS,
-    POD_GROUPS,
     TOPOLOGIES,
 )
 from webhook.metrics import WebhookMetrics
@@ -35,7 +34,7 @@ _KINDS: Final = {
     )
 } | {
     f"{resource.plural}.{resource.group}": {"apiVersion": resource.api_version, "kind": "PodGroup"}
-    for resource in (PLUGIN_POD_GROUPS, POD_GROUPS[0])
+    for resource, *_ in ALL_POD_GROUPS
 }
 
 

@@ -5,9 +5,10 @@ CPU counts in thousandths, every other resource in its own unit.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
-from allocator.amounts import CPU, PODS, BadQuantityError, node_amounts, pod_amounts
+from allocator.amounts import BadQuantityError, node_amounts, pod_amounts
 from allocator.vocabulary.holdings import InvariantError
 from webhook.view.changes import Changes
 
@@ -15,7 +16,6 @@ Requests = tuple[tuple[str, int], ...]
 """Amounts by resource, in the order of names."""
 
 _NONE: Final[Mapping[str, int]] = {}
-_EVERY_NODE_STATES: Final = (CPU, "ephemeral-storage", "memory", PODS)
 
 
 class BoundRequests(NamedTuple):
@@ -75,18 +75,21 @@ class NodeLoads:
         """What the Pods that are bound to a node and have not finished request in sum, by resource."""
         return self._requested.get(node, _NONE)
 
-    def lacks(self, node: str, requests: Iterable[tuple[str, int]]) -> str:
+    def lacks(self, node: str, requests: Iterable[tuple[str, int]], ignored: AbstractSet[str] = frozenset()) -> str:
         """Name a resource of which a node has too little left for these requests in sum; "" if it has enough.
 
-        Only what every node states is looked at: CPU, memory, ephemeral storage and the number of Pods.
+        Args:
+            node: by name.
+            requests: amounts by resource; every one counts, as kube-scheduler counts them.
+            ignored: resources that do not count on a node that does not state them.
         """
         has, used = self.allocatable(node), self.requested(node)
-        asked = dict.fromkeys(_EVERY_NODE_STATES, 0)
+        asked: Counter[str] = Counter()
         for name, amount in requests:
-            if name in asked:
+            if name in has or name not in ignored:
                 asked[name] += amount
         short = (name for name in asked if asked[name] and asked[name] > has.get(name, 0) - used.get(name, 0))
-        return next(short, "")
+        return min(short, default="")
 
     def check_invariants(self, counted: Iterable[BoundRequests | None]) -> None:
         """Compare the sums with the Pods.
