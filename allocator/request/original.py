@@ -52,7 +52,7 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
                 together[kind.name] = None
             if amounts and dialect is not None and dialect.vendor:
                 vendors[kind.name] = dialect.vendor
-            for name, text in amounts.items() if kind.states_memory else ():
+            for name, text in sorted(amounts.items()) if kind.states_memory else ():
                 term = dialect.by_name[name] if dialect is not None else types.resources[name].term
                 amount = None
                 with contextlib.suppress(QuantityError):

@@ -66,7 +66,7 @@ READ: dict[str, tuple[str, str, str]] = {
     "a slash": ("/", "", "'/'"),
     "no name": ("team/", "", "'team/'"),
     "no namespace": ("/a", "", "'/a'"),
-    "long": ("/" * 50, "", f"'{'/' * 40}'"),
+    "long": ("/" * 90, "", f"'{'/' * 80}'"),
 }
 
 

@@ -519,9 +519,18 @@ MEMORY = st.sampled_from([None, 8 * GIB, 15472384 * 1024, 8_589_934_591])
 DOMAINS = st.sampled_from([POLICY, KOORDINATOR])
 
 
+SPLITS = {"kubernetes.io/gpu.shared": 1, "koordinator.sh/gpu.shared": "10"}  # in another order once they are rewritten
+TWO_SPLITS = pod(
+    container("c0", limits={"kubernetes.io/gpu-core": "30", "kubernetes.io/gpu-memory": "3Gi"}),
+    container("c1", limits={"kubernetes.io/gpu": "50"}),
+    annotations={ORIGINAL_REQUEST: json.dumps({"c0": {"requests": SPLITS}})},
+)
+
+
 @given(PODS, DOMAINS, MEMORY)
 @settings(max_examples=300)
 @example(pod(container(limits={NVIDIA_GPU: 2})), POLICY, 8 * GIB)
+@example(TWO_SPLITS, POLICY, None)
 def test_translating_a_translated_pod_changes_nothing(obj: Raw, policy: TranslationPolicy, memory: int | None) -> None:
     once = translate(obj, policy, memory)
     if once.problems:
