@@ -519,6 +519,11 @@ MEMORY = st.sampled_from([None, 8 * GIB, 15472384 * 1024, 8_589_934_591])
 DOMAINS = st.sampled_from([POLICY, KOORDINATOR])
 
 
+FORGED = pod(
+    container("c0", limits={"kubernetes.io/gpu-core": "30", "kubernetes.io/gpu-memory-ratio": "40"}),
+    container("c1", limits={"cpu": "1"}),
+    annotations={ORIGINAL_REQUEST: json.dumps({"c0": {"requests": {"kubernetes.io/gpu-memory": 1}}})},
+)
 SPLITS = {"kubernetes.io/gpu.shared": 1, "koordinator.sh/gpu.shared": "10"}  # in another order once they are rewritten
 TWO_SPLITS = pod(
     container("c0", limits={"kubernetes.io/gpu-core": "30", "kubernetes.io/gpu-memory": "3Gi"}),
@@ -543,6 +548,8 @@ def test_translating_a_translated_pod_changes_nothing(obj: Raw, policy: Translat
 
 @given(PODS, DOMAINS, MEMORY, MEMORY)
 @settings(max_examples=200)
+@example(FORGED, POLICY, 8 * GIB, None)
+@example(FORGED, POLICY, None, 8 * GIB)
 def test_translation_never_changes_what_is_asked(
     obj: Raw, policy: TranslationPolicy, memory: int | None, later: int | None
 ) -> None:

@@ -104,7 +104,9 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
     shown = shown_types(reading, policy.types)
     for container, spec in _walk(pod, reading):
         changed = _translate_resources(container, spec, policy, memory_per_gpu, operations)
-        if changed and not (known.get(container.name) and _is_translated(container, policy.types)):
+        if changed and not (
+            known.get(container.name) and _is_translated(container, policy.types) and _agrees(container)
+        ):
             written[container.name] = _original(container, spec, policy.types)
         if shown:
             _translate_env(container, spec, shown, operations, warnings)
@@ -138,6 +140,12 @@ def _is_translated(container: ContainerReading, types: DeviceTypes) -> bool:
     of_memory = [one for one in meanings if one.type.states_memory]
     left = all(one.tail not in {one.type.plain, one.type.split} for one in of_memory)
     return bool(of_memory) and left and all(one.dialect.own for one in meanings)
+
+
+def _agrees(container: ContainerReading) -> bool:
+    """Whether the resources have bytes of memory if the annotation says that the author stated some."""
+    asks = (ask for ask in container.requests if ask.type.states_memory)
+    return container.stated.derived or all(ask.amount(ask.type.restated) is not None for ask in asks)
 
 
 def _original(container: ContainerReading, spec: Mapping[str, Any], types: DeviceTypes) -> dict[str, dict[str, Any]]:
