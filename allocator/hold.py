@@ -56,22 +56,21 @@ def hold(
 
 def prolong(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Let the holds of these Pods end at this moment, where they end earlier; answers whether any was changed."""
-
-    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
-        short = {uid: held for uid in uids if (held := holdings.get(uid)) is not None and 0 < held.until < until}
-        longer = {uid: replace(held, until=until) for uid, held in short.items()}
-        return ({**holdings, **longer}, True) if longer else (None, False)
-
-    return change
+    return _end_at(uids, until, lambda held: 0 < held.until < until)
 
 
 def limit(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Let the holds of these Pods that have no end end at this moment; answers whether any was changed."""
+    return _end_at(uids, until, lambda held: held.until == WITHOUT_LIMIT)
 
+
+def _end_at(
+    uids: Sequence[str], until: int, concerns: Callable[[Holding], bool]
+) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
-        endless = {uid: held for uid in uids if (held := holdings.get(uid)) and held.until == WITHOUT_LIMIT}
-        ending = {uid: replace(held, until=until) for uid, held in endless.items()}
-        return ({**holdings, **ending}, True) if ending else (None, False)
+        found = {uid: held for uid in uids if (held := holdings.get(uid)) is not None and concerns(held)}
+        moved = {uid: replace(held, until=until) for uid, held in found.items()}
+        return ({**holdings, **moved}, True) if moved else (None, False)
 
     return change
 

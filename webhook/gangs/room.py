@@ -93,13 +93,8 @@ class GangRoom:
 
     def _held(self, node: str) -> Counter[str]:
         """What the Pods request for which room is held on a node: kube-scheduler will count them there."""
-        held = (uid for uid, holding in self._cluster.held.record(node).holdings.items() if holding.until)
-        pods = (self._cluster.pods.by_uid(uid) for uid in held)
-        sums: Counter[str] = Counter()
-        for pod in pods:
-            if pod is not None and not pod.node:
-                sums.update(dict(pod.requests))
-        return sums
+        held = self._cluster.held.record(node).holdings
+        return self._cluster.to_come(uid for uid, holding in held.items() if holding.until)
 
     def _renew(self) -> None:
         """Let what was found count as taken for longer: the search may take more time than a bind."""

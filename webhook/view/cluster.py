@@ -5,6 +5,7 @@ holds what by the ledger. Everything here is memory, and is filled by the handle
 the loader.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -136,12 +137,17 @@ class ClusterView:
 
     def requested(self, node: str, holders: Iterable[str]) -> dict[str, int]:
         """What Pods request of a node in sum: those bound there, and of these UIDs those that are not bound yet."""
-        sums = dict(self.loads.requested(node))
+        sums = Counter(self.loads.requested(node))
+        sums.update(self.to_come(holders))
+        return dict(sums)
+
+    def to_come(self, holders: Iterable[str]) -> Counter[str]:
+        """What those of these Pods request in sum that are not bound yet, and have not finished."""
+        sums: Counter[str] = Counter()
         for uid in holders:
             pod = self.pods.by_uid(uid)
             if pod is not None and not pod.node and not pod.finished:
-                for name, amount in pod.requests:
-                    sums[name] = sums.get(name, 0) + amount
+                sums.update(dict(pod.requests))
         return sums
 
     def check_invariants(self) -> None:
