@@ -121,15 +121,20 @@ def _implied(pod: Mapping[str, Any], types: DeviceTypes) -> CpuAsk | None:
     return replace(_ask(QosClass.LS, ResourceSpec(), NumaTopologySpec(), amounts), implied=True)
 
 
-def not_aligned(pod: Mapping[str, Any]) -> str:
-    """Warn of a numa-topology-spec on a Pod of class BE or SYSTEM, of which it aligns the devices only; "" if none."""
+def _marks(pod: Mapping[str, Any]) -> tuple[object, Mapping[str, Any]]:
+    """A Pod's QoS label and its annotations; what has another shape is left out, because it is refused elsewhere."""
     metadata = as_object(pod.get("metadata"), "metadata", [])
     annotations = as_object(metadata.get("annotations"), "metadata.annotations", [])
-    label = as_object(metadata.get("labels"), "metadata.labels", []).get(QOS_LABEL)
+    return as_object(metadata.get("labels"), "metadata.labels", []).get(QOS_LABEL), annotations
+
+
+def not_aligned(pod: Mapping[str, Any]) -> str:
+    """Warn of a numa-topology-spec on a Pod of class BE or SYSTEM, of which it aligns the devices only; "" if none."""
+    label, annotations = _marks(pod)
     if label not in {QosClass.BE, QosClass.SYSTEM} or NUMA_TOPOLOGY_SPEC not in annotations:
         return ""
     return (
-        f"metadata.annotations[{NUMA_TOPOLOGY_SPEC}]: holds for the devices of a Pod of class {label} only; its CPUs "
+        f"{annotation_path(NUMA_TOPOLOGY_SPEC)}: holds for the devices of a Pod of class {label} only; its CPUs "
         f"and memory may come from every NUMA node. Set the label {QOS_LABEL} to LS to align them"
     )
 
@@ -139,9 +144,7 @@ def without_effect(pod: Mapping[str, Any]) -> str:
 
     Koordinator ignores it silently.
     """
-    metadata = as_object(pod.get("metadata"), "metadata", [])
-    annotations = as_object(metadata.get("annotations"), "metadata.annotations", [])
-    label = as_object(metadata.get("labels"), "metadata.labels", []).get(QOS_LABEL)
+    label, annotations = _marks(pod)
     spec = read_resource_spec(annotations, []) if label not in _BOUND else None
     if spec is None or BindPolicy.CONSTRAINED_BURST in {spec.required, spec.preferred}:
         return ""
