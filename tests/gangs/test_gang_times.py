@@ -222,15 +222,20 @@ async def test_a_gang_that_runs_gets_room_for_more_pods_while_its_namespace_wait
     assert "h2" in company.bound()
 
 
-async def test_a_short_hold_that_ended_early_costs_a_short_pause(company: Company) -> None:
-    await held_in_vain(company)
-    company.pass_time(5)
+async def give_way(company: Company) -> None:
+    """The Pods of the first gang are deleted, and another gang comes."""
     for name in ("m0", "m1"):
         company.one.remove_pod(name)
     company.see()
     await company.one.parts.reconciler.reconcile()
     company.add(*other_gang())
     await company.tend()
+
+
+async def test_a_short_hold_that_ended_early_costs_a_short_pause(company: Company) -> None:
+    await held_in_vain(company)
+    company.pass_time(5)
+    await give_way(company)
     assert holders(company) == set()
     company.pass_time(6)
     await company.tend()
@@ -242,10 +247,5 @@ async def test_a_gang_that_ran_and_is_gone_was_not_held_in_vain(company: Company
     company.pass_time(HOLD_S // 2)
     await company.schedule()
     await company.tend()
-    for name in ("m0", "m1"):
-        company.one.remove_pod(name)
-    company.see()
-    await company.one.parts.reconciler.reconcile()
-    company.add(*other_gang())
-    await company.tend()
+    await give_way(company)
     assert holders(company) == {"h0", "h1"}
