@@ -23,6 +23,8 @@ GIB = 2**30
 HOME = "koordgate.test/home"  # label of a test's nodes, which its Pods select
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 ALLOCATIONS = "/apis/koordgate.io/v1alpha1/nodeallocations"
+# Assumed placements expire only after a time that no test reaches: a waiting Pod must be woken by a release.
+WOKEN: Mapping[str, Any] = {"scheduler": {"assumeSeconds": 600}}
 DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 
 
@@ -196,19 +198,20 @@ async def remove(admin: AdminClient, namespace: str, nodes: Iterable[str]) -> No
 
 @contextlib.asynccontextmanager
 async def scheduling(
-    plane: ControlPlane, installed: list[JsonObject], workdir: Path, count: int = 2
+    plane: ControlPlane,
+    installed: list[JsonObject],
+    workdir: Path,
+    count: int = 2,
+    overrides: Mapping[str, Any] | None = WOKEN,
 ) -> AsyncIterator[Replicas]:
-    """Run webhook processes behind the chart's Service, and the chart's scheduler.
-
-    Assumed placements expire only after a time that no test reaches: a waiting Pod must be woken by a release.
-    """
+    """Run webhook processes behind the chart's Service, and the chart's scheduler."""
     replicas = Replicas(
         chart.settings_text(installed),
         kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
         workdir=workdir,
         listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
         count=count,
-        overrides={"scheduler": {"assumeSeconds": 600}},
+        overrides=overrides,
     )
     async with replicas:
         await start_koord_scheduler(plane, installed, replicas.extender)

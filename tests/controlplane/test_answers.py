@@ -3,9 +3,9 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-from controlplane.conftest import StartWebhooks
 from controlplane.gpu_cluster import (
     DEVICE_ALLOCATED,
     DEVICES,
@@ -19,14 +19,13 @@ from controlplane.gpu_cluster import (
     pod,
     pods_path,
     remove,
+    scheduling,
     uuid_of,
     waits,
 )
 
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
-from webhook.localplane.koord import NAME, start_koord_scheduler
 from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas
 from webhook.localplane.waiting import until
 
 EXEMPT = "kube-system"  # the Pod webhooks and the guard do not see it
@@ -37,18 +36,6 @@ POD_WEBHOOKS = {
 }
 JSON_PATCH = "application/json-patch+json"
 OFTEN = {"ledger": {"reconcileSeconds": 1}}
-
-
-@contextlib.asynccontextmanager
-async def scheduling_with(
-    plane: ControlPlane, installed: list[JsonObject], webhooks: StartWebhooks
-) -> AsyncIterator[Replicas]:
-    replicas = await webhooks(count=1, overrides=OFTEN)
-    await start_koord_scheduler(plane, installed, replicas.extender)
-    try:
-        yield replicas
-    finally:
-        await plane.stop_scheduler(NAME)
 
 
 @contextlib.asynccontextmanager
@@ -84,7 +71,7 @@ async def reported(admin: AdminClient, namespace: str, name: str, reason: str) -
 
 
 async def test_an_unreadable_allocation_closes_the_cards_of_its_node_until_the_pod_is_gone(
-    plane: ControlPlane, admin: AdminClient, namespace: str, installed: list[JsonObject], webhooks: StartWebhooks
+    plane: ControlPlane, admin: AdminClient, namespace: str, installed: list[JsonObject], tmp_path: Path
 ) -> None:
     await plane.ensure_namespace(EXEMPT)
     node = f"{namespace}-gpu"
@@ -94,7 +81,7 @@ async def test_an_unreadable_allocation_closes_the_cards_of_its_node_until_the_p
     )
     await create(admin, [garbled, at_home("plain", EXEMPT, {"cpu": "1"}, nodeName=node)])
     try:
-        async with scheduling_with(plane, installed, webhooks) as replicas:
+        async with scheduling(plane, installed, tmp_path, count=1, overrides=OFTEN) as replicas:
             message = await reported(admin, EXEMPT, "garbled", "AllocationUnreadable")
             assert node in message
             assert await metric(replicas, "koordgate_pods_unreadable") == 1
@@ -114,13 +101,13 @@ async def test_an_unreadable_allocation_closes_the_cards_of_its_node_until_the_p
 
 
 async def test_a_pod_older_than_the_installation_is_bound_to_no_node_whose_cards_koordgate_gives(
-    plane: ControlPlane, admin: AdminClient, namespace: str, installed: list[JsonObject], webhooks: StartWebhooks
+    plane: ControlPlane, admin: AdminClient, namespace: str, installed: list[JsonObject], tmp_path: Path
 ) -> None:
     ours, plugins = f"{namespace}-ours", f"{namespace}-plugin"
     await add_node(plane, admin, ours, namespace, [gpu(ours, 0)])
     await plane.add_node(plugins, {"cpu": "8", "memory": "32Gi", "pods": "100", "nvidia.com/gpu": "2"})
     try:
-        async with scheduling_with(plane, installed, webhooks):
+        async with scheduling(plane, installed, tmp_path, count=1, overrides=OFTEN):
             async with unseen(admin, namespace):
 
                 async def untranslated() -> bool:
@@ -142,7 +129,7 @@ async def test_a_pod_older_than_the_installation_is_bound_to_no_node_whose_cards
 
 
 async def test_a_card_that_the_kubelet_gave_to_an_exempt_pod_as_well_is_reported_on_both_pods(
-    plane: ControlPlane, admin: AdminClient, namespace: str, installed: list[JsonObject], webhooks: StartWebhooks
+    plane: ControlPlane, admin: AdminClient, namespace: str, installed: list[JsonObject], tmp_path: Path
 ) -> None:
     await plane.ensure_namespace(EXEMPT)
     node = f"{namespace}-gpu"
@@ -151,7 +138,7 @@ async def test_a_card_that_the_kubelet_gave_to_an_exempt_pod_as_well_is_reported
     await create(admin, [at_home(name, EXEMPT, asks, nodeName=node) for name in ("twice", "beside")])
     uids = {name: (await admin.get(pods_path(EXEMPT, name)))["metadata"]["uid"] for name in ("twice", "beside")}
     try:
-        async with scheduling_with(plane, installed, webhooks) as replicas:
+        async with scheduling(plane, installed, tmp_path, count=1, overrides=OFTEN) as replicas:
             await create(admin, [at_home("ours", namespace, {"kubernetes.io/gpu": "50"})])
             (held,) = json.loads((await bound(admin, namespace, "ours"))["metadata"]["annotations"][DEVICE_ALLOCATED])[
                 "gpu"
@@ -185,13 +172,13 @@ SMALLEST = {
 
 
 async def test_the_smallest_sufficient_card_of_the_cluster_is_opened(
-    plane: ControlPlane, admin: AdminClient, namespace: str, installed: list[JsonObject], webhooks: StartWebhooks
+    plane: ControlPlane, admin: AdminClient, namespace: str, installed: list[JsonObject], tmp_path: Path
 ) -> None:
     sizes = {f"{namespace}-a": 80, f"{namespace}-b": 24, f"{namespace}-c": 16}  # the largest is first by name
     for node, gib in sizes.items():
         await add_node(plane, admin, node, namespace, [gpu(node, minor, gib=gib) for minor in range(2)])
     try:
-        async with scheduling_with(plane, installed, webhooks):
+        async with scheduling(plane, installed, tmp_path, count=1, overrides=OFTEN):
             taken = {}
             for number, (case, (asks, _)) in enumerate(SMALLEST.items()):
                 await create(admin, [at_home(f"p{number}", namespace, asks)])

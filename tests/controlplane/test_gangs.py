@@ -1,7 +1,6 @@
 """Gangs on a real API server and kube-scheduler: steered by a PodGroup's size, and bound as a whole or not at all."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from controlplane.gpu_cluster import (
     gpu,
     pods_path,
     remove,
+    scheduling,
     waits,
 )
 
@@ -74,20 +74,8 @@ async def granted(plane: ControlPlane, binaries: Binaries) -> list[JsonObject]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def replicas(plane: ControlPlane, granted: list[JsonObject], tmp_path_factory: Any) -> AsyncIterator[Replicas]:
-    workdir: Path = tmp_path_factory.mktemp("gangs")
-    made = Replicas(
-        chart.settings_text(granted),
-        kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-        workdir=workdir,
-        listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-        count=2,
-    )
-    async with made:
-        await start_koord_scheduler(plane, granted, made.extender)
-        try:
-            yield made
-        finally:
-            await plane.stop_scheduler(NAME)
+    async with scheduling(plane, granted, tmp_path_factory.mktemp("gangs"), overrides=None) as made:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
