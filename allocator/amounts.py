@@ -1,6 +1,7 @@
 """What a Pod requests of a node in sum: Kubernetes' own arithmetic, in exact integers.
 
-CPU counts in thousandths, every other resource in its own unit.
+CPU counts in thousandths, every other resource in its own unit. Resources that only quotas count are left out: no node
+has them, and kube-scheduler ignores them.
 """
 
 from collections import Counter
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, parse, to_milli
+from allocator.vocabulary.names import is_quota_resource
 
 CPU: Final = "cpu"
 PODS: Final = "pods"
@@ -82,7 +84,8 @@ def node_amounts(node: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _requests(holder: Mapping[str, Any], where: str) -> dict[str, int]:
-    return amounts((holder.get("resources") or {}).get("requests"), where)
+    requests = (holder.get("resources") or {}).get("requests") or {}
+    return amounts({name: amount for name, amount in requests.items() if not is_quota_resource(name)}, where)
 
 
 def _greatest(one: Amounts, other: Amounts) -> dict[str, int]:

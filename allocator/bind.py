@@ -23,6 +23,9 @@ from allocator.vocabulary.preference import DeviceOrder
 Holdings = Mapping[str, Holding]
 _WAITS = "waits until room for its whole gang is held"
 GANG_WAITS: Final = Refusal(_WAITS, short=_WAITS)
+_ENDS: Final = "what an earlier bind of this Pod was given here is being given back; another node may be free for it"
+ENDING: Final = Refusal(_ENDS, short=_ENDS)
+MOST_UNBOUND: Final = 2  # nodes on which a Pod may hold something before it is bound: the bind to the first one failed
 Snapshot = Callable[[Holdings], NodeSnapshot]
 
 
@@ -55,49 +58,42 @@ class Decision:
     Attributes:
         outcome: the Pod's holding, or why it has none.
         repeated: the Pod held this before; the bind was retried.
-        stale: the Pod's holding no longer serves it, and nothing was changed. Decide again with `unbound` once the API
-            server has confirmed it.
     """
 
     outcome: Holding | Refusal
     repeated: bool = False
-    stale: bool = False
 
 
 def bind(
-    pod: Claim,
-    snapshot: Snapshot,
-    now: int,
-    refresh_after: float,
-    sent: Holding | None = None,
-    *,
-    unbound: bool = False,
+    pod: Claim, snapshot: Snapshot, now: int, mark: str, sent: Holding | None = None
 ) -> Callable[[Holdings], tuple[Holdings | None, Decision]]:
     """Give a Pod its share of a node. A Pod whose holding still serves it gets the same share again.
+
+    A holding that a bind was answered with is never replaced: the API server may still perform that bind. If it does
+    not serve the Pod any more, it is marked, and given back once no such bind can be left.
 
     Args:
         pod: with a request.
         snapshot: makes the node's snapshot from its holdings.
         now: seconds since the epoch.
-        refresh_after: seconds after which a repeated bind renews `since`. Otherwise a sweep could take the holding for
-            one that was never bound, and release it during the bind.
+        mark: the name of the mark, if one is needed; no other mark has it.
         sent: what the filter assumed for the Pod on this node; None if that is not known.
-        unbound: the API server has confirmed that the Pod is not bound, so its holding may be replaced.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, Decision]:
         node = snapshot(holdings)
         others = node.without([pod.uid])
         held = holdings.get(pod.uid)
-        if pod.together and not may_take(held, now):
-            return None, Decision(GANG_WAITS)
+        if (pod.together and held is None) or (held is not None and held.ending):
+            return None, Decision(GANG_WAITS if pod.together else ENDING)
         if held is not None and _serves(held, pod, others):
-            if not held.until and now - held.since <= refresh_after:
+            if not held.until:
                 return None, Decision(held, repeated=True)
             held = replace(held, since=now, until=0)
             return node.with_holding(held).holdings, Decision(held, repeated=True)
-        if held is not None and not unbound:
-            return None, Decision(held, repeated=True, stale=True)
+        if held is not None and not held.until:
+            held = replace(held, ending=mark)
+            return node.with_holding(held).holdings, Decision(ENDING)
         said = _annotated(pod, others)
         placed = _place(pod.request, others, sent) if said is None else _adopt(pod.request, said, others)
         if isinstance(placed, Refusal):
@@ -109,26 +105,62 @@ def bind(
     return change
 
 
-def may_take(held: Holding | None, now: int) -> bool:
-    """Tell whether a Pod of an all-or-nothing gang may be bound: something is held for it, and its time is not over."""
-    return held is not None and (not held.until or now < held.until)
+def may_take(held: Holding | None) -> bool:
+    """Tell whether a Pod of an all-or-nothing gang may be bound: something is held for it, and will not be given back.
+
+    Args:
+        held: what the Pod holds on the node.
+    """
+    return held is not None and not held.ending
 
 
-def release(uid: str, *, held_since_before: float | None = None) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def end(held: Holding, mark: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Mark a Pod's holding: no bind is answered with it any more.
+
+    Args:
+        held: as it was seen. A holding of the Pod that began at another time, or ends at another time, stays as it is.
+        mark: its name; no other mark has it.
+
+    Returns:
+        A change that answers whether the holding was marked.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        found = holdings.get(held.uid)
+        if found is None or found.ending or (found.since, found.until) != (held.since, held.until):
+            return None, False
+        return {**holdings, held.uid: replace(found, ending=mark)}, True
+
+    return change
+
+
+def keep(uid: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Remove the mark from the holding of a Pod that is bound; answers whether there was one."""
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        found = holdings.get(uid)
+        if found is None or not found.ending:
+            return None, False
+        return {**holdings, uid: replace(found, ending="")}, True
+
+    return change
+
+
+def release(uid: str, *, ending: str | None = None) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Release a Pod's holding.
 
     Args:
         uid: of the Pod.
-        held_since_before: release only a holding that is older than this moment, since a bind may have renewed it;
-            what is held for a gang is as old as the end of its time.
+        ending: release it only if it bears this mark. What a bind was answered with may be released only so, as long
+            as the Pod may still be bound to the node.
 
     Returns:
-        A change that answers whether the Pod held anything.
+        A change that answers whether anything was released.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
         held = holdings.get(uid)
-        if held is None or (held_since_before is not None and max(held.since, held.until) >= held_since_before):
+        if held is None or (ending is not None and held.ending != ending):
             return None, False
         return {other: holding for other, holding in holdings.items() if other != uid}, True
 

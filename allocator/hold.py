@@ -1,7 +1,7 @@
 """Holding room for the Pods of a gang (pure): changes of one node's holdings, before the Pods are bound.
 
-A holding with `until` is a hold. A bind turns it into an ordinary holding (`until` 0), and only before that moment. A
-hold is given back only as it was seen: one that a bind has taken, or whose time was moved, stays.
+A holding with `until` is a hold. A bind turns it into an ordinary holding (`until` 0), unless it is marked. A hold is
+given back only as it was seen: one that a bind has taken, or whose time or mark was changed, stays.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,8 +55,31 @@ def hold(
 
 
 def prolong(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
-    """Let the holds of these Pods end at this moment, where they end earlier; answers whether any was changed."""
-    return _end_at(uids, until, lambda held: 0 < held.until < until)
+    """Let the holds of these Pods end at this moment, where they end earlier, and take their marks away.
+
+    Returns:
+        A change that answers whether any was changed.
+    """
+    return _end_at(uids, until, lambda held: 0 < held.until < until or bool(held.until and held.ending))
+
+
+def close(uids: Sequence[str], mark: str) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Mark the holds of these Pods, so that no bind takes them any more.
+
+    Args:
+        uids: of the Pods. What a bind has taken is left alone.
+        mark: its name; no other mark has it.
+
+    Returns:
+        A change that answers whether any was marked.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        found = (held for uid in uids if (held := holdings.get(uid)) is not None)
+        marked = {held.uid: replace(held, ending=mark) for held in found if held.until and not held.ending}
+        return ({**holdings, **marked}, True) if marked else (None, False)
+
+    return change
 
 
 def limit(uids: Sequence[str], until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
@@ -69,24 +92,24 @@ def _end_at(
 ) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
         found = {uid: held for uid in uids if (held := holdings.get(uid)) is not None and concerns(held)}
-        moved = {uid: replace(held, until=until) for uid, held in found.items()}
+        moved = {uid: replace(held, until=until, ending="") for uid, held in found.items()}
         return ({**holdings, **moved}, True) if moved else (None, False)
 
     return change
 
 
-def give_back(holds: Mapping[str, int]) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+def give_back(holds: Mapping[str, tuple[int, str]]) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
     """Release holds.
 
     Args:
-        holds: UID -> when its hold was seen to end. A hold that ends at another moment stays.
+        holds: UID -> when its hold was seen to end, and its mark. A hold with another end or another mark stays.
 
     Returns:
         A change that answers whether any was released.
     """
 
     def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
-        gone = {uid for uid, held in holdings.items() if held.until and held.until == holds.get(uid)}
+        gone = {uid for uid, held in holdings.items() if held.until and (held.until, held.ending) == holds.get(uid)}
         left = {uid: held for uid, held in holdings.items() if uid not in gone}
         return (left, True) if gone else (None, False)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
+from allocator.budget import Budget, BudgetSpentError
 from allocator.cpu.choose import choose_cpus
 from allocator.devices.choose import choose_devices, choose_together
 from allocator.devices.isolation import not_isolated
@@ -22,6 +23,10 @@ from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 _STRICTNESS: Final = tuple(NumaPolicy)
+MOST_STEPS: Final = 4000
+"""Steps of one decision: some 10 ms. Ordinary Pods take fewer than a hundred."""
+_PLAN_STEPS: Final = 2  # of one plan, beside what the search for devices takes
+_ASIDE: Final = 3  # part of the budget that is kept for a plan that is not aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +44,13 @@ class Placement:
     cpus: CpuShare | None = None
 
 
-def place(request: PodRequest, node: NodeSnapshot, only: Holding | None = None) -> Placement | Refusal:
+def place(
+    request: PodRequest, node: NodeSnapshot, only: Holding | None = None, budget: Budget | None = None
+) -> Placement | Refusal:
     """Decide what a Pod would get on a node.
 
-    Pure: the same arguments give the same answer.
+    Pure: the same arguments give the same answer. The search for many containers can take any time, so it ends with the
+    budget. The Pod is refused then, and the refusal is marked as unfinished.
 
     Args:
         request: the Pod's request.
@@ -50,6 +58,7 @@ def place(request: PodRequest, node: NodeSnapshot, only: Holding | None = None) 
         only: restricts the choice to the devices that it names, at most that amount of each, with the virtual
             functions that it names; and to its CPUs and NUMA nodes, if it names any. The NUMA policy, the number of
             NUMA nodes that it allows and exclusive Pods are still judged on the whole node.
+        budget: what several decisions may look at together; by default each may take `MOST_STEPS`.
 
     Returns:
         The placement, or why the node cannot hold the Pod.
@@ -57,9 +66,23 @@ def place(request: PodRequest, node: NodeSnapshot, only: Holding | None = None) 
     refused = not_isolated(request, node)
     if refused is not None:
         return refused
+    budget = budget or Budget(MOST_STEPS)
     policy = numa_policy(request, node.cpu)
     numas = () if policy is NumaPolicy.NONE else _numa_nodes(node)
-    return _place_aligned(request, node, numas, policy, only) if numas else _plan(request, node, None, only)
+    try:
+        if numas:
+            return _place_aligned(request, node, numas, policy, budget, only)
+        return _plan(request, node, budget, None, only)
+    except BudgetSpentError:
+        return _unfinished(request, node, "")
+
+
+def _unfinished(request: PodRequest, node: NodeSnapshot, where: str) -> Refusal:
+    """Refuse a Pod because not everything was tried."""
+    short = f"the search for devices{where} was ended: too many ways to serve the containers"
+    what = f"{len(request.containers)} requests of containers for devices"
+    remedy = "let fewer containers request devices, or let them request equal amounts"
+    return Refusal(f"{node.name}: {short}; {what} were tried together; {remedy}", short=short, unfinished=True)
 
 
 def numa_policy(request: PodRequest, node: CpuNode | None) -> NumaPolicy:
@@ -86,22 +109,38 @@ def _numa_nodes(node: NodeSnapshot) -> tuple[int, ...]:
 
 
 def _place_aligned(
-    request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], policy: NumaPolicy, only: Holding | None
+    request: PodRequest,
+    node: NodeSnapshot,
+    numas: tuple[int, ...],
+    policy: NumaPolicy,
+    budget: Budget,
+    only: Holding | None,
 ) -> Placement | Refusal:
     """Place a Pod in the fewest of these NUMA nodes in which its whole request fits."""
+    aside = budget.set_aside(_ASIDE)
     first: Refusal | None = None
-    widest = _widest(request, node, numas, policy)
-    for sets in kept_apart(request, node, numa_sets(request, node, numas, widest, only), policy):
-        placed = _best_of(sets, request, node, only)
-        if isinstance(placed, Placement):
-            return placed
-        first = first or placed
-    anywhere = _plan(request, node, None, only)
+    apart = ended = False
+    try:
+        widest = _widest(request, node, numas, policy, budget)
+        for sets in kept_apart(request, node, numa_sets(request, node, numas, widest, only), policy):
+            placed = _best_of(sets, request, node, budget, only)
+            if isinstance(placed, Placement):
+                return placed
+            first = first or placed
+        if policy is not NumaPolicy.BEST_EFFORT:
+            left_out = numa_sets(request, node, numas, widest, only)
+            apart = _fits_apart(request, node, left_out, budget, only)
+    except BudgetSpentError:
+        ended = True
+    budget.left += aside.left
+    anywhere = _plan(request, node, budget, None, only)
     if policy is NumaPolicy.BEST_EFFORT or isinstance(anywhere, Refusal):
         return anywhere
     where = "one NUMA node" if policy is NumaPolicy.SINGLE_NUMA_NODE else "as few NUMA nodes as the Pod needs"
+    if ended:
+        return _unfinished(request, node, f" in {where} (NUMA policy {policy})")
     short = f"the Pod fits, but not in {where} (NUMA policy {policy})"
-    if _fits_apart(request, node, numa_sets(request, node, numas, widest, only), only):
+    if apart:
         why = "; its singleNUMANodeExclusive keeps it apart from Pods that run there"
     elif first is not None:
         why = f"; in the first tried: {first.message.removeprefix(f'{node.name}: ')}"
@@ -111,12 +150,15 @@ def _place_aligned(
 
 
 def _best_of(
-    sets: Sequence[NumaSet], request: PodRequest, node: NodeSnapshot, only: Holding | None
+    sets: Sequence[NumaSet], request: PodRequest, node: NodeSnapshot, budget: Budget, only: Holding | None
 ) -> Placement | Refusal | None:
     """Place a Pod in the best of these sets of one size; the refusal by the first set if it fits into none.
 
     What a set opens is known only from a plan in it. A plan is made in each set that loses the fewest CPU wishes. If
     there are too many such sets, the first that fits is taken.
+
+    Raises:
+        BudgetSpentError: before a set was found into which the Pod fits.
     """
     first: Refusal | None = None
     best: tuple[tuple[int, int], Placement] | None = None
@@ -125,7 +167,12 @@ def _best_of(
     for one in sets:
         if best is not None and one.lost > lost:
             break
-        placed = _plan(request, node, one.numas, only)
+        try:
+            placed = _plan(request, node, budget, one.numas, only)
+        except BudgetSpentError:
+            if best is None:
+                raise
+            break
         if isinstance(placed, Refusal):
             first = first or placed
             continue
@@ -137,7 +184,7 @@ def _best_of(
     return first if best is None else best[1]
 
 
-def _widest(request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], policy: NumaPolicy) -> int:
+def _widest(request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], policy: NumaPolicy, budget: Budget) -> int:
     """How many NUMA nodes a Pod may take.
 
     Under Restricted, as many as the Pod would need on this node if it were empty and no CPU were reserved, which the
@@ -151,22 +198,28 @@ def _widest(request: PodRequest, node: NodeSnapshot, numas: tuple[int, ...], pol
     if empty.cpu is not None:
         empty = replace(empty, cpu=replace(empty.cpu, reserved=0))
     sets = chain.from_iterable(numa_sets(request, empty, numas, len(numas)))
-    return len(next((one.numas for one in sets if isinstance(_plan(request, empty, one.numas), Placement)), ()))
+    return len(next((one.numas for one in sets if isinstance(_plan(request, empty, budget, one.numas), Placement)), ()))
 
 
 def _fits_apart(
-    request: PodRequest, node: NodeSnapshot, sets: Iterable[Sequence[NumaSet]], only: Holding | None
+    request: PodRequest, node: NodeSnapshot, sets: Iterable[Sequence[NumaSet]], budget: Budget, only: Holding | None
 ) -> bool:
     """Whether a refused Pod would fit into a set that `kept_apart` left out."""
     if request.cpu is None or request.cpu.single_numa_exclusive is not NumaExclusive.REQUIRED:
         return False
-    return any(isinstance(_plan(request, node, one.numas, only), Placement) for one in chain.from_iterable(sets))
+    every = chain.from_iterable(sets)
+    return any(isinstance(_plan(request, node, budget, one.numas, only), Placement) for one in every)
 
 
 def _plan(
-    request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None, only: Holding | None = None
+    request: PodRequest, node: NodeSnapshot, budget: Budget, numa: frozenset[int] | None, only: Holding | None = None
 ) -> Placement | Refusal:
-    """Choose everything that a Pod requests, inside these NUMA nodes."""
+    """Choose everything that a Pod requests, inside these NUMA nodes.
+
+    Raises:
+        BudgetSpentError: the search ended before it was found out whether the Pod fits.
+    """
+    budget.spend(_PLAN_STEPS)
     cpus: CpuShare | None = None
     if request.cpu is not None:
         allowed = only.cpus if only is not None else None
@@ -174,25 +227,25 @@ def _plan(
         if isinstance(chosen, Refusal):
             return chosen
         cpus = None if request.cpu.implied and not chosen.numa else chosen
-    shares = _choose(request, node, numa, only)
+    shares = _choose(request, node, budget, numa, only)
     return shares if isinstance(shares, Refusal) else Placement(node.name, shares, cpus)
 
 
 def _choose(
-    request: PodRequest, node: NodeSnapshot, numa: frozenset[int] | None, only: Holding | None
+    request: PodRequest, node: NodeSnapshot, budget: Budget, numa: frozenset[int] | None, only: Holding | None
 ) -> tuple[Share, ...] | Refusal:
     """Choose the devices: first the types of a joint allocation together, then each other type by itself."""
     kinds = request.types()
     joint = request.wishes.joint
     found: tuple[Share, ...] = ()
     if joint is not None and (together := request.joint_types()):
-        shares = choose_together(together, request, node, numa, only, same_root=joint.same_pcie)
+        shares = choose_together(together, request, node, budget, numa, only, same_root=joint.same_pcie)
         if isinstance(shares, Refusal):
             return shares
         found = shares
         kinds = tuple(kind for kind in kinds if kind not in together)
     for kind in kinds:
-        shares = choose_devices(kind, request, node, numa, only)
+        shares = choose_devices(kind, request, node, budget, numa, only)
         if isinstance(shares, Refusal):
             return shares
         found += shares

@@ -8,14 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Final
 
 from allocator.amounts import PODS, Amounts
+from allocator.budget import Budget, BudgetSpentError
 from allocator.place import place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
+
+MOST_STEPS: Final = 8000
+"""Steps of one choice of victims, which makes many decisions: some 20 ms."""
+_HOLDINGS_A_STEP: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ def choose_victims(
     standing: Mapping[str, PodStanding],
     priority: int,
     proposed: Collection[str],
+    budget: Budget | None = None,
 ) -> tuple[str, ...] | None:
     """Choose victims on one node.
 
@@ -48,28 +55,44 @@ def choose_victims(
     priority down, is therefore spared only if the others still make room and still release at least as much of every
     resource as all proposed Pods together.
 
+    All decisions together have one budget. Where it does not suffice, there are no victims: nobody is evicted for a Pod
+    of which it is not certain that it then fits.
+
     Args:
         request: of the incoming Pod.
         node: with all its holdings.
         standing: the Pods that hold something there, by UID; a Pod not listed here is never added, nor spared.
         priority: of the incoming Pod; only Pods of lower priority are added.
         proposed: by kube-scheduler.
+        budget: for all that is tried; by default `MOST_STEPS`.
 
     Returns:
         UIDs, the lowest priority first; before them proposed Pods that are not in `standing`. None if not even all
-        Pods of lower priority together make room, or if a proposed Pod does not have a lower priority.
+        Pods of lower priority together make room, if a proposed Pod does not have a lower priority, or if the budget
+        was spent first.
     """
+    budget = budget or Budget(MOST_STEPS)
 
     def fits(gone: set[str]) -> bool:
-        return not isinstance(place(request, node.without(gone)), Refusal)
+        budget.spend(len(node.holdings) // _HOLDINGS_A_STEP)  # the node without these Pods is summed up again
+        placed = place(request, node.without(gone), None, budget)
+        if budget.short:
+            raise BudgetSpentError
+        return not isinstance(placed, Refusal)
 
-    def freed(gone: set[str]) -> Counter[str]:
-        total: Counter[str] = Counter()
-        for uid in gone & standing.keys():
-            total.update(standing[uid].requests)
-        del total[PODS]  # a node's devices run out before its number of Pods does
-        return total
+    try:
+        return _choose(node, standing, priority, proposed, fits)
+    except BudgetSpentError:
+        return None
 
+
+def _choose(
+    node: NodeSnapshot,
+    standing: Mapping[str, PodStanding],
+    priority: int,
+    proposed: Collection[str],
+    fits: Callable[[set[str]], bool],
+) -> tuple[str, ...] | None:
     victims = set(proposed)
     if any(standing[uid].priority >= priority for uid in victims & standing.keys()):
         return None
@@ -83,13 +106,22 @@ def choose_victims(
         of = sorted(group, key=best.__getitem__)
         lower.difference_update(of)
         victims |= _fewest(of, victims | lower, fits)
-    needed = freed(set(proposed))
+    needed = _freed(standing, set(proposed))
     for uid in sorted(standing.keys() & set(proposed), key=lambda uid: (-standing[uid].priority, uid)):
         rest = victims - {uid}
-        if freed(rest) >= needed and fits(rest):
+        if _freed(standing, rest) >= needed and fits(rest):
             victims = rest
     unknown = [uid for uid in proposed if uid not in standing]
     return (*unknown, *sorted(victims & standing.keys(), key=lambda uid: (standing[uid].priority, uid)))
+
+
+def _freed(standing: Mapping[str, PodStanding], gone: set[str]) -> Counter[str]:
+    """What Pods request in sum."""
+    total: Counter[str] = Counter()
+    for uid in gone & standing.keys():
+        total.update(standing[uid].requests)
+    del total[PODS]  # a node's devices run out before its number of Pods does
+    return total
 
 
 def _fewest(of: Sequence[str], rest: set[str], fits: Callable[[set[str]], bool]) -> set[str]:

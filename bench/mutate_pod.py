@@ -80,7 +80,7 @@ def review() -> bytes:
 
 def bare(*, translates: bool) -> web.Application:
     """A bare handler, without other stages."""
-    policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER)
+    policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, charges=True)
 
     async def handle(request: web.Request) -> web.Response:
         body = await request.read()

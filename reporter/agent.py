@@ -8,12 +8,14 @@ therefore never delays a cpuset.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES
-from koordgate.kube.watch import Handler, Reflector
+from koordgate.kube.watch import Handler, Reflector, WatchPace
+from koordgate.steady import steadily
 from reporter.gpu.guarded import GuardedNvml
 from reporter.host import Host
 from reporter.kubelet.podresources import PodResourcesSocket
@@ -30,6 +32,7 @@ from reporter.settings import ReporterSettings
 from reporter.watches import ObjectWatch, PodWatch
 
 _LOG: Final = logging.getLogger(__name__)
+_PACE: Final = WatchPace(silent=180.0)  # there is a reporter on every node: each opens its watches less often
 _RESOURCES: Final = {
     WatchedKind.NODE: NODES,
     WatchedKind.DEVICE: DEVICES,
@@ -95,13 +98,17 @@ class Agent:
             self._tasks,
         ):
             self.handle(restored)
-            running = [self._tasks.create_task(reflector.run()) for reflector in reflectors.values()]
+            running = [self._begin(f"watch {what.value}", one.run) for what, one in reflectors.items()]
             running += [self._tasks.create_task(self._first_list(what, one)) for what, one in reflectors.items()]
-            running.append(self._tasks.create_task(self._keep_time()))
+            running.append(self._begin("time", self._keep_time))
             await until.wait()
             for task in (*running, *self.working.values()):
                 task.cancel()
         self._performer.close()
+
+    def _begin(self, part: str, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
+        """Begin work that goes on after a bug, which is logged and counted."""
+        return self._tasks.create_task(steadily(work, lambda: self._bug(part)))
 
     def unhealthy(self) -> list[str]:
         """Why the process should be restarted, a sentence each."""
@@ -187,9 +194,17 @@ class Agent:
             resource,
             handler,
             selectors={"fieldSelector": f"{field}={self._node}"},
+            pace=_PACE,
             count=lambda happening: counter.labels(resource.plural, happening).inc(),
-            on_error=lambda about, error: _LOG.warning("%s: %s", about, error),
+            on_error=self._watch_failed,
         )
+
+    def _watch_failed(self, about: str, error: Exception) -> None:
+        if isinstance(error, KubeError):
+            _LOG.warning("%s: %s", about, error)
+        else:
+            self._metrics.bugs.labels("watch").inc()
+            _LOG.error("a bug while %s were taken in: %s", about, error, exc_info=error)
 
     def _handler(self, what: WatchedKind) -> tuple[str, Handler]:
         if what is WatchedKind.PODS:

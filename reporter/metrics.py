@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from reporter.gpu.facts import XidEvent
 from reporter.gpu.health import CardState, NodeRecord
 from reporter.gpu.xid import kind_of
-from reporter.proof.agree import Agreement
+from reporter.proof.agree import Agreement, CardClaim
 from reporter.publish.device import others
 from reporter.round.effects import ShowRound
 
@@ -104,6 +104,11 @@ class ReporterMetrics:
             ["kind"],
             registry=registry,
         )
+        self.claims = Gauge(
+            "koordgate_reporter_card_claims",
+            "Cards that environments of containers name although nobody gave them to the Pods; they stay in service.",
+            registry=registry,
+        )
         self.watch = Counter(
             "koordgate_reporter_watch_total",
             "Lists, watches, relists and errors, by resource.",
@@ -147,6 +152,7 @@ class ReporterMetrics:
         self.show_cards(shown.cards)
         self.show_devices(shown.decided.device.body)
         self.show_agreements(shown.decided.agreements)
+        self.show_claims(shown.decided.claims)
         self.take_overs.inc(shown.taken_over)
         if shown.findings is not None:
             self.cpuset_writes.inc(shown.findings.written)
@@ -163,6 +169,10 @@ class ReporterMetrics:
         kinds = Count(mismatch.kind for one in found for mismatch in one.mismatches)
         for kind in ("cpuset", "environment", "process", "memory"):
             self.mismatches.labels(kind).set(kinds[kind])
+
+    def show_claims(self, found: tuple[CardClaim, ...]) -> None:
+        """Show how many cards containers name without having them."""
+        self.claims.set(sum(len(one.cards) for one in found))
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

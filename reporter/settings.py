@@ -174,7 +174,7 @@ class Proof(Section, frozen=True):
     """
 
     enabled: bool = True
-    environment: bool = True
+    environment: bool = False
 
 
 class ReporterSettings(Section, frozen=True):

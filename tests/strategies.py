@@ -192,6 +192,7 @@ def holdings(draw: st.DrawFn) -> Holding:
         draw(st.none() | cpu_shares()),
         draw(st.just("") | NAMES.map("default/{}".format)),
         draw(st.just(0) | st.integers(1, WITHOUT_LIMIT)),
+        draw(st.just("") | NAMES),
     )
 
 

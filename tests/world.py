@@ -35,18 +35,27 @@ SETTINGS: Final = WebhookSettings()
 SCHEDULER: Final = SETTINGS.scheduler.username
 US: Final = SETTINGS.identity.username
 TENANT: Final = "alice"
-POLICY: Final = TranslationPolicy(SETTINGS.domain, SETTINGS.scheduler.name)
+POLICY: Final = TranslationPolicy(SETTINGS.domain, SETTINGS.scheduler.name, charges=SETTINGS.quota.enabled)
 BEGINNING: Final = 1_800_000_000
 
 
 @dataclass
 class Clock:
-    """A clock in seconds since the epoch; only the test moves it."""
+    """A clock in seconds since the epoch; only the test moves it.
+
+    Attributes:
+        now: the moment.
+        ahead: by how much the replica's clock is ahead.
+    """
 
     now: int = BEGINNING
+    ahead: int = 0
 
     def __call__(self) -> int:
-        return self.now
+        return self.now + self.ahead
+
+    def monotonic(self) -> float:
+        return float(self.now)
 
 
 # Objects
@@ -220,6 +229,7 @@ class World:
             KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             clock=self.clock,
+            monotonic=self.clock.monotonic,
         )
         parts, reporter = self.parts, self.parts.reporter
         cluster, reconciler, assumed = parts.cluster, parts.reconciler, parts.ranking.assumed

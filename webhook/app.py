@@ -1,5 +1,6 @@
 """The HTTPS server: which handler answers which path, and on which ports."""
 
+import asyncio
 import contextlib
 import logging
 import ssl
@@ -9,33 +10,42 @@ from typing import Final
 from aiohttp import web
 
 from webhook.assembly import Parts
+from webhook.connections import HANDSHAKE_S, Connection, Connections
 from webhook.edge import Draining, Edge, Stranger
 from webhook.settings import ServeSettings
 
 _LOG: Final = logging.getLogger(__name__)
 _IN_FLIGHT_S: Final = 30.0  # how long the shutdown waits for answers that are under way
+_GOODBYE_S: Final = 3.0  # for which a peer may take to end a TLS connection
 
 
-def make_app(parts: Parts, unready: Callable[[], list[str]], draining: Draining | None = None) -> web.Application:
+def make_app(
+    parts: Parts,
+    unready: Callable[[], list[str]],
+    draining: Draining | None = None,
+    stranger: Stranger = lambda _http: "",
+    *,
+    sick: Callable[[], list[str]] = list,
+) -> web.Application:
     """Make the application that the API server, the kubelet and Prometheus call.
 
     Args:
         parts: of the replica.
         unready: the reasons why the process is not ready, a clause each; empty when it is.
         draining: `begun` is set once the process is to end.
+        stranger: why the caller of a review is refused; "" if it is not.
+        sick: the reasons why only a restart helps, likewise.
     """
     metrics = parts.metrics
-    edge = Edge(parts.settings.serve, metrics, draining or Draining())
+    edge = Edge(parts.settings.serve, metrics, draining or Draining(), stranger)
 
     async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        return _verdict("not healthy", sick())
 
     async def readyz(_: web.Request) -> web.Response:
         reasons = unready()
         metrics.ready.set(not reasons)
-        if reasons:
-            return web.Response(text="".join(f"not ready: {reason}\n" for reason in reasons), status=503)
-        return web.Response(text="ok\n")
+        return _verdict("not ready", reasons)
 
     async def exposition(_: web.Request) -> web.Response:
         return web.Response(body=metrics.exposition(), headers={"Content-Type": metrics.content_type})
@@ -51,6 +61,12 @@ def make_app(parts: Parts, unready: Callable[[], list[str]], draining: Draining 
     return app
 
 
+def _verdict(what: str, reasons: list[str]) -> web.Response:
+    if reasons:
+        return web.Response(text="".join(f"{what}: {reason}\n" for reason in reasons), status=503)
+    return web.Response(text="ok\n")
+
+
 def make_extender(
     parts: Parts, draining: Draining | None = None, stranger: Stranger = lambda _http: ""
 ) -> web.Application:
@@ -64,7 +80,11 @@ def make_extender(
     edge = Edge(parts.settings.serve, parts.metrics, draining or Draining())
     app = web.Application(client_max_size=parts.settings.serve.body_limit_bytes)
     extender = parts.extender
-    handlers = {"filter": extender.filter_patiently, "prioritize": extender.prioritize, "preempt": extender.preempt}
+    handlers = {
+        "filter": extender.filter_patiently,
+        "prioritize": extender.prioritize_patiently,
+        "preempt": extender.preempt_patiently,
+    }
     for verb, handler in handlers.items():
         path = f"/scheduler/{verb}"
         app.router.add_post(path, edge.extender(path, handler, stranger))
@@ -73,27 +93,45 @@ def make_extender(
 
 @contextlib.asynccontextmanager
 async def listen(
-    app: web.Application, serve: ServeSettings, context: ssl.SSLContext, *, port: int | None = None
+    app: web.Application,
+    serve: ServeSettings,
+    context: ssl.SSLContext,
+    *,
+    port: int | None = None,
+    closed: Callable[[], object] = lambda: None,
 ) -> AsyncIterator[int]:
     """Serve an application over TLS until the context ends; answers that are under way then are still sent.
 
     Args:
         app: what to serve.
-        serve: the address.
+        serve: the address, and how many connections there may be.
         context: with the certificate.
         port: instead of the one in `serve`; 0 for any free one.
+        closed: called for each connection that is closed because there are too many, or no request comes.
 
     Yields:
         The port.
     """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_IN_FLIGHT_S, keepalive_timeout=120.0)
+    connections = Connections(serve.connections, serve.deadline_seconds, closed)
+    app.on_response_prepare.append(connections.answered)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_IN_FLIGHT_S)
     await runner.setup()
+    handled = runner.server
+    if handled is None:
+        raise RuntimeError("a runner that is set up has a server")
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Connection(handled, connections),
+        serve.host,
+        serve.port if port is None else port,
+        ssl=context,
+        backlog=1024,
+        ssl_handshake_timeout=HANDSHAKE_S,
+        ssl_shutdown_timeout=_GOODBYE_S,
+    )
     try:
-        wanted = serve.port if port is None else port
-        site = web.TCPSite(runner, serve.host, wanted, ssl_context=context, backlog=1024)
-        await site.start()
-        taken: int = runner.addresses[0][1]
+        taken: int = server.sockets[0].getsockname()[1]
         _LOG.info("serving on %s:%d", serve.host, taken)
         yield taken
     finally:
+        server.close()
         await runner.cleanup()

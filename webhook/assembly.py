@@ -15,15 +15,18 @@ from webhook.admission.validate import Writers
 from webhook.gangs.keeper import GangKeeper
 from webhook.gangs.lift import kube_lift
 from webhook.gangs.room import GangRoom
+from webhook.gangs.seen import Clocks
 from webhook.ledger.ledger import Counters, Holdings, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
+from webhook.quotas.table import LimitTable
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.bindings import Binders, BindingWebhooks
 from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, cpu_defaults
+from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
 from webhook.view.classes import pools_of
@@ -50,6 +53,7 @@ class Parts:
     store: Store
     ledger: Ledger
     scope: PolicyScope
+    limits: LimitTable
     pods: PodWebhooks
     bindings: BindingWebhooks
     ranking: Ranking
@@ -57,6 +61,7 @@ class Parts:
     reconciler: Reconciler
     keeper: GangKeeper
     reporter: EventReports
+    loop_lag: LoopLag
 
 
 def assemble(
@@ -66,6 +71,7 @@ def assemble(
     *,
     kube: KubeClient | None = None,
     clock: Callable[[], int] = wall_clock,
+    monotonic: Callable[[], float] = time.monotonic,
     released: Callable[[str], None] = lambda _node: None,
     published: Callable[[SeenObjects, str, Holdings], str] = lambda _seen, _node, _holdings: "",
 ) -> Parts:
@@ -77,6 +83,7 @@ def assemble(
         live: reads Pods from the API server itself.
         kube: writes Events, and removes scheduling gates; None offline.
         clock: seconds since the epoch.
+        monotonic: seconds since any moment.
         released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
         published: makes the text that is published beside a node's holdings; by default nothing is published.
     """
@@ -98,7 +105,7 @@ def assemble(
         scheduler.name,
         scheduler.username,
         settings.domain,
-        grace,
+        1.5 * grace + settings.ledger.reconcile_seconds,
         types,
         warn_only=settings.guard.plain_pods == "warn",
         together=together,
@@ -116,12 +123,13 @@ def assemble(
         settings.devices.order,
         scheduler.preference_classes,
     )
+    limits = LimitTable(types)
     keeper = GangKeeper(
         cluster=cluster,
         ledger=ledger,
         new_room=lambda: GangRoom(cluster, ranking, ignored),
         lift=_never if kube is None else kube_lift(kube),
-        clock=clock,
+        clocks=Clocks(clock, monotonic),
         hold_seconds=settings.gangs.hold_seconds,
         reports=reporter,
         released=released,
@@ -140,6 +148,7 @@ def assemble(
         store=kept,
         ledger=ledger,
         scope=scope,
+        limits=limits,
         pods=PodWebhooks(
             TranslationPolicy(
                 settings.domain,
@@ -148,26 +157,43 @@ def assemble(
                 split=not settings.state_memory,
                 scope=scope,
                 gates=together,
+                charges=settings.quota.enabled,
             ),
             Writers(frozenset({settings.identity.username, scheduler.username})),
-            cluster.reach.of if settings.state_memory else lambda _pod: (None, 0),
+            cluster.reach.of,
+            state_memory=settings.state_memory,
+            limits=limits.of,
         ),
         bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of),
         ranking=ranking,
-        extender=Extender(cluster, ranking, types, scheduler.most_nodes or None, together=together, clock=clock),
+        extender=Extender(
+            cluster,
+            ranking,
+            types,
+            scheduler.most_nodes or None,
+            together=together,
+            interrupted=lambda reason: metrics.searches_ended.labels(reason).inc(),
+        ),
         reconciler=Reconciler(
             scheduler_name=scheduler.name,
             grace=grace,
             cluster=cluster,
             ledger=ledger,
             live=live,
-            clock=clock,
+            clock=monotonic,
             reports=reporter,
             released=freed,
         ),
         keeper=keeper,
         reporter=reporter,
+        loop_lag=_loop_lag(metrics),
     )
+
+
+def _loop_lag(metrics: WebhookMetrics) -> LoopLag:
+    lag = LoopLag(metrics.loop_lag.observe)
+    metrics.worst_loop_lag.set_function(lambda: lag.worst_recent_s)
+    return lag
 
 
 def _ignored(types: DeviceTypes) -> frozenset[str]:

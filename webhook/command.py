@@ -7,7 +7,9 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,20 +21,35 @@ from koordgate.backoff import Backoff
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import ALL_POD_GROUPS, DEVICES, NODES, PODS, TOPOLOGIES, Resource
+from koordgate.kube.resource import (
+    ALL_POD_GROUPS,
+    DEVICES,
+    LIMIT_RANGES,
+    NODES,
+    PODS,
+    RESOURCE_QUOTAS,
+    TOPOLOGIES,
+    Resource,
+)
 from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError, device_types
+from koordgate.steady import steadily
 from webhook import settings
 from webhook.app import listen, make_app, make_extender
 from webhook.assembly import Parts, assemble
 from webhook.edge import Draining
 from webhook.ledger.cluster import cluster_store
 from webhook.ledger.store import Listener, Watch
+from webhook.quotas.keeper import QuotaKeeper
+from webhook.quotas.mirror import written_names
+from webhook.quotas.table import QuotaFeed, RangeFeed
 from webhook.settings import WebhookSettings
-from webhook.tls.callers import Refusals, stranger
-from webhook.tls.certs import REAL, FileSource, SecretSource, Source, utc_now
+from webhook.tls.callers import Refusals, ask_for_certificate, stranger
+from webhook.tls.certs import FileSource, SecretSource, Source
 from webhook.tls.clientsecret import ClientSecret
+from webhook.tls.lasting import LastingSource
 from webhook.tls.register import Registration
+from webhook.tls.timing import Timing
 from webhook.upkeep.publish import Publisher, published
 from webhook.upkeep.waker import Waker
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
@@ -43,6 +60,9 @@ from webhook.view.served import ServedWatch
 _LOG: Final = logging.getLogger(__name__)
 _CONNECTIONS: Final = 32  # to the API server; binds to different nodes are written side by side
 _WATCH_PATIENCE_S: Final = 60.0  # how long a watch may fail before the replica is not ready
+_SILENCE_S: Final = 150.0  # how long the API server may say nothing about a resource before the replica is not ready
+_STANDSTILL_S: Final = 600.0  # how long a watch may do nothing at all before only a restart helps
+_LAG_S: Final = 5.0  # a replica whose event loop is as late answers nobody in time
 _GARBAGE: Final = 20_000  # allocations between garbage collections; requests leave hardly any cycles
 _FIRST_RETRY_S: Final = 1.0  # after a first reconciliation that failed
 _EXPIRY_S: Final = 1.0  # between checks of assumed placements
@@ -54,10 +74,16 @@ class Replica:
     Args:
         settings: of the process.
         kube: the open client.
+        timing: how certificates are renewed; None for the real clock, compared with the API server's.
+
+    Attributes:
+        source: of the certificate that the API server sees.
+        extender_source: of the one that the scheduler sees; the same with a certificate from files.
     """
 
-    def __init__(self, settings: WebhookSettings, kube: KubeClient) -> None:
+    def __init__(self, settings: WebhookSettings, kube: KubeClient, timing: Timing | None = None) -> None:
         self._settings = settings
+        self._timing = timing = timing or Timing(offset=lambda: kube.server_offset)
         self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits())  # noqa: PLW0108 there are no parts yet
         self.parts: Parts = assemble(
             settings,
@@ -68,20 +94,26 @@ class Replica:
             published=published,
         )
         self.source: Source
+        self.extender_source: Source
         self._client_secret: ClientSecret | None = None
         certificate = settings.certificate
         if certificate.files:
-            self.source = FileSource(certificate.files, REAL, certificate.client_authority)
+            self.source = self.extender_source = FileSource(certificate.files, timing, certificate.client_authority)
         else:
-            self.source = own = SecretSource(kube, settings.identity.namespace, certificate)
+            namespace = settings.identity.namespace
+            self.source = SecretSource(kube, namespace, certificate, timing)
+            lasting = LastingSource(kube, namespace, certificate.of_extender, certificate.secret, timing)
+            shown = self.parts.metrics.extender_authority_expires
+            shown.set_function(lambda: _timestamp(lasting.authority_expires))
+            self.extender_source = lasting
             if settings.scheduler.client_certificates:
-                self._client_secret = ClientSecret(kube, settings, own)
-        self._registration = Registration(kube, settings.identity, self.source)
+                self._client_secret = ClientSecret(kube, settings, lasting, timing)
+        self._registration = Registration(kube, settings.identity, self.source, timing)
         parts = self.parts
         # A connection that fails has no path; it counts for the extender as a whole.
         self._refusals = Refusals(parts.metrics.requests.labels("/scheduler", "denied").inc)
-        self.source.entrance.refused = self._refusals.handshake
-        parts.metrics.certificate_expires.set_function(self._certificate_expires)
+        self.extender_source.entrance.refused = self._refusals.handshake
+        parts.metrics.certificate_expires.set_function(lambda: _timestamp(self.source.expires))
         reporter = parts.reporter
         self._publisher = publisher = Publisher(parts.cluster, parts.ledger, socket.gethostname())
         # Pods last: the ledger is known by then, so holdings of Pods that have ended are found.
@@ -98,6 +130,20 @@ class Replica:
             self._records(RecordFeed(parts.cluster, parts.ledger, reporter.bad_object(parts.store.kind))),
             self._reflector(kube, PODS, PodFeed(parts.cluster, self._pod_ended, self._pod_bound, parts.types)),
         ]
+        self._quotas: QuotaKeeper | None = None
+        if settings.quota.enabled:
+            complain = reporter.bad_object
+            ranges = RangeFeed(parts.limits, complain("limitranges"))
+            self._quotas = QuotaKeeper(
+                kube,
+                parts.limits,
+                written_names(parts.types, settings.domain),
+                settings.quota.exempt_namespaces,
+                complain("resourcequotas"),
+            )
+            self._watches.append(self._reflector(kube, LIMIT_RANGES, ranges))
+            name, self._quota_watch = self._reflector(kube, RESOURCE_QUOTAS, QuotaFeed(parts.limits))
+            self._watches.append((name, self._quota_watch))
         # The sizes of gangs steer and hold up nobody: a replica is ready without them.
         self._groups = [self._served(kube, versions) for versions in ALL_POD_GROUPS]
         self._reconciled = False
@@ -105,20 +151,28 @@ class Replica:
 
     def _reflector(self, kube: KubeClient, resource: Resource, handler: Handler) -> tuple[str, Watch]:
         name = resource.plural
-        return name, Reflector(kube, resource, handler, count=self._counting(name), on_error=_log_watch_error)
+        return name, Reflector(kube, resource, handler, count=self._counting(name), on_error=self._watch_failed)
 
     def _served(self, kube: KubeClient, versions: Sequence[Resource]) -> ServedWatch:
         group, name = versions[0].group, f"{versions[0].plural}.{versions[0].group}"
         feed = GroupFeed(self.parts.cluster, group, self.parts.reporter.bad_object(name))
-        return ServedWatch(kube, versions, feed, count=self._counting(name), on_error=_log_watch_error)
+        return ServedWatch(kube, versions, feed, count=self._counting(name), on_error=self._watch_failed)
 
     def _records(self, listener: Listener) -> tuple[str, Watch]:
         store = self.parts.store
-        return store.kind, store.watch(listener, self._counting(store.kind), _log_watch_error)
+        return store.kind, store.watch(listener, self._counting(store.kind), self._watch_failed)
 
     def _counting(self, name: str) -> Callable[[Happening], None]:
         counter = self.parts.metrics.watch
         return lambda happening: counter.labels(name, happening).inc()
+
+    def _watch_failed(self, about: str, error: Exception) -> None:
+        """A watch failed, or an object could not be taken in, which is a bug of ours."""
+        if isinstance(error, KubeError):
+            _LOG.warning("%s: %s", about, error)
+        else:
+            self.parts.metrics.bugs.labels("watch").inc()
+            _LOG.error("a bug while %s were taken in: %s", about, error, exc_info=error)
 
     def _pod_ended(self, pod: PodInfo) -> None:
         """A Pod finished or is gone: its holding can be released, and its assumed placement ends."""
@@ -130,10 +184,6 @@ class Replica:
         self.parts.ranking.assumed.drop(pod.uid, pod.node)
         self.parts.reconciler.bound(pod)
 
-    def _certificate_expires(self) -> float:
-        expires = self.source.expires
-        return expires.timestamp() if expires is not None else 0.0
-
     def unready(self) -> list[str]:
         """The reasons why the replica is not ready, a clause each."""
         now = asyncio.get_running_loop().time()
@@ -143,54 +193,110 @@ class Replica:
                 reasons.append(f"{name} are not listed yet ({watch.last_error or 'under way'})")
             elif watch.failing_since is not None and now - watch.failing_since > _WATCH_PATIENCE_S:
                 reasons.append(f"{name} cannot be watched: {watch.last_error}")
+            elif now - watch.heard_at > _SILENCE_S:
+                reasons.append(f"{name} were last heard of {now - watch.heard_at:.0f} s ago")
+        lag = self.parts.loop_lag.worst_recent_s
+        if lag > _LAG_S:
+            reasons.append(f"the event loop was held for {lag:.1f} s")
         if not self._reconciled:
             reasons.append("the ledger is not reconciled with live Pods yet")
-        certificate = self.source.healthy(utc_now())
-        if certificate:
-            reasons.append(certificate)
+        if self._quotas is not None and not self._quotas.settled.is_set():
+            reasons.append("quotas that name devices have no mirrors yet")
+        earliest = self._timing.earliest
+        reasons += [problem for source in self._sources if (problem := source.healthy(earliest))]
         if not self._registration.published:
             reasons.append(f"the CA is not published: {'; '.join(self._registration.problems)}")
         if self._client_secret is not None and not self._client_secret.made:
             reasons.append(f"the scheduler has no certificate: {self._client_secret.problem}")
         return reasons
 
+    def sick(self) -> list[str]:
+        """The reasons why only a restart helps, a clause each: what no outage of others can cause."""
+        now = asyncio.get_running_loop().time()
+        still = [(name, now - watch.stirred_at) for name, watch in self._watches]
+        return [f"the watch of {name} has done nothing for {age:.0f} s" for name, age in still if age > _STANDSTILL_S]
+
+    async def _steadily(self, part: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Do some work that goes on after a bug, which is logged and counted."""
+
+        def bug() -> None:
+            self.parts.metrics.bugs.labels(part).inc()
+            _LOG.exception("a bug in %s; it begins again", part)
+
+        await steadily(work, bug)
+
     async def run(self, until: asyncio.Event) -> None:
         """Serve until the event is set, then end gracefully."""
         async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(watch.run()) for _, watch in self._watches]
-            background += [tasks.create_task(groups.run()) for groups in self._groups]
-            background.append(tasks.create_task(self.parts.reconciler.run_releases()))
-            background.append(tasks.create_task(self._waker.run()))
+            background: list[asyncio.Task[None]] = []
+
+            def begin(part: str, work: Callable[[], Awaitable[object]]) -> None:
+                background.append(tasks.create_task(self._steadily(part, work)))
+
+            for name, watch in self._watches:
+                begin(f"watch {name}", watch.run)
+            for groups in self._groups:
+                begin("watch podgroups", groups.run)
+            begin("releases", self.parts.reconciler.run_releases)
+            begin("waker", self._waker.run)
+            begin("loop lag", self.parts.loop_lag.run)
+            if self._quotas is not None:
+                keeper, quotas = self._quotas, self._quota_watch
+                begin("quotas", lambda: keeper.run(quotas.synced))
             if self._settings.gangs.all_or_nothing:
-                background.append(tasks.create_task(self.parts.keeper.run(lambda: not self.unready())))
-            background.append(tasks.create_task(self._reconcile()))
-            background.append(tasks.create_task(self._expire()))
-            starting = tasks.create_task(self.source.start())
+                begin("gangs", lambda: self.parts.keeper.run(lambda: not self.unready()))
+            begin("reconciliation", self._reconcile)
+            begin("expiry", self._expire)
+            starting = tasks.create_task(self._start_sources())
             ending = tasks.create_task(until.wait())
             await asyncio.wait([starting, ending], return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
-                background.append(tasks.create_task(self.source.run()))
-                background.append(tasks.create_task(self._registration.run()))
+                for source in self._sources:
+                    begin("certificates", partial(self._renew, source))
+                begin("publication of the CA", self._registration.run)
                 if self._client_secret is not None:
-                    background.append(tasks.create_task(self._client_secret.run()))
+                    begin("the scheduler's certificate", self._client_secret.run)
                 await self._serve(ending)
                 await self.parts.ledger.idle()
             for task in (*background, starting):
                 task.cancel()
 
+    @property
+    def _sources(self) -> tuple[Source, ...]:
+        return tuple(dict.fromkeys((self.source, self.extender_source)))
+
+    async def _start_sources(self) -> None:
+        """Start with a certificate for the API server; that for the scheduler may follow."""
+
+        async def start() -> None:
+            if self.extender_source is not self.source:
+                await self.extender_source.attempt()  # first: while there is no other CA it gets one of its own
+            await self.source.start()
+
+        await self._steadily("certificates", start)
+
+    async def _renew(self, source: Source) -> None:
+        await source.start()
+        await source.run()
+
     async def _serve(self, ending: asyncio.Task[object]) -> None:
         """Listen on both ports until the end has begun and callers have had time to leave."""
         serve, asks = self._settings.serve, self._settings.scheduler.client_certificates
-        app = make_app(self.parts, self.unready, self.draining)
+        if serve.client_authority:
+            ask_for_certificate(self.source.context, serve.client_authority)
+        refused = self._no_api_server if serve.client_authority else lambda _http: ""
+        app = make_app(self.parts, self.unready, self.draining, refused, sick=self.sick)
         extender = (
             make_extender(self.parts, self.draining, self._stranger)
             if asks
             else make_extender(self.parts, self.draining)
         )
-        entrance = self.source.entrance if asks else self.source.context
+        entrance = self.extender_source.entrance if asks else self.extender_source.context
+        closed = self.parts.metrics.connections_closed
+        webhooks, scheduler = (closed.labels(port).inc for port in ("webhooks", "extender"))
         async with (
-            listen(app, serve, self.source.context),
-            listen(extender, serve, entrance, port=serve.extender_port),
+            listen(app, serve, self.source.context, closed=webhooks),
+            listen(extender, serve, entrance, port=serve.extender_port, closed=scheduler),
         ):
             await ending
             self.draining.begun = True
@@ -202,6 +308,14 @@ class Replica:
         reason = stranger(http.get_extra_info("peercert"), self._settings.scheduler.common_name)
         if reason:
             self._refusals.request(reason)
+        return reason
+
+    def _no_api_server(self, http: web.Request) -> str:
+        """Why the caller of a review is not the API server; "" if it is."""
+        name = self._settings.serve.client_name
+        reason = stranger(http.get_extra_info("peercert"), name, "serve.clientName")
+        if reason:
+            self._refusals.request(f"of a review: {reason}")
         return reason
 
     async def _expire(self) -> None:
@@ -228,13 +342,17 @@ class Replica:
                 _LOG.warning("first reconciliation failed, trying again: %s", error)
                 await asyncio.sleep(backoff.failed())
             else:
-                self.parts.ranking.catch_up()
+                await self.parts.ranking.catch_up_slowly()
                 self._reconciled = True
-        await asyncio.gather(self.parts.reconciler.run_timer(every), self._publisher.run(every))
+        await asyncio.gather(
+            self._steadily("reconciliation", lambda: self.parts.reconciler.run_timer(every)),
+            self._steadily("publication of amounts", lambda: self._publisher.run(every)),
+        )
 
 
-def _log_watch_error(about: str, error: Exception) -> None:
-    _LOG.warning("%s: %s", about, error)
+def _timestamp(moment: datetime | None) -> float:
+    """Unix time; 0 for none."""
+    return moment.timestamp() if moment is not None else 0.0
 
 
 async def _main(configured: WebhookSettings) -> None:

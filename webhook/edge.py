@@ -10,7 +10,8 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from webhook import review
+from webhook import review, shapes
+from webhook.bodies import Bodies
 from webhook.metrics import WebhookMetrics
 from webhook.scheduling.extender import BadExtenderArgsError
 from webhook.settings import ServeSettings
@@ -57,7 +58,11 @@ class Edge:
         draining: `begun` is set once the process is to end.
     """
 
-    def __init__(self, serve: ServeSettings, metrics: WebhookMetrics, draining: Draining) -> None:
+    def __init__(
+        self, serve: ServeSettings, metrics: WebhookMetrics, draining: Draining, stranger: Stranger = lambda _http: ""
+    ) -> None:
+        self._stranger = stranger
+        self._bodies = Bodies(serve.body_limit_bytes, serve.bodies_bytes)
         self._deadline = serve.deadline_seconds
         self._metrics = metrics
         self._draining = draining
@@ -68,16 +73,19 @@ class Edge:
         async def answer(request: review.Request, _deadline: float) -> review.Response:
             return handler(request)
 
-        return self.binding_review(path, answer)
+        return self.binding_review(path, answer, shapes.PodShape)
 
-    def binding_review(self, path: str, handler: Async) -> Handler:
-        """Serve a review whose handler may wait for the API server."""
+    def binding_review(self, path: str, handler: Async, shape: shapes.Shape = shapes.BindingShape) -> Handler:
+        """Serve a review whose handler may wait for the API server; `shape` is what an API server sends there."""
         count = {outcome: self._metrics.requests.labels(path, outcome).inc for outcome in _OUTCOMES}
         observe = self._metrics.seconds.labels(path).observe
 
         async def serve(http: web.Request) -> web.Response:
             began = time.perf_counter()
             patience = self._patience(http)
+            if reason := self._stranger(http):
+                count["denied"]()
+                return self._respond(orjson.dumps({"error": reason}), HTTPStatus.FORBIDDEN)
             try:
                 _want_json(http)
                 question = review.decode(await self._body(http, patience))
@@ -87,16 +95,16 @@ class Edge:
             except web.HTTPException:
                 count["bad"]()
                 raise
-            response = await self._answer(path, handler, question, patience)
+            response = await self._answer(path, handler, question, patience, shape)
             status = response.code if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR else HTTPStatus.OK
             count[_outcome(response)]()
             observe(time.perf_counter() - began)
             return self._respond(review.encode(question.uid, response), status)
 
-        return serve
+        return self._giving_back(serve)
 
     async def _answer(
-        self, path: str, handler: Async, question: review.Request, patience: _Patience
+        self, path: str, handler: Async, question: review.Request, patience: _Patience, shape: shapes.Shape
     ) -> review.Response:
         try:
             async with asyncio.timeout_at(patience.until):
@@ -104,6 +112,9 @@ class Edge:
         except TimeoutError:
             return review.errored(f"no decision in {patience.seconds:.1f} s; try again", HTTPStatus.GATEWAY_TIMEOUT)
         except Exception:  # noqa: BLE001 a bug costs one answer, not the process
+            for obj in filter(None, (question.object, question.old_object)):
+                if wrong := shapes.misshapen(obj, shape):
+                    return review.denied(f"no API server sends such an object: {wrong}", HTTPStatus.BAD_REQUEST)
             self._bug(path, question.uid)
             message = f"a bug in koordgate (review {question.uid}); the traceback is in its log, please report it"
             return review.errored(message, HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -144,7 +155,18 @@ class Edge:
             observe(time.perf_counter() - began)
             return self._respond(orjson.dumps(answer), HTTPStatus.OK)
 
-        return serve
+        return self._giving_back(serve)
+
+    def _giving_back(self, serve: Handler) -> Handler:
+        """Hold the memory of a request's body until it is answered."""
+
+        async def bounded(http: web.Request) -> web.Response:
+            try:
+                return await serve(http)
+            finally:
+                self._bodies.done(http)
+
+        return bounded
 
     def _patience(self, http: web.Request) -> _Patience:
         """The API server states in the parameter `timeout`, as in `5s`, how long it waits; its time runs already."""
@@ -154,12 +176,9 @@ class Edge:
         return _Patience(max(min(self._deadline, waits), _LEAST_S))
 
     async def _body(self, http: web.Request, patience: _Patience) -> bytes:
-        """Read a body in time; one above the size limit is answered 413 by aiohttp itself."""
+        """Read a body in time, if there is memory for it."""
         try:
-            if http.content.is_eof():
-                return await http.read()  # all of it came with the headers, so there is nothing to wait for
-            async with asyncio.timeout_at(patience.until):
-                return await http.read()
+            return await self._bodies.read(http, patience.until)
         except TimeoutError:
             raise web.HTTPRequestTimeout(text=f"the body did not arrive in {patience.seconds:.1f} s") from None
         except web.RequestPayloadError as error:

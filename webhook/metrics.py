@@ -34,6 +34,13 @@ class WebhookMetrics:
             "Nodes that the index excluded and place() accepted: a bug of ours; they were still offered.",
             registry=registry,
         )
+        self.searches_ended = Counter(
+            "koordgate_searches_ended_total",
+            "Searches for a node that ended before all nodes were judged, by reason: time (of one call), namespace "
+            "(the time of the Pod's namespace, or of all together, was used up).",
+            ["reason"],
+            registry=registry,
+        )
         self.ledger_writes = Counter(
             "koordgate_ledger_writes_total", "Compare-and-swap writes that succeeded.", registry=registry
         )
@@ -78,9 +85,32 @@ class WebhookMetrics:
             ["resource"],
             registry=registry,
         )
+        self.loop_lag = Histogram(
+            "koordgate_event_loop_lag_seconds",
+            "How late the event loop came to a look that is due every 10 ms; all requests wait meanwhile.",
+            buckets=_FAST_BUCKETS,
+            registry=registry,
+        )
+        self.worst_loop_lag = Gauge(
+            "koordgate_event_loop_worst_lag_seconds",
+            "The greatest such lag of the last 10 to 20 seconds.",
+            registry=registry,
+        )
         self.certificate_expires = Gauge(
             "koordgate_certificate_not_after_seconds",
             "When the serving certificate expires, Unix time; 0 while there is none.",
+            registry=registry,
+        )
+        self.connections_closed = Counter(
+            "koordgate_connections_closed_total",
+            "Connections closed because there were too many or no request came, by port (webhooks, extender).",
+            ["port"],
+            registry=registry,
+        )
+        self.extender_authority_expires = Gauge(
+            "koordgate_extender_authority_not_after_seconds",
+            "When the CA expires that the scheduler trusts, Unix time; 0 with a certificate from files. It is renewed "
+            "after two thirds of its life; a scheduler that started before then must start again before it expires.",
             registry=registry,
         )
         self.ready = Gauge("koordgate_ready", "1 while the process is ready.", registry=registry)

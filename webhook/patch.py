@@ -4,6 +4,7 @@ Only named paths are ever patched, so that unknown fields survive.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jsonpatch
@@ -11,6 +12,7 @@ import jsonpatch
 Operation = dict[str, Any]
 
 
+@lru_cache(maxsize=1024)  # the same few names are written again and again
 def pointer(*parts: str | int) -> str:
     """Write a JSON Pointer from unescaped parts: `pointer("metadata", "annotations", "a/b")`."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

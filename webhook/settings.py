@@ -1,5 +1,6 @@
 """The settings of a koordgate process: one YAML file, read once, checked whole, then frozen."""
 
+import ssl
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -90,21 +91,43 @@ class ServeSettings(Section, frozen=True):
         port: TCP port; 0 takes a free one.
         extender_port: TCP port of the scheduler extender, which alone asks for client certificates; 0 takes a free one.
         body_limit_bytes: a larger review is refused with 413.
+        bodies_bytes: of all bodies above 64 KiB that are in memory at once, on each port; further ones wait for a
+            second, and are then refused with 503. At least body_limit_bytes.
+        connections: most of them at once, on each port; the one that was silent for longest is closed for a new one.
         deadline_seconds: the longest any review takes, if its own `timeout` parameter is not shorter.
         shutdown_delay_seconds: how long the server still serves after SIGTERM, not ready, so that callers leave.
+        client_authority: the CAs, as PEM, of the certificate that the API server shows to webhooks; reviews without one
+            are refused then. Empty: nobody is asked.
+        client_name: the exact common name of that certificate.
     """
 
     host: str = "0.0.0.0"  # noqa: S104 - a Pod serves on all its addresses
     port: Port = 9443
     extender_port: Port = 9444
     body_limit_bytes: Annotated[int, Meta(ge=1024)] = 7 * 1024 * 1024
+    bodies_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
+    connections: Annotated[int, Meta(ge=10, le=100_000)] = 1000
     deadline_seconds: Seconds = 4.0
     shutdown_delay_seconds: Annotated[float, Meta(ge=0, le=24 * 3600)] = 5.0
+    client_authority: str = ""
+    client_name: str = ""
 
     def __post_init__(self) -> None:
         """Check what concerns several keys."""
         if self.port == self.extender_port != 0:
             raise ValueError(f"port and extenderPort are both {self.port}: set one of them to another port")
+        if bool(self.client_authority) != bool(self.client_name):
+            raise ValueError("clientAuthority and clientName go together: set both, or neither")
+        if self.client_authority:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=self.client_authority)
+            except (ssl.SSLError, ValueError) as error:
+                raise ValueError(f"clientAuthority is no certificate as PEM ({error}): set the CA's text") from error
+        if self.bodies_bytes < self.body_limit_bytes:
+            raise ValueError(
+                f"bodiesBytes is {self.bodies_bytes}, less than one body may have: set it to bodyLimitBytes "
+                f"({self.body_limit_bytes}) or more"
+            )
 
 
 class CertificateFiles(Section, frozen=True):
@@ -125,12 +148,14 @@ class Certificate(Section, frozen=True):
     """Where the serving certificate comes from.
 
     Attributes:
-        secret: name of the Secret that holds the self-signed CA and certificate.
+        secret: name of the Secret that holds the self-signed CA and certificate that the API server sees.
         dns_names: names for which the certificate is valid.
         ip_addresses: addresses for which it is valid.
-        authority_days: life of the CA.
-        certificate_days: life of the certificate; both are renewed after two thirds of their lives.
-        client_secret: name of the Secret with the scheduler's certificate, which the same CA signs for its whole life.
+        authority_days: life of the CA, and of the scheduler's certificate.
+        certificate_days: life of the certificate; each is renewed after two thirds of its life.
+        extender_secret: name of the Secret that holds the CA and the certificate that the scheduler sees.
+        extender_authority_days: life of that CA's certificate; its key stays when it is renewed.
+        client_secret: name of the Secret with the scheduler's own certificate, which the extender's CA signs.
         files: used instead of the Secrets, if set.
         client_authority: with `files`, the file with the CA that signed the scheduler's certificate, as PEM; None for
             `files.authority`.
@@ -141,23 +166,41 @@ class Certificate(Section, frozen=True):
     ip_addresses: tuple[str, ...] = ()
     authority_days: Days = 365
     certificate_days: Days = 30
+    extender_secret: Name = "koordgate-extender-tls"  # noqa: S105 - as above
+    extender_authority_days: Days = 3650
     client_secret: Name = "koordgate-scheduler-tls"  # noqa: S105 - as above
     files: CertificateFiles | None = None
     client_authority: Name | None = None
 
     def __post_init__(self) -> None:
         """Check what concerns several keys."""
-        if self.secret == self.client_secret:
-            raise ValueError(f"secret and clientSecret are both {self.secret}: the scheduler may not read our keys")
+        if self.client_secret in {self.secret, self.extender_secret}:
+            with_keys = "secret" if self.client_secret == self.secret else "extenderSecret"
+            raise ValueError(
+                f"{with_keys} and clientSecret are both {self.client_secret}: the scheduler may not read our keys"
+            )
+        if self.secret == self.extender_secret:
+            raise ValueError(f"secret and extenderSecret are both {self.secret}: each CA has a Secret of its own")
         if self.client_authority is not None and self.files is None:
             raise ValueError("clientAuthority is for a certificate from files: set files too, or leave it out")
+
+    @property
+    def of_extender(self) -> "Certificate":
+        """The same, for the certificate that the scheduler sees."""
+        return msgspec.structs.replace(
+            self,
+            secret=self.extender_secret,
+            extender_secret=self.secret,
+            authority_days=self.extender_authority_days,
+        )
 
 
 class LedgerSettings(Section, frozen=True):
     """The ledger's times.
 
     Attributes:
-        grace_seconds: the age at which a holding that was never bound may be released: longer than any API request.
+        grace_seconds: how long a holding that was never bound is marked before it is released, which is longer than any
+            API request; it is marked after half of that time.
         reconcile_seconds: how often the ledger is compared with live Pods.
         gather_seconds: how long a bind waits for others to share its node's write, while binds follow closely.
     """
@@ -230,6 +273,19 @@ class NumaSettings(Section, frozen=True):
     scope: NumaScopeSettings = NumaScopeSettings()
 
 
+class QuotaSettings(Section, frozen=True):
+    """What quotas count.
+
+    Attributes:
+        enabled: whether Pods state, in resources of the domain quota.koordgate.io, what quotas are to count, and quotas
+            and LimitRanges that name devices are kept in force for them. The scheduler must ignore this domain.
+        exempt_namespaces: namespaces in which no Pod is translated; quotas there are left as they are.
+    """
+
+    enabled: bool = True
+    exempt_namespaces: tuple[_NamespaceName, ...] = ()
+
+
 class WebhookSettings(Section, frozen=True):
     """All settings of `koordgate webhook`.
 
@@ -253,6 +309,7 @@ class WebhookSettings(Section, frozen=True):
     devices: DeviceSettings = DeviceSettings()
     cpus: CpuSettings = CpuSettings()
     numa: NumaSettings = NumaSettings()
+    quota: QuotaSettings = QuotaSettings()
 
     def __post_init__(self) -> None:
         """Check what concerns several keys: no type is declared twice, and preferenceClasses names known classes."""

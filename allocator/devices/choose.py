@@ -10,29 +10,32 @@ first, then the devices of the other types beside them, then the next container'
 choice, the next choice is tried.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from allocator.devices.explain import explain
-from allocator.devices.offer import Wish
+from allocator.budget import Budget, BudgetSpentError
+from allocator.devices.explain import explain, lacking
+from allocator.devices.offer import Amounts, Offer, Wish
 from allocator.devices.options import Option
 from allocator.devices.search import Objection, TypeSearch
 from allocator.devices.terms import terms_of
 from allocator.devices.together import FollowingSearch, LeadingSearch
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.hints import Scope
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
-_MAX_TRIALS: Final = 2000  # sets of devices tried for one Pod; bounds the search for Pods of many containers
+_CHEAP_STEPS: Final = 16  # of a Pod's life: what a Pod takes of a device is noted for each
 
 
 def choose_devices(
     kind: DeviceType,
     request: PodRequest,
     node: NodeSnapshot,
+    budget: Budget,
     numa: frozenset[int] | None = None,
     only: Holding | None = None,
 ) -> tuple[Share, ...] | Refusal:
@@ -42,21 +45,25 @@ def choose_devices(
         kind: the type.
         request: of the Pod.
         node: its current state.
+        budget: of the decision.
         numa: NUMA nodes to stay inside; None for all.
         only: as for `allocator.place.place`.
 
     Returns:
         One share per device, in the order of minors, or why the node cannot hold the Pod.
+
+    Raises:
+        BudgetSpentError: the search ended before it was found out whether the containers fit together.
     """
-    search = TypeSearch(terms_of(kind, request, node, numa, only))
-    objections = _serve([_Turn(search, wish) for wish in search.wishes], iter(range(_MAX_TRIALS)))
-    return search.shares() if objections is None else explain([search], objections)
+    search = TypeSearch(terms_of(kind, request, node, numa, only), budget)
+    return _found([search], [_Turn(search, wish) for wish in search.wishes], budget)
 
 
 def choose_together(
     kinds: Sequence[DeviceType],
     request: PodRequest,
     node: NodeSnapshot,
+    budget: Budget,
     numa: frozenset[int] | None = None,
     only: Holding | None = None,
     *,
@@ -71,30 +78,33 @@ def choose_together(
         kinds: two or more, each requested.
         request: of the Pod.
         node: its current state.
+        budget: of the decision.
         numa: NUMA nodes to stay inside; None for all.
         only: as for `allocator.place.place`.
         same_root: the devices of a container must be on the same PCIe roots (requiredScope SamePCIe).
 
     Returns:
         As `choose_devices` does, type by type.
+
+    Raises:
+        BudgetSpentError: as `choose_devices`.
     """
-    lead = LeadingSearch(terms_of(kinds[0], request, node, numa, only), same_root=same_root)
+    lead = LeadingSearch(terms_of(kinds[0], request, node, numa, only), budget, same_root=same_root)
     others = [
-        FollowingSearch(terms_of(kind, request, node, numa, only), lead, same_root=same_root) for kind in kinds[1:]
+        FollowingSearch(terms_of(kind, request, node, numa, only), budget, lead, same_root=same_root)
+        for kind in kinds[1:]
     ]
     lead.followers.extend(others)
+    followers: dict[str, list[_Turn]] = {}
+    for of in others:
+        for other in of.wishes:
+            followers.setdefault(other.container.name, []).append(_Turn(of, other))
     turns = []
-    served = set()
     for wish in lead.wishes:
-        name = wish.container.name
-        served.add(name)
         turns.append(_Turn(lead, wish))
-        turns += [_Turn(of, other) for of in others for other in of.wishes if other.container.name == name]
-    turns += [_Turn(of, other) for of in others for other in of.wishes if other.container.name not in served]
-    objections = _serve(turns, iter(range(_MAX_TRIALS)))
-    if objections is not None:
-        return explain([lead, *others], objections)
-    return tuple(chain.from_iterable(search.shares() for search in (lead, *others)))
+        turns += followers.pop(wish.container.name, ())
+    turns += [_Turn(of, other) for of in others for other in of.wishes if other.container.name in followers]
+    return _found([lead, *others], turns, budget)
 
 
 class _Turn(NamedTuple):
@@ -104,46 +114,134 @@ class _Turn(NamedTuple):
     wish: Wish
 
 
-def _serve(turns: Sequence[_Turn], trials: Iterator[int], at: int = 0) -> dict[str, str] | None:
-    """Serve the next wish and then the rest; if the rest cannot be served, undo it and try the next set.
+def _found(searches: Sequence[TypeSearch], turns: Sequence[_Turn], budget: Budget) -> tuple[Share, ...] | Refusal:
+    """Serve all wishes; returns the shares of all types, or why there are none."""
+    try:
+        objections = _serve(turns, budget)
+    except BudgetSpentError:
+        refusal = lacking(searches, budget)
+        if refusal is None:
+            raise
+        return refusal
+    if objections is not None:
+        return explain(searches, objections, budget)
+    return tuple(chain.from_iterable([search.shares() for search in searches]))
+
+
+def _serve(turns: Sequence[_Turn], budget: Budget) -> dict[str, str] | None:
+    """Serve the wishes one after another; where the rest cannot be served, undo a choice and try the next one.
 
     Returns:
         None if all are served; otherwise the first objection to a set, by type.
+
+    Raises:
+        BudgetSpentError: as `choose_devices`; nothing is served then.
     """
-    search, wish = turns[at]
-    options = search.open_to(wish)
-    count = search.count(wish.container.ask)
-    objections: dict[str, str] = {}
-    last = at + 1 == len(turns)
-    if len(options) < count or (last and next(trials, None) is None):
-        return objections
-    for chosen in search.sets(wish, options, count):
-        if isinstance(chosen, Objection):
-            objections.setdefault(chosen.type, chosen.why)
-            continue
-        if last:
+    attempts: list[_Attempt] = []
+    exchangeable: bool | None = None
+    try:
+        while len(attempts) < len(turns):
+            attempts.append(_Attempt(turns[len(attempts)]))
+            while not attempts[-1].serve(budget, last=len(attempts) == len(turns)):
+                objections = attempts.pop().objections
+                if not attempts:
+                    return objections
+                if exchangeable is None:
+                    exchangeable = _exchangeable(turns)
+                attempts[-1].failed(objections, exchangeable=exchangeable)
+    except BudgetSpentError:
+        for attempt in reversed(attempts):
+            attempt.undo()
+        raise
+    return None
+
+
+class _Attempt:
+    """Serving one wish while the earlier ones are served: the present choice, and what was not tried yet.
+
+    Attributes:
+        objections: the first to a set of this wish or of a later one, by type.
+    """
+
+    __slots__ = ("_chosen", "_failed", "_options", "_price", "_sets", "_undo", "_wish", "objections")
+
+    def __init__(self, turn: _Turn) -> None:
+        search, wish = turn
+        options = search.open_to(wish)
+        count = search.count(wish.container.ask)
+        self.objections: dict[str, str] = {}
+        self._sets: Iterator[Sequence[Option] | Objection]
+        self._sets = iter(()) if len(options) < count else iter(search.sets(wish, options, count))
+        self._options = options
+        self._wish = wish
+        self._price = 1 + (len(turn.search.terms.asks) + len(wish.steps)) // _CHEAP_STEPS
+        self._chosen: Sequence[Option] = ()
+        self._undo: list[tuple[Offer, Amounts, tuple[Amounts, ...], tuple[str, ...]]] = []
+        self._failed: set[Hashable] = set()  # kinds of choices
+
+    def serve(self, budget: Budget, *, last: bool) -> bool:
+        """Serve the wish with the next set that may do; returns whether there is one.
+
+        What the last wish takes is never undone, and nobody asks what it takes in which step.
+        """
+        container, steps = self._wish.container.name, self._wish.steps
+        for chosen in self._sets:
+            if isinstance(chosen, Objection):
+                self.objections.setdefault(chosen.type, chosen.why)
+                continue
+            budget.spend(len(chosen) * self._price)
+            if self._failed and _kind(chosen) in self._failed:
+                continue
+            if last:
+                for option in chosen:
+                    option.offer.hold(container, option.peak)
+                return True
+            self._chosen = chosen
+            self._undo = [(of, of.peak, of.steps, of.containers) for of in [option.offer for option in chosen]]
             for option in chosen:
-                option.offer.hold(wish.container.name, option.peak)
-            return None
-        if next(trials, None) is None:
-            break
-        rest = _serve_after(chosen, turns, trials, at)
-        if rest is None:
-            return None
-        objections = {**rest, **objections}
-    return objections
+                option.offer.serve(container, option.amounts, option.peak, steps)
+            return True
+        return False
 
+    def failed(self, objections: dict[str, str], *, exchangeable: bool) -> None:
+        """Undo the present choice: beside it the later wishes cannot be served.
 
-def _serve_after(
-    chosen: Sequence[Option], turns: Sequence[_Turn], trials: Iterator[int], at: int
-) -> dict[str, str] | None:
-    """Serve a wish with this set and then the later wishes; undo it if that fails. Returns as `_serve` does."""
-    wish = turns[at].wish
-    undo = [(of, of.peak, of.steps, of.containers) for of in (option.offer for option in chosen)]
-    for option in chosen:
-        option.offer.serve(wish.container.name, option.amounts, option.peak, wish.steps)
-    objections = _serve(turns, trials, at + 1)
-    if objections is not None:
-        for offer, peak, steps, containers in undo:
+        Args:
+            objections: why, by type.
+            exchangeable: whether every choice of the same kind would fail too.
+        """
+        self.undo()
+        self.objections = {**objections, **self.objections}
+        if not exchangeable:
+            return
+        if not self._failed and len({_kind((option,)) for option in self._options}) == 1:
+            self._sets = iter(())  # all are of one kind
+        self._failed.add(_kind(self._chosen))
+
+    def undo(self) -> None:
+        """Undo the present choice, if there is one."""
+        for offer, peak, steps, containers in self._undo:
             offer.peak, offer.steps, offer.containers = peak, steps, containers
-    return objections
+        self._undo = []
+
+
+def _exchangeable(turns: Sequence[_Turn]) -> bool:
+    """Whether devices of one kind are as good as one another for what is still to be served.
+
+    Connections, partitions and the places of devices decide which set comes first, and which fail only where a set
+    must keep a rule, or belongs beside devices of another type.
+    """
+    search = turns[0].search
+    if search.scope is not Scope.NODE or any(turn.search is not search for turn in turns):
+        return False
+    asks = [turn.wish.container.ask for turn in turns]
+    return not any(search.rule(ask).binding(search.count(ask)) for ask in asks)
+
+
+def _kind(chosen: Sequence[Option]) -> Hashable:
+    """All that later wishes can see of devices, whichever they are."""
+    of = [option.offer for option in chosen]
+    kinds = [
+        (one.capacity, one.free, one.steps, one.containers != (), one.device.model, one.device.vendor) for one in of
+    ]
+    return tuple(sorted(kinds))

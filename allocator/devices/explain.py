@@ -1,8 +1,12 @@
 """Why devices cannot be chosen, in a user's words, with the nearest thing that would fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from operator import le
+from typing import Final
 
+from allocator.budget import Budget, BudgetSpentError
+from allocator.devices.offer import Wish
 from allocator.devices.options import as_candidates
 from allocator.devices.search import TypeSearch
 from allocator.devices.words import describe, describe_amounts, plural, too_wide
@@ -10,8 +14,39 @@ from allocator.topology.sets import WITHIN, choices, why_no_set
 from allocator.vocabulary.hints import NO_HINT, Scope
 from allocator.vocabulary.outcome import Refusal
 
+_MOST_STEPS: Final = 2048  # to find a container that lacks something by itself
+_MOST_ASKED: Final = 16  # containers of which a message says what they ask
 
-def explain(searches: Sequence[TypeSearch], objections: Mapping[str, str]) -> Refusal:
+
+def lacking(searches: Sequence[TypeSearch], budget: Budget) -> Refusal | None:
+    """Say what a container lacks by itself; None if each finds devices, or if too many containers ask.
+
+    Args:
+        searches: one for each type; nothing is served.
+        budget: of the decision. It pays for the explanation, which is given even if nothing is left.
+    """
+    steps = Budget(_MOST_STEPS)
+    for search in searches:
+        search.budget = steps
+    try:
+        for search in searches:
+            short = _too_few(search)
+            if short is not None:
+                return short
+        for search in searches:
+            reason = _no_set(search)
+            if reason:
+                terms = search.terms
+                text = f"{terms.node.name}: {_asked([search])}: {reason}{_away(search)}"
+                return Refusal(text, short=f"{plural(terms.kind)}: {reason}")
+    except BudgetSpentError:
+        return None
+    finally:
+        budget.left = max(budget.left - (_MOST_STEPS - steps.left), 0)
+    return None
+
+
+def explain(searches: Sequence[TypeSearch], objections: Mapping[str, str], budget: Budget) -> Refusal:
     """Explain why one type, or several types that belong together, could not be allocated.
 
     What a container lacks by itself comes first, then the first objection to a set. Otherwise the containers do not
@@ -20,17 +55,11 @@ def explain(searches: Sequence[TypeSearch], objections: Mapping[str, str]) -> Re
     Args:
         searches: one for each type.
         objections: as the search returned them, by type.
+        budget: of the decision.
     """
-    for search in searches:
-        short = _too_few(search)
-        if short is not None:
-            return short
-    for search in searches:
-        reason = _no_set(search)
-        if reason:
-            terms = search.terms
-            text = f"{terms.node.name}: {_asked([search])}: {reason}{_away(search)}"
-            return Refusal(text, short=f"{plural(terms.kind)}: {reason}")
+    short = lacking(searches, budget)
+    if short is not None:
+        return short
     for search in searches:
         nowhere = search.scope is not Scope.NODE and not search.spheres
         why = too_wide(search.scope) if nowhere else objections.get(search.terms.kind.name)
@@ -57,7 +86,7 @@ def _too_few(search: TypeSearch) -> Refusal | None:
     if not known:
         text = f"no {plural(kind)} known here (no Device object, or none in it)"
         return Refusal(f"{node.name}: {text}", permanent=True, short=text)
-    for wish in sorted(search.wishes, key=lambda wish: wish.place):
+    for wish in _distinct(search):
         ask = wish.container.ask
         fitting, count = len(search.options(wish)), search.count(ask)
         if fitting >= count:
@@ -73,12 +102,19 @@ def _too_few(search: TypeSearch) -> Refusal | None:
     return None
 
 
+def _distinct(search: TypeSearch) -> list[Wish]:
+    """The wishes in the Pod's order; of those that ask alike, the first."""
+    first = {wish.container.ask: wish for wish in sorted(search.wishes, key=lambda wish: -wish.place)}
+    return sorted(first.values(), key=lambda wish: wish.place)
+
+
 def _no_set(search: TypeSearch) -> str:
     """Explain why the first container without a set finds none, although enough single devices would do."""
-    for wish in sorted(search.wishes, key=lambda wish: wish.place):
+    for wish in _distinct(search):
         rule, count = search.rule(wish.container.ask), search.count(wish.container.ask)
         candidates = as_candidates(search.options(wish), search.terms)
-        if next(choices(candidates, count, search.terms.node.wiring.links, rule), None) is None:
+        links, budget = search.terms.node.wiring.links, search.budget
+        if next(choices(candidates, count, links, rule, budget), None) is None:
             return why_no_set(candidates, count, rule)
     return ""
 
@@ -121,5 +157,8 @@ def _nearest(search: TypeSearch) -> str:
     return f"; the most free is {kind.name} {best.device.minor} with {describe_amounts(kind, best.free)}"
 
 
-def _asked(searches: Sequence[TypeSearch]) -> str:
-    return ", ".join(f"{one.name} {describe(one.ask)}" for search in searches for one in search.terms.asks)
+def _asked(searches: Iterable[TypeSearch]) -> str:
+    """Write what the containers ask for; of very many the first ones only."""
+    asks = [one for search in searches for one in search.terms.asks]
+    written = ", ".join(f"{one.name} {describe(one.ask)}" for one in islice(asks, _MOST_ASKED))
+    return written if len(asks) <= _MOST_ASKED else f"{written}, and {len(asks) - _MOST_ASKED} more"

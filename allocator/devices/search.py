@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from operator import le
 
+from allocator.budget import Budget
 from allocator.devices.offer import Offer, Wish, wishes_of
 from allocator.devices.offers import find_offers
 from allocator.devices.options import Option, as_candidates, as_lead, find_options
@@ -32,8 +33,13 @@ Found = Iterator[Sequence[Option] | Objection]
 class TypeSearch:
     """The devices of one type in one decision, and what the Pod has taken so far.
 
-    Attributes:
+    Args:
         terms: the terms on which devices are chosen.
+        budget: of the decision; every search for devices takes steps of it.
+
+    Attributes:
+        terms: as given.
+        budget: as given.
         wishes: the containers to serve, the hardest first.
         offers: the devices that could be chosen.
         selected: how many devices an ask for every one of them takes.
@@ -41,8 +47,9 @@ class TypeSearch:
         spheres: the places, of the scope's kind, in which each container by itself finds enough devices.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, budget: Budget) -> None:
         self.terms = terms
+        self.budget = budget
         self.wishes, steps = wishes_of(terms.asks)
         self.offers, self.selected = find_offers(terms, steps)
         self._rules: dict[bool, SetRule] = {}
@@ -78,11 +85,12 @@ class TypeSearch:
 
     def options(self, wish: Wish) -> list[Option]:
         """The devices that can serve a wish beside what the Pod has taken already, in no particular order."""
+        self.budget.spend(len(self.offers))
         return find_options(wish, self.offers, self.terms)
 
     def open_to(self, wish: Wish) -> list[Option]:
         """The `options` in the part of the node to which the scope confines the Pod."""
-        options = find_options(wish, self.offers, self.terms)
+        options = self.options(wish)
         if self.scope is Scope.NODE:
             return options
         taken = next((self._sphere(offer) for offer in self.offers if offer.containers), None)
@@ -125,7 +133,7 @@ class TypeSearch:
         if count == 1 and rule.rank_first and not (rule.near or rule.roots or by_minor):
             return self._one_by_one(options, rule)
         by_id = {option.id: option for option in options}
-        found = choices(as_candidates(options, self.terms), count, links, rule)
+        found = choices(as_candidates(options, self.terms), count, links, rule, self.budget)
         return ([by_id[one.id] for one in chosen] for chosen in found)
 
     def _one_by_one(self, options: list[Option], rule: SetRule) -> Iterator[Sequence[Option]]:

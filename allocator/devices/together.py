@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
+from allocator.budget import Budget
 from allocator.devices.offer import Wish
 from allocator.devices.options import Option, as_candidates, as_lead, roots_of
 from allocator.devices.search import Found, Objection, TypeSearch
@@ -26,14 +27,19 @@ class FollowingSearch(TypeSearch):
 
     Args:
         terms: the terms on which devices are chosen.
+        budget: of the decision.
         lead: the search for the leading type.
         same_root: whether a container's devices of both types must be on the same PCIe roots.
+
+    Attributes:
+        by_container: the wishes by the container's name.
     """
 
-    def __init__(self, terms: Terms, lead: TypeSearch, *, same_root: bool) -> None:
-        super().__init__(terms)
+    def __init__(self, terms: Terms, budget: Budget, lead: TypeSearch, *, same_root: bool) -> None:
+        super().__init__(terms, budget)
         self._lead = lead
         self._same_root = same_root
+        self.by_container = {wish.container.name: wish for wish in self.wishes}
 
     def sets(self, wish: Wish, options: list[Option], count: int) -> Found:
         """Go through sets as `TypeSearch.sets` does: those beside the container's devices of the leading type.
@@ -47,7 +53,7 @@ class FollowingSearch(TypeSearch):
         by_id = {option.id: option for option in options}
         candidates = as_candidates(options, self.terms)
         links, same = self.terms.node.wiring.links, self._same_root
-        found = choices_beside(lead, candidates, count, links, rule, same_pcie=same)
+        found = choices_beside(lead, candidates, count, links, rule, same_pcie=same, budget=self.budget)
         first = next(found, None)
         if first is None:
             yield Objection(self.terms.kind.name, why_none_beside(lead, candidates, count, rule, same_pcie=same))
@@ -61,14 +67,15 @@ class LeadingSearch(TypeSearch):
 
     Args:
         terms: the terms on which devices are chosen.
+        budget: of the decision.
         same_root: whether a container's devices of all types must be on the same PCIe roots.
 
     Attributes:
         followers: the searches for the other types; filled before `sets` is called.
     """
 
-    def __init__(self, terms: Terms, *, same_root: bool) -> None:
-        super().__init__(terms)
+    def __init__(self, terms: Terms, budget: Budget, *, same_root: bool) -> None:
+        super().__init__(terms, budget)
         self._same_root = same_root
         self.followers: list[FollowingSearch] = []
 
@@ -80,8 +87,7 @@ class LeadingSearch(TypeSearch):
                 search, search.open_to(other), search.count(other.container.ask), search.rule(other.container.ask)
             )
             for search in self.followers
-            for other in search.wishes
-            if other.container.name == wish.container.name
+            if (other := search.by_container.get(wish.container.name)) is not None
         ]
         if not theirs:
             return self._by_rule(options, count, rule)
@@ -108,6 +114,7 @@ class LeadingSearch(TypeSearch):
                 return
         known: dict[frozenset[str], Objection | None] = {}
         for chosen in islice(self._by_rule(options, count, rule), _MAX_PASSED_OVER):
+            self.budget.spend(1)
             at = roots_of(chosen)
             if at not in known:
                 objections = (follower.objection(chosen) for follower in theirs)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_milli
+from allocator.vocabulary.names import is_quota_resource
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.phase import Phase
 
@@ -24,7 +25,7 @@ class CpuAmounts:
         phase: when it runs.
         cpu: request and limit, in thousandths.
         memory: request and limit, in bytes.
-        others: other resource to its request, in its unit.
+        others: other resource to its request, in its unit; none that only quotas count.
     """
 
     path: str
@@ -157,7 +158,7 @@ def _read_resources(
             name: _read_amount(amounts, name, f"{path}.{key}", CPU, problems) or 0
             for key, amounts in (("limits", limits), ("requests", requests))
             for name in amounts
-            if name not in _ORDINARY and name not in without
+            if name not in _ORDINARY and name not in without and not is_quota_resource(name)
         },
     )
 

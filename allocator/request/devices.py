@@ -24,6 +24,7 @@ from allocator.vocabulary.phase import Phase
 
 _MAPS: Final = ("requests", "limits")
 _NPU: Final = "huawei.com/npu-"
+MOST_ASKING: Final = 64  # containers of a Pod that may ask for devices: each is named in the node's record
 _NO_TYPES: Final = DeviceTypes((), ())
 
 Names = tuple[tuple[str, ...], tuple[str, ...]]
@@ -213,6 +214,11 @@ def read_pod(
     if any(name in types.resources for key in _MAPS for name in pod_level.get(key) or ()):
         message = "devices cannot be asked for the Pod as a whole; ask for them in the containers that use them"
         problems.append(Problem("spec.resources", message))
+    if len(places) > MOST_ASKING:
+        asking = sum(any(reading.names) or bool(reading.requests) for reading in readings)
+        if asking > MOST_ASKING:
+            message = f"{asking} containers ask for devices, and {MOST_ASKING} of a Pod may; ask in fewer of them"
+            problems.append(Problem("spec", message))
     return PodReading(readings, tuple(problems), together=_together(readings, speech))
 
 

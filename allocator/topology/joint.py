@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice
 from typing import Final, Protocol
 
+from allocator.budget import UNLIMITED, Budget
 from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices, why_no_set
 from allocator.vocabulary.device import VirtualFunction
 from allocator.vocabulary.links import Links
@@ -45,6 +46,7 @@ def choices_beside(
     rule: SetRule = PLAIN_RULE,
     *,
     same_pcie: bool = False,
+    budget: Budget = UNLIMITED,
 ) -> Iterator[tuple[Candidate, ...]]:
     """Go through the sets of devices that belong beside those of the first type, the nearest first.
 
@@ -59,6 +61,10 @@ def choices_beside(
         links: of the node's devices.
         rule: what a set must keep; what the rule only prefers is ignored here.
         same_pcie: both types must be on the same PCIe roots (Koordinator's requiredScope SamePCIe).
+        budget: takes a step for each set that is looked at.
+
+    Raises:
+        BudgetSpentError: the budget is spent; when the sets are gone through.
     """
     roots = _roots_of(lead)
     if same_pcie and any(device.pcie is None for device in lead):
@@ -69,11 +75,17 @@ def choices_beside(
         sets: Iterable[tuple[Candidate, ...]] = combinations(near, size)
         if rule.binding(size):
             place = {candidate.id: at for at, candidate in enumerate(near)}
-            kept = islice(choices(near, size, links, rule), _MAX_SETS)
+            kept = _counted(islice(choices(near, size, links, rule, budget), _MAX_SETS), budget)
             sets = sorted(kept, key=lambda chosen: _distance(chosen, lead, place))
-        for chosen in islice(sets, _MAX_SETS):
+        for chosen in _counted(islice(sets, _MAX_SETS), budget):
             if not same_pcie or len({device.pcie for device in chosen}) == len(roots):
                 yield chosen
+
+
+def _counted(sets: Iterable[tuple[Candidate, ...]], budget: Budget) -> Iterator[tuple[Candidate, ...]]:
+    for chosen in sets:
+        budget.spend(1)
+        yield chosen
 
 
 def why_none_beside(

@@ -3,18 +3,25 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 EXACT_UP_TO: Final = 16  # devices; among more, the best that a bounded search finds
-_MAX_STEPS: Final = 1024  # of one search among more than EXACT_UP_TO devices
+_MAX_STEPS: Final = 512  # of one search among more than EXACT_UP_TO devices
 
 Places = tuple[int, ...]
+
+
+class BestPlaces(NamedTuple):
+    """The best set, and how many devices the search considered adding to a set."""
+
+    places: Places
+    considered: int
 
 
 @lru_cache(maxsize=512)  # nodes of one model repeat the same requests
 def best_places(
     rows: tuple[tuple[int, ...], ...], gains: tuple[int, ...], losses: tuple[int, ...], count: int
-) -> Places:
+) -> BestPlaces:
     """Find the best set of places: the greatest sum of weights and gains; then the least losses; then the first.
 
     Args:
@@ -24,12 +31,13 @@ def best_places(
         count: places to find, 1 to all.
 
     Returns:
-        Ascending. "First" is the order of such tuples.
+        The set, ascending. "First" is the order of such tuples.
     """
     scale = sum(losses) + 1
     scaled = [[scale * weight for weight in row] for row in rows]
     values = [scale * gain - loss for gain, loss in zip(gains, losses, strict=True)]
-    return _Search(scaled, values, count).found
+    search = _Search(scaled, values, count)
+    return BestPlaces(search.found, search.considered)
 
 
 class _Search:
@@ -50,6 +58,7 @@ class _Search:
             _sums(sorted((w for at, w in enumerate(row) if at != i), reverse=True)) for i, row in enumerate(rows)
         ]
         self.steps = _MAX_STEPS if size > EXACT_UP_TO else -1
+        self.considered = 0
         self.best, self.found = self._greedy(values)
         self.certain = False  # whether `found` is the first of its value, not only one of them
         self._extend((), 0, list(values), 0, 0)
@@ -83,6 +92,7 @@ class _Search:
             if not self.steps or not self._promising(at, gains, value, left, missing):
                 return
             self.steps -= 1
+            self.considered += 1
             row = self.rows[at]
             onward = [gain + weight for gain, weight in zip(gains, row, strict=True)]
             self._extend((*chosen, at), at + 1, onward, value + gains[at], left)

@@ -26,6 +26,7 @@ from math import comb
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from allocator.budget import UNLIMITED, Budget
 from allocator.topology.partitions import broken, fits
 from allocator.topology.partitions import why_none as why_no_partition
 from allocator.topology.search import EXACT_UP_TO, Places, best_places
@@ -34,6 +35,7 @@ from allocator.vocabulary.links import Links
 from allocator.vocabulary.partition import PartitionTable
 
 _MAX_SORTED: Final = comb(EXACT_UP_TO, EXACT_UP_TO // 2)  # sets put in order at once; more come in the caller's order
+_CONSIDERED_STEPS: Final = 4  # of a budget, for each device that the search for the best set considers
 
 
 WITHIN: Final = {Scope.NODE: "node", Scope.NUMA_NODE: "NUMA node", Scope.PCIE: "PCIe root", Scope.DEVICE: "device"}
@@ -121,7 +123,11 @@ _STATE: Final = itemgetter(6, 5, 7)
 
 
 def choices(
-    candidates: Sequence[Candidate], count: int, links: Links, rule: SetRule = PLAIN_RULE
+    candidates: Sequence[Candidate],
+    count: int,
+    links: Links,
+    rule: SetRule = PLAIN_RULE,
+    budget: Budget = UNLIMITED,
 ) -> Iterator[tuple[Candidate, ...]]:
     """Go through the sets of `count` devices that keep the rule, the best first.
 
@@ -130,11 +136,16 @@ def choices(
         count: 1 or more.
         links: of the node's devices.
         rule: what the ask and the node want of a set.
+        budget: bounds the search for the best set, and how many sets are put in order; those that it does not cover
+            come in the caller's order.
 
     Returns:
         Each set once, its devices in the caller's order (of a partition too); none if none keeps the rule.
+
+    Raises:
+        BudgetSpentError: the budget is spent before the best set is found; when the sets are gone through.
     """
-    pool = _pool(candidates, links, rule)
+    pool = _pool(candidates, links, rule, budget)
     # Company does not matter if no device is near another.
     if count == 1 and not (rule.cut or rule.roots or (rule.company and not links.flat)):
         return zip([pool.order[place] for place in _one_by_one(pool, range(len(pool.order)))], strict=True)
@@ -223,6 +234,7 @@ class _Pool(NamedTuple):
         rows: weights between them.
         gains: weight of each towards `near`.
         losses: weight of each towards the devices that are free and would stay so, counted for those alone.
+        budget: of the decision.
     """
 
     order: list[Candidate]
@@ -230,6 +242,7 @@ class _Pool(NamedTuple):
     rows: tuple[tuple[int, ...], ...]
     gains: tuple[int, ...]
     losses: tuple[int, ...]
+    budget: Budget
 
     def take(self, places: Places) -> Set:
         """The candidates in these places."""
@@ -248,13 +261,13 @@ class _Pool(NamedTuple):
         )
 
 
-def _pool(candidates: Sequence[Candidate], links: Links, rule: SetRule) -> _Pool:
+def _pool(candidates: Sequence[Candidate], links: Links, rule: SetRule, budget: Budget) -> _Pool:
     order = sorted(candidates, key=_BY_RANK if rule.rank_first else _BY_STATE)
     tiers = list(map(_RANK if rule.rank_first else _STATE, order))
     size = len(order)
     nothing = (0,) * size
     if links.flat or size < 2:  # noqa: PLR2004 - a pair
-        return _Pool(order, tiers, (nothing,) * size, nothing, nothing)
+        return _Pool(order, tiers, (nothing,) * size, nothing, nothing, budget)
     rows = _rows(order, links)
     free = [place for place, candidate in enumerate(order) if candidate.idle and candidate.fresh]
     if len(free) == size:
@@ -266,7 +279,7 @@ def _pool(candidates: Sequence[Candidate], links: Links, rule: SetRule) -> _Pool
     if rule.near:
         near = sorted(rule.near)
         gains = tuple(sum(links.weight(candidate.id, mate) for mate in near) for candidate in order)
-    return _Pool(order, tiers, rows, gains, losses)
+    return _Pool(order, tiers, rows, gains, losses, budget)
 
 
 def _rows(order: Sequence[Candidate], links: Links) -> tuple[tuple[int, ...], ...]:
@@ -308,7 +321,8 @@ def _best_first(pool: _Pool, groups: Sequence[Sequence[int]], count: int) -> Ite
     best = [_best_of(pool, group, count) for group in groups]
     first = min(best, key=pool.key) if len(best) > 1 else best[0]
     yield first
-    if sum(comb(len(group), count) for group in groups) <= _MAX_SORTED:
+    sets = sum(comb(len(group), count) for group in groups)
+    if sets <= _MAX_SORTED and pool.budget.covers(sets * count):
         yield from islice(sorted(_all_in_turn(groups, count), key=pool.key), 1, None)
         return
     for places in _all_in_turn(groups, count):
@@ -318,7 +332,7 @@ def _best_first(pool: _Pool, groups: Sequence[Sequence[int]], count: int) -> Ite
 
 def _one_by_one(pool: _Pool, places: Iterable[int]) -> list[int]:
     """Sort single devices, the best first."""
-    tiers, _, gains, losses = pool[1:]
+    tiers, gains, losses = pool.tiers, pool.gains, pool.losses
     return [key[-1] for key in sorted([(tiers[place], -gains[place], losses[place], place) for place in places])]
 
 
@@ -345,12 +359,13 @@ def _best_of(pool: _Pool, group: Sequence[int], count: int) -> Places:
         return tuple(forced + open_places)
     rows, size = pool.rows, len(open_places)
     if size == len(rows):
-        chosen = best_places(rows, pool.gains, pool.losses, count)
+        found = best_places(rows, pool.gains, pool.losses, count)
     else:
         pick = itemgetter(*open_places)
         gains = [pool.gains[a] + sum(rows[a][b] for b in forced) for a in open_places]
-        chosen = best_places(tuple(map(pick, pick(rows))), tuple(gains), pick(pool.losses), count - len(forced))
-    return tuple(forced + [open_places[at] for at in chosen])
+        found = best_places(tuple(map(pick, pick(rows))), tuple(gains), pick(pool.losses), count - len(forced))
+    pool.budget.spend(_CONSIDERED_STEPS * found.considered)
+    return tuple(forced + [open_places[at] for at in found.places])
 
 
 def _partitions(pool: _Pool, count: int, rule: SetRule) -> list[Places]:

@@ -110,6 +110,13 @@ class PodRequest:
     containers: tuple[ContainerAsk, ...]
     cpu: CpuAsk | None = None
     wishes: Wishes = field(default=NO_WISHES)
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Hash as a tuple, once: a request is looked up for each of thousands of nodes."""
+        if not self._hash:
+            object.__setattr__(self, "_hash", hash((self.containers, self.cpu, self.wishes)))
+        return self._hash
 
     def __bool__(self) -> bool:
         """Return whether anything is asked."""

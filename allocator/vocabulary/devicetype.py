@@ -20,11 +20,14 @@ from allocator.vocabulary.names import (
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     GPU_SHARED,
+    QUOTA_CPUS,
+    QUOTA_DOMAIN,
     RDMA,
     TYPE_FPGA,
     TYPE_GPU,
     TYPE_RDMA,
     VISIBLE_DEVICES_ENV,
+    is_quota_resource,
 )
 from allocator.vocabulary.partition import HOPPER, Board
 
@@ -89,6 +92,8 @@ class DeviceType:
         boards: partition tables by model, for nodes that state none.
         templates: the shares that a part of a device must be, smallest first; empty: any part is available.
         percent: whether each tail counts in percent; derived.
+        charged: tail, or the plain tail -> the resource that quotas count for it, in the tail's unit. The plain one of
+            a type with several tails is in percent of a device; derived.
     """
 
     name: str
@@ -112,6 +117,7 @@ class DeviceType:
     boards: tuple[Board, ...] = ()
     templates: tuple[Template, ...] = ()
     percent: tuple[bool, ...] = field(init=False, repr=False, compare=False)
+    charged: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         each = Unit.UNITS if self.unit is Unit.UNITS else Unit.PERCENT
@@ -119,6 +125,11 @@ class DeviceType:
         object.__setattr__(self, "words", self.words or self.tails)
         object.__setattr__(self, "plural", self.plural or f"{self.name} devices")
         object.__setattr__(self, "percent", tuple(unit is Unit.PERCENT for unit in self.units))
+        named = dict.fromkeys((self.plain, *self.tails))
+        # The tails of built-in types differ between types already.
+        own = {tail: self.name if tail == self.plain else f"{self.name}-{tail}" for tail in named}
+        charged = {tail: f"{QUOTA_DOMAIN}/{tail if self.domains else own[tail]}" for tail in named if tail}
+        object.__setattr__(self, "charged", charged)
 
     def __eq__(self, other: object) -> bool:
         """Compare by value; nearly always both are the same object."""
@@ -213,6 +224,7 @@ class DeviceTypes:
         annotations: key of a Pod's annotation that asks for devices -> what it means; derived.
         spoken: type's name -> its dialects, in the table's order; derived.
         restated: (type, tail) of the bytes that a ratio states as well; derived.
+        charged_bytes: the resources that quotas count in bytes; derived.
     """
 
     types: tuple[DeviceType, ...]
@@ -222,6 +234,7 @@ class DeviceTypes:
     annotations: Mapping[str, ResourceName] = field(init=False, repr=False, compare=False)
     spoken: Mapping[str, tuple[Dialect, ...]] = field(init=False, repr=False, compare=False)
     restated: frozenset[tuple[str, str]] = field(init=False, repr=False, compare=False)
+    charged_bytes: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_name: dict[str, DeviceType] = {}
@@ -245,12 +258,15 @@ class DeviceTypes:
             for dialect in spoken[one.name]:
                 _add(resources, one, dialect, dialect.terms)
                 _add(annotations, one, dialect, dialect.annotations)
+        _check_charged(self.types, resources)
         object.__setattr__(self, "by_name", by_name)
         object.__setattr__(self, "resources", resources)
         object.__setattr__(self, "annotations", annotations)
         object.__setattr__(self, "spoken", spoken)
         restated = frozenset((one.name, one.restated) for one in self.types if one.restated)
         object.__setattr__(self, "restated", restated)
+        in_bytes = frozenset(one.charged[tail] for one in self.types for tail in one.tails if one.in_bytes(tail))
+        object.__setattr__(self, "charged_bytes", in_bytes)
 
     def with_types(self, more: Iterable[DeviceType]) -> "DeviceTypes":
         """Return the table with further types.
@@ -283,6 +299,25 @@ def _add(known: dict[str, ResourceName], kind: DeviceType, dialect: Dialect, ter
             )
         if first.dialect is dialect and first.term is not term:
             raise DeviceTypeError(f"resource {term.name} of device type {kind.name} is named twice; name it once")
+
+
+def _check_charged(types: Iterable[DeviceType], resources: Iterable[str]) -> None:
+    """Check that quotas count no two things under one name.
+
+    Raises:
+        DeviceTypeError: they would; the message says which.
+    """
+    charged = {QUOTA_CPUS: "CPUs"}
+    for one in types:
+        for name in one.charged.values():
+            whose = charged.setdefault(name, one.name)
+            if whose != one.name:
+                raise DeviceTypeError(
+                    f"device type {one.name}: quotas count {name}, which is already that of {whose}; use another name"
+                )
+    taken = next(filter(is_quota_resource, resources), "")
+    if taken:
+        raise DeviceTypeError(f"resource {taken}: the domain {QUOTA_DOMAIN} is koordgate's own; use another")
 
 
 GPU_TYPE: Final = DeviceType(

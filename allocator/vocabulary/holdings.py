@@ -58,7 +58,9 @@ class Holding:
         cpus: its CPUs and NUMA nodes; None if the kubelet manages them.
         gang: the group that the Pod belongs to, as namespace/name; "" for none.
         until: 0 for what a bind has given. Otherwise it is held for a Pod of an all-or-nothing gang, which a bind may
-            take before this moment (seconds since the epoch, or `WITHOUT_LIMIT`).
+            take (seconds since the epoch when it is meant to end, or `WITHOUT_LIMIT`).
+        ending: the name of the mark that it is being given back, "" for none. While it is marked, no bind is answered
+            with it, and it is released once all binds that were answered before are over. Marks have different names.
         unread: what the Pod's annotations do not state readably, so that the holding is all that it may be: device
             types, and "cpu". Never recorded.
 
@@ -74,6 +76,7 @@ class Holding:
     cpus: CpuShare | None = None
     gang: str = ""
     until: int = 0
+    ending: str = ""
     unread: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

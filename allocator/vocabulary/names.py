@@ -47,6 +47,11 @@ CLASSES: Final = "koordgate.io/classes"  # on a Node: its software classes
 PACKED: Final = "koordgate.io/packed-resources"  # on a NodeAllocation: totals and free, packed by class
 VISIBLE_DEVICES_PREFIX: Final = "visible-devices.koordgate.io/"
 
+# Resources that quotas count (`allocator.request.charge`). No Node has them, and schedulers are told to ignore them.
+QUOTA_DOMAIN: Final = "quota.koordgate.io"
+QUOTA_CPUS: Final = f"{QUOTA_DOMAIN}/cpus"  # CPUs of a Pod's own
+_QUOTA_PREFIX: Final = f"{QUOTA_DOMAIN}/"
+
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
 
 VISIBLE_DEVICES_ENV: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -71,3 +76,8 @@ def shown_by(key: str) -> tuple[str, str] | None:
 def is_allocation_annotation(key: str) -> bool:
     """Return whether an annotation states what a Pod holds; only the bind may write it."""
     return key in {DEVICE_ALLOCATED, RESOURCE_STATUS} or shown_by(key) is not None
+
+
+def is_quota_resource(name: str) -> bool:
+    """Return whether a resource is one that only quotas count."""
+    return name.startswith(_QUOTA_PREFIX)

@@ -11,11 +11,13 @@ class Refusal:
         message: in the user's words, with the nearest request that would fit if there is one.
         permanent: the answer remains the same even if all other Pods leave this node.
         short: the same without the node's name and figures, so that kube-scheduler can count equal ones together.
+        unfinished: the search ended before everything was tried, so the request might fit after all.
     """
 
     message: str
     permanent: bool = False
     short: str = field(default="", compare=False)
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

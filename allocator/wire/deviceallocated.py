@@ -23,7 +23,7 @@ from allocator.vocabulary.names import (
     visible_devices,
 )
 
-_LARGEST_MINOR: Final = 2**31 - 1  # an int32 in Koordinator
+LARGEST_MINOR: Final = 2**31 - 1  # an int32 in Koordinator
 _DRAFT_NAMES: Final = {  # the device proposal's spelling -> today's
     f"{domain}/{draft}": f"{domain}/{tail}"
     for domain in DOMAINS
@@ -135,7 +135,7 @@ def _read_share(
     kind: DeviceType, entry: Mapping[str, Any], containers: Mapping[tuple[str, str], list[str]], types: DeviceTypes
 ) -> Share:
     minor = _minor(entry["minor"])
-    if not 0 <= minor <= _LARGEST_MINOR:
+    if not 0 <= minor <= LARGEST_MINOR:
         raise ValueError("a minor is not from 0 to 2^31-1")
     identity = _text(entry.get("id") or entry.get("uuid"))
     amounts: dict[str, int] = {}

@@ -20,6 +20,7 @@ from allocator.vocabulary.names import DEVICES_CHECKPOINTS, TYPE_GPU
 from allocator.vocabulary.partition import PartitionPolicy, PartitionTable
 from allocator.vocabulary.wiring import UNWIRED, Wiring
 from allocator.wire.cordons import read_cordons, without_cordoned
+from allocator.wire.deviceallocated import LARGEST_MINOR
 from allocator.wire.devicelinks import DEVICE_LINKS, read_links
 from allocator.wire.partitions import GPU_MODEL, GPU_PARTITIONS, GPU_VENDOR, built_in, policy_of, read_partitions
 
@@ -202,8 +203,8 @@ def _read_device(entry: Mapping[str, Any], common: Mapping[str, str], types: Dev
         raise ValueError("no id; a GPU's id is its UUID, another device's its PCI address")
     if "," in identity:
         raise ValueError(f"id {identity!r} has a comma, which separates ids in annotations")
-    if not isinstance(minor, int) or isinstance(minor, bool) or minor < 0:
-        raise ValueError(f"minor {minor!r} is not 0 or more")
+    if not isinstance(minor, int) or isinstance(minor, bool) or not 0 <= minor <= LARGEST_MINOR:
+        raise ValueError(f"minor {minor!r} is not from 0 to 2^31-1")
     topology = entry.get("topology") or {}
     pcie = topology.get("pcieID")
     labels = {str(key): str(value) for key, value in (entry.get("labels") or {}).items()}

@@ -1,6 +1,10 @@
-"""The NodeAllocation object (koordgate.io/v1alpha1): one node's ledger, as stored in the cluster."""
+"""The NodeAllocation object (koordgate.io/v1alpha1): one node's ledger, as stored in the cluster.
 
-from collections.abc import Iterable, Mapping
+A share names the containers that see it. Where more than a few containers of a Pod see devices, the holding lists their
+names once, and its shares state positions in that list: a Pod of many containers and devices then takes little room.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,6 +15,7 @@ from allocator.vocabulary.holdings import Function, Holding, Share
 
 API_VERSION: Final = "koordgate.io/v1alpha1"
 KIND: Final = "NodeAllocation"
+_FEW: Final = 4  # containers that are written by name at each share
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -24,37 +29,51 @@ def write_spec(holdings: Iterable[Holding]) -> dict[str, Any]:
 
 
 def _write_holding(holding: Holding) -> dict[str, Any]:
+    listed = _listed(holding.shares)
     written: dict[str, Any] = {
         "uid": holding.uid,
         "namespace": holding.namespace,
         "name": holding.name,
         "since": _write_time(holding.since),
-        "devices": [_write_share(share) for share in holding.shares],
+        "devices": [_write_share(share, listed) for share in holding.shares],
     }
+    if listed:
+        written["containers"] = list(listed)
     if holding.cpus is not None:
         written["cpus"] = _write_cpus(holding.cpus)
     if holding.gang:
         written["gang"] = holding.gang
     if holding.until:
         written["heldUntil"] = _write_time(holding.until)
+    if holding.ending:
+        written["ending"] = holding.ending
     return written
 
 
+def _listed(shares: Sequence[Share]) -> dict[str, int]:
+    """The containers that a holding lists, with their positions; none where they are few."""
+    if sum([len(share.containers) for share in shares]) <= _FEW:
+        return {}
+    names = dict.fromkeys(name for share in shares for name in share.containers)
+    return {name: at for at, name in enumerate(names)} if len(names) > _FEW else {}
+
+
 def _write_time(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime(_TIME)
+    # Not strftime, which writes years before 1000 with fewer digits than it reads.
+    return f"{datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def _read_time(text: str) -> int:
     return int(datetime.strptime(text, _TIME).replace(tzinfo=UTC).timestamp())
 
 
-def _write_share(share: Share) -> dict[str, Any]:
+def _write_share(share: Share, listed: Mapping[str, int]) -> dict[str, Any]:
     written: dict[str, Any] = {
         "type": share.type,
         "id": share.id,
         "minor": share.minor,
         "amounts": dict(share.amounts),
-        "containers": list(share.containers),
+        "containers": [listed[name] for name in share.containers] if listed else list(share.containers),
     }
     if share.functions:
         written["functions"] = [{"minor": minor, "busID": bus_id} for minor, bus_id in share.functions]
@@ -124,25 +143,36 @@ def _read_function(entry: Mapping[str, Any]) -> Function:
 
 def _read_holding(entry: Mapping[str, Any]) -> Holding:
     cpus, until = entry.get("cpus"), entry.get("heldUntil")
+    listed = tuple(str(name) for name in entry.get("containers") or ())
     return Holding(
         str(entry["uid"]),
         str(entry["namespace"]),
         str(entry["name"]),
         _read_time(entry["since"]),
-        tuple(map(_read_share, entry["devices"])),
+        tuple([_read_share(share, listed) for share in entry["devices"]]),
         None if cpus is None else _read_cpus(cpus),
         str(entry.get("gang") or ""),
         0 if until is None else _read_time(until),
+        str(entry.get("ending") or ""),
     )
 
 
-def _read_share(share: Mapping[str, Any]) -> Share:
+def _read_container(container: object, listed: Sequence[str]) -> str:
+    if isinstance(container, str):
+        return container
+    at = _whole(container)
+    if at >= len(listed):
+        raise ValueError(f"container {at} of {len(listed)}")
+    return listed[at]
+
+
+def _read_share(share: Mapping[str, Any], listed: Sequence[str]) -> Share:
     return Share(
         str(share["type"]),
         str(share["id"]),
         _whole(share["minor"]),
         {str(tail): _whole(amount) for tail, amount in share["amounts"].items()},
-        tuple(str(container) for container in share.get("containers") or ()),
+        tuple([_read_container(container, listed) for container in share.get("containers") or ()]),
         tuple(map(_read_function, share.get("functions") or ())),
         share.get("alone") is True,
         share.get("unshared") is True,

@@ -2,9 +2,11 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -71,6 +73,7 @@ class KubeClient:
         limit: most connections, watches included.
         sleep: waits; tests pass their own.
         jitter: a random number in [0, 1).
+        clock: seconds since the epoch.
     """
 
     def __init__(
@@ -82,11 +85,14 @@ class KubeClient:
         limit: int = _CONNECTIONS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._source = access or FixedAccess(base_url.rstrip("/"), token)
         self._limit = limit
         self._sleep = sleep
         self._jitter = jitter
+        self._clock = clock
+        self._dated: tuple[str, float] = ("", 0.0)  # the latest answer's Date header, and our time when it came
         self._access: Access = FixedAccess("")
         self._session: aiohttp.ClientSession | None = None
         self._proxy: str | None = None
@@ -119,6 +125,19 @@ class KubeClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    @property
+    def server_offset(self) -> float | None:
+        """Seconds by which the API server's clock is ahead of ours; None while no answer has stated its time.
+
+        It is right to a second and the time that the answer took: the `Date` header states whole seconds (RFC 9110,
+        section 6.6.1). Behind a load balancer it is that of the API server that answered last.
+        """
+        date, seen = self._dated
+        try:
+            return parsedate_to_datetime(date).timestamp() + 0.5 - seen if date else None
+        except ValueError:
+            return None
 
     async def get(
         self, path: str, *, params: Params | None = None, deadline: float | None = _DEADLINE_S
@@ -228,15 +247,18 @@ class KubeClient:
         params: Params | None = None,
         *,
         timeout_s: int = 300,
+        silent_s: float | None = None,
         on_open: Callable[[], None] | None = None,
         deadline: float | None = _DEADLINE_S,
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Raw watch events, bookmarks and ERROR events included, until the server ends the watch.
+        """Raw watch events, bookmarks and ERROR events included, until the server ends the watch or falls silent.
 
         Args:
             path: of the collection.
             params: resourceVersion and selectors.
             timeout_s: after how many seconds the server is to end it.
+            silent_s: after how many seconds without a line it ends here, as if the server had ended it: whether the
+                server still answers shows when the next one is opened. None: never.
             on_open: called once the server has accepted the watch.
             deadline: for the server to accept it. Events have none: TCP notices a server that vanished, and one that
                 hangs is given up `deadline` seconds after `timeout_s`.
@@ -253,7 +275,7 @@ class KubeClient:
             if on_open:
                 on_open()
             hung_at = None if deadline is None else asyncio.get_running_loop().time() + timeout_s + deadline
-            async with aclosing(_lines(ask, answer.content, hung_at)) as lines:
+            async with aclosing(_lines(ask, answer.content, hung_at, silent_s)) as lines:
                 async for line in lines:
                     yield _decoded(ask, line)
 
@@ -294,6 +316,8 @@ class KubeClient:
                 proxy=self._proxy,
                 server_hostname=self._access.server_name,
             ) as answer:
+                if date := answer.headers.get("Date"):
+                    self._dated = date, self._clock()
                 if answer.status not in _OK:
                     raise _refusal(answer, await answer.read())
                 yield answer
@@ -349,14 +373,21 @@ def _refusal(answer: aiohttp.ClientResponse, data: bytes) -> KubeError:
     return from_status({**status, "code": answer.status}, retry_after=retry_after)
 
 
-async def _lines(ask: _Ask, stream: aiohttp.StreamReader, hung_at: float | None) -> AsyncGenerator[bytes, None]:
+async def _lines(
+    ask: _Ask, stream: aiohttp.StreamReader, hung_at: float | None, silent_s: float | None
+) -> AsyncGenerator[bytes, None]:
     """Yield lines of any length (aiohttp's own reader refuses long ones, and an event may have megabytes)."""
     pieces: list[bytes] = []
+    clock = asyncio.get_running_loop().time
     while True:
+        silent_at = None if silent_s is None else clock() + silent_s
+        ends = min((at for at in (hung_at, silent_at) if at is not None), default=None)
         try:
-            async with asyncio.timeout_at(hung_at):  # never around a yield: it would cancel the consumer
+            async with asyncio.timeout_at(ends):  # never around a yield: it would cancel the consumer
                 chunk = await stream.readany()
         except TimeoutError as error:
+            if ends == silent_at:
+                return
             raise Unreachable(f"{ask}: the watch hangs") from error
         if not chunk:
             return  # a rest without a newline is an event that the server cut short

@@ -8,6 +8,7 @@
     ├── Conflict                409: the resourceVersion is not the one that was written on
     ├── Gone                    410: a revision or a continue token is too old
     ├── Invalid                 400, 422: it can never be accepted as it is
+    ├── TooLarge                413, and 500 where etcd refuses the size: the object must become smaller
     ├── TooManyRequests         429: try later, perhaps with a hint when
     └── Unreachable             no answer, a broken answer or a 5xx
 
@@ -89,6 +90,10 @@ class Invalid(KubeError):
     """The API server can never accept this object or request as it is."""
 
 
+class TooLarge(KubeError):
+    """The object is larger than the API server or its store accepts; nothing was written."""
+
+
 class TooManyRequests(KubeError):
     """The API server asks clients to try later.
 
@@ -135,6 +140,9 @@ _BY_STATUS: Final[Mapping[int, type[KubeError]]] = {
     422: Invalid,
 }
 _SERVER_ERRORS: Final = 500
+_LARGE: Final = 413
+# The words of etcd (server/v3/etcdserver/errors) and of gRPC, which the API server passes on with status 500.
+_TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
 _TOO_MANY: Final = 429
 
 
@@ -151,6 +159,8 @@ def from_status(status: Mapping[str, Any], *, retry_after: float | None = None) 
     if code == _TOO_MANY:
         hint = retry_after if retry_after is not None else (status.get("details") or {}).get("retryAfterSeconds")
         return TooManyRequests(message, reason=reason or "TooManyRequests", retry_after=hint)
+    if code == _LARGE or (code >= _SERVER_ERRORS and any(words in message for words in _TOO_LARGE)):
+        return TooLarge(message, status=code, reason=reason)
     if code >= _SERVER_ERRORS:
         return Unreachable(f"API server: {message}", status=code, reason=reason)
     kind = AlreadyExists if reason == "AlreadyExists" else _BY_STATUS.get(code, KubeError)

@@ -59,6 +59,8 @@ def _segment(text: str) -> str:
 NODES: Final = Resource("", "v1", "nodes", namespaced=False)
 PODS: Final = Resource("", "v1", "pods", namespaced=True)
 SECRETS: Final = Resource("", "v1", "secrets", namespaced=True)
+RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", namespaced=True)
+LIMIT_RANGES: Final = Resource("", "v1", "limitranges", namespaced=True)
 EVENTS: Final = Resource("", "v1", "events", namespaced=True)
 DEVICES: Final = Resource("scheduling.koordinator.sh", "v1alpha1", "devices", namespaced=False)
 TOPOLOGIES: Final = Resource("topology.node.k8s.io", "v1alpha1", "noderesourcetopologies", namespaced=False)

@@ -49,6 +49,8 @@ class WatchPace:
         longest: the longest wait.
         absent: the wait if the resource does not exist (its CRD is not installed).
         watch: the shortest life of a watch; the longest is twice that, so that not all end at once.
+        silent: a watch without an event or a bookmark for this long is opened again. API servers send bookmarks about
+            each minute, the first one after up to two.
         settled: a watch that lived this long was not a failure, whatever ended it.
         jitter: a random number in [0, 1).
         sleep: waits.
@@ -59,6 +61,7 @@ class WatchPace:
     longest: float = 30.0
     absent: float = 30.0
     watch: float = 240.0
+    silent: float = 75.0
     settled: float = 5.0
     jitter: Callable[[], float] = random.random
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -91,6 +94,8 @@ class Reflector:
         failing_since: likewise, since when they fail; None while they succeed. A broken watch is ordinary: readiness
             should tolerate some time of it.
         last_error: the last failure; None after a success.
+        heard_at: likewise, when the API server last said something: a list, an open watch, an event or a bookmark.
+        stirred_at: likewise, when the Reflector last did something, even if it failed.
     """
 
     def __init__(  # noqa: PLR0913 collaborators, keyword-only, most with a default
@@ -110,6 +115,7 @@ class Reflector:
         self.healthy_since: float | None = None
         self.failing_since: float | None = None
         self.last_error: KubeError | None = None
+        self.heard_at = self.stirred_at = pace.clock()
         self._kube = kube
         self._resource = resource
         self._path = resource.path(namespace=namespace)
@@ -136,16 +142,22 @@ class Reflector:
                 wait = self._too_old()
             except KubeError as error:
                 wait = self._failed(error)
+            except Exception as error:  # noqa: BLE001 nothing that a stranger stored may end the watch
+                self._revision = None
+                wait = self._failed(KubeError(f"a bug in koordgate: {error!r}"), error)
+            self.stirred_at = self._pace.clock()
             if wait:
                 await self._pace.sleep(wait)
 
     async def _list(self) -> None:
         self._count("list")
+        self.stirred_at = self._pace.clock()
         self._handler.begin_list()
         revision = None
         async with aclosing(self._kube.list_pages(self._path, limit=self._page, params=self._selectors)) as pages:
             async for items, at in pages:
                 items.reverse()
+                self._heard()
                 while items:
                     self._tell(self._handler.put, items.pop())
                 revision = at
@@ -159,9 +171,12 @@ class Reflector:
         params = {**self._selectors, "resourceVersion": self._revision or ""}
         lifetime = int(self._pace.watch * (1 + self._pace.jitter()))
         async with aclosing(
-            self._kube.watch_lines(self._path, params, timeout_s=lifetime, on_open=self._opened)
+            self._kube.watch_lines(
+                self._path, params, timeout_s=lifetime, silent_s=self._pace.silent, on_open=self._opened
+            )
         ) as events:
             async for event in events:
+                self._heard()
                 self._take(event)
                 self._backoff.reset()
         if self._settled():
@@ -192,7 +207,11 @@ class Reflector:
             name = "/".join(filter(None, (about.get("namespace"), about.get("name"))))
             self._on_error(f"{self._resource.plural} {name}", error)
 
+    def _heard(self) -> None:
+        self.heard_at = self.stirred_at = self._pace.clock()
+
     def _went_well(self) -> None:
+        self._heard()
         self.last_error = self.failing_since = None
         if self.healthy_since is None:
             self.healthy_since = self._pace.clock()
@@ -214,13 +233,13 @@ class Reflector:
         wait, first = self._next_wait(), self._backoff.failures == 1
         return 0.0 if first else wait
 
-    def _failed(self, error: KubeError) -> float:
+    def _failed(self, error: KubeError, bug: Exception | None = None) -> float:
         self.last_error = error
         self.healthy_since = None
         if self.failing_since is None:
             self.failing_since = self._pace.clock()
         self._count("error")
-        self._on_error(self._resource.plural, error)
+        self._on_error(self._resource.plural, bug or error)
         wait = self._next_wait()
         return max(wait, error.retry_after or 0) if isinstance(error, TooManyRequests) else wait
 

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -193,7 +194,8 @@ def _observe_below(seen: SeenCgroup, folder: int, path: str, depth: int, budget:
 
 def _names(folder: int) -> list[str]:
     with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        folders = (entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        return sorted(islice(folders, _MOST_BELOW + 1))  # one more than is read, so that the rest is told
 
 
 def _group(folder: int) -> Group:

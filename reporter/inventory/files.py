@@ -1,6 +1,7 @@
 """Small files of sysfs and procfs, read with bounds; None if they cannot be read."""
 
 import os
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -8,7 +9,7 @@ from allocator.vocabulary.cpuset import CpusetError
 from allocator.vocabulary.cpuset import parse as parse_cpuset
 
 _MOST_BYTES: Final = 65536
-_MOST_NAMES: Final = 8192  # entries of one folder: CPUs, devices, virtual functions
+MOST_NAMES: Final = 8192  # entries of one folder: CPUs, devices, virtual functions
 
 
 def text(path: Path | str, most: int = _MOST_BYTES) -> str | None:
@@ -53,9 +54,14 @@ def cpu_list(path: Path | str) -> int | None:
 
 
 def names(folder: Path | str) -> list[str]:
-    """List a folder, sorted; empty if it is missing, and bounded."""
+    """List a folder, sorted; empty if it is missing.
+
+    No more than MOST_NAMES entries are read of a larger folder, whichever come first: a container's own folders may
+    have any number.
+    """
     try:
-        return sorted(os.listdir(folder))[:_MOST_NAMES]  # noqa: PTH208 no Path is needed of each name
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in islice(entries, MOST_NAMES))
     except OSError:
         return []
 

@@ -104,6 +104,29 @@ class Agreement:
     mismatches: tuple[Mismatch, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CardClaim:
+    """A container whose environment names cards that nobody gave to its Pod, and that no process of the Pod uses.
+
+    Attributes:
+        pod: which.
+        container: the container's name.
+        cards: UUIDs, sorted.
+    """
+
+    pod: NodePod
+    container: str
+    cards: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        """A sentence for the Pod's author."""
+        return (
+            f"container {self.container} names cards in NVIDIA_VISIBLE_DEVICES that nobody gave to this Pod; they "
+            f"stay in service for others: request cards as a resource, or remove {_ids(frozenset(self.cards))} there"
+        )
+
+
 def agreements(
     pods: Iterable[NodePod], evidence: Evidence, left_alone: frozenset[str] = frozenset()
 ) -> list[Agreement]:
@@ -214,38 +237,52 @@ def card_holders(entries: Iterable[PodDevices], evidence: Evidence) -> frozenset
     )
 
 
-def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]) -> tuple[PodDevices, ...]:
+@dataclass(frozen=True, slots=True)
+class Strangers:
+    """Pods with cards that nobody gave to them.
+
+    Attributes:
+        holding: what is withheld, as entries such as the kubelet's checkpoint would have.
+        claims: what is only told.
+    """
+
+    holding: tuple[PodDevices, ...] = ()
+    claims: tuple[CardClaim, ...] = ()
+
+
+def strangers(pods: Iterable[NodePod], evidence: Evidence, known: frozenset[str]) -> Strangers:
     """Find Pods that have cards without our annotation ("hot update"), so that these cards are not allocated.
 
-    A Pod has a card if one of its processes is on the card, or if a container's environment names the card and the
-    container has its device file. The word `all` names no card: monitors and device plugins use it on every node, and
-    many images set it.
+    A Pod holds a card if NVML sees one of its processes on the card. A container whose environment names the card only
+    claims it: an author writes the environment and can make files of any name, and would take the node's cards out of
+    service. There is one exception: of a Pod whose allocation by us cannot be read, the environment counts, because
+    only the bind writes allocations. The word `all` names no card: monitors and device plugins use it on every node,
+    and many images set it.
 
     Args:
         pods: Pods of the node.
         evidence: what was seen.
         known: UIDs of Pods that have cards according to the kubelet's checkpoint (`card_holders`). A Pod that has only
             other devices there may still have a card.
-
-    Returns:
-        Entries such as the kubelet's checkpoint would have.
     """
     by_pod: dict[str, list[CardUse]] = defaultdict(list)
     for use in evidence.uses:
         if use.pod is not None:
             by_pod[use.pod].append(use)
-    found = []
+    holding, claims = [], []
     for pod in pods:
         if pod.finished or pod.cgroup in known or pod.has_gpu:
             continue
         used = {use.card for use in by_pod.get(pod.cgroup, ())}
         if used:
-            found.append(PodDevices(pod.uid, "", NVIDIA_GPU, tuple(sorted(used))))
+            holding.append(PodDevices(pod.uid, "", NVIDIA_GPU, tuple(sorted(used))))
         for identity, name in pod.containers.items():
-            named = _named_cards(evidence.containers.get(identity, _UNSEEN), evidence) - used
-            if named:
-                found.append(PodDevices(pod.uid, name, NVIDIA_GPU, tuple(sorted(named))))
-    return tuple(found)
+            named = tuple(sorted(_named_cards(evidence.containers.get(identity, _UNSEEN), evidence) - used))
+            if named and TYPE_GPU in pod.unread:
+                holding.append(PodDevices(pod.uid, name, NVIDIA_GPU, named))
+            elif named:
+                claims.append(CardClaim(pod, name, named))
+    return Strangers(tuple(holding), tuple(claims))
 
 
 def _named_cards(seen: ContainerSeen, evidence: Evidence) -> set[str]:
@@ -279,12 +316,17 @@ def annotation(found: Iterable[Agreement]) -> str:
     if not rows:
         return ""
     text = _text(rows)
-    if len(text) > _LONGEST:
-        wrong = {uid: row for uid, row in rows.items() if not row["agrees"]}
-        while wrong and len(text := _text(wrong)) > _LONGEST:
-            wrong.popitem()
-        text = _text(wrong)
-    return text
+    if len(text) <= _LONGEST:
+        return text
+    wrong: dict[str, object] = {}
+    size = len(_text(wrong))
+    for uid, row in rows.items():
+        if not row["agrees"]:
+            size += len(_text({uid: row}))  # its braces stand for the comma
+            if size > _LONGEST:
+                break
+            wrong[uid] = row
+    return _text(wrong)
 
 
 def _text(rows: Mapping[str, object]) -> str:

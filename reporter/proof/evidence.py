@@ -17,10 +17,13 @@ from reporter.proof.agree import CardUse, ContainerSeen
 
 _CONTAINER: Final = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$", re.ASCII)
 _POD: Final = re.compile(r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)")
-_CARD: Final = re.compile(r"nvidia([0-9]{1,4})", re.ASCII)
+_CARD: Final = re.compile(r"nvidia([0-9]{1,3})", re.ASCII)
 _MOST_CONTAINERS: Final = 64  # of one Pod
 _MOST_BELOW: Final = 64  # cgroups of one container
 _MOST_ENVIRONMENT: Final = 256 * 1024
+# What is kept of each container of the node until the next proof: four times the ids, and the minors, of 32 cards.
+_LONGEST_VISIBLE: Final = 4096
+_MOST_MINORS: Final = 128
 
 
 def containers(
@@ -85,20 +88,28 @@ def _cgroups_below(folder: str) -> list[str]:
 
 
 def _environment(path: str) -> str | None:
-    """Read NVIDIA_VISIBLE_DEVICES; "" if it is not set, None if the environment cannot be read."""
+    """Read NVIDIA_VISIBLE_DEVICES; "" if it is not set, None if the environment cannot be read, or not all of it."""
     data = files.content(path, _MOST_ENVIRONMENT)
     if data is None:
         return None
     start = f"{VISIBLE_DEVICES_ENV}=".encode()
     for entry in data.split(b"\0"):
         if entry.startswith(start):
-            return entry[len(start) :].decode(errors="replace")
-    return "" if data else None  # a process that is starting or ending has an empty file
+            return entry[len(start) :][:_LONGEST_VISIBLE].decode(errors="replace")
+    # A process that is starting or ending has an empty file.
+    return "" if 0 < len(data) < _MOST_ENVIRONMENT else None
 
 
 def _cards(folder: str) -> frozenset[int] | None:
-    names = files.names(folder)  # every container has device files: an empty list means that /dev cannot be read
-    return frozenset(int(match[1]) for name in names if (match := _CARD.fullmatch(name))) if names else None
+    """The minors of the cards' device files; None if they cannot be told.
+
+    Every container has device files: an empty list means that /dev cannot be read. One that is full may lack some.
+    """
+    names = files.names(folder)
+    if not 0 < len(names) < files.MOST_NAMES:
+        return None
+    minors = (int(match[1]) for name in names if (match := _CARD.fullmatch(name)))
+    return frozenset(minor for minor in minors if minor < _MOST_MINORS)
 
 
 def card_uses(processes: Mapping[str, Iterable[GpuProcess]], proc: Path) -> tuple[CardUse, ...]:

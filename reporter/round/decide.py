@@ -14,7 +14,7 @@ from reporter.kubelet import allocations
 from reporter.kubelet.devicecheckpoint import PodDevices
 from reporter.pods import NodePod
 from reporter.proof import agree
-from reporter.proof.agree import Agreement, Evidence
+from reporter.proof.agree import Agreement, CardClaim, Evidence, Strangers
 from reporter.publish import device, discovery, nodestatus, nodetopology
 from reporter.publish.events import Occurrence, about_node, about_pod
 from reporter.publish.identity import NodeIdentity
@@ -64,6 +64,7 @@ class Decided:
         agreements: how each Pod compares with what was allocated to it.
         problems: what could not be read or reported, a sentence each.
         unread: an Event for each annotation that cannot be read or followed.
+        claims: cards that containers name and that stay in service all the same.
     """
 
     device: device.DeviceObject
@@ -74,6 +75,7 @@ class Decided:
     agreements: tuple[Agreement, ...]
     problems: tuple[str, ...]
     unread: tuple[Occurrence, ...] = ()
+    claims: tuple[CardClaim, ...] = ()
 
 
 def decide(
@@ -107,8 +109,9 @@ def decide(
     wants = plan.wants(planned, topology.pools, topology.kubelet)
     left_alone = frozenset(want.pod.uid for want in wants if want.pod.cpus and want.cpus != want.pod.cpus)
     agreements = tuple(agree.agreements(live, evidence, left_alone))
+    unaccounted = strangers(host, live, evidence)
     facts = device.DeviceFacts(
-        held=(*held(host, every, gpus.node), *strangers(host, live, evidence)),
+        held=(*held(host, every, gpus.node), *unaccounted.holding),
         agreement=agree.annotation(agreements),
     )
     report = _cards(gpus, host, rules, standing, now)
@@ -132,6 +135,7 @@ def decide(
         agreements=agreements,
         problems=(*host.problems, *gpus.problems, *devices.problems, *topology.problems, *unread),
         unread=_unread(node, topology, live),
+        claims=unaccounted.claims,
     )
 
 
@@ -198,7 +202,7 @@ def by_index(cards: NodeRecord) -> dict[int, str]:
     return dict(enumerate(uuid for _, uuid in sorted(buses.items()))) if len(buses) == len(there) else {}
 
 
-def strangers(host: HostReading, pods: Iterable[NodePod], evidence: Evidence) -> tuple[PodDevices, ...]:
+def strangers(host: HostReading, pods: Iterable[NodePod], evidence: Evidence) -> Strangers:
     """Find Pods with cards that neither we nor the kubelet's checkpoint account for."""
     checkpoint = host.checkpoint.value
     known = agree.card_holders(checkpoint.entries, evidence) if checkpoint is not None else frozenset()

@@ -9,7 +9,7 @@ from reporter.round.decide import Decided, StandingObjects, decide
 from reporter.round.effects import Note, ReadHost, RoundEffect, ShowRound, Warn, WriteCpus
 from reporter.round.events import CpusWritten, HostRead, Lane, WatchedKind
 from reporter.round.follow import Stepped
-from reporter.round.occurrences import occurrences
+from reporter.round.occurrences import claim_events, occurrences
 from reporter.round.state import CurrentRound, RoundState, Telling
 
 
@@ -82,7 +82,14 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
     if current.node is not None and current.configured and state.host is not None:
         body = decided.device.body
         reported, found = occurrences(
-            current.node, state.reported, state.host, view, body, decided.agreements, wrote.taken, decided.unread
+            current.node,
+            state.reported,
+            state.host,
+            view,
+            body,
+            decided.agreements,
+            wrote.taken,
+            (*decided.unread, *claim_events(decided.claims)),
         )
         state = replace(state, reported=reported)
         if found:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reporter.gpu.health import NOTHING_KNOWN, CardState, NodeRecord
-from reporter.proof.agree import Agreement
+from reporter.proof.agree import Agreement, CardClaim
 from reporter.publish import device
 from reporter.publish.events import Occurrence, about_node, about_pod
 from reporter.publish.identity import NodeIdentity
@@ -26,7 +26,7 @@ class EventMemory:
         taken: the take-over's Events.
         mismatches: the Events of Pods that do not have what was allocated to them.
         unusable: problems of the kubelet's files.
-        unread: annotations of Pods that cannot be read: the message, and the Pod's UID.
+        unread: annotations of Pods that cannot be read, and cards that they only name: the message, and the UID.
     """
 
     health: NodeRecord = NOTHING_KNOWN
@@ -58,7 +58,7 @@ def occurrences(
         body: the Device object as decided.
         agreements: how each Pod compares with what was allocated to it.
         taken: the result of the take-over.
-        unread: Events of Pods whose annotations cannot be read.
+        unread: Events of Pods whose annotations cannot be read, or that name cards which nobody gave them.
     """
     unread = tuple(unread)
     found = health_events(node, reported.health, cards.node, reported.device, body)
@@ -164,3 +164,8 @@ def mismatch_events(agreements: Iterable[Agreement]) -> list[Occurrence]:
         for one in agreements
         for mismatch in one.mismatches
     ]
+
+
+def claim_events(claims: Iterable[CardClaim]) -> list[Occurrence]:
+    """List the cards that containers name without having them."""
+    return [Occurrence(about_pod(one.pod), "CardsNotAllocated", one.message) for one in claims]

@@ -1,4 +1,4 @@
-"""Binds as changes of a node's holdings: what is confirmed, given, adopted, refused and reported as stale.
+"""Binds as changes of a node's holdings: what is confirmed, given, adopted, refused, marked and released.
 
 No answer may be one that `place()` would refuse on the node as it is.
 """
@@ -11,7 +11,7 @@ import pytest
 from builders import app, ask, asking, gpu, gpus, held, holding, node, part, request
 from machines import server, server_cpu
 
-from allocator.bind import Claim, Decision, adopt_running, bind, release
+from allocator.bind import ENDING, GANG_WAITS, Claim, Decision, adopt_running, bind, end, keep, may_take, release
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
@@ -32,12 +32,14 @@ def claim(of: PodRequest, said: Iterable[Share] | None = None, cpus: CpuShare | 
     return Claim("p", "default", "p", of, None if holds is None else lambda _devices: holds)
 
 
-def decide(on: NodeSnapshot, pod: Claim, sent: Holding | None = None, *, unbound: bool = False) -> Decision:
+def decide(on: NodeSnapshot, pod: Claim, sent: Holding | None = None) -> Decision:
     """Bind on a node, and check what the ledger would then hold."""
-    after, decided = bind(pod, on.holding_all, NOW, 60, sent, unbound=unbound)(on.holdings)
+    after, decided = bind(pod, on.holding_all, NOW, "mark", sent)(on.holdings)
     if after is not None:
         on.holding_all(after).check_invariants()
-        assert after["p"] == decided.outcome
+        assert after["p"] == (
+            replace(on.holdings["p"], ending="mark") if decided.outcome == ENDING else decided.outcome
+        )
     return decided
 
 
@@ -63,16 +65,12 @@ def restricted(occupied: Iterable[int], *, policy: NumaPolicy = NumaPolicy.RESTR
 def test_no_bind_gives_cards_across_numa_nodes_where_the_policy_forbids_it(occupied: set[int]) -> None:
     on = restricted(occupied)
     placed = place(TWO, on)
-    if occupied & {0, 2}:
-        on_both = on
-    else:
-        on_both = on.with_holding(Holding("p", "default", "p", NOW, tuple(ACROSS)))
-        again = decide(on_both, claim(TWO))
-        assert (again.stale, again.repeated) == (True, True)
-    for decided in (
-        decide(on_both, claim(TWO), unbound=True),
-        decide(on, claim(TWO), Holding("p", "default", "p", NOW, tuple(ACROSS))),
-    ):
+    across = Holding("p", "default", "p", NOW, tuple(ACROSS))
+    on_hold = on
+    if not occupied & {0, 2}:
+        assert decide(on.with_holding(across), claim(TWO)) == Decision(ENDING)
+        on_hold = on.with_holding(replace(across, until=NOW + 60))  # no bind was answered with it
+    for decided in (decide(on_hold, claim(TWO)), decide(on, claim(TWO), across)):
         if isinstance(placed, Refusal):
             assert decided.outcome == placed
         else:
@@ -89,7 +87,7 @@ def test_where_the_policy_allows_it_cards_across_numa_nodes_are_confirmed(policy
     on = restricted((), policy=policy)
     across = Holding("p", "default", "p", NOW, tuple(ACROSS))
     again = decide(on.with_holding(across), claim(TWO))
-    assert (again.outcome, again.repeated, again.stale) == (across, True, False)
+    assert (again.outcome, again.repeated) == (across, True)
     assert minors(decide(on, claim(TWO), across)) == [0, 2]
     assert minors(decide(on, claim(TWO, ACROSS))) == [0, 2]
 
@@ -98,19 +96,17 @@ def test_a_pod_as_wide_as_it_needs_keeps_its_cards_under_restricted() -> None:
     three = request(app("main", gpus(300)))
     of = Holding("p", "default", "p", NOW, tuple(part(CARDS[minor], 100, "main") for minor in (0, 2, 3)))
     again = decide(restricted(()).with_holding(of), claim(three))
-    assert (again.outcome, again.stale) == (of, False)
+    assert again.outcome == of
 
 
 # --- repeated binds
 
 
-def test_a_repeated_bind_renews_what_it_confirms_once_that_is_old() -> None:
-    of = Holding("p", "default", "p", NOW - 61, (part(CARDS[3], 50, "main"),))
+def test_a_repeated_bind_confirms_what_is_held_and_changes_nothing_however_old_it_is() -> None:
+    of = Holding("p", "default", "p", NOW - 1_000_000, (part(CARDS[3], 50, "main"),))
     half = claim(request(app("main", gpus(50))))
     on = node(*CARDS).with_holding(of)
-    decided = decide(on, half)
-    assert decided == Decision(replace(of, since=NOW), repeated=True)
-    assert bind(half, on.holding_all, NOW - 1, 60)(on.holdings) == (None, Decision(of, repeated=True))
+    assert bind(half, on.holding_all, NOW, "mark")(on.holdings) == (None, Decision(of, repeated=True))
 
 
 STALE: dict[str, tuple[NodeSnapshot, PodRequest]] = {
@@ -124,30 +120,42 @@ STALE: dict[str, tuple[NodeSnapshot, PodRequest]] = {
 
 
 @pytest.mark.parametrize(("on", "of"), STALE.values(), ids=STALE)
-def test_what_no_longer_serves_a_pod_is_stale_and_nothing_changes_until_it_is_known_to_be_unbound(
+def test_what_no_longer_serves_a_pod_is_marked_and_kept_because_a_bind_to_it_may_still_be_performed(
     on: NodeSnapshot, of: PodRequest
 ) -> None:
     before = Holding("p", "default", "p", NOW, (part(CARDS[0], 50, "main"),))
     holdings = {**on.holdings, "p": before}
-    assert bind(claim(of), on.holding_all, NOW, 60)(holdings) == (None, Decision(before, repeated=True, stale=True))
-    anew = bind(claim(of), on.holding_all, NOW, 60, unbound=True)(holdings)[1]
+    after, decided = bind(claim(of), on.holding_all, NOW, "mark")(holdings)
+    assert decided == Decision(ENDING)
+    assert after == {**holdings, "p": replace(before, ending="mark")}
+    assert bind(claim(of), on.holding_all, NOW, "other")(after) == (None, Decision(ENDING))
+
+
+@pytest.mark.parametrize(("on", "of"), STALE.values(), ids=STALE)
+def test_what_is_held_for_a_gang_and_no_longer_serves_the_pod_is_replaced_at_once(
+    on: NodeSnapshot, of: PodRequest
+) -> None:
+    """No bind was answered with it yet."""
+    before = Holding("p", "default", "p", NOW, (part(CARDS[0], 50, "main"),), until=NOW + 60)
+    anew = bind(claim(of), on.holding_all, NOW, "mark")({**on.holdings, "p": before})[1].outcome
     placed = place(of, on)
     assert isinstance(placed, Placement)
-    assert isinstance(anew.outcome, Holding)
-    assert (anew.outcome.shares, anew.repeated, anew.stale) == (placed.shares, False, False)
+    assert isinstance(anew, Holding)
+    assert (anew.shares, anew.until, anew.ending) == (placed.shares, 0, "")
 
 
-def test_who_asks_for_every_nic_is_given_all_of_them_again_when_one_comes_back() -> None:
+def test_who_asks_for_every_nic_is_not_given_fewer_again_when_one_comes_back() -> None:
     every = asking({"koordinator.sh/rdma": "50"}, hint={"rdma": {"allocateStrategy": "ApplyForAll"}})
     on = server()
     nics = [device for device in on.devices if device.type == "rdma"]
     three = tuple(Share("rdma", nic.id, nic.minor, {"rdma": 50}, ("a",)) for nic in nics[:3])
-    holdings = {"p": Holding("p", "default", "p", NOW, three)}
-    assert bind(claim(every), on.holding_all, NOW, 60)(holdings)[1].stale
-    assert minors(bind(claim(every), on.holding_all, NOW, 60, unbound=True)(holdings)[1]) == [0, 1, 2, 3]
+    held_by_p = Holding("p", "default", "p", NOW, three)
+    assert bind(claim(every), on.holding_all, NOW, "mark")({"p": held_by_p})[1] == Decision(ENDING)
+    on_hold = {"p": replace(held_by_p, until=NOW + 60)}
+    assert minors(bind(claim(every), on.holding_all, NOW, "mark")(on_hold)[1]) == [0, 1, 2, 3]
 
 
-def test_a_pod_of_a_shared_pool_keeps_its_numa_node_and_one_whose_node_is_full_is_stale() -> None:
+def test_a_pod_of_a_shared_pool_keeps_its_numa_node_and_one_whose_node_is_full_is_refused() -> None:
     ls = PodRequest((), CpuAsk(QosClass.LS, 0, 2000, 0, numa_policy=NumaPolicy.SINGLE_NUMA_NODE))
     of = Holding("p", "default", "p", NOW, (), CpuShare("LS", numa=(NumaShare(1, 2000, 0, 1),)))
     placed = place(ls, server())
@@ -156,7 +164,36 @@ def test_a_pod_of_a_shared_pool_keeps_its_numa_node_and_one_whose_node_is_full_i
     assert [one.node for one in placed.cpus.numa] == [0], "anew it would be the other one"
     assert decide(server([of]), claim(ls)).outcome == of
     full = holding("full", cpus=CpuShare("LSR", parse("16-30")))
-    assert decide(server([of, full]), claim(ls)).stale
+    assert bind(claim(ls), server().holding_all, NOW, "mark")({"p": of, "full": full})[1].outcome == ENDING
+
+
+# --- marks
+
+BOUND = holding("p", part(CARDS[0], 50, "main"), since=NOW)
+MARKED = replace(BOUND, ending="mark")
+
+
+def test_no_bind_is_answered_with_what_is_marked() -> None:
+    half = claim(request(app("main", gpus(50))))
+    on = node(*CARDS).with_holding(MARKED)
+    assert bind(half, on.holding_all, NOW, "other")(on.holdings) == (None, Decision(ENDING))
+    assert bind(replace(half, together=True), on.holding_all, NOW, "other")(on.holdings) == (None, Decision(GANG_WAITS))
+    assert (may_take(BOUND), may_take(MARKED), may_take(None)) == (True, False, False)
+
+
+def test_a_holding_is_marked_only_as_it_was_seen_and_only_once() -> None:
+    others = {"b": holding("b", since=NOW)}
+    assert end(BOUND, "mark")({**others, "p": BOUND}) == ({**others, "p": MARKED}, True)
+    for other in (MARKED, replace(BOUND, since=NOW + 1), replace(BOUND, until=NOW + 1)):
+        assert end(BOUND, "second")({**others, "p": other}) == (None, False)
+    assert end(BOUND, "mark")(others) == (None, False)
+
+
+def test_the_mark_of_a_bound_pod_is_removed() -> None:
+    others = {"b": replace(holding("b", since=NOW), ending="mark")}
+    assert keep("p")({**others, "p": MARKED}) == ({**others, "p": BOUND}, True)
+    assert keep("p")({**others, "p": BOUND}) == (None, False)
+    assert keep("p")(others) == (None, False)
 
 
 # --- what was sent
@@ -255,12 +292,14 @@ def test_annotations_that_do_not_serve_the_pod_are_refused_with_what_is_wrong(
 # --- the other changes
 
 
-def test_a_release_takes_the_pods_holding_and_no_other_and_no_younger_one() -> None:
-    holdings = {uid: holding(uid, since=NOW) for uid in "ab"}
-    assert release("a")(holdings) == ({"b": holdings["b"]}, True)
+def test_a_release_takes_the_pods_holding_and_no_other_and_only_with_the_mark_that_it_names() -> None:
+    holdings = {"a": replace(holding("a", since=NOW), ending="mark"), "b": holding("b", since=NOW)}
+    without_a = {"b": holdings["b"]}
+    assert release("a")(holdings) == (without_a, True)
     assert release("c")(holdings) == (None, False)
-    assert release("a", held_since_before=NOW)(holdings) == (None, False)
-    assert release("a", held_since_before=NOW + 1)(holdings) == ({"b": holdings["b"]}, True)
+    assert release("a", ending="mark")(holdings) == (without_a, True)
+    assert release("a", ending="another")(holdings) == (None, False)
+    assert release("b", ending="mark")(holdings) == (None, False)
 
 
 def test_a_running_pod_is_recorded_as_its_node_shows_it_and_only_if_it_is_missing() -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from machines_cpu import build, siblings_near
 from strategies import aligned_requests, cpu_rules, server_nodes
 
-from allocator.bind import Claim, Decision, bind, release
+from allocator.bind import ENDING, Claim, Decision, bind, release
 from allocator.place import Placement, numa_policy, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuShare
@@ -20,7 +20,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 
 CPUS = build(2, 1, 4, 2, siblings_near)
-NOW, GRACE = 1_700_000_000, 60
+NOW = 1_700_000_000
 
 
 def span(of: Placement | Holding, on: NodeSnapshot) -> set[int]:
@@ -78,18 +78,19 @@ class Binds(RuleBasedStateMachine):  # hypothesis wants a class
         self.claims[uid] = Claim(uid, "d", uid, of, annotated)
         return uid
 
-    def _bind(self, uid: str, sent: Holding | None = None, *, unbound: bool = False) -> Decision:
+    def _bind(self, uid: str, sent: Holding | None = None) -> Decision:
         """Bind a Pod, and check the answer against the node without it."""
         pod, others = self.claims[uid], self.on.without([uid])
         before = self.on.holdings.get(uid)
-        holdings, decided = bind(pod, self.on.holding_all, NOW, GRACE, sent, unbound=unbound)(self.on.holdings)
-        assert decided.repeated == (before is not None and (decided.stale or decided.outcome == before))
-        if isinstance(decided.outcome, Holding) and not decided.stale:
+        holdings, decided = bind(pod, self.on.holding_all, NOW, "mark", sent)(self.on.holdings)
+        assert decided.repeated == (before is not None and decided.outcome == before)
+        if isinstance(decided.outcome, Holding):
             assert isinstance(place(pod.request, others), Placement), "the true node has room and its policy allows it"
             check_width(pod.request, decided.outcome, others)
-        if decided.stale:
-            assert holdings is None
-            assert not unbound
+        elif decided.outcome == ENDING:
+            assert before is not None
+            marked = replace(before, ending="mark")
+            assert (before if holdings is None else holdings[uid]) == marked
         self.on = self.on if holdings is None else self.on.holding_all(holdings)
         return decided
 
@@ -120,17 +121,17 @@ class Binds(RuleBasedStateMachine):  # hypothesis wants a class
         self._bind(uid)
         return uid
 
-    @rule(uid=pods, unbound=st.booleans())
-    def bound_again(self, uid: str, *, unbound: bool) -> None:
-        self._bind(uid, unbound=unbound)
+    @rule(uid=pods)
+    def bound_again(self, uid: str) -> None:
+        self._bind(uid)
 
     @rule(uid=pods)
     def bound_again_at_once(self, uid: str) -> None:
-        """Nothing is stale of a Pod that has just been given something."""
-        given = self._bind(uid, unbound=True).outcome
+        """What a Pod has just been given serves it."""
+        given = self._bind(uid).outcome
         if isinstance(given, Holding):
             again = self._bind(uid)
-            assert (again.outcome, again.repeated, again.stale) == (given, True, False)
+            assert (again.outcome, again.repeated) == (given, True)
 
     @rule(uid=pods, of=aligned_requests())
     def asks_for_something_else(self, uid: str, of: PodRequest) -> None:

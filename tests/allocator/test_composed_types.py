@@ -163,6 +163,14 @@ def test_a_type_without_memory_is_asked_by_any_of_its_amounts(
         assert [(one.ask.count, one.ask.amounts) for one in reading.request.containers] == [told]
 
 
+def test_of_templates_that_are_too_small_eight_are_named() -> None:
+    templates = ", ".join(f"{{name: t{number}, amounts: {{m: {number}}}}}" for number in range(1, 10))
+    text = "{name: npu, resource: a/npu, unit: devices, amounts: [{name: m, resource: a/m, unit: units}], "
+    types = device_types(parse(f"devices: {{types: [{text}templates: [{templates}]}}]}}").devices.types)
+    (problem,) = read_pod(pod_spec(container(limits={"a/m": 10})), types=types).problems
+    assert "asked of each (t1, t2, t3, t4, t5, t6, t7, t8); ask less" in str(problem)
+
+
 # Keys of a type in the settings -> why they are refused.
 CONTRADICTIONS = {
     "amounts: [{name: npu, resource: a/x}]": "amount npu has a name that is taken",

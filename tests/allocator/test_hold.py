@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from builders import app, gpu, gpus, holding, part, request
 
-from allocator.bind import GANG_WAITS, Claim, bind, release
+from allocator.bind import GANG_WAITS, Claim, bind
 from allocator.hold import Planned, give_back, hold, limit, prolong
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest, Wishes
@@ -88,18 +88,19 @@ def test_only_holds_without_an_end_are_given_one() -> None:
 
 
 def test_only_holds_that_end_as_they_were_seen_to_are_given_back() -> None:
-    there = kept(UNTIL, UNTIL, UNTIL + 1)
-    held, changed = give_back({"a": UNTIL, "c": UNTIL, "d": 0, "x": UNTIL})(there)
+    there = {name: replace(one, ending="m") for name, one in kept(UNTIL, UNTIL, UNTIL + 1).items()}
+    seen = (UNTIL, "m")
+    held, changed = give_back({"a": seen, "b": (UNTIL, "n"), "c": seen, "d": (0, "m"), "x": seen})(there)
     assert changed
     assert set(held or {}) == {"b", "c", "d"}
-    assert give_back({"c": UNTIL, "d": 0})(there) == (None, False)
+    assert give_back({"b": (UNTIL, "n"), "c": seen, "d": (0, "m")})(there) == (None, False)
 
 
 # Binding to what is held
 
 
 def bound(pod: Claim, there: dict[str, Holding], now: int) -> tuple[dict[str, Holding] | None, Holding | Refusal]:
-    changed, decision = bind(pod, NODE.holding_all, now, 60.0)(there)
+    changed, decision = bind(pod, NODE.holding_all, now, "mark")(there)
     return (dict(changed) if changed is not None else None), decision.outcome
 
 
@@ -116,17 +117,13 @@ def test_a_bind_takes_exactly_what_is_held() -> None:
     assert bound(claim("a"), {"uid-a": outcome}, UNTIL) == (None, outcome)  # repeated
 
 
-def test_nothing_is_bound_after_the_time_or_without_a_hold() -> None:
+def test_nothing_is_bound_without_a_hold_or_to_one_that_is_being_given_back() -> None:
     there, _ = hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({})
     assert there is not None
-    assert bound(claim("a"), dict(there), UNTIL) == (None, GANG_WAITS)
+    marked = {"uid-a": replace(there["uid-a"], ending="mark")}
+    assert bound(claim("a"), marked, NOW) == (None, GANG_WAITS)
     assert bound(claim("a"), {}, NOW) == (None, GANG_WAITS)
+    _, outcome = bound(claim("a"), dict(there), UNTIL + 3600)
+    assert isinstance(outcome, Holding), "the clock of the replica that binds does not count"
     _, outcome = bound(replace(claim("a"), together=False), dict(there), UNTIL)
     assert isinstance(outcome, Holding)  # its author has changed his mind
-
-
-def test_a_sweep_does_not_release_what_is_held_for_longer() -> None:
-    there = kept(UNTIL)
-    assert release("a", held_since_before=UNTIL)(there) == (None, False)
-    assert release("a", held_since_before=UNTIL + 1)(there)[1]
-    assert release("d", held_since_before=NOW + 1)(there)[1]

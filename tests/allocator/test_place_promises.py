@@ -16,6 +16,7 @@ from machines import wired
 from machines_cpu import build, shuffled, siblings_far, siblings_near
 from trials import examples
 
+from allocator.alike import depends_on_names, likeness, retold
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.cpuask import CpuAsk, QosClass
@@ -532,3 +533,49 @@ def test_a_permanent_refusal_holds_on_the_empty_node_too(on: NodeSnapshot, of: P
         empty = on.holding_all({})
         assert isinstance(place(of, empty), Refusal)
         assert isinstance(place(of, replace(empty, kubelet_held=frozenset())), Refusal)
+
+
+def renamed(on: NodeSnapshot) -> NodeSnapshot:
+    """A node that differs in its name, in the ids of its devices, and in who holds what."""
+    ids = {device.id: f"x-{len(on.devices) - number}" for number, device in enumerate(on.devices)}
+    links = on.wiring.links
+    held = {}
+    for uid, one in on.holdings.items():
+        shares = tuple(taken._replace(id=ids[taken.id], containers=("main",)) for taken in one.shares)
+        held[f"x-{uid}"] = replace(one, uid=f"x-{uid}", namespace="x", name="x", since=1, shares=shares)
+    return NodeSnapshot(
+        "another-node",
+        tuple(replace(device, id=ids[device.id], why_not="x") for device in on.devices),
+        held,
+        frozenset(ids[one] for one in on.kubelet_held),
+        replace(on.wiring, links=replace(links, ids=tuple(ids[one] for one in links.ids))),
+        on.cpu,
+        on.order,
+        on.isolation,
+    )
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=SLOW)
+@given(nodes(), requests())
+def test_a_refusal_holds_in_its_words_on_every_node_that_is_alike(on: NodeSnapshot, of: PodRequest) -> None:
+    other = renamed(on)
+    assert likeness(other) == likeness(on)
+    if depends_on_names(of, on):
+        return
+    told, there = place(of, on), place(of, other)
+    if isinstance(told, Refusal):
+        assert there == retold(told, on.name, other.name)
+        event("refused")
+    else:
+        assert isinstance(there, Placement)
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=SLOW)
+@given(nodes(), nodes(), requests(), st.sets(st.sampled_from(["devices", "holdings", "cpu", "wiring", "order"])))
+def test_nodes_on_which_a_request_fares_differently_are_not_alike(
+    on: NodeSnapshot, another: NodeSnapshot, of: PodRequest, parts: set[str]
+) -> None:
+    changed = replace(on, **{part: getattr(another, part) for part in parts})
+    if likeness(changed) == likeness(on) and not depends_on_names(of, on) and not depends_on_names(of, changed):
+        assert isinstance(place(of, changed), Refusal) is isinstance(place(of, on), Refusal)
+        event("alike")

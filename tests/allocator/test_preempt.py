@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines_cpu import machine
 
+from allocator.budget import Budget
 from allocator.place import Placement, place
 from allocator.preempt import PodStanding, choose_victims
 from allocator.vocabulary.asks import PodRequest
@@ -193,3 +194,14 @@ def test_the_fewest_go_wherever_two_cards_are_held_by_up_to_three_pods_each() ->
         chosen = choose_victims(asking(100), on, alike(dict.fromkeys(on.holdings, 1)), ABOVE, ())
         assert chosen is not None
         assert len(chosen) == min(len(one), len(other)), (one, other)
+
+
+def test_nobody_is_chosen_once_the_budget_is_spent() -> None:
+    on = standing([25, 25, 25, 25], [60, 40])
+    budget, of = Budget(1000), alike(dict.fromkeys(on.holdings, 1))
+    assert choose_victims(asking(100), on, of, ABOVE, (), budget) == ("b0", "b1")
+    needed = int(1000 - budget.left)
+    answers = [choose_victims(asking(100), on, of, ABOVE, (), Budget(steps)) for steps in range(needed + 1)]
+    enough = answers.index(("b0", "b1"))
+    assert enough > needed // 2
+    assert answers == [None] * enough + [("b0", "b1")] * (needed + 1 - enough), "no other victims, whatever is left"

@@ -467,10 +467,11 @@ SKIPPED: dict[str, tuple[Any, str]] = {
     "no id": (device_entry(1, drop=["id"]), "no id; a GPU's id is its UUID"),
     "an empty id": (device_entry(1, id=""), "no id"),
     "an id that is no text": (device_entry(1, id=7), "no id"),
-    "a negative minor": (device_entry(1, minor=-1), "minor -1 is not 0 or more"),
-    "a minor that is text": (device_entry(1, minor="1"), "minor '1' is not 0 or more"),
-    "a minor that is true": (device_entry(1, minor=True), "minor True is not 0 or more"),
-    "a minor that is null": (device_entry(1, minor=None), "minor None is not 0 or more"),
+    "a negative minor": (device_entry(1, minor=-1), "minor -1 is not from 0 to 2^31-1"),
+    "a minor that is text": (device_entry(1, minor="1"), "minor '1' is not from 0 to 2^31-1"),
+    "a minor that is true": (device_entry(1, minor=True), "minor True is not from 0 to 2^31-1"),
+    "a minor that no annotation can state": (device_entry(1, minor=2**31), "minor 2147483648 is not from 0 to 2^31-1"),
+    "a minor that is null": (device_entry(1, minor=None), "minor None is not from 0 to 2^31-1"),
     "no resources": (device_entry(1, drop=["resources"]), "no gpu-memory; a share of it cannot be counted"),
     "no memory": (device_entry(1, "0"), "no gpu-memory; a share of it cannot be counted"),
     "negative memory": (device_entry(1, "-1Gi"), "'-1Gi' is negative"),
@@ -847,6 +848,13 @@ def test_a_node_allocation_is_written_sorted_by_uid() -> None:
     assert write_spec([]) == {"allocations": []}
 
 
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "0999-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+def test_a_time_of_any_year_is_written_as_it_is_read(time: str) -> None:
+    entry = {"uid": "u", "namespace": "d", "name": "p", "since": time, "devices": [], "heldUntil": time}
+    found = read_spec({"metadata": {"name": "node-1"}, "spec": {"allocations": [entry]}})
+    assert write_spec(found.values()) == {"allocations": [entry]}
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(
     device_lists(),
@@ -936,6 +944,33 @@ def test_a_record_that_is_not_of_the_format_stops_the_node(entry: Any) -> None:
         read_spec(obj)
 
 
+def test_the_containers_of_a_holding_are_listed_once_if_they_are_more_than_four() -> None:
+    few, many = (tuple(f"c{number}" for number in range(count)) for count in (4, 5))
+    cards = [gpu(0), gpu(1)]
+    [entry] = write_spec([holding("uid-1", part(cards[0], 50, *few), part(cards[1], 50, "c0"))])["allocations"]
+    assert "containers" not in entry
+    assert [device["containers"] for device in entry["devices"]] == [["c0", "c1", "c2", "c3"], ["c0"]]
+    owner = holding("uid-1", part(cards[0], 50, "c4"), part(cards[1], 50, *many))
+    [entry] = write_spec([owner])["allocations"]
+    assert entry["containers"] == ["c4", "c0", "c1", "c2", "c3"]
+    assert [device["containers"] for device in entry["devices"]] == [[0], [1, 2, 3, 4, 0]]
+    assert read_spec({"spec": {"allocations": [entry]}}) == {"uid-1": owner}
+
+
+def test_a_record_that_names_many_containers_at_each_share_is_read() -> None:
+    """The form of earlier versions."""
+    many = [f"c{number}" for number in range(40)]
+    [read] = read_spec({"spec": {"allocations": [record_device(containers=many)]}}).values()
+    assert read.shares[0].containers == tuple(many)
+
+
+@pytest.mark.parametrize("containers", [[1], [-1], [True], [None], [0.0]])
+def test_a_container_that_is_not_in_the_list_stops_the_node(containers: list[Any]) -> None:
+    entry = {**record_device(containers=containers), "containers": ["only"]}
+    with pytest.raises(RecordError, match="node-1: wrong format"):
+        read_spec({"metadata": {"name": "node-1"}, "spec": {"allocations": [entry]}})
+
+
 def test_a_pod_that_stands_twice_stops_the_node() -> None:
     with pytest.raises(RecordError, match=r"^NodeAllocation node-1: a Pod occurs in it twice"):
         read_spec({"metadata": {"name": "node-1"}, "spec": {"allocations": [record(), record()]}})
@@ -951,6 +986,7 @@ def test_a_node_allocation_states_cpus_functions_exclusivity_and_gang() -> None:
         CpuShare("LSR", 0b1011, BindPolicy.FULL_PCPUS, ExclusivePolicy.PCPU_LEVEL, (NumaShare(1, 3000, GIB, 1),)),
         "default/train",
         1_700_000_001,
+        "f00d",
     )
     (entry,) = write_spec([owner])["allocations"]
     assert entry == {
@@ -979,6 +1015,7 @@ def test_a_node_allocation_states_cpus_functions_exclusivity_and_gang() -> None:
         },
         "gang": "default/train",
         "heldUntil": "2023-11-14T22:13:21Z",
+        "ending": "f00d",
     }
     assert read_spec({"spec": {"allocations": [entry]}}) == {"uid-1": owner}
 
@@ -1039,6 +1076,7 @@ RECORD_KEYS = [
     "name",
     "since",
     "heldUntil",
+    "ending",
     "devices",
     "type",
     "id",

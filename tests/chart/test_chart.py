@@ -113,6 +113,7 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("FlowSchema", "koord-scheduler"),
         ("FlowSchema", "koordgate"),
         (MUTATING, "koordgate"),
+        ("PodDisruptionBudget", "koord-scheduler"),
         ("PodDisruptionBudget", "koordgate"),
         ("PriorityLevelConfiguration", "koord-scheduler"),
         ("PriorityLevelConfiguration", "koordgate"),
@@ -125,8 +126,20 @@ def test_the_default_values_render_exactly_these_objects(objects: list[JsonObjec
         ("ServiceAccount", "koord-scheduler"),
         ("ServiceAccount", "koordgate"),
         ("ServiceAccount", "koordgate-reporter"),
+        ("ValidatingAdmissionPolicy", "koordgate-allocations"),
+        ("ValidatingAdmissionPolicy", "koordgate-bindings"),
+        ("ValidatingAdmissionPolicy", "koordgate-preset-node"),
+        ("ValidatingAdmissionPolicy", "koordgate-quotas"),
         ("ValidatingAdmissionPolicy", "koordgate-reporter"),
+        ("ValidatingAdmissionPolicy", "koordgate-visible-devices"),
+        ("ValidatingAdmissionPolicy", "koordgate-webhook"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-allocations"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-bindings"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-preset-node"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-quotas"),
         ("ValidatingAdmissionPolicyBinding", "koordgate-reporter"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-visible-devices"),
+        ("ValidatingAdmissionPolicyBinding", "koordgate-webhook"),
         (VALIDATING, "koordgate"),
     ]
 
@@ -181,7 +194,8 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
 
     assert read == settings.parse(
         "certificate: {dnsNames: [koordgate, koordgate.koordgate-system, koordgate.koordgate-system.svc,"
-        " koordgate.koordgate-system.svc.cluster.local]}"
+        " koordgate.koordgate-system.svc.cluster.local]}\n"
+        "quota: {exemptNamespaces: [koordgate-system, kube-system]}"
     )
     written = yaml.safe_load(text)
     assert set(written) == {
@@ -198,7 +212,9 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "devices",
         "cpus",
         "numa",
+        "quota",
     }
+    assert set(written["quota"]) == {"enabled", "exemptNamespaces"}
     assert set(written["scheduler"]) == {
         "name",
         "username",
@@ -221,8 +237,12 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "port",
         "extenderPort",
         "bodyLimitBytes",
+        "bodiesBytes",
+        "connections",
         "deadlineSeconds",
         "shutdownDelaySeconds",
+        "clientAuthority",
+        "clientName",
     }
 
 
@@ -237,6 +257,8 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "port": 8443,
                 "extenderPort": 8444,
                 "bodyLimitBytes": 123456789,
+                "bodiesBytes": 234567890,
+                "connections": 2500,
                 "deadlineSeconds": 2.5,
                 "shutdownDelaySeconds": 0,
             },
@@ -262,6 +284,8 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "numaTopologyPolicy": "SingleNUMANode",
             },
             "numa": {"scope": {"namespaces": ["training", "batch"], "selector": {"example.com/numa": "true"}}},
+            "exemptNamespaces": ["gpu-operator"],
+            "quota": {"enabled": False},
         },
         "gate",
     )
@@ -289,6 +313,8 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             port=8443,
             extender_port=8444,
             body_limit_bytes=123456789,
+            bodies_bytes=234567890,
+            connections=2500,
             deadline_seconds=2.5,
             shutdown_delay_seconds=0,
         ),
@@ -326,12 +352,18 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         numa=settings.NumaSettings(
             settings.NumaScopeSettings(namespaces=("training", "batch"), selector={"example.com/numa": "true"})
         ),
+        quota=settings.QuotaSettings(enabled=False, exempt_namespaces=("gate", "gpu-operator", "kube-system")),
     )
     container_ports = pods(rendered)["koordgate"]["spec"]["containers"][0]["ports"]
     assert [port["containerPort"] for port in container_ports] == [8443, 8444]
     service = find(rendered, "Service", "koordgate")["spec"]
     assert [port["targetPort"] for port in service["ports"]] == [8443, 8444]
-    assert service["sessionAffinity"] == "ClientIP"
+    assert service["sessionAffinity"] == "None"
+
+
+def test_an_api_server_may_be_kept_at_one_replica(render: Render) -> None:
+    rendered = render({"webhook": {"sessionAffinity": "ClientIP"}})
+    assert find(rendered, "Service", "koordgate")["spec"]["sessionAffinity"] == "ClientIP"
 
 
 def test_namespaces_in_scope_that_are_exempt_stay_exempt(render: Render) -> None:
@@ -420,9 +452,9 @@ def test_these_webhooks_see_these_requests_at_these_paths(objects: list[JsonObje
     binding, created = [(["CREATE"], ["pods/binding"])], [(["CREATE"], ["pods"])]
     changed = [(["CREATE", "UPDATE"], ["pods"]), (["UPDATE"], ["pods/status", "pods/resize"])]
     assert seen == {
-        "pods.mutate": ("/mutate-pod", created, "Fail", 4, "None", "IfNeeded"),
+        "pods.mutate": ("/mutate-pod", created, "Fail", 2, "None", "IfNeeded"),
         "bindings.mutate": ("/mutate-binding", binding, "Fail", 5, "NoneOnDryRun", "IfNeeded"),
-        "pods.validate": ("/validate-pod", changed, "Fail", 4, "None", None),
+        "pods.validate": ("/validate-pod", changed, "Fail", 2, "None", None),
         "bindings.validate": ("/validate-binding", binding, "Fail", 4, "None", None),
         "guard.validate": (
             "/validate-binding",
@@ -676,14 +708,17 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
     configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
 
     assert find(objects, "ClusterRole", "koordgate")["rules"] == [
-        {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": read},
-        {"apiGroups": ["scheduling.koordinator.sh"], "resources": ["devices"], "verbs": read},
-        {"apiGroups": ["topology.node.k8s.io"], "resources": ["noderesourcetopologies"], "verbs": read},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": read},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["scheduling.koordinator.sh"], "resources": ["devices"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["topology.node.k8s.io"], "resources": ["noderesourcetopologies"], "verbs": ["list", "watch"]},
         {
             "apiGroups": ["scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.k8s.io"],
             "resources": ["podgroups"],
-            "verbs": ["get", "list", "watch"],
+            "verbs": ["list", "watch"],
         },
+        {"apiGroups": [""], "resources": ["limitranges"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": [*read, "create", "update", "delete"]},
         {
             "apiGroups": ["koordgate.io"],
             "resources": ["nodeallocations"],
@@ -703,7 +738,7 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
         {
             "apiGroups": [""],
             "resources": ["secrets"],
-            "resourceNames": ["koordgate-tls", "koordgate-scheduler-tls"],
+            "resourceNames": ["koordgate-tls", "koordgate-extender-tls", "koordgate-scheduler-tls"],
             "verbs": ["get", "update"],
         },
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
@@ -726,11 +761,44 @@ def test_pods_may_be_patched_only_where_gangs_are_bound_as_a_whole_and_within_a_
     assert binding == {"policyName": "koordgate-gates", "validationActions": ["Deny"]}
 
 
+@pytest.mark.parametrize(
+    ("values", "counted"),
+    [
+        ({}, True),
+        ({"quota": {"enabled": False}}, False),
+        ({"scheduler": {"enabled": False, "username": KOORDINATOR}}, False),
+        ({"scheduler": {"enabled": False, "username": KOORDINATOR}, "quota": {"ignoredByScheduler": True}}, True),
+    ],
+    ids=["default", "off", "a scheduler that would not ignore them", "a scheduler that ignores them"],
+)
+def test_quotas_are_kept_within_a_policy_and_only_where_the_scheduler_ignores_what_they_count(
+    render: Render,
+    values: JsonObject,
+    counted: bool,  # noqa: FBT001 a parameter of the test
+) -> None:
+    rendered = render(values)
+    assert settings.parse(settings_text(rendered)).quota.enabled is counted
+    named = [item["kind"] for item in rendered if item["metadata"]["name"] == "koordgate-quotas"]
+    assert bool(named) is any("resourcequotas" in rule["resources"] for rule in rules(rendered)) is counted
+    if counted:
+        policy = find(rendered, "ValidatingAdmissionPolicy", "koordgate-quotas")["spec"]
+        (condition,) = policy["matchConditions"]
+        user = "system:serviceaccount:koordgate-system:koordgate"
+        assert condition["expression"] == f"request.userInfo.username == '{user}'"
+        binding = find(rendered, "ValidatingAdmissionPolicyBinding", "koordgate-quotas")["spec"]
+        assert binding == {"policyName": "koordgate-quotas", "validationActions": ["Deny"]}
+
+
+@pytest.mark.parametrize("values", [{}, {"quota": {"enabled": False}}], ids=["on", "turned off"])
+def test_our_scheduler_ignores_what_quotas_count_of_pods_from_before_too(render: Render, values: JsonObject) -> None:
+    assert fit(render(values))["ignoredResourceGroups"] == [names.QUOTA_DOMAIN]
+
+
 def test_where_no_certificate_is_made_for_the_scheduler_there_is_no_right_to_it(render: Render) -> None:
     rendered = render({"scheduler": {"clientCertificates": False}})
 
     (rule,) = (rule for rule in rules(rendered) if rule["resources"] == ["secrets"] and "resourceNames" in rule)
-    assert rule["resourceNames"] == ["koordgate-tls"]
+    assert rule["resourceNames"] == ["koordgate-tls", "koordgate-extender-tls"]
 
 
 def test_no_rule_has_a_wildcard(render: Render) -> None:
@@ -860,7 +928,7 @@ def test_the_scheduler_finds_what_it_reads(objects: list[JsonObject]) -> None:
         "secretName": settings.Certificate().client_secret,
         "optional": False,  # the kubelet waits until the webhook has made it
         "defaultMode": 0o440,
-        "items": [{"key": key, "path": key} for key in keys],
+        "items": [{"key": f"extender-{key}" if key == "ca.crt" else key, "path": key} for key in keys],
     }
     (extender,) = scheduler_config(objects)["extenders"]
     assert sorted(extender["tlsConfig"].values()) == [f"{mounts['tls']}/{key}" for key in keys]
@@ -872,7 +940,8 @@ def test_without_client_certificates_the_scheduler_has_the_ca_alone(render: Rend
     (extender,) = scheduler_config(rendered)["extenders"]
     assert extender["tlsConfig"] == {"caFile": "/etc/koord-scheduler-tls/ca.crt"}
     (volume,) = (v for v in pods(rendered)["koord-scheduler"]["spec"]["volumes"] if v["name"] == "tls")
-    assert volume["secret"] == {"secretName": "koordgate-tls", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    items = [{"key": "ca.crt", "path": "ca.crt"}]
+    assert volume["secret"] == {"secretName": settings.Certificate().extender_secret, "items": items}
 
 
 def test_the_scheduler_calls_the_port_of_the_service_that_leads_to_the_extenders(objects: list[JsonObject]) -> None:
@@ -980,10 +1049,40 @@ def test_every_pod_is_restricted_spread_and_selected_by_its_own(render: Render, 
 
 @pytest.mark.parametrize(("replicas", "budgets"), [(1, 0), (2, 1), (5, 1)])
 def test_several_replicas_have_a_disruption_budget(render: Render, replicas: int, budgets: int) -> None:
-    rendered = render({"replicas": replicas})
+    rendered = render({"replicas": replicas, "scheduler": {"replicas": 1}})
 
     found = [item["spec"]["maxUnavailable"] for item in rendered if item["kind"] == "PodDisruptionBudget"]
     assert found == [1] * budgets
+
+
+def test_by_default_each_deployment_survives_the_death_of_a_node(objects: list[JsonObject]) -> None:
+    """Two replicas on different nodes; one that is lost is replaced half a minute after its node was found dead."""
+    budgets = {item["metadata"]["name"] for item in objects if item["kind"] == "PodDisruptionBudget"}
+    for name in ("koordgate", "koord-scheduler"):
+        deployment = find(objects, "Deployment", name)["spec"]
+        assert deployment["replicas"] == 2
+        spec = deployment["template"]["spec"]
+        (spread,) = (one for one in spec["topologySpreadConstraints"] if one["whenUnsatisfiable"] == "DoNotSchedule")
+        assert (spread["topologyKey"], spread["maxSkew"], spread["nodeTaintsPolicy"], spread["matchLabelKeys"]) == (
+            "kubernetes.io/hostname",
+            1,
+            "Honor",
+            ["pod-template-hash"],
+        )
+        assert {(one["key"], one["effect"], one["tolerationSeconds"]) for one in spec["tolerations"]} == {
+            ("node.kubernetes.io/not-ready", "NoExecute", 30),
+            ("node.kubernetes.io/unreachable", "NoExecute", 30),
+        }
+        assert name in budgets
+    assert scheduler_config(objects)["leaderElection"]["leaderElect"] is True
+
+
+def test_further_tolerations_stand_beside_those_of_dead_nodes(render: Render) -> None:
+    mine = {"key": "gpu", "operator": "Exists"}
+    rendered = render({"tolerations": [mine], "nodeFailureSeconds": 5})
+    first, *others = pods(rendered)["koordgate"]["spec"]["tolerations"]
+    assert first == mine
+    assert [one["tolerationSeconds"] for one in others] == [5, 5]
 
 
 def ingress(objects: list[JsonObject]) -> dict[str, list[JsonObject]]:
@@ -1004,6 +1103,19 @@ def test_a_network_policy_opens_the_webhooks_port_to_all_and_the_extenders_to_th
         ],
         "koord-scheduler": [],
     }
+
+
+def test_a_network_policy_opens_the_webhooks_port_to_the_callers_that_the_values_state(render: Render) -> None:
+    callers = [{"ipBlock": {"cidr": "10.0.0.1/32"}}, {"podSelector": {"matchLabels": {"app": "prometheus"}}}]
+    rules = ingress(render({"networkPolicy": {"enabled": True, "callers": callers}}))["koordgate"]
+    assert rules[0] == {"ports": [{"port": 9443, "protocol": "TCP"}], "from": callers}
+
+
+def test_the_api_servers_ca_reaches_the_settings_as_it_is(render: Render) -> None:
+    authority = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+    rendered = render({"webhook": {"clientAuthority": authority, "clientName": "api-server"}})
+    serve = yaml.safe_load(find(rendered, "ConfigMap", "koordgate")["data"]["config.yaml"])["serve"]
+    assert (serve["clientAuthority"], serve["clientName"]) == (authority, "api-server")
 
 
 @pytest.mark.parametrize(
@@ -1034,11 +1146,12 @@ def versions(objects: list[JsonObject], name: str) -> JsonObject:
 def test_the_ledger_has_a_place_for_everything_that_is_written(objects: list[JsonObject]) -> None:
     definition = find(objects, "CustomResourceDefinition", "nodeallocations.koordgate.io")["spec"]
     group, version = nodeallocation.API_VERSION.split("/")
-    share = Share("gpu", "GPU-1", 0, {"gpu-core": 50}, ("main",), (Function(1, "0000:1f:00.3"),), alone=True)
+    names = ("main", "a", "b", "c", "d")
+    share = Share("gpu", "GPU-1", 0, {"gpu-core": 50}, names, (Function(1, "0000:1f:00.3"),), alone=True)
     numa = (NumaShare(0, 4000, 2**30, 0),)
     cpus = CpuShare("LSR", 0b1111, BindPolicy.FULL_PCPUS, ExclusivePolicy.PCPU_LEVEL, numa)
     written = nodeallocation.write_spec(
-        [Holding("u1", "team", "pod", 1_700_000_000, (share,), cpus, "team/gang", 1_800_000_000)]
+        [Holding("u1", "team", "pod", 1_700_000_000, (share,), cpus, "team/gang", 1_800_000_000, "mark")]
     )
 
     allocations = versions(objects, "nodeallocations.koordgate.io")["spec"]["properties"]["allocations"]

@@ -110,6 +110,7 @@ KEYS = [
     "koordinator.sh/qosClass",
     "example.com/note",
 ]
+REVIEWED = {ORIGINAL_REQUEST, NUMA_SCOPE, DEVICE_ALLOCATE_HINT}  # besides allocations: not to be changed at will
 CLASSES = ["", "LSE", "LSR", "LS", "BE", "SYSTEM", "lsr", "other"]
 
 
@@ -164,7 +165,7 @@ def test_an_updated_pod_is_sent_if_what_was_decided_on_changes(
     changed = {key for key, _ in annotations(obj).items() ^ annotations(old).items()}
     was, is_now = (one["metadata"].get("labels", {}).get(QOS_LABEL, "") for one in (old, obj))
 
-    frozen = any(is_allocation_annotation(key) or key in {ORIGINAL_REQUEST, NUMA_SCOPE} for key in changed)
+    frozen = any(is_allocation_annotation(key) or key in REVIEWED for key in changed)
     rebound = was != is_now and bool({was, is_now} & {"LSE", "LSR"})
     assert matches("pods.validate", obj, old) is (frozen or rebound)
 

@@ -119,20 +119,46 @@ def test_the_pod_resources_socket_is_asked_unless_that_is_turned_off(render: Ren
     assert read(render({"reporter": {"kubelet": {"podResources": False}}})).kubelet.pod_resources == ""
 
 
-def test_no_container_is_privileged_and_two_capabilities_are_named(objects: list[JsonObject]) -> None:
+def test_no_container_is_privileged_and_none_has_a_capability(objects: list[JsonObject]) -> None:
     assert container(objects)["securityContext"] == {
         "privileged": False,
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH", "SYS_PTRACE"]},
+        "capabilities": {"drop": ["ALL"]},
     }
 
 
-@pytest.mark.parametrize("proof", [{"enabled": False}, {"environment": False}], ids=["no proof", "no environment"])
-def test_without_environments_there_is_no_capability(render: Render, proof: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("proof", "added"),
+    [
+        ({"environment": True}, {"add": ["DAC_READ_SEARCH", "SYS_PTRACE"]}),
+        ({"enabled": False, "environment": True}, {}),
+        ({"enabled": False}, {}),
+    ],
+    ids=["environments", "environments without a proof", "no proof"],
+)
+def test_capabilities_are_added_only_where_environments_are_read(
+    render: Render, proof: dict[str, Any], added: dict[str, list[str]]
+) -> None:
     rendered = render({"reporter": {"proof": proof}})
 
-    assert container(rendered)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container(rendered)["securityContext"]["capabilities"] == {"drop": ["ALL"], **added}
+
+
+@pytest.mark.parametrize(
+    ("reporter", "shared"),
+    [
+        ({}, True),
+        ({"gpus": {"enabled": False}}, False),
+        ({"gpus": {"enabled": False}, "proof": {"environment": True}}, True),
+        ({"proof": {"enabled": False, "environment": True}}, False),
+    ],
+    ids=["processes on cards", "no cards", "environments", "no proof"],
+)
+def test_the_hosts_processes_are_seen_only_where_a_proof_looks_at_them(
+    render: Render, reporter: dict[str, Any], *, shared: bool
+) -> None:
+    assert pod(render({"reporter": reporter})).get("hostPID", False) is shared
 
 
 def test_only_cgroups_and_its_own_state_can_be_written(objects: list[JsonObject]) -> None:
@@ -142,6 +168,43 @@ def test_only_cgroups_and_its_own_state_can_be_written(objects: list[JsonObject]
         "/var/lib/kubelet": ("/var/lib/kubelet", False),
         "/var/lib/koordgate": ("/var/lib/koordgate", True),
     }
+
+
+HIDDEN = ("pods", "pki", "plugins", "plugins_registry")
+
+
+def covered(objects: list[JsonObject]) -> set[str]:
+    """The folders over which an empty one is mounted."""
+    empty = {one["name"] for one in pod(objects)["volumes"] if one.get("emptyDir") == {}}
+    mounted = [one for one in container(objects)["volumeMounts"] if one["name"] in empty]
+    assert all(one["readOnly"] for one in mounted)
+    return {one["mountPath"] for one in mounted}
+
+
+@pytest.mark.parametrize("mode", ["leave", "write"])
+@pytest.mark.parametrize("directory", ["/var/lib/kubelet", "/data/kubelet"])
+def test_the_secrets_of_pods_and_the_kubelets_keys_are_not_seen(render: Render, directory: str, mode: str) -> None:
+    rendered = render({"reporter": {"kubelet": {"directory": directory}, "cpus": {"takeOver": mode}}})
+
+    assert covered(rendered) == {f"{directory}/{folder}" for folder in HIDDEN}
+
+
+def test_every_hidden_folder_is_there_before_something_is_mounted_over_it(objects: list[JsonObject]) -> None:
+    """A mount over a folder that is missing would keep the reporter from starting."""
+    (first,) = pod(objects)["initContainers"]
+    made = {one["name"]: one["hostPath"] for one in pod(objects)["volumes"] if "hostPath" in one}
+    folders = [made[one["name"]] for one in first["volumeMounts"] if one["name"] in made]
+
+    assert folders == [{"path": f"/var/lib/kubelet/{name}", "type": "DirectoryOrCreate"} for name in HIDDEN]
+    assert first["args"] == [*container(objects)["args"], "--check"]
+    assert first["securityContext"] == container(objects)["securityContext"]
+
+
+def test_what_is_hidden_can_be_chosen(render: Render) -> None:
+    assert covered(render({"reporter": {"kubelet": {"hidden": ["pods"]}}})) == {"/var/lib/kubelet/pods"}
+    rendered = render({"reporter": {"kubelet": {"hidden": []}}})
+    assert covered(rendered) == set()
+    assert "initContainers" not in pod(rendered)
 
 
 def test_where_nothing_is_enforced_cgroups_are_read_only(render: Render) -> None:
@@ -170,7 +233,8 @@ def test_it_reads_its_node_and_writes_devices_topologies_and_status(objects: lis
     watched = ["get", "list", "watch"]
 
     assert find(objects, "ClusterRole", NAME)["rules"] == [
-        {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": watched},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": watched},
         {
             "apiGroups": ["scheduling.koordinator.sh"],
             "resources": ["devices"],
@@ -245,6 +309,7 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
         {"gpus": {"discoveryLabels": "yes"}},
         {"kubelet": {"directory": "var/lib/kubelet"}},
         {"kubelet": {"directory": "/var/lib/kubelet/"}},
+        {"kubelet": {"hidden": ["pods/.."]}},
         {"pci": [{"type": "dsp"}]},
         {"pci": [{"type": "dsp", "vendor": "10ee"}]},
         {"cpu": {}},
@@ -257,6 +322,7 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
         "no switch",
         "no absolute path",
         "slash at the end",
+        "no folder in it",
         "no vendor",
         "no hexadecimal number",
         "misspelt",
@@ -272,7 +338,7 @@ def test_a_wrong_value_is_refused(render: Render, values: dict[str, Any]) -> Non
 def test_what_is_mounted_below_a_folder_that_is_only_read_is_only_read(render: Render, values: dict[str, Any]) -> None:
     read_only = [one for one in container(render({"reporter": values}))["volumeMounts"] if one.get("readOnly")]
 
-    of_the_host = [one for one in read_only if one["name"] != "config"]
+    of_the_host = [one for one in read_only if one["name"] not in {"config", "nothing"}]
     assert of_the_host
     assert {one.get("recursiveReadOnly") for one in of_the_host} == {"IfPossible"}
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from webhook.localplane import chart
-from webhook.localplane.admin import AdminClient, JsonObject
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
 from webhook.localplane.koord import NAME, start_koord_scheduler
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.replicas import Replicas
@@ -92,6 +92,18 @@ def binding(namespace: str, name: str, node: str, uid: str | None = None) -> Jso
 
 def allocated(found: JsonObject) -> list[JsonObject]:
     return json.loads(found["metadata"]["annotations"][DEVICE_ALLOCATED])["gpu"]
+
+
+async def refusal(request: Awaitable[JsonObject]) -> str:
+    """The name of the ValidatingAdmissionPolicy that refused a request; empty if it passed."""
+    try:
+        await request
+    except ApiError as error:
+        found = error.message.partition("ValidatingAdmissionPolicy '")[2].partition("'")[0]
+        if found:
+            return found
+        raise
+    return ""
 
 
 async def audit(admin: AdminClient) -> dict[str, dict[str, int]]:

@@ -392,7 +392,7 @@ async def test_the_class_of_a_pod_that_has_its_cpus_cannot_be_changed(
             await admin.patch(pods_path(namespace, "steady"), {"metadata": {"labels": {QOS: other}}})
         assert refused.value.status == 403
         assert f"LSR cannot become {other or 'no class'}" in refused.value.message
-    with pytest.raises(ApiError, match="only the bind may write it"):
+    with pytest.raises(ApiError, match="written by the bind alone"):
         await admin.patch(pods_path(namespace, "steady"), {"metadata": {"annotations": {STATUS: '{"cpuset":"0-3"}'}}})
     await admin.patch(pods_path(namespace, "steady"), {"metadata": {"labels": {"other": "fine"}}})
 

@@ -115,7 +115,7 @@ async def pods(plane: ControlPlane, admin: AdminClient, namespace: str, webhook:
 async def test_kube_scheduler_is_refused_by_another_name_and_takes_a_new_certificate_without_a_restart(
     admin: AdminClient, pods: Pods, mounted: Path
 ) -> None:
-    ours = await data(admin, "koordgate-tls")
+    ours = await data(admin, "koordgate-extender-tls")
 
     def mount(name: str) -> None:
         made = pki.new_client_certificate(Pair(ours["ca.crt"], ours["ca.key"]), name, datetime.now(UTC), 1)

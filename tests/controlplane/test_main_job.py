@@ -71,7 +71,9 @@ async def test_a_pod_is_translated_scheduled_and_bound_with_its_devices(
     scheduler, admin: AdminClient, namespace: str, node: str, asks: dict[str, str], translated: dict[str, str]
 ) -> None:
     created = await admin.create(pods_path(namespace), pod("one", namespace, asks, nodeSelector={}))
+    counted = {**translated, "gpu": translated["gpu-core"]}
     wanted = {f"kubernetes.io/{tail}": amount for tail, amount in translated.items()}
+    wanted |= {f"quota.koordgate.io/{tail}": amount for tail, amount in counted.items()}
     resources = created["spec"]["containers"][0]["resources"]
     assert resources == {"requests": wanted, "limits": wanted}
     assert created["spec"]["schedulerName"] == "koord-scheduler"
@@ -159,7 +161,7 @@ async def test_the_schedulers_own_binding_by_the_old_resource_is_refused(
 ) -> None:
     await admin.create(pods_path(namespace), pod("old", namespace, {"kubernetes.io/gpu": "50"}))
     async with plane.admin(await plane.service_account_token("koordgate-system", "koord-scheduler")) as scheduler:
-        with pytest.raises(ApiError, match=r"carries no allocation|cannot create resource"):
+        with pytest.raises(ApiError, match=r"may bind by the subresource pods/binding only|cannot create resource"):
             await scheduler.create(f"/api/v1/namespaces/{namespace}/bindings", binding(namespace, "old", node))
 
 
@@ -199,8 +201,8 @@ async def test_a_dry_run_binds_and_records_nothing(
     ("change", "told"),
     [
         (lambda p: p["spec"].update(nodeName="somewhere"), "spec.nodeName"),
-        (lambda p: p["metadata"].update(annotations={DEVICE_ALLOCATED: "{}"}), "is written by koordgate"),
-        (lambda p: p["metadata"].update(annotations={VISIBLE: "GPU-1"}), "is written by koordgate"),
+        (lambda p: p["metadata"].update(annotations={DEVICE_ALLOCATED: "{}"}), "leave them out"),
+        (lambda p: p["metadata"].update(annotations={VISIBLE: "GPU-1"}), "leave them out"),
         (lambda p: p["spec"]["containers"][0].update(resources={"limits": {"kubernetes.io/gpu": "250"}}), "200 or 300"),
         (
             lambda p: p["spec"]["containers"][0].update(

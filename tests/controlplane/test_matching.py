@@ -26,9 +26,11 @@ CPU = {"cpu": "100m"}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def down(plane: ControlPlane, binaries: Binaries, installed: list[JsonObject]) -> AsyncIterator[None]:
-    """The chart with a type of its own, and no webhook behind it."""
+    """The chart with a type of its own, and no webhook behind it; its policies only take notes."""
     scope = {"namespaces": ["scoped"], "selector": {"example.com/numa": "aligned"}}
-    await chart.install(plane, chart.render(binaries, {"devices": {"types": [QUEUE]}, "numa": {"scope": scope}}))
+    policies = {name: {"action": "Audit"} for name in ("visibleDevices", "presetNode", "allocations", "bindings")}
+    values = {"devices": {"types": [QUEUE]}, "numa": {"scope": scope}, "policies": policies}
+    await chart.install(plane, chart.render(binaries, values))
     await plane.ensure_namespace("scoped")
     await plane.ensure_namespace("down")
 

@@ -1,8 +1,10 @@
 """The ledger on a real API server: it is rebuilt from live Pods, and forgets Pods that ended or were never bound."""
 
 import json
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from controlplane.gpu_cluster import (
     ALLOCATIONS,
     DEVICE_ALLOCATED,
@@ -14,7 +16,9 @@ from controlplane.gpu_cluster import (
     pods_path,
 )
 
-from webhook.localplane.admin import AdminClient, ApiError
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
+from webhook.localplane.binaries import Binaries
 from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
@@ -97,8 +101,20 @@ async def test_what_was_allocated_for_a_bind_that_failed_is_swept(
     assert DEVICE_ALLOCATED not in (await admin.get(pods_path(namespace, "never")))["metadata"].get("annotations", {})
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def foreseen(
+    plane: ControlPlane, binaries: Binaries, installed: list[JsonObject], admin: AdminClient
+) -> AsyncIterator[None]:
+    """The policy of an installation whose scheduler is Koordinator's, named by `scheduler.username`."""
+    name = ("ValidatingAdmissionPolicy", "koordgate-allocations")
+    user = {"username": f"system:serviceaccount:{chart.NAMESPACE}:koord-scheduler"}
+    await admin.apply(chart.find(chart.render(binaries, {"scheduler": user}), *name), manager="helm")
+    yield
+    await admin.apply(chart.find(installed, *name), manager="helm")
+
+
 async def test_a_pod_that_koordinators_scheduler_has_annotated_is_checked_and_adopted(
-    webhooks, plane: ControlPlane, admin: AdminClient, namespace: str
+    webhooks, foreseen: None, plane: ControlPlane, admin: AdminClient, namespace: str
 ) -> None:
     node = f"{namespace}-gpu"
     await add_gpu_node(plane, admin, node, gpus=2)
@@ -131,9 +147,9 @@ async def _annotate(plane: ControlPlane, namespace: str, name: str, node: str, c
                     pods_path(namespace, name), {"metadata": {"annotations": {DEVICE_ALLOCATED: said}}}
                 )
             except ApiError as error:
-                if "cannot patch resource" not in error.message:
+                if not any(why in error.message for why in ("cannot patch resource", "koordgate-allocations")):
                     raise
-                return False  # the API server has not seen the Role yet
+                return False  # the API server has not seen the Role or the policy yet
             return True
 
         await until(patched, "koord-scheduler may patch Pods")

@@ -16,6 +16,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
+from webhook.gangs.seen import MARGIN_S
 from webhook.settings import GangSettings, WebhookSettings
 
 Raw = dict[str, Any]
@@ -169,3 +170,10 @@ async def held_in_vain(company: Company) -> None:
     company.add(*members(2, least=2))
     await company.tend()
     assert company.holds() == {"m0": HOLD_S, "m1": HOLD_S}
+
+
+async def ended(company: Company) -> None:
+    """Let the time of all holds pass: they are marked, and released when the marks have been seen for long enough."""
+    for seconds in (HOLD_S, MARGIN_S + 1):
+        company.pass_time(seconds)
+        await company.tend()

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from fake_kube import FakeKube
-from gangs.companies import HOLD_S, Company, member
+from gangs.companies import Company, ended, member
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import PODS
-from webhook.gangs.step import MARGIN_S
+from webhook.gangs.seen import SETTLE_S
 
 GANG = 4
 
@@ -74,8 +74,9 @@ async def test_what_a_replica_that_ended_held_is_given_back_if_the_gang_goes(pai
     pair.see()
     await pair.one.parts.reconciler.reconcile()
     await pair.tend()
-    pair.pass_time(HOLD_S + MARGIN_S + 1)
+    pair.pass_time(SETTLE_S + 1)
     await pair.tend()
+    await ended(pair)
     assert pair.held() == []
 
 

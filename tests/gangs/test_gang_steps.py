@@ -12,12 +12,12 @@ from trials import examples
 from allocator.vocabulary.asks import Wishes
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
 from webhook.gangs.step import (
-    MARGIN_S,
-    SETTLE_S,
+    Close,
     FindRoom,
     GangHold,
     GangMember,
     GangStep,
+    GangTimes,
     GiveBack,
     Lift,
     Limit,
@@ -28,9 +28,9 @@ from webhook.gangs.step import (
 from webhook.view.podinfo import PodInfo
 
 NOW = 1_000_000
-OLD = NOW - SETTLE_S - 1
+OLD = NOW - 1000
 UNTIL = NOW + 50
-ENDED = NOW - MARGIN_S - 1
+ENDED = NOW - 50
 
 
 def waiting(name: str, cards: int = 1, *, gated: bool = True, **about: object) -> PodInfo:
@@ -40,17 +40,17 @@ def waiting(name: str, cards: int = 1, *, gated: bool = True, **about: object) -
     )  # type: ignore[arg-type] # fields of the test's choice
 
 
-def holds(pod: PodInfo, *held: tuple[str, int] | tuple[str, int, int]) -> GangMember:
-    """A Pod that holds something: node, until, since (long ago if left out)."""
+def holds(pod: PodInfo, *held: tuple[str, int] | tuple[str, int, str]) -> GangMember:
+    """A Pod that holds something: node, until, and the mark on it."""
     made = [
-        (node, Holding(pod.uid, "default", pod.name, since[0] if since else OLD, (), None, "default/g", until))
-        for node, until, *since in held
+        (node, Holding(pod.uid, "default", pod.name, OLD, (), None, "default/g", until, mark[0] if mark else ""))
+        for node, until, *mark in held
     ]
     return GangMember(pod, tuple(made))
 
 
-def at(*held: tuple[str, str, int]) -> tuple[GangHold, ...]:
-    return tuple(GangHold(node, f"uid-{name}", until) for node, name, until in held)
+def at(*held: tuple[str, str, int] | tuple[str, str, int, str]) -> tuple[GangHold, ...]:
+    return tuple(GangHold(node, f"uid-{name}", until, *mark) for node, name, until, *mark in held)
 
 
 A, B, C = (waiting(name) for name in "abc")
@@ -124,17 +124,21 @@ STEPS: dict[str, tuple[list[GangMember], int, GangStep]] = {
         2,
         Prolong(at(("n", "a", ENDED)), UNTIL),
     ),
-    "the time is over": ([holds(FREE_A, ("n", NOW)), holds(B, ("m", NOW - 1))], 2, OVER),
-    "the time has been over just as long as clocks may differ": ([holds(FREE_A, ("n", NOW - MARGIN_S))], 1, OVER),
-    "the time has been over for long": (
-        [holds(FREE_A, ("n", ENDED)), holds(B, ("m", ENDED - 1))],
+    "an end that has passed by this replica's clock": (
+        [holds(A, ("n", ENDED)), holds(B, ("m", ENDED))],
         2,
-        GiveBack(at(("n", "a", ENDED), ("m", "b", ENDED - 1)), over=True),
+        Lift((A, B)),
     ),
-    "the time is over, and one is bound": (
-        [BOUND, holds(FREE_B, ("m", ENDED))],
+    "another replica has begun to end the holds": (
+        [holds(FREE_A, ("n", UNTIL, "x")), holds(B, ("m", UNTIL))],
         2,
-        Prolong(at(("m", "b", ENDED)), WITHOUT_LIMIT),
+        Close(at(("m", "b", UNTIL))),
+    ),
+    "all holds are marked": ([holds(FREE_A, ("n", UNTIL, "x")), holds(B, ("m", UNTIL, "y"))], 2, OVER),
+    "one is bound, and the others are marked": (
+        [BOUND, holds(FREE_B, ("m", ENDED, "x")), holds(C, ("m", WITHOUT_LIMIT, "y"))],
+        2,
+        Prolong(at(("m", "b", ENDED, "x"), ("m", "c", WITHOUT_LIMIT, "y")), WITHOUT_LIMIT),
     ),
     "the bind of one has been decided": (
         [TAKEN, holds(FREE_B, ("m", UNTIL))],
@@ -171,29 +175,38 @@ STEPS: dict[str, tuple[list[GangMember], int, GangStep]] = {
         2,
         Lift((B,)),
     ),
-    "another replica may still be writing": (
-        [holds(A, ("n", UNTIL, NOW - SETTLE_S)), holds(B, ("m", UNTIL, NOW - SETTLE_S))],
-        2,
-        Rest(),
-    ),
 }
 
 
 @pytest.mark.parametrize(("members", "least", "step"), STEPS.values(), ids=STEPS)
 def test_the_next_step(members: list[GangMember], least: int, step: GangStep) -> None:
-    assert next_step(members, least, NOW, frozenset()) == step
-    assert next_step(members[::-1], least, NOW, frozenset()) == (
+    assert next_step(members, least, GangTimes(), frozenset()) == step
+    assert next_step(members[::-1], least, GangTimes(), frozenset()) == (
         step if isinstance(step, Rest | FindRoom | Lift) else replace(step, holds=step.holds[::-1])
     )
 
 
+def test_holds_whose_time_is_over_are_marked_then_released_together_when_the_marks_have_been_seen_for_long() -> None:
+    members = [holds(FREE_A, ("n", UNTIL)), holds(B, ("m", UNTIL))]
+    over = GangTimes(over=True)
+    assert next_step(members, 2, over, frozenset()) == Close(at(("n", "a", UNTIL), ("m", "b", UNTIL)))
+    marked = [holds(FREE_A, ("n", UNTIL, "x")), holds(B, ("m", UNTIL, "y"))]
+    assert next_step(marked, 2, over, frozenset()) == OVER
+    both = at(("n", "a", UNTIL, "x"), ("m", "b", UNTIL, "y"))
+    assert next_step(marked, 2, GangTimes(over=True, closed=True), frozenset()) == GiveBack(both, over=True)
+    assert next_step([BOUND, *marked], 3, GangTimes(over=True, closed=True), frozenset()) == Prolong(
+        both, WITHOUT_LIMIT
+    )
+
+
 def test_what_a_replica_has_held_itself_needs_not_settle() -> None:
-    members = [holds(A, ("n", UNTIL, NOW)), holds(B, ("m", UNTIL, NOW))]
-    both = {("n", "uid-a", NOW), ("m", "uid-b", NOW)}
-    assert next_step(members, 2, NOW, both) == Lift((A, B))
-    assert next_step(members, 2, NOW, both - {("n", "uid-a", NOW)}) == Rest()
-    assert next_step(members, 2, NOW, {("m", "uid-a", NOW), ("n", "uid-b", NOW)}) == Rest()
-    assert next_step(members, 2, NOW, {("n", "uid-a", NOW - 1), ("m", "uid-b", NOW)}) == Rest()
+    members = [holds(A, ("n", UNTIL)), holds(B, ("m", UNTIL))]
+    both = {("n", "uid-a", OLD), ("m", "uid-b", OLD)}
+    fresh = GangTimes(fresh=both)
+    assert next_step(members, 2, fresh, both) == Lift((A, B))
+    assert next_step(members, 2, fresh, both - {("n", "uid-a", OLD)}) == Rest()
+    assert next_step(members, 2, fresh, {("m", "uid-a", OLD), ("n", "uid-b", OLD)}) == Rest()
+    assert next_step(members, 2, fresh, {("n", "uid-a", OLD - 1), ("m", "uid-b", OLD)}) == Rest()
 
 
 @st.composite
@@ -210,23 +223,31 @@ def states(draw: st.DrawFn) -> list[GangMember]:
             terminating=draw(st.sampled_from([False, False, True])),
         )
         untils = st.sampled_from([0, ENDED, NOW, UNTIL, UNTIL + 1, WITHOUT_LIMIT])
-        held = draw(st.dictionaries(st.sampled_from("mn"), untils, max_size=2))
-        found.append(holds(pod, *sorted(held.items())))
+        ends = st.tuples(untils, st.sampled_from(["", "", "x"]))
+        held = draw(st.dictionaries(st.sampled_from("mn"), ends, max_size=2))
+        found.append(holds(pod, *((node, until, mark) for node, (until, mark) in sorted(held.items()))))
     return found
 
 
 def applied(members: Iterable[GangMember], step: GangStep) -> list[GangMember]:
     """The state after a step."""
-    changed = {(one.node, one.uid) for one in step.holds} if isinstance(step, GiveBack | Prolong | Limit) else set()
+    changed = (
+        {(one.node, one.uid) for one in step.holds} if isinstance(step, Close | GiveBack | Prolong | Limit) else set()
+    )
     found = []
     for member in members:
         pod, held = member.pod, list(member.held)
         if isinstance(step, GiveBack):
             held = [one for one in held if (one[0], pod.uid) not in changed]
+        elif isinstance(step, Close):
+            held = [
+                (node, replace(holding, ending="new") if (node, pod.uid) in changed else holding)
+                for node, holding in held
+            ]
         elif isinstance(step, Prolong | Limit):
             until = step.until if isinstance(step, Prolong) else NOW + 100
             held = [
-                (node, replace(holding, until=until) if (node, pod.uid) in changed else holding)
+                (node, replace(holding, until=until, ending="") if (node, pod.uid) in changed else holding)
                 for node, holding in held
             ]
         elif isinstance(step, Lift) and pod in step.pods:
@@ -237,11 +258,11 @@ def applied(members: Iterable[GangMember], step: GangStep) -> list[GangMember]:
     return found
 
 
-@given(states(), st.integers(0, 5))
+@given(states(), st.integers(0, 5), st.builds(GangTimes, over=st.booleans(), closed=st.booleans()))
 @settings(max_examples=examples(300))
-def test_steps_come_to_an_end_and_are_safe(members: list[GangMember], least: int) -> None:
+def test_steps_come_to_an_end_and_are_safe(members: list[GangMember], least: int, times: GangTimes) -> None:
     for _ in range(8):
-        step = next_step(members, least, NOW, frozenset())
+        step = next_step(members, least, times, frozenset())
         started = any(member.live for member in members)
         if isinstance(step, Rest):
             return
@@ -250,9 +271,13 @@ def test_steps_come_to_an_end_and_are_safe(members: list[GangMember], least: int
                 member.pod.uid for member in applied(members, step) if member.held
             }
             assert not (started and lost), "a Pod of a gang that has begun keeps what is held for it"
+            if lost:
+                assert all(hold.ending for hold in step.holds), "no bind can take one hold while another one goes"
         if isinstance(step, Lift):
             assert all(pod.gated for pod in step.pods)
             untils = {holding.until for member in members for _, holding in member.held if holding.until}
             assert len(untils) <= 1, "all holds end together before a gate is lifted"
         members = applied(members, step)
+        if not isinstance(step, Close):
+            times = GangTimes()  # the holds are others now, or end at another time
     pytest.fail(f"no end: {members}")

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 from fake_kube import FakeKube
-from gangs.companies import HOLD_S, Company, held_in_vain, member, members
+from gangs.companies import HOLD_S, Company, ended, held_in_vain, member, members
 
 from allocator.bind import GANG_WAITS
 from allocator.vocabulary.holdings import WITHOUT_LIMIT
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import EVENTS
-from webhook.gangs.step import MARGIN_S, SETTLE_S
+from webhook.gangs.seen import MARGIN_S, SETTLE_S
 
 
 @pytest.fixture
@@ -20,7 +20,10 @@ def company(fake: FakeKube, kube: KubeClient) -> Company:
 
 async def test_room_is_given_back_as_a_whole_when_no_pod_was_bound_in_time(company: Company) -> None:
     await held_in_vain(company)
-    company.pass_time(HOLD_S + MARGIN_S)
+    company.pass_time(HOLD_S)
+    await company.one.parts.reconciler.reconcile()
+    await company.tend()
+    company.pass_time(MARGIN_S)
     await company.one.parts.reconciler.reconcile()
     await company.tend()
     assert set(company.holds()) == {"m0", "m1"}
@@ -36,14 +39,67 @@ async def test_room_is_given_back_as_a_whole_when_no_pod_was_bound_in_time(compa
     assert company.bound() == {"m0": "a", "m1": "a"}
 
 
-async def test_a_bind_after_the_time_is_refused(company: Company) -> None:
+async def test_a_bind_after_the_end_of_the_holds_is_refused(company: Company) -> None:
     await held_in_vain(company)
     company.pass_time(HOLD_S)
+    await company.tend()
     refused = await company.one.bind("m0", "a")
     assert not refused.allowed
     assert GANG_WAITS.message in refused.message
-    company.pass_time(-1)
+
+
+async def test_a_bind_before_anybody_ended_the_holds_is_performed_and_the_gang_is_whole(company: Company) -> None:
+    await held_in_vain(company)
+    company.pass_time(10 * HOLD_S)
     assert (await company.one.bind("m0", "a")).allowed
+    await company.tend()
+    assert company.holds() == {"m1": WITHOUT_LIMIT - company.now}
+    assert await company.schedule() == {}
+    assert company.bound() == {"m0": "a", "m1": "a"}
+
+
+async def test_a_bind_between_the_marks_takes_them_away_again(company: Company) -> None:
+    """One Pod's hold is on a node whose record the replica cannot write; it is bound while the other is marked."""
+    company.add_nodes(a=2, b=2)
+    company.add(*members(2, least=2))
+    await company.tend()
+    assert company.holds() == {"m0": HOLD_S, "m1": HOLD_S}
+    company.pass_time(HOLD_S)
+    company.fake.writes_left = 1
+    await company.one.parts.keeper.round()
+    company.fake.writes_left = None
+    company.see()
+    (taken,) = (held.name for held in company.held() if not held.ending)
+    (node,) = (node for node in "ab" if taken in company.one.holders(node))
+    assert (await company.one.bind(taken, node)).allowed
+    company.pass_time(MARGIN_S + 1)
+    await company.tend()
+    assert {held.name for held in company.held()} == {"m0", "m1"}
+    assert [held.ending for held in company.held()] == ["", ""]
+    assert await company.schedule() == {}
+    assert len(company.bound()) == 2
+
+
+@pytest.mark.parametrize("ahead", [-100_000, 100_000])
+async def test_replicas_whose_clocks_are_a_day_apart_neither_end_holds_early_nor_keep_them(
+    fake: FakeKube, kube: KubeClient, ahead: int
+) -> None:
+    pair = Company(fake, kube, 2)
+    pair.replicas[1].clock.ahead = ahead
+    await held_in_vain(pair)
+    for _ in range(HOLD_S // 20 - 1):
+        pair.pass_time(20)
+        await pair.tend()
+        assert {held.ending for held in pair.held()} == {""}
+    pair.pass_time(SETTLE_S)
+    await pair.tend()
+    pair.pass_time(MARGIN_S + 1)
+    await pair.tend()
+    assert pair.held() == []
+    pair.pass_time(HOLD_S + 1)
+    await pair.tend()
+    assert await pair.schedule(replica=pair.replicas[1]) == {}
+    assert len(pair.bound()) == 2
 
 
 async def test_a_bind_to_where_nothing_is_held_is_refused(company: Company) -> None:
@@ -90,8 +146,7 @@ async def test_once_no_pod_of_the_gang_runs_any_more_what_is_held_has_an_end_aga
     await company.one.parts.reconciler.reconcile()
     await company.tend()
     assert company.holds() == dict.fromkeys(["m0", "m2"], HOLD_S)
-    company.pass_time(HOLD_S + MARGIN_S + 1)
-    await company.tend()
+    await ended(company)
     assert company.held() == []
 
 
@@ -191,7 +246,7 @@ async def test_after_a_hold_in_vain_the_gangs_of_the_namespace_wait_and_others_d
         company.see()
         await company.one.parts.reconciler.reconcile()
     else:
-        company.pass_time(HOLD_S + MARGIN_S + 1)
+        await ended(company)
     await company.tend()
     assert holders(company) == set()
     for _ in range(2):
@@ -214,8 +269,7 @@ async def test_a_gang_that_runs_gets_room_for_more_pods_while_its_namespace_wait
     await company.tend()
     await company.schedule()
     await held_in_vain(company)
-    company.pass_time(HOLD_S + MARGIN_S + 1)
-    await company.tend()
+    await ended(company)
     company.add(member("h2", 2, 200, gang="h"))
     await company.tend()
     await company.schedule()

@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 from fake_kube import FakeKube, Fault, answer, lose_answer
-from gangs.companies import GATING, HOLD_S, SETTINGS, Company, held_in_vain, member, members, without
+from gangs.companies import GATING, HOLD_S, SETTINGS, Company, ended, held_in_vain, member, members, without
 from world import POLICY, gpu_pod, plain_pod
 
 from allocator.vocabulary.names import GANG_GATE, GANG_TOGETHER
 from allocator.wire.gang import GANG_ANNOTATION, GANG_LABELS, GANG_MIN_AVAILABLE
 from koordgate.kube.client import KubeClient
-from koordgate.kube.resource import EVENTS, NODE_ALLOCATIONS, NODES, PLUGIN_POD_GROUPS
+from koordgate.kube.resource import EVENTS, NODE_ALLOCATIONS, NODES, PLUGIN_POD_GROUPS, PODS
 from webhook import patch
 from webhook.admission.translate import translate
-from webhook.gangs.step import MARGIN_S, SETTLE_S
+from webhook.gangs.lift import kube_lift
+from webhook.gangs.seen import SETTLE_S
+from webhook.view.podinfo import read_pod_info
 
 # Admission
 
@@ -110,8 +112,7 @@ async def test_kube_scheduler_is_made_to_try_again_when_gates_are_lifted_and_roo
     company.one.parts.keeper._released = woken.append
     await held_in_vain(company)
     assert woken == ["a", "a"]  # held, and lifted
-    company.pass_time(HOLD_S + MARGIN_S + 1)
-    await company.tend()
+    await ended(company)
     assert woken == ["a", "a", "a"]
 
 
@@ -334,6 +335,46 @@ async def test_a_write_whose_answer_is_lost_is_built_upon_once_it_is_settled(com
     assert len(set(company.holds().values())) == 1
     await company.schedule()
     assert sorted(company.bound().values()) == ["a", "b"]
+
+
+def gated(*names: str, uid: str = "uid-1") -> Any:
+    """A Pod with these gates."""
+    made = member("p", 2)
+    made["metadata"]["uid"] = uid
+    made["spec"]["schedulingGates"] = [{"name": name} for name in names]
+    return made
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        pytest.param(None, id="gone"),
+        pytest.param(gated(GANG_GATE, uid="uid-2"), id="created again"),
+        pytest.param(gated(), id="without the gate"),
+        pytest.param(gated("other/gate", GANG_GATE), id="behind another gate"),
+    ],
+)
+async def test_a_gate_is_lifted_of_the_same_pod_that_has_it_first_and_of_no_other(
+    fake: FakeKube, kube: KubeClient, now: Any
+) -> None:
+    known = read_pod_info(gated(GANG_GATE))
+    assert known
+    if now is not None:
+        fake.put(PODS.path(namespace="default"), now)
+
+    await kube_lift(kube)(known)
+
+    assert [gates(one) for one in fake.objects(PODS.path())] == ([] if now is None else [gates(now)])
+
+
+async def test_a_gate_that_is_lifted_leaves_the_gates_after_it(fake: FakeKube, kube: KubeClient) -> None:
+    made = gated(GANG_GATE, "other/gate")
+    fake.put(PODS.path(namespace="default"), made)
+    known = read_pod_info(made)
+    assert known
+    for _ in range(2):
+        await kube_lift(kube)(known)
+        assert gates(fake.get(PODS.path("p", "default"))) == ["other/gate"]
 
 
 async def test_a_gang_whose_gates_cannot_be_lifted_is_left_alone_for_a_while_and_the_others_go_on(

@@ -3,6 +3,7 @@ import datetime as dt
 import ipaddress
 import ssl
 import stat
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
@@ -729,3 +730,31 @@ async def test_bodies_go_out_as_json_and_unzipped(kube: KubeClient, fake: FakeKu
     (request,) = fake.requests
     assert orjson.loads(request.body) == node("n1")
     assert request.headers["Accept-Encoding"] == "identity"
+
+
+# --- the API server's time
+
+
+@pytest.mark.parametrize("fault", [None, answer(403)])
+async def test_the_api_servers_clock_is_read_from_each_answer_and_compared_with_ours(
+    fake: FakeKube, fault: Fault | None
+) -> None:
+    if fault is not None:
+        fake.faults.add("get", "nodes", fault)
+    ours = -1_000_000.0
+    async with KubeClient(fake.url, fake.token, clock=lambda: ours) as kube:
+        assert kube.server_offset is None, "nothing was answered yet"
+        before = int(time.time())
+        with nullcontext() if fault is None else pytest.raises(Forbidden):
+            fake.put(NODES.path(), node("n1"))
+            await kube.get(NODES.path("n1"))
+        after = time.time()
+        assert kube.server_offset is not None
+        assert before + 0.5 <= kube.server_offset + ours <= after + 0.5
+
+
+@pytest.mark.parametrize("date", ["", "yesterday", "Sun, 99 Nov 2026 15:00:00 GMT"])
+def test_an_answer_without_a_readable_date_states_no_time(date: str) -> None:
+    kube = KubeClient("http://localhost")
+    kube._dated = (date, 0.0)
+    assert kube.server_offset is None

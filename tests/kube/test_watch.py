@@ -1,4 +1,5 @@
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -56,7 +57,9 @@ class Mirror:
 class Watching:
     """A running Reflector with everything that it reported."""
 
-    def __init__(self, kube: KubeClient, resource: Any = NODES, settled: float = 3600, **options: Any) -> None:
+    def __init__(
+        self, kube: KubeClient, resource: Any = NODES, settled: float = 3600, silent: float = 75, **options: Any
+    ) -> None:
         self.mirror = Mirror()
         self.counts: list[Happening] = []
         self.errors: list[tuple[str, Exception]] = []
@@ -66,7 +69,7 @@ class Watching:
             kube,
             resource,
             self.mirror,
-            pace=WatchPace(sleep=self._sleep, jitter=lambda: 1.0, settled=settled),
+            pace=WatchPace(sleep=self._sleep, jitter=lambda: 1.0, settled=settled, silent=silent),
             count=self.counts.append,
             on_error=lambda ref, error: self.errors.append((ref, error)),
             **options,
@@ -394,3 +397,55 @@ async def test_a_429_that_names_no_time_is_waited_for_as_any_failure(kube: KubeC
     async with watching(kube) as watch:
         await synced(watch)
     assert watch.waits[:1] == [0.5]
+
+
+# --- silence, and bugs
+
+
+async def test_a_watch_that_is_silent_is_opened_again_and_that_is_no_failure(kube: KubeClient, fake: FakeKube) -> None:
+    async with watching(kube, silent=0.05, settled=0) as watch:
+        await synced(watch)
+        heard = watch.reflector.heard_at
+        await fake.until(lambda: watch.counts.count("watch") >= 3)
+        assert watch.errors == []
+        assert watch.counts.count("list") == 1
+        assert watch.reflector.failing_since is None
+        assert watch.reflector.heard_at > heard
+        fake.put(NODES.path(), node("n1"))
+        await watch.mirror.until(lambda: "n1" in watch.mirror.held)
+
+
+async def test_a_server_that_is_silent_and_takes_no_watch_is_a_failure(kube: KubeClient, fake: FakeKube) -> None:
+    async with watching(kube, silent=0.05, settled=0) as watch:
+        await synced(watch)
+        fake.faults.always("watch", "nodes", answer(503))
+        await fake.until(lambda: watch.reflector.failing_since is not None)
+        assert isinstance(watch.reflector.last_error, Unreachable)
+        fake.faults.always("watch", "nodes", None)
+        await fake.until(lambda: watch.reflector.failing_since is None)
+
+
+def test_a_hung_watch_is_noticed_within_ninety_seconds() -> None:
+    """Its silence, and the longest time in which the next one must be accepted."""
+    deadline = inspect.signature(KubeClient.watch_lines).parameters["deadline"].default
+    assert WatchPace().silent + deadline <= 90
+
+
+@pytest.mark.parametrize("method", ["begin_list", "end_list"])
+async def test_a_bug_at_the_end_of_a_list_is_told_and_the_list_is_repeated(
+    kube: KubeClient, fake: FakeKube, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    fake.put(NODES.path(), node("n1"))
+    whole, bugs = getattr(Mirror, method), [LookupError("once")]
+
+    def fail(mirror: Mirror) -> None:
+        if bugs:
+            raise bugs.pop()
+        whole(mirror)
+
+    monkeypatch.setattr(Mirror, method, fail)
+    async with watching(kube) as watch:
+        await synced(watch)
+        assert [(about, str(error)) for about, error in watch.errors] == [("nodes", "once")]
+        assert watch.mirror.held == {"n1": None}
+        assert len(watch.waits) == 1

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 
 import pytest
 from builders import gpu, holding, part
@@ -18,6 +17,7 @@ from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.kube.resource import NODE_ALLOCATIONS
+from webhook.ledger import ledger as module
 from webhook.ledger.kube import KubeStore, read_record
 from webhook.ledger.ledger import BusyError, Change, Counters, Holdings, Ledger
 from webhook.ledger.memory import MemoryStore
@@ -708,7 +708,7 @@ async def test_the_same_pod_again_gets_the_same_share_whatever_its_age(
     assert pod
 
     def change(now: int) -> Change[Decision]:
-        return bind(Claim(pod.uid, pod.namespace, pod.name, pod.request), snapshot, now, 60)
+        return bind(Claim(pod.uid, pod.namespace, pod.name, pod.request), snapshot, now, "mark")
 
     def snapshot(holdings: Holdings) -> NodeSnapshot:
         return world.parts.cluster.snapshot_on("n1", holdings)
@@ -718,6 +718,35 @@ async def test_the_same_pod_again_gets_the_same_share_whatever_its_age(
     assert isinstance(first.outcome, Holding)
     assert isinstance(again.outcome, Holding)
     assert (first.repeated, again.repeated) == (False, True)
-    renewed = BEGINNING + age if age > 60 else BEGINNING
-    assert again.outcome == replace(first.outcome, since=renewed)
-    assert world.holdings()[pod.uid].since == renewed
+    assert again.outcome == first.outcome
+    assert world.holdings()[pod.uid].since == BEGINNING
+
+
+@pytest.mark.parametrize(("hold_s", "others"), [(0.0, 2), (1e9, 0)], ids=["long decisions", "short decisions"])
+async def test_others_run_between_the_decisions_of_a_group_that_take_long(
+    monkeypatch: pytest.MonkeyPatch, hold_s: float, others: int
+) -> None:
+    monkeypatch.setattr(module, "_HOLD_S", hold_s)
+    ledger, ran, seen = Ledger(MemoryStore()), 0, list[int]()
+
+    async def other() -> None:
+        nonlocal ran
+        while True:
+            ran += 1
+            await asyncio.sleep(0)
+
+    def noted(uid: str) -> Change[str]:
+        def change(holdings: Holdings) -> tuple[Holdings | None, str]:
+            seen.append(ran)
+            return put(uid)(holdings)
+
+        return change
+
+    await ledger.change("n1", put("before"), SOON)  # so that the record is known
+    task = asyncio.create_task(other())
+    answers = await asyncio.gather(*(ledger.change("n1", noted(uid), SOON) for uid in "abc"))
+    task.cancel()
+    assert answers == ["a before", "a b before", "a b before c"]
+    assert len(seen) == 3
+    assert seen[2] - seen[0] == others
+    assert sorted(ledger.record("n1").holdings) == ["a", "b", "before", "c"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mutants.coverage_map import CoverageMap, gather, read
 from mutants.equivalent import is_known, known
-from mutants.sites import AREAS, Mutant, goal, sample
+from mutants.sites import AREAS, Mutant, files, goal, sample
 from mutants.trial import Copy, Outcome, copied, tree_hash
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -57,12 +57,17 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--area", choices=AREAS, action="append", help="may be repeated; all of them without it")
+    parser.add_argument("--file", action="append", help="as webhook/patch.py; may be repeated; all of them without it")
     parser.add_argument("--seed", type=int, default=1, help="the same seed draws the same mutants of the same tree")
     parser.add_argument("--count", type=int, default=30, help="mutants an area")
     parser.add_argument("--seconds", type=float, default=120, help="of tests a mutant at most, the quickest first")
     parser.add_argument("--tests", nargs="+", default=["tests"], help="folders of tests that judge; all without it")
     parser.add_argument("--workers", type=int, default=2, help="for the one run that finds which test runs which line")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    known = {str(path.relative_to(CHECKOUT)) for area in arguments.area or AREAS for path in files(CHECKOUT, area)}
+    if wrong := [file for file in arguments.file or () if file not in known]:
+        parser.error(f"--file: {', '.join(wrong)}: name a Python file of an area, from the root of the checkout")
+    return arguments
 
 
 def _map(copy: Copy, tests: list[str], workers: int) -> CoverageMap:
@@ -79,7 +84,7 @@ def _map(copy: Copy, tests: list[str], workers: int) -> CoverageMap:
 
 def _try_area(copy: Copy, lines: CoverageMap, area: str, tally: Tally, arguments: argparse.Namespace) -> None:
     equivalents = known()
-    for mutant in sample(copy.root, area, arguments.seed):
+    for mutant in sample(copy.root, area, arguments.seed, arguments.file):
         if tally.outcomes.total() == arguments.count:
             return
         began = time.monotonic()

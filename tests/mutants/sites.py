@@ -2,16 +2,16 @@
 
 cosmic-ray neither samples nor chooses tests by coverage, but it exposes its operators as plugins. They are used here
 unchanged. Mutants that say nothing about the tests are left out: decorators and their keywords (`slots`, `cache` change
-no answer), annotations, `strict` of `zip` (it asserts what holds anyway), durations that a constant or a field states
-(a second more is as right), and replacements that raise a TypeError on whatever the line has (`is` by `<`, `|` of two
-sets by `+`).
+no answer), `frozen` of a class (it forbids what nobody does), annotations, `strict` of `zip` (it asserts what holds
+anyway), durations that a constant or a field states (a second more is as right), and replacements that raise a
+TypeError on whatever the line has (`is` by `<`, `|` of two sets by `+`).
 """
 
 import ast
 import itertools
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -70,10 +70,11 @@ def files(root: Path, area: str) -> list[Path]:
     return [path for path in sorted(_below(root, area)) if _area(path.relative_to(root)) == area]
 
 
-def sample(root: Path, area: str, seed: int) -> Iterator[Mutant]:
-    """All mutants of `area`, one per place, in the order drawn by `seed`; take as many as needed."""
+def sample(root: Path, area: str, seed: int, only: Container[str] | None = None) -> Iterator[Mutant]:
+    """All mutants of `area`, or `only` of these of its files, one per place, in the order drawn by `seed`."""
     chance = random.Random(f"{seed}/{area}")
-    places = [(path, place) for path in files(root, area) for place in sorted(_places(path.read_text()))]
+    judged = [path for path in files(root, area) if only is None or str(path.relative_to(root)) in only]
+    places = [(path, place) for path in judged for place in sorted(_places(path.read_text()))]
     chance.shuffle(places)
     for path, place in places:
         text = path.read_text()
@@ -140,6 +141,7 @@ def _silent(text: str) -> list[tuple[Position, Position]]:
                 spans += _durations(node.body)
             case ast.ClassDef():
                 spans += [*node.decorator_list, *_durations(node.body)]
+                spans += [keyword for keyword in node.keywords if keyword.arg == "frozen"]
             case ast.arg() | ast.AnnAssign():
                 spans.append(node.annotation)
             case ast.Call(func=ast.Name(id="zip"), keywords=keywords):

@@ -15,7 +15,7 @@ from typing import Final
 WAIT_S: Final = 10.0
 
 @dataclass(frozen=True)
-class Held:
+class Held(Struct, frozen=True):
     count: int | None = None
     every: float = 5.0
     until: float = 0.0
@@ -91,6 +91,14 @@ def test_each_file_is_of_one_area_and_what_needs_an_api_server_of_none(tree: Pat
         "webhook": [],
         "reporter": [],
     }
+
+
+def test_files_that_are_named_are_mutated_and_no_others(tree: Path) -> None:
+    (tree / "allocator/other.py").write_text(CODE)
+    (tree / "allocator/third.py").write_text(CODE)
+    named = {"allocator/code.py", "allocator/third.py", "webhook/ledger/code.py"}
+    drawn = {mutant.path for mutant in sample(tree, "allocator", 1, named)}
+    assert drawn == {"allocator/code.py", "allocator/third.py"}
 
 
 @pytest.mark.parametrize("area", AREAS)

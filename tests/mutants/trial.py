@@ -63,7 +63,8 @@ class Copy:
             ended = self._run(command, GRACE_S + 4 * seconds)
         if ended is None:
             return Outcome.TIMEOUT
-        if ended == pytest.ExitCode.USAGE_ERROR and self._run([*command, "--collect-only"], GRACE_S) != 0:
+        unfound = pytest.ExitCode.USAGE_ERROR
+        if ended == unfound and self._run([*command, "--collect-only"], GRACE_S) == unfound:
             raise RuntimeError(f"pytest does not find tests that it ran before: see {mutant.path}:{mutant.line}")
         return Outcome.SURVIVED if ended == 0 else Outcome.KILLED
 

@@ -70,11 +70,16 @@ async def static_node(node: harness.Node) -> AsyncIterator[harness.Node]:
 
 
 @pytest.fixture(scope="session")
-def node_chart(node_binaries: Binaries, node: harness.Node) -> list[JsonObject]:
-    """The chart rendered for the node: its defaults, except the kubelet's folder, and without cards."""
+def node_values(node: harness.Node) -> JsonObject:
+    """Values of the chart for the node: its defaults, except the kubelet's folder, and without cards."""
     kubelet = {"directory": str(node.root), "configuration": str(node.configuration)}
-    values = {"reporter": {"kubelet": kubelet, "gpus": {"enabled": False}, "port": free_port()}}
-    return chart.render(node_binaries, values)
+    return {"reporter": {"kubelet": kubelet, "gpus": {"enabled": False}, "port": free_port()}}
+
+
+@pytest.fixture(scope="session")
+def node_chart(node_binaries: Binaries, node_values: JsonObject) -> list[JsonObject]:
+    """The chart rendered for the node."""
+    return chart.render(node_binaries, node_values)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

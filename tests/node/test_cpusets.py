@@ -26,9 +26,10 @@ import koordgate
 from webhook.localplane import chart
 from webhook.localplane.admin import AdminClient, ApiError, JsonObject
 from webhook.localplane.balancer import Balancer
+from webhook.localplane.binaries import Binaries
 from webhook.localplane.koord import NAME
 from webhook.localplane.plane import ControlPlane
-from webhook.localplane.replicas import Replicas, this_koordgate
+from webhook.localplane.replicas import Replicas, laid_over, this_koordgate
 from webhook.localplane.waiting import NotInTimeError, until
 
 ACCOUNT = "koordgate-reporter"
@@ -37,6 +38,7 @@ STATUS = "scheduling.koordinator.sh/resource-status"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 ALLOCS = "node.koordinator.sh/pod-cpu-allocs"
+HOME = Path(koordgate.__file__).resolve().parents[1]  # of the code under test
 ROUNDS = "koordgate_reporter_rounds_total"
 AGREEMENT = "koordgate.io/pod-agreement"
 CAPABILITIES = {"DAC_READ_SEARCH": 2, "SYS_PTRACE": 19}  # Linux, include/uapi/linux/capability.h
@@ -380,8 +382,7 @@ async def test_what_changed_while_the_reporter_was_away_is_made_right_at_its_sta
 
 def python_folders() -> list[Path]:
     """The folders of this machine from which this Python runs, none within another."""
-    home = Path(koordgate.__file__).resolve().parents[1]
-    every = [Path("/usr"), Path(sys.prefix), Path(sys.base_prefix), home, *(Path("/lib"), Path("/lib64"))]
+    every = [Path("/usr"), Path(sys.prefix), Path(sys.base_prefix), HOME, *(Path("/lib"), Path("/lib64"))]
     there = sorted({folder for folder in every if folder.is_dir()})
     return [folder for folder in there if not any(folder.is_relative_to(other) for other in there if other != folder)]
 
@@ -393,24 +394,26 @@ def reporter_pod(objects: list[JsonObject], state: Path) -> JsonObject:
     only. The state folder is not the machine's own.
     """
     spec = copy.deepcopy(chart.find(objects, "DaemonSet", ACCOUNT)["spec"]["template"]["spec"])
-    (container,) = spec["containers"]
-    assert container["args"][:2] == ["koordgate", "reporter"]
-    container.update(
-        image=images.BUSYBOX,
-        imagePullPolicy="Never",
-        command=list(this_koordgate()),
-        args=container["args"][1:],
-    )
+    for container in (*spec["initContainers"], *spec["containers"]):
+        assert container["args"][:2] == ["koordgate", "reporter"]
+        container.update(
+            image=images.BUSYBOX,
+            imagePullPolicy="Never",
+            command=list(this_koordgate()),
+            args=container["args"][1:],
+            env=[*container.get("env", ()), {"name": "PYTHONPATH", "value": str(HOME)}],
+        )
+        for number, folder in enumerate(python_folders()):
+            container["volumeMounts"].append({"name": f"python-{number}", "mountPath": str(folder), "readOnly": True})
     for number, folder in enumerate(python_folders()):
         spec["volumes"].append({"name": f"python-{number}", "hostPath": {"path": str(folder)}})
-        container["volumeMounts"].append({"name": f"python-{number}", "mountPath": str(folder), "readOnly": True})
     (kept,) = (volume for volume in spec["volumes"] if volume["name"] == "state")
     kept["hostPath"]["path"] = str(state)
     spec["hostNetwork"] = True
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reporter-by-hand"}, "spec": spec}
 
 
-StartPod = Callable[[], Awaitable[JsonObject]]
+StartPod = Callable[..., Awaitable[JsonObject]]
 
 
 @contextlib.asynccontextmanager
@@ -428,15 +431,21 @@ async def reporter_as_pod(
     reporter: Reporter,
     node_plane: ControlPlane,
     node_admin: AdminClient,
-    node_chart: list[JsonObject],
+    node_binaries: Binaries,
+    node_values: JsonObject,
     tmp_path: Path,
 ) -> AsyncIterator[StartPod]:
-    """Start the chart's reporter Pod on the node in place of the process; the process is started again afterwards."""
+    """Start the chart's reporter Pod on the node in place of the process; the process is started again afterwards.
+
+    Example: `await reporter_as_pod(proof={"environment": True})` changes values of the reporter.
+    """
     path = pods_path(chart.NAMESPACE)
     await reporter.process.stop()
 
-    async def start() -> JsonObject:
-        made = await node_admin.create(path, reporter_pod(node_chart, tmp_path / "state"))
+    async def start(**values: Any) -> JsonObject:
+        objects = chart.render(node_binaries, laid_over(node_values, {"reporter": values}))
+        await node_admin.apply(chart.find(objects, "ConfigMap", ACCOUNT), namespace=chart.NAMESPACE, manager="helm")
+        made = await node_admin.create(path, reporter_pod(objects, tmp_path / "state"))
         await bench.node.bind(made)
         return await bench.node.phase(chart.NAMESPACE, made["metadata"]["name"], "Running")
 
@@ -461,14 +470,19 @@ async def test_the_charts_pod_enforces_with_the_capabilities_and_mounts_that_the
 
     about = {key: value for key, _, value in (row.partition(":") for row in await in_reporter(bench.node, "status"))}
     (container,) = running["spec"]["containers"]
-    granted = sum(1 << CAPABILITIES[name] for name in container["securityContext"]["capabilities"]["add"])
-    assert {int(about[f"Cap{which}"], 16) for which in ("Prm", "Eff", "Bnd")} == {granted}
+    assert {int(about[f"Cap{which}"], 16) for which in ("Prm", "Eff", "Bnd")} == {0}
     assert int(about["NoNewPrivs"]) == 1
     assert int(about["Seccomp"]) == 2, "a filter"
     mounted = {row.split()[4]: row.split()[5].split(",")[0] for row in await in_reporter(bench.node, "mountinfo")}
     assert mounted["/"] == "ro"
     for mount in container["volumeMounts"]:
         assert mounted[mount["mountPath"]] == ("ro" if mount.get("readOnly") else "rw")
+    seen = PROC / str(await bench.node.container_pid(chart.NAMESPACE, "reporter-by-hand", "reporter")) / "root"
+    kubelet = seen / str(bench.node.root).lstrip("/")
+    assert (kubelet / "cpu_manager_state").is_file()
+    assert any((bench.node.root / "pods").iterdir())
+    for hidden in ("pods", "pki", "plugins", "plugins_registry"):
+        assert not list((kubelet / hidden).iterdir()), hidden
 
 
 async def in_reporter(node: Node, file: str) -> list[str]:
@@ -497,7 +511,7 @@ async def test_the_charts_pod_reads_which_cards_a_process_that_is_not_root_was_g
         one["spec"]["containers"][0]["resources"] = {"limits": half}
     ids = [found["metadata"]["uid"] for found in await bench.start(honest, liar)]
 
-    await reporter_as_pod()
+    running = await reporter_as_pod(proof={"environment": True})
 
     async def compared() -> list[JsonObject]:
         annotations = (await node_admin.get(f"{DEVICES}/{bench.node.name}"))["metadata"].get("annotations") or {}
@@ -508,6 +522,10 @@ async def test_the_charts_pod_reads_which_cards_a_process_that_is_not_root_was_g
     first, second = await until(compared, "the Pods are compared", deadline_s=ROUND_S)
     assert first["agrees"]
     assert second["mismatches"] == [f"the environment of container main names another; {card} was allocated"]
+    about = {key: value for key, _, value in (row.partition(":") for row in await in_reporter(bench.node, "status"))}
+    (container,) = running["spec"]["containers"]
+    granted = sum(1 << CAPABILITIES[name] for name in container["securityContext"]["capabilities"]["add"])
+    assert {int(about[f"Cap{which}"], 16) for which in ("Prm", "Eff", "Bnd")} == {granted}
 
 
 # The kubelet's static policy; the node keeps it to the end of this module

@@ -64,7 +64,7 @@ def pod(name: str, *containers: JsonObject) -> JsonObject:
 
 
 @pytest.mark.parametrize("asks", [{"nvidia.com/gpu": "1"}, {"kubernetes.io/gpu": "50"}], ids=["a card", "half a card"])
-async def test_a_container_sees_the_card_that_its_pods_annotation_names(
+async def test_a_container_sees_the_card_that_its_pods_annotation_names_and_the_kubelet_drops_what_quotas_count(
     replicas: Replicas, node: Node, node_admin: AdminClient, node_namespace: str, asks: dict[str, str]
 ) -> None:
     await node_admin.create(f"/api/v1/namespaces/{node_namespace}/pods", pod("one", container("main", asks)))
@@ -73,6 +73,8 @@ async def test_a_container_sees_the_card_that_its_pods_annotation_names(
 
     (share,) = allocated(found)
     assert share["id"] in GPUS
+    requests = found["spec"]["containers"][0]["resources"]["requests"]
+    assert {"quota.koordgate.io/gpu", "quota.koordgate.io/gpu-core"} <= requests.keys()  # which no node has
     assert await node.logs(node_namespace, "one", "main") == f"visible=[{share['id']}]\n"
 
 

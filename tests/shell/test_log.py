@@ -34,6 +34,12 @@ def test_a_line_says_when_how_grave_who_and_what() -> None:
     assert set(said) == {"time", "level", "logger", "message"}
 
 
+def test_what_other_handlers_left_on_a_record_is_not_told() -> None:
+    made = logging.makeLogRecord({"msg": "x", "node": "n1"})
+    logging.Formatter("%(asctime)s %(message)s").format(made)
+    assert set(orjson.loads(JsonFormatter().format(made))) == {"time", "level", "logger", "message", "node"}
+
+
 def test_what_it_is_about_are_members_of_their_own() -> None:
     said = line("x", extra={"pod": "default/p", "node": "n1", "review": "u"})
     assert (said["pod"], said["node"], said["review"]) == ("default/p", "n1", "u")
@@ -58,7 +64,7 @@ def test_a_message_of_several_lines_is_one_line() -> None:
 
 def test_a_process_logs_to_standard_error_from_its_level_on() -> None:
     code = (
-        "import logging; from koordgate import log; log.start('warning')\n"
+        "import logging; from koordgate import log; logging.basicConfig(); log.start('warning')\n"
         "logging.getLogger('x').info('no'); logging.getLogger('x').warning('yes', extra={'pod': 'p'})"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,7 +17,7 @@ import orjson
 import pytest
 from aiohttp import ClientSession, TCPConnector, web
 from aiohttp.test_utils import TestClient, TestServer
-from builders import container, pod
+from builders import GIB, container, pod
 from fake_kube import FakeKube, hold
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -114,6 +114,18 @@ async def test_a_review_is_answered_in_its_version_with_its_uid(client: Client) 
 async def test_nothing_to_say_is_a_short_answer(client: Client) -> None:
     http = await client.post("/mutate-pod", data=body(asks(plain_pod("p"))))
     assert answered(await http.read()) == {"uid": "review-1", "allowed": True}
+
+
+@pytest.mark.parametrize(("more", "warned"), [(0, False), (1, True)])
+async def test_memory_that_no_known_gpu_has_is_warned_of(world: World, more: int, *, warned: bool) -> None:
+    asked = {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory": str(80 * GIB + more)}
+    made = pod(container("first"), container("main", limits=asked, requests=asked), name="p")
+    told = [one for one in world.parts.pods.mutate(asks(made)).warnings if "no known GPU" in one]
+    expected = (
+        "spec.containers[1].resources: no known GPU has the requested memory; the largest has 80Gi, and the Pod waits "
+        "until a larger one joins"
+    )
+    assert told == warned * [expected]
 
 
 async def test_a_refusal_is_a_200_with_a_status_inside(client: Client) -> None:
@@ -369,13 +381,56 @@ def buggy(parts: Parts, error: Exception) -> Parts:
         async def filter_patiently(self, args: Any) -> Any:
             return bug.sync(args)
 
-        def prioritize(self, args: Any) -> Any:
-            return bug.sync(args)
-
-        def preempt(self, args: Any) -> Any:
-            return bug.sync(args)
+        prioritize_patiently = preempt_patiently = filter_patiently
 
     return of(parts, pods=Pods(), bindings=Bindings(), extender=Extender())
+
+
+MISSHAPEN: dict[str, Any] = {
+    "a spec that is text": {"spec": "x"},
+    "no containers": {"spec": {}},
+    "a container that is a number": {"spec": {"containers": [0]}},
+    "requests that are a list": {"spec": {"containers": [{"name": "a", "resources": {"requests": [1]}}]}},
+    "a variable that is text": {
+        "spec": {"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}, "env": ["1"]}]}
+    },
+    "labels that are a list": {"metadata": {"labels": ["a"]}},
+    "annotations that are text": {"metadata": {"annotations": "a"}},
+}
+
+
+@pytest.mark.parametrize("path", ["/mutate-pod", "/validate-pod"])
+@pytest.mark.parametrize("part", MISSHAPEN.values(), ids=MISSHAPEN)
+async def test_a_pod_that_no_api_server_sends_is_the_callers_fault_and_no_bug(
+    world: World, client: Client, path: str, part: Any
+) -> None:
+    made = {**plain_pod("p"), **part}
+    http = await client.post(
+        path, data=body(asks(plain_pod("p"))).replace(orjson.dumps(plain_pod("p")), orjson.dumps(made))
+    )
+    assert http.status < 500
+    response = answered(await http.read())
+    if not response["allowed"]:
+        assert response["status"]["code"] in {400, 403, 422}
+    assert metric(world.parts, "koordgate_bugs_total", path=path) == 0
+
+
+async def test_what_is_wrong_in_a_pod_that_no_api_server_sends_is_said(client: Client) -> None:
+    made = {**plain_pod("p"), "spec": {"containers": [0]}}
+    http = await client.post("/mutate-pod", data=body(asks(made)))
+    response = answered(await http.read())
+    assert response["status"]["code"] == 400
+    assert "Expected `object`, got `int` - at `$.spec.containers[0]`" in response["status"]["message"]
+
+
+@pytest.mark.parametrize("target", [None, [], "n1", {"name": ["n1"]}], ids=str)
+async def test_a_binding_that_no_api_server_sends_is_no_bug(world: World, client: Client, target: Any) -> None:
+    made = {**binding("p", "n1"), "target": target}
+    for path in ("/mutate-binding", "/validate-binding"):
+        http = await client.post(path, data=body(binds(made)))
+        assert http.status < 500
+        assert answered(await http.read())["status"]["code"] == 400
+        assert metric(world.parts, "koordgate_bugs_total", path=path) == 0
 
 
 @pytest.mark.parametrize("path", REVIEWS)
@@ -384,9 +439,10 @@ async def test_a_bug_is_one_review_with_a_500_and_a_metric(
     world: World, path: str, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = buggy(world.parts, error)
+    question = binds(binding("p", "n1")) if path.endswith("-binding") else asks(plain_pod("p"))
     async with serving(parts) as client:
         for count in (1, 2):
-            http = await client.post(path, data=body(asks(plain_pod("p"))))
+            http = await client.post(path, data=body(question))
             assert http.status == 500
             response = answered(await http.read())
             assert response["allowed"] is False

@@ -32,8 +32,8 @@ def assumed(freed: list[str]) -> Assumed:
 
 @pytest.mark.parametrize(
     ("bound", "told"),
-    [("n1", []), ("n2", ["n1"]), ("", ["n1"])],
-    ids=["bound where it was sent", "bound elsewhere", "not bound"],
+    [("n1", []), ("n0", ["n1"]), ("n2", ["n1"]), ("", ["n1"])],
+    ids=["bound where it was sent", "bound elsewhere", "bound elsewhere, later by name", "not bound"],
 )
 def test_others_may_fit_where_a_pod_was_sent_unless_it_came(
     assumed: Assumed, freed: list[str], bound: str, told: list[str]
@@ -56,7 +56,7 @@ def bound_on(snapshot: NodeSnapshot, sent: Holding | None) -> list[str]:
     pod = read_pod_info(gpu_pod("p", 50))
     assert pod
     claim = Claim(pod.uid, pod.namespace, pod.name, pod.request)
-    decided = bind(claim, snapshot.holding_all, 0, 60, sent)(snapshot.holdings)[1].outcome
+    decided = bind(claim, snapshot.holding_all, 0, "mark", sent)(snapshot.holdings)[1].outcome
     assert isinstance(decided, Holding)
     decided_on = snapshot.with_holding(decided)
     decided_on.check_invariants()

@@ -22,9 +22,10 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, KubeError
 from webhook.settings import Certificate, CertificateFiles, Identity
 from webhook.tls import pki
-from webhook.tls.certs import FileSource, MemorySource, SecretSource, Source, Timing
+from webhook.tls.certs import FileSource, MemorySource, SecretSource, Source
 from webhook.tls.pki import CertificateError, Pair
 from webhook.tls.register import Registration
+from webhook.tls.timing import Timing
 
 NAME = "koordgate.test"
 SPACE = "koordgate-system"

@@ -10,9 +10,9 @@ from fake_kube import FakeKube, answer, hold, hold_answer
 
 from koordgate.kube.client import KubeClient
 from webhook.settings import Certificate, Scheduler, WebhookSettings
-from webhook.tls.certs import SecretSource, Timing
+from webhook.tls.certs import SecretSource
 from webhook.tls.clientsecret import ClientSecret
-from webhook.tls.pki import CLIENT_OVERLAP
+from webhook.tls.timing import Timing
 
 SECRETS = "/api/v1/namespaces/koordgate-system/secrets"
 OURS = f"{SECRETS}/koordgate-tls"
@@ -58,12 +58,12 @@ async def test_it_is_made_by_our_authority_for_the_scheduler_and_lives_as_long(w
     assert await world.kept.check()
     assert world.kept.made
     assert fake.get(THEIRS)["type"] == "kubernetes.io/tls"
-    assert set(stored(fake)) == {"tls.crt", "tls.key", "ca.crt"}, "and so not our authority's key"
+    assert set(stored(fake)) == {"tls.crt", "tls.key", "ca.crt", "extender-ca.crt"}, "and so not our authority's key"
     made = certificate(fake)
     made.verify_directly_issued_by(authority(fake))
     assert made.subject.rfc4514_string() == "CN=koord-scheduler"
     assert made.not_valid_after_utc == authority(fake).not_valid_after_utc
-    assert stored(fake)["ca.crt"] == stored(fake, OURS)["ca.crt"]
+    assert stored(fake)["ca.crt"] == stored(fake)["extender-ca.crt"] == stored(fake, OURS)["ca.crt"]
 
 
 async def test_one_that_is_good_is_left_alone(world: World, fake: FakeKube, kube: KubeClient) -> None:
@@ -85,7 +85,7 @@ async def test_by_a_new_authority_it_is_made_once_all_replicas_know_that_and_at_
     assert stored(fake, OURS)["ca.crt"] != old_authority
     assert stored(fake)["tls.crt"] == old["tls.crt"]
     assert stored(fake)["ca.crt"] == stored(fake, OURS)["ca.crt"] + old_authority
-    world.now += CLIENT_OVERLAP
+    world.now += timedelta(minutes=30)
     assert await world.kept.check()
     certificate(fake).verify_directly_issued_by(authority(fake))
 
@@ -94,7 +94,7 @@ async def test_a_replica_that_is_late_does_not_bring_the_old_authority_back(
     world: World, fake: FakeKube, kube: KubeClient
 ) -> None:
     await world.kept.check()
-    world.now += 60 * DAY + CLIENT_OVERLAP
+    world.now += 60 * DAY + timedelta(minutes=30)
     late = World(kube, now=world.now)
     fake.faults.add("get", "secrets", reading := hold_answer())
     checking = asyncio.create_task(late.kept.check())
@@ -124,7 +124,9 @@ async def test_of_two_that_make_it_at_once_one_does(fake: FakeKube) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [{"tls.crt": ""}, {"tls.key": "AAAA"}, {"tls.crt": "no base64"}, {"ca.crt": ""}], ids=str
+    "harm",
+    [{"tls.crt": ""}, {"tls.key": "AAAA"}, {"tls.crt": "no base64"}, {"ca.crt": ""}, {"extender-ca.crt": "AAAA"}],
+    ids=str,
 )
 async def test_a_damaged_one_is_repaired_and_what_others_put_there_stays(
     world: World, fake: FakeKube, harm: dict[str, str]
@@ -136,7 +138,7 @@ async def test_a_damaged_one_is_repaired_and_what_others_put_there_stays(
     fake.put(SECRETS, secret)
     assert await world.kept.check()
     certificate(fake).verify_directly_issued_by(authority(fake))
-    assert stored(fake)["ca.crt"] == stored(fake, OURS)["ca.crt"]
+    assert stored(fake)["ca.crt"] == stored(fake)["extender-ca.crt"] == stored(fake, OURS)["ca.crt"]
     assert stored(fake)["other"] == b"\0\0\0"
     assert fake.get(THEIRS)["metadata"]["labels"]["a"] == "b"
 
@@ -165,6 +167,11 @@ async def test_what_stands_in_the_way_is_reported_once_and_it_is_tried_again_soo
     assert not world.kept.made
     assert world.slept == [0.25, 0.5, 1.0, 2.0]
     assert caplog.text.count("no certificate for the scheduler") == 1
+    for number, words in enumerate(("z", "a"), 2):
+        fake.faults.always("create", "secrets", answer(403, words))
+        for _ in range(2):
+            assert not await world.kept.check()
+        assert caplog.text.count("no certificate for the scheduler") == number
     fake.faults.always("create", "secrets", None)
     assert await world.kept.check()
     assert world.kept.problem == ""

@@ -6,14 +6,15 @@ from typing import Any
 
 import machines_cpu
 import pytest
-from builders import GIB, container, device_entry, device_object, gpu, holding, node, part, pod
+from builders import GIB, container, device_entry, device_object, gpu, holding, nic, node, part, pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import device_lists, pod_requests
-from world import BEGINNING, World, gpu_pod, koordinator_annotation, plain_pod
+from world import BEGINNING, World, cpu_pod, gpu_pod, koordinator_annotation, plain_pod
 
 from allocator.place import place
 from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
@@ -30,7 +31,6 @@ from webhook.ledger.store import Record
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
 from webhook.scheduling.verdicts import Verdicts
-from webhook.view import reach as reach_module
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.nodes import NodeFacts
@@ -272,7 +272,10 @@ def test_a_stranger_that_gets_an_allocation_becomes_ours_and_holds_nothing_witho
     assert kept is None or not (kept.asks or kept.shares)
 
 
-@pytest.mark.parametrize("how", ["deleted", "vanished", "finished", "failed", "made again", "made again as a stranger"])
+ENDINGS = ["deleted", "vanished", "finished", "failed", "made again", "made again, later", "made again as a stranger"]
+
+
+@pytest.mark.parametrize("how", ENDINGS)
 def test_a_pod_that_ended_is_reported_once(pods: PodFeed, ended: Ended, how: str) -> None:
     obj = gpu_pod("p", nodeName="n1")
     pods.put(obj)
@@ -287,11 +290,24 @@ def test_a_pod_that_ended_is_reported_once(pods: PodFeed, ended: Ended, how: str
         case "finished" | "failed":
             for _ in range(2):
                 pods.put({**obj, "status": {"phase": "Succeeded" if how == "finished" else "Failed"}})
-        case "made again":
-            pods.put(gpu_pod("p", uid="uid-2"))
+        case "made again" | "made again, later":
+            pods.put(gpu_pod("p", uid="uid-2" if how == "made again" else "uid-q"))
         case _:
             pods.put(plain_pod("p", uid="uid-2"))
     assert ended.names == ["p/uid-p"]
+
+
+def test_each_pod_that_is_bound_and_runs_is_reported_once(view: ClusterView, ended: Ended) -> None:
+    bound: list[str] = []
+    pods = PodFeed(view, ended, lambda pod_info: bound.append(f"{pod_info.name}/{pod_info.uid}"), BUILT_IN)
+    pods.put(gpu_pod("p", uid="b"))
+    assert bound == []
+    for uid in ("b", "a", "c"):
+        for _ in range(2):
+            pods.put(gpu_pod("p", uid=uid, nodeName="n1"))
+    pods.put({**gpu_pod("q", nodeName="n1"), "status": {"phase": "Failed"}})
+    assert bound == ["p/b", "p/a", "p/c"]
+    assert ended.names == ["p/b", "p/a", "q/uid-q"]
 
 
 def test_a_pod_that_is_being_deleted_still_holds(view: ClusterView, pods: PodFeed, ended: Ended) -> None:
@@ -321,7 +337,8 @@ def devices(name: str, *memories: int) -> NodeDevices:
 def test_memory_is_stated_only_where_all_cards_in_reach_agree(view: ClusterView) -> None:
     anywhere = pod()
     assert view.reach.of(anywhere) == (None, 0)
-    view.nodes.put_devices(devices("n1", 8 * GIB, 8 * GIB))
+    others = (Device("disk", "disk-0", 0, True, {}), nic(0))
+    view.nodes.put_devices(NodeDevices("n1", (gpu(0, 8 * GIB), gpu(1, 8 * GIB), *others)))
     assert view.reach.of(anywhere) == (8 * GIB, 8 * GIB)
     view.nodes.put_devices(devices("n2", 80 * GIB))
     assert view.reach.of(anywhere) == (None, 80 * GIB)
@@ -350,18 +367,17 @@ def test_a_pod_that_selects_nodes_reaches_only_their_memory(view: ClusterView) -
     assert view.reach.of(t4) == (15 * GIB, 15 * GIB)
 
 
-def test_selections_that_authors_make_up_are_not_remembered_for_ever(
-    view: ClusterView, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reach_module, "_MOST_BYTES", 10_000)
-    reach = reach_module.MemoryReach(view.nodes)
-    for number in range(100):
-        made_up = {"made-up": str(number) * (1 + number)}
-        assert reach.of(pod(nodeSelector=made_up)) == reach.of(pod(nodeSelector=made_up)) == (None, 0)
-        assert 0 < reach._found.weight <= 10_000
-    huge = pod(nodeSelector={"made-up": "x" * 20_000})
-    assert reach.of(huge) == (None, 0)
-    assert reach._found.weight <= 10_000
+def test_selections_that_authors_make_up_are_remembered_up_to_four_mebibytes(view: ClusterView) -> None:
+    first = pod(nodeSelector={"made-up": "x"})
+    assert view.reach.of(first) == view.reach.of(first) == (None, 0)
+    assert view.reach._found.weight == len('[{"made-up":"x"},null]') + 300
+    for number in range(300):
+        made_up = pod(nodeSelector={"made-up": f"{number:016384}"})
+        assert view.reach.of(made_up) == view.reach.of(made_up) == (None, 0)
+    assert 2**22 - 17_000 < view.reach._found.weight <= 2**22
+    huge = pod(nodeSelector={"made-up": "x" * 2**22})
+    assert view.reach.of(huge) == (None, 0)
+    assert view.reach._found.weight <= 2**22
 
 
 # --- snapshots
@@ -440,6 +456,14 @@ def test_what_an_annotation_leaves_out_is_worked_out_never_below_what_it_says(
     assert said
     (share,) = said.shares
     assert (share.id, dict(share.amounts), said.since) == ("GPU-0", accounted, 7)
+
+
+def test_cpus_that_an_annotation_names_are_read_where_the_cpus_of_the_node_are_not_known(view: ClusterView) -> None:
+    view.nodes.put_devices(devices("n1", GIB))
+    annotations = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"2-3"}'}
+    bound = info(cpu_pod("p", 2, nodeName="n1", annotations=annotations))
+    assert bound.cpus is not None
+    assert view.compared(bound) == bound
 
 
 def test_an_annotation_of_a_device_that_is_not_there_still_holds_its_name() -> None:

@@ -82,12 +82,17 @@ async def releasing(world: World) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("qos", ["LSE", "LSR"])
-def test_a_pod_that_asks_cpus_alone_goes_to_our_scheduler_and_nothing_else_of_it_is_touched(qos: str) -> None:
+def test_a_pod_that_asks_cpus_alone_goes_to_our_scheduler_is_counted_and_nothing_else_of_it_is_touched(
+    qos: str,
+) -> None:
     env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "A", "value": "1"}]
     obj = cpu_pod("p", 2, qos, admit=False)
     obj["spec"]["containers"][0]["env"] = env
     done = patch.apply(obj, WEBHOOKS.mutate(asks(obj)).patch)
+    for amounts in done["spec"]["containers"][0]["resources"].values():
+        assert amounts.pop("quota.koordgate.io/cpus") == "2"
     assert done == {**obj, "spec": {**obj["spec"], "schedulerName": "koord-scheduler"}}
+    done = patch.apply(obj, WEBHOOKS.mutate(asks(obj)).patch)
     assert WEBHOOKS.mutate(asks(done)).patch == ()
     assert WEBHOOKS.validate(asks(done)).allowed
 
@@ -397,6 +402,12 @@ async def test_cpus_that_the_kubelet_took_before_the_retry_are_left(cpus: World)
     await cpus.mutate(binds(binding("p", "n1")))
     cpus.add_topology("n1", NEAR, kubelet=KubeletCpus(reserved=0b11))
     cpus.see(TOPOLOGIES)
+    refused = await cpus.mutate(binds(binding("p", "n1")))
+    assert "is being given back" in refused.message
+    cpus.see()
+    for seconds in (0, 121):
+        cpus.clock.now += seconds
+        await cpus.parts.reconciler.reconcile()
     again = annotation_of((await cpus.mutate(binds(binding("p", "n1")))).patch)
     assert json.loads(again[RESOURCE_STATUS]) == {"cpuset": "2-3"}
 

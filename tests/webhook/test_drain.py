@@ -68,6 +68,15 @@ async def test_a_pod_that_does_not_end_in_time_is_left(pods: FakeKube, kube: Kub
     assert steps(reported, "a") == [DrainStep.EVICTED, DrainStep.LEFT]
 
 
+@pytest.mark.parametrize(("stated", "wait"), [(None, 0), (7, 7)])
+async def test_the_wait_that_the_api_server_asks_for_is_the_least(
+    pods: FakeKube, kube: KubeClient, stated: int | None, wait: int
+) -> None:
+    pods.faults.always("create", "pods/eviction", answer(429, "the budget", retry_after=stated))
+    _, least = await Drain(kube, DryRun.NONE, 0, lambda _: None)._attempt(HOLDERS[0])
+    assert least == wait
+
+
 async def test_an_eviction_is_tried_again_until_the_budget_allows_it_and_told_of_once(
     pods: FakeKube, kube: KubeClient
 ) -> None:

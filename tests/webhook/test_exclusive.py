@@ -150,6 +150,7 @@ class Story:
 async def tell(steps: list[tuple[Any, ...]]) -> None:
     async with FakeKube() as fake, KubeClient(fake.url, sleep=_at_once) as kube:
         story = Story([World(fake, kube), World(fake, kube)])
+        story.replicas[1].clock.ahead = 100_000  # the clocks of replicas are a day apart
         for node in NODES_THERE:
             story.world.add_node(node, device_entry(0), cpu=FOUR_CPUS)
         for name in NAMES:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import machines_cpu
@@ -474,8 +475,27 @@ def test_a_pod_with_no_uid_is_judged_as_a_new_one(three: World) -> None:
     assert three.parts.ranking.assumed.on("n2") == {}  # its bind could not be noticed
 
 
-def test_what_the_pod_itself_holds_from_an_earlier_try_counts_as_free(three: World) -> None:
-    assert sorted(everything(three).filter(args(gpu_pod("p", 100, uid="u")))["NodeNames"]) == ["n1", "n2", "n3"]
+def test_what_the_pod_itself_holds_from_earlier_tries_counts_as_free_and_after_two_it_may_go_only_there(
+    three: World,
+) -> None:
+    assert three.parts.ledger.nodes_of("u") == ["n2", "n3"]
+    obj = gpu_pod("p", 100, uid="u")
+    assert sorted(everything(three).filter(args(obj))["NodeNames"]) == ["n2", "n3"]
+    nowhere = everything(three).filter(args(obj, ["n1"]))
+    assert nowhere["NodeNames"] == []
+    assert nowhere["FailedNodes"] == {"n1": "only the nodes that it was given room on are open to it: n2, n3"}
+    three.parts.ledger.forget("n3")
+    assert sorted(everything(three).filter(args(obj))["NodeNames"]) == ["n1", "n2", "n3"]
+
+
+def test_no_pod_is_sent_to_where_what_it_was_given_is_being_given_back(three: World) -> None:
+    marked = replace(three.parts.ledger.record("n2").holdings["u"], ending="mark")
+    three.parts.ledger.observe(Record("n2", 2, {"u": marked}))
+    three.parts.ledger.forget("n3")
+    answer = everything(three).filter(args(gpu_pod("p", 50, uid="u"), ["n2", "n3"]))
+    assert answer["NodeNames"] == ["n3"]
+    away = everything(three).filter(args(gpu_pod("p", 50, uid="u"), ["n2"]))
+    assert "is being given back" in away["FailedNodes"]["n2"]
 
 
 @pytest.mark.parametrize(

@@ -114,14 +114,15 @@ def test_a_topology_without_cpus_stays_as_it_is() -> None:
     assert lean.lean_topology(bare) is bare
 
 
-SHARES = (part(gpu(0), 50),)
+SHARES = (part(gpu(1), 50),)
 
 
 @pytest.mark.parametrize(
     ("says", "kept"),
     [
         pytest.param(holding("a", *SHARES), True, id="the same"),
-        pytest.param(holding("a", part(gpu(1), 50)), False, id="another card"),
+        pytest.param(holding("a", part(gpu(0), 50)), False, id="an earlier card"),
+        pytest.param(holding("a", part(gpu(2), 50)), False, id="a later card"),
         pytest.param(holding("a", *SHARES, cpus=CpuShare("LSR", parse("0-1"))), False, id="CPUs beside it"),
         pytest.param(None, False, id="nothing"),
     ],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.view.nodeselection import may_land, selects, tolerated
+from webhook.view.nodeselection import may_land, selected, selects, tolerated
 
 LABELS = {"zone": "a", "gpu": "t4", "cards": "4", "negative": "-3", "empty": ""}
 Raw = dict[str, Any]
@@ -164,3 +164,52 @@ def test_an_operator_and_its_opposite_never_agree(key: str, values: list[str]) -
     for one, opposite in (("In", "NotIn"), ("Exists", "DoesNotExist")):
         said = may_land(required(expressions((key, one, values))), "n1", LABELS)
         assert said is not may_land(required(expressions((key, opposite, values))), "n1", LABELS)
+
+
+NODES = {f"n{number}": {"gpu": "t4" if number % 2 else "l4", "host": f"n{number}"} for number in range(40)}
+SELECTIONS: dict[str, Raw] = {
+    "nothing": {},
+    "a label": {"nodeSelector": {"gpu": "t4"}},
+    "a label that no node has": {"nodeSelector": {"gpu": "none"}},
+    "a term": required(expressions(("gpu", "In", ["l4"]))),
+    "two terms": required(expressions(("gpu", "In", ["l4"])), expressions(("host", "In", ["n1"]))),
+    "no terms": required(),
+    "a label and a term": {"nodeSelector": {"gpu": "t4"}, **required(expressions(("host", "NotIn", ["n1"])))},
+    "names": required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]}),
+    "a key that is absent": required(expressions(("zone", "DoesNotExist", None))),
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_all_nodes_together_are_selected_as_each_by_itself(name: str) -> None:
+    spec = SELECTIONS[name]
+    assert selected(spec, NODES) == [node for node, labels in NODES.items() if may_land(spec, node, labels)]
+
+
+LARGE = {f"n{number}": {"gpu": "t4", "host": f"n{number}"} for number in range(5000)}
+LONG: dict[str, Raw] = {
+    "a thousand terms": required(*(expressions(("host", "In", [f"m{at}"])) for at in range(1000))),
+    "a thousand labels": {"nodeSelector": {f"l{at}": "x" for at in range(1000)}},
+    "a million values": required(expressions(("host", "NotIn", [f"m{at}" for at in range(1_000_000)]))),
+    "a thousand names": required(
+        *({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"m{at}"]}]} for at in range(1000))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_selection_that_is_too_long_for_so_many_nodes_is_not_looked_at(name: str) -> None:
+    assert selected(LONG[name], LARGE) is None
+
+
+def test_a_thousand_terms_are_looked_at_where_few_nodes_differ_in_what_they_name() -> None:
+    spec = required(*(expressions(("gpu", "In", [f"a{at}"])) for at in range(999)), expressions(("gpu", "In", ["t4"])))
+    assert selected(spec, LARGE) == list(LARGE)
+
+
+def test_a_usual_selection_is_looked_at_on_five_thousand_nodes() -> None:
+    spec = {
+        "nodeSelector": {"gpu": "t4"},
+        **required(expressions(("host", "In", ["n7", "n9"]), ("gpu", "Exists", None))),
+    }
+    assert selected(spec, LARGE) == ["n7", "n9"]

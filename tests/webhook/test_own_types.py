@@ -111,7 +111,8 @@ def test_a_pod_is_translated_and_finds_its_devices_in_the_types_own_variable(own
     done = asking(own, npu=2)
     (main,) = done["spec"]["containers"]
     assert done["spec"]["schedulerName"] == "koord-scheduler"
-    assert main["resources"] == {"limits": {"example.com/npu": "2"}, "requests": {"example.com/npu": "2"}}
+    stated = {"example.com/npu": "2", "quota.koordgate.io/npu": "200"}
+    assert main["resources"] == {"limits": stated, "requests": stated}
     assert NPU_ENV in main["env"]
     assert VOID in main["env"]  # no GPU is shown, whatever the image requests
     assert len(main["env"]) == 2

@@ -40,7 +40,7 @@ from allocator.vocabulary.hints import (
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.links import Place, link
 from allocator.vocabulary.names import DEVICE_ORDER
-from allocator.vocabulary.node import fullness
+from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.phase import Phase
 from allocator.vocabulary.preference import DeviceOrder, Preference
@@ -775,6 +775,21 @@ def test_what_is_written_down_is_bounded() -> None:
     text = compact(many(1, cards=64).view().snapshot("n00"), 500)
     assert text.startswith('{"name":"n00"')
     assert 500 < len(text) < 550
+    assert compact("x" * 16_382) == f'"{"x" * 16_382}"'
+    assert compact("x" * 16_383) == f'"{"x" * 16_383}... (16385 characters)'
+
+
+def test_of_contradictions_256_are_remembered_as_logged(caplog: pytest.LogCaptureFixture) -> None:
+    found = Contradictions(lambda: None)
+    nodes = [NodeSnapshot(f"n{number}", ()) for number in range(257)]
+
+    def logged(*reported: NodeSnapshot) -> int:
+        caplog.clear()
+        for one in reported:
+            found(request(app("main", gpus(100))), one)
+        return len(caplog.records)
+
+    assert [logged(*nodes[:256]), logged(*nodes[:256]), logged(nodes[256]), logged(*nodes)] == [256, 0, 1, 257]
 
 
 def test_a_request_of_no_devices_and_no_cpus_of_its_own_goes_where_nothing_is_known() -> None:

@@ -15,6 +15,7 @@ from allocator.vocabulary.holdings import Holding
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, PODS
+from webhook import patch
 from webhook.upkeep import reconcile as reconcile_module
 
 GRACE = 120
@@ -88,17 +89,138 @@ async def test_a_holding_on_a_node_where_its_pod_is_not_goes(world: World) -> No
     assert mended(world) == {"moved": 1}
 
 
-@pytest.mark.parametrize(("age", "stays"), [(0, True), (GRACE, True), (GRACE + 1, False), (100 * GRACE, False)])
-async def test_a_holding_that_was_never_bound_goes_after_the_grace_and_not_before(
-    world: World, age: int, *, stays: bool
+async def sweep(world: World, seconds: float = GRACE / 2 + 1) -> None:
+    """What is not bound is seen, and after this time looked at again."""
+    await reconcile(world)
+    world.clock.now += int(seconds)
+    await reconcile(world)
+
+
+async def test_a_holding_that_is_not_bound_is_marked_after_half_a_grace_and_released_a_grace_after_that(
+    world: World,
 ) -> None:
     await hold_share(world, "p")
     world.add_pod(gpu_pod("p"))
     world.see()
-    world.clock.now += age
+    await sweep(world, GRACE / 2)
+    assert world.holdings()["uid-p"].ending == ""
+    world.clock.now += 1
     await reconcile(world)
-    assert world.holders() == (["p"] if stays else [])
-    assert mended(world) == ({} if stays else {"unbound": 1})
+    mark = world.holdings()["uid-p"].ending
+    assert mark
+    world.clock.now += GRACE
+    await reconcile(world)
+    assert world.holdings()["uid-p"].ending == mark
+    world.clock.now += 1
+    await reconcile(world)
+    assert world.holders() == []
+    assert mended(world) == {"unbound": 1}
+
+
+@pytest.mark.parametrize("ahead", [-100_000, 0, 100_000])
+async def test_how_old_a_holding_is_by_the_clocks_of_replicas_does_not_count(
+    world: World, kube: KubeClient, ahead: int
+) -> None:
+    """Replicas whose clocks are a day apart: each goes by how long it has seen the holding itself."""
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    assert (await world.mutate(binds(binding("p", "n1")))).allowed
+    other = World(world.fake, kube)
+    other.clock.ahead = ahead
+    other.see()
+    await sweep(other, GRACE / 2)
+    assert other.holdings()["uid-p"].ending == ""
+    other.clock.now += 1
+    await reconcile(other)
+    assert other.holdings()["uid-p"].ending
+    world.see()
+    await reconcile(world)  # has seen the mark only now
+    other.clock.now += GRACE
+    await reconcile(other)
+    await reconcile(world)
+    assert world.holders() == ["p"]
+    other.clock.now += 1
+    await reconcile(other)
+    assert world.holders() == []
+
+
+async def test_what_another_replica_marked_is_released_by_whoever_has_seen_the_mark_for_a_grace(
+    world: World, kube: KubeClient
+) -> None:
+    """The replica that marked it has ended."""
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    await sweep(world)
+    started = World(world.fake, kube)
+    started.see()
+    await sweep(started, GRACE)
+    assert started.holders() == ["p"]
+    started.clock.now += 1
+    await reconcile(started)
+    assert started.holders() == []
+
+
+async def test_no_bind_is_answered_with_what_is_being_given_back_and_says_until_when(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    await sweep(world)
+    refused = await world.mutate(binds(binding("p", "n1")))
+    assert (refused.allowed, refused.code) == (False, 409)
+    assert "is being given back" in refused.message
+    assert "within 240 s" in refused.message
+
+
+async def test_a_bind_that_was_answered_before_the_mark_is_still_performed_and_the_mark_goes(world: World) -> None:
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    mutated = await world.mutate(binds(binding("p", "n1")))
+    await sweep(world)
+    assert world.holdings()["uid-p"].ending
+    asked = patch.apply(binding("p", "n1"), mutated.patch)
+    assert (await world.validate(binds(asked))).allowed
+    await world.kube.create(PODS.path("p", "default", "binding"), asked)
+    world.see(PODS)
+    world.clock.now += 10 * GRACE
+    await reconcile(world)
+    assert world.holders() == ["p"]
+    assert world.holdings()["uid-p"].ending == ""
+
+
+async def test_repeated_binds_do_not_keep_what_is_not_bound(world: World) -> None:
+    """A forged review, or one that the API server does not perform, every 20 s."""
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    answers = []
+    for _ in range(20):
+        answers.append((await world.mutate(binds(binding("p", "n1")))).allowed)
+        await reconcile(world)
+        if not world.holders():
+            break
+        world.clock.now += 20
+    assert world.holders() == []
+    assert len(answers) <= 12, "240 s"
+    assert answers[:4] == [True] * 4
+    assert answers[-6:] == [False] * 6
+
+
+async def test_what_became_due_between_two_rounds_is_released_before_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile_module, "_SOONEST_S", 0.01)
+    world.add_pod(gpu_pod("p"))
+    world.see()
+    await world.mutate(binds(binding("p", "n1")))
+    await reconcile(world)
+    timer = asyncio.create_task(world.parts.reconciler.run_timer(3600))
+    world.clock.now += GRACE // 2 + 1
+    await reconcile(world)
+    world.clock.now += GRACE + 1
+    timer.cancel()
+    timer = asyncio.create_task(world.parts.reconciler.run_timer(3600))
+    await world.fake.until(lambda: world.holders() == [])
+    timer.cancel()
 
 
 async def test_a_pod_that_runs_and_is_not_in_the_ledger_is_adopted(world: World) -> None:
@@ -227,34 +349,43 @@ async def test_nothing_goes_while_the_api_server_does_not_answer(world: World) -
     assert world.holders() == []
 
 
-async def test_a_holding_that_a_bind_renews_meanwhile_is_not_swept(world: World) -> None:
-    """The sweep finds the holding old and reads the Pod; meanwhile a bind is answered with it and is outstanding."""
+async def test_a_bind_that_is_decided_while_a_sweep_reads_the_pod_is_refused_or_lasts_a_grace(world: World) -> None:
+    """The sweep finds the holding unbound; meanwhile a bind is answered with it and is outstanding."""
     world.add_pod(gpu_pod("p"))
     world.see()
     await world.mutate(binds(binding("p", "n1")))
-    world.clock.now += GRACE + 1
+    await reconcile(world)
+    world.clock.now += GRACE // 2 + 1
     held = hold()
     world.fake.faults.add("get", "pods", held)
-    sweep = asyncio.create_task(world.parts.reconciler.reconcile())
+    sweeping = asyncio.create_task(world.parts.reconciler.reconcile())
     await held.reached.wait()
     assert (await world.mutate(binds(binding("p", "n1")))).allowed
     assert held.gate
     held.gate.set()
-    await sweep
-    assert world.holders() == ["p"]
-    assert world.holdings()["uid-p"].since == world.clock.now
+    await sweeping
+    assert world.holdings()["uid-p"].ending, "a grace begins now"
+    assert not (await world.mutate(binds(binding("p", "n1")))).allowed
 
 
-async def test_a_renewal_that_another_replica_wrote_stops_the_sweep(world: World, kube: KubeClient) -> None:
+async def test_a_holding_that_was_given_back_and_given_anew_is_not_released_by_a_replica_that_saw_the_old_mark(
+    world: World, kube: KubeClient
+) -> None:
     world.add_pod(gpu_pod("p"))
     world.see()
     await world.mutate(binds(binding("p", "n1")))
+    await sweep(world)
+    late = World(world.fake, kube)
+    late.see()
+    await reconcile(late)
     world.clock.now += GRACE + 1
-    other = World(world.fake, kube)
-    other.clock.now = world.clock.now
-    other.see()
-    await other.mutate(binds(binding("p", "n1")))
-    await reconcile(world)  # its ledger is late
+    await reconcile(world)
+    world.clock.now -= 2 * GRACE  # by its own clock, the second holding is as old as the first
+    await world.mutate(binds(binding("p", "n1")))
+    await sweep(world)
+    assert world.holdings()["uid-p"].ending
+    late.clock.now += GRACE + 1
+    await reconcile(late)
     assert world.holders() == ["p"]
 
 

@@ -16,8 +16,9 @@ from fake_kube import FakeKube, answer, drop, hold, hold_answer
 from koordgate.kube.client import KubeClient
 from webhook.settings import Certificate, CertificateFiles, Identity
 from webhook.tls import pki
-from webhook.tls.certs import FileSource, SecretSource, Source, Timing
+from webhook.tls.certs import FileSource, SecretSource, Source
 from webhook.tls.register import Registration, publish
+from webhook.tls.timing import Timing
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -116,12 +117,13 @@ async def test_both_configurations_get_the_bundle_and_nothing_else_in_them_chang
     assert fake.get(f"{MUTATING}/ours")["webhooks"] == before
 
 
+@pytest.mark.parametrize("stale", ["Cg==", "zg=="])
 async def test_only_the_webhooks_that_lack_it_are_written(
-    fake: FakeKube, registration: Registration, source: SecretSource
+    fake: FakeKube, registration: Registration, source: SecretSource, stale: str
 ) -> None:
     await source.start()
     good = webhook("good", caBundle=encoded(source.ca_bundle))
-    fake.put(MUTATING, {"metadata": {"name": "ours"}, "webhooks": [good, webhook("bad", caBundle="Cg==")]})
+    fake.put(MUTATING, {"metadata": {"name": "ours"}, "webhooks": [good, webhook("bad", caBundle=stale)]})
     fake.put(VALIDATING, {"metadata": {"name": "ours"}, "webhooks": [good]})
     assert await registration.check()
     (sent,) = fake.seen("patch", "mutatingwebhookconfigurations")
@@ -214,7 +216,8 @@ async def test_a_missing_right_is_named_as_the_rule_to_add(
         '{apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], '
         'resourceNames: ["ours"], verbs: ["get", "patch"]}'
     ) in registration.problems[0]
-    await registration.check()
+    for _ in range(2):
+        await registration.check()
     assert caplog.text.count("CA not published") == 1, "a problem that stays is not logged each minute"
 
 

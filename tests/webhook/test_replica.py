@@ -27,11 +27,13 @@ from allocator.wire.nodeallocation import read_spec, write_spec
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import (
     ALL_POD_GROUPS,
+    EVENTS,
     MUTATING_WEBHOOKS,
     NODE_ALLOCATIONS,
     NODES,
     POD_GROUPS,
     PODS,
+    RESOURCE_QUOTAS,
     SECRETS,
     VALIDATING_WEBHOOKS,
     Resource,
@@ -44,6 +46,7 @@ from webhook.settings import (
     CertificateFiles,
     GangSettings,
     LedgerSettings,
+    QuotaSettings,
     Scheduler,
     ServeSettings,
     WebhookSettings,
@@ -136,11 +139,15 @@ async def running(kube: KubeClient, settings: WebhookSettings | None = None) -> 
 
 
 @asynccontextmanager
-async def trusting(fake: FakeKube, shown: Path | None = None) -> AsyncIterator[ClientSession]:
-    """A client that knows the CA in the webhook configuration, as the API server does; it may show a certificate."""
-    config = fake.get(MUTATING_WEBHOOKS.path("koordgate"))
-    authority = base64.b64decode(config["webhooks"][0]["clientConfig"]["caBundle"]).decode()
-    trust = ssl.create_default_context(cadata=authority)
+async def trusting(fake: FakeKube, shown: Path | None = None, authority: bytes = b"") -> AsyncIterator[ClientSession]:
+    """A client that trusts this CA, or that in the webhook configuration, as the API server does.
+
+    It may show a certificate.
+    """
+    if not authority:
+        config = fake.get(MUTATING_WEBHOOKS.path("koordgate"))
+        authority = base64.b64decode(config["webhooks"][0]["clientConfig"]["caBundle"])
+    trust = ssl.create_default_context(cadata=authority.decode())
     if shown is not None:
         trust.load_cert_chain(shown)
     headers = {"Content-Type": "application/json"}
@@ -246,7 +253,7 @@ async def test_two_replicas_serve_side_by_side_and_see_each_others_writes(
     async with running(kube) as one, running(kube) as two:
         await one.ready()
         await two.ready()
-        assert len(fake.objects(SECRETS.path())) == 2
+        assert len(fake.objects(SECRETS.path())) == 3
         assert one.replica.source.ca_bundle == two.replica.source.ca_bundle
         assert (await one.replica.parts.bindings.mutate(binds(binding("a", "n1")), 4)).allowed
         refused = await two.replica.parts.bindings.mutate(binds(binding("b", "n1")), 4)
@@ -335,7 +342,9 @@ def kept(fake: FakeKube, name: str = "koordgate-tls") -> dict[str, bytes]:
 
 
 def authority(fake: FakeKube) -> Pair:
-    return Pair(kept(fake)["ca.crt"], kept(fake)["ca.key"])
+    """Of the extender."""
+    secret = kept(fake, "koordgate-extender-tls")
+    return Pair(secret["ca.crt"], secret["ca.key"])
 
 
 def now() -> datetime:
@@ -349,7 +358,8 @@ def file_of(tmp_path: Path, pair: Pair) -> Path:
 
 
 async def asked(fake: FakeKube, url: str, shown: Path | None) -> tuple[int, Any]:
-    async with trusting(fake, shown) as session, session.post(url, data=CALL) as http:
+    trusted = kept(fake, "koordgate-extender-tls")["ca.crt"] if fake.objects(SECRETS.path()) else b""
+    async with trusting(fake, shown, trusted) as session, session.post(url, data=CALL) as http:
         return http.status, await http.json()
 
 
@@ -359,8 +369,8 @@ async def test_the_scheduler_is_answered_with_the_certificate_of_its_secret(
     async with running(kube) as one:
         await one.ready()
         secret = kept(fake, "koordgate-scheduler-tls")
-        assert set(secret) == {"tls.crt", "tls.key", "ca.crt"}
-        assert secret["ca.crt"] == one.replica.source.ca_bundle
+        assert set(secret) == {"tls.crt", "tls.key", "ca.crt", "extender-ca.crt"}
+        assert secret["extender-ca.crt"] == one.replica.extender_source.ca_bundle != one.replica.source.ca_bundle
         status, answer = await asked(fake, one.filter, file_of(tmp_path, Pair(secret["tls.crt"], secret["tls.key"])))
         assert (status, answer["NodeNames"]) == (200, ["n1"])
         assert one.refused == 0
@@ -373,7 +383,7 @@ STRANGERS: dict[str, tuple[Callable[[FakeKube], Pair | None], str]] = {
         "its certificate is not accepted: unable to get local issuer certificate",
     ),
     "the server's own": (
-        lambda fake: Pair(kept(fake)["tls.crt"], kept(fake)["tls.key"]),
+        lambda fake: Pair(*(kept(fake, "koordgate-extender-tls")[key] for key in ("tls.crt", "tls.key"))),
         "its certificate is not accepted: unsuitable certificate purpose",
     ),
     "an expired one": (
@@ -435,14 +445,16 @@ async def test_where_it_is_turned_off_anybody_is_answered_and_no_certificate_is_
     async with running(kube, settings) as one:
         await one.ready()
         assert (await asked(fake, one.filter, None))[0] == 200
-    assert [secret["metadata"]["name"] for secret in fake.objects(SECRETS.path())] == ["koordgate-tls"]
+    secrets = {secret["metadata"]["name"] for secret in fake.objects(SECRETS.path())}
+    assert secrets == {"koordgate-extender-tls", "koordgate-tls"}
 
 
 async def test_it_is_not_ready_before_the_scheduler_has_a_certificate(
     fake: FakeKube, cluster: World, kube: KubeClient
 ) -> None:
     settings = configured()
-    await SecretSource(kube, "koordgate-system", settings.certificate).start()
+    for certificate in (settings.certificate, settings.certificate.of_extender):
+        await SecretSource(kube, "koordgate-system", certificate).start()
     refused = answer(403)
     fake.faults.always("create", "secrets", refused)
     async with running(kube, settings) as one:
@@ -519,3 +531,148 @@ async def test_a_replica_finds_the_size_of_a_gang_holds_room_and_lifts_the_gates
     async with running(kube, settings) as one:
         await one.until(lifted)
     assert sorted(held.name for held in read_spec(fake.get(NODE_ALLOCATIONS.path("n1"))).values()) == ["a", "b"]
+
+
+# --- quotas
+
+
+def team_quota(**hard: str) -> Raw:
+    return {"metadata": {"name": "q", "namespace": "team", "uid": "uid-q"}, "spec": {"hard": hard}}
+
+
+async def test_quotas_that_exist_have_mirrors_before_the_replica_is_ready(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    fake.put(RESOURCE_QUOTAS.path(namespace="team"), team_quota(**{"requests.nvidia.com/gpu": "2"}))
+    writing = hold()
+    fake.faults.add("create", "resourcequotas", writing)
+    async with running(kube) as one:
+        await one.until(lambda: one.replica.unready() == ["quotas that name devices have no mirrors yet"])
+        assert writing.reached.is_set()
+        writing.gate.set()
+        await one.ready()
+        mirror = fake.get(RESOURCE_QUOTAS.path("q.koordgate", "team"))
+        assert mirror["spec"]["hard"] == {"requests.quota.koordgate.io/gpu": "200"}
+        assert one.replica.parts.limits.of("team").counted == {"quota.koordgate.io/gpu"}
+
+
+async def test_a_mirror_that_cannot_be_written_is_reported_and_keeps_no_replica_from_being_ready(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    fake.put(RESOURCE_QUOTAS.path(namespace="team"), team_quota(**{"requests.nvidia.com/gpu": "2"}))
+    fake.faults.always("create", "resourcequotas", answer(403))
+    async with running(kube) as one:
+        await one.ready()
+        registry = one.replica.parts.metrics._registry
+        assert registry.get_sample_value("koordgate_bad_objects", {"resource": "resourcequotas"}) == 1
+        await one.until(lambda: fake.objects(EVENTS.path(namespace="team")))
+        (event,) = fake.objects(EVENTS.path(namespace="team"))
+        assert event["involvedObject"] == {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "namespace": "team",
+            "name": "q",
+        }
+        assert "its mirror q.koordgate cannot be written" in event["message"]
+
+
+async def test_a_replica_without_quotas_reads_and_writes_none(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
+    fake.put(RESOURCE_QUOTAS.path(namespace="team"), team_quota(**{"requests.nvidia.com/gpu": "2"}))
+    fake.faults.always("list", "resourcequotas", answer(403))
+    fake.faults.always("list", "limitranges", answer(403))
+    off = msgspec.structs.replace(configured(), quota=QuotaSettings(enabled=False))
+    async with running(kube, off) as one:
+        await one.ready()
+    assert len(fake.objects(RESOURCE_QUOTAS.path(namespace="team"))) == 1
+
+
+# --- bugs in the background, and health
+
+WORK = {
+    "releases": "parts.reconciler.run_releases",
+    "waker": "_waker.run",
+    "loop lag": "parts.loop_lag.run",
+    "gangs": "parts.keeper.run",
+    "reconciliation": "parts.reconciler.run_timer",
+    "publication of amounts": "_publisher.run",
+    "expiry": "_expire",
+    "certificates": "source.run",
+    "publication of the CA": "_registration.run",
+    "the scheduler's certificate": "_client_secret.run",
+}
+
+
+@pytest.mark.parametrize("part", WORK)
+async def test_a_bug_in_the_background_is_logged_and_counted_and_the_work_begins_again(
+    fake: FakeKube,
+    cluster: World,
+    kube: KubeClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    part: str,
+) -> None:
+    begun = 0
+
+    async def fail(*_: object) -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            raise LookupError("what nobody expected")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("koordgate.steady._FIRST_S", 0.01)
+    settings = msgspec.structs.replace(configured(), gangs=GangSettings(all_or_nothing=True))
+    replica, end = Replica(settings, kube), asyncio.Event()
+    *path, name = WORK[part].split(".")
+    monkeypatch.setattr(attrgetter(".".join(path))(replica) if path else replica, name, fail)
+    task = asyncio.create_task(replica.run(end))
+    one = Running(replica, settings, end, task)
+    await one.until(lambda: begun == 2)
+    end.set()
+    await task
+    assert "what nobody expected" in caplog.text
+    registry = replica.parts.metrics._registry
+    assert registry.get_sample_value("koordgate_bugs_total", {"path": part}) == 1
+
+
+async def test_it_is_not_ready_while_the_api_server_says_nothing_or_the_loop_is_held(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    async with running(kube) as one:
+        await one.ready()
+        now = asyncio.get_running_loop().time()
+        name, watch = one.replica._watches[0]
+        watch.heard_at = now - 151
+        (reason,) = one.replica.unready()
+        assert reason.startswith(f"{name} were last heard of 151 s ago")
+        watch.heard_at = now
+        one.replica.parts.loop_lag._worst[0] = 5.1
+        assert one.replica.unready() == ["the event loop was held for 5.1 s"]
+        assert one.replica.sick() == []
+
+
+async def test_it_is_sick_only_when_a_watch_stands_still(fake: FakeKube, cluster: World, kube: KubeClient) -> None:
+    async with running(kube) as one:
+        await one.ready()
+        async with trusting(fake) as session:
+            async with session.get(one.url + "/healthz") as http:
+                assert http.status == 200
+            name, watch = one.replica._watches[0]
+            watch.stirred_at = asyncio.get_running_loop().time() - 601
+            async with session.get(one.url + "/healthz") as http:
+                assert http.status == 503
+                assert (await http.text()).startswith(f"not healthy: the watch of {name} has done nothing for 601 s")
+
+
+async def test_an_api_server_that_is_away_for_long_makes_nobody_sick(
+    fake: FakeKube, cluster: World, kube: KubeClient
+) -> None:
+    """A restart would not bring it back; each attempt that fails shows that the watch works."""
+    async with running(kube) as one:
+        await one.ready()
+        for _, watch in one.replica._watches:
+            watch.stirred_at -= 601
+        assert len(one.replica.sick()) == len(one.replica._watches)
+        await fake.stop()
+        await one.until(lambda: not one.replica.sick())
+        await fake.start()

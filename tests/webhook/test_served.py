@@ -8,6 +8,7 @@ from typing import Any
 from fake_kube import FakeKube, answer
 
 from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import POD_GROUPS, Resource
 from webhook.view.served import ServedWatch
 
@@ -141,3 +142,16 @@ async def test_a_list_that_is_forbidden_is_reported_once(fake: FakeKube, kube: K
         assert one.errors == ["podgroups"]
         fake.faults.always("list", "podgroups", None)
         await one.holds("a")
+
+
+def test_of_errors_that_differ_100_are_reported_until_a_watch_is_opened(kube: KubeClient) -> None:
+    one = Looking(kube)
+    for _ in range(2):
+        one.errors.clear()
+        for number in range(150):
+            one.watch._report(str(number), KubeError("it fails"))
+        assert one.errors == [str(number) for number in range(100)]
+        one.watch._happened("list")
+        one.watch._report("another", KubeError("it fails"))
+        assert len(one.errors) == 100
+        one.watch._happened("watch")

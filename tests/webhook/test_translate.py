@@ -322,6 +322,14 @@ def test_of_several_entries_one_stays() -> None:
     assert done["spec"]["containers"][0]["env"] == [env_of("main"), env[1], env[4]]
 
 
+def test_very_many_entries_become_one_in_one_operation() -> None:
+    own = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    env = [{"name": "A", "value": "1"}, *[own] * 20_000, {"name": "B", "value": "2"}]
+    obj = pod(container(limits={NVIDIA_GPU: 1}, env=env))
+    assert applied(obj)["spec"]["containers"][0]["env"] == [env[0], env_of("main"), env[-1]]
+    assert len(translate(obj, POLICY, None).operations) < 20
+
+
 def test_the_api_servers_default_in_our_own_entry_is_no_change() -> None:
     done = applied(pod(container(limits={NVIDIA_GPU: 1})))
     done["spec"]["containers"][0]["env"][0]["valueFrom"]["fieldRef"]["apiVersion"] = "v1"

@@ -122,6 +122,17 @@ def unreadable(world: World) -> float | None:
     return world.parts.metrics._registry.get_sample_value("koordgate_pods_unreadable")
 
 
+@pytest.mark.parametrize("text", ["{}", '{"gpu":[]}', '{"xpu":[{"minor":0}]}', "null"])
+def test_an_annotation_that_names_nothing_holds_all_where_the_request_cannot_be_read_either(text: str) -> None:
+    made = gpu_pod("p", annotations={DEVICE_ALLOCATED: text})
+    made["spec"]["nodeName"] = "n1"
+    made["spec"]["containers"][0]["resources"]["limits"] = {"kubernetes.io/gpu": "no number"}
+    info = read_pod_info(made)
+    assert info is not None
+    assert info.unread == ("gpu", "rdma", "fpga")
+    assert DEVICE_ALLOCATED in info.annotation_problem
+
+
 async def test_a_node_is_closed_until_somebody_looks(world: World) -> None:
     world.add_pod(with_text("old", "{"))
     world.add_pod(gpu_pod("new"))

@@ -1,10 +1,13 @@
 """Remembered verdicts: never a stale one, and never more bytes than the bound."""
 
+from dataclasses import replace
+
 import pytest
-from builders import app, ask, gpu, gpus, init, node, request
+from builders import app, ask, gpu, gpus, holding, init, node, part, request
 
 from allocator.place import Placement, place
-from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.asks import PodRequest, Wishes
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 
@@ -90,3 +93,74 @@ def test_a_verdict_weighs_by_its_devices_and_their_containers(of: PodRequest, sh
 
 def test_64_mib_are_remembered() -> None:
     assert Verdicts()._requests._most == 64 * 1024 * 1024
+
+
+# Nodes that are alike
+
+
+def of_name(name: str, percent: int = 60) -> NodeSnapshot:
+    card = gpu(0, device_id=f"GPU-{name}")
+    return replace(node(card, holdings=[holding(f"u-{name}", part(card, percent), gang="default/train")]), name=name)
+
+
+def refused(of: PodRequest, on: NodeSnapshot) -> Refusal:
+    outcome = place(of, on)
+    assert isinstance(outcome, Refusal)
+    return outcome
+
+
+def sharing(of: PodRequest = HALF) -> Verdicts:
+    """What is remembered after one node, n1, has refused a request."""
+    verdicts = Verdicts()
+    verdicts.put(of, "n1", refused(of, of_name("n1")))
+    verdicts.put_alike(of, of_name("n1"), refused(of, of_name("n1")))
+    return verdicts
+
+
+def test_a_refusal_holds_on_the_nodes_that_are_alike_in_their_own_words() -> None:
+    verdicts, other = sharing(), of_name("n2")
+    assert verdicts.get(HALF, "n2") is None
+    told = verdicts.get_alike(HALF, other)
+    assert told == refused(HALF, other)
+    assert verdicts.get(HALF, "n2") is told, "it is remembered as the node's own"
+    assert verdicts.get_alike(WHOLE, other) is None
+    assert verdicts.get_alike(HALF, of_name("n3", 61)) is None
+
+
+def test_a_node_that_changed_is_alike_to_what_it_is_now() -> None:
+    verdicts = sharing()
+    assert verdicts.get_alike(HALF, of_name("n2", 61)) is None
+    verdicts.forget("n2")
+    assert verdicts.get_alike(HALF, of_name("n2", 60)) is not None
+    verdicts.forget("n2")
+    assert verdicts.get_alike(HALF, of_name("n2", 10)) is None
+
+
+def test_the_refusal_outlives_the_node_that_gave_it() -> None:
+    verdicts = sharing()
+    verdicts.forget("n1")
+    assert verdicts.get_alike(HALF, of_name("n2")) == refused(HALF, of_name("n2"))
+    assert verdicts.get(HALF, "n1") is None
+
+
+def test_a_refusal_that_depends_on_names_is_not_shared() -> None:
+    of = replace(HALF, wishes=Wishes(gang="default/train"))
+    assert sharing(of).get_alike(of, of_name("n2")) is None
+
+
+def test_refusals_that_are_shared_weigh_too() -> None:
+    verdicts, outcome = Verdicts(), refused(HALF, of_name("n1"))
+    verdicts.put(HALF, "n1", outcome)
+    once = verdicts.weight
+    for _ in range(3):
+        verdicts.put_alike(HALF, of_name("n1"), outcome)
+    assert verdicts.weight == once + 500 + len(outcome.message)
+
+
+def test_a_bounded_number_of_kinds_of_nodes_is_kept() -> None:
+    verdicts = sharing()
+    for number in range(5000):
+        card = gpu(0, device_id=f"GPU-{number}")
+        verdicts.put_alike(HALF, replace(node(card, order=f"{number}"), name=f"m{number}"), Refusal("x"))
+    assert len(verdicts._kinds._numbers) <= 2048
+    assert verdicts.get_alike(HALF, of_name("n2")) is None, "its kind has another number now"

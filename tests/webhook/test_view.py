@@ -1,6 +1,8 @@
 """The cluster view after any history: its indices agree, and it equals a new view of the same objects."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import machines_cpu
@@ -130,6 +132,43 @@ def test_a_node_is_known_while_it_has_anything_to_give() -> None:
     assert refitted == ["n1"] * 7
 
 
+def test_nodes_are_open_to_a_pod_that_selects_and_tolerates_them_if_they_are_known() -> None:
+    nodes = NodeTable(Changes())
+    for name, pool, closing in (
+        ("n1", "x", ()),
+        ("n2", "y", ()),
+        ("n3", "x", (("out", "", "NoSchedule"), ("slow", "a", "NoExecute"))),
+        ("n4", "x", (("out", "", "NoSchedule"),)),
+        ("n5", "x", ()),
+        ("unknown", "x", ()),
+    ):
+        nodes.put(name, NodeFacts(f"uid-{name}", {"pool": pool}, closing=closing))
+    for name in ("n5", "n4", "n3", "n2", "n1", "n0"):
+        nodes.put_devices(NodeDevices(name, (gpu(0),)))
+    selection = {"nodeSelector": {"pool": "x"}}
+    out, slow = {"key": "out", "operator": "Exists"}, {"key": "slow", "value": "a", "effect": "NoExecute"}
+    assert nodes.open_to(selection) == ["n1", "n5"]
+    assert nodes.open_to({**selection, "tolerations": [out]}) == ["n1", "n4", "n5"]
+    assert nodes.open_to({**selection, "tolerations": [slow, out]}) == ["n1", "n3", "n4", "n5"]
+    assert nodes.open_to({}) == ["n1", "n2", "n5"]
+
+
+def test_nodes_that_a_pod_should_avoid_are_those_with_a_taint_that_it_does_not_tolerate() -> None:
+    nodes = NodeTable(Changes())
+    for name, shunning in (("n1", (("slow", "a"),)), ("n2", (("slow", "a"), ("hot", ""))), ("n3", ()), ("n4", ())):
+        nodes.put(name, NodeFacts(f"uid-{name}", {}, shunning=shunning))
+    slow, hot = {"key": "slow", "value": "a", "effect": "PreferNoSchedule"}, {"key": "hot", "operator": "Exists"}
+    assert [nodes.shunned(one) for one in (None, [slow], [hot], [slow, hot])] == [
+        {"n1", "n2"},
+        {"n2"},
+        {"n1", "n2"},
+        set(),
+    ]
+    nodes.put("n1", NodeFacts("uid-n1", {}))
+    nodes.put("n3", NodeFacts("uid-n3", {}, shunning=(("slow", "b"),)))
+    assert nodes.shunned([slow]) == {"n2", "n3"}
+
+
 def test_a_snapshot_of_a_node_that_loses_everything_is_empty_at_once() -> None:
     view, ledger = view_on_a_ledger()
     view.nodes.put("n1", NodeFacts("uid-1", {}, classes=(gpu(0),)))
@@ -151,8 +190,11 @@ def test_pods_of_another_namespace_do_not_count_as_pods_of_a_gang() -> None:
     assert view.pods.gang("default/g") == {"uid-a": "", "uid-b": ""}
 
 
+@pytest.mark.parametrize("uids", [("uid-3", "uid-4"), ("uid-0", "uid-00")], ids=["later UIDs", "earlier UIDs"])
 @pytest.mark.parametrize("foreign", ["none of ours", "ours, with another UID"])
-def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_every_index(foreign: str) -> None:
+def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_every_index(
+    foreign: str, uids: tuple[str, str]
+) -> None:
     view, ledger = view_on_a_ledger()
     view.nodes.put_devices(NodeDevices("n1", (gpu(0),)))
     gang = {GANG_LABELS[0]: "g"}
@@ -165,7 +207,7 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
     assert view.snapshot("n1").used["GPU-0"][GPU_CORE] == 50
     assert view.pods.gang("default/g") == {"uid-1": "n1", "uid-2": ""}
     assert view.pods.anybody_waits()
-    for name, uid in (("a", "uid-3"), ("b", "uid-4")):
+    for name, uid in zip("ab", uids, strict=True):
         if foreign == "none of ours":
             view.pods.put_stranger("default", name, Stranger(uid))
         else:
@@ -176,40 +218,71 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
     assert not view.pods.anybody_waits()
     assert view.pods.on("n1") == {}
     assert view.pods.has_ended("uid-1", "n1")
-    assert not view.pods.has_ended("uid-1", "n2"), "what it holds there is from a bind that failed"
+    for other in ("n0", "n2"):
+        assert not view.pods.has_ended("uid-1", other), "what it holds there is from a bind that failed"
     assert not view.pods.has_ended("uid-2", ""), "it was never bound, so it holds nothing that counts as free"
     assert view.snapshot("n1").used == {}, "the ledger follows"
-    assert view.pods.is_stranger("default", "a", "uid-3") is (foreign == "none of ours")
+    assert view.pods.is_stranger("default", "a", uids[0]) is (foreign == "none of ours")
     assert not view.pods.is_stranger("default", "a", "uid-1")
 
 
-@pytest.mark.parametrize("broken", ["by_uid", "on", "waiting", "gangs", "strangers", "by_name", "requested"])
-def test_an_index_of_pods_that_is_wrong_is_found(broken: str) -> None:
+def test_a_pod_that_finished_unbound_counts_as_ended_on_no_node() -> None:
+    view, _ = view_on_a_ledger()
+    view.pods.put(info({**gpu_pod("a"), "status": {"phase": "Failed"}}))
+    view.pods.put(info({**gpu_pod("b", nodeName="n1"), "status": {"phase": "Failed"}}))
+    assert [view.pods.has_ended("uid-a", ""), view.pods.has_ended("uid-b", "n1")] == [False, True]
+
+
+def test_only_pods_that_hold_something_change_their_nodes() -> None:
+    view, _ = view_on_a_ledger()
+    changed = view.changes.reader()
+    view.pods.put(info(gpu_pod("a", nodeName="n1")))
+    view.pods.put(info(gpu_pod("b", annotations=koordinator_annotation((0, HALF, "")))))
+    assert list(changed.drain()) == []
+    view.pods.put(info(gpu_pod("c", nodeName="n1", annotations=koordinator_annotation((0, HALF, "")))))
+    assert list(changed.drain()) == ["n1"]
+
+
+def test_of_pods_that_ended_the_latest_16384_are_remembered() -> None:
+    view, _ = view_on_a_ledger()
+    made = info(gpu_pod("p", nodeName="n1"))
+    for number in range(16_385):
+        view.pods.put(replace(made, uid=str(number)))
+    view.pods.drop("default", "p")
+    assert [view.pods.has_ended(str(number), "n1") for number in (0, 1, 16_384)] == [False, True, True]
+
+
+SPOILT: dict[str, Callable[[Any], object]] = {
+    "by_uid": lambda pods: pods._by_uid.pop("uid-a"),
+    "two Pods of one UID": lambda pods: setattr(
+        pods, "_by_name", {("default", "c"): replace(pods._by_uid["uid-a"], name="c"), **pods._by_name}
+    ),
+    "on": lambda pods: pods._on.update(n2=pods._on.pop("n1")),
+    "one too many waits": lambda pods: pods._waiting.add("uid-b"),
+    "none waits": lambda pods: pods._waiting.clear(),
+    "gangs": lambda pods: pods._gangs["default/g"].update({"uid-b": ""}),
+    "whole gangs": lambda pods: pods._together.update({"default/g": {"uid-b": pods._by_uid["uid-b"]}}),
+    "strangers": lambda pods: pods._strangers.update({("default", "a"): Stranger("uid-a")}),
+    "a later name": lambda pods: pods._by_name.update({("default", "c"): pods._by_name.pop(("default", "a"))}),
+    "an earlier name": lambda pods: pods._by_name.update({("default", "0"): pods._by_name.pop(("default", "a"))}),
+    "requested": lambda pods: pods._loads._requested["n1"].update(pods=2),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_an_index_of_pods_that_is_wrong_is_found(spoil: Callable[[Any], object]) -> None:
     view, _ = view_on_a_ledger()
     view.pods.put(info(gpu_pod("a")))
     view.pods.put(info(gpu_pod("b", nodeName="n1", labels={GANG_LABELS[0]: "g"})))
     view.check_invariants()
-    pods: Any = view.pods
-    match broken:
-        case "by_uid":
-            del pods._by_uid["uid-a"]
-        case "on":
-            pods._on["n2"] = pods._on.pop("n1")
-        case "waiting":
-            pods._waiting.add("uid-b")
-        case "gangs":
-            pods._gangs["default/g"]["uid-b"] = ""
-        case "strangers":
-            pods._strangers["default", "a"] = Stranger("uid-a")
-        case "requested":
-            pods._loads._requested["n1"]["pods"] += 1
-        case _:
-            pods._by_name["default", "c"] = pods._by_name.pop(("default", "a"))
+    spoil(view.pods)
     with pytest.raises(InvariantError):
         view.check_invariants()
 
 
-@pytest.mark.parametrize("broken", ["bare", "lost", "shunned", "empty", "current", "reach of a node", "reach of all"])
+@pytest.mark.parametrize(
+    "broken", ["bare", "lost", "shunned", "empty", "current", "reach of a node", "reach of all", "reach of more"]
+)
 def test_an_index_of_nodes_that_is_wrong_is_found(broken: str) -> None:
     view, _ = view_on_a_ledger()
     facts = NodeFacts("uid-1", {}, classes=(gpu(1),), shunning=(("slow", ""),))
@@ -229,6 +302,8 @@ def test_an_index_of_nodes_that_is_wrong_is_found(broken: str) -> None:
             own._snapshots._empty["n1"] = own._snapshots._make("n2")
         case "current":
             own._current["n2"] = own.snapshot("n1")
+        case "reach of all":
+            own.reach._all.clear()
         case "reach of a node":
             own.reach._of.clear()
         case _:

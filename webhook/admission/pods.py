@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from allocator.quantity import format_bytes
 from allocator.request.cpus import not_aligned, without_effect
@@ -10,8 +10,11 @@ from allocator.vocabulary.outcome import Problem
 from webhook.admission import validate
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.patch import apply
+from webhook.quotas.limits import NO_LIMITS, NamespaceLimits
 from webhook.review import Request, Response, allowed, denied, patched
 
+_MOST_CONTAINERS: Final = 256
+_MOST_ANNOTATION_BYTES: Final = 256 * 2**10  # which the API server allows, and checks only after its webhooks
 MemoryInReach = Callable[[Mapping[str, Any]], tuple[int | None, int]]
 
 
@@ -23,23 +26,39 @@ class PodWebhooks:
         writers: who may write allocation annotations on a Pod that exists.
         memory_in_reach: returns for a Pod the bytes of every GPU that it could land on (None if they differ or none is
             known), and the bytes of the largest known GPU (0 if none is known).
+        state_memory: whether these bytes are stated beside a ratio, and an author is warned if none has enough.
+        limits: returns what a namespace limits.
     """
 
-    def __init__(self, policy: TranslationPolicy, writers: validate.Writers, memory_in_reach: MemoryInReach) -> None:
+    def __init__(
+        self,
+        policy: TranslationPolicy,
+        writers: validate.Writers,
+        memory_in_reach: MemoryInReach,
+        *,
+        state_memory: bool = True,
+        limits: Callable[[str], NamespaceLimits] = lambda _namespace: NO_LIMITS,
+    ) -> None:
         self._policy = policy
         self._writers = writers
         self._memory_in_reach = memory_in_reach
+        self._state_memory = state_memory
+        self._limits = limits
 
     def mutate(self, request: Request) -> Response:
         """Translate a Pod that is being created."""
         pod = request.object
         if validate.is_mirror(pod, request.username, request.groups):
             return allowed()
+        if problems := _too_large(pod):
+            return denied(_refusal(request, problems), HTTPStatus.UNPROCESSABLE_ENTITY)
         marks = self._policy.scope.marks(request.namespace, pod)
         if marks:
             pod = apply(pod, marks)
         same, largest = self._memory_in_reach(pod)
-        translation = translate(pod, self._policy, same)
+        zeros = self._limits(request.namespace).zeros if self._policy.charges else ()
+        stated, largest = (same, largest) if self._state_memory else (None, 0)
+        translation = translate(pod, self._policy, stated, charged_memory=same, zeros=zeros)
         if translation.problems:
             return denied(_refusal(request, translation.problems), HTTPStatus.UNPROCESSABLE_ENTITY)
         warnings = list(translation.warnings)
@@ -58,12 +77,29 @@ class PodWebhooks:
         if validate.is_mirror(request.object, request.username, request.groups):
             return allowed()
         if request.operation == "UPDATE":
-            problems = validate.updated(request, self._writers)
+            problems = validate.updated(request, self._writers, self._policy.types, charged=self._policy.charges)
             return denied(_refusal(request, problems)) if problems else allowed()
-        problems = validate.created(request, self._policy.scheduler_name, self._policy.types, self._policy.scope)
+        limits = self._limits(request.namespace) if self._policy.charges else None
+        problems = [*_too_large(request.object)] or validate.created(
+            request, self._policy.scheduler_name, self._policy.types, self._policy.scope, limits
+        )
         if problems:
             return denied(_refusal(request, problems), HTTPStatus.UNPROCESSABLE_ENTITY)
         return allowed()
+
+
+def _too_large(pod: Mapping[str, Any]) -> tuple[Problem, ...]:
+    """Say what is too large to be read in a time in which others can wait."""
+    spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
+    containers = sum(len(spec.get(key) or ()) for key in ("initContainers", "containers"))
+    if containers > _MOST_CONTAINERS:
+        return (Problem("spec.containers", f"{containers} containers; koordgate reads {_MOST_CONTAINERS} at most"),)
+    annotations = metadata.get("annotations") or {}
+    length = sum(len(key) + len(str(value)) for key, value in annotations.items())
+    if length > _MOST_ANNOTATION_BYTES:
+        most = format_bytes(_MOST_ANNOTATION_BYTES)
+        return (Problem("metadata.annotations", f"{length} characters; Kubernetes stores {most} at most"),)
+    return ()
 
 
 def _refusal(request: Request, problems: Sequence[Problem]) -> str:

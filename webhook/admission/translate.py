@@ -9,11 +9,12 @@ because Koordinator's scheduler needs it in the resources.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
+from allocator.request.charge import Charge, charges
 from allocator.request.devices import ContainerReading, PodReading, foreign_npus
 from allocator.request.original import originals, read_asks
 from allocator.request.podsum import unequal_parts
@@ -26,6 +27,7 @@ from allocator.vocabulary.names import (
     KOORDINATOR_DOMAIN,
     KUBERNETES_DOMAIN,
     ORIGINAL_REQUEST,
+    is_quota_resource,
     visible_devices,
 )
 from allocator.vocabulary.outcome import Problem
@@ -34,6 +36,7 @@ from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.patch import Operation, add, pointer, remove, replace, set_annotations
 
 MAPS: Final = ("requests", "limits")
+_MOST_REMOVALS: Final = 16  # of entries of one list; more cost the API server the square of the list's length
 _LONGEST: Final = 317  # characters of a namespace and a name
 
 
@@ -49,6 +52,7 @@ class TranslationPolicy:
             scheduler takes amounts without it for one card, and adds up those of several containers.
         scope: the Pods that an administrator puts under the NUMA policies of nodes.
         gates: whether Pods whose gang is bound as a whole get a scheduling gate.
+        charges: whether what quotas are to count is written beside what is requested.
     """
 
     domain: str
@@ -57,6 +61,7 @@ class TranslationPolicy:
     split: bool = False
     scope: PolicyScope = NO_SCOPE
     gates: bool = False
+    charges: bool = False
 
     @property
     def by_sum(self) -> bool:
@@ -81,37 +86,53 @@ class Translation:
     problems: tuple[Problem, ...] = ()
 
 
-def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu: int | None) -> Translation:
+def translate(
+    pod: Mapping[str, Any],
+    policy: TranslationPolicy,
+    memory_per_gpu: int | None,
+    *,
+    charged_memory: int | None = None,
+    zeros: Collection[str] = (),
+) -> Translation:
     """Translate a Pod.
 
     Args:
         pod: as submitted.
         policy: of this installation.
         memory_per_gpu: bytes of every GPU that the Pod could land on, if they are equal; memory is then stated.
+        charged_memory: the same, for what quotas count, if it is not to be stated.
+        zeros: resources of device plugins that every container is to state as 0 once they are translated, because a
+            LimitRange of the namespace wants them stated.
     """
     reading = read_asks(pod, policy.types, implied=False)
     problems = reading.problems or (unequal_parts(reading.containers) if policy.by_sum else ())
     if problems:
         return Translation(reading, problems=tuple(problems))
-    warnings = _left_alone(pod, policy.types)
-    if not reading.request:
+    warnings = _left_alone(pod, reading, policy.types)
+    request = reading.request
+    if not request:
         return Translation(reading, warnings=tuple(warnings))
-    if reading.request.containers and (gang := foreign_gang(pod)):
+    if request.containers and (gang := foreign_gang(pod)):
         warnings.append(f"gang {gang[:_LONGEST]} is of another namespace: this Pod counts as one without a gang")
     operations: list[Operation] = []
     written: dict[str, Any] = {}
     known = originals(pod)
     shown = shown_types(reading, policy.types)
+    zeros = zeros if request.containers else ()
     for container, spec in _walk(pod, reading):
-        changed = _translate_resources(container, spec, policy, memory_per_gpu, operations)
+        changed = _translate_resources(container, spec, policy, memory_per_gpu, zeros, operations)
         if changed and not (
-            known.get(container.name) and _is_translated(container, policy.types) and _agrees(container)
+            known.get(container.name) and _is_translated(container, policy.types, zeros) and _agrees(container)
         ):
             written[container.name] = _original(container, spec, policy.types)
         if shown:
             _translate_env(container, spec, shown, operations, warnings)
+    if policy.charges:
+        memory = charged_memory if memory_per_gpu is None else memory_per_gpu
+        counted = charges(reading, request, pod["spec"], memory)
+        _translate_charges(pod, reading, policy.types, counted, zeros, operations)
     _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
-    if reading.request.wishes.together:
+    if request.wishes.together:
         _gate(pod, policy, operations, warnings)
     if written:
         kept = {c.name: found for c in reading.containers if (found := known.get(c.name))}
@@ -120,8 +141,10 @@ def translate(pod: Mapping[str, Any], policy: TranslationPolicy, memory_per_gpu:
     return Translation(reading, tuple(operations), tuple(warnings))
 
 
-def _left_alone(pod: Mapping[str, Any], types: DeviceTypes) -> list[str]:
+def _left_alone(pod: Mapping[str, Any], reading: PodReading, types: DeviceTypes) -> list[str]:
     """Warn the author of a Pod whose devices are not allocated although it names some that others have counted."""
+    if any(names for container in reading.containers for names in container.names):
+        return []  # of a Pod that is left alone, no name is read
     npu = foreign_npus(pod.get("spec") or {}, types)
     if not npu:
         return []
@@ -134,9 +157,9 @@ def _walk(pod: Mapping[str, Any], reading: PodReading) -> Iterator[tuple[Contain
     return zip(reading.containers, specs, strict=True)
 
 
-def _is_translated(container: ContainerReading, types: DeviceTypes) -> bool:
+def _is_translated(container: ContainerReading, types: DeviceTypes, zeros: Collection[str]) -> bool:
     """Whether an earlier call may have translated a container: what its author wrote is in the annotation only."""
-    meanings = [types.resources[name] for names in container.names for name in names]
+    meanings = [types.resources[name] for names in container.names for name in names if name not in zeros]
     of_memory = [one for one in meanings if one.type.states_memory]
     left = all(one.tail not in {one.type.plain, one.type.split} for one in of_memory)
     return bool(of_memory) and left and all(one.dialect.own for one in meanings)
@@ -190,19 +213,22 @@ def _translate_resources(
     spec: Mapping[str, Any],
     policy: TranslationPolicy,
     memory_per_gpu: int | None,
+    zeros: Collection[str],
     operations: list[Operation],
 ) -> bool:
-    """Rewrite a container's two maps in the canonical resources; return whether anything changed."""
-    if not container.requests:
+    """Rewrite a container's two maps in the canonical resources; return whether it had any and anything changed."""
+    if not (container.requests or zeros):
         return _remove_zero(container, operations)
     resources = spec.get("resources")
     before = len(operations)
     if resources is None:  # asked by an annotation alone
         resources = {}
         operations.append(add(f"{container.pointer}/resources", {}))
-    targets = [_written(container.requests, policy, memory_per_gpu)]
+    targets = [_written(container.requests, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")]
     same = container.limits == container.requests
-    targets.append(targets[0] if same else _written(container.limits, policy, memory_per_gpu))
+    targets.append(
+        targets[0] if same else _written(container.limits, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")
+    )
     for key, target, names in zip(MAPS, targets, container.names, strict=True):
         at = f"{container.pointer}/resources/{key}"
         if resources.get(key) is None:
@@ -213,7 +239,42 @@ def _translate_resources(
         for name, text in target.items():
             if name not in present or not _same(present[name], text):
                 operations.append(add(at + pointer(name), text))
-    return len(operations) > before
+    return len(operations) > before and bool(container.requests or any(container.names))
+
+
+def _translate_charges(
+    pod: Mapping[str, Any],
+    reading: PodReading,
+    types: DeviceTypes,
+    counted: Sequence[Charge],
+    zeros: Collection[str],
+    operations: list[Operation],
+) -> None:
+    """Write what quotas are to count into every container, in place of what its author or an earlier call wrote.
+
+    It is written after `_translate_resources`, into the maps that this has made.
+    """
+    for (container, spec), charge in zip(_walk(pod, reading), counted, strict=True):
+        resources = spec.get("resources")
+        if not (resources or charge.amounts):
+            continue
+        in_bytes = types.charged_bytes
+        target = {n: format_bytes(one) if n in in_bytes else str(one) for n, one in charge.amounts.items()}
+        made = bool(container.requests or zeros)
+        if resources is None and not made:
+            operations.append(add(f"{container.pointer}/resources", {}))
+        for key in MAPS:
+            at = f"{container.pointer}/resources/{key}"
+            present: Mapping[str, object] | None = (resources or {}).get(key)
+            if present is None and not made:
+                operations.extend([add(at, target)] if target else [])
+                continue
+            present = present or {}
+            surplus = [name for name in present if is_quota_resource(name) and name not in target]
+            operations.extend([remove(at + pointer(name)) for name in surplus])
+            for name, text in target.items():
+                if name not in present or not _same(present[name], text):
+                    operations.append(add(at + pointer(name), text))
 
 
 def _written(asks: Sequence[DeviceAsk], policy: TranslationPolicy, memory_per_gpu: int | None) -> dict[str, str]:
@@ -324,6 +385,7 @@ def _translate_env(
     env: Sequence[Mapping[str, Any]] = spec.get("env") or ()
     at = f"{container.pointer}/env"
     missing: list[dict[str, Any]] = []
+    first: dict[int, dict[str, Any]] = {}  # entries that are replaced, by index
     surplus: list[int] = []
     for kind in shown:
         wanted = wanted_env(container, kind)
@@ -333,12 +395,18 @@ def _translate_env(
         if not found:
             missing.append(wanted)
             continue
-        operations.append(replace(f"{at}/{found[0]}", wanted))
+        first[found[0]] = wanted
         surplus += found[1:]
         warnings.append(
             f"{container.path}.env: {kind.environment} was set by the author; koordgate decides which devices a "
             "container sees and has replaced it"
         )
+    if len(surplus) > _MOST_REMOVALS:
+        gone = set(surplus)
+        kept = [first.get(index, entry) for index, entry in enumerate(env) if index not in gone]
+        operations.append(replace(at, [*missing, *kept]))
+        return
+    operations.extend(replace(f"{at}/{index}", wanted) for index, wanted in first.items())
     operations.extend(remove(f"{at}/{index}") for index in sorted(surplus, reverse=True))
     if spec.get("env") is None and missing:
         operations.append(add(at, missing))

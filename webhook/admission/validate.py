@@ -1,18 +1,28 @@
 """What admission refuses in a Pod (pure): what can never work, what is forged, and what was not translated."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from allocator.quantity import QuantityError, to_int
+from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.devices import ContainerReading
 from allocator.request.original import read_asks
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
-from allocator.vocabulary.names import MIRROR_POD, NUMA_SCOPE, ORIGINAL_REQUEST, is_allocation_annotation
+from allocator.vocabulary.names import (
+    MIRROR_POD,
+    NUMA_SCOPE,
+    ORIGINAL_REQUEST,
+    is_allocation_annotation,
+    is_quota_resource,
+)
 from allocator.vocabulary.outcome import Problem
+from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from webhook.admission.scope import NO_SCOPE, PolicyScope
-from webhook.admission.translate import is_wanted_env, shown_types, wanted_env
+from webhook.admission.translate import MAPS, is_wanted_env, shown_types, wanted_env
+from webhook.quotas.limits import NamespaceLimits, beyond
 from webhook.review import Request
 
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)  # the classes with CPUs of their own
@@ -33,7 +43,11 @@ def is_mirror(pod: Mapping[str, Any], username: str, groups: tuple[str, ...]) ->
 
 
 def created(
-    request: Request, scheduler_name: str, types: DeviceTypes = BUILT_IN, scope: PolicyScope = NO_SCOPE
+    request: Request,
+    scheduler_name: str,
+    types: DeviceTypes = BUILT_IN,
+    scope: PolicyScope = NO_SCOPE,
+    limits: NamespaceLimits | None = None,
 ) -> list[Problem]:
     """Find what is wrong in a Pod to be created; the caller lets mirror Pods pass.
 
@@ -42,6 +56,7 @@ def created(
         scheduler_name: of the scheduler that must bind it.
         types: the device types that may be asked for.
         scope: the Pods that an administrator puts under the NUMA policies of nodes.
+        limits: what its namespace limits; None if Pods do not state what quotas are to count.
     """
     pod = request.object
     problems = _forged_at_birth(pod)
@@ -49,7 +64,8 @@ def created(
         problems.append(_untranslated(f"metadata.annotations[{NUMA_SCOPE}]", "is missing"))
     reading = read_asks(pod, types, implied=False)
     problems.extend(reading.problems)
-    if reading.problems or not reading.request:
+    asked = reading.request
+    if reading.problems or not asked:
         return problems
     spec = pod["spec"]
     if spec.get("nodeName"):
@@ -66,7 +82,53 @@ def created(
     for kind in shown_types(reading, types):
         for container, container_spec in zip(reading.containers, specs, strict=True):
             problems.extend(_container(container, container_spec, kind))
+    if limits is not None:
+        counted = charges(reading, asked, spec)
+        for container, container_spec, charge in zip(reading.containers, specs, counted, strict=True):
+            problems.extend(_charged(container, container_spec, charge, limits))
+        if limits.ranges and not problems:
+            stated = [
+                {name: _amount(requests.get(name)) or 0 for name in filter(is_quota_resource, requests)}
+                for requests in ((one.get("resources") or {}).get("requests") or {} for one in specs)
+            ]
+            problems.extend(beyond(limits.ranges, reading.containers, stated))
     return problems
+
+
+def _charged(
+    container: ContainerReading, spec: Mapping[str, Any], charge: Charge, limits: NamespaceLimits
+) -> Iterator[Problem]:
+    """Find what quotas would count wrongly of a container.
+
+    What follows from the memory of GPUs in reach is not compared exactly: the replica that wrote it may have seen other
+    nodes.
+    """
+    resources = spec.get("resources") or {}
+    for key in MAPS:
+        stated: Mapping[str, object] = resources.get(key) or {}
+        path = f"{container.path}.resources.{key}"
+        for name in sorted({*filter(is_quota_resource, stated), *charge.amounts}):
+            wanted, found = charge.amounts.get(name), _amount(stated.get(name))
+            follows = name in charge.derived and bool(found) and (wanted is None or (found or 0) <= wanted)
+            if found != wanted and not follows:
+                told = "does not state it" if found is None else f"states {found}"
+                yield _untranslated(f"{path}[{name}]", f"{told}, but quotas are to count {wanted or 'none'}")
+    requests: Mapping[str, object] = resources.get("requests") or {}
+    missing = {name for name in charge.derived if name not in requests}
+    for name in sorted((charge.more | missing) & limits.counted):
+        message = (
+            f"a quota of the namespace limits {name}, and how much of it this container takes is only known when it is "
+            "bound: ask for a stated amount, without ApplyForAll or exclusivePolicy PCIeLevel"
+        )
+        yield Problem(f"{container.path}.resources", message)
+
+
+def _amount(quantity: object) -> int | None:
+    """Read an amount that quotas count; None for a missing or unreadable one."""
+    try:
+        return None if quantity is None else to_int(quantity)
+    except QuantityError:
+        return None
 
 
 def _container(container: ContainerReading, spec: Mapping[str, Any], kind: DeviceType) -> list[Problem]:
@@ -92,14 +154,24 @@ def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def updated(request: Request, writers: Writers) -> list[Problem]:
+def updated(
+    request: Request, writers: Writers, types: DeviceTypes = BUILT_IN, *, charged: bool = False
+) -> list[Problem]:
     """Find changes that are not allowed in an existing Pod.
 
     Allocation annotations, and those that admission wrote, may be changed only by `writers`. Nobody may change the QoS
     class of a Pod that has CPUs of its own or would then have them (Koordinator, pkg/webhook/pod/validating: the label
-    is immutable), nor the number of CPUs of such a Pod.
+    is immutable), nor the number of CPUs of such a Pod, nor what quotas count of it.
+
+    Args:
+        request: of the update.
+        writers: who may write allocation annotations.
+        types: the device types that may be asked for.
+        charged: whether Pods state what quotas are to count.
     """
     problems = [*_reclassified(request), *_resized(request)]
+    if charged:
+        problems += _recharged(request, types)
     if request.username in writers.usernames:
         return problems
     old, new = _annotations(request.old_object), _annotations(request.object)
@@ -129,6 +201,27 @@ def _reclassified(request: Request) -> list[Problem]:
         "delete the Pod and create one of the other class"
     )
     return [Problem(f"metadata.labels[{QOS_LABEL}]", message)]
+
+
+def _recharged(request: Request, types: DeviceTypes) -> list[Problem]:
+    """Find a hint by which a Pod would take more or less than quotas counted when it was created."""
+    old, new = request.old_object, request.object
+    if _annotations(old).get(DEVICE_ALLOCATE_HINT) == _annotations(new).get(DEVICE_ALLOCATE_HINT):
+        return []
+    reading = read_asks(new, types, implied=False)
+    if not reading.request.containers and not reading.problems:
+        return []
+    before = read_asks(old, types, implied=False)
+    told = [str(problem) for problem in reading.problems]
+    if not (reading.problems or before.problems) and (
+        charges(reading, reading.request, new["spec"]) == charges(before, before.request, old["spec"])
+    ):
+        return []
+    message = (
+        "quotas counted what the Pod takes when it was created, and this hint would change that: leave exclusivePolicy "
+        "and allocateStrategy unchanged, or create a new Pod"
+    )
+    return [Problem(f"metadata.annotations[{DEVICE_ALLOCATE_HINT}]", "; ".join(told) or message)]
 
 
 def _resized(request: Request) -> list[Problem]:

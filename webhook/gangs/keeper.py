@@ -6,12 +6,13 @@ that test what they change. A plan that does not find its room any more gives ba
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Protocol, assert_never
 
-from allocator.hold import Planned, give_back, hold, limit, prolong
+from allocator.hold import Planned, close, give_back, hold, limit, prolong
 from allocator.vocabulary.gangs import MOST_MEMBERS, largest
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal
@@ -20,11 +21,14 @@ from koordgate.backoff import Backoff
 from koordgate.kube.errors import KubeError
 from webhook.gangs.pauses import VainHolds
 from webhook.gangs.room import GangRoom
+from webhook.gangs.seen import Clocks, SeenHolds
 from webhook.gangs.step import (
+    Close,
     FindRoom,
     GangHold,
     GangMember,
     GangStep,
+    GangTimes,
     GiveBack,
     Lift,
     Limit,
@@ -34,13 +38,14 @@ from webhook.gangs.step import (
     next_step,
 )
 from webhook.ledger.ledger import BusyError, Change, Ledger
+from webhook.ledger.marks import new_mark
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
 _EVERY_S: Final = 0.5
 _WRITE_S: Final = 5.0
-_PLAN_S: Final = 15.0  # for all writes of a plan; far less than `step.SETTLE_S`
+_PLAN_S: Final = 15.0  # for all writes of a plan; far less than `seen.SETTLE_S`
 _STEPS: Final = 8  # for one gang in one round; more are needed only if other replicas are at work
 _MOST_PODS: Final = 4 * MOST_MEMBERS  # of a gang, finished ones too
 _MOST_GANGS: Final = 100  # in one round; the others follow in the next
@@ -51,7 +56,10 @@ _APART_S: Final = 60  # between two reports on a gang
 _FAILURES: Final = (KubeError, BusyError, RecordError)
 
 
-_Turn = tuple[int, int, str]
+Performed = Close | GiveBack | Prolong | Limit | Lift | FindRoom
+"""The steps that change something."""
+
+_Turn = tuple[int, float, str]
 """Of a gang: the highest priority of its Pods that wait, negated; when it was first seen to wait; its name."""
 
 
@@ -79,10 +87,10 @@ class _Memory:
     waiting: frozenset[str]
     own: set[OwnHold] = field(default_factory=set)
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))
-    not_before: float = 0.0
-    paused: float = 0.0
-    since: int | None = None
-    reported: tuple[str, int] = ("", 0)
+    not_before: float = -math.inf
+    paused: float = -math.inf
+    since: float | None = None
+    reported: tuple[str, float] = ("", -math.inf)
 
 
 class GangKeeper:
@@ -93,7 +101,7 @@ class GangKeeper:
         ledger: where room is held.
         new_room: makes what looks for room for one gang.
         lift: removes the gate of a Pod.
-        clock: seconds since the epoch.
+        clocks: the time.
         hold_seconds: how long room is held while no Pod of the gang is bound.
         reports: says why gangs wait.
         released: called with a node where other Pods may fit now, or Pods that wait may be bound.
@@ -109,7 +117,7 @@ class GangKeeper:
         ledger: Ledger,
         new_room: Callable[[], GangRoom],
         lift: Callable[[PodInfo], Awaitable[None]],
-        clock: Callable[[], int],
+        clocks: Clocks,
         hold_seconds: float,
         reports: GangReports,
         released: Callable[[str], None] = lambda _node: None,
@@ -118,14 +126,16 @@ class GangKeeper:
         self._ledger = ledger
         self._new_room = new_room
         self.lift = lift
-        self._clock = clock
+        self._clock = clocks.wall
+        self._monotonic = clocks.monotonic
+        self._holds = SeenHolds(clocks.monotonic, hold_seconds)
         self._hold_seconds = hold_seconds
         self._reports = reports
         self._released = released
         self._memories: dict[str, _Memory] = {}
         self._vain = VainHolds(hold_seconds)
-        self._first: dict[str, int] = {}  # gang -> when it was first seen to wait
-        self._last: _Turn = (0, 0, "")  # of the gang that was tended last
+        self._first: dict[str, float] = {}  # gang -> when it was first seen to wait
+        self._last: _Turn = (0, 0.0, "")  # of the gang that was tended last
 
     async def run(self, healthy: Callable[[], bool]) -> None:
         """Tend all gangs again and again until cancelled; not while the replica's view may be old."""
@@ -143,7 +153,8 @@ class GangKeeper:
         turns = self._turns(whole)
         gangs = [gang for *_, gang in turns]
         self._memories = {gang: self._memories[gang] for gang in gangs if gang in self._memories}
-        self._vain.forget(self._clock())
+        self._vain.forget(self._monotonic())
+        self._holds.keep(whole.keys())
         for gang in self._vain.holding:
             self._seen(gang, self._members(whole.get(gang, {})))
         if len(turns) > _MOST_GANGS:
@@ -158,17 +169,17 @@ class GangKeeper:
             except Exception:  # noqa: BLE001 what one tenant wrote must not stop the replica
                 _LOG.exception("a gang cannot be tended", extra={"gang": gang})
             memory = self._memory(gang, whole.get(gang, {}))
-            memory.paused = self._clock() + memory.backoff.failed()
+            memory.paused = self._monotonic() + memory.backoff.failed()
 
     def retry(self) -> None:
         """Devices were released: all gangs that wait for room are tried in the next round, in their order."""
         for memory in self._memories.values():
-            memory.not_before = 0.0
+            memory.not_before = -math.inf
 
     def _turns(self, whole: Mapping[str, Mapping[str, PodInfo]]) -> list[_Turn]:
         """The gangs that have Pods to be bound, in the order in which room is sought for them."""
         waiting = {gang: [pod for pod in pods.values() if _waits(pod)] for gang, pods in whole.items()}
-        now = self._clock()
+        now = self._monotonic()
         self._first = {gang: self._first.get(gang, now) for gang, pods in waiting.items() if pods}
         return sorted((-max(pod.priority for pod in waiting[gang]), since, gang) for gang, since in self._first.items())
 
@@ -176,7 +187,7 @@ class GangKeeper:
         for _ in range(_STEPS):
             pods = self._cluster.pods.whole_gangs().get(gang, {})
             memory = self._memory(gang, pods)
-            if self._clock() < memory.paused:
+            if self._monotonic() < memory.paused:
                 return
             if len(pods) > _MOST_PODS:
                 step: GangStep = Rest(
@@ -184,31 +195,29 @@ class GangKeeper:
                 )
             else:
                 members = self._members(pods)
-                self._seen(gang, members)
-                step = next_step(members, self._least(gang, pods), self._clock(), memory.own)
+                times = self._seen(gang, members)
+                step = next_step(members, self._least(gang, pods), times, memory.own)
             if isinstance(step, Rest | GiveBack) and step.over:  # others may have as long what was held in vain
-                self._vain.pause(gang, self._clock(), self._hold_seconds)
+                self._vain.pause(gang, self._monotonic(), self._hold_seconds)
             if isinstance(step, Rest):
                 self._say(memory, pods, step.why)
                 return
             if not await self._perform(gang, step, memory):
                 return
 
-    async def _perform(self, gang: str, step: GiveBack | Prolong | Limit | Lift | FindRoom, memory: _Memory) -> bool:
+    async def _perform(self, gang: str, step: Performed, memory: _Memory) -> bool:
         """Carry out a step; tell whether the next one can be decided at once."""
         match step:
             case GiveBack(holds):
                 await self._give_back(holds)
                 return True
+            case Close(holds):
+                return await self._move(holds, lambda uids: close(uids, new_mark()))
             case Prolong(holds, until):
-                for node, uids in _by_node(holds).items():
-                    await self._ledger.change(node, prolong(list(uids), until), _WRITE_S)
-                return True
+                return await self._move(holds, lambda uids: prolong(uids, until))
             case Limit(holds):
-                until = int(self._clock() + self._hold_seconds)
-                for node, uids in _by_node(holds).items():
-                    await self._ledger.change(node, limit(list(uids), until), _WRITE_S)
-                return True
+                end = int(self._clock() + self._hold_seconds)
+                return await self._move(holds, lambda uids: limit(uids, end))
             case Lift(lifted):
                 for pod in lifted:
                     await self.lift(pod)
@@ -220,6 +229,12 @@ class GangKeeper:
             case _:
                 assert_never(step)
 
+    async def _move(self, holds: tuple[GangHold, ...], how: Callable[[list[str]], Change[bool]]) -> bool:
+        """Change the ends or the marks of holds, by the change that is made of the UIDs on each node."""
+        for node, uids in _by_node(holds).items():
+            await self._ledger.change(node, how(list(uids)), _WRITE_S)
+        return True
+
     def _members(self, pods: Mapping[str, PodInfo]) -> list[GangMember]:
         return [GangMember(pod, tuple(self._held(uid))) for uid, pod in sorted(pods.items())]
 
@@ -227,10 +242,11 @@ class GangKeeper:
         records = ((node, self._ledger.record(node).holdings.get(uid)) for node in self._ledger.nodes_of(uid))
         return [(node, holding) for node, holding in records if holding is not None]
 
-    def _seen(self, gang: str, members: list[GangMember]) -> None:
-        """Remember whether a gang holds room that no Pod of it has taken yet."""
-        beginnings = [held.since for member in members for _, held in member.held if held.until]
-        self._vain.saw(gang, beginnings, self._clock(), live=any(member.live for member in members))
+    def _seen(self, gang: str, members: list[GangMember]) -> GangTimes:
+        """Remember what a gang holds, and whether it is room that no Pod of it has taken yet."""
+        times = self._holds.see(gang, members)
+        self._vain.saw(gang, times.since, self._monotonic(), live=any(member.live for member in members))
+        return times
 
     def _least(self, gang: str, pods: Mapping[str, PodInfo]) -> int:
         stated = [pod.request.wishes.size for pod in pods.values() if not pod.finished]
@@ -251,10 +267,10 @@ class GangKeeper:
 
     async def _plan(self, gang: str, plan: FindRoom, memory: _Memory) -> bool:
         """Hold room for the Pods of a plan; tell whether that was done."""
-        now = self._clock()
-        if now < memory.not_before:
+        moment, now = self._monotonic(), self._clock()
+        if moment < memory.not_before:
             return False
-        cause = "" if plan.until else self._vain.cause(gang, now)
+        cause = "" if plan.until else self._vain.cause(gang, moment)
         if cause:
             pause = f"for up to {self._hold_seconds:g} s no gang of its namespace gets any"
             why = f"room was held in vain for gang {cause}: {pause}"
@@ -272,7 +288,7 @@ class GangKeeper:
         finally:
             room.forget()
         if why:
-            memory.not_before = now + memory.backoff.failed()
+            memory.not_before = moment + memory.backoff.failed()
             self._say(memory, {pod.uid: pod for pod in plan.pods}, why)
         return not why
 
@@ -304,7 +320,7 @@ class GangKeeper:
 
     def _say(self, memory: _Memory, pods: Mapping[str, PodInfo], why: str) -> None:
         """Report why a gang waits, once it has waited for a while; another reason not before a minute has passed."""
-        now = self._clock()
+        now = self._monotonic()
         if not why:
             memory.since = None
         elif memory.since is None:
@@ -318,9 +334,9 @@ def _waits(pod: PodInfo) -> bool:
     return not pod.node and not pod.finished
 
 
-def _by_node(holds: tuple[GangHold, ...]) -> dict[str, dict[str, int]]:
-    """The UIDs of holds, and when they end, by node."""
-    found: dict[str, dict[str, int]] = {}
+def _by_node(holds: tuple[GangHold, ...]) -> dict[str, dict[str, tuple[int, str]]]:
+    """The UIDs of holds, when they end, and their marks, by node."""
+    found: dict[str, dict[str, tuple[int, str]]] = {}
     for one in sorted(holds, key=attrgetter("node", "uid")):
-        found.setdefault(one.node, {})[one.uid] = one.until
+        found.setdefault(one.node, {})[one.uid] = one.until, one.ending
     return found

@@ -1,6 +1,6 @@
 """How long the gangs of a namespace get no room, because room was held there in vain: others may have it meanwhile."""
 
-from collections.abc import Iterable
+import math
 
 
 class VainHolds:
@@ -16,7 +16,7 @@ class VainHolds:
 
     def __init__(self, longest: float) -> None:
         self._longest = longest
-        self._since: dict[str, int] = {}  # gang -> the beginning of its oldest hold
+        self._since: dict[str, float] = {}  # gang -> the beginning of its oldest hold
         self._until: dict[str, tuple[float, str]] = {}  # namespace -> the end of its pause, and the gang that caused it
 
     @property
@@ -24,19 +24,18 @@ class VainHolds:
         """The gangs that held something when last seen, while none of their Pods was live."""
         return sorted(self._since)
 
-    def saw(self, gang: str, beginnings: Iterable[int], now: float, *, live: bool) -> None:
+    def saw(self, gang: str, since: float | None, now: float, *, live: bool) -> None:
         """Take in the state of a gang.
 
         Args:
             gang: as namespace/name.
-            beginnings: of its holds, seconds since the epoch.
-            now: seconds since the epoch.
+            since: when the oldest of its holds was seen first, in monotonic seconds; None where it has none.
+            now: monotonic seconds.
             live: whether one of its Pods is bound and has not finished.
         """
         if live:
             self._since.pop(gang, None)
             return
-        since = min(beginnings, default=None)
         if since is not None:
             self._since[gang] = since
         elif (before := self._since.pop(gang, None)) is not None:
@@ -46,12 +45,12 @@ class VainHolds:
         """Let the namespace of a gang wait for this long, if it does not wait for longer already."""
         until = now + min(seconds, self._longest)
         namespace = gang.partition("/")[0]
-        if until > self._until.get(namespace, (0.0, ""))[0]:
+        if until > self._until.get(namespace, (-math.inf, ""))[0]:
             self._until[namespace] = until, gang
 
     def cause(self, gang: str, now: float) -> str:
         """The gang because of which the namespace of this one waits; "" where it does not wait."""
-        until, cause = self._until.get(gang.partition("/")[0], (0.0, ""))
+        until, cause = self._until.get(gang.partition("/")[0], (-math.inf, ""))
         return cause if now < until else ""
 
     def forget(self, now: float) -> None:

@@ -3,23 +3,18 @@
 The state is in the ledger and in the Pods alone, so that any replica can go on where another one stopped. Each step may
 be repeated, and each is right whichever of the steps before were completed.
 
-A Pod is bound only to what is held for it, and only before the hold's time is over. As long as no Pod of the gang is
-bound, all holds end together. While one is bound and has not finished, the others are held without limit, so that the
-gang does not stay half because of us.
+A Pod is bound only to what is held for it. As long as no Pod of the gang is bound, all holds end together: each is
+marked, after which no bind can take it, and they are released once all of them bear the mark. While one Pod is bound
+and has not finished, the others are held without limit, so that the gang does not stay half because of us.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
 
 from allocator.vocabulary.gangs import MOST_MEMBERS
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
 from webhook.view.podinfo import PodInfo
-
-MARGIN_S: Final = 30  # from the end of a hold to its release: clocks of replicas may differ, and watches may be late
-SETTLE_S: Final = 60  # after which a hold belongs to no plan that another replica is still writing, and may give back
-
 
 OwnHold = tuple[str, str, int]
 """Node, Pod's UID and beginning of a hold."""
@@ -60,12 +55,37 @@ class GangMember:
 
 
 @dataclass(frozen=True, slots=True)
+class GangTimes:
+    """For how long a replica has seen the holds of a gang.
+
+    Attributes:
+        fresh: those that may belong to a plan that another replica is still writing.
+        since: when the oldest of them was seen first, in monotonic seconds; None where there are none.
+        over: the time for which room is held has passed since the latest of them was given its end.
+        closed: all of them have been marked for so long that any bind that took one before would have been seen.
+    """
+
+    fresh: AbstractSet[OwnHold] = frozenset()
+    since: float | None = None
+    over: bool = False
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GangHold:
-    """What is held for a Pod on a node until a moment."""
+    """What is held for a Pod on a node until a moment, and the mark on it."""
 
     node: str
     uid: str
     until: int
+    ending: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Mark these holds, so that no bind takes them any more: their time is over."""
+
+    holds: tuple[GangHold, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +98,7 @@ class GiveBack:
 
 @dataclass(frozen=True, slots=True)
 class Prolong:
-    """Let these holds end later, at this moment."""
+    """Let these holds end later, at this moment, and take their marks away."""
 
     holds: tuple[GangHold, ...]
     until: int
@@ -126,54 +146,56 @@ class Rest:
     over: bool = False
 
 
-GangStep = GiveBack | Prolong | Limit | Lift | FindRoom | Rest
+GangStep = Close | GiveBack | Prolong | Limit | Lift | FindRoom | Rest
 
 
-def next_step(members: Sequence[GangMember], least: int, now: int, own: AbstractSet[OwnHold]) -> GangStep:
+def next_step(members: Sequence[GangMember], least: int, times: GangTimes, own: AbstractSet[OwnHold]) -> GangStep:
     """Decide what to do next.
 
     Args:
         members: the Pods of the gang, finished ones too.
         least: how many Pods the gang needs; 0 where nobody states it.
-        now: seconds since the epoch.
+        times: for how long the holds have been seen.
         own: the holds that this replica has written as part of a plan that it completed.
     """
-    return _about_holds(members, now, own) or _about_pods(members, least)
+    return _about_holds(members, times, own) or _about_pods(members, least)
 
 
-def _about_holds(members: Sequence[GangMember], now: int, own: AbstractSet[OwnHold]) -> GangStep | None:
-    """What is to be done so that the holds are in order: they end together, and each Pod has one."""
+def _about_holds(members: Sequence[GangMember], times: GangTimes, own: AbstractSet[OwnHold]) -> GangStep | None:
+    """What is to be done so that the holds are in order: they end together, and each Pod has one.
+
+    A bind may take a hold until it is marked. The gang has then begun, and the marks are removed again.
+    """
     holds = list(_holds(members))
     if not holds:
         return None
-    if any(_is_fresh(member, now, own) for member in members):
+    if times.fresh - own:
         return Rest()
     live = any(member.live for member in members)
     if not live and (endless := tuple(hold for hold in holds if hold.until == WITHOUT_LIMIT)):
         return Limit(endless)
     latest = WITHOUT_LIMIT if live else max(hold.until for hold in holds)
-    if latest <= now:
-        expired = "the time for which room was held is over, and none of its Pods was bound"
-        return GiveBack(tuple(holds), over=True) if latest + MARGIN_S < now else Rest(expired, over=True)
-    if short := tuple(hold for hold in holds if hold.until < latest):
+    if not live and (times.over or any(hold.ending for hold in holds)):
+        return _end(holds, times)
+    if short := tuple(hold for hold in holds if hold.until < latest or hold.ending):
         return Prolong(short, latest)
     surplus = tuple(hold for member in members for hold in _surplus(member))
     return GiveBack(surplus, over=False) if surplus else None
+
+
+def _end(holds: Sequence[GangHold], times: GangTimes) -> Close | GiveBack | Rest:
+    """End all holds of a gang of which no Pod is live: no bind may take one of them once another one is released."""
+    if unmarked := tuple(hold for hold in holds if not hold.ending):
+        return Close(unmarked)
+    expired = "the time for which room was held is over, and none of its Pods was bound"
+    return GiveBack(tuple(holds), over=True) if times.closed else Rest(expired, over=True)
 
 
 def _holds(members: Iterable[GangMember]) -> Iterator[GangHold]:
     for member in members:
         for node, holding in member.held:
             if holding.until:
-                yield GangHold(node, member.pod.uid, holding.until)
-
-
-def _is_fresh(member: GangMember, now: int, own: AbstractSet[OwnHold]) -> bool:
-    """Tell whether a hold of the Pod may belong to a plan that another replica is still writing."""
-    return any(
-        holding.until and now - holding.since <= SETTLE_S and (node, member.pod.uid, holding.since) not in own
-        for node, holding in member.held
-    )
+                yield GangHold(node, member.pod.uid, holding.until, holding.ending)
 
 
 def _surplus(member: GangMember) -> Iterator[GangHold]:
@@ -181,7 +203,7 @@ def _surplus(member: GangMember) -> Iterator[GangHold]:
     if any(not holding.until for _, holding in member.held):
         return  # a bind has taken one; the others are released when the Pod is bound
     for node, holding in member.held[1:]:
-        yield GangHold(node, member.pod.uid, holding.until)
+        yield GangHold(node, member.pod.uid, holding.until, holding.ending)
 
 
 def _about_pods(members: Sequence[GangMember], least: int) -> GangStep:

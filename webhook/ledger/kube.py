@@ -3,16 +3,19 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
+import orjson
+
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import PACKED
 from allocator.wire.nodeallocation import API_VERSION, KIND, RecordError, read_spec, write_spec
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import AlreadyExists, Conflict, NotFound
+from koordgate.kube.errors import AlreadyExists, Conflict, NotFound, TooLarge
 from koordgate.kube.resource import NODE_ALLOCATIONS
 from koordgate.kube.watch import Happening, Reflector
-from webhook.ledger.store import ABSENT, Listener, LostRaceError, Record, UnreadableError
+from webhook.ledger.store import ABSENT, FullRecordError, Listener, LostRaceError, Record, UnreadableError
 
 Raw = dict[str, Any]
+MOST_BYTES: Final = 768 * 1024  # of a record's holdings, as JSON; etcd refuses objects of 1.5 MiB by default
 _PAGE: Final = 100  # objects a page: a node of many devices is some 50 KB
 
 
@@ -49,7 +52,13 @@ class KubeStore:
                 yield record_or_error(obj)
 
     async def write(self, record: Record, holdings: Mapping[str, Holding], published: str, deadline: float) -> Record:
-        """Create the object, or replace it at the record's resourceVersion."""
+        """Create the object, or replace it at the record's resourceVersion.
+
+        A record larger than `MOST_BYTES` is not written, unless that makes it smaller than it was.
+        """
+        spec = orjson.dumps(write_spec(holdings.values()))
+        if len(spec) > MOST_BYTES and len(spec) > len(orjson.dumps(write_spec(record.holdings.values()))):
+            raise _full(record.node, f"{len(spec)} bytes, and {MOST_BYTES} are allowed")
         metadata: Raw = {"name": record.node}
         if published:
             metadata["annotations"] = {PACKED: published}
@@ -57,7 +66,7 @@ class KubeStore:
         if uid is not None:
             owner = {"apiVersion": "v1", "kind": "Node", "name": record.node, "uid": uid}
             metadata["ownerReferences"] = [owner]
-        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": write_spec(holdings.values())}
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": orjson.Fragment(spec)}
         try:
             if record.revision == ABSENT:
                 written = await self._kube.create(NODE_ALLOCATIONS.path(), body, deadline=deadline)
@@ -70,6 +79,8 @@ class KubeStore:
                 written = await self._kube.replace(path, body, deadline=deadline)
         except (AlreadyExists, Conflict) as error:
             raise LostRaceError(record.node) from error
+        except TooLarge as error:
+            raise _full(record.node, f"{len(spec)} bytes, and the API server refuses it ({error})") from error
         except NotFound as error:
             if record.revision == ABSENT:
                 raise  # it is not the object that is missing but its type: the CRD is not installed
@@ -94,6 +105,13 @@ class KubeStore:
     ) -> Reflector:
         """Make a watch of all records."""
         return Reflector(self._kube, NODE_ALLOCATIONS, RecordHandler(listener), count=count, on_error=on_error)
+
+
+def _full(node: str, size: str) -> FullRecordError:
+    return FullRecordError(
+        f"the record of what Pods hold on node {node} would have {size}: bind Pods with fewer containers and devices "
+        "there, or wait until others end"
+    )
 
 
 class RecordHandler:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from allocator.vocabulary.holdings import Holding
-from webhook.ledger.store import ABSENT, LostRaceError, Record, Store
+from webhook.ledger.store import ABSENT, FullRecordError, LostRaceError, Record, Store
 
 T = TypeVar("T")
 Holdings = Mapping[str, Holding]
@@ -25,6 +25,7 @@ Published = Callable[[str, Holdings], str]
 
 _WRITES_AT_ONCE: Final = 8  # changes that wait for their turn are written together; more would only queue elsewhere
 _CROWD_S: Final = 0.05  # changes that arrive this close together belong to a burst
+_HOLD_S: Final = 0.005  # for which the event loop is held by decisions before others run
 _ATTEMPTS: Final = 16  # lost races in a row before the caller is asked to try again; each costs a round trip
 
 
@@ -148,7 +149,7 @@ class Ledger:
 
         Raises:
             BusyError: time or attempts ran out.
-            RecordError: the node's record cannot be read.
+            RecordError: the node's record cannot be read, or would become too large (`FullRecordError`).
             KubeError: the store refused, or cannot be reached; the write may have been performed.
         """
         loop = asyncio.get_running_loop()
@@ -230,15 +231,28 @@ class Ledger:
         del self._pending[node]
 
     async def _serve_group(self, node: str) -> None:
-        """Commit all that is pending on a node by now."""
+        """Commit all that is pending on a node by now: together, or singly where that is too large for one record."""
         group, self._pending[node] = self._pending[node], []
+        if not await self._serve_together(node, group):
+            for pending in group:
+                await self._serve_together(node, [pending])
+
+    async def _serve_together(self, node: str, group: list[_Pending[object]]) -> bool:
+        """Commit these changes; tell whether each has its answer, which only several that are too large have not."""
         try:
             await self._commit(node, group)
+        except FullRecordError as error:
+            if len(group) > 1:
+                return False
+            for pending in group:
+                if not pending.answer.done():
+                    pending.answer.set_exception(error)
         except Exception as error:  # noqa: BLE001 all who wait must hear of it, whatever it was
             self._unsure.add(node)  # what is remembered may be stale: the next change reads first
             for pending in group:
                 if not pending.answer.done():
                     pending.answer.set_exception(error)
+        return True
 
     async def _commit(self, node: str, group: list[_Pending[object]]) -> None:
         clock = asyncio.get_running_loop().time
@@ -255,7 +269,7 @@ class Ledger:
                 record = await self.read(node, left)
                 self._unsure.discard(node)
                 fresh = True
-            holdings, answers = _decide(record, group)
+            holdings, answers = await _decide(record, group)
             published = self._beside(record, holdings, group)
             if holdings is record.holdings and published == record.published:
                 if not fresh:
@@ -263,10 +277,8 @@ class Ledger:
                     continue
                 _answer(answers, written=False)
                 return
-            try:
-                written = await self._store.write(record, holdings, published, left)
-            except LostRaceError:
-                self._counters.lost_race()
+            written = await self._written(record, holdings, published, left, fresh=fresh)
+            if written is None:
                 record = None
                 continue
             self.observe(written)
@@ -276,6 +288,23 @@ class Ledger:
         for pending in group:
             if not pending.answer.done():
                 pending.answer.set_exception(BusyError(f"node {node}: too many writers at once; try again"))
+
+    async def _written(
+        self, record: Record, holdings: Holdings, published: str, deadline: float, *, fresh: bool
+    ) -> Record | None:
+        """Write a record; None if what was decided on is not, or may not be, the record as it is now.
+
+        Raises:
+            FullRecordError: it is too large, and was decided on a fresh read.
+        """
+        try:
+            return await self._store.write(record, holdings, published, deadline)
+        except LostRaceError:
+            self._counters.lost_race()
+        except FullRecordError:  # what is remembered may have more in it than there is now
+            if fresh:
+                raise
+        return None
 
     def _beside(self, record: Record, holdings: Holdings, group: list[_Pending[object]]) -> str:
         """The text to store beside these holdings; it is made again when they are written or published."""
@@ -292,11 +321,18 @@ def _leave_holdings(_holdings: Holdings) -> tuple[None, bool]:
 _Answers = list[tuple[_Pending[object], object, Exception | None]]
 
 
-def _decide(record: Record, group: list[_Pending[object]]) -> tuple[Holdings, _Answers]:
-    """Run a group's changes one after another; returns `record.holdings` itself if none changes anything."""
-    holdings = record.holdings
+async def _decide(record: Record, group: list[_Pending[object]]) -> tuple[Holdings, _Answers]:
+    """Run a group's changes one after another; returns `record.holdings` itself if none changes anything.
+
+    Others run between two changes that take long; if the record changes meanwhile, the write loses its race.
+    """
+    clock = asyncio.get_running_loop().time
+    holdings, resumed = record.holdings, clock()
     answers: _Answers = []
     for pending in group:
+        if clock() - resumed >= _HOLD_S:
+            await asyncio.sleep(0)
+            resumed = clock()
         if pending.answer.done():  # the caller has left
             continue
         try:

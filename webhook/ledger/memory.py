@@ -1,6 +1,7 @@
 """Records in memory: for commands that run offline, and for fast tests."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
@@ -72,6 +73,8 @@ class _MemoryWatch:
     """Reports all records to a listener, then the changes that the store queues."""
 
     failing_since: Final = None
+    heard_at: Final = math.inf  # it is never silent
+    stirred_at: Final = math.inf
     last_error: Final = None
 
     def __init__(

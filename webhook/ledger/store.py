@@ -20,6 +20,10 @@ from koordgate.kube.watch import Happening
 ABSENT: Final = 0  # the revision of a record that does not exist
 
 
+class FullRecordError(RecordError):
+    """What is to be written is larger than a record may be. Nothing was written; the message says which node's."""
+
+
 class LostRaceError(Exception):
     """The record is at another revision than the one that was decided on: read again and decide again."""
 
@@ -96,6 +100,14 @@ class Watch(Protocol):
     def last_error(self) -> Exception | None:
         """The last failure; None after a success."""
 
+    @property
+    def heard_at(self) -> float:
+        """When the store last said something, in the event loop's time."""
+
+    @property
+    def stirred_at(self) -> float:
+        """When the watch last did something, even if it failed."""
+
     async def run(self) -> None:
         """Watch until cancelled."""
 
@@ -129,6 +141,7 @@ class Store(Protocol):
 
         Raises:
             LostRaceError: the record is at another revision.
+            FullRecordError: the record would grow beyond what the store keeps.
         """
 
     async def delete(self, record: Record, deadline: float) -> None:

@@ -16,15 +16,16 @@ _VOLUME = "tls"
 
 
 async def start_koord_scheduler(
-    plane: ControlPlane, objects: Iterable[JsonObject], address: tuple[str, int] | None = None
+    plane: ControlPlane, objects: Iterable[JsonObject], address: tuple[str, int] | None = None, *, elect: bool = False
 ) -> None:
-    """Start kube-scheduler as the chart's Deployment would, without leader election.
+    """Start kube-scheduler as the chart's Deployment would.
 
     Args:
         plane: The control plane.
         objects: The rendered chart; a webhook must already have made the Secret that is mounted.
         address: The extender's address, since there is no cluster DNS (the certificate is still verified by the
             Service's name); None if the chart names an external URL.
+        elect: Whether it must win the chart's lease first; an ended process keeps it for seconds.
     """
     objects = list(objects)
     config = yaml.safe_load(find(objects, "ConfigMap", NAME)["data"][CONFIG_KEY])
@@ -34,7 +35,8 @@ async def start_koord_scheduler(
         if address is not None:
             extender["urlPrefix"] = f"https://{address[0]}:{address[1]}/scheduler"
             extender["tlsConfig"]["serverName"] = f"koordgate.{NAMESPACE}.svc"
-    config["leaderElection"] = {"leaderElect": False}
+    if not elect:
+        config["leaderElection"] = {"leaderElect": False}
     kubeconfig = await plane.service_account_kubeconfig(NAMESPACE, NAME)
     await plane.start_scheduler(NAME, yaml.safe_dump(config), kubeconfig)
 

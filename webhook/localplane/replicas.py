@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
@@ -48,7 +48,7 @@ class Replicas:
         extender_balancer: Listens on the one address of the extender.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 keyword-only, most with a default
         self,
         settings: str,
         *,
@@ -59,6 +59,7 @@ class Replicas:
         count: int = 2,
         overrides: Mapping[str, Any] | None = None,
         routing: Routing = Routing.BY_TURNS,
+        command: Callable[[int], Sequence[str]] = lambda _number: this_koordgate(),
     ) -> None:
         """Describe the processes; `async with` starts all of them and waits until each is ready.
 
@@ -71,6 +72,7 @@ class Replicas:
             count: The number of processes.
             overrides: Merged over the settings.
             routing: How requests reach them.
+            command: Runs `koordgate` as the process of a number.
         """
         direct, sticky = routing is Routing.DIRECT, routing is Routing.STICKY
         if direct and count != 1:
@@ -83,6 +85,7 @@ class Replicas:
         self._kubeconfig = kubeconfig
         self._workdir = workdir
         self._count = count
+        self._command = command
         self._processes: list[Process] = []
         self._places: list[tuple[str, int, int]] = []
         self._serving: set[int] = set()
@@ -138,6 +141,14 @@ class Replicas:
         """Stop a process as a crash does: the balancer notices the refused connection."""
         self._processes[number].kill()
 
+    def leave_out(self, number: int) -> None:
+        """Send new connections to the other processes until this one is started, as for a Pod that is not ready."""
+        self._route(self._serving - {number})
+
+    def take_in(self, number: int) -> None:
+        """Send new connections to a process that was left out and still runs."""
+        self._route(self._serving | {number})
+
     def _route(self, numbers: set[int]) -> None:
         self._serving = numbers
         places = [self._places[number] for number in sorted(numbers)]
@@ -152,7 +163,7 @@ class Replicas:
         path = self._workdir / f"webhook-{number}.yaml"
         self._workdir.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(laid_over(self._settings, {"serve": serve})))
-        argv = (*this_koordgate(), "webhook", "--config", str(path))
+        argv = (*self._command(number), "webhook", "--config", str(path))
         env = {**os.environ, "KUBECONFIG": str(self._kubeconfig)}
         self._places.append((host, port, extender))
         self._processes.append(Process(f"webhook-{number}", argv, path.with_suffix(".log"), env=env))

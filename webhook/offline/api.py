@@ -67,20 +67,22 @@ class Https:
         extender: its URL on the extender's port.
 
     Attributes:
+        url: as given.
+        extender: as given.
         calls: the number of requests sent.
     """
 
     def __init__(self, session: aiohttp.ClientSession, url: str, extender: str) -> None:
         self._session = session
         self.url = url
-        self._extender = extender
+        self.extender = extender
         self.calls = 0
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Post the body, and read the answer with any status, since the body of a failure explains it."""
         self.calls += 1
         headers = {"Content-Type": "application/json"}
-        url = self._extender if path in {FILTER, PRIORITIZE} else self.url
+        url = self.extender if path in {FILTER, PRIORITIZE} else self.url
         async with self._session.post(url + path, data=orjson.dumps(body), headers=headers) as answer:
             return orjson.loads(await answer.read())
 

@@ -1,12 +1,14 @@
 """`/mutate-binding` and `/validate-binding`: devices are chosen in the bind, and no other binder may bind the Pod."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
-from allocator.bind import Claim, bind
+from allocator.bind import ENDING, MOST_UNBOUND, Claim, bind
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding
@@ -15,13 +17,19 @@ from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import RecordError
 from allocator.wire.podallocated import write_allocation
 from koordgate.kube.errors import KubeError
-from webhook.ledger.ledger import BusyError, Ledger
+from webhook.ledger.ledger import BusyError, Change, Holdings, Ledger
+from webhook.ledger.marks import new_mark
+from webhook.ledger.store import FullRecordError
 from webhook.patch import Operation, add, set_annotations
 from webhook.review import Request, Response, allowed, denied, errored, patched
 from webhook.scheduling.extender import unformatted
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import PodInfo, annotated_holding
+
+# The annotations of a Pod may have 256 KiB in all (Kubernetes, k8s.io/apimachinery/pkg/api/validation): beyond that, no
+# later update of the Pod is accepted, its status included.
+_MOST_ANNOTATIONS: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,7 @@ class Binders:
         scheduler_name: `spec.schedulerName` of the Pods that are ours.
         username: the exact user whose Bindings allocate.
         domain: of the resource names that are written.
-        grace: seconds after which a holding that was never bound may be swept.
+        given_back_s: seconds within which what was given to a Pod that was not bound is given back.
         types: of the devices that Pods may hold.
         warn_only: whether another scheduler may bind a device plugin's plain Pod to a node whose devices koordgate
             gives; it gets a warning.
@@ -42,7 +50,7 @@ class Binders:
     scheduler_name: str
     username: str
     domain: str
-    grace: float
+    given_back_s: float
     types: DeviceTypes = BUILT_IN
     warn_only: bool = False
     together: bool = False
@@ -76,6 +84,7 @@ class BindingWebhooks:
         self._ledger = ledger
         self._live = live
         self._clock = clock
+        self._under_way: dict[str, Counter[str]] = {}  # by Pod's UID: the nodes that it is being bound to
         self._settled = settled
         self._sent = sent
 
@@ -91,9 +100,7 @@ class BindingWebhooks:
         except (KubeError, BusyError, RecordError, TimeoutError) as error:
             return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
 
-    async def _allocate(
-        self, request: Request, pod: PodInfo, node: str, deadline: float, *, unbound: bool = False
-    ) -> Response:
+    async def _allocate(self, request: Request, pod: PodInfo, node: str, deadline: float) -> Response:
         """Give the Pod its devices on the node.
 
         Args:
@@ -101,41 +108,81 @@ class BindingWebhooks:
             pod: to be bound.
             node: where it is to be bound.
             deadline: in seconds from now.
-            unbound: a live read after an earlier allocation has shown that the Pod is not bound.
         """
         if not pod.asks:
             return allowed()
         wrong = self._unbindable(pod, node)
         if wrong is not None:
             return wrong
-        change = bind(
+        decide = bind(
             claim_of(pod, together=self._binders.together),
             lambda holdings: self._cluster.snapshot_on(node, holdings),
             self._clock(),
-            self._binders.grace / 2,
+            new_mark(),
             self._sent(pod.uid, node),
-            unbound=unbound,
         )
+        annotations: dict[str, str] = {}
+
+        def change(holdings: Holdings) -> tuple[Holdings | None, Holding | Refusal]:
+            changed, decided = decide(holdings)
+            outcome = decided.outcome
+            if isinstance(outcome, Holding):
+                annotations.clear()
+                annotations.update(write_allocation(outcome, self._binders.domain, self._binders.types))
+                size = sum(len(key) + len(value) for key, value in annotations.items())
+                if size > _MOST_ANNOTATIONS:
+                    return None, _too_long(node, size)
+            return changed, outcome
+
         if request.dry_run:
-            record = await self._ledger.read(node, deadline)
-            decided = change(record.holdings)[1]
+            outcome = change((await self._ledger.read(node, deadline)).holdings)[1]
         else:
-            decided = await self._ledger.change(node, change, deadline)
-        if decided.stale:  # the last bind may have succeeded unseen, and a bound Pod's holding is never changed
-            live = await self._read(request, pod.uid, deadline)
-            if isinstance(live, Response):
-                return live
-            return await self._allocate(request, live, node, deadline, unbound=True)
-        if not request.dry_run:
-            self._settled(pod.uid, "" if isinstance(decided.outcome, Refusal) else node)
-        if isinstance(decided.outcome, Refusal):
-            return denied(f"Pod {pod} is not bound: {unformatted(decided.outcome.message)}", HTTPStatus.CONFLICT)
-        annotations = write_allocation(decided.outcome, self._binders.domain, self._binders.types)
+            outcome = await self._decided(pod.uid, node, change, deadline)
+            self._settled(pod.uid, "" if isinstance(outcome, Refusal) else node)
+        if isinstance(outcome, Refusal):
+            return denied(f"Pod {pod} is not bound: {unformatted(outcome.message)}", HTTPStatus.CONFLICT)
         operations: list[Operation] = set_annotations(request.object, annotations)
         if not (request.object.get("metadata") or {}).get("uid"):
             operations.append(add("/metadata/uid", pod.uid))  # the bind then fails if another Pod has got the name
-        audit = {"held": _summary(decided.outcome), "recorded": "no" if request.dry_run else "yes"}
+        audit = {"held": _summary(outcome), "recorded": "no" if request.dry_run else "yes"}
         return patched(operations, audit=audit)
+
+    async def _decided(
+        self, uid: str, node: str, change: Change[Holding | Refusal], deadline: float
+    ) -> Holding | Refusal:
+        """Decide in the ledger, unless the Pod holds something on as many other nodes as it may."""
+        soon = f"is given back within {self._binders.given_back_s:g} s"
+        others = self._others(uid, node)
+        if len(others) >= MOST_UNBOUND:
+            return Refusal(
+                f"{node}: the Pod was given room on {' and '.join(others)}, and no bind to one of these nodes has been "
+                f"performed yet; it can be bound to these only, until what it is not bound to {soon}"
+            )
+        try:
+            with self._binding(uid, node):
+                outcome = await self._ledger.change(node, change, deadline)
+        except FullRecordError as error:
+            return Refusal(str(error))
+        return Refusal(f"{node}: {ENDING.message}; what is held here {soon}") if outcome == ENDING else outcome
+
+    def _others(self, uid: str, node: str) -> list[str]:
+        """The nodes on which a Pod holds something, or is about to; empty where this one is among them."""
+        nodes = {*self._ledger.nodes_of(uid), *self._under_way.get(uid, ())}
+        return [] if node in nodes else sorted(nodes)
+
+    @contextmanager
+    def _binding(self, uid: str, node: str) -> Iterator[None]:
+        """Count a node as one that the Pod is about to hold something on."""
+        under_way = self._under_way.setdefault(uid, Counter())
+        under_way[node] += 1
+        try:
+            yield
+        finally:
+            under_way[node] -= 1
+            if not under_way[node]:
+                del under_way[node]
+            if not under_way:
+                self._under_way.pop(uid, None)
 
     async def validate(self, request: Request, deadline: float) -> Response:
         """Refuse Bindings by other binders, and koord-scheduler's own if they do not carry the ledger's allocation."""
@@ -257,6 +304,13 @@ class BindingWebhooks:
             what = f"is bound to {pod.node} already" if pod.node else ended
             return denied(f"Pod {pod} {what}, it cannot be bound to {node}", HTTPStatus.CONFLICT)
         return None
+
+
+def _too_long(node: str, size: int) -> Refusal:
+    return Refusal(
+        f"{node}: the annotations that state its devices would have {size} bytes, and {_MOST_ANNOTATIONS} are allowed; "
+        "ask for devices in fewer containers, or for fewer devices"
+    )
 
 
 def claim_of(pod: PodInfo, *, together: bool) -> Claim:

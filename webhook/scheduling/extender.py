@@ -7,13 +7,16 @@ Every verdict is `place()`'s, so the bind will decide the same.
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from allocator.bind import GANG_WAITS, may_take
+from allocator.bind import GANG_WAITS, MOST_UNBOUND, may_take
+from allocator.budget import Budget
+from allocator.preempt import MOST_STEPS as VICTIM_STEPS
 from allocator.preempt import PodStanding, choose_victims
 from allocator.vocabulary.devicetype import DeviceTypes
 from webhook.boundedcache import BoundedCache
-from webhook.scheduling.ranking import MOST_TOLD, Ranking
+from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, at_once, paced
+from webhook.scheduling.ranking import MOST_TOLD, NOT_JUDGED, Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo, read_pod_info
 
@@ -27,6 +30,27 @@ _UID_BYTES: Final = 300  # of one, beside its characters
 _LONGEST: Final = 200  # characters of the reason why a Pod fits nowhere
 _KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "text", int: "a number"}
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class _Asked(NamedTuple):
+    """What ExtenderArgs ask.
+
+    Attributes:
+        pod: the Pod; None if it is not ours.
+        names: of the candidates.
+        nodes: their NodeList if whole Nodes were sent.
+        spec: of the Pod.
+        uid: of the Pod.
+    """
+
+    pod: PodInfo | None
+    names: list[str]
+    nodes: Mapping[str, Any] | None
+    spec: Mapping[str, Any]
+    uid: str
+
+
+_Proposed = Mapping[str, tuple[list[str], int]]  # node -> UIDs of victims, and disruption budgets that they violate
 
 
 class BadExtenderArgsError(ValueError):
@@ -44,7 +68,9 @@ class Extender:
             fit. A Pod without preferences is sent to the best node alone: this spares kube-scheduler the scoring of
             hundreds of nodes, and the Pods that follow are decided with this one's devices taken.
         together: whether a Pod whose gang is bound as a whole may go only where room is held for it.
-        clock: seconds since the epoch.
+        search_time: what each namespace may use for long searches.
+        interrupted: called for each search that ended before all nodes were judged, with "time", or "namespace" where
+            the namespace's time is used up.
     """
 
     def __init__(
@@ -55,10 +81,12 @@ class Extender:
         most_nodes: int | None,
         *,
         together: bool = False,
-        clock: Callable[[], int] = lambda: 0,
+        search_time: SearchTime | None = None,
+        interrupted: Callable[[str], object] = lambda _why: None,
     ) -> None:
         self._cluster = cluster
-        self._clock = clock
+        self._search_time = SearchTime() if search_time is None else search_time
+        self._interrupted = interrupted
         self._together = together
         self._types = types
         self._ranking = ranking
@@ -78,7 +106,10 @@ class Extender:
         Raises:
             BadExtenderArgsError: `args` is not an ExtenderArgs object.
         """
-        pod, names, whole_nodes, spec = self._read(args)
+        return at_once(self._filter(self._read(args), Effort()))
+
+    def _filter(self, asked: _Asked, effort: Effort) -> Search[dict[str, Any]]:
+        pod, names, whole_nodes, spec, _ = asked
         if pod is None or not pod.asks:
             return _fitting(names, whole_nodes, {}, {})
         if problem := pod.problem or pod.annotation_problem:  # the bind would refuse it as well
@@ -89,21 +120,30 @@ class Extender:
             if isinstance(takes, str):
                 return _fitting([], whole_nodes, dict.fromkeys(names, takes), {})
             names, most = takes, 1
+        elif len(held_on := self._cluster.held.nodes_of(pod.uid)) >= MOST_UNBOUND:  # the bind refuses other nodes
+            candidates, names = names, [name for name in names if name in held_on]
+            if not names:
+                waits = f"only the nodes that it was given room on are open to it: {', '.join(held_on)}"
+                return _fitting([], whole_nodes, dict.fromkeys(candidates, waits), {})
         # With one node named, kube-scheduler's own scoring cannot avoid nodes tainted PreferNoSchedule.
         shunned = self._cluster.nodes.shunned(spec.get("tolerations"))
-        ranked = self._ranking.rank(pod, names, most, shunned)
+        ranked = yield from self._ranking.search(pod, names, most, shunned, effort)
+        if ranked.interrupted:
+            self._interrupted("namespace" if effort.why else "time")
         if most == 1 and ranked.named and pod.uid:
             self._ranking.send(pod, ranked.named[0])
-        failed: dict[str, str] = {}
+        failed = dict.fromkeys(ranked.left_out, NOT_JUDGED)
         never: dict[str, str] = {}
+        written: dict[str, str] = {}  # thousands of nodes share a few reasons
         for name, permanent, reason in ranked.reasons():
-            (never if permanent else failed)[name] = unformatted(reason)
+            text = written.get(reason) or written.setdefault(reason, unformatted(reason))
+            (never if permanent else failed)[name] = text
         return _fitting(list(ranked.named), whole_nodes, failed, never)
 
     def _takes(self, pod: PodInfo, names: Sequence[str]) -> list[str] | str:
         """The candidates where room is held for a Pod with its whole gang; why there are none where there are none."""
-        now, held = self._clock(), self._cluster.held
-        nodes = [node for node in held.nodes_of(pod.uid) if may_take(held.record(node).holdings.get(pod.uid), now)]
+        held = self._cluster.held
+        nodes = [node for node in held.nodes_of(pod.uid) if may_take(held.record(node).holdings.get(pod.uid))]
         if not nodes:
             return GANG_WAITS.message
         among = set(names)
@@ -124,15 +164,27 @@ class Extender:
         Raises:
             BadExtenderArgsError: `args` is not an ExtenderArgs object.
         """
-        answer = self.filter(args)
-        uid = _lower(args)["pod"]["metadata"].get("uid", "")
+        asked = self._read(args)
+        answer = await self._filter_paced(asked)
+        uid = asked.uid
         if answer.get("NodeNames") or (answer.get("Nodes") or {}).get("items"):
             if self._refused.get(uid):
                 self._remember(uid, refused=False)
             return answer
         again = bool(self._refused.get(uid))
         self._remember(uid, refused=True)
-        return self.filter(args) if again and await self._news() else answer
+        return await self._filter_paced(asked) if again and await self._news() else answer
+
+    async def _filter_paced(self, asked: _Asked) -> dict[str, Any]:
+        return await self._within(asked.pod, lambda effort: self._filter(asked, effort))
+
+    async def _within(self, pod: PodInfo | None, search: Callable[[Effort], Search[P]]) -> P:
+        """Search with pauses, within the time that the Pod's namespace has."""
+        namespace = pod.namespace if pod is not None else ""
+        effort = self._search_time.effort(namespace)
+        found, seconds = await paced(search(effort), effort.seconds)
+        self._search_time.charge(namespace, effort, seconds)
+        return found
 
     def _remember(self, uid: str, *, refused: bool) -> None:
         self._refused.put(uid, refused, len(uid) + _UID_BYTES)
@@ -169,10 +221,18 @@ class Extender:
         Raises:
             BadExtenderArgsError: `args` is not an ExtenderArgs object.
         """
-        pod, names, _, _ = self._read(args)
+        return at_once(self._prioritize(self._read(args), Effort()))
+
+    async def prioritize_patiently(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Answer as `prioritize`, with pauses; a node that it had no time to judge has 0."""
+        asked = self._read(args)
+        return await self._within(asked.pod, lambda effort: self._prioritize(asked, effort))
+
+    def _prioritize(self, asked: _Asked, effort: Effort) -> Search[list[dict[str, Any]]]:
+        pod, names = asked.pod, asked.names
         if pod is None or not pod.request:
             return [{"Host": name, "Score": 0} for name in names]
-        standing = self._ranking.standing(pod, names)
+        standing = yield from self._ranking.compare(pod, names, effort)
         last = max(standing.values(), default=0)
         return [{"Host": name, "Score": _score(standing[name], last) if name in standing else 0} for name in names]
 
@@ -188,12 +248,22 @@ class Extender:
         Raises:
             BadExtenderArgsError: `args` is not an ExtenderPreemptionArgs object.
         """
+        return at_once(self._preempt(*self._read_preemption(args), Effort()))
+
+    async def preempt_patiently(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer as `preempt`, with pauses; a node that it had no time to judge is left out."""
+        pod, proposed = self._read_preemption(args)
+        return await self._within(pod, lambda effort: self._preempt(pod, proposed, effort))
+
+    def _read_preemption(self, args: Mapping[str, Any]) -> tuple[PodInfo | None, _Proposed]:
         lower = _lower(args)
         spec_pod = lower.get("pod")
         proposed = _proposed(lower)
         if not isinstance(spec_pod, dict) or not isinstance(spec_pod.get("metadata"), dict):
             raise BadExtenderArgsError("ExtenderPreemptionArgs without a Pod")
-        pod = self._known(spec_pod)
+        return self._known(spec_pod), proposed
+
+    def _preempt(self, pod: PodInfo | None, proposed: _Proposed, effort: Effort) -> Search[dict[str, Any]]:
         if pod is None or not pod.asks:
             return _victims(proposed)
         if pod.problem or pod.annotation_problem or (self._together and pod.request.wishes.together):
@@ -208,9 +278,15 @@ class Extender:
                 for known in there
                 if known is not None and known.node == node
             }
-            victims = choose_victims(pod.request, snapshot, standing, pod.priority, uids)
+            steps = effort.most_steps if effort.why else VICTIM_STEPS
+            budget = Budget(steps)
+            victims = choose_victims(pod.request, snapshot, standing, pod.priority, uids, budget)
+            effort.steps += int(steps - budget.left)
             if victims is not None:
                 chosen[node] = (list(victims), violations)
+            if (yield) is Turn.END:
+                self._interrupted("namespace" if effort.why else "time")
+                break
         return _victims(chosen)
 
     def _known(self, pod: dict[str, Any]) -> PodInfo | None:
@@ -223,10 +299,7 @@ class Extender:
         _check_pod(pod)
         return read_pod_info(pod, types=self._types)
 
-    def _read(
-        self, args: Mapping[str, Any]
-    ) -> tuple[PodInfo | None, list[str], Mapping[str, Any] | None, Mapping[str, Any]]:
-        """Read the Pod, the names of the candidates, their NodeList if whole Nodes were sent, and the Pod's spec."""
+    def _read(self, args: Mapping[str, Any]) -> _Asked:
         lower = _lower(args)
         pod, names, nodes = lower.get("pod"), lower.get("nodenames"), lower.get("nodes")
         if not isinstance(pod, dict) or not isinstance(pod.get("metadata"), dict):
@@ -240,7 +313,7 @@ class Extender:
         if not {str}.issuperset(map(type, names)):
             raise BadExtenderArgsError("ExtenderArgs with a node's name that is not text")
         spec = pod.get("spec")
-        return self._known(pod), names, nodes, spec if isinstance(spec, dict) else {}
+        return _Asked(self._known(pod), names, nodes, spec if isinstance(spec, dict) else {}, pod["metadata"]["uid"])
 
 
 def unformatted(text: str) -> str:

@@ -5,12 +5,15 @@ accepted it. The placement on a named node is assumed until the bind comes or so
 that follow are not sent to the same devices.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
+from allocator.bind import ENDING
+from allocator.budget import Budget
 from allocator.devices.words import describe, plural
 from allocator.index.cluster import ClusterIndex
 from allocator.index.packed import PackedError
@@ -18,7 +21,7 @@ from allocator.index.query import Want
 from allocator.index.rows import CPU_ROW, NUMA_ROW, load_row, query_of, query_with_load, type_rows, want_of
 from allocator.index.search import NodeSearch
 from allocator.index.table import RowError, TypeRow
-from allocator.place import place
+from allocator.place import MOST_STEPS, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.gangs import MOST_MEMBERS, largest
@@ -27,12 +30,18 @@ from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder, Preference
 from webhook.scheduling.assumed import Assumed
+from webhook.scheduling.pace import MOST_ENDED, MOST_S, Effort, Search, Turn, Turns, at_once
 from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
 MOST_TOLD: Final = 16  # most nodes that get the full reason why the Pod does not fit
 _SAMPLE: Final = 4  # of more excluded nodes than that, those that `place()` judges too at each call
+_LONG: Final = f"one search lasts {MOST_S} s at most, and the next one goes on from here"
+NOT_JUDGED: Final = "not looked at"
+"""Why a node that was left out is refused."""
+_SHARED_STEPS: Final = 100  # from which a refusal holds for all nodes that are alike; less is soon found out again
+_ALIKE_STEPS: Final = 10  # to find such a refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +51,18 @@ class Ranked:
     Attributes:
         named: nodes that can hold it, the best first, up to the requested number.
         refused: if no node can, the reason for each. kube-scheduler reports these only for a Pod that fits nowhere.
+        interrupted: why not all nodes were judged; "" if they were.
+        left_out: nodes that were not judged, beyond the few of which `refused` says why.
     """
 
     named: tuple[str, ...]
     refused: Mapping[str, Refusal]
+    interrupted: str = ""
+    left_out: Sequence[str] = ()
 
     def reasons(self) -> Iterator[tuple[str, bool, str]]:
         """Each refused node, whether permanently, and why: in full for few nodes, else in a few shared words."""
-        full = len(self.refused) <= MOST_TOLD
+        full = len(self.refused) + len(self.left_out) <= MOST_TOLD
         for node, refusal in self.refused.items():
             yield node, refusal.permanent, refusal.message if full or not refusal.short else refusal.short
 
@@ -95,37 +108,68 @@ class Ranking:
         self._reassumed = assumed.changes.reader()
         self._counts_load = preference is not Preference.PACKING
         self._reloaded = cluster.loads.changes.reader() if self._counts_load else None
+        self._version = 0  # counts changes of the index
         self._sampled = 0  # of excluded nodes, how many `place()` has judged so far
 
     def rank(self, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str] = frozenset()) -> Ranked:
+        """Find nodes for a Pod at once, as `search` does."""
+        return at_once(self.search(pod, names, most, shunned, Effort()))
+
+    def search(
+        self, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str], effort: Effort
+    ) -> Search[Ranked]:
         """Find nodes for a Pod.
+
+        A search that is ended names what it found. Where it found nothing, the nodes that it did not judge are refused
+        with that reason. What it judged is remembered, so that the next search for the Pod goes on from there.
 
         Args:
             pod: with a readable request.
             names: the candidates.
             most: the most nodes to name, the best; None names all that fit.
             shunned: nodes that are ordered after all others.
+            effort: what it may use.
         """
         before = self.assumed.drop(pod.uid)  # filtered again, so the bind that was assumed will not come
         self.catch_up()
         # The index cannot exclude these: it lacks their amounts, or counts what the Pod itself holds there.
         open_to = self._unindexed.union(self._cluster.held.nodes_of(pod.uid))
-        search = self._search(pod, names, open_to)
+        search, version = self._search(pod, names, open_to), self._version
+        found = yield from self._judge_in_order(self._best_first(search, pod, before, shunned), pod, most, effort)
+        if found.named:
+            return found
+        self.catch_up()
+        if self._version != version:  # others ran meanwhile
+            search = self._search(pod, names, open_to)
+        away, accepted = yield from self._why_away(search, pod, effort)
+        if accepted:
+            return Ranked(tuple(accepted[:most]), {}, found.interrupted)
+        refused = {**found.refused, **away}
+        return _interrupted(names, refused, found.interrupted) if found.interrupted else Ranked((), refused)
+
+    def _judge_in_order(self, order: Iterator[str], pod: PodInfo, most: int | None, effort: Effort) -> Search[Ranked]:
+        """Judge nodes until enough are found, or until the search is ended."""
         request = self.wanted(pod)
-        refused: dict[str, Refusal] = {}
         named: list[str] = []
-        for name in self._best_first(search, pod, before, shunned):
-            outcome = self.verdict(name, request, pod.uid)
-            if isinstance(outcome, Refusal):
+        refused: dict[str, Refusal] = {}
+        kept, ended, turns = False, 0, Turns(effort)
+        while (name := next(order, None)) is not None:
+            outcome = self.verdict(name, request, pod.uid, effort)
+            if not isinstance(outcome, Refusal):
+                named.append(name)
+                if most is not None and len(named) >= most:
+                    break
+            else:
                 refused[name] = outcome
-                continue
-            named.append(name)
-            if most is not None and len(named) >= most:
-                break
-        if named:
-            return Ranked(tuple(named), {})
-        away, accepted = self._why_away(search, pod)
-        return Ranked(tuple(accepted[:most]), {} if accepted else refused | away)
+                ended += outcome.unfinished
+                if effort.why and ended >= MOST_ENDED:
+                    return Ranked(tuple(named), refused, effort.why)
+            if turns.due():
+                if not kept:  # others may change the index
+                    order, kept = iter(list(order)), True
+                if (yield) is Turn.END:
+                    return Ranked(tuple(named), refused, effort.why or _LONG)
+        return Ranked(tuple(named), {} if named else refused)
 
     def _best_first(self, search: NodeSearch, pod: PodInfo, before: str, shunned: AbstractSet[str]) -> Iterator[str]:
         """The nodes that may fit: by members of the gang, room for those that wait, preference, name; shunned last."""
@@ -148,11 +192,18 @@ class Ranking:
         return NodeSearch(self._index, query, names, open_to)
 
     def standing(self, pod: PodInfo, names: list[str]) -> dict[str, int]:
-        """Compare nodes for a Pod as `rank` orders them; what the Pod itself holds counts as free.
+        """Compare nodes for a Pod at once, as `compare` does."""
+        return at_once(self.compare(pod, names, Effort()))
+
+    def compare(self, pod: PodInfo, names: list[str], effort: Effort) -> Search[dict[str, int]]:
+        """Compare nodes for a Pod as `search` orders them; what the Pod itself holds counts as free.
+
+        A comparison that is ended leaves out the nodes that it did not judge.
 
         Args:
             pod: with a readable request.
             names: the candidates.
+            effort: what it may use.
 
         Returns:
             For each node that can hold the Pod, how many levels of nodes are better; equally good ones have one number.
@@ -168,11 +219,13 @@ class Ranking:
         for node in held:
             self._put(node, self._snapshot(node))
         request = self.wanted(pod)
-        fitting = {
-            name: level
-            for name, level in found.items()
-            if not isinstance(self.verdict(name, request, pod.uid), Refusal)
-        }
+        fitting = {}
+        turns = Turns(effort)
+        for name, level in found.items():
+            if not isinstance(self.verdict(name, request, pod.uid, effort), Refusal):
+                fitting[name] = level
+            if turns.due() and (yield) is Turn.END:
+                break
         numbers = {level: number for number, level in enumerate(sorted({*fitting.values()}))}
         return {name: numbers[level] for name, level in fitting.items()}
 
@@ -214,7 +267,9 @@ class Ranking:
         total = largest([stated, self._cluster.groups.size(gang)]).total
         return mates, min(max(waiting, total - mates.total()), MOST_MEMBERS)
 
-    def _why_away(self, search: NodeSearch, pod: PodInfo) -> tuple[dict[str, Refusal], list[str]]:
+    def _why_away(
+        self, search: NodeSearch, pod: PodInfo, effort: Effort
+    ) -> Search[tuple[dict[str, Refusal], list[str]]]:
         """Explain for each node that the index excludes why it does; in full where they are few.
 
         `place()` judges these nodes as well: all if they are few, otherwise some, others with each call.
@@ -226,17 +281,23 @@ class Ranking:
         few = len(away) <= MOST_TOLD
         judged = away if few else [away[(self._sampled + at) % len(away)] for at in range(_SAMPLE)]
         self._sampled += _SAMPLE
-        outcomes = {name: self.verdict(name, pod.request, pod.uid) for name in judged}
+        shortfalls = list(search.shortfalls()) if away else []
+        outcomes: dict[str, PlaceVerdict] = {}
+        turns = Turns(effort)
+        for name in judged:
+            outcomes[name] = self.verdict(name, pod.request, pod.uid, effort)
+            if turns.due() and (yield) is Turn.END:
+                break
         refusals = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Refusal)}
         accepted = sorted(outcomes.keys() - refusals.keys())
         for name in accepted:
             self._contradicted(pod.request, self._snapshot(name).without([pod.uid]))
-        if few or accepted:
+        if len(outcomes) == len(away) or accepted:
             return refusals, accepted
         wants = query_of(pod.request).wants
         alike: dict[tuple[int, int], Refusal] = {}
         refused = {}
-        for name, want, count in search.shortfalls():
+        for name, want, count in shortfalls:
             refusal = alike.get((want, count))
             if refusal is None:
                 refusal = alike[want, count] = _turned_away(pod.request, wants[want], count)
@@ -244,18 +305,45 @@ class Ranking:
         refused |= {name: self._blocked_refusal(name) for name in self._blocked & refused.keys()}
         return refused, []
 
-    def verdict(self, node: str, request: PodRequest, uid: str) -> PlaceVerdict:
-        """The verdict of `place()` on a request on a node; what the Pod itself holds there counts as free."""
+    def verdict(self, node: str, request: PodRequest, uid: str, effort: Effort | None = None) -> PlaceVerdict:
+        """The verdict of `place()` on a request on a node; what the Pod itself holds there counts as free.
+
+        Args:
+            node: its name.
+            request: of the Pod.
+            uid: of the Pod.
+            effort: what a decision may take; it is told what this one took.
+        """
+        effort = effort or Effort()
         self.catch_up()
         if node in self._blocked:
             return self._blocked_refusal(node)
         snapshot = self._snapshot(node)
         if uid in snapshot.holdings:
-            return place(request, snapshot.without([uid]))
+            if snapshot.holdings[uid].ending:
+                return ENDING
+            return _judge(request, snapshot.without([uid]), effort)[0]
         if not self._cluster.nodes.knows(node):
-            return place(request, snapshot)  # no change would be published that makes it stale
-        known = self._verdicts.get(request, node)
-        return self._verdicts.put(request, node, place(request, snapshot)) if known is None else known
+            return _judge(request, snapshot, effort)[0]  # no change would be published that makes it stale
+        return self._remembered(request, snapshot, effort) or self._judged(request, snapshot, effort)
+
+    def _remembered(self, request: PodRequest, node: NodeSnapshot, effort: Effort) -> PlaceVerdict | None:
+        known = self._verdicts.get(request, node.name)
+        if known is not None:
+            effort.steps += 1
+            return known
+        told = self._verdicts.get_alike(request, node)
+        effort.steps += _ALIKE_STEPS if told is not None else 0
+        return told
+
+    def _judged(self, request: PodRequest, node: NodeSnapshot, effort: Effort) -> PlaceVerdict:
+        before = effort.steps
+        outcome, certain = _judge(request, node, effort)
+        if certain:
+            self._verdicts.put(request, node.name, outcome)
+            if isinstance(outcome, Refusal) and effort.steps - before >= _SHARED_STEPS:
+                self._verdicts.put_alike(request, node, outcome)
+        return outcome
 
     def _blocked_refusal(self, node: str) -> Refusal:
         why = self._cluster.nodes.blocked(node)
@@ -278,7 +366,16 @@ class Ranking:
         return snapshot
 
     def catch_up(self) -> None:
-        """Take in what changed since the last call; every answer does this, and the first takes in all nodes."""
+        """Take in what changed since the last call; every answer does this."""
+        for _ in self._take_in():
+            pass
+
+    async def catch_up_slowly(self) -> None:
+        """Take in what changed, and let others run after each node: at the start, all nodes have changed."""
+        for _ in self._take_in():
+            await asyncio.sleep(0)
+
+    def _take_in(self) -> Iterator[None]:
         for node in self._reassumed.drain():
             self._changed.note(node)  # so that a node that changed in both ways is looked at once
         for node in self._changed.drain():
@@ -288,13 +385,17 @@ class Ranking:
             if self._cluster.nodes.knows(node):
                 self._put(node, self._snapshot(node))
             else:
+                self._version += 1
                 self._index.drop(node)
                 self._unindexed.discard(node)
+            yield
         for node in self._reloaded.drain() if self._reloaded is not None else ():
             if self._cluster.nodes.knows(node):
                 self._put(node, self._snapshot(node))
+                yield
 
     def _put(self, node: str, snapshot: NodeSnapshot) -> None:
+        self._version += 1
         self._unindexed.discard(node)
         load = [self._load(node, snapshot)] if self._counts_load else []
         try:
@@ -305,6 +406,27 @@ class Ranking:
 
     def _load(self, node: str, snapshot: NodeSnapshot) -> TypeRow:
         return load_row(self._cluster.loads.allocatable(node), self._cluster.requested(node, snapshot.holdings))
+
+
+def _interrupted(names: Sequence[str], refused: Mapping[str, Refusal], why: str) -> Ranked:
+    """The answer of a search that found nothing: of the other nodes, which may be thousands, a few say why."""
+    text = f"the search ended after {len(refused)} of {len(names)} nodes, before this one: {why}"
+    others = [name for name in names if name not in refused]
+    told = dict.fromkeys(others[:MOST_TOLD], Refusal(text, short=text, unfinished=True))
+    return Ranked((), {**refused, **told}, why, others[MOST_TOLD:])
+
+
+def _judge(request: PodRequest, node: NodeSnapshot, effort: Effort) -> tuple[PlaceVerdict, bool]:
+    """Judge a node; returns the verdict, and whether it is the one that the bind will get.
+
+    With fewer steps than the bind has, it is only if these sufficed for all that the decision wanted to look at.
+    """
+    budget = Budget(effort.most_steps)
+    outcome = place(request, node, None, budget)
+    effort.steps += int(effort.most_steps - budget.left)
+    if not budget.short or effort.most_steps >= MOST_STEPS:
+        return outcome, True
+    return Refusal(f"{node.name}: {effort.why}", short=effort.why, unfinished=True), False
 
 
 def _turned_away(request: PodRequest, want: Want, count: int) -> Refusal:

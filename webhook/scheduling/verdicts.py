@@ -4,8 +4,10 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Final
 
+from allocator.alike import depends_on_names, likeness, retold
 from allocator.place import Placement
 from allocator.vocabulary.asks import PodRequest
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from webhook.boundedcache import BoundedCache
 
@@ -13,6 +15,7 @@ _MOST_BYTES: Final = 64 * 2**20  # some 100,000 verdicts on one or two devices e
 _VERDICT_BYTES: Final = 500
 _SHARE_BYTES: Final = 150
 _REQUEST_BYTES: Final = 1_000  # beside what a request is long when written out
+_MOST_KINDS: Final = 2048  # of nodes, some KiB each
 
 
 PlaceVerdict = Placement | Refusal
@@ -26,10 +29,12 @@ class _Judged:
     Attributes:
         weight: in bytes, about.
         by_node: a verdict, and the node's number when it was given.
+        by_kind: a refusal by one node of a kind, and the node's name; it holds for all nodes of the kind.
     """
 
     weight: int
     by_node: dict[str, tuple[int, PlaceVerdict]] = field(default_factory=dict)
+    by_kind: dict[int, tuple[str, Refusal]] = field(default_factory=dict)
 
 
 class Verdicts:
@@ -46,6 +51,7 @@ class Verdicts:
         self._requests: BoundedCache[PodRequest, _Judged] = BoundedCache(most)
         self._numbers: dict[str, int] = {}
         self._next = itertools.count()
+        self._kinds = _Kinds()
 
     @property
     def weight(self) -> int:
@@ -72,9 +78,58 @@ class Verdicts:
         self._requests.put(request, judged, judged.weight)
         return verdict
 
+    def get_alike(self, request: PodRequest, node: NodeSnapshot) -> Refusal | None:
+        """The refusal by a node that is like this one, as this node would word it; None if none is remembered."""
+        judged = self._requests.get(request)
+        if judged is None or not judged.by_kind or depends_on_names(request, node):
+            return None
+        by, refusal = judged.by_kind.get(self._kinds.of(node), ("", None))
+        told = None if refusal is None else retold(refusal, by, node.name)
+        if told is not None:
+            self.put(request, node.name, told)
+        return told
+
+    def put_alike(self, request: PodRequest, node: NodeSnapshot, refusal: Refusal) -> None:
+        """Remember that `place()` refuses a request on all nodes that are like this one as it is now."""
+        judged = self._requests.get(request)
+        if judged is None or depends_on_names(request, node):
+            return
+        kind = self._kinds.of(node)
+        if kind not in judged.by_kind:
+            judged.by_kind[kind] = node.name, refusal
+            judged.weight += _weight(refusal)
+            self._requests.put(request, judged, judged.weight)
+
     def forget(self, node: str) -> None:
         """A node changed: forget the verdicts on it."""
         self._numbers.pop(node, None)
+        self._kinds.forget(node)
+
+
+class _Kinds:
+    """Numbers the kinds of nodes, so that what a node is like is worked out once until it changes."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._by_node: dict[str, int] = {}
+        self._next = itertools.count()
+
+    def of(self, node: NodeSnapshot) -> int:
+        """The number of a node's kind; nodes of one number are alike."""
+        number = self._by_node.get(node.name)
+        if number is None:
+            like = likeness(node)
+            number = self._numbers.get(like)
+            if number is None:
+                if len(self._numbers) >= _MOST_KINDS:  # numbers are not given again
+                    self._numbers.clear()
+                number = self._numbers[like] = next(self._next)
+            self._by_node[node.name] = number
+        return number
+
+    def forget(self, node: str) -> None:
+        """A node changed."""
+        self._by_node.pop(node, None)
 
 
 def _weight(verdict: PlaceVerdict) -> int:

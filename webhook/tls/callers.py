@@ -1,7 +1,8 @@
 """Who may call the extender: the scheduler, by a client certificate; and the TLS context that asks for one.
 
-The extender has a port of its own. The webhooks' port requests no client certificate: an API server may have one from a
-CA that is unknown here, and would then fail to connect although none is required.
+The extender has a port of its own. The webhooks' port requests no client certificate by default: an API server may have
+one from a CA that is unknown here, and would then fail to connect although none is required. Where the settings state
+the CA, the port asks, and reviews without a certificate are refused; the kubelet's probes show none.
 """
 
 import logging
@@ -44,12 +45,28 @@ class Refusals:
         _LOG.warning("a caller of the extender was refused: %s", reason)
 
 
-def stranger(shown: Mapping[str, Any] | None, name: str) -> str:
+def ask_for_certificate(context: ssl.SSLContext, authority: str) -> None:
+    """Let a server's context ask callers for a certificate, and verify those that show one.
+
+    Args:
+        context: of the server.
+        authority: the CAs that may have signed it, as PEM.
+
+    Raises:
+        ssl.SSLError: `authority` cannot be read.
+    """
+    context.load_verify_locations(cadata=authority)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in `_Asking`
+
+
+def stranger(shown: Mapping[str, Any] | None, name: str, setting: str = "scheduler.commonName") -> str:
     """Why the owner of a certificate may not call; "" if it may.
 
     Args:
         shown: a verified certificate, as `ssl.SSLSocket.getpeercert` returns it.
         name: the one common name that its subject must have, compared exactly.
+        setting: which states that name.
     """
     if not shown:
         return "it presented no certificate"
@@ -57,7 +74,7 @@ def stranger(shown: Mapping[str, Any] | None, name: str) -> str:
     if has == [name]:
         return ""
     owner = ", ".join(repr(value[:100]) for value in has[:3]) or "nobody"
-    return f"its certificate is for {owner}, and only {name!r} may call (scheduler.commonName)"
+    return f"its certificate is for {owner}, and only {name!r} may call ({setting})"
 
 
 class Entrance(ssl.SSLContext):

@@ -8,97 +8,40 @@ While the CA changes, the old certificate is served until the API servers trust 
 import asyncio
 import itertools
 import logging
-import random
 import ssl
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from koordgate.backoff import Backoff
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from webhook.settings import Certificate, CertificateFiles
 from webhook.tls import pki
 from webhook.tls.callers import Entrance
 from webhook.tls.pki import Bundle, CertificateError, Pair, Renewal, Step
+from webhook.tls.timing import REAL, Timing
 from webhook.tls.tlssecret import Found, TlsSecret
 
 POLL_S: Final = 60.0
-SETTLE: Final = timedelta(seconds=30)
-"""How long after its publication every API server has seen a bundle; their watches take a second at most."""
-
 OVERLAP: Final = timedelta(hours=1)
 """The least time that a replaced CA stays in the Secret: by then every replica has read the Secret many times."""
 
 _PREVIOUS_KEPT: Final = 3
 _ATTEMPTS: Final = 5
-_FIRST_BACKOFF_S: Final = 0.5
-_LONGEST_BACKOFF_S: Final = 30.0
-_NONE: Final = Bundle(Pair(b"", b""), Pair(b"", b""))
+NO_BUNDLE: Final = Bundle(Pair(b"", b""), Pair(b"", b""))
+_MADE: Final = {
+    Step.CERTIFICATE: "certificate",
+    Step.REISSUE: "certificate of the same authority",
+    Step.AUTHORITY: "authority",
+}
 _LOG: Final = logging.getLogger(__name__)
 
 
-def utc_now() -> datetime:
-    """The wall clock."""
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Clock, sleep and jitter; tests bring their own.
-
-    Attributes:
-        clock: the wall clock. It is read on each poll, so that a suspended machine notices the time that passed.
-        sleep: waits for a number of seconds.
-        jitter: a random number in [0, 1), so that replicas do not all poll at once.
-        settle: time between publishing a new CA and serving a certificate signed by it.
-    """
-
-    clock: Callable[[], datetime] = utc_now
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    jitter: Callable[[], float] = random.random
-    settle: timedelta = SETTLE
-
-    def backoff(self) -> Backoff:
-        """The waits between attempts that fail."""
-        return Backoff(_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, self.jitter)
-
-    def about(self, seconds: float) -> float:
-        """An interval, shortened by chance by up to a quarter."""
-        return seconds * (0.75 + self.jitter() / 4)
-
-    async def repeat(
-        self,
-        check: Callable[[], Awaitable[bool]],
-        every: float,
-        rest: Callable[[float], Awaitable[None]] | None = None,
-    ) -> None:
-        """Check until cancelled: at about this interval after a success, sooner after a failure.
-
-        Args:
-            check: returns whether it succeeded.
-            every: seconds.
-            rest: waits between checks in place of `sleep`, and may wait less.
-        """
-        backoff = self.backoff()
-        while True:
-            if await check():
-                backoff.reset()
-                wait = self.about(every)
-            else:
-                wait = backoff.failed()
-            await (rest or self.sleep)(wait)
-
-
-REAL: Final = Timing()
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
+class ServingOffer:
     """A certificate that can be served.
 
     Attributes:
@@ -134,8 +77,8 @@ class Source(ABC):
         self.ca_bundle = b""
         self.changed = asyncio.Event()
         self._timing = timing
-        self._serving: _Offer | None = None
-        self._waiting: _Offer | None = None
+        self._serving: ServingOffer | None = None
+        self._waiting: ServingOffer | None = None
         self._callers = b""
         self._let_in: tuple[Pair, bytes] | None = None
         self._trusted_since: dict[bytes, datetime] = {}
@@ -145,7 +88,7 @@ class Source(ABC):
         self._trouble = "no certificate has been read yet"
 
     @abstractmethod
-    async def _read(self) -> _Offer:
+    async def _read(self) -> ServingOffer:
         """Read the certificate, and renew it if necessary.
 
         Raises:
@@ -156,14 +99,14 @@ class Source(ABC):
     async def start(self) -> None:
         """Try until there is a certificate to serve."""
         backoff = self._timing.backoff()
-        while not await self._tried("trying again"):
+        while not await self.attempt():
             await self._timing.sleep(backoff.failed())
 
     async def run(self) -> None:
         """Renew and reload until cancelled."""
         while True:
             await self._timing.sleep(self._timing.about(POLL_S))
-            await self._tried("the old one stays")
+            await self.attempt("the old one stays")
             try:
                 self._advance()
             except CertificateError as error:
@@ -186,7 +129,7 @@ class Source(ABC):
     def published(self, bundle: bytes) -> None:
         """The webhook configurations carry this bundle."""
         now = self._timing.clock()
-        carried = pki.still_trusted(bundle, now)
+        carried = pki.still_trusted(bundle, self._timing.earliest)
         self._trusted_since = {authority: self._trusted_since.get(authority, now) for authority in carried}
 
     @property
@@ -202,7 +145,8 @@ class Source(ABC):
             return f"the certificate expired at {self._expires:%Y-%m-%dT%H:%M:%SZ}; {self._trouble or 'not renewed'}"
         return None
 
-    async def _tried(self, otherwise: str) -> bool:
+    async def attempt(self, otherwise: str = "trying again") -> bool:
+        """Read the certificate once, and renew it if necessary; returns whether that succeeded, and logs why not."""
         try:
             await self.refresh()
         except (KubeError, CertificateError) as error:
@@ -212,7 +156,7 @@ class Source(ABC):
         self._trouble = ""
         return True
 
-    def _take(self, offer: _Offer) -> None:
+    def _take(self, offer: ServingOffer) -> None:
         if self._serving is None or offer.pair != self._serving.pair:
             _load(_server_context(), offer.pair)  # a pair that fails to load would leave the live context broken
         if offer.ca_bundle != self.ca_bundle:
@@ -228,7 +172,8 @@ class Source(ABC):
         if new is not None:
             never = now + self._timing.settle
             trusted = all(self._trusted_since.get(one, never) + self._timing.settle <= now for one in new.authorities)
-            if old is None or set(new.authorities) <= set(old.authorities) or trusted or now >= self._expires:
+            expired = self._timing.earliest >= self._expires
+            if old is None or set(new.authorities) <= set(old.authorities) or trusted or expired:
                 # All handshakes happen on this thread, so none sees the context half changed.
                 self._expires = _load(self.context, new.pair)
                 self._serving, self._waiting = new, None
@@ -262,7 +207,7 @@ class SecretSource(Source):
         self._wanted = wanted
         self._secret = TlsSecret(client, namespace, wanted.secret)
 
-    async def _read(self) -> _Offer:
+    async def _read(self) -> ServingOffer:
         return _offer(*await self.current())
 
     async def current(self) -> tuple[Bundle, datetime]:
@@ -275,21 +220,31 @@ class SecretSource(Source):
         for _ in range(_ATTEMPTS):
             found = await self._secret.read()
             now = self._timing.clock()
-            bundle, (step, reason) = self._judged(found, now)
+            bundle, (step, reason) = await self.judged(found, now)
+            if step is not Step.NONE and self._timing.apart:
+                now += self._timing.apart
+                bundle, (step, reason) = await self.judged(found, now)
             if step is Step.NONE:
                 return bundle, now
+            self._timing.require_agreement(reason)
             bundle = renewed(bundle, step, self._wanted, now, self.ca_bundle)
             if await self._secret.write(found, _data_of(bundle)):
-                _LOG.info("%s: made a new %s, because %s", self._secret, step.name.lower(), reason)
+                _LOG.info("%s: made a new %s, because %s", self._secret, _MADE[step], reason)
                 return bundle, now
             # Another replica wrote first; its bundle is read in the next attempt.
         raise KubeError(f"{self._secret} was changed by others during each of {_ATTEMPTS} attempts to renew it")
 
-    def _judged(self, found: Found, now: datetime) -> tuple[Bundle, Renewal]:
+    async def judged(self, found: Found, now: datetime) -> tuple[Bundle, Renewal]:
+        """The bundle in the Secret, or one to begin with in its place, and what of it must be renewed."""
         if found.secret is None:
-            return _NONE, Renewal(Step.AUTHORITY, "there was none")
-        bundle = _bundle_in(found)
-        return bundle, pki.renewal(bundle, now, self._wanted.dns_names, self._wanted.ip_addresses)
+            return NO_BUNDLE, Renewal(Step.AUTHORITY, "there was none")
+        bundle = bundle_in(found)
+        return bundle, self.renewal(bundle, now)
+
+    def renewal(self, bundle: Bundle, now: datetime, *, keep_key: bool = False) -> Renewal:
+        """What of a bundle must be renewed, as `pki.renewal`."""
+        wanted = self._wanted
+        return pki.renewal(bundle, now, wanted.dns_names, wanted.ip_addresses, keep_key=keep_key)
 
 
 class FileSource(Source):
@@ -310,10 +265,10 @@ class FileSource(Source):
         self._files = files
         self._client_authority = client_authority or files.authority
 
-    async def _read(self) -> _Offer:
+    async def _read(self) -> ServingOffer:
         return await asyncio.to_thread(self._read_files)
 
-    def _read_files(self) -> _Offer:
+    def _read_files(self) -> ServingOffer:
         pair = Pair(_content(self._files.certificate), _content(self._files.key))
         try:
             expires = pki.check_pair(pair)
@@ -321,11 +276,11 @@ class FileSource(Source):
             callers = pki.certificates_in(_content(self._client_authority))
         except CertificateError as error:
             raise CertificateError(f"{self._files.certificate} and the files beside it: {error}") from error
-        now = self._timing.clock()
+        now = self._timing.earliest
         if now >= expires:
             raise CertificateError(f"{self._files.certificate}: expired at {expires.isoformat()}")
         earlier = pki.still_trusted(self.ca_bundle, now)
-        return _Offer(pair, authorities, b"".join(dict.fromkeys((*authorities, *earlier))), b"".join(callers))
+        return ServingOffer(pair, authorities, b"".join(dict.fromkeys((*authorities, *earlier))), b"".join(callers))
 
 
 class MemorySource(Source):
@@ -334,9 +289,9 @@ class MemorySource(Source):
     def __init__(self, wanted: Certificate, timing: Timing = REAL) -> None:
         super().__init__(timing)
         self._wanted = wanted
-        self._bundle = _NONE
+        self._bundle = NO_BUNDLE
 
-    async def _read(self) -> _Offer:
+    async def _read(self) -> ServingOffer:
         now = self._timing.clock()
         step, _ = pki.renewal(self._bundle, now, self._wanted.dns_names, self._wanted.ip_addresses)
         self._bundle = renewed(self._bundle, step, self._wanted, now)
@@ -361,19 +316,22 @@ def renewed(bundle: Bundle, step: Step, wanted: Certificate, now: datetime, trus
     if step is Step.AUTHORITY:
         authority = pki.new_authority("koordgate", now, wanted.authority_days)
         previous = b"\n".join((bundle.authority.certificate, previous, trusted))
+    elif step is Step.REISSUE:
+        authority = pki.reissued(authority, now, wanted.authority_days)
     elif now >= pki.issued(authority) + OVERLAP:
         previous = b""
     leaf = pki.new_certificate(authority, wanted.dns_names, wanted.ip_addresses, now, wanted.certificate_days)
     return Bundle(leaf, authority, b"".join(pki.still_trusted(previous, now)[:_PREVIOUS_KEPT]))
 
 
-def _offer(bundle: Bundle, now: datetime) -> _Offer:
+def _offer(bundle: Bundle, now: datetime) -> ServingOffer:
     authorities = pki.certificates_in(bundle.authority.certificate)
     trusted = b"".join((*authorities, *pki.still_trusted(bundle.previous, now)))
-    return _Offer(bundle.leaf, authorities, trusted, trusted)
+    return ServingOffer(bundle.leaf, authorities, trusted, trusted)
 
 
-def _bundle_in(found: Found) -> Bundle:
+def bundle_in(found: Found) -> Bundle:
+    """The bundle in a Secret; what the Secret lacks is empty."""
     value = found.value
     leaf, authority = Pair(value("tls.crt"), value("tls.key")), Pair(value("ca.crt"), value("ca.key"))
     return Bundle(leaf, authority, value("previous-ca.crt"))

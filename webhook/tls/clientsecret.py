@@ -1,7 +1,8 @@
-"""The scheduler's certificate: signed by our CA, kept in a Secret that the scheduler's Pod mounts, renewed in time.
+"""The scheduler's certificate: signed by the extender's CA, kept in a Secret that the scheduler's Pod mounts.
 
-All replicas do this. A replica that does not know a new CA yet must not restore a certificate signed by the old one.
-Each replica therefore reads this Secret, *then* reads the CA, and writes on condition that the Secret is unchanged.
+All replicas renew it in time. A replica that does not know a new CA yet must not restore a certificate signed by the
+old one. Each replica therefore reads this Secret, *then* reads the CA, and writes on condition that the Secret is
+unchanged.
 """
 
 import logging
@@ -11,11 +12,15 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from webhook.settings import WebhookSettings
 from webhook.tls import pki
-from webhook.tls.certs import REAL, SecretSource, Timing
+from webhook.tls.certs import SecretSource
 from webhook.tls.pki import CertificateError, Pair
+from webhook.tls.timing import REAL, Timing
 from webhook.tls.tlssecret import Found, TlsSecret
 
 CHECK_S: Final = 60.0
+EXTENDER_CA: Final = "extender-ca.crt"
+"""The key of the Secret with the CA that the scheduler is to trust. `ca.crt` has it too, but was the webhooks' CA in
+earlier releases: a scheduler's Pod that mounts this key waits for the CA that lasts."""
 _ATTEMPTS: Final = 5
 _LOG: Final = logging.getLogger(__name__)
 
@@ -26,7 +31,7 @@ class ClientSecret:
     Args:
         client: may get, create and update Secrets.
         settings: of the process.
-        source: of the CA that signs.
+        source: of the extender's CA, which signs.
         timing: clock, sleep and jitter.
 
     Attributes:
@@ -83,6 +88,14 @@ class ClientSecret:
         pair = Pair(found.value("tls.crt"), found.value("tls.key"))
         reason = pki.client_renewal(pair, bundle, self._name, now)
         if reason:
+            self._timing.require_agreement(reason)
             pair = pki.new_client_certificate(bundle.authority, self._name, now, self._days)
-        authorities = (*pki.certificates_in(bundle.authority.certificate), *pki.still_trusted(bundle.previous, now))
-        return reason, {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": b"".join(authorities)}
+        authorities = b"".join(
+            (*pki.certificates_in(bundle.authority.certificate), *pki.still_trusted(bundle.previous, now))
+        )
+        return reason, {
+            "tls.crt": pair.certificate,
+            "tls.key": pair.key,
+            "ca.crt": authorities,
+            EXTENDER_CA: authorities,
+        }

@@ -62,10 +62,18 @@ class Bundle:
 
 
 class Step(Enum):
-    """What must be renewed."""
+    """What must be renewed.
+
+    Attributes:
+        NONE: nothing.
+        CERTIFICATE: the server's certificate.
+        REISSUE: both certificates, while the CA keeps its key: whoever trusts its old certificate trusts the new ones.
+        AUTHORITY: the CA with its key, and the server's certificate.
+    """
 
     NONE = auto()
     CERTIFICATE = auto()
+    REISSUE = auto()
     AUTHORITY = auto()
 
 
@@ -78,10 +86,30 @@ class Renewal(NamedTuple):
 
 def new_authority(name: str, now: datetime, days: float) -> Pair:
     """Make a self-signed CA, with a number in its name: issuers are found by name, and bundles hold several."""
-    key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     number = x509.NameAttribute(NameOID.SERIAL_NUMBER, f"{serial:x}"[:16])
     subject = x509.Name((x509.NameAttribute(NameOID.COMMON_NAME, name), number))
+    return _self_signed(ec.generate_private_key(ec.SECP256R1()), subject, serial, now, days)
+
+
+def reissued(authority: Pair, now: datetime, days: float) -> Pair:
+    """Make another certificate for the same CA: its name and key stay.
+
+    What the CA has signed is valid under both certificates (RFC 5280, section 6.1: a path is built by name and key).
+
+    Args:
+        authority: the CA and its key.
+        now: the current time.
+        days: how long the new certificate is valid.
+
+    Raises:
+        CertificateError: the CA cannot be read, or koordgate did not make it.
+    """
+    subject = _certificate(authority.certificate, "authority certificate").subject
+    return _self_signed(_signing_key(authority), subject, x509.random_serial_number(), now, days)
+
+
+def _self_signed(key: ec.EllipticCurvePrivateKey, subject: x509.Name, serial: int, now: datetime, days: float) -> Pair:
     begin = now.replace(microsecond=0)
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key(), serial)
@@ -138,9 +166,7 @@ def _signed(
     more: Iterable[x509.ExtensionType] = (),
 ) -> Pair:
     issuer = _certificate(authority.certificate, "authority certificate")
-    issuer_key = _key(authority.key, "authority key")
-    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
-        raise CertificateError("the authority key is not an elliptic-curve key, so koordgate did not make it")
+    issuer_key = _signing_key(authority)
     if now >= issuer.not_valid_after_utc:
         raise CertificateError(f"the authority expired at {issuer.not_valid_after_utc:{_TIME}}")
     try:
@@ -164,18 +190,43 @@ def _signed(
     return Pair(_pem(builder.sign(issuer_key, hashes.SHA256())), _key_pem(key))
 
 
-def renewal(bundle: Bundle, now: datetime, dns_names: Iterable[str], ip_addresses: Iterable[str] = ()) -> Renewal:
-    """Decide what in a bundle must be renewed; a new CA includes a new certificate."""
+def _signing_key(authority: Pair) -> ec.EllipticCurvePrivateKey:
+    key = _key(authority.key, "authority key")
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError("the authority key is not an elliptic-curve key, so koordgate did not make it")
+    return key
+
+
+def renewal(
+    bundle: Bundle,
+    now: datetime,
+    dns_names: Iterable[str],
+    ip_addresses: Iterable[str] = (),
+    *,
+    keep_key: bool = False,
+) -> Renewal:
+    """Decide what in a bundle must be renewed.
+
+    Args:
+        bundle: to be judged.
+        now: the current time.
+        dns_names: that the certificate must have.
+        ip_addresses: that the certificate must have.
+        keep_key: whether a CA whose time is over is reissued, instead of replaced.
+    """
     try:
         authority = _certificate(bundle.authority.certificate, "authority certificate")
-        key = _key(bundle.authority.key, "authority key").public_key()
-        reason = _unfit_authority(authority, key) or _untimely(authority, now, "authority")
+        unfit = _unfit_authority(authority, _key(bundle.authority.key, "authority key").public_key())
     except CertificateError as error:
-        reason = str(error)
+        unfit = str(error)
     else:
-        if not reason:
+        late = "" if unfit else _untimely(authority, now, "authority")
+        if late and keep_key:
+            return Renewal(Step.REISSUE, late)
+        if not unfit and not late:
             return _leaf_renewal(bundle, authority, now, check_names(dns_names, ip_addresses))
-    return Renewal(Step.AUTHORITY, reason)
+        unfit = unfit or late
+    return Renewal(Step.AUTHORITY, unfit)
 
 
 def client_renewal(pair: Pair, bundle: Bundle, name: str, now: datetime) -> str:
@@ -219,6 +270,11 @@ def check_pair(pair: Pair) -> datetime:
 def issued(authority: Pair) -> datetime:
     """When a CA was made."""
     return _issued(_certificate(authority.certificate, "authority certificate"))
+
+
+def expires(authority: Pair) -> datetime:
+    """When a CA expires."""
+    return _certificate(authority.certificate, "authority certificate").not_valid_after_utc
 
 
 def certificates_in(pem: bytes) -> tuple[bytes, ...]:

@@ -19,8 +19,9 @@ from koordgate.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFo
 from koordgate.kube.resource import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from webhook.settings import Identity
 from webhook.tls import pki
-from webhook.tls.certs import REAL, Source, Timing
+from webhook.tls.certs import Source
 from webhook.tls.pki import CertificateError
+from webhook.tls.timing import REAL, Timing
 
 CHECK_S: Final = 60.0
 _ATTEMPTS: Final = 5
@@ -52,7 +53,7 @@ class Registration:
     async def check(self) -> bool:
         """Publish the bundle unless it is published, and return whether it is now."""
         self._source.changed.clear()
-        problems = await publish(self._client, self._identity, self._source, self._timing.clock())
+        problems = await publish(self._client, self._identity, self._source, self._timing.earliest)
         if problems != self.problems:
             for problem in problems:
                 _LOG.warning("CA not published: %s", problem)

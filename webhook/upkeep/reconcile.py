@@ -1,21 +1,24 @@
 """Keeps the ledger equal to live Pods: what ended is released at once, and a timer finds whatever was missed.
 
-A holding is released when its Pod (by UID) is gone, finished, or bound elsewhere, or was not bound within a grace
-period that is longer than any API request lasts. For what is held for a gang, that period begins when its time ends.
-Unless a watch reported it, a live read confirms it first.
+A holding is released when its Pod (by UID) is gone, finished, or bound elsewhere. That of a Pod that is not bound is
+marked first, and released after a grace that is longer than any API request lives (`sweep.py`). Unless a watch reported
+it, a live read confirms it first.
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from allocator.bind import adopt_running, release
+from allocator.bind import adopt_running, end, keep, release
 from allocator.vocabulary.holdings import Holding
 from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.errors import KubeError
-from webhook.ledger.ledger import BusyError, Ledger
+from webhook.ledger.ledger import BusyError, Change, Ledger
+from webhook.ledger.marks import new_mark
+from webhook.upkeep.sweep import Ended, is_suspect, judge, patience
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import PodInfo
@@ -25,8 +28,9 @@ _READ_S: Final = 30.0
 # Short, since binds compete for the ledger's few concurrent writes. What fails is tried again in the next round.
 _WRITE_S: Final = 5.0
 _AT_ONCE: Final = 16  # concurrent changes
+_SOONEST_S: Final = 1.0  # between two looks at holdings that are due
 
-Kind = Literal["gone", "finished", "unbound", "moved", "adopted"]
+Kind = Ended | Literal["adopted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +71,11 @@ class Reconciler:
 
     Args:
         scheduler_name: `spec.schedulerName` of the Pods that only koord-scheduler may bind.
-        grace: seconds after which a holding of a Pod that is not bound is released.
+        grace: seconds from the mark on a holding of a Pod that is not bound to its release.
         cluster: what is known of the cluster.
         ledger: is corrected.
         live: reads Pods from the API server itself.
-        clock: seconds since the epoch.
+        clock: monotonic seconds.
         reports: of differences.
         released: called with each node on which a holding was released.
     """
@@ -84,7 +88,7 @@ class Reconciler:
         cluster: ClusterView,
         ledger: Ledger,
         live: LivePods,
-        clock: Callable[[], int],
+        clock: Callable[[], float],
         reports: Reports,
         released: Callable[[str], None] = lambda _node: None,
     ) -> None:
@@ -94,6 +98,7 @@ class Reconciler:
         self._ledger = ledger
         self._live = live
         self._clock = clock
+        self._seen: dict[tuple[str, str], tuple[Holding, float]] = {}  # suspects by node and UID, and since when
         self._reports = reports
         self._released = released
         self._ended: asyncio.Queue[str] = asyncio.Queue()
@@ -128,10 +133,20 @@ class Reconciler:
                     await self._release(uid, node, "moved")
 
     async def run_timer(self, every: float) -> None:
-        """Reconcile at this interval, in seconds, until cancelled. A failure is logged; the next round tries again."""
+        """Reconcile at this interval, in seconds, until cancelled. A failure is logged; the next round tries again.
+
+        What becomes due before the next round is looked at when it does.
+        """
+        left = every
         while True:
-            await asyncio.sleep(every)
+            wait = min(left, max(self._due_in(), _SOONEST_S))
+            await asyncio.sleep(wait)
+            left -= wait
             try:
+                if left > 0:
+                    await self._all([self._check(node, holding) for node, holding in self._due()])
+                    continue
+                left = every
                 await self.reconcile()
             except KubeError as error:
                 _LOG.warning("reconciliation failed, trying again in %.0f s: %s", every, error)
@@ -142,18 +157,26 @@ class Reconciler:
         Raises:
             KubeError: the API server refused, or cannot be reached; corrections made by then remain.
         """
+        suspects = self._suspects()
+        self._see(suspects)
+        mendings = [self._check(node, holding) for node, holding in suspects]
+        mendings += [self._adopt(pod) for pod in self._missing()]
+        try:
+            await self._all(mendings)
+        finally:
+            self._reports.bound_around(self._bound_around())
+            self._reports.unreadable(self._unreadable())
+            self._reports.held_twice(self._held_twice())
+
+    async def _all(self, mendings: list[Coroutine[None, None, None]]) -> None:
+        """Perform all of these, a few at once; the first failure is raised when all are over."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(mending: Coroutine[None, None, None]) -> None:
             async with gate:
                 await mending
 
-        mendings = [self._check(node, holding) for node, holding in self._suspects()]
-        mendings += [self._adopt(pod) for pod in self._missing()]
         results = await asyncio.gather(*(one(mending) for mending in mendings), return_exceptions=True)
-        self._reports.bound_around(self._bound_around())
-        self._reports.unreadable(self._unreadable())
-        self._reports.held_twice(self._held_twice())
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -181,13 +204,42 @@ class Reconciler:
 
     def _suspects(self) -> list[tuple[str, Holding]]:
         """Holdings, each with its node, whose Pod is not known to be bound to that node and alive."""
-        suspects = []
+        suspects: list[tuple[str, Holding]] = []
         for record in self._ledger.records():
-            for holding in record.holdings.values():
-                pod = self._cluster.pods.by_uid(holding.uid)
-                if pod is None or pod.node != record.node or pod.finished:
-                    suspects.append((record.node, holding))
+            suspects += [
+                (record.node, holding)
+                for holding in record.holdings.values()
+                if is_suspect(holding, record.node, self._cluster.pods.by_uid(holding.uid))
+            ]
         return suspects
+
+    def _see(self, suspects: list[tuple[str, Holding]]) -> None:
+        """Remember since when each suspect has been seen as it is; the others are forgotten."""
+        now = self._clock()
+        before = self._seen
+        self._seen = {}
+        for node, holding in suspects:
+            at = (node, holding.uid)
+            known = before.get(at)
+            self._seen[at] = known if known is not None and known[0] == holding else (holding, now)
+
+    def _seen_s(self, node: str, holding: Holding) -> float:
+        """Seconds for which a holding has been seen as it is."""
+        known, since = self._seen.get((node, holding.uid), (None, 0.0))
+        return self._clock() - since if known == holding else 0.0
+
+    def _due_in(self) -> float:
+        """Seconds until something is to be done about a holding that has been seen."""
+        ends = (since + patience(holding, self._grace) for holding, since in self._seen.values())
+        return min(ends, default=math.inf) - self._clock()
+
+    def _due(self) -> list[tuple[str, Holding]]:
+        now = self._clock()
+        return [
+            (node, holding)
+            for (node, _), (holding, since) in self._seen.items()
+            if now - since > patience(holding, self._grace)
+        ]
 
     def _missing(self) -> list[PodInfo]:
         return [
@@ -224,28 +276,41 @@ class Reconciler:
         if pod is not None and pod.finished:
             await self._release(holding.uid, node, "finished")
             return
-        old = self._clock() - max(holding.since, holding.until) > self._grace
-        if pod is not None and not pod.node and not old:
+        seen_s = self._seen_s(node, holding)
+        if pod is not None and not pod.node and seen_s <= patience(holding, self._grace):
             return
         live = await self._live.read(holding.namespace, holding.name, _READ_S)
-        kind = _why_ended(holding, node, live, old=old)
-        if kind == "unbound":
-            await self._release(holding.uid, node, kind, older_than=self._clock() - self._grace)
-        elif kind is not None:
-            await self._release(holding.uid, node, kind)
+        match judge(holding, node, live, seen_s, self._grace):
+            case None:
+                pass
+            case "end":
+                await self._change(holding.uid, node, end(holding, new_mark()))
+                marked = self._ledger.record(node).holdings.get(holding.uid)
+                if marked is not None and marked.ending:
+                    self._seen[node, holding.uid] = marked, self._clock()
+            case "keep":
+                await self._change(holding.uid, node, keep(holding.uid))
+            case "unbound":
+                await self._release(holding.uid, node, "unbound", ending=holding.ending)
+            case kind:
+                await self._release(holding.uid, node, kind)
 
-    async def _release(self, uid: str, node: str, kind: Kind, *, older_than: float | None = None) -> None:
+    async def _release(self, uid: str, node: str, kind: Ended, *, ending: str | None = None) -> None:
+        if await self._change(uid, node, release(uid, ending=ending)):
+            self._reports.mended(kind)
+            self._released(node)
+
+    async def _change(self, uid: str, node: str, change: Change[bool]) -> bool:
+        """Correct the ledger; tell whether it was changed."""
         try:
-            change = release(uid, held_since_before=older_than)
-            if await self._ledger.change(node, change, _WRITE_S):
-                self._reports.mended(kind)
-                self._released(node)
+            return await self._ledger.change(node, change, _WRITE_S)
         except (KubeError, BusyError, RecordError) as error:
             _LOG.warning(
-                "a holding could not be released; the next reconciliation tries again: %s",
+                "a holding could not be corrected; the next reconciliation tries again: %s",
                 error,
                 extra={"node": node, "uid": uid},
             )
+            return False
 
     async def _adopt(self, pod: PodInfo) -> None:
         change = adopt_running(pod.uid, lambda holdings: self._cluster.snapshot_on(pod.node, holdings))
@@ -256,15 +321,3 @@ class Reconciler:
             _LOG.warning(
                 "a Pod could not be adopted; the next reconciliation tries again: %s", error, extra={"pod": str(pod)}
             )
-
-
-def _why_ended(holding: Holding, node: str, live: tuple[str, PodInfo | None] | None, *, old: bool) -> Kind | None:
-    """Why a holding must be released, judged by a live read of its Pod; None where it must stay."""
-    pod = live[1] if live else None
-    if live is None or live[0] != holding.uid or pod is None:
-        return "gone"
-    if pod.finished:
-        return "finished"
-    if not pod.node:
-        return "unbound" if old else None
-    return None if pod.node == node else "moved"

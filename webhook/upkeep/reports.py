@@ -12,8 +12,10 @@ from koordgate.kube.resource import (
     ALL_POD_GROUPS,
     DEVICES,
     EVENTS,
+    LIMIT_RANGES,
     NODE_ALLOCATIONS,
     NODES,
+    RESOURCE_QUOTAS,
     TOPOLOGIES,
 )
 from webhook.metrics import WebhookMetrics
@@ -31,6 +33,8 @@ _KINDS: Final = {
         (DEVICES, "Device"),
         (TOPOLOGIES, "NodeResourceTopology"),
         (NODE_ALLOCATIONS, "NodeAllocation"),
+        (RESOURCE_QUOTAS, "ResourceQuota"),
+        (LIMIT_RANGES, "LimitRange"),
     )
 } | {
     f"{resource.plural}.{resource.group}": {"apiVersion": resource.api_version, "kind": "PodGroup"}

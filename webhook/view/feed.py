@@ -38,7 +38,7 @@ def _release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-class _Listing:
+class Listing:
     """Takes in the objects of one resource, and finds those that vanished between two lists."""
 
     def __init__(self) -> None:
@@ -51,10 +51,17 @@ class _Listing:
 
     def end_list(self) -> None:
         """The list is complete: objects that it did not name are gone."""
-        for namespace, name in self._known - (self._listed or set()):
-            self.gone(namespace, name)
+        vanished = self._known - (self._listed or set())
         self._known, self._listed = self._listed or set(), None
+        bugs: list[Exception] = []
+        for namespace, name in vanished:
+            try:
+                self.gone(namespace, name)
+            except Exception as error:  # noqa: BLE001 the others are gone all the same
+                bugs.append(error)
         _release_memory()
+        if bugs:
+            raise ExceptionGroup("objects that are gone are not forgotten", bugs)
 
     def put(self, obj: Raw) -> None:
         """An object is there."""
@@ -87,7 +94,7 @@ def _key(obj: Mapping[str, Any]) -> tuple[str, str]:
 Complain = Callable[[str, tuple[str, ...]], None]
 
 
-class NodeFeed(_Listing):
+class NodeFeed(Listing):
     """Takes in Nodes: UID, labels, software classes, taints, and what they have for Pods.
 
     Args:
@@ -133,7 +140,7 @@ class NodeFeed(_Listing):
         self._complain(name, ())
 
 
-class DeviceFeed(_Listing):
+class DeviceFeed(Listing):
     """Takes in Device objects.
 
     Args:
@@ -160,7 +167,7 @@ class DeviceFeed(_Listing):
         self._complain(name, ())
 
 
-class TopologyFeed(_Listing):
+class TopologyFeed(Listing):
     """Takes in NodeResourceTopologies.
 
     Args:
@@ -185,7 +192,7 @@ class TopologyFeed(_Listing):
         self._complain(name, ())
 
 
-class PodFeed(_Listing):
+class PodFeed(Listing):
     """Takes in Pods.
 
     Args:
@@ -233,7 +240,7 @@ class PodFeed(_Listing):
             self._ended(known)
 
 
-class GroupFeed(_Listing):
+class GroupFeed(Listing):
     """Takes in PodGroups of one API group.
 
     Args:

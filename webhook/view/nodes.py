@@ -11,7 +11,7 @@ from allocator.vocabulary.holdings import InvariantError
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
 from webhook.view.changes import Changes
-from webhook.view.nodeselection import PREFER_NO_SCHEDULE, may_land, tolerated
+from webhook.view.nodeselection import PREFER_NO_SCHEDULE, selected, tolerated
 
 Taints = tuple[tuple[str, str], ...]
 
@@ -115,19 +115,22 @@ class NodeTable:
     def open_to(self, selection: Mapping[str, Any]) -> list[str]:
         """The known nodes that a Pod selects, and whose taints it tolerates, by name.
 
+        If the selection is too long to be looked at, there are none.
+
         Args:
             selection: `nodeSelector`, `affinity` and `tolerations` of the Pod's spec.
         """
         tolerations = selection.get("tolerations")
-        found = []
-        for name in sorted(self._known):
-            facts = self._facts.get(name)
-            if facts is None or not may_land(selection, name, facts.labels):
-                continue
-            taints = ({"key": key, "value": value, "effect": effect} for key, value, effect in facts.closing)
-            if all(tolerated(taint, tolerations) for taint in taints):
-                found.append(name)
-        return found
+        known = ((name, self._facts.get(name)) for name in sorted(self._known))
+        labels = {name: facts.labels for name, facts in known if facts is not None}
+        return [name for name in selected(selection, labels) or () if self._lets_in(name, tolerations)]
+
+    def _lets_in(self, name: str, tolerations: object) -> bool:
+        """Whether these tolerations cover a node's taints."""
+        closing = self._facts[name].closing
+        return all(
+            tolerated({"key": key, "value": value, "effect": effect}, tolerations) for key, value, effect in closing
+        )
 
     # Device and NodeResourceTopology objects
 

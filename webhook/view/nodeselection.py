@@ -3,13 +3,17 @@
 Pure; as kube-scheduler's NodeAffinity, TaintToleration and NodeUnschedulable.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import orjson
 
 UNSCHEDULABLE: Final[Mapping[str, str]] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"  # the effect of a taint that keeps Pods off where others will do
+_MOST_LOOKS: Final = 20_000  # at the terms of one selection: some 20 ms
+_MOST_LABELS: Final = 100_000  # of nodes that are compared first: some 10 ms
+_VALUES_A_LOOK: Final = 16
 _LONGEST_INT: Final = 20  # an int64 in decimal; Python refuses to read very long ones
 
 
@@ -18,11 +22,51 @@ def may_land(spec: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> b
     for key, value in (spec.get("nodeSelector") or {}).items():
         if labels.get(key) != value:
             return False
+    terms = _required(spec)
+    return terms is None or any(_term(term, name, labels) for term in terms)
+
+
+def selected(spec: Mapping[str, Any], nodes: Mapping[str, Mapping[str, str]]) -> list[str] | None:
+    """The nodes that a Pod's own selection allows, as `may_land` says.
+
+    Nodes that are alike in the labels that the Pod names are looked at once.
+
+    Args:
+        spec: of the Pod.
+        nodes: the labels of each node, by name.
+
+    Returns:
+        Their names, in the order given; None if there is too much to look at, because authors write selections of any
+        length.
+    """
+    terms = _required(spec)
+    each = list(_expressions(terms))
+    keys = sorted({str(one.get("key")) for one in each} | (spec.get("nodeSelector") or {}).keys())
+    looks = len(spec.get("nodeSelector") or ()) + len(terms or ())
+    looks += sum(1 + len(one.get("values") or ()) // _VALUES_A_LOOK for one in each)
+    if len(keys) * len(nodes) > _MOST_LABELS:
+        return None
+    named = any(term.get("matchFields") for term in terms or ())
+    alike: dict[object, list[str]] = {}
+    for name, labels in nodes.items():
+        alike.setdefault((name if named else "", *map(labels.get, keys)), []).append(name)
+    if looks * len(alike) > _MOST_LOOKS:
+        return None
+    allowed = {name for names in alike.values() if may_land(spec, names[0], nodes[names[0]]) for name in names}
+    return [name for name in nodes if name in allowed]
+
+
+def _required(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+    """The terms of a Pod's required node affinity; None if it has none."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if required is None:
-        return True
-    return any(_term(term, name, labels) for term in required.get("nodeSelectorTerms") or ())
+    return None if required is None else required.get("nodeSelectorTerms") or ()
+
+
+def _expressions(terms: Sequence[Mapping[str, Any]] | None) -> Iterator[Mapping[str, Any]]:
+    """The expressions of all terms."""
+    parts = ("matchExpressions", "matchFields")
+    return chain.from_iterable(term.get(part) or () for term in terms or () for part in parts)
 
 
 def selects(spec: Mapping[str, Any]) -> bool:

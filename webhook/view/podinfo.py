@@ -161,7 +161,7 @@ def read_pod_info(
         asked = _read_asks(obj, types)
     else:
         return None
-    allocation = _read_allocation(annotations, asked[1], types)
+    allocation = _read_allocation(annotations, asked[1], types, unread=bool(asked[2]))
     cpus: CpuShare | None = None
     cpu_problem = ""
     try:
@@ -209,12 +209,20 @@ def read_stranger(obj: Mapping[str, Any]) -> Stranger:
     return Stranger.requesting(uid, node, read_requests(spec))
 
 
-def _read_allocation(annotations: Mapping[str, str], request: PodRequest, types: DeviceTypes) -> DeviceAllocation:
-    """Read device-allocated; a type that the Pod asks for and that the annotation does not mention is unreadable."""
+def _read_allocation(
+    annotations: Mapping[str, str], request: PodRequest, types: DeviceTypes, *, unread: bool
+) -> DeviceAllocation:
+    """Read device-allocated; a type that the Pod asks for and that the annotation does not mention is unreadable.
+
+    If the request is `unread` and the annotation mentions no type, all types are.
+    """
     read = read_allocation(annotations, types)
+    stated = {share.type for share in read.shares}.union(read.unread)
+    if unread and DEVICE_ALLOCATED in annotations and not stated:
+        problem = f"{DEVICE_ALLOCATED}: names no device, and what the Pod asks for cannot be read"
+        return DeviceAllocation(unread=tuple(types.by_name), problem=problem)
     if DEVICE_ALLOCATED not in annotations or not request.containers:
         return read
-    stated = {share.type for share in read.shares}.union(read.unread)
     missing = [kind for kind in (one.name for one in request.types()) if kind not in stated]
     if not missing:
         return read

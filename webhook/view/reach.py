@@ -10,7 +10,7 @@ from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.names import GPU_MEMORY, TYPE_GPU
 from webhook.boundedcache import BoundedCache
 from webhook.view.nodes import NodeFacts, NodeTable
-from webhook.view.nodeselection import may_land, selects
+from webhook.view.nodeselection import selected, selects
 
 _MOST_BYTES: Final = 4 * 2**20  # of answers remembered by what Pods select, which their authors write as they like
 _ANSWER_BYTES: Final = 300  # of an answer, beside its key
@@ -33,7 +33,7 @@ class MemoryReach:
         self._found: BoundedCache[bytes, Reach] = BoundedCache(_MOST_BYTES)
 
     def of(self, pod: Mapping[str, Any]) -> Reach:
-        """Find the memory of the GPUs on the nodes that a Pod selects."""
+        """Find the memory of the GPUs on the nodes that a Pod selects; unknown if its selection is very long."""
         self._catch_up()
         spec = pod.get("spec") or {}
         key = orjson.dumps((spec.get("nodeSelector"), spec.get("affinity"))) if selects(spec) else b""
@@ -43,11 +43,9 @@ class MemoryReach:
         return found
 
     def _selected(self, spec: Mapping[str, Any]) -> set[int]:
-        memories: set[int] = set()
-        for name, (of, facts) in self._of.items():
-            if facts is not None and may_land(spec, name, facts.labels):
-                memories.update(of)
-        return memories
+        """The memories of the GPUs that a Pod selects; none are known if its selection is too long to be looked at."""
+        labels = {name: facts.labels for name, (_, facts) in self._of.items() if facts is not None}
+        return {memory for name in selected(spec, labels) or () for memory in self._of[name][0]}
 
     def _catch_up(self) -> None:
         for name in self._remade.drain():

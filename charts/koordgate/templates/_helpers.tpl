@@ -105,6 +105,21 @@ nobody counts. In kubernetes.io, where kube-scheduler ignores nothing, translate
 {{- $names | sortAlpha | toJson -}}
 {{- end }}
 
+{{/* The domain of the resources that only quotas count (allocator.vocabulary.names.QUOTA_DOMAIN). */}}
+{{- define "koordgate.quotaDomain" -}}
+quota.koordgate.io
+{{- end }}
+
+{{/* Not empty if Pods state what quotas are to count: the scheduler must ignore it. */}}
+{{- define "koordgate.quota" -}}
+{{- if and .Values.quota.enabled (or .Values.scheduler.enabled .Values.quota.ignoredByScheduler) }}true{{ end -}}
+{{- end }}
+
+{{/* The namespaces in which koordgate does nothing, as a JSON list. */}}
+{{- define "koordgate.exemptNamespaces" -}}
+{{- concat (list "kube-system" .Release.Namespace) .Values.exemptNamespaces | uniq | sortAlpha | toJson -}}
+{{- end }}
+
 {{/* A number as YAML 1.1 and 1.2 both read it: Helm itself would write 1000000 as 1e+06. */}}
 {{- define "koordgate.number" -}}
 {{- $number := float64 . -}}
@@ -127,6 +142,11 @@ nobody counts. In kubernetes.io, where kube-scheduler ignores nothing, translate
 {{- .Values.certificate.existingSecret | default "koordgate-tls" -}}
 {{- end }}
 
+{{/* The Secret that holds the CA and the certificate of the extender's port; the settings' own default. */}}
+{{- define "koordgate.extenderSecret" -}}
+{{- .Values.certificate.existingSecret | default "koordgate-extender-tls" -}}
+{{- end }}
+
 {{/* The Secret that the webhook makes for the scheduler; the settings' own default. */}}
 {{- define "koordgate.clientSecret" -}}
 koordgate-scheduler-tls
@@ -137,7 +157,7 @@ koordgate-scheduler-tls
 {{- $pair := .Values.scheduler.clientCertificates }}
 {{- if not $pair -}}
 secret:
-  secretName: {{ include "koordgate.secret" . }}
+  secretName: {{ include "koordgate.extenderSecret" . }}
   items:
     - {key: ca.crt, path: ca.crt}
 {{- else if not .Values.certificate.existingSecret -}}
@@ -146,7 +166,8 @@ secret:
   optional: false
   defaultMode: 0440
   items:
-    - {key: ca.crt, path: ca.crt}
+    # Not ca.crt: in earlier releases that was a CA that is replaced after some months. The kubelet waits for this key.
+    - {key: extender-ca.crt, path: ca.crt}
     - {key: tls.crt, path: tls.crt}
     - {key: tls.key, path: tls.key}
 {{- else -}}
@@ -197,11 +218,35 @@ caBundle: {{ regexReplaceAll "\\s" . "" }}
 
 {{/* The namespaces of a webhook: all but the exempt ones. The API server sets the label, and no tenant can change it. */}}
 {{- define "koordgate.namespaceSelector" -}}
+{{ include "koordgate.selectorWithout" (dict "root" . "namespaces" list) }}
+{{- end }}
+
+{{/* All namespaces but the exempt ones and some others; takes root and namespaces. */}}
+{{- define "koordgate.selectorWithout" -}}
 matchExpressions:
   - key: kubernetes.io/metadata.name
     operator: NotIn
     values:
-      {{- concat (list "kube-system" .Release.Namespace) .Values.exemptNamespaces | uniq | sortAlpha | toYaml | nindent 6 }}
+      {{- concat (include "koordgate.exemptNamespaces" .root | fromJsonArray) .namespaces | uniq | sortAlpha | toYaml | nindent 6 }}
+{{- end }}
+
+{{/* The binding of a policy to all that it matches; takes root, name and action. */}}
+{{- define "koordgate.policyBinding" -}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "koordgate.webhook.labels" .root | nindent 4 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [{{ .action }}]
+{{- end }}
+
+{{/* CEL: the Pod does not mirror a static Pod of the kubelet that writes it (webhook.admission.validate.is_mirror). */}}
+{{- define "koordgate.cel.noMirror" -}}
+!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}) && object.spec.?nodeName.orValue('') != '' && request.userInfo.username == 'system:node:' + object.spec.nodeName && 'system:nodes' in request.userInfo.groups)
 {{- end }}
 
 {{/* CEL: iterating over a map takes the API server time in the square of its size (40,000 annotations: 4 s). A map larger than any sane Pod
@@ -214,9 +259,9 @@ has is therefore not iterated; the webhook inspects it. */}}
 key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
 
-{{/* CEL: the annotation `key` may not change after the Pod's creation. */}}
+{{/* CEL: the annotation `key` may not change after the Pod's creation, or not as it likes: the hint decides what quotas count. */}}
 {{- define "koordgate.cel.frozenKey" -}}
-key in ['koordgate.io/original-request', 'koordgate.io/numa-scope', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
+key in ['koordgate.io/original-request', 'koordgate.io/numa-scope', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
 
 {{/* CEL: the annotation `key` shows a container its devices: GPUs, or those of the type before the first dot (allocator.vocabulary.names.shown_by). */}}
@@ -357,21 +402,35 @@ imagePullSecrets:
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.tolerations }}
 tolerations:
+  {{- with .root.Values.tolerations }}
   {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- end }}
+  {{- range list "not-ready" "unreachable" }}
+  - key: node.kubernetes.io/{{ . }}
+    operator: Exists
+    effect: NoExecute
+    tolerationSeconds: {{ $.root.Values.nodeFailureSeconds | int64 }}
+  {{- end }}
 {{- with .root.Values.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 topologySpreadConstraints:
-  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  # Never two on one node while another node would take one: the death of a node must not take both. Nodes that do not
+  # tolerate the Pod do not count, nor do the Pods of an earlier release, so that a roll-out can go on.
   - maxSkew: 1
-    topologyKey: {{ . }}
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: DoNotSchedule
+    nodeTaintsPolicy: Honor
+    matchLabelKeys: [pod-template-hash]
+    labelSelector:
+      matchLabels:
+        {{- $.selector | nindent 8 }}
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
     whenUnsatisfiable: ScheduleAnyway
     labelSelector:
       matchLabels:
         {{- $.selector | nindent 8 }}
-  {{- end }}
 {{- end }}

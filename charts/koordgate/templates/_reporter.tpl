@@ -11,3 +11,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "koordgate.reporter.configurationApart" -}}
 {{- if not (hasPrefix (printf "%s/" .Values.reporter.kubelet.directory) .Values.reporter.kubelet.configuration) }}yes{{ end -}}
 {{- end }}
+
+{{/* The volume of a folder that is hidden from the reporter; takes the folder's name. */}}
+{{- define "koordgate.reporter.hiddenVolume" -}}
+hidden-{{ replace "_" "-" . }}
+{{- end }}

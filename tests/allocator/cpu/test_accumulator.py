@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from machines_cpu import machine
 
 from allocator.cpu.accumulator import take, wishes_given_up
+from allocator.cpu.distribution import even_shares
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaStrategy, Supported, supported
 from allocator.vocabulary.cpuset import format_cpuset, members, parse
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
@@ -560,6 +561,22 @@ def test_cpus_are_distributed_evenly_over_as_few_numa_nodes_as_can(sizes, count,
     if fewest is not None:
         assert len(shares) == fewest
         assert max(shares) - min(shares) <= 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count", "unit", "shares"),
+    [
+        pytest.param([4, 8, 8], 12, 1, [(1, 6), (2, 6)], id="of the two largest"),
+        pytest.param([4, 4, 4], 12, 1, [(0, 4), (1, 4), (2, 4)], id="of three where two have too few"),
+        pytest.param([8, 4, 4], 10, 1, [(0, 4), (1, 3), (2, 3)], id="one more of the largest"),
+        pytest.param([8, 8], 7, 2, [(0, 4), (1, 3)], id="whole cores, and what is over of the last"),
+        pytest.param([8, 8], 5, 2, [(0, 3), (1, 2)], id="half a core over"),
+        pytest.param([8, 8], 1, 1, [(0, 1)], id="less than one each"),
+        pytest.param([3, 3], 7, 1, [], id="more than all have"),
+    ],
+)
+def test_even_shares_are_of_the_fewest_and_largest(sizes, count, unit, shares) -> None:
+    assert even_shares(sizes, count, unit) == shares
 
 
 @given(st.lists(st.integers(0, 32), min_size=4, max_size=4), st.integers(1, 128), st.sampled_from((FULL, SPREAD)))

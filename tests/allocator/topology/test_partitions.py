@@ -239,6 +239,7 @@ WRONG: dict[str, tuple[object, int, str]] = {
     "fewer minors than said": ('{"2":[{"minors":[0]}]}', 0, "minors is not a list of '2' numbers"),
     "a minor twice": ('{"2":[{"minors":[0,0]}]}', 0, "a minor occurs twice"),
     "a set twice": ('{"2":[{"minors":[0,1]},{"minors":[1,0]}]}', 1, "these minors occur twice"),
+    "65 minors": (json.dumps({str(n): [{"minors": [*range(n)]}] for n in (64, 65)}), 1, "'65' numbers (1 to 64)"),
     "a negative minor": ('{"1":[{"minors":[-1]}]}', 0, "a minor is not"),
     "true for a minor": ('{"1":[{"minors":[true]}]}', 0, "a minor is not"),
     "text for a minor": ('{"1":[{"minors":["0"]}]}', 0, "a minor is not"),

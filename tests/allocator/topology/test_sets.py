@@ -121,6 +121,13 @@ CASES: dict[str, tuple[str, list[int], int, SetRule, list[int]]] = {
     "partition: preferred, not a size": (H100, without(8), 3, SetRule(partitions=HOPPER), [0, 1, 2]),
     "partition: one that breaks nothing": (H100, without(8, 4), 1, SetRule(partitions=HOPPER), [5]),
     "partition: inside a PCIe root": (H100, without(8), 2, SetRule(Scope.PCIE, partitions=HOPPER), []),
+    "partition: inside a PCIe root, after one that is not": (
+        PCIE,
+        without(8),
+        2,
+        SetRule(Scope.PCIE, partitions=PartitionTable(tuple(map(Partition, [(1, 2), (6, 7), (4, 5)])))),
+        [6, 7],
+    ),
     "partition: inside a NUMA node": (
         H100,
         without(8, 0),

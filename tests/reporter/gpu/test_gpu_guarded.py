@@ -1,16 +1,22 @@
 """NVML hangs, crashes or is missing: the calling process survives, reports why, and continues as soon as it can."""
 
 import asyncio
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from reporter.gpu import worker
 from reporter.gpu.facts import XidEvent
-from reporter.gpu.guarded import NvmlUnavailableError, Patience
+from reporter.gpu.guarded import NvmlUnavailableError, Patience, _Child
+from reporter.gpu.protocol import Xid, encode, read_said
 
 A100 = "GPU-a1000000-0000-4000-8000-00000000000{}"
 IMPATIENT = Patience(answer=0.05, first_answer=30.0, first_pause=0.001, longest_pause=0.01, end=30.0)
@@ -445,3 +451,88 @@ async def test_a_hung_process_does_not_outlive_a_killed_reporter(played, until) 
         return gone(pid)
 
     await until(ended)
+
+
+class Stormy:
+    """An NVML whose cards report Xid errors without end, or a certain number of them."""
+
+    def __init__(self, left: int | None = None) -> None:
+        self.left = left
+
+    def next_xid(self, milliseconds: int) -> XidEvent | None:
+        assert milliseconds == 0, "a question waits"
+        if self.left == 0:
+            return None
+        if self.left is not None:
+            self.left -= 1
+        return XidEvent("GPU-a", 13, 0.0)
+
+
+@pytest.mark.parametrize(("left", "told"), [(None, 256), (256, 256), (3, 3), (0, 0)])
+def test_xid_errors_without_end_keep_no_question_waiting(left, told) -> None:
+    said = io.BytesIO()
+
+    worker._report_all(Stormy(left), said)
+
+    assert said.getvalue().splitlines() == [encode(Xid(XidEvent("GPU-a", 13, 0.0))).rstrip()] * told
+
+
+async def test_the_process_ends_with_its_input_and_with_1_where_nvml_fails(played, bare) -> None:
+    played.play("h200")
+    run = partial(subprocess.run, [sys.executable, "-P", "-m", "reporter.gpu.worker"], input=b"", capture_output=True)
+
+    ended = [await asyncio.to_thread(run, env=one.env) for one in (played, bare)]
+
+    assert [one.returncode for one in ended] == [0, 1]
+    assert ended[0].stdout == b""
+    assert read_said(ended[1].stdout.rstrip()).reason == "NvmlNotFound"
+
+
+def child(code: int = 0) -> _Child:
+    """A process that has ended with this code, as far as its transport knows."""
+    made = _Child(lambda _event: None)
+    made.transport = SimpleNamespace(get_returncode=lambda: code, close=lambda: None)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (0, "the NVML process ended with code 0; its last words are in the log"),
+        (1, "the NVML process ended with code 1; its last words are in the log"),
+        (-9, "the NVML library crashed (SIGKILL); if that goes on, restart the node or change the driver"),
+        (-40, "the NVML library crashed (signal 40); if that goes on, restart the node or change the driver"),
+    ],
+)
+async def test_how_the_process_ended_is_said(code, said) -> None:
+    ended = child(code)
+
+    ended.connection_lost(None)
+
+    with pytest.raises(Exception, match=re.escape(said)) as failed:
+        await ended.ask(None)
+    assert failed.value.reason == "NvmlCrashed"
+    assert ended.gone.is_set()
+
+
+async def test_a_line_may_have_four_mebibytes_and_of_several_faults_the_first_is_named() -> None:
+    strange = child()
+    strange.pipe_data_received(1, b"x" * 2**22)
+    assert strange._end is None
+
+    strange.pipe_data_received(1, b"x")
+    strange.pipe_data_received(1, b"\n{}\n")
+    strange.connection_lost(None)
+
+    with pytest.raises(Exception, match="the NVML process wrote a line that is too long") as failed:
+        await strange.ask(None)
+    assert failed.value.reason == "NvmlFailed"
+
+
+async def test_a_line_that_is_no_message_is_a_fault() -> None:
+    strange = child()
+    strange.pipe_data_received(1, b"{}\n")
+
+    with pytest.raises(Exception, match="wrote a line that cannot be read") as failed:
+        await strange.ask(None)
+    assert failed.value.reason == "NvmlFailed"

@@ -128,8 +128,7 @@ STATED: dict[str, tuple[Xids, Remedy]] = {
 def test_the_document_states_what_follows_from_each_error() -> None:
     rows = re.findall(r"^\| ([\d, -]+)[^|]*\| ([^|]+) \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     stated = {number: STATED[what] for numbers, what in rows for number in each_of(numbers)}
-    kinds = {number: kind_of(number) for number in stated.keys() | KINDS}
-    assert stated == {number: (kind.says, kind.remedy) for number, kind in kinds.items()}
+    assert stated == {number: (kind.says, kind.remedy) for number, kind in KINDS.items()}
 
 
 def each_of(numbers: str) -> Iterator[int]:
@@ -349,6 +348,16 @@ def test_what_took_a_card_out_is_named_until_something_worse_comes() -> None:
 @pytest.mark.parametrize("before", [NEW, at(NEW, 1.0, seen(CARD, 94))], ids=["in service", "suspect"])
 def test_of_several_new_faults_the_heaviest_is_named(before, standing, xids, reason) -> None:
     assert at(before, 2.0, seen(worn(**standing), *xids)).cause.reason == reason
+
+
+def test_a_card_that_came_back_is_out_for_what_it_has_now() -> None:
+    recovering = live(NEW, (1, seen(CARD, 79)), (2, seen(rebooted=True)))
+    healthy = live(recovering, (POLICY.proving, seen()))
+    assert (recovering.state, healthy.state) == (CardState.RECOVERING, CardState.HEALTHY)
+    assert recovering.cause.reason == healthy.cause.reason == "Xid79"
+
+    for before in (recovering, healthy):
+        assert at(before, 10_000.0, seen(CARD, 48)).cause.reason == "Xid48"
 
 
 def test_a_lighter_fault_that_comes_later_is_not_named_in_place_of_the_heavier_one() -> None:

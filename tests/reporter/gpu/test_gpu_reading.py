@@ -152,6 +152,8 @@ async def test_a_card_that_was_seen_alive_is_lost_by_name(played) -> None:
 ONE_READING: dict[str, tuple[dict[str, str | None], dict[str, object]]] = {
     "no minor number": ({"gpu.0.minor": None}, {"minor": 0}),
     "a minor number that none can be": ({"gpu.0.minor": "4294967295"}, {"minor": 0}),
+    "the largest minor number": ({"gpu.0.minor": "1048575"}, {"minor": 1048575}),
+    "a minor number beyond the largest": ({"gpu.0.minor": "1048576"}, {"minor": 0}),
     "no name": ({"gpu.0.name": None}, {"model": ""}),
     "no memory size, as where it is the host's": ({"gpu.0.memory": None}, {"memory": None}),
     "no PCI address": ({"gpu.0.bus": None}, {"bus": None, "pcie_root": None, "numa_node": None}),
@@ -160,6 +162,11 @@ ONE_READING: dict[str, tuple[dict[str, str | None], dict[str, object]]] = {
         {"bus": "10000:3b:00.0", "pcie_root": None, "numa_node": 0},
     ),
     "memory near one NUMA node": ({"gpu.0.memory_affinity": "4"}, {"numa_node": 2}),
+    "memory near the last NUMA node of the first word": (
+        {"gpu.0.memory_affinity": "8000000000000000"},
+        {"numa_node": 63},
+    ),
+    "memory near a NUMA node of the third word": ({"gpu.0.memory_affinity": "0 0 2"}, {"numa_node": 129}),
     "memory near several NUMA nodes": ({"gpu.0.memory_affinity": "6"}, {"numa_node": 0}),
     "no compute capability": ({"gpu.0.capability": None}, {"compute_capability": None}),
     "no error correction": (

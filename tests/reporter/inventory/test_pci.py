@@ -194,6 +194,16 @@ def test_rubbish_where_numbers_should_be_is_no_device_and_no_error(machine: Mach
     assert read_devices(machine.sysfs) == ()
 
 
+def test_a_device_that_does_not_say_which_it_is_has_no_type(machine: Machine) -> None:
+    place = machine.pci("0000:17:00.0", 0x1D0F, 0xEFA1, 0x020000)
+    anything = PciMatch("efa", vendor=0x1D0F)
+    assert len(read_devices(machine.sysfs, (anything,))) == 1
+
+    (place / "device").write_text("?")
+
+    assert read_devices(machine.sysfs, (anything,)) == ()
+
+
 def test_without_sysfs_there_is_nothing(machine: Machine) -> None:
     shutil.rmtree(machine.folder)
 

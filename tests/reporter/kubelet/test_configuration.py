@@ -99,6 +99,8 @@ def test_the_annotation_has_policy_options_and_reserved_cpus() -> None:
         "reservedCPUs": "0,6",
     }
     assert policy_annotation(KubeletConfiguration(), 0) == '{"policy":"none"}'
+    other = KubeletConfiguration(cpu_options={"größe": "1"})
+    assert policy_annotation(other, 0) == '{"policy":"none","options":{"größe":"1"}}'
 
 
 BROKEN = {
@@ -138,6 +140,13 @@ def test_a_configuration_that_makes_no_sense_is_refused(data) -> None:
     assert str(caught.value).encode()
 
 
+def test_of_what_the_parser_says_200_characters_are_told() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(b"cgroupRoot: !" + b"x" * 400)
+    assert str(caught.value).startswith("neither YAML nor JSON: could not determine a constructor for the tag '!xxx")
+    assert len(str(caught.value)) == len("neither YAML nor JSON: ") + 200
+
+
 def test_a_driver_that_is_not_stated_is_not_made_up() -> None:
     assert parse(b"cgroupRoot: /").cgroup_driver == ""  # the kubelet may ask the runtime
 
@@ -170,6 +179,11 @@ def test_no_yaml_raises_anything_else(value) -> None:
 )
 def test_reserved_cpus_are_taken_in_the_kubelets_order(count, cpus) -> None:
     assert format_cpuset(reserved.take(two_sockets(), count)) == cpus
+
+
+def test_of_a_socket_and_a_numa_node_that_are_one_the_number_of_the_node_counts() -> None:
+    crossed = CpuTopology.of([Cpu(0, 0, 1, 0), Cpu(1, 1, 0, 1), Cpu(2, 2, 1, 0), Cpu(3, 3, 0, 1)])
+    assert format_cpuset(reserved.take(crossed, 2)) == "0,2"
 
 
 CASES = json.loads((Path(__file__).parent / "reserved.json").read_bytes())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import waiting
 from grpc_kubelet import LIST, Kubelet, container, part, pod, varint
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
@@ -360,22 +361,60 @@ async def test_what_cannot_be_used_is_reported_and_the_last_good_answer_kept(
     path, talk: Talk, said: str, passing
 ) -> None:
     now = [0.0]
-    socket = PodResourcesSocket(str(path), deadline=0.2, patience=60.0, clock=lambda: now[0])
+    deadline = 0.2 if said.endswith("0.2 s") else 30.0
+    socket = PodResourcesSocket(str(path), deadline=deadline, patience=60.0, clock=lambda: now[0])
+
+    async def read_well() -> FileReading[Allocations] | None:
+        reading = await socket.read([node_pod()])
+        return reading if reading.problem is None else None  # the short deadline of some cases is for silence
+
     async with Kubelet(path, GOOD):
-        good = await socket.read([node_pod()])
+        good = await waiting.first(read_well, unless=TimeoutError)
     assert good.value is not None
     async with listening(path, talk):
         first = await socket.read([node_pod()])
         now[0] = 60.0
         second = await socket.read([node_pod()])
     async with Kubelet(path, GOOD):
-        again = await socket.read([node_pod()])
+        again = await waiting.first(read_well, unless=TimeoutError)
 
     assert first.value == second.value == replace(good.value, current=False)
     assert (first.problem is None) is passing
     assert said in (second.problem or "")
     assert len(second.problem or "") < 500
     assert again == good
+
+
+@pytest.mark.parametrize(("length", "read"), [(1000, True), (1001, False)])
+async def test_an_answer_may_be_as_long_as_allowed_and_no_longer(path: Path, length: int, *, read: bool) -> None:
+    async with listening(path, http2(answering(framed(bytes(length))))):
+        called = unary.call(str(path), LIST, b"", most_bytes=1000, seconds=5)
+        if read:
+            assert await called == bytes(length)
+        else:
+            with pytest.raises(unary.CallError, match="longer than 1000 bytes"):
+                await called
+
+
+@pytest.mark.parametrize(("length", "read"), [(9_500, True), (11_500, False)])
+async def test_all_frames_of_an_answer_may_have_twice_its_bytes_and_64_kib(
+    path: Path, length: int, *, read: bool
+) -> None:
+    """A byte in a frame of its own takes ten: 20,000 bytes may take 105,536."""
+
+    def script(connection: H2Connection, stream: int) -> None:
+        connection.send_headers(stream, HEAD)
+        for byte in framed(bytes(length)):
+            connection.send_data(stream, bytes([byte]))
+        connection.send_headers(stream, OK, end_stream=True)
+
+    async with listening(path, http2(script)):
+        called = unary.call(str(path), LIST, b"", most_bytes=20_000, seconds=5)
+        if read:
+            assert await called == bytes(length)
+        else:
+            with pytest.raises(unary.CallError, match="longer than 20000 bytes"):
+                await called
 
 
 async def test_a_call_states_how_long_its_answer_may_take(path: Path) -> None:

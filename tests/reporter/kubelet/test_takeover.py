@@ -1,6 +1,7 @@
 """Our CPUs in the kubelet's state: only what the kubelet accepts, and the way back."""
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,27 @@ def test_what_a_kubelet_that_did_not_restart_wrote_is_its_own(path) -> None:
     take_over(path, on(OURS))
     assert waits(path)
     assert in_file(path)["a"] == OURS["a"]
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_kubelet_that_writes_meanwhile_loses_nothing_and_is_waited_for_twice(path, times, monkeypatch) -> None:
+    made = tempfile.mkstemp
+    left = [{f"new-{number}": {"main": 1 << number}} for number in range(12, 12 + times)]
+
+    def meanwhile(**how: Any) -> tuple[int, str]:
+        """The kubelet writes after our reading; we write next."""
+        if left:
+            kubelet_writes(path, {**BEFORE.entries, **left.pop()})
+        return made(**how)
+
+    monkeypatch.setattr("tempfile.mkstemp", meanwhile)
+    if times == 3:
+        with pytest.raises(TakeOverError, match="the kubelet writes it repeatedly"):
+            take_over(path, on(OURS, "new-12"))
+        assert in_file(path) == {**BEFORE.entries, "new-12": {"main": 1 << 12}}
+    else:
+        take_over(path, on(OURS, "new-12"))
+        assert in_file(path) == {**BEFORE.entries, **OURS, "new-12": {"main": 1 << 12}}
 
 
 def test_undoing_what_the_kubelet_has_not_read_restores_the_file_byte_by_byte_at_once(path) -> None:

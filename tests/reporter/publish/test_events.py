@@ -1,6 +1,8 @@
 """Events that cannot be written as they are."""
 
-from fake_kube import FakeKube
+import asyncio
+
+from fake_kube import FakeKube, hold
 
 from koordgate.kube.client import KubeClient
 from reporter.publish.events import EventWriter, Occurrence
@@ -28,6 +30,20 @@ async def test_an_occurrence_that_is_no_json_is_dropped_and_stops_no_other(fake:
     await writer.write()
 
     assert messages(fake) == ["1"]
+
+
+async def test_events_that_come_while_one_is_written_push_it_out_and_no_other(fake: FakeKube, kube: KubeClient) -> None:
+    writer = EventWriter(kube, lambda: 0.0)
+    writer.note([Occurrence(ABOUT, "Xid79", "first")])
+    fake.faults.add("create", "events", creating := hold())
+    writing = asyncio.create_task(writer.write())
+    await creating.reached.wait()
+    writer.note(Occurrence({**ABOUT, "name": f"n{number}"}, "Xid79", str(number)) for number in range(512))
+    assert creating.gate
+    creating.gate.set()
+    await writing
+
+    assert sorted(messages(fake)) == sorted(["first", *map(str, range(512))])
 
 
 async def test_the_name_of_an_event_begins_with_200_characters_of_what_it_is_about(

@@ -66,6 +66,7 @@ kubelet:
   podResources: {self.pod_resources}
   configz: {str(over.get("configz", False)).lower()}
 cpus: {{takeOver: {over.get("take_over", "leave")}}}
+proof: {{environment: {str(over.get("environment", False)).lower()}}}
 gpus:
   enabled: {str(over.get("gpus", False)).lower()}
   quietSeconds: {over.get("quiet", 300)}

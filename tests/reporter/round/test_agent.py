@@ -311,7 +311,7 @@ async def test_a_container_that_lacks_what_was_decided_is_an_event_a_metric_and_
     pod["metadata"]["annotations"]["visible-devices.koordgate.io/main"] = "GPU-0"
     fake.put("/api/v1/namespaces/ns/pods", pod)
 
-    await start(pace=OFTEN)
+    await start(pace=OFTEN, environment=True)
     await fake.until(lambda: events(fake), within=15)
     await site.settled()
 

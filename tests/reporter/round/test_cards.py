@@ -181,6 +181,8 @@ def test_a_grave_error_of_no_card_is_a_problem_for_a_while_and_takes_no_card_out
     assert cards.problem(at(10.0 + POLICY.quiet), POLICY.quiet) == ""
     later = cards.heard([XidEvent(None, 79, 0.0)], at(10.0 + POLICY.quiet), POLICY)
     assert ", 1 times," in later.problem(at(11.0 + POLICY.quiet), POLICY.quiet), "counted anew after a quiet while"
+    again = later.heard([XidEvent(None, 79, 0.0, 4)], at(9.0 + 2 * POLICY.quiet), POLICY)
+    assert ", 5 times," in again.problem(at(9.0 + 2 * POLICY.quiet), POLICY.quiet), "added up within it"
 
 
 def test_a_record_that_cannot_be_saved_is_a_problem_beside_errors() -> None:

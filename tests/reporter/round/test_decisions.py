@@ -1,6 +1,7 @@
 """What follows from a reading: who holds what, which contradictions there are, and which Events."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import CORDONED
+from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo
 from allocator.wire.resourcestatus import ResourceStatus
 from reporter.cgroup.apply import Hierarchy
@@ -28,8 +30,9 @@ from reporter.proof import agree, evidence
 from reporter.proof.agree import Agreement, CardUse, ContainerSeen, Evidence, Mismatch
 from reporter.publish.identity import NodeIdentity
 from reporter.reading import GpuView, HostReading
-from reporter.round.decide import Rules, StandingObjects, decide, held
-from reporter.round.occurrences import health_events, outage_event
+from reporter.round.decide import Decided, Rules, StandingObjects, by_index, by_minor, decide, held
+from reporter.round.occurrences import EventMemory, claim_events, health_events, occurrences, outage_event
+from reporter.takeover.rounds import TakenOver
 
 NODE = NodeIdentity("n1", "node-uid")
 UID = "11111111-2222-3333-4444-555555555555"
@@ -59,6 +62,24 @@ def record(state: CardState = CardState.HEALTHY, count: int = 0, reason: str = "
     return NodeRecord(
         "boot", {uuid: CardRecord(GpuFacts(uuid=uuid, minor=n), health, 0.0) for n, uuid in CARDS.items()}
     )
+
+
+# Numbers of cards
+
+
+def test_nvmls_index_follows_pci_addresses_and_is_unknown_where_one_address_is() -> None:
+    buses = {"GPU-a": "0000:0b:00.0", "GPU-b": "0000:0a:00.0", "GPU-c": "0000:0c:00.0"}
+    cards = {
+        uuid: CardRecord(GpuFacts(uuid=uuid, minor=7 - at, bus=bus), GpuHealth(CardState.HEALTHY, 0.0), 0.0)
+        for at, (uuid, bus) in enumerate(buses.items())
+    }
+    assert by_index(NodeRecord("boot", cards)) == {0: "GPU-b", 1: "GPU-a", 2: "GPU-c"}
+    assert by_minor(NodeRecord("boot", cards)) == {7: "GPU-a", 6: "GPU-b", 5: "GPU-c"}
+    gone = replace(cards["GPU-b"], health=GpuHealth(CardState.UNHEALTHY, 0.0, standing=("GpuLost",)))
+    assert by_index(NodeRecord("boot", {**cards, "GPU-b": gone})) == {0: "GPU-a", 1: "GPU-c"}
+    assert by_minor(NodeRecord("boot", {**cards, "GPU-b": gone})) == {7: "GPU-a", 5: "GPU-c"}
+    nowhere = replace(cards["GPU-b"], facts=GpuFacts(uuid="GPU-b", minor=6))
+    assert by_index(NodeRecord("boot", {**cards, "GPU-b": nowhere})) == {}
 
 
 # Agreement
@@ -169,17 +190,18 @@ def test_an_annotation_that_is_too_long_lists_those_that_do_not_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "uses", "cards"),
+    ("seen", "uses", "held", "claimed"),
     [
-        (ContainerSeen(visible="GPU-1"), (), {"GPU-1"}),
-        (ContainerSeen(visible="0,1"), (), {"GPU-0", "GPU-1"}),
-        (ContainerSeen(visible="0,1", minors=frozenset({1})), (), {"GPU-1"}),
-        (ContainerSeen(visible="0", minors=frozenset()), (), set()),
-        (ContainerSeen(visible="all", minors=frozenset({0, 1})), (), set()),
-        (ContainerSeen(visible="all"), (CardUse("GPU-1", UID, 7, 5),), {"GPU-1"}),
-        (ContainerSeen(visible="void"), (), set()),
-        (ContainerSeen(), (CardUse("GPU-0", None, 7, 5),), set()),
-        (ContainerSeen(visible="GPU-1", minors=frozenset({0, 1})), (), {"GPU-1"}),
+        (ContainerSeen(visible="GPU-1"), (), set(), {"GPU-1"}),
+        (ContainerSeen(visible="0,1"), (), set(), {"GPU-0", "GPU-1"}),
+        (ContainerSeen(visible="0,1", minors=frozenset({1})), (), set(), {"GPU-1"}),
+        (ContainerSeen(visible="0", minors=frozenset()), (), set(), set()),
+        (ContainerSeen(visible="all", minors=frozenset({0, 1})), (), set(), set()),
+        (ContainerSeen(visible="all"), (CardUse("GPU-1", UID, 7, 5),), {"GPU-1"}, set()),
+        (ContainerSeen(visible="void"), (), set(), set()),
+        (ContainerSeen(), (CardUse("GPU-0", None, 7, 5),), set(), set()),
+        (ContainerSeen(visible="GPU-1", minors=frozenset({0, 1})), (), set(), {"GPU-1"}),
+        (ContainerSeen(visible="0,1"), (CardUse("GPU-1", UID, 7, 5),), {"GPU-1"}, {"GPU-0"}),
     ],
     ids=[
         "by UUID",
@@ -191,16 +213,18 @@ def test_an_annotation_that_is_too_long_lists_those_that_do_not_agree() -> None:
         "void",
         "no Pod's process",
         "by UUID of several",
+        "a process on one of two",
     ],
 )
-def test_pods_with_cards_without_our_annotation_are_found(
-    seen: ContainerSeen, uses: tuple[CardUse, ...], cards: set[str]
+def test_of_pods_without_our_annotation_processes_hold_cards_and_environments_only_claim_them(
+    seen: ContainerSeen, uses: tuple[CardUse, ...], held: set[str], claimed: set[str]
 ) -> None:
     found = agree.strangers([pod()], Evidence({BOX: seen}, uses, CARDS), frozenset())
 
-    assert {card for one in found for card in one.device_ids} == cards
-    assert agree.strangers([sharing()], Evidence({BOX: seen}, uses, CARDS), frozenset()) == ()
-    assert agree.strangers([pod()], Evidence({BOX: seen}, uses, CARDS), frozenset({UID})) == ()
+    assert {card for one in found.holding for card in one.device_ids} == held
+    assert {card for one in found.claims for card in one.cards} == claimed
+    assert agree.strangers([sharing()], Evidence({BOX: seen}, uses, CARDS), frozenset()) == agree.Strangers()
+    assert agree.strangers([pod()], Evidence({BOX: seen}, uses, CARDS), frozenset({UID})) == agree.Strangers()
 
 
 @pytest.mark.parametrize(
@@ -229,7 +253,7 @@ def test_a_number_is_nvmls_index_and_device_files_are_proof(
 ) -> None:
     found = agree.strangers([pod()], Evidence({BOX: seen}, (), CARDS, indices), frozenset())
 
-    assert {card for one in found for card in one.device_ids} == cards
+    assert {card for one in found.claims for card in one.cards} == cards
 
 
 @pytest.mark.parametrize(
@@ -264,16 +288,16 @@ def test_the_checkpoint_knows_a_pods_card_by_its_id_only(resource: str, ids: tup
     holders = agree.card_holders(entries, seen)
 
     assert (UID in holders) is known
-    assert bool(agree.strangers([pod()], seen, holders)) is not known
+    assert bool(agree.strangers([pod()], seen, holders).claims) is not known
 
 
 def test_a_pod_that_we_gave_other_devices_only_may_have_a_card_all_the_same() -> None:
     share = Share("rdma", "0000:1f:00.0", 0, {"rdma": 1}, ("main",))
-    seen = Evidence({BOX: ContainerSeen(visible="GPU-1", minors=frozenset({1}))}, (), CARDS)
+    seen = Evidence({}, (CardUse("GPU-1", UID, 7, None),), CARDS)
 
-    (found,) = agree.strangers([pod(shares=(share,))], seen, frozenset())
+    found = agree.strangers([pod(shares=(share,))], seen, frozenset())
 
-    assert found == PodDevices(UID, "main", "nvidia.com/gpu", ("GPU-1",))
+    assert found.holding == (PodDevices(UID, "", "nvidia.com/gpu", ("GPU-1",)),)
 
 
 @pytest.mark.parametrize(
@@ -295,6 +319,49 @@ def test_the_kubelets_checkpoint_counts_for_pods_that_live_and_are_not_ours(
     found = held(host(PodDevices(UID, "main", "nvidia.com/gpu", ids)), pods, record())
 
     assert [one.device_ids for one in found] == ([] if cards is None else [cards])
+
+
+CLAIMANT = pod(containers={BOX: "main", "b" * 64: "side"})
+
+
+def claiming(*visible: str) -> Evidence:
+    """A Pod without a GPU whose containers name cards and have files of all cards' names."""
+    boxes = zip(CLAIMANT.containers, visible, strict=True)
+    every = frozenset(range(8))
+    return Evidence({box: ContainerSeen(visible=text, minors=every) for box, text in boxes}, (), CARDS)
+
+
+def decided(evidence_: Evidence, *pods: NodePod) -> Decided:
+    view = GpuView(record())
+    return decide(NODE, host(), view, pods, evidence_, Rules(BUILT_IN), StandingObjects(), 0.0)
+
+
+def test_a_pod_without_cards_takes_none_out_of_service_by_its_environment_and_files_of_their_names() -> None:
+    attacked = decided(claiming("0,1,2,3,4,5,6,7", "GPU-0,GPU-1"), CLAIMANT)
+    used = decided(Evidence({}, (CardUse("GPU-1", UID, 7, None),), CARDS), CLAIMANT)
+
+    assert read_device_object(attacked.device.body).kubelet_held == frozenset()
+    assert read_device_object(used.device.body).kubelet_held == {"GPU-1"}
+    assert [(one.container, one.cards) for one in attacked.claims] == [
+        ("main", ("GPU-0", "GPU-1")),
+        ("side", ("GPU-0", "GPU-1")),
+    ]
+
+
+def test_a_claim_is_an_event_on_the_pod_once_and_counts_in_the_metrics() -> None:
+    claims = decided(claiming("GPU-1", ""), CLAIMANT).claims
+    events = claim_events(claims)
+    metrics = ReporterMetrics()
+    metrics.show_claims(claims)
+
+    told, found = occurrences(NODE, EventMemory(), host(), GpuView(), {}, (), TakenOver(), events)
+    _, again = occurrences(NODE, told, host(), GpuView(), {}, (), TakenOver(), events)
+
+    assert [(one.reason, one.about["name"], one.type) for one in found] == [("CardsNotAllocated", "p", "Warning")]
+    assert "container main names cards" in found[0].message
+    assert "remove GPU-1 there" in found[0].message
+    assert again == ()
+    assert b"koordgate_reporter_card_claims 1.0" in metrics.exposition()
 
 
 # Events and outages
@@ -495,10 +562,12 @@ def test_cards_of_a_pod_whose_gpus_cannot_be_read_are_held_and_contradict_nothin
         "status": {"containerStatuses": containers},
     }
     one = read_pod(obj)
-    seen = Evidence({BOX: ContainerSeen(cpus=1)}, (CardUse("GPU-1", UID, 1, None),), CARDS)
+    seen = Evidence({BOX: ContainerSeen(cpus=1, visible="GPU-0")}, (CardUse("GPU-1", UID, 1, None),), CARDS)
 
     assert [found.mismatches for found in agree.agreements([one], seen)] == [()]
-    assert agree.strangers([one], seen, frozenset()) == (PodDevices(UID, "", "nvidia.com/gpu", ("GPU-1",)),)
+    found = agree.strangers([one], seen, frozenset())
+    assert [(held.container, held.device_ids) for held in found.holding] == [("", ("GPU-1",)), ("main", ("GPU-0",))]
+    assert found.claims == ()
 
 
 @pytest.mark.parametrize("version", Version)
@@ -554,6 +623,50 @@ def test_processes_one_level_below_the_containers_cgroup_are_seen(
     assert found[BOX].cpus == 0b110
     assert found[BOX].visible == read
     assert found[BOX].minors == (None if read is None else frozenset({int(read[-1])}))
+
+
+@pytest.mark.parametrize(
+    ("files", "environment", "seen"),
+    [
+        (400, b"NVIDIA_VISIBLE_DEVICES=0\0", ("0", frozenset())),
+        (20_000, b"NVIDIA_VISIBLE_DEVICES=0\0", ("0", None)),
+        (1, b"A=" + b"x" * 2**20 + b"\0NVIDIA_VISIBLE_DEVICES=0\0", (None, frozenset())),
+        (1, b"NVIDIA_VISIBLE_DEVICES=0\0A=" + b"x" * 2**20, ("0", frozenset())),
+        (1, b"A=b\0", ("", frozenset())),
+        (1, b"NVIDIA_VISIBLE_DEVICES=" + b"7" * 100_000 + b"\0", ("7" * 4096, frozenset())),
+    ],
+    ids=["some files", "a flood of files", "a flood before it", "a flood behind it", "not set", "a flood of ids"],
+)
+def test_what_a_container_makes_large_is_read_up_to_a_bound_and_is_unknown_beyond_it(
+    tmp_path: Path, files: int, environment: bytes, seen: tuple[str | None, frozenset[int] | None]
+) -> None:
+    layout = CgroupLayout(Driver.CGROUPFS)
+    folder = tmp_path / layout.pod(KubernetesQos.BURSTABLE, UID) / BOX
+    folder.mkdir(parents=True)
+    (folder / "cgroup.procs").write_text("41\n")
+    process = tmp_path / "proc" / "41"
+    (process / "root" / "dev").mkdir(parents=True)
+    for number in range(files):
+        os.close(os.open(process / "root" / "dev" / f"file{number}", os.O_CREAT))
+    (process / "environ").write_bytes(environment)
+
+    found = evidence.containers(Hierarchy(tmp_path, Version.V1), layout, [pod()], tmp_path / "proc", environment=True)
+
+    assert (found[BOX].visible, found[BOX].minors) == seen
+
+
+def test_of_a_flood_of_cards_files_those_of_minors_that_cards_have_are_kept(tmp_path: Path) -> None:
+    layout = CgroupLayout(Driver.CGROUPFS)
+    folder = tmp_path / layout.pod(KubernetesQos.BURSTABLE, UID) / BOX
+    folder.mkdir(parents=True)
+    (folder / "cgroup.procs").write_text("41\n")
+    (tmp_path / "proc" / "41" / "root" / "dev").mkdir(parents=True)
+    for number in range(1000):
+        (tmp_path / "proc" / "41" / "root" / "dev" / f"nvidia{number}").touch()
+
+    found = evidence.containers(Hierarchy(tmp_path, Version.V1), layout, [pod()], tmp_path / "proc", environment=True)
+
+    assert found[BOX].minors == frozenset(range(128))
 
 
 @pytest.mark.parametrize(

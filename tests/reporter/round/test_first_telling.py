@@ -68,15 +68,11 @@ def eight_cards(site, played: Played) -> None:
     site.add_node()
 
 
-def a_stranger(site) -> None:
-    """A Pod with a card that only its environment shows."""
+def a_stranger(site, played: Played) -> None:
+    """A Pod with a card that only its process shows."""
+    site.machine.file("7/cgroup", f"0::/kubepods/burstable/pod{POD}/{BOX}", site.machine.proc)
+    played.change({"gpu.0.processes": "7:1048576"})
     site.add_pod("stranger", POD, container=BOX)
-    site.cgroup(f"kubepods/burstable/pod{POD}")
-    (site.cgroup(f"kubepods/burstable/pod{POD}/{BOX}") / "cgroup.procs").write_text("7\n")
-    process = site.machine.proc / "7"
-    (process / "root" / "dev").mkdir(parents=True)
-    (process / "root" / "dev" / "nvidia0").write_text("")
-    (process / "environ").write_bytes(f"NVIDIA_VISIBLE_DEVICES={CARD}\0".encode())
 
 
 def told_of_cards(fake: FakeKube, since: int = 0) -> list[str]:
@@ -94,7 +90,7 @@ async def test_a_card_that_a_stranger_has_is_never_reported_as_free(
     site, start, fake: FakeKube, played: Played
 ) -> None:
     eight_cards(site, played)
-    a_stranger(site)
+    a_stranger(site, played)
     nvml = played.nvml()
     read, ready = nvml.read, asyncio.Event()
 
@@ -136,7 +132,7 @@ async def test_a_stranger_that_comes_later_is_found_as_its_container_is_reported
     await start(nvml=played.nvml(), gpus=True, pace={"proofs_apart": 0.01})
     await fake.until(lambda: told_of_cards(fake) == [""])
 
-    a_stranger(site)
+    a_stranger(site, played)
 
     await fake.until(lambda: CARD in told_of_cards(fake)[-1])
 

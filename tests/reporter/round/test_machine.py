@@ -307,7 +307,7 @@ def test_a_change_during_a_round_is_followed_by_another_soon_after_its_end() -> 
 
 def test_nvml_is_asked_again_when_that_makes_sense_and_no_sooner_than_it_is_read() -> None:
     driven = started()
-    for retry, wait in ((0.5, 10.0), (40.0, 40.0)):
+    for retry, wait in ((0.5, 10.0), (40.0, 40.0), (0.5, 10.0)):
         driven.feed(CardsAway(AWAY, retry))
         assert driven.state.lanes[Lane.CARDS].due == driven.now.steady + wait
         driven.pass_time(wait)
@@ -525,7 +525,9 @@ def test_a_write_that_fails_holds_up_no_other_and_is_tried_ever_more_rarely() ->
         driven.feed(HostRead(host()), CpusWritten(), EventsSent())
 
     assert waits == [1.0, 2.0, 4.0, 8.0]
-    assert [one.message for one in driven.asked(Warn)].count("devices: forbidden") == 1, "a problem of the round, once"
+    told = [one.message for one in driven.asked(Warn)]
+    assert told.count("not written, next attempt in 1 s: devices: forbidden") == 1
+    assert told.count("devices: forbidden") == 1, "a problem of the round, once"
     assert driven.state.problems == ("devices: forbidden",)
     write_all(driven)
     a_round(driven)
@@ -576,6 +578,23 @@ def test_events_are_noted_once_for_each_change() -> None:
     assert [one.reason for one in note.occurrences] == ["Xid79", "Xid94"]
     states = {uuid: card.health.state for uuid, card in driven.state.cards.view.node.cards.items()}
     assert states == {CARDS[0]: CardState.UNHEALTHY, CARDS[1]: CardState.HEALTHY, CARDS[2]: CardState.SUSPECT}
+
+
+@pytest.mark.parametrize("unknown", ["the Node", "the kubelet's configuration"])
+def test_events_wait_until_their_node_and_its_configuration_are_known(unknown: str) -> None:
+    events = [*map(Listed, WatchedKind)] if unknown == "the Node" else listed()
+    driven = started(*events, configz=unknown != "the Node")
+    driven.feed(CardsRead(reading()), HealthSaved())
+    a_round(driven)
+    driven.feed(XidsHeard((XidEvent(CARDS[0], 79, 0.0),)))
+    a_round(driven)
+    assert driven.asked(Note) == []
+
+    driven.feed(NODE if unknown == "the Node" else KubeletAnswered(ANSWER))
+    a_round(driven)
+
+    (note,) = driven.asked(Note)
+    assert [one.reason for one in note.occurrences] == ["Xid79"]
 
 
 def test_a_bug_in_a_round_is_followed_by_another_round_later() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from fake_kube import FakeKube
+from fake_kube import FakeKube, answer
 from grpc_kubelet import Kubelet, container, pod
 
 from allocator.wire.nodetopology import read_node_topology
@@ -100,3 +100,24 @@ async def test_one_look_asks_too_and_says_at_once_that_nobody_answers(site, kube
     assert "GPU-7" in found.device.body["metadata"]["annotations"]["node.koordinator.sh/devices-checkpoints"]
     assert not any("kubelet.sock" in problem for problem in found.problems)
     assert any("nobody answers (Connection refused)" in problem for problem in without.problems)
+
+
+async def test_one_look_says_what_it_could_not_read_and_decides_from_the_rest(site, kube, fake: FakeKube) -> None:
+    site.add_node()
+    site.add_pod("pinned", UID, qos="LSR", resource_status='{"cpuset":"2-3"}')
+    site.cgroup(f"kubepods/burstable/pod{OTHER}")
+    sharing = site.cgroup(f"kubepods/burstable/pod{OTHER}/{CONTAINER}")
+    site.add_pod("sharing", OTHER, container=CONTAINER)
+    good, problems = await look(site.settings(), kube)
+    fake.faults.always("list", "pods", answer(403, "no"))
+
+    found, without = await look(site.settings(), kube)
+    offline, alone = await look(site.settings(configz=True), None)
+
+    assert problems == ()
+    assert [any("the API server: " in one for one in said) for said in (without, alone)] == [True, False]
+    assert good.device.body["metadata"]["name"] == found.device.body["metadata"]["name"] == "n1"
+    assert [one["uid"] for one in good.device.body["metadata"]["ownerReferences"]] == ["node-uid"]
+    assert offline.device.body["metadata"]["name"] == "n1"
+    assert (sharing / "cpuset.cpus").read_text() == "0-7\n", "a look writes nothing"
+    assert site.writes() == 0

@@ -22,6 +22,7 @@ def shown() -> list[str]:
         node_pod(1, status=ResourceStatus(0b0010), qos="LSR"),
         node_pod(2, status=ResourceStatus(0b0100), qos="LSE"),
         node_pod(3, qos_class=KubernetesQos.BEST_EFFORT),
+        node_pod(4, name="x" * 253),
     )
     seen = {f"{number:064x}": ContainerSeen(cpus=0b0010) for number in (1, 2)}
     given = {"theirs": {"main": 0b1000, "side": 0b0001}}
@@ -62,3 +63,8 @@ def shown() -> list[str]:
 )
 def test_tables_and_objects_name_everything(shown: list[str], words: tuple[str, ...]) -> None:
     assert any(all(word in line for word in words) for line in shown), "\n".join(shown)
+
+
+def test_the_longest_name_is_shown_whole(shown: list[str]) -> None:
+    assert "".join(shown).count("x") >= 253
+    assert "…" not in "".join(shown)

@@ -212,7 +212,8 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(handle_t *h, unsigned int size, u64 *ou
     ENTER(h);
     VALUE(h, "memory_affinity");
     memset(out, 0, size * sizeof *out);
-    out[0] = strtoull(value, NULL, 16);
+    for (char *rest = (char *)value; size-- && *rest; out++)
+        *out = strtoull(rest, &rest, 16);
     return SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(handle_t *h, int *major, int *minor) {

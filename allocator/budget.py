@@ -1,0 +1,60 @@
+"""How much one decision may look at.
+
+Steps are counted, never time, so that the same question has the same answer on every machine. A step is about as much
+work as looking at one device for one container.
+"""
+
+from math import inf
+from typing import Final
+
+
+class BudgetSpentError(Exception):
+    """A decision has looked at as much as it may."""
+
+
+class Budget:
+    """The steps that are left to a decision.
+
+    Args:
+        left: number of steps; `math.inf` for any number.
+
+    Attributes:
+        left: as given, less what was spent.
+        short: whether it did not suffice for something, so that a larger one could lead to another answer.
+    """
+
+    __slots__ = ("left", "short")
+
+    def __init__(self, left: float) -> None:
+        self.left = left
+        self.short = False
+
+    def spend(self, steps: int) -> None:
+        """Take a number of steps, 0 or more.
+
+        Raises:
+            BudgetSpentError: fewer are left; then none is left.
+        """
+        self.left -= steps
+        if self.left < 0:
+            self.left = 0
+            self.short = True
+            raise BudgetSpentError
+
+    def covers(self, steps: int) -> bool:
+        """Whether a number of steps is left, for something that can be left out; they are spent if so."""
+        if steps > self.left:
+            self.short = True
+            return False
+        self.left -= steps
+        return True
+
+    def set_aside(self, share: int) -> "Budget":
+        """Move one part in `share` of what is left, rounded down, into a budget of its own."""
+        aside = Budget(self.left if self.left == inf else self.left // share)
+        self.left -= 0 if self.left == inf else aside.left
+        return aside
+
+
+UNLIMITED: Final = Budget(inf)
+"""For callers whose question is known to be small."""

@@ -1,0 +1,41 @@
+"""Work that goes on: an unexpected exception is told, and the work begins again, later with each failure in a row."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from koordgate.backoff import Backoff
+
+_FIRST_S: Final = 1.0
+_LONGEST_S: Final = 60.0
+_SETTLED_S: Final = 300.0  # what ran for this long begins again as soon as after a first failure
+
+
+async def steadily(
+    work: Callable[[], Awaitable[object]],
+    bug: Callable[[], object],
+    *,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Do some work that does not end by itself, until cancelled; return if it ends without an exception.
+
+    Args:
+        work: begins the work.
+        bug: called within the handling of each exception, to log its traceback and to count it.
+        sleep: waits for seconds.
+        clock: monotonic seconds.
+    """
+    backoff = Backoff(_FIRST_S, _LONGEST_S)
+    while True:
+        began = clock()
+        try:
+            await work()
+        except Exception:  # noqa: BLE001 whatever it is, the process is needed
+            bug()
+        else:
+            return
+        if clock() - began >= _SETTLED_S:
+            backoff.reset()
+        await sleep(backoff.failed())

@@ -1,0 +1,258 @@
+"""The budget of a decision: hostile requests end in bounded work, with a reason; others do not notice it."""
+
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from math import inf
+from types import FrameType
+from typing import Any
+
+import pytest
+from builders import app, ask, gpu, gpus, held, init, nic, nics, node, part, request
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trials import examples
+
+from allocator.budget import Budget, BudgetSpentError
+from allocator.place import Placement, place
+from allocator.vocabulary.asks import ContainerAsk, PodRequest, Wishes
+from allocator.vocabulary.cpunode import CpuNode
+from allocator.vocabulary.cpupolicy import NumaPolicy
+from allocator.vocabulary.cputopology import Cpu, CpuTopology
+from allocator.vocabulary.hints import Joint
+from allocator.vocabulary.links import Place, link
+from allocator.vocabulary.node import NodeSnapshot
+from allocator.vocabulary.outcome import Refusal
+from allocator.vocabulary.wiring import Wiring
+
+MOST_CALLS = 150_000  # of Python functions in one decision; a decision about one card takes some hundred
+
+
+def machine(cards: int, used: Sequence[int] = (), *, wired: bool = False, nics: int = 0, **more: Any) -> NodeSnapshot:
+    """A node of cards of which others hold these percentages; wired: each pair of cards is connected in another way."""
+    half, places = max(cards // 2, 1), []
+    devices = [gpu(at, numa_node=at // half, pcie=f"p{at // 2}") for at in range(cards)]
+    devices += [nic(at, numa_node=at * 2 // nics, pcie=f"p{at}") for at in range(nics)]
+    if wired:
+        places = [Place(one.id, one.numa_node, one.pcie) for one in devices]
+        pairs = itertools.combinations([one.id for one in devices], 2)
+        lanes = {(min(pair), max(pair)): at * 7 % 5 for at, pair in enumerate(pairs)}
+        more["wiring"] = Wiring(link(places, lanes))
+    return node(*devices, holdings=held(*(part(devices[at], much) for at, much in enumerate(used))), **more)
+
+
+def uneven(cards: int) -> range:
+    """Another percentage of each card, so that no two are alike."""
+    return range(1, cards + 1)
+
+
+def halves(cards: int) -> list[ContainerAsk]:
+    """One container more than there are cards, each of a little more than half a card."""
+    return [app(f"c{at}", gpus(51 + at % 9)) for at in range(cards + 1)]
+
+
+def thirds(cards: int) -> list[ContainerAsk]:
+    return [app(f"c{at}", gpus(34 + at % 5)) for at in range(2 * cards + 1)]
+
+
+EIGHT_NUMA = CpuNode(
+    CpuTopology.of(Cpu(at, at // 2, at // 32, at // 128) for at in range(256)), policy=NumaPolicy.RESTRICTED
+)
+HOSTILE: dict[str, tuple[NodeSnapshot, PodRequest]] = {
+    "nine halves, cards alike": (machine(8), request(*halves(8))),
+    "nine halves, no card alike": (machine(8, uneven(8)), request(*halves(8))),
+    "nine halves, wired": (machine(8, uneven(8), wired=True), request(*halves(8))),
+    "seventeen halves": (machine(16, uneven(16)), request(*halves(16))),
+    "seventeen thirds": (machine(8), request(*thirds(8))),
+    "thirty-three thirds, wired": (machine(16, uneven(16), wired=True), request(*thirds(16))),
+    "pairs": (machine(16, uneven(16)), request(*(app(f"c{at}", ask(2, core=51, ratio=51)) for at in range(9)))),
+    "eights of sixteen, wired": (
+        machine(16, uneven(16), wired=True),
+        request(app("a", ask(8, core=50, ratio=50)), app("b", ask(9, core=51, ratio=51))),
+    ),
+    "half of sixteen cards and more than half": (
+        machine(16, wired=True),
+        request(app("a", gpus(800)), app("b", gpus(900))),
+    ),
+    "sixty-four containers": (machine(16, uneven(16)), request(*(app(f"c{at}", gpus(20 + at)) for at in range(64)))),
+    "1,200 containers": (machine(8), request(*(app(f"c{at}", gpus(1)) for at in range(1200)))),
+    "1,200 init containers": (machine(8), request(*(init(f"c{at}", gpus(1 + at % 50)) for at in range(1200)))),
+    "joint, on the same roots": (
+        machine(16, uneven(16), nics=8),
+        request(
+            *(app(f"c{at}", ask(4, core=51, ratio=51)) for at in range(5)),
+            *(app(f"c{at}", nics(51, 4)) for at in range(5)),
+            wishes=Wishes(joint=Joint(("gpu", "rdma"), same_pcie=True)),
+        ),
+    ),
+    "joint, near": (
+        machine(16, uneven(16), nics=16),
+        request(
+            *(app(f"c{at}", gpus(51 + at % 9)) for at in range(17)),
+            *(app(f"c{at}", nics(51)) for at in range(17)),
+            wishes=Wishes(joint=Joint(("gpu", "rdma"), same_pcie=False)),
+        ),
+    ),
+    "eight NUMA nodes": (machine(8, uneven(8), cpu=EIGHT_NUMA), request(*halves(8))),
+    "eight NUMA nodes, thirds": (machine(16, uneven(16), cpu=EIGHT_NUMA), request(*thirds(16))),
+}
+
+
+def calls(of: Callable[[], object]) -> int:
+    """How many Python functions a call enters."""
+    count = 0
+
+    def counted(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        of()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_request_costs_bounded_work(name: str) -> None:
+    on, of = HOSTILE[name]
+    assert calls(lambda: place(of, on)) < MOST_CALLS
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_request_gets_the_same_answer_each_time(name: str) -> None:
+    on, of = HOSTILE[name]
+    assert place(of, on) == place(of, on)
+
+
+ENDED = [
+    "nine halves, no card alike",
+    "nine halves, wired",
+    "seventeen halves",
+    "seventeen thirds",
+    "1,200 containers",
+    "1,200 init containers",
+]
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_a_search_that_was_ended_says_so_and_what_to_do(name: str) -> None:
+    on, of = HOSTILE[name]
+    refusal = place(of, on)
+    assert isinstance(refusal, Refusal)
+    assert refusal.unfinished
+    assert not refusal.permanent
+    assert refusal.short == "the search for devices was ended: too many ways to serve the containers"
+    assert refusal.message == (
+        f"node-1: {refusal.short}; {len(of.containers)} requests of containers for devices were tried together; "
+        "let fewer containers request devices, or let them request equal amounts"
+    )
+
+
+def test_of_cards_that_are_alike_one_choice_stands_for_all() -> None:
+    """So the search ends by itself, and its answer is certain."""
+    on, of = HOSTILE["nine halves, cards alike"]
+    refusal = place(of, on)
+    assert isinstance(refusal, Refusal)
+    assert not refusal.unfinished
+    assert refusal.message.startswith("node-1: each container fits alone, not all together (c0 1 x (core 51 %")
+
+
+def test_what_one_container_lacks_is_said_even_if_the_search_was_ended() -> None:
+    of = request(*halves(8), init("large", ask(8, core=60, ratio=60)))
+    refusal = place(of, machine(8, [*uneven(7), 45]))
+    assert isinstance(refusal, Refusal)
+    assert "container large asks 8 x (core 60 %, memory 60 %); 7 of 8 GPUs can hold it" in refusal.message
+    assert not refusal.unfinished
+
+
+def test_of_many_containers_a_refusal_names_sixteen() -> None:
+    of = request(*(app(f"c{at}", gpus(51)) for at in range(20)))
+    refusal = place(of, machine(8))
+    assert isinstance(refusal, Refusal)
+    assert "c15 1 x (core 51 %, memory 51 %), and 4 more)" in refusal.message
+    assert "c16" not in refusal.message
+
+
+def test_sixty_four_containers_are_placed_within_the_budget() -> None:
+    placed = place(request(*(app(f"c{at}", gpus(12)) for at in range(64))), machine(8, uneven(4)))
+    assert isinstance(placed, Placement)
+    assert sum(len(share.containers) for share in placed.shares) == 64
+
+
+def test_a_best_effort_pod_is_placed_anywhere_if_the_search_in_few_numa_nodes_was_ended() -> None:
+    cpu = CpuNode(CpuTopology.of(Cpu(at, at // 2, at // 8, at // 8) for at in range(16)), policy=NumaPolicy.BEST_EFFORT)
+    of = request(*(app(f"c{at}", gpus(51 + at % 4)) for at in range(8)), app("small", gpus(2)))
+    placed = place(of, machine(8, uneven(8), cpu=cpu))
+    assert isinstance(placed, Placement)
+    assert len(placed.shares) == 8
+
+
+def test_a_strict_pod_whose_aligned_search_was_ended_is_told_where_it_was_sought() -> None:
+    cpu = CpuNode(
+        CpuTopology.of(Cpu(at, at // 2, at // 8, at // 8) for at in range(16)), policy=NumaPolicy.SINGLE_NUMA_NODE
+    )
+    of = request(*(app(f"c{at}", gpus(26 + at % 7)) for at in range(13)))
+    refusal = place(of, machine(8, uneven(8), cpu=cpu))
+    assert isinstance(refusal, Refusal)
+    assert refusal.unfinished
+    assert refusal.short.startswith("the search for devices in one NUMA node (NUMA policy SingleNUMANode) was ended")
+
+
+def test_decisions_that_share_a_budget_end_together() -> None:
+    on, of = HOSTILE["nine halves, no card alike"]
+    budget = Budget(100)
+    assert isinstance(place(request(app("a", gpus(50))), on, None, budget), Placement)
+    assert 0 < budget.left < 100
+    ended = place(of, on, None, budget)
+    assert isinstance(ended, Refusal)
+    assert ended.unfinished
+    assert budget.left == 0
+    assert isinstance(place(request(app("a", gpus(50))), on, None, budget), Refusal)
+
+
+@st.composite
+def small(draw: st.DrawFn) -> tuple[NodeSnapshot, PodRequest]:
+    """Up to four cards, alike or not, and up to four containers of one or two devices."""
+    used = draw(st.lists(st.sampled_from([0, 20, 40, 60]), min_size=1, max_size=4))
+    asks = draw(st.lists(st.tuples(st.integers(1, 2), st.sampled_from([30, 40, 50, 60])), min_size=1, max_size=4))
+    containers = [app(f"c{at}", ask(count, core=much, ratio=much)) for at, (count, much) in enumerate(asks)]
+    return machine(len(used), used), request(*containers)
+
+
+@settings(max_examples=examples(200))
+@given(small())
+def test_a_pod_is_refused_only_where_no_choice_of_devices_serves_all_containers(
+    case: tuple[NodeSnapshot, PodRequest],
+) -> None:
+    on, of = case
+    free = [100 - on.used.get(device.id, {}).get("gpu-core", 0) for device in on.devices]
+    sets = [itertools.combinations(range(len(free)), one.ask.count) for one in of.containers]
+
+    def serves(chosen: Sequence[Sequence[int]]) -> bool:
+        left = list(free)
+        for one, places in zip(of.containers, chosen, strict=True):
+            for at in places:
+                left[at] -= one.ask.amounts[0] or 0
+        return min(left) >= 0
+
+    assert isinstance(place(of, on), Placement) == any(map(serves, itertools.product(*sets)))
+
+
+def test_a_budget_is_spent_to_the_last_step_and_no_further() -> None:
+    budget = Budget(3)
+    budget.spend(2)
+    budget.spend(1)
+    assert budget.left == 0
+    with pytest.raises(BudgetSpentError):
+        budget.spend(1)
+    assert budget.left == 0
+
+
+@pytest.mark.parametrize(("left", "aside", "rest"), [(10, 3, 7), (2, 0, 2), (0, 0, 0), (inf, inf, inf)])
+def test_a_part_of_a_budget_is_set_aside(left: float, aside: float, rest: float) -> None:
+    budget = Budget(left)
+    assert budget.set_aside(3).left == aside
+    assert budget.left == rest

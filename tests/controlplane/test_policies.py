@@ -1,0 +1,419 @@
+"""What the API server refuses by the chart's policies alone: no replica lives here, and no webhook is configured."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path, refusal
+
+from allocator.vocabulary.names import NUMA_SCOPE, ORIGINAL_REQUEST, RESOURCE_STATUS, visible_devices
+from webhook.localplane import chart
+from webhook.localplane.admin import STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
+from webhook.localplane.binaries import Binaries
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
+
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+VISIBLE, PRESET, ALLOCATIONS, BINDINGS = (
+    "koordgate-visible-devices",
+    "koordgate-preset-node",
+    "koordgate-allocations",
+    "koordgate-bindings",
+)
+QUEUE = {"name": "queue", "resource": "example.com/queue", "unit": "units", "environment": "QUEUE"}
+VALUES = {
+    "devices": {"types": [QUEUE]},
+    "exemptNamespaces": ["exempt"],
+    "gangs": {"allOrNothing": True},
+    "policies": {
+        "visibleDevices": {
+            "action": "Deny",
+            "variables": ["CUDA_DISABLE_CONTROL"],
+            "exemptNamespaces": ["gpu-operator"],
+        }
+    },
+}
+TENANT = "tenant"
+KUBELET = "system:node:node-1"
+CPU = {"cpu": "100m"}
+GPU = {"nvidia.com/gpu": "1"}
+NVIDIA_MOUNT = "/var/run/nvidia-container-devices"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def guarded(binaries: Binaries) -> AsyncIterator[ControlPlane]:
+    """A control plane with the chart except its webhook configurations; its controllers check the types of policies."""
+    objects = [one for one in chart.render(binaries, VALUES) if one["kind"] not in WEBHOOKS]
+    async with ControlPlane(binaries, controller_manager=True, users={KUBELET: ["system:nodes"]}) as plane:
+        await chart.install(plane, objects)
+        for name in (TENANT, "exempt", "gpu-operator"):
+            await plane.ensure_namespace(name)
+        async with plane.admin() as admin:
+
+            async def in_force() -> bool:
+                forged = admin.create(pods_path(TENANT), noted({DEVICE_ALLOCATED: "{}"}), dryRun="All")
+                shown = admin.create(pods_path(TENANT), setting("0"), dryRun="All")
+                preset = admin.create(pods_path(TENANT), pod("p", TENANT, GPU, nodeName="n"), dryRun="All")
+                return [await refusal(one) for one in (forged, shown, preset)] == [ALLOCATIONS, VISIBLE, PRESET]
+
+            await until(in_force, "the API server goes by the policies")
+        yield plane
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def root(guarded: ControlPlane) -> AsyncIterator[AdminClient]:
+    """An administrator: no right is missing, so only the policies refuse."""
+    async with guarded.admin() as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def standing(admin: AdminClient, made: JsonObject) -> AsyncIterator[str]:
+    """A Pod that exists meanwhile; its name."""
+    created = await admin.create(pods_path(TENANT), made)
+    try:
+        yield created["metadata"]["name"]
+    finally:
+        await admin.delete(pods_path(TENANT, created["metadata"]["name"]), gracePeriodSeconds="0")
+
+
+def noted(annotations: dict[str, str], asks: dict[str, str] | None = None, **spec: Any) -> JsonObject:
+    made = pod("noted", TENANT, CPU if asks is None else asks, **spec)
+    made["metadata"]["annotations"] = annotations
+    return made
+
+
+def with_env(*env: JsonObject, part: str = "containers", namespace: str = TENANT) -> JsonObject:
+    made = pod("showing", namespace, CPU)
+    other = {"name": "second", "image": "none", "env": list(env)}
+    made["spec"][part] = [*made["spec"].get(part, ()), other]
+    return made
+
+
+def setting(value: str, variable: str = "NVIDIA_VISIBLE_DEVICES", **where: str) -> JsonObject:
+    return with_env({"name": "A", "value": "b"}, {"name": variable, "value": value}, **where)
+
+
+def source(**value_from: Any) -> JsonObject:
+    return {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": value_from}
+
+
+def field(path: str, variable: str = "NVIDIA_VISIBLE_DEVICES") -> JsonObject:
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def mounting(path: str) -> JsonObject:
+    made = pod("mounting", TENANT, CPU)
+    made["spec"]["volumes"] = [{"name": "v", "hostPath": {"path": "/dev/null"}}]
+    made["spec"]["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": path}]
+    return made
+
+
+def initial(asks: dict[str, str]) -> JsonObject:
+    resources = {"requests": asks, "limits": asks}
+    first = {"name": "first", "image": "none", "resources": resources}
+    return pod("initial", TENANT, CPU, nodeName="n", initContainers=[first])
+
+
+ATTACKS = {
+    "all cards": (setting("all"), VISIBLE),
+    "numbers": (setting("0,1,2,3,4,5,6,7"), VISIBLE),
+    "a UUID": (setting("GPU-1"), VISIBLE),
+    "in an init container": (setting("all", part="initContainers"), VISIBLE),
+    "a type of one's own": (setting("fast", "QUEUE"), VISIBLE),
+    "a limiter's switch": (setting("true", "CUDA_DISABLE_CONTROL"), VISIBLE),
+    "another variable's value": (setting("$(A)"), VISIBLE),
+    "void, then all": (
+        with_env({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, {"name": "QUEUE", "value": "x"}),
+        VISIBLE,
+    ),
+    "from a ConfigMap": (with_env(source(configMapKeyRef={"name": "c", "key": "k"})), VISIBLE),
+    "from a Secret": (with_env(source(secretKeyRef={"name": "c", "key": "k"})), VISIBLE),
+    "from an annotation of its own": (with_env(field("metadata.annotations['my']")), VISIBLE),
+    "from an annotation of a like name": (
+        with_env(field("metadata.annotations['invisible-devices.koordgate.io/main']")),
+        VISIBLE,
+    ),
+    "from a label": (with_env(field("metadata.labels['visible-devices.koordgate.io/main']")), VISIBLE),
+    "by a mount": (mounting(f"{NVIDIA_MOUNT}/all"), VISIBLE),
+    "a claim to be a mirror": (
+        noted({"kubernetes.io/config.mirror": "x"}, nodeName="n", containers=setting("all")["spec"]["containers"]),
+        VISIBLE,
+    ),
+    "a node of its choice": (pod("preset", TENANT, GPU, nodeName="n"), PRESET),
+    "a node for a share": (pod("preset", TENANT, {"koordinator.sh/gpu-core": "1"}, nodeName="n"), PRESET),
+    "a node for a queue": (pod("preset", TENANT, {"example.com/queue": "1"}, nodeName="n"), PRESET),
+    "a node for an init container": (initial(GPU), PRESET),
+    "an allocation": (noted({DEVICE_ALLOCATED: "{}"}), ALLOCATIONS),
+    "CPUs": (noted({RESOURCE_STATUS: '{"cpuset":"0-7"}'}), ALLOCATIONS),
+    "visible cards": (noted({visible_devices("main"): "GPU-1"}), ALLOCATIONS),
+    "visible queues": (noted({visible_devices("main", "queue"): "fast"}), ALLOCATIONS),
+    "an allocation among many": (
+        noted({f"example.com/{n}": "" for n in range(2000)} | {DEVICE_ALLOCATED: "{}"}),
+        ALLOCATIONS,
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "policy"), ATTACKS.values(), ids=ATTACKS)
+async def test_a_pod_that_takes_what_nobody_gave_it_is_refused(
+    root: AdminClient, made: JsonObject, policy: str
+) -> None:
+    assert await refusal(root.create(pods_path(TENANT), made, dryRun="All")) == policy
+
+
+HONEST = {
+    "nothing": pod("plain", TENANT, CPU),
+    "a card, to be translated": pod("asking", TENANT, GPU),
+    "void": setting("void"),
+    "none": setting("none"),
+    "empty": with_env({"name": "NVIDIA_VISIBLE_DEVICES"}),
+    "other variables": with_env({"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}, {"name": "X", "value": "all"}),
+    "a translated Pod": with_env(
+        field("metadata.annotations['visible-devices.koordgate.io/second']"),
+        field("metadata.annotations['queue.visible-devices.koordgate.io/second']", "QUEUE"),
+    ),
+    "another mount": mounting("/var/run/nvidia"),
+    "a node without devices": pod("preset", TENANT, CPU, nodeName="n"),
+    "a node and no card": pod("preset", TENANT, {"nvidia.com/gpu": "0"}, nodeName="n"),
+    "a node and others' devices": pod("preset", TENANT, {"amd.com/gpu": "1"}, nodeName="n"),
+    "annotations": noted({"example.com/note": "x", ORIGINAL_REQUEST: "{}", NUMA_SCOPE: "true"}),
+    "many annotations": noted({f"example.com/{n}": "" for n in range(2000)}),
+    "in an exempt namespace": setting("all", namespace="exempt"),
+    "in a namespace that shows cards": setting("all", namespace="gpu-operator"),
+}
+
+
+@pytest.mark.parametrize("made", HONEST.values(), ids=HONEST)
+async def test_an_honest_pod_passes(root: AdminClient, made: JsonObject) -> None:
+    assert not await refusal(root.create(pods_path(made["metadata"]["namespace"]), made, dryRun="All"))
+
+
+async def test_the_refusal_names_the_container_and_every_way_out(root: AdminClient) -> None:
+    with pytest.raises(ApiError) as caught:
+        await root.create(pods_path(TENANT), setting("all"))
+
+    assert caught.value.status == 403
+    for said in (
+        "container second sets",
+        "as a resource",
+        "set it to void",
+        "policies.visibleDevices.exemptNamespaces",
+    ):
+        assert said in caught.value.message
+
+
+async def test_a_static_pods_mirror_passes_if_its_kubelet_writes_it(guarded: ControlPlane) -> None:
+    mirror = noted(
+        {"kubernetes.io/config.mirror": "x", DEVICE_ALLOCATED: "{}"}, {"nvidia.com/gpu": "1"}, nodeName="node-1"
+    )
+    mirror["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    async with guarded.admin(guarded.tokens[KUBELET]) as kubelet:
+        assert not await refusal(kubelet.create(pods_path(TENANT), mirror, dryRun="All"))
+        mirror["spec"]["nodeName"] = "node-2"
+        assert await refusal(kubelet.create(pods_path(TENANT), mirror, dryRun="All"))
+
+
+# Ephemeral containers
+
+
+async def debugged(admin: AdminClient, name: str, *added: JsonObject) -> str:
+    """The policy that refused to add ephemeral containers; empty if none did."""
+    body = {"spec": {"ephemeralContainers": [{"image": "none", **one} for one in added]}}
+    return await refusal(admin.patch(pods_path(TENANT, name, "ephemeralcontainers"), body, STRATEGIC_PATCH))
+
+
+async def test_an_ephemeral_container_may_show_itself_no_cards_but_those_of_its_pod(
+    guarded: ControlPlane, root: AdminClient
+) -> None:
+    of_main = field("metadata.annotations['visible-devices.koordgate.io/main']")
+    async with standing(root, pod("debugged", TENANT, CPU)) as name:
+        every = {"name": "all", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+        assert await debugged(root, name, every) == VISIBLE
+        assert not await debugged(root, name, {"name": "plain"})
+        assert not await debugged(root, name, {"name": "same", "env": [of_main]})
+        assert await debugged(root, name, {"name": "again", "volumeMounts": []}, every) == VISIBLE
+
+
+async def test_what_stood_before_the_policy_stops_no_debugging(guarded: ControlPlane, root: AdminClient) -> None:
+    """A Pod of another time has the variable, and so has one of its ephemeral containers."""
+    path = f"{GROUP}/validatingadmissionpolicybindings/{VISIBLE}"
+    kept = await root.get(path)
+    every = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    old = pod("old", TENANT, CPU)
+    old["spec"]["containers"][0]["env"] = every
+
+    async def acts(action: str) -> None:
+        await root.patch(path, {"spec": {"validationActions": [action]}})
+
+        async def seen() -> bool:
+            return bool(await refusal(root.create(pods_path(TENANT), setting("all"), dryRun="All"))) is (
+                action == "Deny"
+            )
+
+        await until(seen, f"the API server goes by {action}")
+
+    await acts("Warn")
+    try:
+        async with standing(root, old) as name:
+            assert not await debugged(root, name, {"name": "first", "env": every})
+            await acts(kept["spec"]["validationActions"][0])
+            assert not await debugged(root, name, {"name": "second"})
+            assert await debugged(root, name, {"name": "third", "env": every}) == VISIBLE
+    finally:
+        await acts(kept["spec"]["validationActions"][0])
+
+
+async def test_a_warning_names_the_remedy_and_stops_nobody(guarded: ControlPlane, root: AdminClient) -> None:
+    path = f"{GROUP}/validatingadmissionpolicybindings/{PRESET}"
+    preset = pod("preset", TENANT, GPU, nodeName="n")
+    await root.patch(path, {"spec": {"validationActions": ["Warn"]}})
+
+    async def passed() -> bool:
+        return not await refusal(root.create(pods_path(TENANT), preset, dryRun="All"))
+
+    try:
+        await until(passed, "the policy warns")
+        headers = {"Authorization": f"Bearer {guarded.admin_token}"}
+        url = f"{guarded.admin_url}{pods_path(TENANT)}?dryRun=All"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json=preset, headers=headers, ssl=False) as answer,
+        ):
+            assert answer.status == 201
+            assert "remove spec.nodeName" in " ".join(answer.headers.getall("Warning"))
+    finally:
+        await root.patch(path, {"spec": {"validationActions": ["Deny"]}})
+
+        async def refused() -> bool:
+            return bool(await refusal(root.create(pods_path(TENANT), preset, dryRun="All")))
+
+        await until(refused, "the policy denies again")
+
+
+# Allocations of Pods that exist
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+async def test_what_a_pod_holds_is_changed_by_nobody(root: AdminClient, subresource: str) -> None:
+    async with standing(root, noted({ORIGINAL_REQUEST: "{}", NUMA_SCOPE: "true", "note": "x"})) as name:
+        path = pods_path(TENANT, name, subresource)
+        for annotations in (
+            {DEVICE_ALLOCATED: "{}"},
+            {RESOURCE_STATUS: "{}"},
+            {ORIGINAL_REQUEST: "{ }"},
+            {ORIGINAL_REQUEST: None},
+            {NUMA_SCOPE: None},
+            {visible_devices("main"): "GPU-1"},
+            {visible_devices("main", "queue"): "fast"},
+        ):
+            assert await refusal(root.patch(path, {"metadata": {"annotations": annotations}})) == ALLOCATIONS
+        await root.patch(path, {"metadata": {"annotations": {"note": None, "other": "y"}, "labels": {"a": "b"}}})
+
+
+async def test_the_kubelet_goes_on_to_report_a_pod_that_holds_cards(guarded: ControlPlane, root: AdminClient) -> None:
+    await guarded.add_node("node-1", {"cpu": "8", "pods": "110"})
+    async with (
+        standing(root, pod("held", TENANT, CPU)) as name,
+        guarded.admin(await guarded.service_account_token(chart.NAMESPACE, "koord-scheduler")) as scheduler,
+        guarded.admin(guarded.tokens[KUBELET]) as kubelet,
+    ):
+        given = binding(TENANT, name, "node-1")
+        given["metadata"]["annotations"] = {DEVICE_ALLOCATED: "{}", visible_devices("main"): "GPU-1"}
+        await scheduler.create(pods_path(TENANT, name, "binding"), given)
+
+        await kubelet.patch(pods_path(TENANT, name, "status"), {"status": {"phase": "Running"}})
+
+        stored = await root.get(pods_path(TENANT, name))
+        assert stored["metadata"]["annotations"][visible_devices("main")] == "GPU-1"
+        forged = {"metadata": {"annotations": {visible_devices("main"): "GPU-2"}}}
+        removed = {"metadata": {"annotations": {DEVICE_ALLOCATED: None}}}
+        for change in (forged, removed):
+            assert await refusal(root.patch(pods_path(TENANT, name), change)) == ALLOCATIONS
+
+
+# Bindings
+
+
+@pytest.mark.parametrize("resource", ["binding", "bindings"])
+async def test_another_binder_brings_no_allocation(root: AdminClient, resource: str) -> None:
+    async with standing(root, pod("waiting", TENANT, CPU)) as name:
+        old = resource == "bindings"
+        path = f"/api/v1/namespaces/{TENANT}/bindings" if old else pods_path(TENANT, name, "binding")
+
+        async def bound(annotations: dict[str, str]) -> str:
+            made = binding(TENANT, name, "nowhere")
+            made["metadata"]["annotations"] = annotations
+            return await refusal(root.create(path, made, dryRun="All"))
+
+        for key in (
+            DEVICE_ALLOCATED,
+            RESOURCE_STATUS,
+            ORIGINAL_REQUEST,
+            NUMA_SCOPE,
+            visible_devices("main"),
+            visible_devices("main", "queue"),
+        ):
+            assert await bound({key: "{}"}) == BINDINGS
+        assert await bound({f"example.com/{n}": "" for n in range(1001)}) == BINDINGS
+        assert not await bound({"example.com/note": "x"})
+        assert not await bound({})
+
+
+async def test_our_scheduler_brings_allocations_by_the_subresource_alone(
+    guarded: ControlPlane, root: AdminClient
+) -> None:
+    async with (
+        standing(root, pod("waiting", TENANT, CPU)) as name,
+        guarded.admin(await guarded.service_account_token(chart.NAMESPACE, "koord-scheduler")) as scheduler,
+    ):
+        given = binding(TENANT, name, "nowhere")
+        given["metadata"]["annotations"] = {DEVICE_ALLOCATED: "{}"}
+        path = pods_path(TENANT, name, "binding")
+        assert not await refusal(scheduler.create(path, given, dryRun="All"))
+        plain = binding(TENANT, name, "nowhere")
+        for made in (given, plain):
+            old = scheduler.create(f"/api/v1/namespaces/{TENANT}/bindings", made, dryRun="All")
+            assert await refusal(old) == BINDINGS
+
+
+# What the policies cost
+
+
+def large(variables: int, containers: int = 1) -> JsonObject:
+    env = [{"name": f"VARIABLE_{n}", "value": "x"} for n in range(variables)]
+    made = pod("large", TENANT, CPU)
+    made["spec"]["containers"] = [{"name": f"c{n}", "image": "none", "env": env} for n in range(containers)]
+    return made
+
+
+@pytest.mark.parametrize(
+    "made", [large(5000), large(100, 200), large(10, 1000)], ids=["variables", "containers", "more containers"]
+)
+async def test_a_pod_larger_than_any_passes_within_the_servers_limits(root: AdminClient, made: JsonObject) -> None:
+    assert not await refusal(root.create(pods_path(TENANT), made, dryRun="All"))
+
+
+async def test_one_variable_among_thousands_is_found(root: AdminClient) -> None:
+    made = large(5000)
+    made["spec"]["containers"][0]["env"].append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"})
+
+    assert await refusal(root.create(pods_path(TENANT), made, dryRun="All")) == VISIBLE
+
+
+async def test_the_cluster_finds_no_fault_with_the_policies_types(root: AdminClient) -> None:
+    found = await root.items(f"{GROUP}/validatingadmissionpolicies")
+    names = [one["metadata"]["name"] for one in found]
+    assert {VISIBLE, PRESET, ALLOCATIONS, BINDINGS, "koordgate-webhook", "koordgate-gates"} < set(names)
+    for name in names:
+
+        async def checked(name: str = name) -> JsonObject:
+            policy = await root.get(f"{GROUP}/validatingadmissionpolicies/{name}")
+            about: JsonObject = policy.get("status", {})
+            return about if about.get("observedGeneration") == policy["metadata"]["generation"] else {}
+
+        assert (await until(checked, f"{name} was checked"))["typeChecking"] == {}, name

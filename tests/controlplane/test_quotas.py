@@ -1,0 +1,356 @@
+"""Quotas and LimitRanges as a real API server and a real kube-controller-manager enforce and count them."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from controlplane.gpu_cluster import add_gpu_node, pod, pods_path
+
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
+from webhook.localplane.binaries import Binaries
+from webhook.localplane.koord import start_koord_scheduler
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.replicas import Replicas
+from webhook.localplane.waiting import until
+
+DOMAIN = "quota.koordgate.io"
+FORBIDDEN, INVALID = 403, 422
+HINT = "scheduling.koordinator.sh/device-allocate-hint"
+NVIDIA = "requests.nvidia.com/gpu"
+GPU = f"requests.{DOMAIN}/gpu"
+_NUMBERS = itertools.count(1)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def limited(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+    """A control plane with its controllers, the chart, and two webhook processes with the chart's rights.
+
+    In the namespace `before`, quotas and Pods are older than koordgate.
+    """
+    workdir = tmp_path_factory.mktemp("quotas")
+    async with ControlPlane(binaries, controller_manager=True) as plane:
+        await plane.ensure_namespace("before")
+        async with plane.admin() as root:
+            await add_quota(root, "before", "team", {NVIDIA: "8"})
+            for name in ("old-0", "old-1"):
+                await root.create(pods_path("before"), pod(name, "before", {"nvidia.com/gpu": "2"}))
+        objects = chart.render(binaries)
+        await chart.install(plane, objects)
+        replicas = Replicas(
+            chart.settings_text(objects),
+            kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
+            workdir=workdir,
+            listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
+        )
+        async with replicas:
+            await start_koord_scheduler(plane, objects, replicas.extender)
+            yield plane
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def root(limited: ControlPlane) -> AsyncIterator[AdminClient]:
+    async with limited.admin() as client:
+        yield client
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def team(limited: ControlPlane) -> str:
+    """A namespace of this test's own."""
+    name = f"team-{next(_NUMBERS)}"
+    await limited.ensure_namespace(name)
+    return name
+
+
+def quotas_path(namespace: str, name: str = "") -> str:
+    return "/".join(filter(None, (f"/api/v1/namespaces/{namespace}/resourcequotas", name)))
+
+
+async def add_quota(root: AdminClient, namespace: str, name: str, hard: Mapping[str, str], **spec: Any) -> None:
+    """Create a quota, and wait until the API server enforces it: its controller has written its status."""
+    metadata = {"name": name, "namespace": namespace}
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": dict(hard), **spec}}
+    await root.create(quotas_path(namespace), body)
+    await enforced(root, namespace, name, hard)
+
+
+async def enforced(root: AdminClient, namespace: str, name: str, hard: Mapping[str, str]) -> JsonObject:
+    async def is_enforced() -> JsonObject | None:
+        found = await root.find(quotas_path(namespace, name))
+        return found if found and plain((found.get("status") or {}).get("hard") or {}) == plain(hard) else None
+
+    return await until(is_enforced, f"quota {namespace}/{name} limits {hard}")
+
+
+async def used(root: AdminClient, namespace: str, name: str, wanted: Mapping[str, int]) -> None:
+    async def is_used() -> bool:
+        found = (await root.get(quotas_path(namespace, name)))["status"]["used"]
+        return plain(found) == plain(wanted)
+
+    await until(is_used, f"quota {namespace}/{name} counts {wanted}")
+
+
+def plain(amounts: Mapping[str, Any]) -> dict[str, int]:
+    """Amounts as integers; the API server writes a thousand as 1k."""
+    units = {"k": 1000, "Gi": 2**30}
+    read = {}
+    for name, text in amounts.items():
+        number = str(text).rstrip("kGi")
+        read[name] = int(number) * units.get(str(text)[len(number) :], 1)
+    return read
+
+
+async def refusal(root: AdminClient, namespace: str, body: JsonObject) -> ApiError:
+    with pytest.raises(ApiError) as refused:
+        await root.create(pods_path(namespace), body)
+    return refused.value
+
+
+def hinted(name: str, namespace: str, asks: dict[str, str], **hint: str) -> JsonObject:
+    made = pod(name, namespace, asks)
+    made["metadata"]["annotations"] = {HINT: json.dumps({"gpu": hint})}
+    return made
+
+
+async def test_a_pod_beyond_a_quota_is_refused_in_the_api_servers_words_and_usage_is_counted_and_given_back(
+    root: AdminClient, team: str
+) -> None:
+    await add_quota(root, team, "cards", {GPU: "150", f"requests.{DOMAIN}/rdma": "100"})
+    await root.create(pods_path(team), pod("whole", team, {"nvidia.com/gpu": "1"}))
+
+    refused = await refusal(root, team, pod("more", team, {"kubernetes.io/gpu": "60"}))
+    assert refused.status == FORBIDDEN
+    assert refused.message == (
+        f'pods "more" is forbidden: exceeded quota: cards, requested: {GPU}=60, used: {GPU}=100, limited: {GPU}=150'
+    )
+    await root.create(pods_path(team), pod("half", team, {"koordinator.sh/gpu": "50"}))
+    await used(root, team, "cards", {GPU: 150, f"requests.{DOMAIN}/rdma": 0})
+
+    await root.patch(pods_path(team, "half", "status"), {"status": {"phase": "Succeeded"}})
+    await used(root, team, "cards", {GPU: 100, f"requests.{DOMAIN}/rdma": 0})
+    await root.delete(pods_path(team, "whole"), {"gracePeriodSeconds": 0})
+    await used(root, team, "cards", {GPU: 0, f"requests.{DOMAIN}/rdma": 0})
+    await root.create(pods_path(team), pod("more", team, {"kubernetes.io/gpu": "60"}))
+
+
+async def test_forty_creations_at_once_get_exactly_what_the_quota_has(root: AdminClient, team: str) -> None:
+    await add_quota(root, team, "cards", {GPU: "1000"})
+    bodies = [pod(f"p{number}", team, {"nvidia.com/gpu": "1"}) for number in range(40)]
+    said: list[str] = []
+
+    async def created(body: JsonObject) -> bool:
+        try:
+            await root.create(pods_path(team), body)
+        except ApiError as error:
+            said.append(error.message)
+            return False
+        return True
+
+    assert sum(await asyncio.gather(*map(created, bodies))) == 10
+    assert [message for message in said if "exceeded quota: cards" not in message] == []
+    await used(root, team, "cards", {GPU: 1000})
+
+
+@pytest.mark.parametrize(
+    ("asks", "counted"),
+    [
+        ({"nvidia.com/gpu": "2"}, 200),
+        ({"kubernetes.io/gpu": "200"}, 200),
+        ({"koordinator.sh/gpu-core": "30", "koordinator.sh/gpu-memory-ratio": "70"}, 70),
+        ({"kubernetes.io/gpu-memory": "8Gi"}, 100),
+    ],
+    ids=["whole cards", "percent", "the larger share", "bytes of unknown cards"],
+)
+async def test_a_quota_on_one_name_limits_pods_that_use_any_other(
+    root: AdminClient, team: str, asks: dict[str, str], counted: int
+) -> None:
+    await add_quota(root, team, "team", {NVIDIA: "2", "pods": "50"})
+    await enforced(root, team, "team.koordgate", {GPU: "200"})
+
+    number = 0
+    while (number + 1) * counted <= 200:
+        await root.create(pods_path(team), pod(f"p{number}", team, asks))
+        number += 1
+    refused = await refusal(root, team, pod("beyond", team, asks))
+    assert f"exceeded quota: team.koordgate, requested: {GPU}={counted}, used: {GPU}={number * counted}" in str(refused)
+    assert refused.status == FORBIDDEN
+
+
+async def test_pods_from_before_are_taken_off_what_a_quota_leaves_for_new_ones(root: AdminClient) -> None:
+    await enforced(root, "before", "team.koordgate", {GPU: "400"})
+    await root.create(pods_path("before"), pod("new", "before", {"nvidia.com/gpu": "4"}))
+    refused = await refusal(root, "before", pod("beyond", "before", {"kubernetes.io/gpu": "1"}))
+    assert "exceeded quota: team.koordgate" in refused.message
+
+    await root.delete(pods_path("before", "old-0"), {"gracePeriodSeconds": 0})
+    await enforced(root, "before", "team.koordgate", {GPU: "600"})
+    await root.create(pods_path("before"), pod("beyond", "before", {"kubernetes.io/gpu": "1"}))
+
+
+async def test_a_mirror_follows_its_quota_is_restored_and_ends_with_it(root: AdminClient, team: str) -> None:
+    await add_quota(root, team, "team", {NVIDIA: "1"}, scopes=["NotTerminating"])
+    found = await enforced(root, team, "team.koordgate", {GPU: "100"})
+    assert found["spec"]["scopes"] == ["NotTerminating"]
+    await root.patch(quotas_path(team, "team"), {"spec": {"hard": {NVIDIA: "3"}}})
+    await enforced(root, team, "team.koordgate", {GPU: "300"})
+
+    await root.patch(quotas_path(team, "team.koordgate"), {"spec": {"hard": {GPU: "9000"}}})
+    await enforced(root, team, "team.koordgate", {GPU: "300"})
+    await root.delete(quotas_path(team, "team.koordgate"))
+    await enforced(root, team, "team.koordgate", {GPU: "300"})
+
+    await root.patch(quotas_path(team, "team"), {"spec": {"hard": {NVIDIA: None, "pods": "5"}}})
+    await until(lambda: gone(root, quotas_path(team, "team.koordgate")), "a quota without devices has no mirror")
+    await add_quota(root, team, "other", {"requests.koordinator.sh/gpu-core": "50"})
+    await enforced(root, team, "other.koordgate", {f"requests.{DOMAIN}/gpu-core": "50"})
+    await root.delete(quotas_path(team, "other"))
+    await until(lambda: gone(root, quotas_path(team, "other.koordgate")), "the mirror ends with its quota")
+
+
+async def gone(root: AdminClient, path: str) -> bool:
+    return await root.find(path) is None
+
+
+async def test_a_quota_of_zero_lets_no_device_pod_in_and_every_other_pod(root: AdminClient, team: str) -> None:
+    await add_quota(root, team, "none", {NVIDIA: "0"})
+    await enforced(root, team, "none.koordgate", {GPU: "0"})
+    refused = await refusal(root, team, pod("one", team, {"kubernetes.io/gpu": "1"}))
+    assert "exceeded quota: none.koordgate" in refused.message
+    await root.create(pods_path(team), pod("plain", team, {"cpu": "1"}))
+
+
+async def test_one_percent_that_withholds_a_card_is_counted_as_a_card(root: AdminClient, team: str) -> None:
+    await add_quota(root, team, "team", {NVIDIA: "1"})
+    await enforced(root, team, "team.koordgate", {GPU: "100"})
+    asks = {"kubernetes.io/gpu-memory-ratio": "1"}
+    await root.create(pods_path(team), hinted("first", team, asks, exclusivePolicy="DeviceLevel"))
+    refused = await refusal(root, team, hinted("second", team, asks, exclusivePolicy="DeviceLevel"))
+    assert f"exceeded quota: team.koordgate, requested: {GPU}=100, used: {GPU}=100" in refused.message
+
+
+async def test_a_waiting_pod_cannot_be_made_to_take_more_than_its_quota_counted(root: AdminClient, team: str) -> None:
+    await add_quota(root, team, "team", {NVIDIA: "1"})
+    await enforced(root, team, "team.koordgate", {GPU: "100"})
+    gated = pod("later", team, {"kubernetes.io/gpu": "1"}, schedulingGates=[{"name": "example.com/later"}])
+    await root.create(pods_path(team), gated)
+    for policy in ("DeviceLevel", "PCIeLevel"):
+        annotations = {HINT: json.dumps({"gpu": {"exclusivePolicy": policy}})}
+        with pytest.raises(ApiError, match="quotas counted what the Pod takes when it was created"):
+            await root.patch(pods_path(team, "later"), {"metadata": {"annotations": annotations}})
+    await root.patch(pods_path(team, "later"), {"spec": {"schedulingGates": []}})
+
+
+async def test_what_cannot_be_counted_is_refused_where_a_quota_limits_it_and_nowhere_else(
+    root: AdminClient, team: str
+) -> None:
+    asks = {"kubernetes.io/gpu-memory-ratio": "1"}
+    await root.create(pods_path(team), hinted("free", team, asks, exclusivePolicy="PCIeLevel"))
+    await add_quota(root, team, "team", {NVIDIA: "8"})
+    await enforced(root, team, "team.koordgate", {GPU: "800"})
+    refused = await refusal(root, team, hinted("root", team, asks, exclusivePolicy="PCIeLevel"))
+    assert refused.status == INVALID
+    assert f"a quota of the namespace limits {DOMAIN}/gpu" in refused.message
+
+
+async def test_what_quotas_count_cannot_be_understated_by_the_author(root: AdminClient, team: str) -> None:
+    await add_quota(root, team, "cards", {GPU: "100"})
+    forged = pod("forged", team, {"nvidia.com/gpu": "2", f"{DOMAIN}/gpu": "1"})
+    refused = await refusal(root, team, forged)
+    assert f"requested: {GPU}=200" in refused.message
+
+
+async def test_cpus_of_a_pods_own_are_counted(root: AdminClient, team: str) -> None:
+    cpus = f"requests.{DOMAIN}/cpus"
+    await add_quota(root, team, "cpus", {cpus: "4"})
+    own = pod("own", team, {"cpu": "3", "memory": "1Gi"})
+    own["metadata"]["labels"] = {"koordinator.sh/qosClass": "LSR"}
+    await root.create(pods_path(team), own)
+    await used(root, team, "cpus", {cpus: 3})
+    own["metadata"]["name"] = "more"
+    refused = await refusal(root, team, own)
+    assert f"exceeded quota: cpus, requested: {cpus}=3, used: {cpus}=3, limited: {cpus}=4" in refused.message
+    await root.create(pods_path(team), pod("shared", team, {"cpu": "3", "memory": "1Gi"}))
+
+
+async def add_range(root: AdminClient, namespace: str, **limits: Any) -> None:
+    body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "range"}, "spec": {"limits": [limits]}}
+    await root.create(f"/api/v1/namespaces/{namespace}/limitranges", body)
+
+
+async def test_a_limit_ranges_maximum_holds_whatever_name_a_pod_uses(root: AdminClient, team: str) -> None:
+    none = {"nvidia.com/gpu": "0"}
+    await add_range(root, team, type="Container", max={"nvidia.com/gpu": "2"}, default=none, defaultRequest=none)
+
+    async def seen() -> bool:
+        """Whether the replica that is asked knows the LimitRange; one that does not stops the Pod."""
+        try:
+            await root.create(pods_path(team), pod("seen", team, {"nvidia.com/gpu": "1"}), dryRun="All")
+        except ApiError:
+            return False
+        return True
+
+    for _ in range(4):  # connections go to the replicas by turns
+        await until(seen, "the replicas know the LimitRange")
+    for name, asks in {"a": {"nvidia.com/gpu": "2"}, "b": {"kubernetes.io/gpu": "200"}}.items():
+        created = await root.create(pods_path(team), pod(name, team, asks))
+        resources = created["spec"]["containers"][0]["resources"]["limits"]
+        assert resources["nvidia.com/gpu"] == "0"
+        assert resources["kubernetes.io/gpu-core"] == "200"
+    for asks in ({"nvidia.com/gpu": "3"}, {"koordinator.sh/gpu": "300"}):
+        refused = await refusal(root, team, pod("more", team, asks))
+        assert "maximum nvidia.com/gpu usage per Container is 2" in refused.message
+    plain_pod = await root.create(pods_path(team), pod("plain", team, {"cpu": "1"}))
+    assert plain_pod["spec"]["schedulerName"] == "default-scheduler"
+
+
+async def test_a_limit_ranges_default_is_translated_once(root: AdminClient, team: str) -> None:
+    one = {"nvidia.com/gpu": "1"}
+    await add_range(root, team, type="Container", default=one, defaultRequest=one)
+
+    async def translated() -> JsonObject | None:
+        try:
+            return await root.create(pods_path(team), pod("p", team, {}))
+        except ApiError:
+            return None  # the replica that was asked does not know the LimitRange yet
+
+    created = await until(translated, "the replicas know the LimitRange")
+    limits = created["spec"]["containers"][0]["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == "0"
+    assert limits["kubernetes.io/gpu-core"] == limits[f"{DOMAIN}/gpu"] == "100"
+
+
+async def test_the_scheduler_ignores_what_quotas_count(limited: ControlPlane, root: AdminClient, team: str) -> None:
+    await add_gpu_node(limited, root, f"{team}-node", gpus=1)
+    created = await root.create(pods_path(team), pod("p", team, {"kubernetes.io/gpu": "50"}))
+    assert created["spec"]["containers"][0]["resources"]["requests"][f"{DOMAIN}/gpu"] == "50"
+
+    async def bound() -> bool:
+        return bool((await root.get(pods_path(team, "p")))["spec"].get("nodeName"))
+
+    await until(bound, "the Pod is bound")
+
+
+async def test_the_webhook_may_write_no_quota_but_mirrors(limited: ControlPlane, root: AdminClient, team: str) -> None:
+    await add_quota(root, team, "team", {"pods": "5"})
+    async with limited.admin(await limited.service_account_token(chart.NAMESPACE, chart.RELEASE)) as webhook:
+        attempts = [
+            webhook.delete(quotas_path(team, "team")),
+            webhook.replace(quotas_path(team, "team"), await root.get(quotas_path(team, "team"))),
+            webhook.create(
+                quotas_path(team),
+                {
+                    "apiVersion": "v1",
+                    "kind": "ResourceQuota",
+                    "metadata": {"name": "none", "labels": {f"{DOMAIN}/mirror": "true"}},
+                    "spec": {"hard": {"pods": "0"}},
+                },
+            ),
+        ]
+        for attempt in attempts:
+            with pytest.raises(ApiError, match="koordgate may") as refused:
+                await attempt
+            assert refused.value.status in {FORBIDDEN, INVALID}

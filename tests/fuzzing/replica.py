@@ -1,0 +1,140 @@
+"""One replica in memory, which targets feed and ask: the same parts as in a cluster, without an API server."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from allocator.vocabulary.names import KOORD_SCHEDULER
+from koordgate.settings import device_types
+from webhook import review
+from webhook.assembly import assemble
+from webhook.edge import Draining, Edge, _Patience
+from webhook.ledger.kube import RecordHandler
+from webhook.ledger.memory import MemoryStore
+from webhook.settings import WebhookSettings, without_gathering
+from webhook.shapes import BindingShape, PodShape
+from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
+from webhook.view.podinfo import PodInfo, read_pod_info
+
+T = TypeVar("T")
+Raw = Mapping[str, Any]
+NOW: Final = 1_800_000_000
+SETTINGS: Final = without_gathering(WebhookSettings())
+SCHEDULER: Final = SETTINGS.scheduler.username
+SCHEDULER_NAME: Final = KOORD_SCHEDULER
+_LOOP: Final = asyncio.new_event_loop()
+_PATIENCE_S: Final = 60.0  # of a decision: no target waits for anything, and the bound of a trial is shorter
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return _LOOP.run_until_complete(work)
+
+
+class Replica:
+    """The parts of a replica, and the objects that it was fed.
+
+    Attributes:
+        parts: of the replica.
+        pods: the live Pods, as the API server has them.
+    """
+
+    def __init__(self, settings: WebhookSettings = SETTINGS) -> None:
+        self.pods: dict[tuple[str, str], Raw] = {}
+        self._types = device_types(settings.devices.types)
+        self.parts = parts = assemble(settings, lambda _seen: MemoryStore(), self, clock=lambda: NOW)
+        self._edge = Edge(settings.serve, parts.metrics, Draining())
+        cluster = parts.cluster
+
+        def heard(_name: str, _problems: tuple[str, ...]) -> None:
+            """Problems are told to nobody here."""
+
+        def settled(pod: PodInfo) -> None:
+            parts.ranking.assumed.drop(pod.uid, pod.node)
+
+        self._feeds = {
+            "nodes": NodeFeed(cluster, parts.types, parts.pools, heard),
+            "devices": DeviceFeed(cluster, parts.types, heard),
+            "topologies": TopologyFeed(cluster, heard),
+            "groups": GroupFeed(cluster, "scheduling.x-k8s.io", heard),
+            "records": RecordHandler(RecordFeed(cluster, parts.ledger, heard)),
+            "pods": PodFeed(cluster, settled, settled, parts.types),
+        }
+        self._fed: list[tuple[str, Raw]] = []
+
+    async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:  # noqa: ARG002
+        """Read a live Pod (a `LivePods`)."""
+        obj = self.pods.get((namespace, name))
+        return None if obj is None else (obj["metadata"]["uid"], read_pod_info(obj, types=self._types))
+
+    def feed(self, resource: str, obj: Raw) -> None:
+        """Take in an object, as from a watch."""
+        if resource == "pods":
+            self.pods[obj["metadata"].get("namespace", ""), obj["metadata"]["name"]] = obj
+        self._fed.append((resource, obj))
+        self._feeds[resource].put(dict(obj))
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Forget afterwards what was fed and held meanwhile."""
+        kept, self._fed = self._fed, []
+        try:
+            yield
+        finally:
+            ledger = self.parts.ledger
+            for node in [record.node for record in ledger.records()]:
+                run(ledger.change(node, lambda _: ({}, None), _PATIENCE_S))
+                run(ledger.discard(node, _PATIENCE_S))
+            for resource, obj in reversed(self._fed):
+                self._feeds[resource].drop(dict(obj))
+            self._fed = kept
+            self.pods.clear()
+            for uid in list(self.parts.ranking.assumed._by_uid):
+                self.parts.ranking.assumed.drop(uid)
+
+    def kept(self) -> dict[str, int]:
+        """How much is kept in each table that must be empty between inputs."""
+        parts = self.parts
+        pods = parts.cluster.pods
+        tables = {
+            "records": parts.ledger.records(),
+            "nodes of Pods": parts.ledger._nodes_of,
+            "pending changes": parts.ledger._pending,
+            "unsure nodes": parts.ledger._unsure,
+            "Pods": list(pods.all()),
+            "strangers": pods._strangers,
+            "Pods by UID": pods._by_uid,
+            "Pods by node": pods._on,
+            "waiting Pods": pods._waiting,
+            "gangs": pods._gangs,
+            "whole gangs": pods._together,
+            "requests": parts.cluster.loads._requested,
+            "assumed": parts.ranking.assumed._by_uid,
+            "nodes": list(parts.cluster.nodes.known()),
+        }
+        return {name: len(table) for name, table in tables.items()}
+
+    def answer(self, path: str, question: review.Request) -> review.Response:
+        """Answer a review by its handler; what that raises is not caught."""
+        parts = self.parts
+        if path.endswith("-pod"):
+            return (parts.pods.mutate if path == "mutate-pod" else parts.pods.validate)(question)
+        handler = parts.bindings.mutate if path == "mutate-binding" else parts.bindings.validate
+        return run(handler(question, _PATIENCE_S))
+
+    def answer_at_the_edge(self, path: str, question: review.Request) -> review.Response:
+        """Answer a review as the server does: what the handler raises becomes an answer."""
+
+        async def handler(asked: review.Request, deadline: float) -> review.Response:
+            parts = self.parts
+            if path.endswith("-pod"):
+                return (parts.pods.mutate if path == "mutate-pod" else parts.pods.validate)(asked)
+            return await (parts.bindings.mutate if path == "mutate-binding" else parts.bindings.validate)(
+                asked, deadline
+            )
+
+        async def serve() -> review.Response:
+            shape = PodShape if path.endswith("-pod") else BindingShape
+            return await self._edge._answer(path, handler, question, _Patience(_PATIENCE_S), shape)
+
+        return run(serve())

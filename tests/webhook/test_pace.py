@@ -1,0 +1,350 @@
+"""Long searches: others run meanwhile, one call ends in time, and no namespace uses more than its share."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from builders import container, device_entry, gpu, holding, part, pod
+from world import World, gpu_pod
+
+from koordgate.kube.resource import DEVICES, NODES
+from webhook.ledger.store import Record
+from webhook.scheduling.extender import Extender
+from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, at_once, paced
+from webhook.view.podinfo import read_pod_info
+
+Raw = dict[str, Any]
+LONG = Effort(steps=1001)
+
+
+class Clock:
+    """A clock that only tests move."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def steps(clock: Clock, lasting: Sequence[float], turns: list[Turn]) -> Search[int]:
+    """A search of parts that last so many seconds; it returns how many parts it has done, and notes what it is told."""
+    done = 0
+    for seconds in lasting:
+        clock.now += seconds
+        done += 1
+        turn = yield
+        turns.append(turn)
+        if turn is Turn.END:
+            break
+    return done
+
+
+async def run(lasting: Sequence[float], most: float) -> tuple[int, float, list[Turn], int]:
+    """What a search returned, for how long it was worked on, what it was told, and how often another task ran."""
+    clock, turns, others = Clock(), list[Turn](), 0
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            clock.now += 1.0  # work of others is not the search's
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    found, worked = await paced(steps(clock, lasting, turns), most, clock)
+    task.cancel()
+    return found, worked, turns, others
+
+
+async def test_a_short_search_runs_without_a_pause() -> None:
+    assert await run([0.001] * 4, 10.0) == (4, pytest.approx(0.004), [Turn.GO_ON] * 4, 0)
+
+
+async def test_others_run_after_each_five_milliseconds_of_a_search() -> None:
+    found, worked, _, others = await run([0.002] * 30, 1000.0)
+    assert (found, others) == (30, 10)
+    assert worked == pytest.approx(0.06)
+
+
+async def test_a_search_is_told_to_end_when_its_time_is_over_others_counted() -> None:
+    found, _, turns, others = await run([0.006] * 30, 2.0)
+    assert (found, others) == (3, 2)
+    assert turns == [Turn.GO_ON, Turn.GO_ON, Turn.END]
+
+
+def test_a_search_at_once_is_never_told_to_end() -> None:
+    turns: list[Turn] = []
+    assert at_once(steps(Clock(), [1000.0] * 3, turns)) == 3
+    assert turns == [Turn.GO_ON] * 3
+
+
+async def test_a_search_without_a_pause_is_found_at_once() -> None:
+    assert await run([], 1.0) == (0, 0.0, [], 0)
+
+
+# The account
+
+
+def test_searches_of_few_steps_are_free_however_long_they_take() -> None:
+    account = SearchTime(Clock())
+    for _ in range(1000):
+        account.charge("a", Effort(steps=1000), 10.0)
+    assert account.effort("a") == Effort(0.2)
+    assert len(account) == 0
+
+
+def test_a_namespace_that_used_up_its_time_gets_only_cheap_searches_and_others_are_not_concerned() -> None:
+    account = SearchTime(Clock())
+    account.charge("a", LONG, 0.4)
+    assert account.effort("a") == Effort(0.2)
+    account.charge("a", LONG, 0.2)
+    effort = account.effort("a")
+    assert (effort.seconds, effort.most_steps) == (0.02, 200)
+    assert effort.why == "the time for long searches for Pods of namespace a is used up; there is more in 3 s"
+    assert account.effort("b") == Effort(0.2)
+
+
+def test_a_namespace_gets_a_twentieth_of_a_second_in_a_second() -> None:
+    clock = Clock()
+    account = SearchTime(clock)
+    account.charge("a", LONG, 0.75)
+    clock.now += 4.9
+    assert account.effort("a").why
+    clock.now += 0.2
+    assert not account.effort("a").why
+
+
+def test_debts_and_savings_are_bounded() -> None:
+    clock = Clock()
+    account = SearchTime(clock)
+    account.charge("a", LONG, 3600.0)
+    clock.now += 10.1
+    assert not account.effort("a").why
+    clock.now += 3600.0
+    account.charge("a", LONG, 0.6)
+    assert account.effort("a").why
+
+
+def test_many_namespaces_together_get_three_twentieths() -> None:
+    clock = Clock()
+    account = SearchTime(clock)
+    for number in range(4):
+        account.charge(f"n{number}", LONG, 0.3)
+    effort = account.effort("another")
+    assert effort.why == "the time for long searches for Pods that are hard to place is used up; there is more in 2 s"
+    clock.now += 1.4
+    assert not account.effort("another").why
+    assert not account.effort("n0").why
+
+
+def test_a_bounded_number_of_namespaces_is_remembered() -> None:
+    account = SearchTime(Clock())
+    for number in range(3000):
+        account.charge(f"n{number}", LONG, 0.0)
+    assert len(account) == 1024
+
+
+# The extender
+
+
+def hostile(name: str, namespace: str = "default", cards: int = 8) -> Raw:
+    """A Pod of one container more than a node has cards, each of a little more than half a card."""
+    asked = (
+        container(
+            f"c{at}", limits={"kubernetes.io/gpu": str(51 + at % 8)}, requests={"kubernetes.io/gpu": str(51 + at % 8)}
+        )
+        for at in range(cards + 1)
+    )
+    return pod(*asked, name=name, namespace=namespace, uid=f"uid-{name}")
+
+
+NODE_NAMES = [f"m{number}" for number in range(6)]
+
+
+@pytest.fixture
+async def uneven(world: World) -> World:
+    """Six nodes of eight cards of which others hold unequal parts: no two cards of the cluster are alike."""
+    for number, name in enumerate(NODE_NAMES):
+        ids = [f"GPU-{name}-{at}" for at in range(8)]
+        world.add_node(name, *(device_entry(at, id=one) for at, one in enumerate(ids)))
+        taken = [part(gpu(at, device_id=one), 1 + at + number) for at, one in enumerate(ids)]
+        held = {f"u{name}{at}": holding(f"u{name}{at}", one) for at, one in enumerate(taken)}
+        world.parts.ledger.observe(Record(name, 1, held))
+    world.see(NODES, DEVICES)
+    return world
+
+
+def args(obj: Raw, names: Sequence[str] = NODE_NAMES) -> Raw:
+    return {"Pod": obj, "NodeNames": list(names)}
+
+
+class Impatient(SearchTime):
+    """An account that gives each search no time, a little, or all."""
+
+    def __init__(self, effort: Effort) -> None:
+        super().__init__()
+        self._effort = effort
+        self.charged: list[str] = []
+
+    def effort(self, namespace: str) -> Effort:  # noqa: ARG002 whoever asks
+        return Effort(self._effort.seconds, self._effort.most_steps, self._effort.why)
+
+    def charge(self, namespace: str, effort: Effort, seconds: float) -> None:  # noqa: ARG002 noted alone
+        self.charged.append(namespace)
+
+
+def extender(world: World, effort: Effort, ended: list[str] | None = None) -> tuple[Extender, Impatient]:
+    account = Impatient(effort)
+    noted = ended if ended is not None else []
+    parts = world.parts
+    made = Extender(parts.cluster, parts.ranking, parts.types, 16, search_time=account, interrupted=noted.append)
+    return made, account
+
+
+async def test_a_search_that_ends_refuses_the_nodes_that_it_did_not_judge_with_that_reason(uneven: World) -> None:
+    ended: list[str] = []
+    of, account = extender(uneven, Effort(0.0), ended)
+    answer = await of.filter_patiently(args(hostile("p")))
+    assert answer["NodeNames"] == []
+    reasons = answer["FailedNodes"]
+    assert set(reasons) == set(NODE_NAMES)
+    end = "one search lasts 0.2 s at most, and the next one goes on from here"
+    unjudged = [why for why in reasons.values() if "before this one" in why]
+    assert unjudged == [f"the search ended after 1 of 6 nodes, before this one: {end}"] * 5
+    assert sum("the search for devices was ended" in why for why in reasons.values()) == 1
+    assert (ended, account.charged) == (["time"], ["default"])
+
+
+async def test_the_next_search_for_the_pod_goes_on_where_the_last_one_ended(uneven: World) -> None:
+    of, _ = extender(uneven, Effort(0.0))
+    left = []
+    for number in range(7):  # of another UID each time, because a Pod that comes again is looked at twice
+        answer = await of.filter_patiently(args(hostile(f"p{number}")))
+        left.append(sum("before this one" in why for why in answer["FailedNodes"].values()))
+    assert left == [5, 4, 3, 2, 1, 0, 0]
+
+
+async def test_a_namespace_without_time_is_told_so_and_its_ordinary_pods_are_placed(uneven: World) -> None:
+    ended: list[str] = []
+    of, _ = extender(uneven, Effort(10.0, 200, "the time is used up"), ended)
+    answer = await of.filter_patiently(args(hostile("p")))
+    assert answer["NodeNames"] == []
+    judged = [f"{name}: the time is used up" for name in NODE_NAMES]
+    assert len([why for why in answer["FailedNodes"].values() if why in judged]) == 1
+    after = "the search ended after 1 of 6 nodes, before this one: the time is used up"
+    assert [why for why in answer["FailedNodes"].values() if why == after] == [after] * 5
+    assert ended == ["namespace"]
+    assert len((await of.filter_patiently(args(gpu_pod("ordinary", 50))))["NodeNames"]) == 1
+    assert ended == ["namespace"]
+
+
+async def test_what_was_judged_without_time_is_judged_in_full_later(uneven: World) -> None:
+    cheap, _ = extender(uneven, Effort(10.0, 200, "the time is used up"))
+    await cheap.filter_patiently(args(hostile("p")))
+    full, _ = extender(uneven, Effort(10.0))
+    answer = await full.filter_patiently(args(hostile("p")))
+    assert all("the search for devices was ended" in why for why in answer["FailedNodes"].values())
+
+
+async def test_without_a_limit_of_time_every_node_is_judged(uneven: World) -> None:
+    answer = uneven.parts.extender.filter(args(hostile("p")))
+    assert all("the search for devices was ended" in why for why in answer["FailedNodes"].values())
+
+
+async def test_a_node_that_fits_is_named_although_the_search_would_have_ended(uneven: World) -> None:
+    uneven.add_node("large", *(device_entry(at, id=f"GPU-large-{at}") for at in range(9)))
+    uneven.see(NODES, DEVICES)
+    names = [*NODE_NAMES, "large"]
+    of, _ = extender(uneven, Effort(0.0))
+    answers = [(await of.filter_patiently(args(hostile("p"), names)))["NodeNames"] for _ in range(8)]
+    assert ["large"] in answers
+    assert uneven.parts.ranking.assumed.node_of("uid-p") == "large"
+
+
+async def test_nodes_that_could_not_be_compared_in_time_have_no_score(uneven: World) -> None:
+    of, _ = extender(uneven, Effort(0.0))
+    scores = await of.prioritize_patiently(args(hostile("p")))
+    assert scores == [{"Host": name, "Score": 0} for name in NODE_NAMES]
+    assert {one["Score"] for one in await of.prioritize_patiently(args(gpu_pod("q", 50)))} == {10}
+
+
+async def test_nobody_is_evicted_for_a_pod_whose_search_is_ended(uneven: World) -> None:
+    of, _ = extender(uneven, Effort(10.0))
+    proposed = {name: {"Pods": [], "NumPDBViolations": 0} for name in NODE_NAMES}
+    answer = await of.preempt_patiently({"Pod": hostile("p"), "NodeNameToMetaVictims": proposed})
+    assert answer == {"NodeNameToMetaVictims": {}}
+
+
+async def test_a_node_that_fills_up_during_a_pause_is_not_named(uneven: World) -> None:
+    """The Pod fits only on the last node that is judged; another Pod takes it while others run."""
+    uneven.add_node("large", *(device_entry(at, id=f"GPU-large-{at}") for at in range(9)))
+    uneven.see(NODES, DEVICES)
+    ranking = uneven.parts.ranking
+    search = ranking.search(read_pod_info(hostile("p")), [*NODE_NAMES, "large"], 1, frozenset(), Effort())
+    taken = {"u": holding("u", *(part(gpu(at, device_id=f"GPU-large-{at}"), 100) for at in range(9)))}
+    next(search)
+    uneven.parts.ledger.observe(Record("large", 2, taken))
+    found = at_once(search)
+    assert found.named == ()
+    assert set(found.refused) == {*NODE_NAMES, "large"}
+
+
+async def test_a_long_refusal_is_searched_once_for_all_nodes_that_are_alike(world: World) -> None:
+    for name in NODE_NAMES:
+        ids = [f"GPU-{name}-{at}" for at in range(8)]
+        world.add_node(name, *(device_entry(at, id=one) for at, one in enumerate(ids)))
+        held = {
+            f"u{name}{at}": holding(f"u{name}{at}", part(gpu(at, device_id=one), 1 + at)) for at, one in enumerate(ids)
+        }
+        world.parts.ledger.observe(Record(name, 1, held))
+    world.see(NODES, DEVICES)
+    ranking, effort = world.parts.ranking, Effort()
+    found = at_once(ranking.search(read_pod_info(hostile("p")), NODE_NAMES, 1, frozenset(), effort))
+    one = 4000  # steps of a decision
+    assert one <= effort.steps < one + 100
+    assert [found.refused[name].message.split(":")[0] for name in NODE_NAMES] == NODE_NAMES
+    assert len({found.refused[name].message.partition(":")[2] for name in NODE_NAMES}) == 1
+
+
+async def test_a_short_refusal_is_found_out_for_each_node(world: World) -> None:
+    for name in NODE_NAMES:
+        world.add_node(name, device_entry(0, id=f"GPU-{name}"))
+    world.see(NODES, DEVICES)
+    ranking, pod = world.parts.ranking, read_pod_info(gpu_pod("large", 200))
+    verdicts = [ranking.verdict(name, pod.request, pod.uid) for name in NODE_NAMES]
+    assert len({str(one) for one in verdicts}) == 6
+    assert ranking._verdicts._kinds._by_node == {}, "what nodes are like was not worked out"
+
+
+async def test_others_run_while_all_nodes_are_taken_in_at_the_start(uneven: World) -> None:
+    ranking, ran = uneven.parts.ranking, 0
+
+    async def other() -> None:
+        nonlocal ran
+        while True:
+            ran += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await ranking.catch_up_slowly()
+    task.cancel()
+    assert ran >= 6, "after each of six nodes"
+    assert list(ranking._take_in()) == [], "nothing is left to take in"
+    assert len(ranking.rank(read_pod_info(gpu_pod("p", 50)), NODE_NAMES, None).named) == 6
+
+
+async def test_preemption_without_time_looks_at_as_few_steps_as_a_search(world: World) -> None:
+    """On each node one Pod holds every card: that it must go is found out within 200 steps, not within one."""
+    for name in NODE_NAMES[:2]:
+        world.add_node(name, device_entry(0, id=f"GPU-{name}"))
+        held = {f"u{name}": holding(f"u{name}", part(gpu(0, device_id=f"GPU-{name}"), 100))}
+        world.parts.ledger.observe(Record(name, 1, held))
+    world.see(NODES, DEVICES)
+    proposed = {name: {"Pods": [{"UID": f"u{name}"}], "NumPDBViolations": 0} for name in NODE_NAMES[:2]}
+    asked = {"Pod": gpu_pod("p", 100), "NodeNameToMetaVictims": proposed}
+    for steps, chosen in ((200, set(NODE_NAMES[:2])), (1, set())):
+        of, _ = extender(world, Effort(10.0, steps, "the time is used up"))
+        answer = await of.preempt_patiently(asked)
+        assert set(answer["NodeNameToMetaVictims"]) == chosen

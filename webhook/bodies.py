@@ -1,0 +1,134 @@
+"""The memory of request bodies: how much of them may be there at once, over all connections of a port.
+
+A small body is always read. A large one is read when there is room for all of it, in the order of arrival; the room is
+given back when the request is answered, because what was parsed takes memory for as long. Whoever sends many large
+bodies slowly therefore keeps others with large ones waiting, and nobody with a small one.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+from aiohttp import web
+
+SMALL: Final = 64 * 2**10
+"""Bytes of a body that is always read: most Pods take some 5 to 20 KiB, both versions of an update twice that."""
+
+_MOST_WAITING: Final = 64
+_LONGEST_WAIT_S: Final = 1.0
+_AGAIN_S: Final = "1"
+_CLAIM: Final = web.RequestKey("claim", int)
+
+
+class Bodies:
+    """Reads request bodies within a bound.
+
+    Args:
+        limit: bytes of the largest body.
+        most: bytes of all bodies above `SMALL` that are in memory at once; at least `limit`.
+
+    Attributes:
+        held: bytes that are reserved now.
+    """
+
+    def __init__(self, limit: int, most: int) -> None:
+        self.held = 0
+        self._limit = limit
+        self._most = most
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def read(self, http: web.Request, until: float) -> bytes:
+        """Read the body of a request; `done` must be called with it afterwards.
+
+        Args:
+            http: the request.
+            until: when it must be there, on the event loop's clock.
+
+        Raises:
+            TimeoutError: it is not there by then.
+            web.RequestPayloadError: it cannot be read.
+            web.HTTPRequestEntityTooLarge: it is above the limit.
+            web.HTTPServiceUnavailable: there is no room for it now.
+        """
+        size = self._size(http)
+        self._check(size)
+        content = http.content
+        if size <= SMALL and content.is_eof():  # all of it came with the head, so there is nothing to wait for
+            whole = await content.readany()
+            self._check(len(whole))
+            return whole
+        async with asyncio.timeout_at(until):
+            body = bytearray()
+            if size > SMALL and http.content_length is not None:
+                await self._claim(http, size, until)
+            while chunk := await content.readany():
+                body += chunk
+                self._check(len(body))
+                if len(body) > SMALL and _CLAIM not in http:  # its size is not stated
+                    await self._claim(http, size, until)
+            return bytes(body)
+
+    def done(self, http: web.Request) -> None:
+        """Give back what was reserved for a request, if anything was."""
+        claim = http.get(_CLAIM, 0)
+        if claim:
+            del http[_CLAIM]
+            self.held -= claim
+            self._admit()
+
+    def _size(self, http: web.Request) -> int:
+        """The bytes that a body may take: what is stated, or the limit if nothing is, or it is packed."""
+        stated = http.content_length
+        if stated is None:
+            return self._limit if http.can_read_body else 0
+        return max(stated, self._limit) if "Content-Encoding" in http.headers else stated
+
+    def _check(self, size: int) -> None:
+        if size > self._limit:
+            raise web.HTTPRequestEntityTooLarge(self._limit)
+
+    async def _claim(self, http: web.Request, size: int, until: float) -> None:
+        if self._waiting or self.held + size > self._most:
+            await self._wait(size, until)
+        else:
+            self.held += size
+        http[_CLAIM] = size
+
+    async def _wait(self, size: int, until: float) -> None:
+        loop = asyncio.get_running_loop()
+        if len(self._waiting) >= _MOST_WAITING:
+            raise _no_room()
+        entry = size, loop.create_future()
+        self._waiting.append(entry)
+        try:
+            async with asyncio.timeout_at(min(until, loop.time() + _LONGEST_WAIT_S)):
+                await entry[1]
+        except BaseException as error:
+            if entry[1].done() and not entry[1].cancelled():
+                self.held -= size  # it was admitted in the moment in which it gave up
+            with suppress(ValueError):
+                self._waiting.remove(entry)
+            self._admit()
+            if isinstance(error, TimeoutError):
+                raise _no_room() from None
+            raise
+
+    def _admit(self) -> None:
+        """Let those in that wait, in order, while there is room."""
+        while self._waiting:
+            size, future = self._waiting[0]
+            if future.cancelled():
+                self._waiting.popleft()
+            elif self.held + size <= self._most:
+                self._waiting.popleft()
+                self.held += size
+                future.set_result(None)
+            else:
+                return
+
+
+def _no_room() -> web.HTTPServiceUnavailable:
+    return web.HTTPServiceUnavailable(
+        text="too many large requests are under way; try again", headers={"Retry-After": _AGAIN_S}
+    )

@@ -1,0 +1,161 @@
+"""Keeps the mirrors of quotas that name devices: one write brings one mirror up to date.
+
+Every replica keeps all mirrors. A create fails if the mirror exists, and a write or a delete is bound to the revision
+that was seen, so that replicas do not undo each other's work: whoever comes late sees what the other wrote.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from allocator.quantity import QuantityError
+from koordgate.backoff import Backoff
+from koordgate.kube.client import KubeClient
+from koordgate.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from koordgate.kube.resource import RESOURCE_QUOTAS
+from webhook.quotas.mirror import Quota, is_right, may_replace, mirror_body, mirror_name, mirrored, read_quota
+from webhook.quotas.table import Key, LimitTable
+
+_LOG: Final = logging.getLogger(__name__)
+_FIRST_RETRY_S: Final = 1.0
+_LONGEST_RETRY_S: Final = 60.0
+_DEADLINE_S: Final = 5.0
+_OVERTAKEN: Final = (Conflict, NotFound)  # another replica was faster; the watch will tell
+Complain = Callable[[str, tuple[str, ...]], None]
+
+
+class QuotaKeeper:
+    """Keeps mirrors.
+
+    Args:
+        kube: the open client.
+        table: the quotas; its changes come here.
+        written: device resources that translated Pods still state (`mirror.mirrored`).
+        exempt: namespaces in which no Pod is translated; quotas there count their Pods as ever.
+        complain: called with a quota's namespace/name and why it has no right mirror; with nothing once it has.
+
+    Attributes:
+        settled: set once every quota that was listed first has a mirror, or its first write has failed.
+    """
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        table: LimitTable,
+        written: frozenset[str],
+        exempt: Collection[str],
+        complain: Complain = lambda _name, _problems: None,
+    ) -> None:
+        self.settled = asyncio.Event()
+        self._kube = kube
+        self._table = table
+        self._written = written
+        self._exempt = frozenset(exempt)
+        self._complain = complain
+        self._due: dict[Key, None] = {}
+        self._retries: dict[Key, Backoff] = {}
+        self._woken = asyncio.Event()
+        table.changed = self._changed
+
+    def _changed(self, key: Key) -> None:
+        """A quota or a mirror changed; a mirror that lost its label is still that of its original."""
+        self._due[key] = None
+        self._due.update(((key[0], name), None) for name in self._originals(key))
+        self._woken.set()
+
+    async def run(self, listed: asyncio.Event) -> None:
+        """Keep all mirrors until cancelled.
+
+        Args:
+            listed: set when the table is complete.
+        """
+        await listed.wait()
+        while True:
+            self._woken.clear()
+            while self._due:
+                key = next(iter(self._due))
+                del self._due[key]
+                await self._tend(key)
+            self.settled.set()
+            await self._woken.wait()
+
+    async def _tend(self, key: Key) -> None:
+        """Bring the mirror of one quota up to date; a failure is reported, and tried again later."""
+        try:
+            problem = await self._mend(key)
+        except _OVERTAKEN:
+            problem = ""
+        except (KubeError, QuantityError) as error:
+            problem = f"its mirror {mirror_name(key[1])} cannot be written, so that it may limit no new Pod: {error}"
+        except Exception as error:  # noqa: BLE001 what one quota is like must not stop the replica
+            _LOG.exception("quota %s/%s cannot be mirrored", *key)
+            problem = f"its mirror {mirror_name(key[1])} cannot be written: {type(error).__name__}"
+        if problem and self._table.quota(key) is not None:
+            self._later(key)
+        if not problem:
+            self._retries.pop(key, None)
+        self._complain("/".join(key), (problem,) if problem else ())
+
+    def _later(self, key: Key) -> None:
+        backoff = self._retries.setdefault(key, Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S))
+        asyncio.get_running_loop().call_later(backoff.failed(), self._again, key)
+
+    def _again(self, key: Key) -> None:
+        self._due[key] = None
+        self._woken.set()
+
+    async def _mend(self, key: Key) -> str:
+        """Perform the one write that is needed; returns why none can be made, "" if all is well."""
+        namespace, name = key
+        quota = self._table.quota(key)
+        if namespace in self._exempt:
+            return ""
+        if quota is not None and quota.mirror:
+            if not self._originals(key):
+                await self._delete(quota)
+            return ""
+        known = self._table.quota((namespace, mirror_name(name)))
+        limits = {} if quota is None else mirrored(quota, self._table.types, self._written)
+        if quota is None or not limits:
+            if known is not None and known.mirror:
+                await self._delete(known)
+            return ""
+        if known is None:
+            return await self._create(quota, limits)
+        if not may_replace(known):
+            return _taken(known.name)
+        if known.scopes != quota.scopes:  # which cannot be changed
+            await self._delete(known)
+        elif not is_right(known, quota, limits):
+            path = RESOURCE_QUOTAS.path(known.name, namespace)
+            await self._kube.replace(path, mirror_body(quota, limits, known), deadline=_DEADLINE_S)
+        return ""
+
+    async def _create(self, quota: Quota, limits: Mapping[str, int]) -> str:
+        body = mirror_body(quota, limits, None)
+        name, namespace = body["metadata"]["name"], quota.namespace
+        try:
+            await self._kube.create(RESOURCE_QUOTAS.path(namespace=namespace), body, deadline=_DEADLINE_S)
+        except AlreadyExists:
+            found = await self._kube.get(RESOURCE_QUOTAS.path(name, namespace), deadline=_DEADLINE_S)
+            return _taken(name) if read_quota(found, self._table.types) is None else ""
+        _LOG.info("quota %s/%s has mirror %s: %s", namespace, quota.name, name, body["spec"]["hard"])
+        return ""
+
+    def _originals(self, key: Key) -> list[str]:
+        """The quotas of which this may be the mirror: those of its namespace that name devices."""
+        namespace, mirror = key
+        return [
+            name
+            for name, quota in self._table.quotas(namespace).items()
+            if mirror_name(name) == mirror and not quota.mirror and mirrored(quota, self._table.types, self._written)
+        ]
+
+    async def _delete(self, mirror: Quota) -> None:
+        path = RESOURCE_QUOTAS.path(mirror.name, mirror.namespace)
+        await self._kube.delete(path, revision=mirror.revision, deadline=_DEADLINE_S)
+
+
+def _taken(name: str) -> str:
+    return f"quota {name} stands where its mirror should be, so that it limits no new Pod; give that one another name"

@@ -1,0 +1,157 @@
+"""What the quotas and LimitRanges of a namespace limit, in the resources that quotas count (pure)."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from allocator.quantity import LARGEST, parse
+from allocator.request.cpuamounts import peak
+from allocator.request.devices import ContainerReading
+from allocator.vocabulary.devicetype import FULL, DeviceTypes
+from allocator.vocabulary.outcome import Problem
+
+CONTAINER: Final = "Container"
+POD: Final = "Pod"
+_REQUESTS: Final = "requests."
+
+
+class Counted(NamedTuple):
+    """How quotas count what a name of a dialect states.
+
+    Attributes:
+        resource: that quotas count.
+        factor: its units in one unit of the name.
+    """
+
+    resource: str
+    factor: int
+
+
+def counted(name: str, types: DeviceTypes) -> Counted | None:
+    """Find how quotas count a device resource; None for the number of devices that share a request, and templates."""
+    meaning = types.resources.get(name)
+    if meaning is None:
+        return None
+    kind, _, term = meaning
+    if term.counts:
+        return Counted(kind.charged[kind.plain], FULL)
+    resource = "" if term.template else kind.charged.get(term.states, "")
+    return Counted(resource, term.factor) if resource else None
+
+
+def device_limits(hard: Mapping[str, object], types: DeviceTypes) -> dict[str, Counted]:
+    """The limits of a quota that name device resources: key -> how they are counted."""
+    found = ((key, counted(key.removeprefix(_REQUESTS), types)) for key in hard if key.startswith(_REQUESTS))
+    return {key: one for key, one in found if one is not None}
+
+
+def in_units(quantity: object, factor: int) -> int:
+    """Convert an amount of a name to an amount that quotas count, rounded down; 0 where it is negative.
+
+    Raises:
+        QuantityError: it is no quantity.
+    """
+    exact = parse(quantity) * factor
+    return min(max(exact.numerator // exact.denominator, 0), LARGEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A limit of a LimitRange.
+
+    Attributes:
+        of: Container or Pod.
+        name: the resource as the LimitRange names it.
+        resource: that quotas count for it.
+        quantity: the limit as written.
+        amount: the limit in units of `resource`.
+        least: whether it is a minimum.
+    """
+
+    of: str
+    name: str
+    resource: str
+    quantity: str
+    amount: int
+    least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceLimits:
+    """What a namespace limits.
+
+    Attributes:
+        counted: the resources that quotas count and limit there.
+        ranges: the limits of its LimitRanges that name devices.
+        zeros: the resources of device plugins that its LimitRanges name. The API server refuses containers that do not
+            state them, and adds defaults to these, so that translated containers state them as 0.
+    """
+
+    counted: frozenset[str] = frozenset()
+    ranges: tuple[Range, ...] = ()
+    zeros: tuple[str, ...] = ()
+
+
+NO_LIMITS: Final = NamespaceLimits()
+
+
+def read_ranges(limits: Iterable[Mapping[str, Any]], types: DeviceTypes) -> tuple[tuple[Range, ...], tuple[str, ...]]:
+    """Read a LimitRange's `spec.limits`: those that name devices, and the resources of device plugins in them."""
+    ranges: list[Range] = []
+    zeros: set[str] = set()
+    for item in limits:
+        of = item.get("type")
+        if of not in {CONTAINER, POD}:
+            continue
+        for key in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
+            for name, quantity in (item.get(key) or {}).items():
+                how = counted(name, types)
+                if how is None:
+                    continue
+                meaning = types.resources[name]
+                if meaning.counts_devices and not meaning.dialect.own:
+                    zeros.add(name)
+                if key in {"max", "min"}:
+                    amount = in_units(quantity, how.factor)
+                    ranges.append(Range(of, name, how.resource, str(quantity), amount, key == "min"))
+    return tuple(ranges), tuple(sorted(zeros))
+
+
+def tightest(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Keep, of all limits for one name, the one that lets least through.
+
+    There are few names, and any number of limits.
+    """
+    kept: dict[tuple[str, str, bool], Range] = {}
+    for one in ranges:
+        key = one.of, one.name, one.least
+        known = kept.get(key)
+        if known is None or (one.amount > known.amount if one.least else one.amount < known.amount):
+            kept[key] = one
+    return tuple(kept.values())
+
+
+def beyond(
+    ranges: Iterable[Range], containers: Sequence[ContainerReading], stated: Sequence[Mapping[str, int]]
+) -> Iterator[Problem]:
+    """Find what a Pod takes beyond the ranges of its namespace.
+
+    Args:
+        ranges: of the namespace.
+        containers: of the Pod, as read.
+        stated: what quotas count for each of them.
+    """
+    for one in ranges:
+        each = [(c, amounts.get(one.resource, 0)) for c, amounts in zip(containers, stated, strict=True)]
+        took = [(f"{c.path}.resources", amount) for c, amount in each]
+        if one.of == POD:
+            took = [("spec", peak((c.phase, amount) for c, amount in each))]
+        for path, amount in took:
+            if amount and (amount < one.amount if one.least else amount > one.amount):
+                word = "minimum" if one.least else "maximum"
+                message = (
+                    f"{word} {one.name} usage per {one.of} is {one.quantity} by a LimitRange of the namespace "
+                    f"({one.resource} {one.amount}), but {amount} is asked for; ask for "
+                    f"{'more' if one.least else 'less'}"
+                )
+                yield Problem(path, message)

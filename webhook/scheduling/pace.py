@@ -1,0 +1,194 @@
+"""How long one call of kube-scheduler may search, how often it lets others run, and what each namespace may use.
+
+A search is written as a generator that yields where it can be interrupted, so that the same search runs at once
+(offline) or paced (in a replica). kube-scheduler decides for one Pod at a time: while it waits for an answer, all other
+Pods wait too.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import inf
+from typing import Final, TypeVar
+
+from allocator.place import MOST_STEPS
+
+T = TypeVar("T")
+
+MOST_S: Final = 0.2
+"""The longest one call searches; the rest is searched when the Pod is tried again."""
+SHARE: Final = 0.05
+"""Seconds of long searches that each namespace gets in a second."""
+SHARE_OF_ALL: Final = 0.15
+"""Seconds of long searches that all namespaces together get in a second."""
+BURST_S: Final = 0.5
+"""Seconds that a namespace can save up; all together can save up twice as many."""
+FREE_STEPS: Final = 1000
+"""Steps of one call that are free. Ordinary Pods take fewer than a hundred."""
+CHEAP_STEPS: Final = 200
+"""Steps of a decision for a namespace whose time is used up."""
+MOST_ENDED: Final = 1
+"""Nodes on which such a decision may end without an answer before the call ends."""
+_CHEAP_S: Final = 0.02  # the longest call then
+_TURN_STEPS: Final = 400  # of decisions between two points where a search can be interrupted: about a millisecond
+_HOLD_S: Final = 0.005  # for which the event loop is held before others run
+_MOST_NAMESPACES: Final = 1024
+
+
+class Turn(Enum):
+    """What a search is told where it can be interrupted."""
+
+    GO_ON = auto()
+    """Go on; other requests may have been answered meanwhile."""
+    END = auto()
+    """Answer with what was found so far."""
+
+
+Search = Generator[None, Turn, T]
+
+
+def at_once(search: Search[T]) -> T:
+    """Search to the end, without a pause."""
+    try:
+        next(search)
+        while True:
+            search.send(Turn.GO_ON)
+    except StopIteration as done:
+        found: T = done.value
+        return found
+
+
+@dataclass(slots=True)
+class Effort:
+    """What one search may use, and what it has used.
+
+    Attributes:
+        seconds: how long it may take.
+        most_steps: of each decision of `place()`.
+        why: why it may use so little, for the Pod's author; "" where its namespace has time.
+        steps: that its decisions have taken so far.
+    """
+
+    seconds: float = inf
+    most_steps: int = MOST_STEPS
+    why: str = ""
+    steps: int = 0
+
+
+class Turns:
+    """The points where a search can be interrupted: after each so many steps of its decisions.
+
+    Args:
+        effort: of the search.
+    """
+
+    __slots__ = ("_at", "_effort")
+
+    def __init__(self, effort: Effort) -> None:
+        self._effort = effort
+        self._at = effort.steps + _TURN_STEPS
+
+    def due(self) -> bool:
+        """Whether the search should let itself be interrupted now; the next point is then as far away again."""
+        if self._effort.steps < self._at:
+            return False
+        self._at = self._effort.steps + _TURN_STEPS
+        return True
+
+
+class _Bucket:
+    """Seconds that refill with time."""
+
+    __slots__ = ("at", "left", "most", "rate")
+
+    def __init__(self, rate: float, most: float, now: float) -> None:
+        self.rate, self.most, self.left, self.at = rate, most, most, now
+
+    def refill(self, now: float) -> float:
+        self.left = min(self.left + (now - self.at) * self.rate, self.most)
+        self.at = now
+        return self.left
+
+
+class SearchTime:
+    """The account of the time that each namespace has used for long searches.
+
+    A search is long if it takes more than a number of steps, which ordinary Pods never do, however slow the machine is.
+    Once the time is used up, Pods are still judged as far as that is cheap, which is enough for ordinary ones.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._all = _Bucket(SHARE_OF_ALL, 2 * BURST_S, clock())
+        self._used: OrderedDict[str, _Bucket] = OrderedDict()  # namespaces that have used any, the last one last
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def effort(self, namespace: str) -> Effort:
+        """What a search for a Pod of this namespace may use now."""
+        now = self._clock()
+        every, bucket = self._all.refill(now), self._used.get(namespace)
+        own = BURST_S if bucket is None else bucket.refill(now)
+        if own > 0 and every > 0:
+            return Effort(MOST_S)
+        if own <= 0:
+            whose, wait = f"Pods of namespace {namespace}", -own / SHARE
+        else:
+            whose, wait = "Pods that are hard to place", -every / SHARE_OF_ALL
+        why = f"the time for long searches for {whose} is used up; there is more in {wait + 1:.0f} s"
+        return Effort(_CHEAP_S, CHEAP_STEPS, why)
+
+    def charge(self, namespace: str, effort: Effort, seconds: float) -> None:
+        """Note a search.
+
+        Args:
+            namespace: of the Pod.
+            effort: what it has used.
+            seconds: for how long it was worked on.
+        """
+        if effort.steps <= FREE_STEPS:
+            return
+        now = self._clock()
+        bucket = self._used.setdefault(namespace, _Bucket(SHARE, BURST_S, now))
+        self._used.move_to_end(namespace)
+        for one in (bucket, self._all):
+            one.left = max(one.refill(now) - seconds, -one.most)
+        while len(self._used) > _MOST_NAMESPACES:
+            self._used.popitem(last=False)
+
+
+async def paced(search: Search[T], seconds: float, clock: Callable[[], float] = time.perf_counter) -> tuple[T, float]:
+    """Search for a limited time, and let others run every few milliseconds.
+
+    Args:
+        search: the search.
+        seconds: after which it is told to end.
+        clock: monotonic seconds.
+
+    Returns:
+        What it found, and for how long it was worked on, in seconds.
+    """
+    began = resumed = clock()
+    worked = 0.0
+    try:
+        next(search)
+        while True:
+            now = clock()
+            if now - began >= seconds:
+                search.send(Turn.END)
+                continue
+            if now - resumed >= _HOLD_S:
+                worked += now - resumed
+                await asyncio.sleep(0)
+                resumed = clock()
+            search.send(Turn.GO_ON)
+    except StopIteration as done:
+        found: T = done.value
+        return found, worked + clock() - resumed

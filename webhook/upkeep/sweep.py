@@ -1,0 +1,87 @@
+"""What is to be done about a holding whose Pod is not known to be bound to its node and alive (pure).
+
+A bind that was answered may still be performed, for as long as an API request lives. What it was answered with is
+therefore given back in two steps. First the holding is marked: from then on, no bind is answered with it. It is
+released after a grace that is longer than any API request lives, and only if it still bears that mark. Both times are
+those for which one replica has seen the holding as it is, by its own monotonic clock: no step compares clocks. The
+first one may be of any length; only the second one must outlast a request.
+"""
+
+import math
+from typing import Final, Literal, Protocol
+
+from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
+
+Ended = Literal["gone", "finished", "unbound", "moved"]
+"""Why a holding is released."""
+
+Sweep = Ended | Literal["end", "keep"]
+"""What is done: release the holding for this reason, mark it, or remove the mark."""
+
+_LONGEST_HOLD_S: Final = 24 * 3600  # of a gang, as the settings allow
+
+
+class BoundTo(Protocol):
+    """What is asked of a Pod."""
+
+    @property
+    def node(self) -> str:
+        """The node that it is bound to; "" for none."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its containers have ended for good."""
+
+
+def is_suspect(holding: Holding, node: str, pod: BoundTo | None) -> bool:
+    """Whether something may have to be done about a holding.
+
+    Args:
+        holding: of the Pod.
+        node: where it is.
+        pod: as last seen; None where it was not.
+    """
+    return pod is None or pod.node != node or pod.finished or bool(holding.ending)
+
+
+def patience(holding: Holding, grace: float) -> float:
+    """Seconds for which a holding must have been seen as it is before its Pod's not being bound has consequences.
+
+    Args:
+        holding: of a Pod that is not bound.
+        grace: seconds that are longer than any API request lives.
+    """
+    if holding.ending:
+        return grace
+    if holding.until == WITHOUT_LIMIT:
+        return math.inf
+    if holding.until:  # the gang's keeper gives it back; this is for one that nobody tends
+        return grace + min(max(holding.until - holding.since, 0), _LONGEST_HOLD_S)
+    return grace / 2
+
+
+def judge(
+    holding: Holding, node: str, live: tuple[str, BoundTo | None] | None, seen_s: float, grace: float
+) -> Sweep | None:
+    """Decide what is done about a holding; None: nothing yet.
+
+    Args:
+        holding: as it is recorded.
+        node: where it is.
+        live: the UID and the state of the Pod of that name, as read from the API server after the holding was seen;
+            None where there is none, and None for the state of a Pod that is not ours.
+        seen_s: seconds for which the holding has been seen as it is.
+        grace: as for `patience`.
+    """
+    pod = live[1] if live else None
+    if live is None or live[0] != holding.uid or pod is None:
+        return "gone"
+    if pod.finished:
+        return "finished"
+    if pod.node:
+        if pod.node != node:
+            return "moved"
+        return "keep" if holding.ending else None
+    if seen_s <= patience(holding, grace):
+        return None
+    return "unbound" if holding.ending else "end"
