@@ -40,7 +40,7 @@ class Soak:
     binds: int = 100_000
     seconds: float = 24 * 3600.0
     nodes: int = 16
-    workers: int = 48
+    workers: int = 16
     grace: float = 15.0
     kill_every: float = 2.0
     api_every: float = 60.0
