@@ -22,7 +22,7 @@ class Planned:
 
 
 def hold(
-    planned: Sequence[Planned], snapshot: Snapshot, now: int, until: int
+    planned: Sequence[Planned], snapshot: Snapshot, now: int, until: int, mark: str = ""
 ) -> Callable[[Holdings], tuple[Holdings | None, Refusal | None]]:
     """Hold what was planned on one node: for all of these Pods, or for none.
 
@@ -31,6 +31,7 @@ def hold(
         snapshot: makes the node's snapshot from its holdings.
         now: seconds since the epoch.
         until: when the holds end.
+        mark: on the holds, so that no bind takes them yet; "" for none.
 
     Returns:
         A change that answers why nothing is held: one of them has no room any more, or holds something here already,
@@ -47,7 +48,7 @@ def hold(
             if isinstance(placed, Refusal):
                 return None, placed
             gang = pod.request.wishes.gang
-            made = Holding(pod.uid, pod.namespace, pod.name, now, placed.shares, placed.cpus, gang, until)
+            made = Holding(pod.uid, pod.namespace, pod.name, now, placed.shares, placed.cpus, gang, until, mark)
             node = node.with_holding(made)
         return node.holdings, None
 
@@ -94,6 +95,27 @@ def _end_at(
         found = {uid: held for uid in uids if (held := holdings.get(uid)) is not None and concerns(held)}
         moved = {uid: replace(held, until=until, ending="") for uid, held in found.items()}
         return ({**holdings, **moved}, True) if moved else (None, False)
+
+    return change
+
+
+def hold_again(uid: str, ending: str, until: int) -> Callable[[Holdings], tuple[Holdings | None, bool]]:
+    """Turn what a bind was answered with, and what the Pod was never bound to, into a hold again.
+
+    Args:
+        uid: of the Pod.
+        ending: the mark that it was seen with; a holding with another one, or a hold, stays as it is.
+        until: when the hold ends.
+
+    Returns:
+        A change that answers whether it was turned.
+    """
+
+    def change(holdings: Holdings) -> tuple[Holdings | None, bool]:
+        held = holdings.get(uid)
+        if held is None or held.until or held.ending != ending:
+            return None, False
+        return {**holdings, uid: replace(held, until=until, ending="")}, True
 
     return change
 

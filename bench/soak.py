@@ -5,6 +5,9 @@ ledger's grace; the API server is killed every minute; all connections of the re
 for moments. Pods are bound by koord-scheduler's user to nodes at random, each request that is not answered is sent
 again, and Pods are deleted again, so that the cards are handed out thousands of times.
 
+Several runs add up: with `--tally FILE` each run appends a line with its seed, binds, events and faults, and the sum of
+all lines is told. A run that is interrupted (SIGINT, SIGTERM) ends as if it had bound enough.
+
 Wrong is a device that was given twice at any moment, a Pod that was bound without its devices, and a device that at the
 end nobody can get although no Pod has it. The reference is the number of Pods that were bound in the same run.
 """
@@ -12,16 +15,22 @@ end nobody can get although no Pod has it. The reference is the number of Pods t
 import argparse
 import asyncio
 import dataclasses
+import json
+import signal
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import uvloop
 from result import close
 
 from webhook.localplane.binaries import find_or_build
 from webhook.localplane.plane import CONTROL_PLANE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from soaking import Findings, Soak, soak_cluster
+from soaking.cluster import soak_cluster
+from soaking.plan import Findings, Soak
 
 
 def say(text: str) -> None:
@@ -41,7 +50,28 @@ def tell(found: Findings) -> None:
         say(f"  {what:34}{len(wrong):>9}")
         for one in wrong[:20]:
             say(f"    {one}")
-    say(f"{found.bound} Pods bound in {found.seconds:.0f} s, {found.bound / found.seconds:.0f}/s")
+
+
+def add_up(summary: dict[str, Any], tally: Path | None) -> str:
+    """The summary line of a run; with a tally it is appended there, and the sum of all runs follows."""
+    line = json.dumps(summary)
+    if tally is None:
+        return line
+    with tally.open("a") as file:
+        print(line, file=file)
+    runs = [json.loads(each) for each in tally.read_text().splitlines()]
+    faults, events = (sum((Counter(run[key]) for run in runs), Counter()) for key in ("faults", "events"))
+    seconds, binds = (sum(run[key] for run in runs) for key in ("seconds", "binds"))
+    total = {"runs": len(runs), "seconds": seconds, "binds": binds, "events": events, "faults": faults}
+    return f"{line}\n{json.dumps(total)}"
+
+
+async def soaked(soak: Soak, workdir: Path | None) -> Findings:
+    """Soak, until it is over or interrupted."""
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    return await soak_cluster(soak, find_or_build((*CONTROL_PLANE, "helm")), say, workdir, ended)
 
 
 def main() -> None:
@@ -53,14 +83,16 @@ def main() -> None:
             flag = f"--{each.name.replace('_', '-')}"
             parser.add_argument(flag, type=kind, default=each.default, help=helps.get(each.name, "see Soak"))
     parser.add_argument("--shifts", type=float, nargs="+", default=Soak.shifts, help="of each replica's clock, seconds")
+    parser.add_argument("--tally", type=Path, help="a file to which the summary is appended, to add up several runs")
     parser.add_argument("--workdir", type=Path, help="for data and logs, which are kept; by default a temporary folder")
     arguments = vars(parser.parse_args())
-    workdir = arguments.pop("workdir")
+    workdir, tally = arguments.pop("workdir"), arguments.pop("tally")
     soak = Soak(**arguments)
-    found = asyncio.run(soak_cluster(soak, find_or_build((*CONTROL_PLANE, "helm")), say, workdir))
+    found = uvloop.run(soaked(soak, workdir))
     tell(found)
-    wrong = len(found.twice) + len(found.bare) + len(found.unreachable)
-    close(name="soak", value=found.bound - wrong, unit="Pods right", reference=found.bound, goal=1.0)
+    say(f"{found.bound} Pods bound in {found.seconds:.0f} s, {found.bound / found.seconds:.0f}/s")
+    say(add_up(found.summary(soak.seed), tally))
+    close(name="soak", value=found.bound - found.wrong, unit="Pods right", reference=max(found.bound, 1), goal=1.0)
 
 
 if __name__ == "__main__":

@@ -183,6 +183,7 @@ def assemble(
             clock=monotonic,
             reports=reporter,
             released=freed,
+            hold_until=(lambda: int(clock() + settings.gangs.hold_seconds)) if together else None,
         ),
         keeper=keeper,
         reporter=reporter,

@@ -3,7 +3,9 @@
 import json
 from typing import Any
 
-from soaking import ASKS, Auditor, Findings, Soak, soak_cluster
+from soaking.auditor import Auditor
+from soaking.cluster import soak_cluster
+from soaking.plan import ASKS, Findings, Soak
 
 from webhook.localplane.binaries import Binaries
 

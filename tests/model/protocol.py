@@ -9,13 +9,13 @@ Time has a unit. A request lives for one unit at most, and so does a grace. A wr
 promises (`tests/store_contract.py`), and decides on the record as it is: a lost race is decided again.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
 from builders import app, gpu, gpus, part, request
+from model.search import Explored, search
 
 from allocator.bind import Claim, Holdings, bind, end, keep, release
 from allocator.vocabulary.holdings import Holding
@@ -141,6 +141,7 @@ class Bound:
 
     node: str
     finished: bool = False
+    together: bool = False
 
 
 class Protocol:
@@ -339,25 +340,6 @@ def leaked(protocol: Protocol, state: State) -> str:
     return "" if kept == bound else f"held in the end: {sorted(kept)}; bound: {sorted(bound)}"
 
 
-@dataclass(frozen=True)
-class Explored:
-    """What a search has found.
-
-    Attributes:
-        states: how many it has visited.
-        depth: the most steps from the beginning.
-        complete: whether there are no others within the scope.
-        found: what is wrong; "" if nothing is.
-        story: the steps that lead there.
-    """
-
-    states: int
-    depth: int
-    complete: bool
-    found: str = ""
-    story: tuple[str, ...] = ()
-
-
 def explore(scope: Scope, make: Callable[[Scope], Protocol] = Protocol, *, ends: bool = True) -> Explored:
     """Visit all states, those with the fewest steps first, until one is wrong or the bound is reached.
 
@@ -367,31 +349,14 @@ def explore(scope: Scope, make: Callable[[Scope], Protocol] = Protocol, *, ends:
         ends: whether it counts what is held in the end by nobody who lives.
     """
     protocol = make(scope)
-    begin = scope.begin()
-    came: dict[State, tuple[State, str] | None] = {begin: None}
     drained: set[tuple[object, ...]] = set()
-    waiting = deque([(begin, 0)])
-    depth = 0
-    while waiting:
-        state, depth = waiting.popleft()
+
+    def bad(state: State) -> str:
         why = wrong(state)
         rest = (state.records, state.pods)
         if ends and not why and rest not in drained:
             drained.add(rest)
             why = leaked(protocol, state)
-        if why:
-            return Explored(len(came), depth, complete=False, found=why, story=_story(came, state))
-        for what, after in steps(protocol, state):
-            if after not in came and len(came) < scope.states:
-                came[after] = (state, what)
-                waiting.append((after, depth + 1))
-    return Explored(len(came), depth, complete=len(came) < scope.states)
+        return why
 
-
-def _story(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
-    told: list[str] = []
-    step = came[state]
-    while step is not None:
-        told.append(step[1])
-        step = came[step[0]]
-    return tuple(reversed(told))
+    return search(scope.begin(), lambda state: steps(protocol, state), bad, states=scope.states)

@@ -6,7 +6,8 @@ A card that is lost from the ledger while a Pod is bound to it can be given agai
 from dataclasses import replace
 
 import pytest
-from model.protocol import CLOCKS, GRACE, Bind, Explored, Held, Protocol, Scope, Sight, State, explore, with_record
+from model.protocol import CLOCKS, GRACE, Bind, Held, Protocol, Scope, Sight, State, explore, with_record
+from model.search import Explored
 
 from webhook.upkeep.sweep import Sweep
 

@@ -282,7 +282,8 @@ class GangKeeper:
             if why and plan.needed < len(plan.pods):
                 why = await room.find(plan.pods[: plan.needed])
             until = plan.until or int(now + self._hold_seconds)
-            why = why or await self._hold(room, now, until)
+            mark = "" if all(pod.gated for pod in plan.pods) else new_mark()
+            why = why or await self._hold(room, now, until, mark)
             if not why:
                 memory.own.update((node, one.pod.uid, now) for node, planned in room.found.items() for one in planned)
         finally:
@@ -292,26 +293,34 @@ class GangKeeper:
             self._say(memory, {pod.uid: pod for pod in plan.pods}, why)
         return not why
 
-    async def _hold(self, room: GangRoom, now: int, until: int) -> str:
-        """Write what was found into the ledger: all of it, or nothing; returns why not, "" where it is written."""
+    async def _hold(self, room: GangRoom, now: int, until: int, mark: str) -> str:
+        """Write what was found into the ledger: all of it, or nothing; returns why not, "" where it is written.
+
+        A Pod without a gate may be bound at any moment, and the rest of the plan may still fail. What is held is then
+        marked until all of it is written. If this ends before all marks are removed, the gang has begun and the others
+        are removed too, or all is marked and given back.
+        """
         written: list[GangHold] = []
+        refusal: Refusal | None = None
         try:
             async with asyncio.timeout(_PLAN_S):
                 for node, planned in sorted(room.found.items()):
-                    refusal = await self._ledger.change(node, self._holding(node, planned, now, until), _WRITE_S)
+                    refusal = await self._ledger.change(node, self._holding(node, planned, now, until, mark), _WRITE_S)
                     if refusal is not None:
                         break
-                    written += [GangHold(node, one.pod.uid, until) for one in planned]
-                else:
-                    self._wake(room.found)  # some of the Pods may have no gate any more
-                    return ""
+                    written += [GangHold(node, one.pod.uid, until, mark) for one in planned]
         except (TimeoutError, *_FAILURES) as error:
             refusal = Refusal(str(error) or "the ledger is busy")
-        await self._give_back(tuple(written))
-        return refusal.message
+        if refusal is not None:
+            await self._give_back(tuple(written))
+            return refusal.message
+        if mark:
+            await self._move(tuple(written), lambda uids: prolong(uids, until))
+        self._wake(room.found)  # some of the Pods may have no gate any more
+        return ""
 
-    def _holding(self, node: str, planned: list[Planned], now: int, until: int) -> Change[Refusal | None]:
-        return hold(planned, lambda holdings: self._cluster.snapshot_on(node, holdings), now, until)
+    def _holding(self, node: str, planned: list[Planned], now: int, until: int, mark: str) -> Change[Refusal | None]:
+        return hold(planned, lambda holdings: self._cluster.snapshot_on(node, holdings), now, until, mark)
 
     def _wake(self, nodes: Iterable[str]) -> None:
         """Have kube-scheduler try again the Pods that it knows."""

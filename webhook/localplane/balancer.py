@@ -80,7 +80,7 @@ class Balancer:
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):  # uvloop's error for a sink that was closed meanwhile
         while chunk := await source.read(_CHUNK):
             sink.write(chunk)
             await sink.drain()

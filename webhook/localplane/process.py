@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from webhook.localplane.waiting import NotInTimeError, until
 
@@ -39,10 +40,24 @@ def free_port(host: str = "127.0.0.1") -> int:
     raise StartError(f"no free TCP port found on {host}")
 
 
-def _die_with_parent() -> None:
-    """Run in the child before exec, so that a killed parent leaves no child behind."""
+def die_with_parent() -> None:
+    """Run in a child, so that a killed parent leaves no child behind."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Child(Protocol):
+    """What is asked of a child process: `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is that of its process group too."""
+
+    def poll(self) -> int | None:
+        """The exit status, None while it runs."""
+
+    def wait(self) -> int:
+        """Wait until it has ended; returns the exit status."""
 
 
 class Process:
@@ -65,7 +80,7 @@ class Process:
         self._argv = [str(argument) for argument in argv]
         self._env = {"GOGC": _GOGC, **(os.environ if env is None else env)}
         self._cwd = cwd
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     @property
     def pid(self) -> int:
@@ -92,20 +107,24 @@ class Process:
         if self.alive:
             raise StartError(f"{self.name} is already running")
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._child = self._spawned()
+        except OSError as error:
+            raise StartError(f"{self.name} cannot be started: {error}") from error
+
+    def _spawned(self) -> Child:
+        """Start the child, as the leader of a process group."""
         with self.log.open("ab") as output:
-            try:
-                self._child = subprocess.Popen(
-                    self._argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=self._env,
-                    cwd=self._cwd,
-                    start_new_session=True,
-                    preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl call, nothing that takes a lock
-                )
-            except OSError as error:
-                raise StartError(f"{self.name} cannot be started: {error}") from error
+            return subprocess.Popen(
+                self._argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._env,
+                cwd=self._cwd,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one prctl call, nothing that takes a lock
+            )
 
     async def ready(self, check: Callable[[], Awaitable[bool]], *, deadline_s: float = 60.0) -> None:
         """Wait until a check succeeds.

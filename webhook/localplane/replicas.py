@@ -60,6 +60,7 @@ class Replicas:
         overrides: Mapping[str, Any] | None = None,
         routing: Routing = Routing.BY_TURNS,
         command: Callable[[int], Sequence[str]] = lambda _number: this_koordgate(),
+        process: Callable[..., Process] = Process,
     ) -> None:
         """Describe the processes; `async with` starts all of them and waits until each is ready.
 
@@ -73,6 +74,7 @@ class Replicas:
             overrides: Merged over the settings.
             routing: How requests reach them.
             command: Runs `koordgate` as the process of a number.
+            process: Makes a process, with the arguments of `Process`.
         """
         direct, sticky = routing is Routing.DIRECT, routing is Routing.STICKY
         if direct and count != 1:
@@ -86,6 +88,7 @@ class Replicas:
         self._workdir = workdir
         self._count = count
         self._command = command
+        self._process = process
         self._processes: list[Process] = []
         self._places: list[tuple[str, int, int]] = []
         self._serving: set[int] = set()
@@ -166,7 +169,7 @@ class Replicas:
         argv = (*self._command(number), "webhook", "--config", str(path))
         env = {**os.environ, "KUBECONFIG": str(self._kubeconfig)}
         self._places.append((host, port, extender))
-        self._processes.append(Process(f"webhook-{number}", argv, path.with_suffix(".log"), env=env))
+        self._processes.append(self._process(f"webhook-{number}", argv, path.with_suffix(".log"), env=env))
 
     async def _ready(self, number: int) -> bool:
         timeout = aiohttp.ClientTimeout(total=_PROBE_S)

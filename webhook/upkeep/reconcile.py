@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from allocator.bind import adopt_running, end, keep, release
+from allocator.hold import hold_again
 from allocator.vocabulary.holdings import Holding
 from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.errors import KubeError
@@ -78,9 +79,11 @@ class Reconciler:
         clock: monotonic seconds.
         reports: of differences.
         released: called with each node on which a holding was released.
+        hold_until: when what is held for a gang from now on ends, in seconds since the epoch; None where gangs are not
+            bound as a whole.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 keyword-only
         self,
         *,
         scheduler_name: str,
@@ -91,7 +94,9 @@ class Reconciler:
         clock: Callable[[], float],
         reports: Reports,
         released: Callable[[str], None] = lambda _node: None,
+        hold_until: Callable[[], int] | None = None,
     ) -> None:
+        self._hold_until = hold_until
         self._scheduler_name = scheduler_name
         self._grace = grace
         self._cluster = cluster
@@ -290,7 +295,9 @@ class Reconciler:
                     self._seen[node, holding.uid] = marked, self._clock()
             case "keep":
                 await self._change(holding.uid, node, keep(holding.uid))
-            case "unbound":
+            case "hold again" if self._hold_until is not None:
+                await self._change(holding.uid, node, hold_again(holding.uid, holding.ending, self._hold_until()))
+            case "unbound" | "hold again":
                 await self._release(holding.uid, node, "unbound", ending=holding.ending)
             case kind:
                 await self._release(holding.uid, node, kind)

@@ -5,6 +5,9 @@ therefore given back in two steps. First the holding is marked: from then on, no
 released after a grace that is longer than any API request lives, and only if it still bears that mark. Both times are
 those for which one replica has seen the holding as it is, by its own monotonic clock: no step compares clocks. The
 first one may be of any length; only the second one must outlast a request.
+
+What a Pod of a gang that is bound as a whole was given is held for it again then: the others may be bound already, and
+the gang would be half without this room. The gang's keeper gives it back if none of them is.
 """
 
 import math
@@ -15,8 +18,8 @@ from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
 Ended = Literal["gone", "finished", "unbound", "moved"]
 """Why a holding is released."""
 
-Sweep = Ended | Literal["end", "keep"]
-"""What is done: release the holding for this reason, mark it, or remove the mark."""
+Sweep = Ended | Literal["end", "keep", "hold again"]
+"""What is done: release the holding for this reason, mark it, remove the mark, or make it a hold of its gang again."""
 
 _LONGEST_HOLD_S: Final = 24 * 3600  # of a gang, as the settings allow
 
@@ -31,6 +34,10 @@ class BoundTo(Protocol):
     @property
     def finished(self) -> bool:
         """Whether all its containers have ended for good."""
+
+    @property
+    def together(self) -> bool:
+        """Whether it asks that its gang is bound as a whole."""
 
 
 def is_suspect(holding: Holding, node: str, pod: BoundTo | None) -> bool:
@@ -79,9 +86,10 @@ def judge(
     if pod.finished:
         return "finished"
     if pod.node:
-        if pod.node != node:
-            return "moved"
-        return "keep" if holding.ending else None
+        right: Sweep | None = "keep" if holding.ending else None
+        return right if pod.node == node else "moved"
     if seen_s <= patience(holding, grace):
         return None
-    return "unbound" if holding.ending else "end"
+    if not holding.ending:
+        return "end"
+    return "hold again" if pod.together and not holding.until else "unbound"

@@ -88,6 +88,11 @@ class PodInfo:
         return bool(self.request) or bool(self.problem)
 
     @property
+    def together(self) -> bool:
+        """Whether it asks that its gang is bound as a whole."""
+        return self.request.wishes.together
+
+    @property
     def holds(self) -> bool:
         """Whether its annotations describe a holding, readable or not."""
         return bool(self.shares) or self.cpus is not None or bool(self.unread) or self.any_cpus
