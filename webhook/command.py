@@ -87,7 +87,7 @@ class Replica:
         self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits())  # noqa: PLW0108 there are no parts yet
         self.parts: Parts = assemble(
             settings,
-            lambda seen: cluster_store(kube, seen.nodes.uid),
+            cluster_store(kube),
             KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             released=self._waker.released,
