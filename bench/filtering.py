@@ -45,13 +45,13 @@ class NoPods:
 
 
 def cluster(nodes: int, *, cpus: bool) -> Parts:
-    parts = assemble(without_gathering(WebhookSettings()), lambda _view: MemoryStore(), NoPods())
+    parts = assemble(without_gathering(WebhookSettings()), MemoryStore(), NoPods())
     chance = random.Random(SEED)
     devices = tuple(Device(TYPE_GPU, f"GPU-{m}", m, healthy=True, capacity=CAPACITY) for m in range(GPUS))
     topology = CpuTopology.of(Cpu(cpu, cpu % 64 % 32, cpu % 64 // 32, cpu % 64 // 32) for cpu in range(CPUS))
     for number in range(nodes):
         name = f"gpu-node-{number:05d}"
-        parts.cluster.nodes.put(name, NodeFacts(f"uid-{number}", {}))
+        parts.cluster.nodes.put(name, NodeFacts({}))
         if cpus:
             parts.cluster.nodes.put_topology(NodeTopology(name, topology))
         else:

@@ -48,7 +48,7 @@ Json = dict[str, Any]
 def uneven(parts: Parts, number: int) -> None:
     """Give a node labels of its own, and take another part of each of its cards."""
     name = f"gpu-node-{number:05d}"
-    parts.cluster.nodes.put(name, NodeFacts(f"uid-{number}", {"host": name, "zone": f"z{number % 3}"}))
+    parts.cluster.nodes.put(name, NodeFacts({"host": name, "zone": f"z{number % 3}"}))
     cards = [Device(TYPE_GPU, f"GPU-{number}-{minor}", minor, healthy=True, capacity=CAPACITY) for minor in range(GPUS)]
     parts.cluster.nodes.put_devices(NodeDevices(name, tuple(cards)))
     held = {}

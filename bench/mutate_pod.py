@@ -108,7 +108,7 @@ async def serve(which: str) -> None:
     source = MemorySource(Certificate(dns_names=("localhost",)))
     await source.start()
     if which == "ours":
-        app = make_app(assemble(WebhookSettings(), lambda _: MemoryStore(), NoPods()), list)
+        app = make_app(assemble(WebhookSettings(), MemoryStore(), NoPods()), list)
     else:
         app = bare(translates=which == "translate")
     async with listen(app, ServeSettings(host="127.0.0.1", port=0), source.context) as port:

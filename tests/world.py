@@ -225,7 +225,7 @@ class World:
         self.complaints: dict[tuple[str, str], tuple[str, ...]] = {}
         self.parts = assemble(
             settings,
-            lambda seen: cluster_store(kube, seen.nodes.uid),
+            cluster_store(kube),
             KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             clock=self.clock,

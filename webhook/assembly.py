@@ -66,7 +66,7 @@ class Parts:
 
 def assemble(
     settings: WebhookSettings,
-    store: Callable[[SeenObjects], Store],
+    store: Store,
     live: LivePods,
     *,
     kube: KubeClient | None = None,
@@ -79,7 +79,7 @@ def assemble(
 
     Args:
         settings: of the process.
-        store: makes the ledger's store, which may read what the API server's objects state about nodes.
+        store: keeps the ledger's records.
         live: reads Pods from the API server itself.
         kube: writes Events, and removes scheduling gates; None offline.
         clock: seconds since the epoch.
@@ -93,10 +93,9 @@ def assemble(
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
     seen = SeenObjects(clock, defaults, refitted=released)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
-    kept = store(seen)
     gather = settings.ledger.gather_seconds
     touch = seen.changes.touch
-    ledger = Ledger(kept, counters, watched=touch, gather=gather, published=partial(published, seen))
+    ledger = Ledger(store, counters, watched=touch, gather=gather, published=partial(published, seen))
     cluster = ClusterView(seen, ledger)
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
@@ -145,7 +144,7 @@ def assemble(
         pools=pools_of(settings),
         metrics=metrics,
         cluster=cluster,
-        store=kept,
+        store=store,
         ledger=ledger,
         scope=scope,
         limits=limits,

@@ -87,7 +87,7 @@ class Replica:
         self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits())  # noqa: PLW0108 there are no parts yet
         self.parts: Parts = assemble(
             settings,
-            lambda seen: cluster_store(kube, seen.nodes.uid),
+            cluster_store(kube),
             KubeLivePods(kube, device_types(settings.devices.types)),
             kube=kube,
             released=self._waker.released,
@@ -283,7 +283,8 @@ class Replica:
         """Listen on both ports until the end has begun and callers have had time to leave."""
         serve, asks = self._settings.serve, self._settings.scheduler.client_certificates
         if serve.client_authority:
-            ask_for_certificate(self.source.context, serve.client_authority)
+            refuse = partial(self._refusals.request, port="the webhooks")
+            ask_for_certificate(self.source.context, serve.client_authority, refuse)
         refused = self._no_api_server if serve.client_authority else lambda _http: ""
         app = make_app(self.parts, self.unready, self.draining, refused, sick=self.sick)
         extender = (
@@ -314,9 +315,13 @@ class Replica:
         """Why the caller of a review is not the API server; "" if it is."""
         name = self._settings.serve.client_name
         reason = stranger(http.get_extra_info("peercert"), name, "serve.clientName")
-        if reason:
-            self._refusals.request(f"of a review: {reason}")
-        return reason
+        if not reason:
+            return ""
+        self._refusals.request(reason, port="the webhooks")
+        return (
+            f"the caller of this review is refused: {reason}. If it is the API server, give it the certificate of "
+            "serve.clientName (--admission-control-config-file), or leave clientAuthority and clientName empty"
+        )
 
     async def _expire(self) -> None:
         """Drop assumed placements whose bind did not come, and wake the Pods that were refused because of them."""

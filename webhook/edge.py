@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -20,6 +21,7 @@ _LOG: Final = logging.getLogger(__name__)
 _MARGIN_S: Final = 0.25  # an answer must be on its way before the API server stops waiting
 _LEAST_S: Final = 0.2  # that a handler always gets, even if the API server waits for less
 _JSON: Final = "application/json"
+_QUIET_S: Final = 1.0  # after the log tells of a review that was not answered: in an outage there are many alike
 
 Sync = Callable[[review.Request], review.Response]
 Async = Callable[[review.Request, float], Awaitable[review.Response]]
@@ -66,6 +68,7 @@ class Edge:
         self._deadline = serve.deadline_seconds
         self._metrics = metrics
         self._draining = draining
+        self._quiet_until = -math.inf
 
     def pod_review(self, path: str, handler: Sync) -> Handler:
         """Serve a review whose handler answers from memory, without waiting."""
@@ -85,21 +88,25 @@ class Edge:
             patience = self._patience(http)
             if reason := self._stranger(http):
                 count["denied"]()
-                return self._respond(orjson.dumps({"error": reason}), HTTPStatus.FORBIDDEN)
+                return self._fail(HTTPStatus.FORBIDDEN, reason)
             try:
                 _want_json(http)
                 question = review.decode(await self._body(http, patience))
             except review.BadReviewError as error:
                 count["bad"]()
-                return self._respond(orjson.dumps({"error": str(error)}), HTTPStatus.BAD_REQUEST)
-            except web.HTTPException:
+                return self._fail(HTTPStatus.BAD_REQUEST, str(error))
+            except web.HTTPException as error:
                 count["bad"]()
+                error.text = review.failure(HTTPStatus(error.status), error.text or error.reason).decode()
+                error.content_type = _JSON
                 raise
             response = await self._answer(path, handler, question, patience, shape)
-            status = response.code if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR else HTTPStatus.OK
             count[_outcome(response)]()
             observe(time.perf_counter() - began)
-            return self._respond(review.encode(question.uid, response), status)
+            if response.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                self._tell(path, question.uid, response.message)
+                return self._fail(response.code, response.message)
+            return self._respond(review.encode(question.uid, response), HTTPStatus.OK)
 
         return self._giving_back(serve)
 
@@ -187,6 +194,15 @@ class Edge:
     def _bug(self, path: str, uid: str) -> None:
         self._metrics.bugs.labels(path).inc()
         _LOG.exception("a handler failed", extra={"path": path, "review": uid})
+
+    def _tell(self, path: str, uid: str, message: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._quiet_until:
+            self._quiet_until = now + _QUIET_S
+            _LOG.warning("a review was not answered: %s", message, extra={"path": path, "review": uid})
+
+    def _fail(self, code: HTTPStatus, message: str) -> web.Response:
+        return self._respond(review.failure(code, message), code)
 
     def _respond(self, body: bytes, status: HTTPStatus) -> web.Response:
         response = web.Response(body=body, status=status, content_type=_JSON)

@@ -2,7 +2,7 @@
 
 Handlers map a `Request` to a `Response` and never see HTTP. A malformed review is `BadReviewError`, an HTTP 400 to the
 API server. A bad object is a `denied` response, a 4xx inside the review for its author. Our own failure is `errored`, a
-5xx after which the caller retries.
+5xx after which the caller retries. Of an HTTP failure the API server quotes only the message of a `Status`: `failure`.
 """
 
 import base64
@@ -15,6 +15,7 @@ import orjson
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _REASONS: Final = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
     HTTPStatus.FORBIDDEN: "Forbidden",
     HTTPStatus.CONFLICT: "Conflict",
     HTTPStatus.UNPROCESSABLE_ENTITY: "Invalid",
@@ -156,6 +157,16 @@ def _text(holder: Mapping[str, Any], key: str) -> str:
     return value
 
 
+def failure(code: HTTPStatus, message: str) -> bytes:
+    """Write the body of an HTTP failure: a Status of meta/v1.
+
+    The API server puts its message behind "failed calling webhook", where the author of the object reads it, and
+    kube-scheduler into an Event of the Pod. Of any other body, a review included, it tells only the status in words.
+    """
+    status = {"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure"}
+    return orjson.dumps({**status, "code": int(code), "reason": _reason(code), "message": message})
+
+
 def encode(uid: str, response: Response) -> bytes:
     """Write the answer to the review with this uid."""
     answer: dict[str, Any] = {"uid": uid, "allowed": response.allowed}
@@ -167,6 +178,10 @@ def encode(uid: str, response: Response) -> bytes:
     if response.audit:
         answer["auditAnnotations"] = dict(response.audit)
     if not response.allowed:
-        reason = _REASONS.get(response.code, response.code.phrase)
+        reason = _reason(response.code)
         answer["status"] = {"code": int(response.code), "reason": reason, "message": response.message}
     return orjson.dumps({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": answer})
+
+
+def _reason(code: HTTPStatus) -> str:
+    return _REASONS.get(code, code.phrase)

@@ -174,7 +174,7 @@ async def works(audited: Audited, admin: AdminClient, workdir: Path) -> None:
         async def swept() -> bool:
             return not await admin.items("/apis/koordgate.io/v1alpha1/nodeallocations")
 
-        await until(swept, "the record went with its Node", deadline_s=60)
+        await until(swept, "the record of the Node that is gone is deleted", deadline_s=60)
         await admin.delete(pods_path(TEAM, "large"), gracePeriodSeconds="0")
         await plane.stop_scheduler(NAME)
         await mirrors(plane, admin)

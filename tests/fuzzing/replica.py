@@ -42,7 +42,7 @@ class Replica:
     def __init__(self, settings: WebhookSettings = SETTINGS) -> None:
         self.pods: dict[tuple[str, str], Raw] = {}
         self._types = device_types(settings.devices.types)
-        self.parts = parts = assemble(settings, lambda _seen: MemoryStore(), self, clock=lambda: NOW)
+        self.parts = parts = assemble(settings, MemoryStore(), self, clock=lambda: NOW)
         self._edge = Edge(settings.serve, parts.metrics, Draining())
         cluster = parts.cluster
 

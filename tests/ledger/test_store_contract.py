@@ -50,25 +50,24 @@ def coroutine(do: Callable[..., object]) -> Callable[..., Awaitable[object]]:
 # Objects of the API server only
 
 
-async def test_the_object_is_deleted_with_its_node_where_the_nodes_uid_is_known(
+async def test_the_object_does_not_go_with_its_node_while_a_bind_there_may_be_under_way(
     fake: FakeKube, kube: KubeClient
 ) -> None:
-    store = KubeStore(kube, {"n1": "node-uid"}.get)
+    store = KubeStore(kube)
     await store.write(Record("n1"), ONE, "", SOON)
-    await store.write(Record("n2"), ONE, "", SOON)
-    known, unknown = fake.objects(PATH)
+    assert "ownerReferences" not in fake.get(NODE_ALLOCATIONS.path("n1"))["metadata"]
+
+
+async def test_the_owner_that_an_earlier_release_wrote_is_removed_with_the_next_write(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    store = KubeStore(kube)
+    await store.write(Record("n1"), ONE, "", SOON)
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid"}
-    assert known["metadata"]["ownerReferences"] == [owner]
-    assert "ownerReferences" not in unknown["metadata"]
-
-
-async def test_the_owner_follows_a_node_that_was_made_again(fake: FakeKube, kube: KubeClient) -> None:
-    uids = {"n1": "first"}
-    store = KubeStore(kube, uids.get)
-    record = await store.write(Record("n1"), ONE, "", SOON)
-    uids["n1"] = "second"
-    await store.write(record, TWO, "", SOON)
-    assert fake.get(NODE_ALLOCATIONS.path("n1"))["metadata"]["ownerReferences"][0]["uid"] == "second"
+    earlier = fake.get(NODE_ALLOCATIONS.path("n1"))
+    fake.put(PATH, {**earlier, "metadata": {**earlier["metadata"], "ownerReferences": [owner]}})
+    await store.write(await store.read("n1", SOON), TWO, "", SOON)
+    assert "ownerReferences" not in fake.get(NODE_ALLOCATIONS.path("n1"))["metadata"]
 
 
 async def test_each_change_is_one_request_on_the_revision(fake: FakeKube, kube: KubeClient) -> None:

@@ -92,11 +92,11 @@ def test_a_node_that_changes_is_reported_and_one_that_is_written_again_is_not() 
     changed: list[str] = []
     view = ClusterView(SeenObjects(lambda: 0, refitted=changed.append))
     feed = DeviceFeed(view, BUILT_IN, lambda _node, _problems: None)
-    view.nodes.put("node-1", NodeFacts("uid-1", {}))
+    view.nodes.put("node-1", NodeFacts({}))
     for healthy, told in ((True, 1), (True, 1), (False, 2), (True, 3)):
         feed.put(device_object(device_entry(0, health=healthy)))
         assert changed == ["node-1"] * told
-    view.nodes.put("node-1", NodeFacts("uid-1", {}))
+    view.nodes.put("node-1", NodeFacts({}))
     assert len(changed) == 3
-    view.nodes.put("node-1", NodeFacts("uid-1", {"new": "label"}))
+    view.nodes.put("node-1", NodeFacts({"new": "label"}))
     assert len(changed) == 4

@@ -99,9 +99,10 @@ def test_what_a_list_does_not_name_is_gone(view: ClusterView) -> None:
     feed.end_list()
     feed.begin_list()
     feed.put(facts("n2"))
-    assert view.nodes.uid("n1")  # not before the list is complete
+    assert view.nodes.facts("n1")  # not before the list is complete
     feed.end_list()
-    assert (view.nodes.uid("n1"), view.nodes.uid("n2")) == (None, "uid-n2")
+    assert view.nodes.facts("n1") is None
+    assert view.nodes.facts("n2")
 
 
 def test_a_list_that_failed_half_way_takes_nothing_away(view: ClusterView) -> None:
@@ -116,16 +117,7 @@ def test_a_list_that_failed_half_way_takes_nothing_away(view: ClusterView) -> No
     for name in ("n1", "n2"):
         feed.put(facts(name))
     feed.end_list()
-    assert [view.nodes.uid(name) for name in ("n1", "n2", "n3")] == ["uid-n1", "uid-n2", None]
-
-
-def test_a_node_made_again_has_its_new_uid(view: ClusterView) -> None:
-    feed = NodeFeed(view, BUILT_IN)
-    feed.put(facts("n1"))
-    feed.drop(facts("n1"))
-    assert view.nodes.uid("n1") is None
-    feed.put({"metadata": {"name": "n1", "uid": "another"}})
-    assert view.nodes.uid("n1") == "another"
+    assert [bool(view.nodes.facts(name)) for name in ("n1", "n2", "n3")] == [True, True, False]
 
 
 def test_a_device_object_that_is_gone_leaves_nothing_to_allocate(view: ClusterView) -> None:
@@ -232,7 +224,7 @@ async def test_a_node_whose_record_cannot_be_read_refuses_until_it_can(world: Wo
 
 
 def test_a_node_that_is_gone_is_forgotten_when_its_damaged_record_is_gone_too(view: ClusterView) -> None:
-    view.nodes.put("n1", NodeFacts("1", {}))
+    view.nodes.put("n1", NodeFacts({}))
     view.nodes.block("n1", "spoilt")
     view.nodes.drop("n1")
     assert view.nodes.knows("n1")
@@ -351,15 +343,15 @@ def test_memory_is_stated_only_where_all_cards_in_reach_agree(view: ClusterView)
 
 
 def test_a_pod_that_selects_nodes_reaches_only_their_memory(view: ClusterView) -> None:
-    view.nodes.put("n1", NodeFacts("1", {"gpu": "t4"}))
-    view.nodes.put("n2", NodeFacts("2", {"gpu": "a100"}))
+    view.nodes.put("n1", NodeFacts({"gpu": "t4"}))
+    view.nodes.put("n2", NodeFacts({"gpu": "a100"}))
     view.nodes.put_devices(devices("n1", 16 * GIB))
     view.nodes.put_devices(devices("n2", 80 * GIB))
     view.nodes.put_devices(devices("unknown", 1 * GIB))  # its Node is not seen yet
     t4, none = pod(nodeSelector={"gpu": "t4"}), pod(nodeSelector={"gpu": "l4"})
     assert view.reach.of(t4) == (16 * GIB, 16 * GIB)
     assert view.reach.of(none) == (None, 0)
-    view.nodes.put("n2", NodeFacts("2", {"gpu": "t4"}))
+    view.nodes.put("n2", NodeFacts({"gpu": "t4"}))
     assert view.reach.of(t4) == (None, 80 * GIB)
     view.nodes.drop("n2")
     assert view.reach.of(t4) == (16 * GIB, 16 * GIB)
@@ -511,7 +503,7 @@ async def test_of_two_entries_of_one_card_the_containers_stay(world: World) -> N
 
 
 def test_a_node_of_which_nothing_is_known_any_more_is_forgotten(view: ClusterView, pods: PodFeed) -> None:
-    view.nodes.put("n1", NodeFacts("1", {}))
+    view.nodes.put("n1", NodeFacts({}))
     view.nodes.put_devices(devices("n1", GIB))
     running = gpu_pod("p", nodeName="n1")
     pods.put(running)

@@ -190,7 +190,7 @@ async def post(url: str, context: ssl.SSLContext) -> tuple[int, Mapping[str, Any
 
 
 async def test_with_the_api_servers_ca_only_its_certificate_may_ask_for_reviews_and_probes_need_none(
-    cluster: World, kube: KubeClient
+    cluster: World, kube: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = datetime.now(UTC)
     authority = pki.new_authority("api-server-ca", now, 10)
@@ -212,14 +212,19 @@ async def test_with_the_api_servers_ca_only_its_certificate_may_ask_for_reviews_
         await until(lambda: not replica.unready())
         url, trust = f"https://127.0.0.1:{serve.port}", replica.source.ca_bundle.decode()
         assert (await post(url, with_certificate(trust, pairs["api-server"])))[0] == 200
-        assert await post(url, with_certificate(trust, None)) == (403, {"error": "it presented no certificate"})
+        status, answer = await post(url, with_certificate(trust, None))
+        assert (status, answer["kind"]) == (403, "Status")
+        assert "it presented no certificate" in answer["message"]
+        assert "--admission-control-config-file" in answer["message"]
+        assert "a caller of the webhooks was refused: it presented no certificate" in caplog.text
         status, answer = await post(url, with_certificate(trust, pairs["somebody"]))
-        assert (status, answer["error"]) == (
-            403,
-            "its certificate is for 'somebody', and only 'api-server' may call (serve.clientName)",
+        assert status == 403
+        assert (
+            "its certificate is for 'somebody', and only 'api-server' may call (serve.clientName)" in answer["message"]
         )
         with pytest.raises((OSError, ssl.SSLError)):
             await post(url, with_certificate(trust, other))
+        assert "a caller of the webhooks was refused: its certificate is not accepted" in caplog.text
         async with (
             ClientSession(connector=TCPConnector(ssl=with_certificate(trust, None))) as session,
             session.get(f"{url}/readyz") as http,

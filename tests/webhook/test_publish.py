@@ -137,7 +137,7 @@ class Replica:
     def __post_init__(self) -> None:
         seen = SeenObjects(lambda: 1_800_000_000)
         self.ledger = Ledger(
-            KubeStore(self.kube, seen.nodes.uid),
+            KubeStore(self.kube),
             Counters(lost_race=self._lost),
             watched=seen.changes.touch,
             published=partial(published_text, seen),
@@ -212,11 +212,10 @@ def one(fake: FakeKube, kube: KubeClient) -> Replica:
     return Replica(kube).see(fake)
 
 
-async def test_an_idle_node_is_published_and_goes_with_its_node(fake: FakeKube, one: Replica) -> None:
+async def test_an_idle_node_is_published(fake: FakeKube, one: Replica) -> None:
     assert await one.publisher.publish() == 1
     assert core(fake, "n1") == [100]
     (obj,) = fake.objects(NODE_ALLOCATIONS.path())
-    assert obj["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}]
     assert read_spec(obj) == {}
 
 
@@ -493,7 +492,7 @@ async def test_records_that_may_not_be_deleted_stay_and_are_reported_once_a_roun
 async def test_a_node_that_the_format_cannot_hold_is_reported_once(
     fake: FakeKube, one: Replica, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one.cluster.nodes.put("n1", NodeFacts("uid-n1", {}, (own("IP pool", "IP pool", 3),)))
+    one.cluster.nodes.put("n1", NodeFacts({}, (own("IP pool", "IP pool", 3),)))
     for _ in range(2):
         assert await one.publisher.publish() == 0
     assert caplog.text.count("what is free cannot be published: 'IP pool' is no name of a resource class") == 1

@@ -343,7 +343,7 @@ def put_topology(name: str, topology: NodeTopology | None) -> Change:
 
 def put_node(name: str, order: str, classes: tuple[Device, ...]) -> Change:
     def happen(model: Model) -> str:
-        model.nodes[name] = NodeFacts(name, {DEVICE_ORDER: order}, classes)
+        model.nodes[name] = NodeFacts({DEVICE_ORDER: order}, classes)
         return name
 
     return happen
@@ -416,7 +416,7 @@ CHANGES = st.one_of(
 def models(draw: st.DrawFn) -> Model:
     model = Model()
     for name in NAMES:
-        model.nodes[name] = NodeFacts(name, {})
+        model.nodes[name] = NodeFacts({})
     for name in NAMES[:3]:
         model.devices[name] = draw(node_devices(name))
         if draw(st.booleans()):

@@ -212,7 +212,9 @@ async def test_a_bind_is_served_over_tls_to_whoever_trusts_what_is_published(
                 assert response["auditAnnotations"] == {"held": "gpu:0:GPU-n1-0", "recorded": "yes"}
     stored = fake.get(NODE_ALLOCATIONS.path("n1"))
     assert [held.name for held in read_spec(stored).values()] == ["p"]
-    assert stored["metadata"]["ownerReferences"][0]["uid"] == "uid-n1"
+    assert "ownerReferences" not in stored["metadata"], (
+        "Kubernetes would delete it with its Node, while the bind is under way"
+    )
 
 
 async def test_it_is_not_ready_before_the_ledger_is_in_step_with_live_pods(

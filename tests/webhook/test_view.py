@@ -115,12 +115,12 @@ async def test_one_who_gives_up_waiting_takes_the_news_from_nobody() -> None:
 def test_a_node_is_known_while_it_has_anything_to_give() -> None:
     refitted: list[str] = []
     nodes = NodeTable(Changes(), refitted.append)
-    nodes.put("n1", NodeFacts("uid-1", {}))
+    nodes.put("n1", NodeFacts({}))
     assert not nodes.knows("n1")
     assert refitted == []
-    nodes.put("n1", NodeFacts("uid-1", {}, classes=(gpu(0),)))
+    nodes.put("n1", NodeFacts({}, classes=(gpu(0),)))
     assert nodes.knows("n1")
-    nodes.put("n1", NodeFacts("uid-1", {}))
+    nodes.put("n1", NodeFacts({}))
     assert not nodes.knows("n1")
     nodes.put_devices(NodeDevices("n1", (gpu(0),)))
     nodes.put_topology(NodeTopology("n1"))
@@ -142,7 +142,7 @@ def test_nodes_are_open_to_a_pod_that_selects_and_tolerates_them_if_they_are_kno
         ("n5", "x", ()),
         ("unknown", "x", ()),
     ):
-        nodes.put(name, NodeFacts(f"uid-{name}", {"pool": pool}, closing=closing))
+        nodes.put(name, NodeFacts({"pool": pool}, closing=closing))
     for name in ("n5", "n4", "n3", "n2", "n1", "n0"):
         nodes.put_devices(NodeDevices(name, (gpu(0),)))
     selection = {"nodeSelector": {"pool": "x"}}
@@ -156,7 +156,7 @@ def test_nodes_are_open_to_a_pod_that_selects_and_tolerates_them_if_they_are_kno
 def test_nodes_that_a_pod_should_avoid_are_those_with_a_taint_that_it_does_not_tolerate() -> None:
     nodes = NodeTable(Changes())
     for name, shunning in (("n1", (("slow", "a"),)), ("n2", (("slow", "a"), ("hot", ""))), ("n3", ()), ("n4", ())):
-        nodes.put(name, NodeFacts(f"uid-{name}", {}, shunning=shunning))
+        nodes.put(name, NodeFacts({}, shunning=shunning))
     slow, hot = {"key": "slow", "value": "a", "effect": "PreferNoSchedule"}, {"key": "hot", "operator": "Exists"}
     assert [nodes.shunned(one) for one in (None, [slow], [hot], [slow, hot])] == [
         {"n1", "n2"},
@@ -164,17 +164,17 @@ def test_nodes_that_a_pod_should_avoid_are_those_with_a_taint_that_it_does_not_t
         {"n1", "n2"},
         set(),
     ]
-    nodes.put("n1", NodeFacts("uid-n1", {}))
-    nodes.put("n3", NodeFacts("uid-n3", {}, shunning=(("slow", "b"),)))
+    nodes.put("n1", NodeFacts({}))
+    nodes.put("n3", NodeFacts({}, shunning=(("slow", "b"),)))
     assert nodes.shunned([slow]) == {"n2", "n3"}
 
 
 def test_a_snapshot_of_a_node_that_loses_everything_is_empty_at_once() -> None:
     view, ledger = view_on_a_ledger()
-    view.nodes.put("n1", NodeFacts("uid-1", {}, classes=(gpu(0),)))
+    view.nodes.put("n1", NodeFacts({}, classes=(gpu(0),)))
     ledger.observe(Record("n1", 1, {"u": holding("u", part(gpu(0), 50))}))
     assert len(view.snapshot("n1").devices) == 1
-    view.nodes.put("n1", NodeFacts("uid-1", {}))
+    view.nodes.put("n1", NodeFacts({}))
     view.check_invariants()
     assert view.snapshot("n1").devices == ()
 
@@ -285,7 +285,7 @@ def test_an_index_of_pods_that_is_wrong_is_found(spoil: Callable[[Any], object])
 )
 def test_an_index_of_nodes_that_is_wrong_is_found(broken: str) -> None:
     view, _ = view_on_a_ledger()
-    facts = NodeFacts("uid-1", {}, classes=(gpu(1),), shunning=(("slow", ""),))
+    facts = NodeFacts({}, classes=(gpu(1),), shunning=(("slow", ""),))
     view.nodes.put("n1", facts)
     view.nodes.put_devices(NodeDevices("n1", (gpu(0),)))
     view.snapshot("n1")

@@ -22,16 +22,17 @@ _PAGE: Final = 100  # objects a page: a node of many devices is some 50 KB
 class KubeStore:
     """A `Store` in the cluster.
 
+    The objects have no owner. Kubernetes would delete them with their Node, and with them what a bind was answered with
+    that the API server may still perform. `Publisher` deletes the record of a Node that is gone once it is empty.
+
     Args:
         kube: the open client.
-        node_uid: returns a node's UID if it is known; the object is then deleted with its Node.
     """
 
     kind: Final = NODE_ALLOCATIONS.plural
 
-    def __init__(self, kube: KubeClient, node_uid: Callable[[str], str | None] = lambda _node: None) -> None:
+    def __init__(self, kube: KubeClient) -> None:
         self._kube = kube
-        self._node_uid = node_uid
 
     async def read(self, node: str, deadline: float) -> Record:
         """Read a node's record from the API server."""
@@ -62,10 +63,6 @@ class KubeStore:
         metadata: Raw = {"name": record.node}
         if published:
             metadata["annotations"] = {PACKED: published}
-        uid = self._node_uid(record.node)
-        if uid is not None:
-            owner = {"apiVersion": "v1", "kind": "Node", "name": record.node, "uid": uid}
-            metadata["ownerReferences"] = [owner]
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": orjson.Fragment(spec)}
         try:
             if record.revision == ABSENT:

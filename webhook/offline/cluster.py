@@ -337,7 +337,7 @@ class OfflineCluster:
 
 def _assembled(settings: WebhookSettings) -> tuple[Parts, Pods]:
     pods = Pods(device_types(settings.devices.types))
-    return assemble(without_gathering(settings), lambda _: MemoryStore(), pods, clock=lambda: 0), pods
+    return assemble(without_gathering(settings), MemoryStore(), pods, clock=lambda: 0), pods
 
 
 def _naming_all(settings: WebhookSettings) -> WebhookSettings:

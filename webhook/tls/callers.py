@@ -36,25 +36,38 @@ class Refusals:
         self._count()
         self.request(reason)
 
-    def request(self, reason: str) -> None:
-        """A request was refused for this reason."""
+    def request(self, reason: str, port: str = "the extender") -> None:
+        """A request was refused for this reason; `port` is what was asked, for the log."""
         now = self._clock()
+        reason = f"a caller of {port} was refused: {reason}"
         if reason in self._told and now < self._told[reason] + _AGAIN_S:
             return
         self._told = {known: since for known, since in self._told.items() if now < since + _AGAIN_S} | {reason: now}
-        _LOG.warning("a caller of the extender was refused: %s", reason)
+        _LOG.warning("%s", reason)
 
 
-def ask_for_certificate(context: ssl.SSLContext, authority: str) -> None:
+def ask_for_certificate(context: ssl.SSLContext, authority: str, refused: Refused) -> None:
     """Let a server's context ask callers for a certificate, and verify those that show one.
 
     Args:
         context: of the server.
         authority: the CAs that may have signed it, as PEM.
+        refused: called with the reason for which a certificate was not accepted; its owner sees no more than a closed
+            connection.
 
     Raises:
         ssl.SSLError: `authority` cannot be read.
     """
+
+    class Verified(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except ssl.SSLCertVerificationError as error:
+                refused(_reason(error))
+                raise
+
+    context.sslobject_class = Verified
     context.load_verify_locations(cadata=authority)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in `_Asking`

@@ -1,6 +1,6 @@
 """The cluster view: all that this replica knows of the cluster, kept small.
 
-`SeenObjects` holds what the API server's objects state; the ledger may ask it when it writes. `ClusterView` adds who
+`SeenObjects` holds what the API server's objects state; the ledger asks it what to publish. `ClusterView` adds who
 holds what by the ledger. Everything here is memory, and is filled by the handlers of the Reflectors or, offline, by
 the loader.
 """

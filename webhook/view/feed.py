@@ -95,7 +95,7 @@ Complain = Callable[[str, tuple[str, ...]], None]
 
 
 class NodeFeed(Listing):
-    """Takes in Nodes: UID, labels, software classes, taints, and what they have for Pods.
+    """Takes in Nodes: labels, software classes, taints, and what they have for Pods.
 
     Args:
         cluster: is filled.
@@ -129,7 +129,7 @@ class NodeFeed(Listing):
         closing = [*taints, UNSCHEDULABLE] if spec.get("unschedulable") else taints
         closed = {(one["key"], one.get("value") or "", one["effect"]) for one in closing}
         closed = {taint for taint in closed if taint[2] != PREFER_NO_SCHEDULE}
-        facts = NodeFacts(metadata["uid"], labels, classes, same(tuple(shunning)), same(tuple(sorted(closed))))
+        facts = NodeFacts(labels, classes, same(tuple(shunning)), same(tuple(sorted(closed))))
         self._cluster.nodes.put(metadata["name"], facts)
         self._cluster.loads.put_node(metadata["name"], lean_amounts(read_allocatable(obj)))
 

@@ -21,14 +21,12 @@ class NodeFacts:
     """What is kept of a Node.
 
     Attributes:
-        uid: its identity.
         labels: its labels.
         classes: its software classes, as devices.
         shunning: its taints of effect PreferNoSchedule, as key and value.
         closing: its taints of other effects, as key, value and effect; a cordon counts as one.
     """
 
-    uid: str
     labels: Mapping[str, str]
     classes: tuple[Device, ...] = ()
     shunning: Taints = ()
@@ -97,11 +95,6 @@ class NodeTable:
     def facts(self, name: str) -> NodeFacts | None:
         """What is kept of a Node; None where there is none."""
         return self._facts.get(name)
-
-    def uid(self, name: str) -> str | None:
-        """The UID of a Node; None where there is none."""
-        facts = self._facts.get(name)
-        return facts.uid if facts else None
 
     def shunned(self, tolerations: object) -> AbstractSet[str]:
         """The nodes with a taint of effect PreferNoSchedule that these tolerations of a Pod do not cover."""
