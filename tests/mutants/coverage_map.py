@@ -34,11 +34,11 @@ class CoverageMap:
         """The tests that run a line, the quickest first.
 
         A line that runs when its module is imported belongs to no test. For such a line these are the tests of all
-        lines that mention a name bound by the statement.
+        lines that mention a name bound by the statement, and the tests that mention it themselves.
         """
         found = self.lines.get(path, {}).get(line, frozenset())
-        if not found:
-            found = self._of_names(root, _bound((root / path).read_text(), line))
+        if not found and (names := _bound((root / path).read_text(), line)):
+            found = self._of_names(root, names) | self._that_mention(root, names)
         return sorted(found, key=lambda test: (self.seconds.get(test, 0.0), test))
 
     def _of_names(self, root: Path, names: Iterable[str]) -> frozenset[str]:
@@ -46,7 +46,7 @@ class CoverageMap:
         todo, seen = set(names), set[str]()
         while todo:
             seen |= todo
-            mention = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(todo)))})\b")
+            mention = _mention(todo)
             found: set[str] = set()
             bound: set[str] = set()
             for path, lines in self.lines.items():
@@ -60,6 +60,19 @@ class CoverageMap:
                 return frozenset(found)
             todo = bound - seen
         return frozenset()
+
+    def _that_mention(self, root: Path, names: set[str]) -> frozenset[str]:
+        """The tests whose own text mentions a name."""
+        mention = _mention(names)
+        functions = {
+            f"{file}::{node.name}"
+            for file in {_file(test) for test in self.seconds}
+            if mention.search(text := (root / file).read_text())
+            for node in ast.parse(text).body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and mention.search(ast.get_source_segment(text, node) or "")
+        }
+        return frozenset(test for test in self.seconds if test.partition("[")[0] in functions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +181,10 @@ def together(one: CoverageMap, other: CoverageMap) -> CoverageMap:
         for path in one.lines.keys() | other.lines.keys()
     }
     return CoverageMap(lines, {**one.seconds, **other.seconds})
+
+
+def _mention(names: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b")
 
 
 def _file(test: str) -> str:

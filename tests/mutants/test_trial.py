@@ -118,8 +118,8 @@ def test_each_line_has_the_tests_that_run_it_even_in_a_child_but_for_those_that_
     [
         pytest.param(
             1,
-            ["other.py::test_most", "other.py::test_within"],
-            id="a constant: where another one of it, or a function that reads it, is mentioned",
+            ["other.py::test_most", "other.py::test_within", "tests.py::test_the_limit"],
+            id="a constant: where another one of it, or a function that reads it, is mentioned, and in tests",
         ),
         pytest.param(3, ["other.py::test_within"], id="a function's header: where it is called"),
     ],
@@ -132,7 +132,9 @@ def test_a_line_that_runs_at_import_is_judged_by_what_mentions_its_name(
         "allocator/code.py": {},
         "other.py": {3: frozenset({"other.py::test_most"}), 4: frozenset({"other.py::test_within"})},
     }
-    assert CoverageMap(lines, {}).tests(checkout, "allocator/code.py", line) == mentioned
+    (checkout / "tests.py").write_text("def test_the_limit():\n    assert LIMIT\n\ndef test_other():\n    pass\n")
+    seconds = {"tests.py::test_the_limit": 1.0, "tests.py::test_other": 1.0}
+    assert CoverageMap(lines, seconds).tests(checkout, "allocator/code.py", line) == mentioned
 
 
 FILES = {"allocator/code.py": "1", "allocator/other.py": "1", "tests/test_a.py": "1", "tests/test_b.py": "1"}

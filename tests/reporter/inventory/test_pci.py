@@ -50,6 +50,13 @@ def test_a_nic_can_be_used_only_with_all_its_ports_active(
     assert (found.reason, found.problem) == (reason, problem)
 
 
+def test_of_a_nic_with_many_ports_eight_that_are_down_are_named(machine: Machine) -> None:
+    machine.rdma("mlx5_0", CX7, ("4: ACTIVE", *["1: DOWN"] * 9))
+
+    assert one(machine).problem.count(" is DOWN") == 8
+    assert one(machine).problem.startswith("port 10 is DOWN; port 2 is DOWN; ")
+
+
 def test_virtual_functions_come_with_their_nic_by_bus_id_and_are_no_nics_themselves(machine: Machine) -> None:
     nic = machine.rdma("mlx5_0", CX7)
     machine.virtual(nic, 0, "0000:3b:00.4")
