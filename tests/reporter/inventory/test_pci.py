@@ -92,12 +92,12 @@ def test_no_two_nics_have_one_minor_and_mlx_names_keep_theirs(
     [
         (0x10EE, 0x5004, 0x120000, True),
         (0x1172, 0x1234, 0x120000, True),
-        (0x8086, 0x09C4, 0x120000, True),
+        *((0x8086, device, 0x120000, True) for device in (0x09C4, 0x0B2B, 0x0B30, 0xBCCE)),
         (0x10EE, 0x5004, 0x020000, False),
         (0x8086, 0x1592, 0x020000, False),
         (0x10DE, 0x2335, 0x030200, False),
     ],
-    ids=["Alveo", "Altera", "Intel by id", "Xilinx NIC", "Intel NIC", "GPU"],
+    ids=["Alveo", "Altera", "A10", "N3000", "D5005", "IPU", "Xilinx NIC", "Intel NIC", "GPU"],
 )
 def test_fpgas_are_known_by_maker_and_class_or_id(
     machine: Machine,

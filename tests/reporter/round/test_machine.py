@@ -421,6 +421,14 @@ def test_a_proof_asks_of_pods_that_have_not_finished_and_of_cards_that_answer() 
     assert effect.ask == CARDS
 
 
+def test_a_proof_that_cannot_be_made_is_not_begun() -> None:
+    undecided, switched_off = started(), started(*listed(), proof=False)
+    switched_off.feed(CardsRead(reading()), HostRead(host()), CpusWritten())
+    for driven in (undecided, switched_off):
+        driven.feed(Due(Lane.PROOF))
+        assert Lane.PROOF not in driven.waiting
+
+
 def test_proofs_follow_new_containers_and_cards_but_not_too_often_and_come_in_time() -> None:
     driven = known()
     first = len(driven.asked(Prove))
