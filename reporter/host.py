@@ -124,7 +124,7 @@ class Host:
             self._enforcer = None
             return None, str(error)
 
-    def take_over(self, pods: Iterable[NodePod], reading: HostReading, *, dry: bool = False) -> TakenOver:
+    def take_over(self, pods: Iterable[NodePod], reading: HostReading, *, dry: bool) -> TakenOver:
         """Treat the kubelet's CPU manager state as the settings require; `dry` only reports what would be done."""
         return self._take_over.round(pods, reading, dry=dry)
 

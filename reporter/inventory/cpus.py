@@ -12,8 +12,6 @@ from allocator.vocabulary.cputopology import Cpu, CpuTopology, TopologyError
 from allocator.wire.nodetopology import CpuBasicInfo
 from reporter.inventory import files
 
-_CPUINFO_BYTES = 16384  # the first processor's paragraph is far shorter
-
 
 @dataclass(frozen=True, slots=True)
 class CpuInventory:
@@ -90,7 +88,7 @@ def _nodes(folder: Path) -> dict[int, int]:
 def read_basic(sysfs: Path, proc: Path) -> CpuBasicInfo:
     """Read what the processors are: model and maker of the first, hyper-threading, turbo, and the cache mask."""
     fields: dict[str, str] = {}
-    for line in (files.text(proc / "cpuinfo", _CPUINFO_BYTES) or "").splitlines():
+    for line in (files.text(proc / "cpuinfo") or "").splitlines():
         key, colon, value = line.partition(":")
         if not colon and fields:
             break  # the end of the first processor's paragraph

@@ -9,11 +9,21 @@ from allocator.vocabulary.cpuset import CpusetError
 from allocator.vocabulary.cpuset import parse as parse_cpuset
 
 _MOST_BYTES: Final = 65536
+_MOST_OF_A_WORD: Final = 64
 MOST_NAMES: Final = 8192  # entries of one folder: CPUs, devices, virtual functions
 
 
-def text(path: Path | str, most: int = _MOST_BYTES) -> str | None:
-    """Read the first `most` bytes of a file, without surrounding white space."""
+def text(path: Path | str) -> str | None:
+    """Read the first 64 KiB of a file, without surrounding white space."""
+    return _text(path, _MOST_BYTES)
+
+
+def word(path: Path | str) -> str | None:
+    """Read the first 64 bytes of a file that holds a word or a number, without surrounding white space."""
+    return _text(path, _MOST_OF_A_WORD)
+
+
+def _text(path: Path | str, most: int) -> str | None:
     data = content(path, most)
     return None if data is None else data.decode("ascii", errors="replace").strip()
 
@@ -39,7 +49,7 @@ def content(path: Path | str, most: int) -> bytes | None:
 def number(path: Path, base: int = 10) -> int | None:
     """Read a file that holds one integer; base 0 takes `0x10ee` as well."""
     try:
-        return int(text(path, 64) or "", base)
+        return int(word(path) or "", base)
     except ValueError:
         return None
 

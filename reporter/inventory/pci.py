@@ -155,7 +155,7 @@ def _not_up(what: str, states: Mapping[str, str]) -> _Problem:
 
 def _port_state(port: Path) -> str:
     """A port's state: `4: ACTIVE` is ACTIVE."""
-    return (files.text(port / "state", 64) or _UNKNOWN).rpartition(":")[2].strip()
+    return (files.word(port / "state") or _UNKNOWN).rpartition(":")[2].strip()
 
 
 def _matched(sysfs: Path, matches: tuple[PciMatch, ...]) -> list[PciDevice]:
@@ -198,7 +198,7 @@ def _match(device: Path, matches: tuple[PciMatch, ...]) -> PciMatch | None:
 
 def _interfaces(folder: Path) -> _Problem:
     """Report a device with network interfaces none of which is up; a device without interfaces has no problem."""
-    states = {name: files.text(folder / name / "operstate", 64) or _UNKNOWN for name in files.names(folder)}
+    states = {name: files.word(folder / name / "operstate") or _UNKNOWN for name in files.names(folder)}
     return _not_up("interface", {} if "up" in states.values() else states)
 
 

@@ -144,7 +144,7 @@ class TakeOver:
         self._memory = backup.memory if backup is not None and waits(self._path) else file.value
         return FileReading(self._memory, file.problem)
 
-    def round(self, pods: Iterable[NodePod], host: HostReading, *, dry: bool = False) -> TakenOver:
+    def round(self, pods: Iterable[NodePod], host: HostReading, *, dry: bool) -> TakenOver:
         """Do what the mode requires, with the file last given to `in_memory`; never raises because of its content.
 
         Args:

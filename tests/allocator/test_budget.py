@@ -251,6 +251,15 @@ def test_a_budget_is_spent_to_the_last_step_and_no_further() -> None:
     assert budget.left == 0
 
 
+def test_what_can_be_left_out_is_done_with_the_last_steps_and_left_out_without() -> None:
+    budget = Budget(3)
+    assert budget.covers(2)
+    assert budget.covers(1)
+    assert (budget.left, budget.short) == (0, False)
+    assert not budget.covers(1)
+    assert (budget.left, budget.short) == (0, True)
+
+
 @pytest.mark.parametrize(("left", "aside", "rest"), [(10, 3, 7), (2, 0, 2), (0, 0, 0), (inf, inf, inf)])
 def test_a_part_of_a_budget_is_set_aside(left: float, aside: float, rest: float) -> None:
     budget = Budget(left)

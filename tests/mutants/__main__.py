@@ -1,6 +1,7 @@
 """How many random mutants of the code the tests kill: `make mutants AREA=allocator SEED=1 COUNT=30`."""
 
 import argparse
+import hashlib
 import json
 import os
 import signal
@@ -10,13 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mutants.coverage_map import CoverageMap, gather, read
+from mutants.coverage_map import CoverageMap, Kept, gather, read, together, write
 from mutants.equivalent import is_known, known
 from mutants.sites import AREAS, Mutant, files, goal, sample
-from mutants.trial import Copy, Outcome, copied, tree_hash
+from mutants.trial import Copy, Outcome, copied, digests
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-KEPT = 5  # maps of the latest trees stay in .cache, each of some megabytes
 
 
 @dataclass
@@ -71,15 +71,22 @@ def _arguments() -> argparse.Namespace:
 
 
 def _map(copy: Copy, tests: list[str], workers: int) -> CoverageMap:
-    folder = CHECKOUT / ".cache" / "mutants"
-    kept = folder / f"{tree_hash(CHECKOUT, tests)}.json"
-    if not kept.exists():
-        _progress("which test runs which line is gathered once for this tree: all unit tests run")
-        for failed in gather(copy.root, tests, kept, copy.environment, workers):
-            _progress(f"judges nothing, as it fails on the tree as it is: {failed}")
-        for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
-            old.unlink()
-    return read(kept)
+    """Which test runs which line; only tests that a change since the last run concerns are run again."""
+    kept = CHECKOUT / ".cache" / "mutants" / f"{hashlib.sha256(' '.join(sorted(tests)).encode()).hexdigest()[:16]}.json"
+    files = digests(CHECKOUT)
+    before = read(kept) if kept.exists() else Kept(CoverageMap({}, {}), {})
+    again = before.outdated(files)
+    if again is None:
+        again, before = set(tests), Kept(CoverageMap({}, {}), {})
+    lines = before.without(again, files)
+    if again := {each for each in again if any(each.startswith(folder) for folder in tests)}:
+        _progress(f"which test runs which line: {len(again)} tests, files or folders of tests are run")
+        gathered, failed = gather(copy.root, again, copy.environment, workers)
+        lines = together(lines, gathered)
+        for each in failed:
+            _progress(f"judges nothing, as it fails on the tree as it is: {each}")
+    write(kept, lines, files)
+    return lines
 
 
 def _try_area(copy: Copy, lines: CoverageMap, area: str, tally: Tally, arguments: argparse.Namespace) -> None:
@@ -91,12 +98,13 @@ def _try_area(copy: Copy, lines: CoverageMap, area: str, tally: Tally, arguments
         tests = _within(lines, lines.tests(copy.root, mutant.path, mutant.line), arguments.seconds)
         if is_known(mutant, equivalents):
             outcome = Outcome.EQUIVALENT
-        elif not copy.imports(mutant):
-            continue
         elif not tests:
             outcome = Outcome.SURVIVED
         else:
-            outcome = copy.trial(mutant, tests, sum(lines.seconds[test] for test in tests))
+            judged = copy.trial(mutant, tests, sum(lines.seconds[test] for test in tests))
+            if judged is None:
+                continue
+            outcome = judged
         tally.outcomes[outcome] += 1
         if outcome is Outcome.SURVIVED:
             tally.survivors.append((mutant, len(tests)))

@@ -7,10 +7,11 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Final
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -19,6 +20,7 @@ from mutants import children
 from mutants.sites import AREAS
 
 UNIT = "not controlplane and not node"
+MEASURED: Final = sorted({folder.split("/")[0] for area in AREAS.values() for folder in area})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,11 @@ class CoverageMap:
         """The tests that run a line, the quickest first.
 
         A line that runs when its module is imported belongs to no test. For such a line these are the tests of all
-        lines that mention a name bound by the statement.
+        lines that mention a name bound by the statement, and the tests that mention it themselves.
         """
         found = self.lines.get(path, {}).get(line, frozenset())
-        if not found:
-            found = self._of_names(root, _bound((root / path).read_text(), line))
+        if not found and (names := _bound((root / path).read_text(), line)):
+            found = self._of_names(root, names) | self._that_mention(root, names)
         return sorted(found, key=lambda test: (self.seconds.get(test, 0.0), test))
 
     def _of_names(self, root: Path, names: Iterable[str]) -> frozenset[str]:
@@ -44,7 +46,7 @@ class CoverageMap:
         todo, seen = set(names), set[str]()
         while todo:
             seen |= todo
-            mention = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(todo)))})\b")
+            mention = _mention(todo)
             found: set[str] = set()
             bound: set[str] = set()
             for path, lines in self.lines.items():
@@ -59,54 +61,134 @@ class CoverageMap:
             todo = bound - seen
         return frozenset()
 
+    def _that_mention(self, root: Path, names: set[str]) -> frozenset[str]:
+        """The tests whose own text mentions a name."""
+        mention = _mention(names)
+        functions = {
+            f"{file}::{node.name}"
+            for file in {_file(test) for test in self.seconds}
+            if mention.search(text := (root / file).read_text())
+            for node in ast.parse(text).body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and mention.search(ast.get_source_segment(text, node) or "")
+        }
+        return frozenset(test for test in self.seconds if test.partition("[")[0] in functions)
 
-def gather(root: Path, folders: Sequence[str], kept: Path, environment: Mapping[str, str], workers: int) -> list[str]:
-    """Run the unit tests of `folders` of the tree at `root` once; store at `kept` which of them run which line.
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A map, and digests of the files of the tree that it was gathered from, by name."""
+
+    map: CoverageMap
+    files: Mapping[str, str]
+
+    def outdated(self, files: Mapping[str, str]) -> set[str] | None:
+        """Tests, and files of tests, to run again on a tree with these files; None if all are.
+
+        A change of code may change what the tests that ran it run, and a change of a file of tests its tests. A change
+        of anything else, as of a fixture, may change everything.
+        """
+        names = self.files.keys() | files.keys()
+        changed = {name for name in names if self.files.get(name) != files.get(name)}
+        code = {name for name in changed if name.endswith(".py") and name.split("/")[0] in MEASURED}
+        tests = {name for name in changed if PurePath(name).match("test_*.py")}
+        if changed - code - tests:
+            return None
+        ran = {test for name in code for each in self.map.lines.get(name, {}).values() for test in each}
+        return {test for test in ran if _file(test) not in tests} | (tests & files.keys())
+
+    def without(self, tests: Container[str], files: Mapping[str, str]) -> CoverageMap:
+        """The map without these tests, without tests of these files of tests, and without files that are gone."""
+        seconds = {
+            test: took
+            for test, took in self.map.seconds.items()
+            if test not in tests and _file(test) not in tests and _file(test) in files
+        }
+        lines = {
+            path: {line: frozenset(test for test in ran if test in seconds) for line, ran in each.items()}
+            for path, each in self.map.lines.items()
+            if self.files.get(path) == files.get(path)
+        }
+        return CoverageMap(lines, seconds)
+
+
+def gather(
+    root: Path, tests: Iterable[str], environment: Mapping[str, str], workers: int
+) -> tuple[CoverageMap, list[str]]:
+    """Run `tests` (unit tests, files of tests or folders) of the tree at `root` once.
 
     Returns:
-        The tests that fail on the unchanged tree; they judge no mutant.
+        Which of them run which line, and the tests that fail on the unchanged tree; they judge no mutant.
 
     Raises:
         RuntimeError: the tests could not be run.
     """
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    report, data = root / "report.xml", root / "lines.coverage"
-    measured = sorted({folder.split("/")[0] for area in AREAS.values() for folder in area})
-    command = [sys.executable, "-m", "pytest", *folders, "-m", UNIT, "-q", "-n", str(workers), "-p", "no:cacheprovider"]
-    command += [*(f"--cov={package}" for package in measured), "--cov-context=test", "--cov-report="]
-    command += [f"--junitxml={report}", "-o", "junit_duration_report=call", "-p", children.__name__]
+    report, data, listed = root / "report.xml", root / "lines.coverage", root / "tests.txt"
+    listed.write_text("\n".join(sorted(tests)))
+    command = [sys.executable, "-m", "pytest", f"@{listed}", "-m", UNIT, "-q", "-n", str(workers)]
+    command += [*(f"--cov={package}" for package in MEASURED), "--cov-context=test", "--cov-report="]
+    command += ["-p", "no:cacheprovider", "-p", children.__name__]
+    command += [f"--junitxml={report}", "-o", "junit_duration_report=call"]
     path = os.pathsep.join([environment["PYTHONPATH"], str(Path(__file__).parents[1])])  # where the plugin is found
-    own = {"COVERAGE_FILE": str(data), "PYTHONPATH": path, **children.prepare(root, measured)}
+    own = {"COVERAGE_FILE": str(data), "PYTHONPATH": path, **children.prepare(root, MEASURED)}
     ended = subprocess.run(command, cwd=root, env={**environment, **own}, check=False).returncode
-    if ended not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+    if ended not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}:
         raise RuntimeError(f"the tests could not be run: pytest ended with {ended}")
     lines = _lines(data, root)
     told = _report(report)
-    tests = sorted({test for each in lines.values() for tests in each.values() for test in tests})
-    failed = {test for test in tests if told.get(_junit_key(test), 0.0) is None}
-    number = {test: index for index, test in enumerate(test for test in tests if test not in failed)}
+    ran = sorted({test for each in lines.values() for tests in each.values() for test in tests})
+    failed = frozenset(test for test in ran if told.get(_junit_key(test), 0.0) is None)
+    seconds = {test: told.get(_junit_key(test)) or 0.0 for test in ran if test not in failed}
+    passed = {path: {line: frozenset(ran - failed) for line, ran in each.items()} for path, each in lines.items()}
+    return CoverageMap(passed, seconds), sorted(failed)
+
+
+def write(kept: Path, lines: CoverageMap, files: Mapping[str, str]) -> None:
+    """Store a map of the tree with these files."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    number = {test: index for index, test in enumerate(lines.seconds)}
     written = {
-        "tests": [[test, told.get(_junit_key(test), 0.0)] for test in number],
+        "files": dict(files),
+        "tests": list(lines.seconds.items()),
         "lines": {
-            path: {str(line): sorted(number[test] for test in tests - failed) for line, tests in each.items()}
-            for path, each in lines.items()
+            path: {str(line): sorted(number[test] for test in tests) for line, tests in each.items()}
+            for path, each in lines.lines.items()
         },
     }
     beside = kept.with_suffix(".new")
     beside.write_text(json.dumps(written))
     beside.replace(kept)
-    return sorted(failed)
 
 
-def read(kept: Path) -> CoverageMap:
-    """Read what `gather` stored."""
+def read(kept: Path) -> Kept:
+    """Read what `write` stored."""
     written = json.loads(kept.read_text())
     names = [test for test, _ in written["tests"]]
     lines = {
         path: {int(line): frozenset(names[index] for index in tests) for line, tests in each.items()}
         for path, each in written["lines"].items()
     }
-    return CoverageMap(lines, dict(written["tests"]))
+    return Kept(CoverageMap(lines, dict(written["tests"])), written["files"])
+
+
+def together(one: CoverageMap, other: CoverageMap) -> CoverageMap:
+    """What either map knows."""
+    lines = {
+        path: {
+            line: one.lines.get(path, {}).get(line, frozenset()) | other.lines.get(path, {}).get(line, frozenset())
+            for line in one.lines.get(path, {}).keys() | other.lines.get(path, {}).keys()
+        }
+        for path in one.lines.keys() | other.lines.keys()
+    }
+    return CoverageMap(lines, {**one.seconds, **other.seconds})
+
+
+def _mention(names: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b")
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _lines(data: Path, root: Path) -> dict[str, dict[int, set[str]]]:

@@ -3,8 +3,9 @@
 cosmic-ray neither samples nor chooses tests by coverage, but it exposes its operators as plugins. They are used here
 unchanged. Mutants that say nothing about the tests are left out: decorators and their keywords (`slots`, `cache` change
 no answer), `frozen` of a class (it forbids what nobody does), annotations, `strict` of `zip` (it asserts what holds
-anyway), durations that a constant or a field states (a second more is as right), and replacements that raise a
-TypeError on whatever the line has (`is` by `<`, `|` of two sets by `+`).
+anyway), durations that a constant or a field states (a second more is as right), keywords of fields that follow from
+others (`repr`, `compare`), and replacements that raise a TypeError on whatever the line has (`is` by `<`, `|` of two
+sets by `+`).
 """
 
 import ast
@@ -146,6 +147,8 @@ def _silent(text: str) -> list[tuple[Position, Position]]:
                 spans.append(node.annotation)
             case ast.Call(func=ast.Name(id="zip"), keywords=keywords):
                 spans += [keyword for keyword in keywords if keyword.arg == "strict"]
+            case ast.Call(func=ast.Name(id="field"), keywords=keywords) if _derived(keywords):
+                spans += keywords
             case ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 spans.append(node)
             case _:
@@ -167,6 +170,13 @@ def _durations(body: list[ast.stmt]) -> Iterator[ast.expr]:
                 yield value
             case _:
                 pass
+
+
+def _derived(keywords: list[ast.keyword]) -> bool:
+    """Whether a field is not given but follows from others: then it is as equal as they are."""
+    return any(
+        each.arg == "init" and isinstance(each.value, ast.Constant) and not each.value.value for each in keywords
+    )
 
 
 def _mutated(text: str, operator: str, occurrence: int) -> str | None:

@@ -3,9 +3,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mutants.coverage_map import CoverageMap, gather, read
+from mutants.coverage_map import CoverageMap, Kept, gather, read, together, write
 from mutants.sites import Mutant
-from mutants.trial import Copy, Outcome, copied, tree_hash
+from mutants.trial import Copy, Outcome, copied, digests
 
 CODE = """LIMIT = 3
 
@@ -83,22 +83,31 @@ def test_a_test_that_is_not_found_kills_nothing(copy: Copy) -> None:
         copy.trial(mutant("LIMIT = 3", "LIMIT = 4"), ["tests/test_code.py::test_that_was"], 0)
 
 
-def test_a_mutant_that_never_ends_is_stopped(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mutants.trial.GRACE_S", 2)
-    assert copy.trial(mutant("count += 1", "count -= 1"), FEW[:1], 0) is Outcome.TIMEOUT
+@pytest.mark.parametrize(
+    ("bound", "becomes"),
+    [("GRACE_CPU_S", "count -= 1"), ("GRACE_S", "__import__('signal').pause()")],
+    ids=["that computes", "that waits"],
+)
+def test_a_mutant_that_never_ends_is_stopped(
+    copy: Copy, bound: str, becomes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"mutants.trial.{bound}", 1)
+    assert copy.trial(mutant("count += 1", becomes), FEW[:1], 0) is Outcome.TIMEOUT
+    assert copy.trial(mutant("LIMIT = 3", "LIMIT = 4"), FEW[:1], 0) is Outcome.SURVIVED
 
 
-def test_a_mutant_that_cannot_be_imported_is_none(copy: Copy) -> None:
-    assert not copy.imports(mutant("LIMIT = 3", "LIMIT = 3 + None"))
-    assert copy.imports(mutant("LIMIT = 3", "LIMIT = 4"))
+def test_a_module_that_cannot_be_imported_is_no_mutant(copy: Copy) -> None:
+    assert copy.trial(mutant("LIMIT = 3", "LIMIT = 3 + None"), FEW, 0) is None
 
 
 def test_each_line_has_the_tests_that_run_it_even_in_a_child_but_for_those_that_fail_anyway(
     copy: Copy, tmp_path: Path
 ) -> None:
-    kept = tmp_path / "kept"
-    assert gather(copy.root, ["tests"], kept, copy.environment, 1) == ["tests/test_code.py::test_fails_as_it_is"]
-    found = read(kept)
+    gathered, failed = gather(copy.root, ["tests"], copy.environment, 1)
+    assert failed == ["tests/test_code.py::test_fails_as_it_is"]
+    write(tmp_path / "kept", gathered, {})
+    found = read(tmp_path / "kept").map
+    assert found == gathered
     assert found.tests(copy.root, "allocator/code.py", 5) == FEW[:1]
     assert sorted(found.tests(copy.root, "allocator/code.py", 6)) == sorted([*FEW, MANY, CHILD])
     assert sorted(found.tests(copy.root, "allocator/code.py", 1)) == sorted([*FEW, MANY, CHILD])
@@ -109,8 +118,8 @@ def test_each_line_has_the_tests_that_run_it_even_in_a_child_but_for_those_that_
     [
         pytest.param(
             1,
-            ["other.py::test_most", "other.py::test_within"],
-            id="a constant: where another one of it, or a function that reads it, is mentioned",
+            ["other.py::test_most", "other.py::test_within", "tests.py::test_the_limit"],
+            id="a constant: where another one of it, or a function that reads it, is mentioned, and in tests",
         ),
         pytest.param(3, ["other.py::test_within"], id="a function's header: where it is called"),
     ],
@@ -123,14 +132,57 @@ def test_a_line_that_runs_at_import_is_judged_by_what_mentions_its_name(
         "allocator/code.py": {},
         "other.py": {3: frozenset({"other.py::test_most"}), 4: frozenset({"other.py::test_within"})},
     }
-    assert CoverageMap(lines, {}).tests(checkout, "allocator/code.py", line) == mentioned
+    (checkout / "tests.py").write_text("def test_the_limit():\n    assert LIMIT\n\ndef test_other():\n    pass\n")
+    seconds = {"tests.py::test_the_limit": 1.0, "tests.py::test_other": 1.0}
+    assert CoverageMap(lines, seconds).tests(checkout, "allocator/code.py", line) == mentioned
 
 
-def test_the_name_of_a_tree_follows_code_and_tests_and_not_documents(checkout: Path) -> None:
-    name = tree_hash(checkout, ["tests"])
+FILES = {"allocator/code.py": "1", "allocator/other.py": "1", "tests/test_a.py": "1", "tests/test_b.py": "1"}
+KEPT = Kept(
+    CoverageMap(
+        {
+            "allocator/code.py": {5: frozenset({"tests/test_a.py::test_1", "tests/test_b.py::test_3"})},
+            "allocator/other.py": {7: frozenset({"tests/test_a.py::test_2", "tests/test_b.py::test_3"})},
+        },
+        {"tests/test_a.py::test_1": 1.0, "tests/test_a.py::test_2": 2.0, "tests/test_b.py::test_3": 3.0},
+    ),
+    FILES,
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "again"),
+    [
+        pytest.param({}, set(), id="nothing"),
+        pytest.param(
+            {"allocator/code.py": "2"}, {"tests/test_a.py::test_1", "tests/test_b.py::test_3"}, id="code: what ran it"
+        ),
+        pytest.param({"tests/test_b.py": "2"}, {"tests/test_b.py"}, id="tests: the whole file"),
+        pytest.param({"tests/test_c.py": "1"}, {"tests/test_c.py"}, id="new tests"),
+        pytest.param({"tests/conftest.py": "1"}, None, id="a fixture: everything"),
+        pytest.param({"charts/values.yaml": "1"}, None, id="a file that a test may read: everything"),
+    ],
+)
+def test_what_a_change_concerns_is_run_again(changed: dict[str, str], again: set[str] | None) -> None:
+    assert KEPT.outdated({**FILES, **changed}) == again
+
+
+def test_what_is_run_again_or_gone_is_no_longer_known() -> None:
+    files = {**FILES, "allocator/code.py": "2", "tests/test_b.py": "2"}
+    left = KEPT.without({"tests/test_a.py::test_1", "tests/test_b.py"}, files)
+    only = CoverageMap(
+        {"allocator/other.py": {7: frozenset({"tests/test_a.py::test_2"})}}, {"tests/test_a.py::test_2": 2.0}
+    )
+    assert left == only
+    assert together(left, KEPT.map) == KEPT.map
+    del files["tests/test_a.py"]
+    assert KEPT.without(set(), files).seconds == {"tests/test_b.py::test_3": 3.0}
+
+
+def test_the_files_of_a_tree_are_known_by_content_but_for_documents(checkout: Path) -> None:
+    files = digests(checkout)
     (checkout / "README.md").write_text("new")
     (checkout / "kept").write_text("ignored")
-    assert tree_hash(checkout, ["tests"]) == name
-    assert tree_hash(checkout, ["tests/allocator"]) != name
+    assert digests(checkout) == files
     (checkout / "allocator/code.py").write_text(CODE + "\n")
-    assert tree_hash(checkout, ["tests"]) != name
+    assert {name for name, digest in digests(checkout).items() if digest != files[name]} == {"allocator/code.py"}

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import math
 import os
 import shutil
 import signal
@@ -9,17 +10,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import count
 from pathlib import Path
 
 import pytest
+from mutants import warm
 from mutants.sites import Mutant
+from mutants.warm import Order
 
-GRACE_S = 60
+GRACE_S = 60.0
 """What is granted beside four times the seconds that the tests took: a start, and a machine that is shared."""
+GRACE_CPU_S = 10
+"""The same of processor time, which a shared machine does not lengthen."""
 
 
 class Outcome(StrEnum):
@@ -37,6 +42,7 @@ class Copy:
 
     root: Path
     times: Iterator[int] = field(default_factory=lambda: count(1_000_000_000))
+    _process: "subprocess.Popen[str] | None" = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -44,29 +50,32 @@ class Copy:
         kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONSAFEPATH", "COVERAGE_FILE"}}
         return kept | {"CI": "true", "PYTHONPATH": str(self.root)}
 
-    def imports(self, mutant: Mutant) -> bool:
-        """Whether the mutated module can be imported; if not, it is no mutant, because any test would fail."""
-        module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        with self._mutated(mutant):
-            return self._run([sys.executable, "-c", f"import {module}"], GRACE_S) == 0
-
-    def trial(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> Outcome:
+    def trial(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> Outcome | None:
         """Run `tests`, which take `seconds` without the mutant, until one fails.
+
+        Returns:
+            None if the mutated module cannot be imported: any test would fail, so that it is no mutant.
 
         Raises:
             RuntimeError: pytest does not find the tests, so that its failure shows nothing about the mutant.
         """
         listed = self.root / "tests.txt"
         listed.write_text("\n".join(tests))
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:cov", f"@{listed}"]
+        module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        order = Order(module, str(listed), GRACE_CPU_S + math.ceil(4 * seconds), GRACE_S + 4 * seconds)
         with self._mutated(mutant):
-            ended = self._run(command, GRACE_S + 4 * seconds)
-        if ended is None:
-            return Outcome.TIMEOUT
-        unfound = pytest.ExitCode.USAGE_ERROR
-        if ended == unfound and self._run([*command, "--collect-only"], GRACE_S) == unfound:
+            ended = self._answer(order)
+        if ended == pytest.ExitCode.USAGE_ERROR and self._answer(replace(order, module="pytest")) == ended:
             raise RuntimeError(f"pytest does not find tests that it ran before: see {mutant.path}:{mutant.line}")
-        return Outcome.SURVIVED if ended == 0 else Outcome.KILLED
+        match ended:
+            case warm.NO_MUTANT:
+                return None
+            case pytest.ExitCode.OK:
+                return Outcome.SURVIVED
+            case _ if ended in {-signal.SIGALRM, -signal.SIGXCPU}:
+                return Outcome.TIMEOUT
+            case _:
+                return Outcome.KILLED
 
     @contextmanager
     def _mutated(self, mutant: Mutant) -> Iterator[None]:
@@ -85,24 +94,27 @@ class Copy:
         os.utime(path, (now, now))
         Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
-    def _run(self, command: Sequence[str], limit_s: float) -> int | None:
-        """The exit status; None if the limit was reached. The whole process group ends with the process."""
-        quiet = subprocess.DEVNULL
-        with subprocess.Popen(
-            command,
-            cwd=self.root,
-            env=self.environment,
-            stdout=quiet,
-            stderr=quiet,
-            stdin=quiet,
-            start_new_session=True,
-        ) as process:
-            try:
-                return process.wait(limit_s)
-            except subprocess.TimeoutExpired:
-                return None
-            finally:
-                _end_group(process)
+    def _answer(self, order: Order) -> int:
+        """The exit status of a trial."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", warm.__file__],
+                cwd=self.root,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(order.line())
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process that runs the trials."""
+        if self._process is not None:
+            self._process.communicate()
 
 
 @contextmanager
@@ -119,7 +131,8 @@ def copied(checkout: Path) -> Iterator[Copy]:
         if (checkout / ".cache" / "bin").is_dir():
             (root / ".cache").mkdir(exist_ok=True)
             (root / ".cache" / "bin").symlink_to((checkout / ".cache" / "bin").resolve())
-        yield Copy(root)
+        with closing(Copy(root)) as copy:
+            yield copy
 
 
 def listed(checkout: Path) -> list[str]:
@@ -129,16 +142,10 @@ def listed(checkout: Path) -> list[str]:
     return sorted(name for name in told.split("\0") if name and (checkout / name).is_file())
 
 
-def tree_hash(checkout: Path, tests: Sequence[str]) -> str:
-    """A name for the folders of judging tests and the files that they read, without documents and benchmarks."""
-    seen = hashlib.sha256("\0".join(sorted(tests)).encode())
-    for name in listed(checkout):
-        if name.startswith(("docs/", "bench/", "tests/mutants/")) or ("/" not in name and name != "pyproject.toml"):
-            continue
-        seen.update(name.encode() + b"\0" + hashlib.sha256((checkout / name).read_bytes()).digest())
-    return seen.hexdigest()[:16]
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def digests(checkout: Path) -> dict[str, str]:
+    """Each file by name, with a digest of its content; without documents, benchmarks and this tool."""
+    return {
+        name: hashlib.sha256((checkout / name).read_bytes()).hexdigest()[:16]
+        for name in listed(checkout)
+        if not name.startswith(("docs/", "bench/", "tests/mutants/")) and ("/" in name or name == "pyproject.toml")
+    }

@@ -211,6 +211,30 @@ def test_ranks_count_in_their_place(offered: list[Candidate], count: int, rule: 
     assert minors(next(choices(offered, count, BOARDS[name][1], rule))) == given
 
 
+@pytest.mark.parametrize(
+    ("rule", "better", "worse"),
+    [
+        pytest.param(PLAIN_RULE, {"fresh": False}, {"idle": False}, id="whole: held anyway, before broken"),
+        pytest.param(PLAIN_RULE, {"idle": False, "size": (9, "")}, {"size": (8, "")}, id="whole: broken, before size"),
+        pytest.param(PLAIN_RULE, {"size": (8, ""), "rank": (1,)}, {"size": (9, "")}, id="whole: size, before rank"),
+        *(
+            pytest.param(rule, better, worse, id=f"{name}: {what}")
+            for name, rule in (("whole", PLAIN_RULE), ("shared", SHARED))
+            for what, better, worse in (
+                ("rank, before minor", {"minor": 7}, {"rank": (1,)}),
+                ("minor, before id", {"id": "c"}, {"minor": 7}),
+                ("id", {"id": "a"}, {}),
+            )
+        ),
+    ],
+)
+def test_devices_without_connections_come_in_the_callers_order(rule: SetRule, better: Any, worse: Any) -> None:
+    plain = Candidate("b", 1, (0,))
+    first, second = plain._replace(**better), plain._replace(**worse)
+    for offered in ([first, second], [second, first]):
+        assert list(choices(offered, 1, NO_LINKS, rule)) == [(first,), (second,)]
+
+
 def test_what_the_pod_holds_anyway_comes_before_better_connections() -> None:
     offered = [one._replace(fresh=one.minor not in {0, 5}) for one in candidates(CUBE)]
     assert minors(next(choices(offered, 2, BOARDS[CUBE][1]))) == [0, 5]

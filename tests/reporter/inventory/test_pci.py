@@ -50,6 +50,13 @@ def test_a_nic_can_be_used_only_with_all_its_ports_active(
     assert (found.reason, found.problem) == (reason, problem)
 
 
+def test_of_a_nic_with_many_ports_eight_that_are_down_are_named(machine: Machine) -> None:
+    machine.rdma("mlx5_0", CX7, ("4: ACTIVE", *["1: DOWN"] * 9))
+
+    assert one(machine).problem.count(" is DOWN") == 8
+    assert one(machine).problem.startswith("port 10 is DOWN; port 2 is DOWN; ")
+
+
 def test_virtual_functions_come_with_their_nic_by_bus_id_and_are_no_nics_themselves(machine: Machine) -> None:
     nic = machine.rdma("mlx5_0", CX7)
     machine.virtual(nic, 0, "0000:3b:00.4")
@@ -85,12 +92,12 @@ def test_no_two_nics_have_one_minor_and_mlx_names_keep_theirs(
     [
         (0x10EE, 0x5004, 0x120000, True),
         (0x1172, 0x1234, 0x120000, True),
-        (0x8086, 0x09C4, 0x120000, True),
+        *((0x8086, device, 0x120000, True) for device in (0x09C4, 0x0B2B, 0x0B30, 0xBCCE)),
         (0x10EE, 0x5004, 0x020000, False),
         (0x8086, 0x1592, 0x020000, False),
         (0x10DE, 0x2335, 0x030200, False),
     ],
-    ids=["Alveo", "Altera", "Intel by id", "Xilinx NIC", "Intel NIC", "GPU"],
+    ids=["Alveo", "Altera", "A10", "N3000", "D5005", "IPU", "Xilinx NIC", "Intel NIC", "GPU"],
 )
 def test_fpgas_are_known_by_maker_and_class_or_id(
     machine: Machine,

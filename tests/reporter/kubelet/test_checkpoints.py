@@ -19,7 +19,7 @@ from reporter.kubelet import cpustate, devicecheckpoint
 from reporter.kubelet.checkpoint import CheckpointError, read_checksum
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import PodDevices
-from reporter.kubelet.watched import WatchedFile
+from reporter.kubelet.watched import FileReading, WatchedFile
 
 MOST_BYTES = 2 * 2**20
 
@@ -366,6 +366,15 @@ def test_a_file_whose_absence_means_nothing_may_come_and_go(tmp_path) -> None:
     path.unlink()
     reading = watched.read()
     assert (reading.value, reading.problem) == (None, None)
+
+
+def test_a_file_may_have_as_many_bytes_as_allowed_and_no_more(tmp_path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    watched = WatchedFile(path, bytes, most_bytes=5)
+    assert watched.read() == FileReading(b"12345", None)
+    path.write_bytes(b"123456")
+    assert watched.read() == FileReading(b"12345", f"{path}: larger than 5 bytes; it is not read")
 
 
 def _folder(path: Path) -> None:

@@ -12,7 +12,6 @@ from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from reporter.kubelet import reserved
 from reporter.kubelet.configuration import (
-    MOST_BYTES,
     ConfigurationError,
     KubeletConfiguration,
     parse,
@@ -129,7 +128,9 @@ BROKEN = {
     "half a character in a set": b'cpuManagerPolicyOptions: {}\nx: !!set {"\\ud800"}',
     "a driver that is unknown": b"cgroupDriver: runc",
     "a date that is none": b"cgroupRoot: 2024-99-99",
-    "too large": b"#" * (MOST_BYTES + 1),
+    "a number without end": b"cgroupRoot: " + b"9" * 5000,
+    "a number of more than 64 bits": b"cgroupRoot: 9223372036854775808",
+    "too large": b"#" * (256 * 1024 + 1),
 }
 
 
@@ -138,6 +139,15 @@ def test_a_configuration_that_makes_no_sense_is_refused(data) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse(data)
     assert str(caught.value).encode()
+
+
+@pytest.mark.parametrize("number", ["9223372036854775807", "-9223372036854775807"])
+def test_a_number_in_the_place_of_a_text_is_the_text(number: str) -> None:
+    assert parse(f"cgroupRoot: {number}".encode()).cgroup_root == number
+
+
+def test_a_file_may_have_256_kib() -> None:
+    assert parse(b"cgroupDriver: systemd\n".ljust(256 * 1024, b"#")).cgroup_driver == "systemd"
 
 
 def test_of_what_the_parser_says_200_characters_are_told() -> None:

@@ -343,6 +343,7 @@ HOSTILE: dict[str, tuple[Talk, str, bool]] = {
     "goes on for ever": (flood, f"longer than {MOST_BYTES} bytes", False),
     "goes on after what it announces": (partial(flood, length=9), f"longer than {MOST_BYTES} bytes", False),
     "cut off": (http2(answering(framed(GOOD, length=len(GOOD) + 1))), "its answer announces", False),
+    "announces bytes and has none": (http2(answering(framed(b"", length=7))), "announces 7 bytes and has 0", False),
     "two messages": (http2(answering(framed(GOOD) + framed(GOOD))), "its answer announces", False),
     "no message": (http2(answering(b"")), "has no message", False),
     "half a message's head": (http2(answering(b"\0\0\0\0")), "has no message", False),

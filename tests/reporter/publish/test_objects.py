@@ -529,7 +529,8 @@ def test_what_a_kubelet_without_the_static_policy_gave_before_is_stale() -> None
 
 
 def test_cpus_that_were_decided_and_that_the_kubelet_gave_to_another_pod_are_reported() -> None:
-    made = built([pod("r", "2-3", "LSR"), pod("k"), pod("t", "6", "LSR")], STATIC, state(k="3-4", gone="2", t="6"))
+    pods = [pod("r", "2-3,5", "LSR"), pod("k"), pod("t", "6", "LSR"), pod("z")]
+    made = built(pods, STATIC, state(k="3-4", gone="2", t="6", z="5"))
 
     assert made.problems == (
         (
@@ -538,6 +539,10 @@ def test_cpus_that_were_decided_and_that_the_kubelet_gave_to_another_pod_are_rep
         ),
         (
             "ns/r: CPUs 3 were allocated to it, but the kubelet's static policy gave them to ns/k; delete one of the "
+            "two, and set cpuManagerPolicy none"
+        ),
+        (
+            "ns/r: CPUs 5 were allocated to it, but the kubelet's static policy gave them to ns/z; delete one of the "
             "two, and set cpuManagerPolicy none"
         ),
     )

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from reporter.pods import read_pod
+from reporter.cgroup.layout import KubernetesQos
+from reporter.pods import NodePod, read_pod
 
 UID = "11111111-2222-3333-4444-555555555555"
 
@@ -16,6 +17,13 @@ def pod(*cpus: Any) -> dict[str, Any]:
         for number, cpu in enumerate(cpus)
     ]
     return {"metadata": {"name": "p", "namespace": "ns", "uid": UID}, "spec": {"containers": containers}}
+
+
+def test_of_a_pod_that_states_nothing_nothing_is_kept() -> None:
+    stated = {"metadata": {"name": "p", "namespace": "ns", "uid": UID}}
+
+    assert read_pod(stated) == NodePod(UID, "ns", "p", UID, KubernetesQos.BURSTABLE)
+    assert read_pod({**stated, "spec": {}, "status": {"phase": "Pending"}}) == read_pod(stated)
 
 
 @pytest.mark.parametrize(

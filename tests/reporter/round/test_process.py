@@ -1,5 +1,7 @@
 """The process around the reporter: settings, the command, Events, health kept."""
 
+import asyncio
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from fake_kube import FakeKube, answer
+from waiting import until
 
 from allocator.vocabulary.devicetype import BUILT_IN
 from koordgate.kube.client import KubeClient
@@ -18,9 +21,12 @@ from reporter.gpu.facts import GpuFacts
 from reporter.gpu.health import NOTHING_KNOWN, CardRecord, CardState, GpuHealth, NodeRecord
 from reporter.host import Host
 from reporter.inventory.pci import FPGAS, PciMatch
+from reporter.perform import plan_of
 from reporter.publish.events import EventWriter, Occurrence
 from reporter.round.cluster import ClusterState
+from reporter.round.decide import Rules
 from reporter.round.events import ObjectGone, ObjectStands, PodsChanged, RoundEvent, WatchedKind
+from reporter.round.state import RoundPlan
 from reporter.watches import ObjectWatch, PodWatch
 
 ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}
@@ -72,6 +78,10 @@ def test_an_empty_file_means_the_defaults_and_a_missing_one_is_an_error(tmp_path
         settings.load(tmp_path / "none")
 
 
+def test_what_the_settings_leave_out_is_what_the_rounds_assume() -> None:
+    assert plan_of(settings.ReporterSettings(), "n1", gpus=True) == RoundPlan("n1", Rules(BUILT_IN))
+
+
 def test_the_nodes_name_is_that_of_the_settings_then_of_the_environment(monkeypatch) -> None:
     monkeypatch.setenv("NODE_NAME", "from-pod")
 
@@ -82,19 +92,39 @@ def test_the_nodes_name_is_that_of_the_settings_then_of_the_environment(monkeypa
 # The command
 
 
+CODE = (
+    "import argparse, sys; from reporter.command import COMMAND; parser = argparse.ArgumentParser();"
+    "COMMAND.arguments(parser); sys.exit(COMMAND.run(parser.parse_args()))"
+)
+COMMAND_LINE = (sys.executable, "-c", CODE)
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = (
-        "import argparse, sys; from reporter.command import COMMAND; parser = argparse.ArgumentParser();"
-        "COMMAND.arguments(parser); sys.exit(COMMAND.run(parser.parse_args()))"
-    )
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run([*COMMAND_LINE, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_one_look_prints_tables_and_yaml_and_changes_nothing(site, tmp_path: Path) -> None:
-    config = tmp_path / "reporter.yaml"
-    roots = {"sysfs": str(site.machine.sysfs), "proc": str(site.machine.proc), "cgroup": str(tmp_path / "cgroup")}
-    roots |= {"kubelet": str(tmp_path / "kubelet"), "state": str(tmp_path / "state")}
-    config.write_text(yaml.safe_dump({"node": "n1", "roots": roots}))
+def kubeconfig(folder: Path, url: str) -> Path:
+    config = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "me"}}],
+        "clusters": [{"name": "fake", "cluster": {"server": url}}],
+        "users": [{"name": "me", "user": {}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture
+def config(site, tmp_path: Path) -> Path:
+    roots = {name: str(tmp_path / name) for name in ("cgroup", "kubelet", "state")}
+    roots |= {"sysfs": str(site.machine.sysfs), "proc": str(site.machine.proc)}
+    path = tmp_path / "reporter.yaml"
+    path.write_text(yaml.safe_dump({"node": "n1", "roots": roots, "serve": {"port": 0}, "gpus": {"enabled": False}}))
+    return path
+
+
+def test_one_look_prints_tables_and_yaml_and_changes_nothing(config: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     done = run("--config", str(config), "--once", "--dry-run", "--offline")
@@ -119,6 +149,44 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str], status: int, said
     done = run(*arguments)
 
     assert (done.returncode, said in done.stderr) == (status, True)
+
+
+def test_settings_that_are_checked_are_not_acted_upon(tmp_path: Path) -> None:
+    config = tmp_path / "reporter.yaml"
+    config.write_text("node: n1")
+
+    done = run("--config", str(config), "--check")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{config}: all right\n", "")
+
+
+def test_without_a_cluster_one_look_shows_the_machine_and_the_service_ends(
+    config: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+
+    looked = run("--config", str(config), "--once", "--dry-run")
+    served = run("--config", str(config))
+
+    assert looked.returncode == 0, looked.stderr
+    assert "problem: the API server: " in looked.stdout
+    assert "0000:3b:00.0" in looked.stdout
+    assert served.returncode == 1
+    assert served.stderr.splitlines()[-1].startswith("koordgate reporter: ")
+    assert "Traceback" not in served.stderr
+
+
+async def test_the_service_reports_until_it_is_told_to_end(
+    site, fake: FakeKube, config: Path, tmp_path: Path, monkeypatch
+) -> None:
+    site.add_node()
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, fake.url)))
+    process = await asyncio.create_subprocess_exec(*COMMAND_LINE, "--config", str(config))
+
+    await until(lambda: fake.objects("/apis/scheduling.koordinator.sh/v1alpha1/devices"))
+    process.send_signal(signal.SIGTERM)
+
+    assert await process.wait() == 0
 
 
 # Events

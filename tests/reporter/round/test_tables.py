@@ -65,6 +65,11 @@ def test_tables_and_objects_name_everything(shown: list[str], words: tuple[str, 
     assert any(all(word in line for word in words) for line in shown), "\n".join(shown)
 
 
+def test_no_line_of_a_table_is_longer_than_160(shown: list[str]) -> None:
+    tables = shown[: shown.index("---")]
+    assert max(len(line) for line in tables) == 160
+
+
 def test_the_longest_name_is_shown_whole(shown: list[str]) -> None:
     assert "".join(shown).count("x") >= 253
     assert "…" not in "".join(shown)

@@ -367,6 +367,19 @@ def test_pods_that_are_not_put_in_hide_none_after_them(site) -> None:
     assert (wanted.live, left_out) == ({A, B, C}, ())
 
 
+def test_of_many_pods_that_wait_for_the_kubelet_five_are_named(site) -> None:
+    Kubelet(site.folder / "kubelet", {})
+    uids = [f"{number}{A[1:]}" for number in range(1, 7)]
+    pods = [read_pod(pod(f"p{uid[0]}", uid, uid[0])) for uid in uids]
+
+    def notice(count: int) -> str:
+        host = Host(site.settings(take_over="write"))
+        return host.take_over(pods[:count], host.read(), dry=True).notice
+
+    assert "to ns/p1, ns/p2, ns/p3, ns/p4, ns/p5 would be in it" in notice(5)
+    assert "to ns/p1, ns/p2, ns/p3, ns/p4, ns/p5 and 1 more would be in it" in notice(6)
+
+
 def test_a_static_pod_goes_by_the_name_that_the_kubelet_has_for_it(site) -> None:
     obj = pod("a", A, "4-5")
     obj["metadata"]["annotations"]["kubernetes.io/config.hash"] = "f" * 32
