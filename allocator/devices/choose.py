@@ -8,6 +8,9 @@ container without devices, the next choices are tried, up to a bound.
 For types that belong together (Koordinator's joint allocation), a container's devices of the first type are chosen
 first, then the devices of the other types beside them, then the next container's. If nothing is left beside one
 choice, the next choice is tried.
+
+What a Pod holds in sum only grows while its containers are served, so that a choice which exceeds what quotas count of
+the Pod is passed over.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -15,6 +18,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from allocator.budget import Budget, BudgetSpentError
+from allocator.devices.allowance import Allowance
 from allocator.devices.explain import explain, lacking
 from allocator.devices.offer import Amounts, Offer, Wish
 from allocator.devices.options import Option
@@ -163,13 +167,17 @@ class _Attempt:
         objections: the first to a set of this wish or of a later one, by type.
     """
 
-    __slots__ = ("_chosen", "_failed", "_options", "_price", "_sets", "_undo", "_wish", "objections")
+    __slots__ = ("_allowance", "_chosen", "_failed", "_options", "_price", "_sets", "_undo", "_wish", "objections")
 
     def __init__(self, turn: _Turn) -> None:
         search, wish = turn
         options = search.open_to(wish)
         count = search.count(wish.container.ask)
         self.objections: dict[str, str] = {}
+        limit = search.terms.limit
+        self._allowance = Allowance(limit, search.offers) if limit is not None else None
+        if self._allowance is not None:
+            options = self._allowed(self._allowance, options, count)
         self._sets: Iterator[Sequence[Option] | Objection]
         self._sets = iter(()) if len(options) < count else iter(search.sets(wish, options, count))
         self._options = options
@@ -178,6 +186,14 @@ class _Attempt:
         self._chosen: Sequence[Option] = ()
         self._undo: list[tuple[Offer, Amounts, tuple[Amounts, ...], tuple[str, ...]]] = []
         self._failed: set[Hashable] = set()  # kinds of choices
+
+    def _allowed(self, allowance: Allowance, options: list[Option], count: int) -> list[Option]:
+        """Keep the devices that each alone exceed no limit; if too few are left, that is an objection."""
+        told = [(option, allowance.why_not((option,))) for option in options]
+        kept = [option for option, why in told if not why]
+        if len(kept) < count <= len(options):
+            self.objections[allowance.kind] = next(why for _, why in told if why)
+        return kept
 
     def serve(self, budget: Budget, *, last: bool) -> bool:
         """Serve the wish with the next set that may do; returns whether there is one.
@@ -190,6 +206,9 @@ class _Attempt:
                 self.objections.setdefault(chosen.type, chosen.why)
                 continue
             budget.spend(len(chosen) * self._price)
+            if self._allowance is not None and len(chosen) > 1 and (why := self._allowance.why_not(chosen)):
+                self.objections.setdefault(self._allowance.kind, why)
+                continue
             if self._failed and _kind(chosen) in self._failed:
                 continue
             if last:
