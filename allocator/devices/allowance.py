@@ -1,6 +1,7 @@
 """What a Pod may still take of one type during one decision, within what quotas count of it."""
 
 from collections.abc import Iterable, Sequence
+from operator import le
 
 from allocator.devices.limit import Limit
 from allocator.devices.offer import Amounts, Offer
@@ -23,16 +24,40 @@ class Allowance:
         self.kind = limit.kind.name
         self._limit = limit
         self._fresh = not held
-        self._left = tuple([most - sum(each) for most, *each in zip(limit.most, *held, strict=True)])
+        self._left = limit.most
+        if held:
+            self._left = tuple([most - sum(each) for most, *each in zip(limit.most, *held, strict=True)])
         self._grown: dict[tuple[Amounts, Amounts], Amounts] = {}  # devices are mostly alike
+
+    def possible(self, options: list[Option], count: int) -> list[Option]:
+        """Keep the devices that some set within the limits could contain.
+
+        Args:
+            options: the devices.
+            count: of a set at least, and not more than there are.
+        """
+        grown = list(map(self._growth, options))
+        if len(set(grown)) == 1:
+            alike = all(count * more <= left for more, left in zip(grown[0], self._left, strict=True))
+            return options if alike else []
+        within = [True] * len(options)
+        for left, *each in zip(self._left, *grown, strict=True):
+            *least, last = sorted(each)[:count]
+            most = left - sum(least)
+            within = [one and max(more, last) <= most for one, more in zip(within, each, strict=True)]
+        return [option for option, one in zip(options, within, strict=True) if one]
 
     def why_not(self, chosen: Sequence[Option]) -> str:
         """Say in a user's words which limit these devices together would exceed; "" if none."""
-        grown = [self._growth(option) for option in chosen]
-        for name, most, left, *more in zip(self._limit.names, self._limit.most, self._left, *grown, strict=True):
-            if sum(more) > left:
-                return self._told(name, most)
-        return ""
+        more = tuple(map(sum, zip(*map(self._growth, chosen), strict=True)))
+        if all(map(le, more, self._left)):
+            return ""
+        limit = self._limit
+        return next(
+            self._told(name, most)
+            for name, most, left, one in zip(limit.names, limit.most, self._left, more, strict=True)
+            if one > left
+        )
 
     def _growth(self, option: Option) -> Amounts:
         """How much more the Pod would hold."""

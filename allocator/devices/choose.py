@@ -176,8 +176,11 @@ class _Attempt:
         self.objections: dict[str, str] = {}
         limit = search.terms.limit
         self._allowance = Allowance(limit, search.offers) if limit is not None else None
-        if self._allowance is not None:
-            options = self._allowed(self._allowance, options, count)
+        if self._allowance is not None and len(options) >= count:
+            possible = self._allowance.possible(options, count)
+            if len(possible) < count:
+                self.objections[self._allowance.kind] = self._allowance.why_not(options)
+            options = possible
         self._sets: Iterator[Sequence[Option] | Objection]
         self._sets = iter(()) if len(options) < count else iter(search.sets(wish, options, count))
         self._options = options
@@ -186,14 +189,6 @@ class _Attempt:
         self._chosen: Sequence[Option] = ()
         self._undo: list[tuple[Offer, Amounts, tuple[Amounts, ...], tuple[str, ...]]] = []
         self._failed: set[Hashable] = set()  # kinds of choices
-
-    def _allowed(self, allowance: Allowance, options: list[Option], count: int) -> list[Option]:
-        """Keep the devices that each alone exceed no limit; if too few are left, that is an objection."""
-        told = [(option, allowance.why_not((option,))) for option in options]
-        kept = [option for option, why in told if not why]
-        if len(kept) < count <= len(options):
-            self.objections[allowance.kind] = next(why for _, why in told if why)
-        return kept
 
     def serve(self, budget: Budget, *, last: bool) -> bool:
         """Serve the wish with the next set that may do; returns whether there is one.
@@ -206,7 +201,7 @@ class _Attempt:
                 self.objections.setdefault(chosen.type, chosen.why)
                 continue
             budget.spend(len(chosen) * self._price)
-            if self._allowance is not None and len(chosen) > 1 and (why := self._allowance.why_not(chosen)):
+            if self._allowance is not None and (why := self._allowance.why_not(chosen)):
                 self.objections.setdefault(self._allowance.kind, why)
                 continue
             if self._failed and _kind(chosen) in self._failed:

@@ -164,13 +164,10 @@ class DeviceType:
         Returns:
             One for each of `charged`, in its order.
         """
-        share = max((amount for amount, percent in zip(amounts, self.percent, strict=True) if percent), default=FULL)
-        return tuple(
-            [
-                share if tail == self.plain and not self.simple else amounts[self.tails.index(tail)]
-                for tail in self.charged
-            ]
-        )
+        if self.simple:
+            return tuple(amounts)
+        share = max([amount for amount, percent in zip(amounts, self.percent, strict=True) if percent], default=FULL)
+        return share, *(amount for tail, amount in zip(self.tails, amounts, strict=True) if tail != self.plain)
 
     def resource_name(self, domain: str, tail: str) -> str:
         """Spell one of the type's resources in a domain; a configured type has one spelling of each."""

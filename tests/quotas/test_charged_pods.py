@@ -137,7 +137,7 @@ def test_a_translated_pod_is_charged_once_and_read_as_before(
     assert obj == before
     assert translate(done, POLICY, memory, zeros=zeros).operations == ()
     plain = patch.apply(obj, translate(obj, PLAIN, memory).operations)
-    assert read_asks(done).request == read_asks(plain).request
+    assert replace(read_asks(done).request, most=()) == read_asks(plain).request
     without = {name: amount for name, amount in pod_amounts(done["spec"]).items() if name not in zeros}
     assert without == {name: amount for name, amount in pod_amounts(plain["spec"]).items() if name not in zeros}
     if first.reading.request and memory:

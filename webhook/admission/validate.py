@@ -1,10 +1,10 @@
 """What admission refuses in a Pod (pure): what can never work, what is forged, and what was not translated."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocator.quantity import QuantityError, to_int
+from allocator.quantity import LARGEST, QuantityError, to_int
 from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.devices import ContainerReading
@@ -84,8 +84,9 @@ def created(
             problems.extend(_container(container, container_spec, kind))
     if limits is not None:
         counted = charges(reading, asked, spec)
+        most = _most(counted)
         for container, container_spec, charge in zip(reading.containers, specs, counted, strict=True):
-            problems.extend(_charged(container, container_spec, charge, limits))
+            problems.extend(_charged(container, container_spec, charge, most, limits))
         if limits.ranges and not problems:
             stated = [
                 {name: _amount(requests.get(name)) or 0 for name in filter(is_quota_resource, requests)}
@@ -95,8 +96,22 @@ def created(
     return problems
 
 
+def _most(counted: Sequence[Charge]) -> dict[str, int]:
+    """The most that may be stated for a container of what follows from the memory of GPUs in reach, where it is known.
+
+    It may be counted for one container what another makes the Pod hold, so that this is the sum.
+    """
+    derived = {name for charge in counted for name in charge.derived}
+    unknown = {name for charge in counted for name in charge.derived.difference(charge.amounts)}
+    return {name: sum(charge.amounts.get(name, 0) for charge in counted) for name in derived - unknown}
+
+
 def _charged(
-    container: ContainerReading, spec: Mapping[str, Any], charge: Charge, limits: NamespaceLimits
+    container: ContainerReading,
+    spec: Mapping[str, Any],
+    charge: Charge,
+    most: Mapping[str, int],
+    limits: NamespaceLimits,
 ) -> Iterator[Problem]:
     """Find what quotas would count wrongly of a container.
 
@@ -109,7 +124,7 @@ def _charged(
         path = f"{container.path}.resources.{key}"
         for name in sorted({*filter(is_quota_resource, stated), *charge.amounts}):
             wanted, found = charge.amounts.get(name), _amount(stated.get(name))
-            follows = name in charge.derived and bool(found) and (wanted is None or (found or 0) <= wanted)
+            follows = name in charge.derived and bool(found) and (found or 0) <= most.get(name, LARGEST)
             if found != wanted and not follows:
                 told = "does not state it" if found is None else f"states {found}"
                 yield _untranslated(f"{path}[{name}]", f"{told}, but quotas are to count {wanted or 'none'}")
