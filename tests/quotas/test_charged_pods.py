@@ -14,7 +14,7 @@ from strategies import pod_specs
 from trials import examples
 from world import SCHEDULER, US, asks, cpu_pod
 
-from allocator.amounts import pod_amounts
+from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
@@ -123,6 +123,15 @@ def test_nothing_is_written_where_quotas_are_turned_off() -> None:
 ZEROS = st.sampled_from([(), ("nvidia.com/gpu",)])
 
 
+def readable(spec: Raw) -> bool:
+    """Whether all amounts are quantities, as the API server ensures; admission reads CPU and memory of few Pods."""
+    try:
+        pod_amounts(spec)
+    except BadQuantityError:
+        return False
+    return True
+
+
 @settings(max_examples=examples(300), deadline=None)
 @given(pod_specs(), st.sampled_from([None, 80 * GIB]), ZEROS, st.sampled_from(["", "LSR"]))
 def test_a_translated_pod_is_charged_once_and_read_as_before(
@@ -130,7 +139,7 @@ def test_a_translated_pod_is_charged_once_and_read_as_before(
 ) -> None:
     obj: Raw = {"metadata": {"name": "p", "labels": {QOS_LABEL: qos}}, "spec": spec}
     first = translate(obj, POLICY, memory, zeros=zeros)
-    if first.problems:
+    if first.problems or not readable(spec):
         return
     before = copy.deepcopy(obj)
     done = patch.apply(obj, first.operations)

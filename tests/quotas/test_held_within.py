@@ -149,9 +149,9 @@ def test_the_reason_names_the_limit_and_what_to_do() -> None:
     assert not refused.permanent
     assert refused.message == (
         "node-1: i0 1 x (memory 80 %), a 1 x (core 60 %, memory 60 %): all containers together: the Pod would hold "
-        "more than quotas count of the Pod (quota.koordgate.io/gpu 80): its init containers must use devices of its other "
-        "containers, and too little of these is free; let the init containers ask for less, or wait until other Pods "
-        "end"
+        "more than quotas count of the Pod (quota.koordgate.io/gpu 80): its init containers must use devices of its "
+        "other containers, and too little of these is free; let the init containers ask for less, or wait until other "
+        "Pods end"
     )
     assert "quota.koordgate.io/gpu 80" in refused.short
 
