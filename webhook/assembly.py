@@ -11,7 +11,6 @@ from koordgate.settings import DevicePool, device_types
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
 from webhook.admission.translate import TranslationPolicy
-from webhook.admission.validate import Writers
 from webhook.gangs.keeper import GangKeeper
 from webhook.gangs.lift import kube_lift
 from webhook.gangs.room import GangRoom
@@ -159,7 +158,7 @@ def assemble(
                 gates=together,
                 charges=settings.quota.enabled,
             ),
-            Writers(frozenset({settings.identity.username, scheduler.username})),
+            scheduler.username,
             cluster.reach.of,
             state_memory=settings.state_memory,
             limits=limits.of,

@@ -24,7 +24,7 @@ from typing import Any
 from allocator.quantity import QuantityError, to_int
 from allocator.request.cpuamounts import CPU, peak, read_cpu_amounts
 from allocator.request.devices import PodReading
-from allocator.request.reuse import Part, least_held
+from allocator.request.reuse import Take, least_held
 from allocator.vocabulary.asks import DeviceAsk, PodRequest
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.hints import ExclusiveLevel
@@ -50,7 +50,7 @@ class Charge:
     every: set[str] = field(default_factory=set)
 
 
-_Asking = list[tuple[Charge, Part]]
+_Asking = list[tuple[Charge, Take]]
 """The charges of the containers that ask for a type, in the Pod's order, and what each takes of it."""
 
 
@@ -159,7 +159,7 @@ def _beside(request: PodRequest) -> dict[tuple[str, str], int]:
     }
 
 
-def _count(charge: Charge, ask: DeviceAsk, count: int, exclusive: ExclusiveLevel | None, memory: int | None) -> Part:
+def _count(charge: Charge, ask: DeviceAsk, count: int, exclusive: ExclusiveLevel | None, memory: int | None) -> Take:
     """Count an ask for its container, and return what the container takes; the phase is left to the caller.
 
     Args:
@@ -199,7 +199,7 @@ def _count(charge: Charge, ask: DeviceAsk, count: int, exclusive: ExclusiveLevel
         charge.every.update(kind.charged.values())
     if ask.every or exclusive is ExclusiveLevel.PCIE:
         charge.more.update(kind.charged.values())
-    return Part(Phase.APP, count, tuple(each.values()), tuple(percents))
+    return Take(Phase.APP, count, tuple(each.values()), tuple(percents))
 
 
 def _keep(kind: DeviceType, asked: _Asking) -> None:

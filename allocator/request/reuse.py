@@ -19,7 +19,7 @@ Amounts = tuple[int, ...]
 _MOST_DEVICES: Final = MAX_COUNT
 
 
-class Part(NamedTuple):
+class Take(NamedTuple):
     """What one container takes of a type.
 
     Attributes:
@@ -40,7 +40,7 @@ _Places = list[tuple[int, ...]]
 """The devices of each part, by number."""
 
 
-def least_held(kind: DeviceType, parts: Sequence[Part]) -> Amounts | None:
+def least_held(kind: DeviceType, parts: Sequence[Take]) -> Amounts | None:
     """Find what a Pod holds of a type in sum, if all devices are free.
 
     Args:
@@ -60,7 +60,7 @@ def least_held(kind: DeviceType, parts: Sequence[Part]) -> Amounts | None:
     return tuple(map(sum, zip(*map(kind.counted, peaks), strict=True)))
 
 
-def _divided(parts: Sequence[Part], *, packed: bool) -> _Places | None:
+def _divided(parts: Sequence[Take], *, packed: bool) -> _Places | None:
     """Give each part its devices; None if they are more than any node has."""
     nothing = (0,) * len(parts[0].percents)
     steady: list[Amounts] = []  # of each device: what sidecars and apps take
@@ -99,7 +99,7 @@ def _filled(known: Sequence[int], count: int, new: int) -> tuple[int, ...]:
     return (*taken, *range(new, new + count - len(taken)))
 
 
-def _peaks(parts: Sequence[Part], places: _Places, amounts: Sequence[Amounts]) -> list[Amounts]:
+def _peaks(parts: Sequence[Take], places: _Places, amounts: Sequence[Amounts]) -> list[Amounts]:
     """The most that the Pod holds of each device in any step of its life."""
     nothing = (0,) * len(amounts[0])
     count = max(number for of in places for number in of) + 1

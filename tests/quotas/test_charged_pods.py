@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import pod_specs
 from trials import examples
-from world import SCHEDULER, US, asks, cpu_pod
+from world import SCHEDULER, asks, cpu_pod
 
 from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.cpus import QOS_LABEL
@@ -23,7 +23,6 @@ from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.admission.validate import Writers
 from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, Range
 from webhook.review import Response
 
@@ -50,8 +49,7 @@ def charged(obj: Raw) -> list[Raw]:
 
 
 def webhooks(limits: NamespaceLimits = NO_LIMITS, memory: int | None = None) -> PodWebhooks:
-    writers = Writers(frozenset({US, SCHEDULER}))
-    return PodWebhooks(POLICY, writers, lambda _pod: (memory, memory or 0), limits=lambda _namespace: limits)
+    return PodWebhooks(POLICY, SCHEDULER, lambda _pod: (memory, memory or 0), limits=lambda _namespace: limits)
 
 
 def judged(obj: Raw, limits: NamespaceLimits = NO_LIMITS) -> Response:
@@ -393,5 +391,5 @@ def test_a_hint_that_changes_no_amount_may_be_changed_and_any_of_a_pod_without_d
 
 def test_a_hint_may_be_changed_where_quotas_are_turned_off() -> None:
     exclusive = json.dumps({"gpu": {"exclusivePolicy": "DeviceLevel"}})
-    off = PodWebhooks(PLAIN, Writers(frozenset()), lambda _pod: (None, 0))
+    off = PodWebhooks(PLAIN, "", lambda _pod: (None, 0))
     assert rehinted(None, exclusive, of=off).allowed

@@ -1,7 +1,6 @@
 """What admission refuses in a Pod (pure): what can never work, what is forged, and what was not translated."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.quantity import LARGEST, QuantityError, to_int
@@ -26,13 +25,6 @@ from webhook.quotas.limits import NamespaceLimits, beyond
 from webhook.review import Request
 
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)  # the classes with CPUs of their own
-
-
-@dataclass(frozen=True, slots=True)
-class Writers:
-    """Who may write allocation annotations on a Pod that exists: exact usernames."""
-
-    usernames: frozenset[str]
 
 
 def is_mirror(pod: Mapping[str, Any], username: str, groups: tuple[str, ...]) -> bool:
@@ -169,25 +161,24 @@ def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def updated(
-    request: Request, writers: Writers, types: DeviceTypes = BUILT_IN, *, charged: bool = False
-) -> list[Problem]:
+def updated(request: Request, writer: str, types: DeviceTypes = BUILT_IN, *, charged: bool = False) -> list[Problem]:
     """Find changes that are not allowed in an existing Pod.
 
-    Allocation annotations, and those that admission wrote, may be changed only by `writers`. Nobody may change the QoS
+    Allocation annotations, and those that admission wrote, may be changed only by `writer`. Nobody may change the QoS
     class of a Pod that has CPUs of its own or would then have them (Koordinator, pkg/webhook/pod/validating: the label
     is immutable), nor the number of CPUs of such a Pod, nor what quotas count of it.
 
     Args:
         request: of the update.
-        writers: who may write allocation annotations.
+        writer: the exact user who may write allocation annotations: the scheduler, because Koordinator's does before it
+            binds. koordgate itself writes them into the Binding.
         types: the device types that may be asked for.
         charged: whether Pods state what quotas are to count.
     """
     problems = [*_reclassified(request), *_resized(request)]
     if charged:
         problems += _recharged(request, types)
-    if request.username in writers.usernames:
+    if request.username == writer:
         return problems
     old, new = _annotations(request.old_object), _annotations(request.object)
     changed = (
