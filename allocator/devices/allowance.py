@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from operator import le
 
-from allocator.devices.limit import Limit
+from allocator.devices.limit import TypeLimit
 from allocator.devices.offer import Amounts, Offer
 from allocator.devices.options import Option
 
@@ -19,7 +19,7 @@ class Allowance:
         kind: the type's name.
     """
 
-    def __init__(self, limit: Limit, offers: Iterable[Offer]) -> None:
+    def __init__(self, limit: TypeLimit, offers: Iterable[Offer]) -> None:
         held = [limit.of(offer.peak) for offer in offers if offer.containers]
         self.kind = limit.kind.name
         self._limit = limit

@@ -14,7 +14,7 @@ from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Share
 
 
-class Limit(NamedTuple):
+class TypeLimit(NamedTuple):
     """What a Pod may hold in sum of the devices of one type.
 
     Attributes:
@@ -35,7 +35,7 @@ class Limit(NamedTuple):
         return tuple([counted[place] for place in self.places])
 
 
-def limit_of(kind: DeviceType, request: PodRequest) -> Limit | None:
+def limit_of(kind: DeviceType, request: PodRequest) -> TypeLimit | None:
     """Find what a Pod may hold of a type; None if that is not limited."""
     if not request.most:
         return None
@@ -44,7 +44,7 @@ def limit_of(kind: DeviceType, request: PodRequest) -> Limit | None:
     if not limited:
         return None
     names, places, amounts = zip(*limited, strict=True)
-    return Limit(kind, names, places, amounts)
+    return TypeLimit(kind, names, places, amounts)
 
 
 def beyond(request: PodRequest, shares: Iterable[Share]) -> str:

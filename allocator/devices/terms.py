@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import le
 
-from allocator.devices.limit import Limit, limit_of
+from allocator.devices.limit import TypeLimit, limit_of
 from allocator.devices.offer import Amounts, completed
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.devicetype import DeviceType
@@ -42,7 +42,7 @@ class Terms:
     order: DeviceOrder
     alone: bool
     unshared: bool
-    limit: Limit | None
+    limit: TypeLimit | None
 
     def amounts(self, capacity: Amounts, ask: DeviceAsk) -> Amounts:
         """What an ask takes of a device of this capacity: all if the Pod does not share and it suffices."""

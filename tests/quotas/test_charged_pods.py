@@ -220,6 +220,40 @@ def test_a_pod_that_states_something_else_for_quotas_is_refused(key: str, change
     assert "MutatingWebhookConfigurations" in response.message
 
 
+def rolling(obj: Raw, *, over: bool = False) -> Response:
+    """The answer of a new replica while others may serve beside it, or once that is over."""
+    limits = replace(ranges("Container", 40), counted=COUNTED.counted)
+    new = PodWebhooks(
+        POLICY, SCHEDULER, lambda _pod: (None, 0), limits=lambda _namespace: limits, rolling_out=lambda: not over
+    )
+    return new.validate(asks(obj))
+
+
+def test_what_a_replica_without_this_function_translated_is_let_through_during_a_roll_out_only() -> None:
+    old = applied(pod(container("a", limits={"kubernetes.io/gpu": 50}), container("b")), policy=PLAIN)
+    assert rolling(old).allowed
+    refused = rolling(old, over=True)
+    assert refused.code == 422
+    assert "spec.containers[0].resources.requests[quota.koordgate.io/gpu]: does not state it" in refused.message
+    assert "create it again when the roll-out of koordgate is over" in refused.message
+
+
+@pytest.mark.parametrize("container_at", [0, 1])
+@pytest.mark.parametrize("key", ["requests", "limits"])
+def test_what_an_author_states_for_quotas_is_judged_during_a_roll_out_too(container_at: int, key: str) -> None:
+    old = applied(pod(container("a", limits={"kubernetes.io/gpu": 50}), container("b")), policy=PLAIN)
+    old["spec"]["containers"][container_at].setdefault("resources", {})
+    old["spec"]["containers"][container_at]["resources"].setdefault(key, {})["quota.koordgate.io/gpu"] = "1"
+    assert rolling(old).code == 422
+
+
+def test_a_pod_that_nobody_translated_is_refused_during_a_roll_out_too() -> None:
+    untranslated = pod(container(limits={"kubernetes.io/gpu": 50}))
+    assert rolling(untranslated).code == 422
+    counted = applied(pod(container(limits={"kubernetes.io/gpu": 50})))
+    assert "maximum nvidia.com/gpu usage per Container" in rolling(counted).message
+
+
 def test_a_container_that_asks_for_nothing_may_state_nothing_for_quotas() -> None:
     done = applied(pod(container("a", limits={"kubernetes.io/gpu": 50}), container("b")))
     done["spec"]["containers"][1]["resources"] = {"requests": {"quota.koordgate.io/gpu": "1"}}

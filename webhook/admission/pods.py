@@ -28,6 +28,8 @@ class PodWebhooks:
             known), and the bytes of the largest known GPU (0 if none is known).
         state_memory: whether these bytes are stated beside a ratio, and an author is warned if none has enough.
         limits: returns what a namespace limits.
+        rolling_out: returns whether replicas of a release or with settings that count nothing for quotas may serve
+            beside this one. What they translated is let through, and quotas count it as little as before.
     """
 
     def __init__(
@@ -38,12 +40,14 @@ class PodWebhooks:
         *,
         state_memory: bool = True,
         limits: Callable[[str], NamespaceLimits] = lambda _namespace: NO_LIMITS,
+        rolling_out: Callable[[], bool] = lambda: False,
     ) -> None:
         self._policy = policy
         self._writer = writer
         self._memory_in_reach = memory_in_reach
         self._state_memory = state_memory
         self._limits = limits
+        self._rolling_out = rolling_out
 
     def mutate(self, request: Request) -> Response:
         """Translate a Pod that is being created."""
@@ -79,7 +83,8 @@ class PodWebhooks:
         if request.operation == "UPDATE":
             problems = validate.updated(request, self._writer, self._policy.types, charged=self._policy.charges)
             return denied(_refusal(request, problems)) if problems else allowed()
-        limits = self._limits(request.namespace) if self._policy.charges else None
+        counted = self._policy.charges and not (validate.states_nothing(request.object) and self._rolling_out())
+        limits = self._limits(request.namespace) if counted else None
         problems = [*_too_large(request.object)] or validate.created(
             request, self._policy.scheduler_name, self._policy.types, self._policy.scope, limits
         )

@@ -24,6 +24,14 @@ from webhook.admission.translate import MAPS, is_wanted_env, shown_types, wanted
 from webhook.quotas.limits import NamespaceLimits, beyond
 from webhook.review import Request
 
+_UNSEEN: Final = (
+    "koordgate's mutating webhook did not see this Pod, or another webhook changed it afterwards; an administrator must "
+    "look at the MutatingWebhookConfigurations"
+)
+_MISCOUNTED: Final = (
+    "a replica of another release, or with another quota.enabled, may have translated this Pod: create it again when the "
+    f"roll-out of koordgate is over. If none is under way, {_UNSEEN}"
+)
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)  # the classes with CPUs of their own
 
 
@@ -48,7 +56,7 @@ def created(
         scheduler_name: of the scheduler that must bind it.
         types: the device types that may be asked for.
         scope: the Pods that an administrator puts under the NUMA policies of nodes.
-        limits: what its namespace limits; None if Pods do not state what quotas are to count.
+        limits: what its namespace limits; None if the Pod need not state what quotas are to count.
     """
     pod = request.object
     problems = _forged_at_birth(pod)
@@ -88,6 +96,14 @@ def created(
     return problems
 
 
+def states_nothing(pod: Mapping[str, Any]) -> bool:
+    """Return whether no container of a Pod states anything for quotas."""
+    spec = pod.get("spec") or {}
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    maps = ((one.get("resources") or {}).get(key) or {} for one in containers for key in MAPS)
+    return not any(is_quota_resource(name) for amounts in maps for name in amounts)
+
+
 def _most(counted: Sequence[Charge]) -> dict[str, int]:
     """The most that may be stated for a container of what follows from the memory of GPUs in reach, where it is known.
 
@@ -119,7 +135,7 @@ def _charged(
             follows = name in charge.derived and bool(found) and (found or 0) <= most.get(name, LARGEST)
             if found != wanted and not follows:
                 told = "does not state it" if found is None else f"states {found}"
-                yield _untranslated(f"{path}[{name}]", f"{told}, but quotas are to count {wanted or 'none'}")
+                yield Problem(f"{path}[{name}]", f"{told}, but quotas are to count {wanted or 'none'}: {_MISCOUNTED}")
     requests: Mapping[str, object] = resources.get("requests") or {}
     missing = {name for name in charge.derived if name not in requests}
     for name in sorted((charge.more | missing) & limits.counted):
@@ -147,11 +163,7 @@ def _container(container: ContainerReading, spec: Mapping[str, Any], kind: Devic
 
 
 def _untranslated(path: str, what: str) -> Problem:
-    return Problem(
-        path,
-        f"{what}: koordgate's mutating webhook did not see this Pod, or another webhook changed it afterwards; "
-        "an administrator must look at the MutatingWebhookConfigurations",
-    )
+    return Problem(path, f"{what}: {_UNSEEN}")
 
 
 def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
