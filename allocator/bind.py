@@ -10,6 +10,7 @@ from typing import Final
 
 from allocator.cpu.choose import shared_milli
 from allocator.cpu.words import not_free
+from allocator.devices.limit import beyond
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
@@ -263,6 +264,8 @@ def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Placement 
         if own is None:
             return _not_adopted(f"{node.name}: {_spoken(share)} is not needed")
         shares.append(share._replace(containers=own.containers, alone=own.alone, unshared=own.unshared))
+    if more := beyond(request, shares):
+        return _not_adopted(f"{node.name}: {more}")
     cpus = _adopted_cpus(said.cpus, placed.cpus)
     if isinstance(cpus, str):
         return _not_adopted(f"{node.name}: {cpus}")

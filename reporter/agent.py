@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from koordgate.kube.client import KubeClient
@@ -99,7 +100,10 @@ class Agent:
         ):
             self.handle(restored)
             running = [self._begin(f"watch {what.value}", one.run) for what, one in reflectors.items()]
-            running += [self._tasks.create_task(self._first_list(what, one)) for what, one in reflectors.items()]
+            running += [
+                self._begin(f"first list of {what.value}", partial(self._first_list, what, one))
+                for what, one in reflectors.items()
+            ]
             running.append(self._begin("time", self._keep_time))
             await until.wait()
             for task in (*running, *self.working.values()):

@@ -33,7 +33,7 @@ from webhook.view.podinfo import PodInfo
 Raw = dict[str, Any]
 SETTINGS: Final = WebhookSettings()
 SCHEDULER: Final = SETTINGS.scheduler.username
-US: Final = SETTINGS.identity.username
+US: Final = f"system:serviceaccount:{SETTINGS.identity.namespace}:koordgate"
 TENANT: Final = "alice"
 POLICY: Final = TranslationPolicy(SETTINGS.domain, SETTINGS.scheduler.name, charges=SETTINGS.quota.enabled)
 BEGINNING: Final = 1_800_000_000

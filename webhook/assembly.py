@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from koordgate.kube.client import KubeClient
@@ -11,7 +12,6 @@ from koordgate.settings import DevicePool, device_types
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
 from webhook.admission.translate import TranslationPolicy
-from webhook.admission.validate import Writers
 from webhook.gangs.keeper import GangKeeper
 from webhook.gangs.lift import kube_lift
 from webhook.gangs.room import GangRoom
@@ -34,6 +34,10 @@ from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import PodInfo
 from webhook.view.snapshots import Defaults
+
+_ROLL_OUT_S: Final = 600.0
+"""How long replicas of another release or other settings may serve beside a new one: after as long, Kubernetes counts a
+roll-out as failed (progressDeadlineSeconds)."""
 
 
 def wall_clock() -> int:
@@ -87,6 +91,7 @@ def assemble(
         released: called with a node on which something was released, or that changed: Pods that wait may fit there now.
         published: makes the text that is published beside a node's holdings; by default nothing is published.
     """
+    began = monotonic()
     metrics = WebhookMetrics()
     types = device_types(settings.devices.types)
     together = settings.gangs.all_or_nothing
@@ -158,10 +163,11 @@ def assemble(
                 gates=together,
                 charges=settings.quota.enabled,
             ),
-            Writers(frozenset({settings.identity.username, scheduler.username})),
+            scheduler.username,
             cluster.reach.of,
             state_memory=settings.state_memory,
             limits=limits.of,
+            rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
         ),
         bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of),
         ranking=ranking,

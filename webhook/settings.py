@@ -72,13 +72,11 @@ class Identity(Section, frozen=True):
 
     Attributes:
         namespace: the namespace in which it runs; its Secret is there, and the namespace's Pods are exempt.
-        username: the user of the webhook's own requests.
         mutating: name of its MutatingWebhookConfiguration, into which the CA is published.
         validating: name of its ValidatingWebhookConfiguration.
     """
 
     namespace: Name = _NAMESPACE
-    username: Name = f"system:serviceaccount:{_NAMESPACE}:koordgate"
     mutating: Name = "koordgate"
     validating: Name = "koordgate"
 

@@ -8,6 +8,9 @@ container without devices, the next choices are tried, up to a bound.
 For types that belong together (Koordinator's joint allocation), a container's devices of the first type are chosen
 first, then the devices of the other types beside them, then the next container's. If nothing is left beside one
 choice, the next choice is tried.
+
+What a Pod holds in sum only grows while its containers are served, so that a choice which exceeds what quotas count of
+the Pod is passed over.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -15,6 +18,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from allocator.budget import Budget, BudgetSpentError
+from allocator.devices.allowance import Allowance
 from allocator.devices.explain import explain, lacking
 from allocator.devices.offer import Amounts, Offer, Wish
 from allocator.devices.options import Option
@@ -163,13 +167,20 @@ class _Attempt:
         objections: the first to a set of this wish or of a later one, by type.
     """
 
-    __slots__ = ("_chosen", "_failed", "_options", "_price", "_sets", "_undo", "_wish", "objections")
+    __slots__ = ("_allowance", "_chosen", "_failed", "_options", "_price", "_sets", "_undo", "_wish", "objections")
 
     def __init__(self, turn: _Turn) -> None:
         search, wish = turn
         options = search.open_to(wish)
         count = search.count(wish.container.ask)
         self.objections: dict[str, str] = {}
+        limit = search.terms.limit
+        self._allowance = Allowance(limit, search.offers) if limit is not None else None
+        if self._allowance is not None and len(options) >= count:
+            possible = self._allowance.possible(options, count)
+            if len(possible) < count:
+                self.objections[self._allowance.kind] = self._allowance.why_not(options)
+            options = possible
         self._sets: Iterator[Sequence[Option] | Objection]
         self._sets = iter(()) if len(options) < count else iter(search.sets(wish, options, count))
         self._options = options
@@ -190,6 +201,9 @@ class _Attempt:
                 self.objections.setdefault(chosen.type, chosen.why)
                 continue
             budget.spend(len(chosen) * self._price)
+            if self._allowance is not None and (why := self._allowance.why_not(chosen)):
+                self.objections.setdefault(self._allowance.kind, why)
+                continue
             if self._failed and _kind(chosen) in self._failed:
                 continue
             if last:

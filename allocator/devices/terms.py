@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import le
 
+from allocator.devices.limit import TypeLimit, limit_of
 from allocator.devices.offer import Amounts, completed
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.devicetype import DeviceType
@@ -28,6 +29,7 @@ class Terms:
         order: which of the fitting devices comes first.
         alone: the Pod wants the PCIe roots of its devices for itself.
         unshared: the Pod shares its devices with no other Pod.
+        limit: what it may hold of all devices in sum; None if that is not limited.
     """
 
     kind: DeviceType
@@ -40,6 +42,7 @@ class Terms:
     order: DeviceOrder
     alone: bool
     unshared: bool
+    limit: TypeLimit | None
 
     def amounts(self, capacity: Amounts, ask: DeviceAsk) -> Amounts:
         """What an ask takes of a device of this capacity: all if the Pod does not share and it suffices."""
@@ -89,4 +92,5 @@ def terms_of(
         DeviceOrder(order) if order else DeviceOrder.SMALLEST,
         hint.exclusive is ExclusiveLevel.PCIE,
         hint.exclusive is ExclusiveLevel.DEVICE,
+        limit_of(kind, request),
     )

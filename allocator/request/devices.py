@@ -88,6 +88,7 @@ class PodReading:
         cpu: the request for CPUs and NUMA nodes; None if these are left to the kubelet.
         wishes: how the devices are to be chosen.
         together: names of the types of which several containers ask, and must share one device.
+        most: as `PodRequest.most`.
     """
 
     containers: tuple[ContainerReading, ...]
@@ -95,6 +96,7 @@ class PodReading:
     cpu: CpuAsk | None = None
     wishes: Wishes = NO_WISHES
     together: frozenset[str] = frozenset()
+    most: tuple[tuple[str, int], ...] = ()
 
     @property
     def request(self) -> PodRequest:
@@ -105,7 +107,7 @@ class PodReading:
             for c in self.containers
             for ask in c.requests
         )
-        return PodRequest(tuple(asks), self.cpu, self.wishes)
+        return PodRequest(tuple(asks), self.cpu, self.wishes, self.most)
 
 
 def _hinted(ask: DeviceAsk, hint: TypeHint | None) -> DeviceAsk:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from allocator.request.charge import counted_of
 from allocator.request.cpus import names_cpus, read_cpu_ask
 from allocator.request.devices import PodReading, Stated, names_devices, read_pod
 from allocator.vocabulary.asks import NO_WISHES, Wishes
@@ -43,8 +44,8 @@ def read_request(
         pod: the Pod.
         stated: container -> what its annotation states about it, if it was translated.
         types: that may be asked for.
-        implied: whether CPU and memory are read of a Pod that requests devices and states nothing about CPUs: what a
-            decision needs, and admission does not.
+        implied: whether what quotas count is read, and CPU and memory of a Pod that requests devices and states nothing
+            about CPUs: what a decision needs, and admission does not.
     """
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
@@ -77,7 +78,10 @@ def read_request(
             )
     else:
         problems.extend(hints)
-    return replace(reading, cpu=cpus.ask, wishes=wishes, problems=tuple(problems))
+    reading = replace(reading, cpu=cpus.ask, wishes=wishes, problems=tuple(problems))
+    if not implied or problems:
+        return reading
+    return replace(reading, most=counted_of(reading, reading.request, pod.get("spec") or {}))
 
 
 def _on_one_device(hints: tuple[tuple[str, TypeHint], ...], kinds: frozenset[str]) -> tuple[tuple[str, TypeHint], ...]:

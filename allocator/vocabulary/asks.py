@@ -105,11 +105,14 @@ class PodRequest:
         containers: one for each container and type, init containers and sidecars in their order, then apps.
         cpu: its request for CPUs and NUMA nodes; None if these are left to the kubelet.
         wishes: how its devices are to be chosen.
+        most: (resource, amount) pairs of what quotas count of the Pod. What it holds of all devices together stays
+            within each.
     """
 
     containers: tuple[ContainerAsk, ...]
     cpu: CpuAsk | None = None
     wishes: Wishes = field(default=NO_WISHES)
+    most: tuple[tuple[str, int], ...] = ()
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:

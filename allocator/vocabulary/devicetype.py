@@ -5,7 +5,7 @@ a new device added, we don't need modify any code": the device proposal, "Schedu
 asked for (`allocator.vocabulary.dialects`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -154,6 +154,20 @@ class DeviceType:
     def in_bytes(self, tail: str) -> bool:
         """Return whether a tail counts bytes."""
         return tail in self.tails and self.units[self.tails.index(tail)] is Unit.BYTES
+
+    def counted(self, amounts: Sequence[int]) -> tuple[int, ...]:
+        """What quotas count of one device of which these amounts are taken.
+
+        Args:
+            amounts: one for each of `tails`, in the tail's unit.
+
+        Returns:
+            One for each of `charged`, in its order.
+        """
+        if self.simple:
+            return tuple(amounts)
+        share = max([amount for amount, percent in zip(amounts, self.percent, strict=True) if percent], default=FULL)
+        return share, *(amount for tail, amount in zip(self.tails, amounts, strict=True) if tail != self.plain)
 
     def resource_name(self, domain: str, tail: str) -> str:
         """Spell one of the type's resources in a domain; a configured type has one spelling of each."""

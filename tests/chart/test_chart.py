@@ -307,7 +307,7 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             preference_classes=("cpu", "gpu", "queue"),
             assume_seconds=1.5,
         ),
-        identity=settings.Identity(namespace="gate", username="system:serviceaccount:gate:koordgate"),
+        identity=settings.Identity(namespace="gate"),
         serve=settings.ServeSettings(
             host="::",
             port=8443,

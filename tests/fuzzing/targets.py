@@ -189,7 +189,7 @@ def _counts(amount: object) -> bool:
 
 def _unchanged(question: review.Request) -> None:
     """An update by a stranger that is admitted changes nothing that states a holding."""
-    if question.username in {SCHEDULER, SETTINGS.identity.username}:
+    if question.username == SCHEDULER:
         return
     both = (question.old_object, question.object)
     old, new = ((obj.get("metadata") or {}).get("annotations") or {} for obj in both)

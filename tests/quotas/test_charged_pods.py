@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import pod_specs
 from trials import examples
-from world import SCHEDULER, US, asks, cpu_pod
+from world import SCHEDULER, asks, cpu_pod
 
-from allocator.amounts import pod_amounts
+from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
@@ -23,7 +23,6 @@ from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.admission.validate import Writers
 from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, Range
 from webhook.review import Response
 
@@ -50,8 +49,7 @@ def charged(obj: Raw) -> list[Raw]:
 
 
 def webhooks(limits: NamespaceLimits = NO_LIMITS, memory: int | None = None) -> PodWebhooks:
-    writers = Writers(frozenset({US, SCHEDULER}))
-    return PodWebhooks(POLICY, writers, lambda _pod: (memory, memory or 0), limits=lambda _namespace: limits)
+    return PodWebhooks(POLICY, SCHEDULER, lambda _pod: (memory, memory or 0), limits=lambda _namespace: limits)
 
 
 def judged(obj: Raw, limits: NamespaceLimits = NO_LIMITS) -> Response:
@@ -123,6 +121,15 @@ def test_nothing_is_written_where_quotas_are_turned_off() -> None:
 ZEROS = st.sampled_from([(), ("nvidia.com/gpu",)])
 
 
+def readable(spec: Raw) -> bool:
+    """Whether all amounts are quantities, as the API server ensures; admission reads CPU and memory of few Pods."""
+    try:
+        pod_amounts(spec)
+    except BadQuantityError:
+        return False
+    return True
+
+
 @settings(max_examples=examples(300), deadline=None)
 @given(pod_specs(), st.sampled_from([None, 80 * GIB]), ZEROS, st.sampled_from(["", "LSR"]))
 def test_a_translated_pod_is_charged_once_and_read_as_before(
@@ -130,14 +137,14 @@ def test_a_translated_pod_is_charged_once_and_read_as_before(
 ) -> None:
     obj: Raw = {"metadata": {"name": "p", "labels": {QOS_LABEL: qos}}, "spec": spec}
     first = translate(obj, POLICY, memory, zeros=zeros)
-    if first.problems:
+    if first.problems or not readable(spec):
         return
     before = copy.deepcopy(obj)
     done = patch.apply(obj, first.operations)
     assert obj == before
     assert translate(done, POLICY, memory, zeros=zeros).operations == ()
     plain = patch.apply(obj, translate(obj, PLAIN, memory).operations)
-    assert read_asks(done).request == read_asks(plain).request
+    assert replace(read_asks(done).request, most=()) == read_asks(plain).request
     without = {name: amount for name, amount in pod_amounts(done["spec"]).items() if name not in zeros}
     assert without == {name: amount for name, amount in pod_amounts(plain["spec"]).items() if name not in zeros}
     if first.reading.request and memory:
@@ -211,6 +218,40 @@ def test_a_pod_that_states_something_else_for_quotas_is_refused(key: str, change
     assert response.code == 422
     assert f"spec.containers[0].resources.{key}{told}" in response.message
     assert "MutatingWebhookConfigurations" in response.message
+
+
+def rolling(obj: Raw, *, over: bool = False) -> Response:
+    """The answer of a new replica while others may serve beside it, or once that is over."""
+    limits = replace(ranges("Container", 40), counted=COUNTED.counted)
+    new = PodWebhooks(
+        POLICY, SCHEDULER, lambda _pod: (None, 0), limits=lambda _namespace: limits, rolling_out=lambda: not over
+    )
+    return new.validate(asks(obj))
+
+
+def test_what_a_replica_without_this_function_translated_is_let_through_during_a_roll_out_only() -> None:
+    old = applied(pod(container("a", limits={"kubernetes.io/gpu": 50}), container("b")), policy=PLAIN)
+    assert rolling(old).allowed
+    refused = rolling(old, over=True)
+    assert refused.code == 422
+    assert "spec.containers[0].resources.requests[quota.koordgate.io/gpu]: does not state it" in refused.message
+    assert "create it again when the roll-out of koordgate is over" in refused.message
+
+
+@pytest.mark.parametrize("container_at", [0, 1])
+@pytest.mark.parametrize("key", ["requests", "limits"])
+def test_what_an_author_states_for_quotas_is_judged_during_a_roll_out_too(container_at: int, key: str) -> None:
+    old = applied(pod(container("a", limits={"kubernetes.io/gpu": 50}), container("b")), policy=PLAIN)
+    old["spec"]["containers"][container_at].setdefault("resources", {})
+    old["spec"]["containers"][container_at]["resources"].setdefault(key, {})["quota.koordgate.io/gpu"] = "1"
+    assert rolling(old).code == 422
+
+
+def test_a_pod_that_nobody_translated_is_refused_during_a_roll_out_too() -> None:
+    untranslated = pod(container(limits={"kubernetes.io/gpu": 50}))
+    assert rolling(untranslated).code == 422
+    counted = applied(pod(container(limits={"kubernetes.io/gpu": 50})))
+    assert "maximum nvidia.com/gpu usage per Container" in rolling(counted).message
 
 
 def test_a_container_that_asks_for_nothing_may_state_nothing_for_quotas() -> None:
@@ -384,5 +425,5 @@ def test_a_hint_that_changes_no_amount_may_be_changed_and_any_of_a_pod_without_d
 
 def test_a_hint_may_be_changed_where_quotas_are_turned_off() -> None:
     exclusive = json.dumps({"gpu": {"exclusivePolicy": "DeviceLevel"}})
-    off = PodWebhooks(PLAIN, Writers(frozenset()), lambda _pod: (None, 0))
+    off = PodWebhooks(PLAIN, "", lambda _pod: (None, 0))
     assert rehinted(None, exclusive, of=off).allowed

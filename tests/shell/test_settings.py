@@ -49,9 +49,7 @@ def test_every_field_has_a_default_and_says_what_it_is(section: type[msgspec.Str
 def test_the_defaults_fit_together() -> None:
     made = WebhookSettings()
     assert made.scheduler.name == "koord-scheduler"
-    for username in (made.scheduler.username, made.identity.username):
-        assert username.startswith(f"system:serviceaccount:{made.identity.namespace}:")
-    assert made.scheduler.username != made.identity.username
+    assert made.scheduler.username.startswith(f"system:serviceaccount:{made.identity.namespace}:")
     assert made.ledger.grace_seconds > 2 * 34  # no API request lives longer, and a bind may renew half-way
     assert made.serve.deadline_seconds < 5  # the webhooks' timeout
     assert made.serve.body_limit_bytes > 2 * 3 * 2**20  # an update carries two objects of 3 MB at most
@@ -197,7 +195,7 @@ def test_the_classes_that_count_may_be_of_types_of_ones_own() -> None:
         ("certificate: {secret: x, clientSecret: x}", ["$.certificate", "secret and clientSecret are both x"]),
         ("certificate: {clientAuthority: ca.crt}", ["$.certificate", "set files too"]),
         ("scheduler: {username: ''}", ["$.scheduler.username", "length >= 1"]),
-        ("identity: {username: ''}", ["$.identity.username", "length >= 1"]),
+        ("identity: {namespace: ''}", ["$.identity.namespace", "length >= 1"]),
         ("certificate: {files: {certificate: c, key: '', authority: a}}", ["$.certificate.files.key"]),
         ("domain: example.org", ["$.domain", "example.org"]),
         ("logLevel: loud", ["$.logLevel", "loud"]),

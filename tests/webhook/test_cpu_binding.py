@@ -12,7 +12,7 @@ from builders import GIB, container, device_entry, pod
 from fake_kube import FakeKube
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from world import POLICY, SCHEDULER, TENANT, US, World, admitted, annotation_of, asks, binding, binds, cpu_pod, gpu_pod
+from world import POLICY, SCHEDULER, TENANT, World, admitted, annotation_of, asks, binding, binds, cpu_pod, gpu_pod
 
 from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.cpunode import CpuShare
@@ -25,11 +25,10 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
-from webhook.admission.validate import Writers
 from webhook.review import Response
 
 Raw = dict[str, Any]
-WEBHOOKS = PodWebhooks(POLICY, Writers(frozenset({US, SCHEDULER})), lambda _pod: (None, 0))
+WEBHOOKS = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (None, 0))
 NEAR = machines_cpu.build(2, 1, 4, 2, machines_cpu.siblings_near)  # CPUs 2k and 2k+1 are a core; 0-7 and 8-15 a node
 
 

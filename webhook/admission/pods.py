@@ -23,27 +23,31 @@ class PodWebhooks:
 
     Args:
         policy: how this installation translates.
-        writers: who may write allocation annotations on a Pod that exists.
+        writer: the exact user who may write allocation annotations on a Pod that exists.
         memory_in_reach: returns for a Pod the bytes of every GPU that it could land on (None if they differ or none is
             known), and the bytes of the largest known GPU (0 if none is known).
         state_memory: whether these bytes are stated beside a ratio, and an author is warned if none has enough.
         limits: returns what a namespace limits.
+        rolling_out: returns whether replicas of a release or with settings that count nothing for quotas may serve
+            beside this one. What they translated is let through, and quotas count it as little as before.
     """
 
     def __init__(
         self,
         policy: TranslationPolicy,
-        writers: validate.Writers,
+        writer: str,
         memory_in_reach: MemoryInReach,
         *,
         state_memory: bool = True,
         limits: Callable[[str], NamespaceLimits] = lambda _namespace: NO_LIMITS,
+        rolling_out: Callable[[], bool] = lambda: False,
     ) -> None:
         self._policy = policy
-        self._writers = writers
+        self._writer = writer
         self._memory_in_reach = memory_in_reach
         self._state_memory = state_memory
         self._limits = limits
+        self._rolling_out = rolling_out
 
     def mutate(self, request: Request) -> Response:
         """Translate a Pod that is being created."""
@@ -77,9 +81,10 @@ class PodWebhooks:
         if validate.is_mirror(request.object, request.username, request.groups):
             return allowed()
         if request.operation == "UPDATE":
-            problems = validate.updated(request, self._writers, self._policy.types, charged=self._policy.charges)
+            problems = validate.updated(request, self._writer, self._policy.types, charged=self._policy.charges)
             return denied(_refusal(request, problems)) if problems else allowed()
-        limits = self._limits(request.namespace) if self._policy.charges else None
+        counted = self._policy.charges and not (validate.states_nothing(request.object) and self._rolling_out())
+        limits = self._limits(request.namespace) if counted else None
         problems = [*_too_large(request.object)] or validate.created(
             request, self._policy.scheduler_name, self._policy.types, self._policy.scope, limits
         )

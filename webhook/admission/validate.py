@@ -1,10 +1,9 @@
 """What admission refuses in a Pod (pure): what can never work, what is forged, and what was not translated."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from allocator.quantity import QuantityError, to_int
+from allocator.quantity import LARGEST, QuantityError, to_int
 from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.devices import ContainerReading
@@ -25,14 +24,15 @@ from webhook.admission.translate import MAPS, is_wanted_env, shown_types, wanted
 from webhook.quotas.limits import NamespaceLimits, beyond
 from webhook.review import Request
 
+_UNSEEN: Final = (
+    "koordgate's mutating webhook did not see this Pod, or another webhook changed it afterwards; an administrator must "
+    "look at the MutatingWebhookConfigurations"
+)
+_MISCOUNTED: Final = (
+    "a replica of another release, or with another quota.enabled, may have translated this Pod: create it again when the "
+    f"roll-out of koordgate is over. If none is under way, {_UNSEEN}"
+)
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)  # the classes with CPUs of their own
-
-
-@dataclass(frozen=True, slots=True)
-class Writers:
-    """Who may write allocation annotations on a Pod that exists: exact usernames."""
-
-    usernames: frozenset[str]
 
 
 def is_mirror(pod: Mapping[str, Any], username: str, groups: tuple[str, ...]) -> bool:
@@ -56,7 +56,7 @@ def created(
         scheduler_name: of the scheduler that must bind it.
         types: the device types that may be asked for.
         scope: the Pods that an administrator puts under the NUMA policies of nodes.
-        limits: what its namespace limits; None if Pods do not state what quotas are to count.
+        limits: what its namespace limits; None if the Pod need not state what quotas are to count.
     """
     pod = request.object
     problems = _forged_at_birth(pod)
@@ -84,8 +84,9 @@ def created(
             problems.extend(_container(container, container_spec, kind))
     if limits is not None:
         counted = charges(reading, asked, spec)
+        most = _most(counted)
         for container, container_spec, charge in zip(reading.containers, specs, counted, strict=True):
-            problems.extend(_charged(container, container_spec, charge, limits))
+            problems.extend(_charged(container, container_spec, charge, most, limits))
         if limits.ranges and not problems:
             stated = [
                 {name: _amount(requests.get(name)) or 0 for name in filter(is_quota_resource, requests)}
@@ -95,8 +96,30 @@ def created(
     return problems
 
 
+def states_nothing(pod: Mapping[str, Any]) -> bool:
+    """Return whether no container of a Pod states anything for quotas."""
+    spec = pod.get("spec") or {}
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    maps = ((one.get("resources") or {}).get(key) or {} for one in containers for key in MAPS)
+    return not any(is_quota_resource(name) for amounts in maps for name in amounts)
+
+
+def _most(counted: Sequence[Charge]) -> dict[str, int]:
+    """The most that may be stated for a container of what follows from the memory of GPUs in reach, where it is known.
+
+    It may be counted for one container what another makes the Pod hold, so that this is the sum.
+    """
+    derived = {name for charge in counted for name in charge.derived}
+    unknown = {name for charge in counted for name in charge.derived.difference(charge.amounts)}
+    return {name: sum(charge.amounts.get(name, 0) for charge in counted) for name in derived - unknown}
+
+
 def _charged(
-    container: ContainerReading, spec: Mapping[str, Any], charge: Charge, limits: NamespaceLimits
+    container: ContainerReading,
+    spec: Mapping[str, Any],
+    charge: Charge,
+    most: Mapping[str, int],
+    limits: NamespaceLimits,
 ) -> Iterator[Problem]:
     """Find what quotas would count wrongly of a container.
 
@@ -109,10 +132,10 @@ def _charged(
         path = f"{container.path}.resources.{key}"
         for name in sorted({*filter(is_quota_resource, stated), *charge.amounts}):
             wanted, found = charge.amounts.get(name), _amount(stated.get(name))
-            follows = name in charge.derived and bool(found) and (wanted is None or (found or 0) <= wanted)
+            follows = name in charge.derived and bool(found) and (found or 0) <= most.get(name, LARGEST)
             if found != wanted and not follows:
                 told = "does not state it" if found is None else f"states {found}"
-                yield _untranslated(f"{path}[{name}]", f"{told}, but quotas are to count {wanted or 'none'}")
+                yield Problem(f"{path}[{name}]", f"{told}, but quotas are to count {wanted or 'none'}: {_MISCOUNTED}")
     requests: Mapping[str, object] = resources.get("requests") or {}
     missing = {name for name in charge.derived if name not in requests}
     for name in sorted((charge.more | missing) & limits.counted):
@@ -140,11 +163,7 @@ def _container(container: ContainerReading, spec: Mapping[str, Any], kind: Devic
 
 
 def _untranslated(path: str, what: str) -> Problem:
-    return Problem(
-        path,
-        f"{what}: koordgate's mutating webhook did not see this Pod, or another webhook changed it afterwards; "
-        "an administrator must look at the MutatingWebhookConfigurations",
-    )
+    return Problem(path, f"{what}: {_UNSEEN}")
 
 
 def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
@@ -154,25 +173,24 @@ def _forged_at_birth(pod: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def updated(
-    request: Request, writers: Writers, types: DeviceTypes = BUILT_IN, *, charged: bool = False
-) -> list[Problem]:
+def updated(request: Request, writer: str, types: DeviceTypes = BUILT_IN, *, charged: bool = False) -> list[Problem]:
     """Find changes that are not allowed in an existing Pod.
 
-    Allocation annotations, and those that admission wrote, may be changed only by `writers`. Nobody may change the QoS
+    Allocation annotations, and those that admission wrote, may be changed only by `writer`. Nobody may change the QoS
     class of a Pod that has CPUs of its own or would then have them (Koordinator, pkg/webhook/pod/validating: the label
     is immutable), nor the number of CPUs of such a Pod, nor what quotas count of it.
 
     Args:
         request: of the update.
-        writers: who may write allocation annotations.
+        writer: the exact user who may write allocation annotations: the scheduler, because Koordinator's does before it
+            binds. koordgate itself writes them into the Binding.
         types: the device types that may be asked for.
         charged: whether Pods state what quotas are to count.
     """
     problems = [*_reclassified(request), *_resized(request)]
     if charged:
         problems += _recharged(request, types)
-    if request.username in writers.usernames:
+    if request.username == writer:
         return problems
     old, new = _annotations(request.old_object), _annotations(request.object)
     changed = (

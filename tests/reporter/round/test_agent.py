@@ -12,6 +12,7 @@ from allocator.wire.nodetopology import read_node_topology
 from reporter.kubelet import devicecheckpoint
 from reporter.publish.identity import MANAGER
 from reporter.publish.keep import RetryPace
+from reporter.round.events import Listed, WatchedKind
 
 DEVICE = "/apis/scheduling.koordinator.sh/v1alpha1/devices/n1"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1"
@@ -333,3 +334,24 @@ async def test_health_and_metrics_are_served_on_the_local_port(site, start) -> N
             assert (health.status, await health.text()) == (200, "ok")
         async with session.get("/metrics") as metrics:
             assert "koordgate_reporter_rounds_total" in await metrics.text()
+
+
+async def test_a_bug_after_a_first_list_is_told_and_tried_again_and_the_node_is_reported(
+    site, start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [WatchedKind.PODS, WatchedKind.NODE]
+
+    def listed(what: WatchedKind) -> Listed:
+        if what in failures:
+            failures.remove(what)
+            raise RuntimeError("a bug")
+        return Listed(what)
+
+    monkeypatch.setattr("koordgate.steady._FIRST_S", 0.01)
+    monkeypatch.setattr("reporter.agent.Listed", listed)
+    site.add_node()
+    await start()
+    await site.settled()
+
+    told = {kind: site.metrics.bugs.labels(f"first list of {kind.value}")._value.get() for kind in WatchedKind}
+    assert told == {kind: float(kind in {WatchedKind.PODS, WatchedKind.NODE}) for kind in WatchedKind}
