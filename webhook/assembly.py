@@ -24,6 +24,7 @@ from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.bindings import Binders, BindingWebhooks
 from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
+from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, cpu_defaults
 from webhook.upkeep.looplag import LoopLag
@@ -123,11 +124,11 @@ def assemble(
         settings.devices.order,
         scheduler.preference_classes,
     )
-    limits = LimitTable(types)
+    limits, search_time = LimitTable(types), SearchTime()
     keeper = GangKeeper(
         cluster=cluster,
         ledger=ledger,
-        new_room=lambda: GangRoom(cluster, ranking, ignored),
+        new_room=lambda: GangRoom(cluster, ranking, ignored, search_time),
         lift=_never if kube is None else kube_lift(kube),
         clocks=Clocks(clock, monotonic),
         hold_seconds=settings.gangs.hold_seconds,
@@ -164,7 +165,9 @@ def assemble(
             state_memory=settings.state_memory,
             limits=limits.of,
         ),
-        bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of),
+        bindings=BindingWebhooks(
+            binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of, search_time=search_time
+        ),
         ranking=ranking,
         extender=Extender(
             cluster,
@@ -172,6 +175,7 @@ def assemble(
             types,
             scheduler.most_nodes or None,
             together=together,
+            search_time=search_time,
             interrupted=lambda reason: metrics.searches_ended.labels(reason).inc(),
         ),
         reconciler=Reconciler(
