@@ -1,17 +1,18 @@
 """Changes of a node's holdings (pure): a Pod is bound, releases its holding, or is adopted.
 
 Each change takes the node's holdings and returns the new ones (None: unchanged) with an answer. It may be called again
-with fresher holdings.
+with fresher holdings. A change that makes decisions of `place()` yields after each one the steps that it took.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
+from allocator.budget import Budget
 from allocator.cpu.choose import shared_milli
 from allocator.cpu.words import not_free
 from allocator.devices.limit import beyond
-from allocator.place import Placement, place
+from allocator.place import MOST_STEPS, Placement, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cpuset import format_cpuset
@@ -28,6 +29,9 @@ _ENDS: Final = "what an earlier bind of this Pod was given here is being given b
 ENDING: Final = Refusal(_ENDS, short=_ENDS)
 MOST_UNBOUND: Final = 2  # nodes on which a Pod may hold something before it is bound: the bind to the first one failed
 Snapshot = Callable[[Holdings], NodeSnapshot]
+T = TypeVar("T")
+Decisions = Generator[int, None, T]
+"""Decisions of `place()`, one after another: yields after each one the steps that it took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class Decision:
 
 def bind(
     pod: Claim, snapshot: Snapshot, now: int, mark: str, sent: Holding | None = None
-) -> Callable[[Holdings], tuple[Holdings | None, Decision]]:
+) -> Callable[[Holdings], Decisions[tuple[Holdings | None, Decision]]]:
     """Give a Pod its share of a node. A Pod whose holding still serves it gets the same share again.
 
     A holding that a bind was answered with is never replaced: the API server may still perform that bind. If it does
@@ -79,15 +83,18 @@ def bind(
         now: seconds since the epoch.
         mark: the name of the mark, if one is needed; no other mark has it.
         sent: what the filter assumed for the Pod on this node; None if that is not known.
+
+    Returns:
+        A change that makes at most four decisions of `place()`, all of them on the snapshot made at its beginning.
     """
 
-    def change(holdings: Holdings) -> tuple[Holdings | None, Decision]:
+    def change(holdings: Holdings) -> Decisions[tuple[Holdings | None, Decision]]:
         node = snapshot(holdings)
         others = node.without([pod.uid])
         held = holdings.get(pod.uid)
         if (pod.together and held is None) or (held is not None and held.ending):
             return None, Decision(GANG_WAITS if pod.together else ENDING)
-        if held is not None and _serves(held, pod, others):
+        if held is not None and (yield from _serves(held, pod, others)):
             if not held.until:
                 return None, Decision(held, repeated=True)
             held = replace(held, since=now, until=0)
@@ -96,7 +103,8 @@ def bind(
             held = replace(held, ending=mark)
             return node.with_holding(held).holdings, Decision(ENDING)
         said = _annotated(pod, others)
-        placed = _place(pod.request, others, sent) if said is None else _adopt(pod.request, said, others)
+        choosing = _place(pod.request, others, sent) if said is None else _adopt(pod.request, said, others)
+        placed = yield from choosing
         if isinstance(placed, Refusal):
             return None, Decision(placed)
         gang = pod.request.wishes.gang
@@ -202,20 +210,28 @@ def _annotated(pod: Claim, node: NodeSnapshot) -> Holding | None:
     return None if pod.annotated is None else pod.annotated(node.devices)
 
 
-def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Placement | Refusal:
+def decide(request: PodRequest, node: NodeSnapshot, only: Holding | None) -> Decisions[Placement | Refusal]:
+    """Make one decision of `place()`, which yields the steps that it took."""
+    budget = Budget(MOST_STEPS)
+    decided = place(request, node, only, budget)
+    yield int(MOST_STEPS - budget.left)
+    return decided
+
+
+def _place(request: PodRequest, node: NodeSnapshot, sent: Holding | None) -> Decisions[Placement | Refusal]:
     """Choose what the filter assumed for the Pod if that is still free: later Pods were sent to the rest.
 
     The assumption is ignored under `LEAST_USED`: other Pods may have come to that device since, and idle ones come
     first.
     """
     if sent is not None and (request.wishes.order or node.order) != DeviceOrder.LEAST_USED:
-        placed = place(request, node, only=sent)
+        placed = yield from decide(request, node, sent)
         if isinstance(placed, Placement):
             return placed
-    return place(request, node)
+    return (yield from decide(request, node, None))
 
 
-def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> bool:
+def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> Decisions[bool]:
     """Whether a Pod's holding is still usable, free for the Pod, and what the Pod asks for now.
 
     This holds if `place`, restricted to the holding, would choose it again. Other Pods may have come and gone since.
@@ -226,9 +242,8 @@ def _serves(held: Holding, pod: Claim, node: NodeSnapshot) -> bool:
         node: without the Pod.
     """
     said = _annotated(pod, node)
-    if said is not None:
-        return _alike(_adopt(pod.request, said, node), held)
-    return _alike(place(pod.request, node, only=held), held)
+    choosing = decide(pod.request, node, held) if said is None else _adopt(pod.request, said, node)
+    return _alike((yield from choosing), held)
 
 
 def _alike(placed: Placement | Refusal, held: Holding) -> bool:
@@ -245,7 +260,7 @@ def _compared(of: Placement | Holding) -> object:
     return shares, cpus and (replace(cpus, numa=()), [one.node for one in cpus.numa])
 
 
-def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Placement | Refusal:
+def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Decisions[Placement | Refusal]:
     """Check a choice that Koordinator's scheduler has annotated, and adopt it.
 
     `place` decides: the request is placed on the annotated devices alone. The annotations must name exactly the devices
@@ -254,9 +269,9 @@ def _adopt(request: PodRequest, said: Holding, node: NodeSnapshot) -> Placement 
     wrong = _not_free(said, node)
     if wrong:
         return _not_adopted(wrong)
-    placed = place(request, node, only=said)
+    placed = yield from decide(request, node, said)
     if isinstance(placed, Refusal):
-        return _not_adopted(_needs_more(request, said, node) or placed.message)
+        return _not_adopted((yield from _needs_more(request, said, node)) or placed.message)
     used = {(share.type, share.id): share for share in placed.shares}
     shares = []
     for share in said.shares:
@@ -285,11 +300,11 @@ def _adopted_cpus(said: CpuShare | None, placed: CpuShare | None) -> CpuShare | 
     return replace(said, numa=placed.numa) if placed is not None and placed.numa else said
 
 
-def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> str:
+def _needs_more(request: PodRequest, said: Holding, node: NodeSnapshot) -> Decisions[str]:
     """Name a device whose annotated amounts are below what the request takes, if nothing else is wrong; else ""."""
     capacity = {(device.type, device.id): device.capacity for device in node.devices}
     shares = [share._replace(amounts=capacity.get((share.type, share.id), share.amounts)) for share in said.shares]
-    placed = place(request, node, only=replace(said, shares=tuple(shares)))
+    placed = yield from decide(request, node, replace(said, shares=tuple(shares)))
     amounts = {(share.type, share.id): share.amounts for share in said.shares}
     for share in placed.shares if isinstance(placed, Placement) else ():
         stated = amounts[share.type, share.id]

@@ -7,8 +7,7 @@ given back only as it was seen: one that a bind has taken, or whose time or mark
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allocator.bind import Claim, Holdings, Snapshot
-from allocator.place import place
+from allocator.bind import Claim, Decisions, Holdings, Snapshot, decide
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
 from allocator.vocabulary.outcome import Refusal
 
@@ -23,7 +22,7 @@ class Planned:
 
 def hold(
     planned: Sequence[Planned], snapshot: Snapshot, now: int, until: int, mark: str = ""
-) -> Callable[[Holdings], tuple[Holdings | None, Refusal | None]]:
+) -> Callable[[Holdings], Decisions[tuple[Holdings | None, Refusal | None]]]:
     """Hold what was planned on one node: for all of these Pods, or for none.
 
     Args:
@@ -38,13 +37,13 @@ def hold(
         by the plan of another replica. None where all is held.
     """
 
-    def change(holdings: Holdings) -> tuple[Holdings | None, Refusal | None]:
+    def change(holdings: Holdings) -> Decisions[tuple[Holdings | None, Refusal | None]]:
         node = snapshot(holdings)
         for one in planned:
             pod = one.pod
             if pod.uid in holdings:
                 return None, Refusal(f"{node.name}: another replica holds room for {pod.name}")
-            placed = place(pod.request, node, only=one.holding)
+            placed = yield from decide(pod.request, node, one.holding)
             if isinstance(placed, Refusal):
                 return None, placed
             gang = pod.request.wishes.gang

@@ -5,14 +5,16 @@ of another do not make a whole card.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeVar
 
+from allocator.alike import depends_on_names, likeness
 from allocator.amounts import PODS, Amounts
 from allocator.budget import Budget, BudgetSpentError
-from allocator.place import place
+from allocator.place import MOST_STEPS as DECISION_STEPS
+from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.holdings import Holding
@@ -22,6 +24,11 @@ from allocator.vocabulary.outcome import Refusal
 MOST_STEPS: Final = 8000
 """Steps of one choice of victims, which makes many decisions: some 20 ms."""
 _HOLDINGS_A_STEP: Final = 4
+_SHARED_STEPS: Final = 100  # from which a refusal is remembered for nodes that are alike
+_ALIKE_STEPS: Final = 10  # to find such a refusal
+T = TypeVar("T")
+Choosing = Generator[None, object, T]
+"""A choice that makes decisions of `place()`, and yields after each one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,30 @@ class PodStanding:
     requests: Amounts = field(default_factory=dict)
 
 
+class LongRefusals:
+    """The refusals of one request that took long; each holds on all nodes that are alike (`allocator/alike.py`).
+
+    Args:
+        request: whose refusals they are.
+    """
+
+    def __init__(self, request: PodRequest) -> None:
+        self._request = request
+        self._unfinished: dict[Hashable, bool] = {}  # likeness of a node -> whether the decision was ended
+
+    def get(self, node: NodeSnapshot, budget: Budget) -> bool | None:
+        """Whether a node's refusal, which is known, was unfinished; None where no refusal is known."""
+        if not self._unfinished or depends_on_names(self._request, node):
+            return None
+        budget.spend(_ALIKE_STEPS)
+        return self._unfinished.get(likeness(node))
+
+    def put(self, node: NodeSnapshot, *, unfinished: bool) -> None:
+        """Remember that a node refuses the request."""
+        if not depends_on_names(self._request, node):
+            self._unfinished[likeness(node)] = unfinished
+
+
 def choose_victims(
     request: PodRequest,
     node: NodeSnapshot,
@@ -44,7 +75,8 @@ def choose_victims(
     priority: int,
     proposed: Collection[str],
     budget: Budget | None = None,
-) -> tuple[str, ...] | None:
+    known: LongRefusals | None = None,
+) -> Choosing[tuple[str, ...] | None]:
     """Choose victims on one node.
 
     If the proposed victims make room, they are the answer. Otherwise others are added, of priorities as low as
@@ -55,8 +87,8 @@ def choose_victims(
     priority down, is therefore spared only if the others still make room and still release at least as much of every
     resource as all proposed Pods together.
 
-    All decisions together have one budget. Where it does not suffice, there are no victims: nobody is evicted for a Pod
-    of which it is not certain that it then fits.
+    All decisions together have one budget, and each has what a bind has. Where that does not suffice, there are no
+    victims: nobody is evicted for a Pod of which it is not certain that it then fits.
 
     Args:
         request: of the incoming Pod.
@@ -65,25 +97,47 @@ def choose_victims(
         priority: of the incoming Pod; only Pods of lower priority are added.
         proposed: by kube-scheduler.
         budget: for all that is tried; by default `MOST_STEPS`.
+        known: refusals of this request by other nodes; those of this node are added.
+
+    Yields:
+        After each decision; the choice is made on the node as it was given.
 
     Returns:
         UIDs, the lowest priority first; before them proposed Pods that are not in `standing`. None if not even all
         Pods of lower priority together make room, if a proposed Pod does not have a lower priority, or if the budget
         was spent first.
     """
-    budget = budget or Budget(MOST_STEPS)
+    budget, known = budget or Budget(MOST_STEPS), known or LongRefusals(request)
 
-    def fits(gone: set[str]) -> bool:
+    def fits(gone: set[str]) -> Choosing[bool]:
         budget.spend(len(node.holdings) // _HOLDINGS_A_STEP)  # the node without these Pods is summed up again
-        placed = place(request, node.without(gone), None, budget)
-        if budget.short:
+        left = node.without(gone)
+        unfinished = known.get(left, budget)
+        if unfinished is None:
+            placed, unfinished, steps = _decide(request, left, budget)
+            yield
+            if not isinstance(placed, Refusal) and not unfinished:
+                return True
+            if steps >= _SHARED_STEPS and (not unfinished or steps == DECISION_STEPS):
+                known.put(left, unfinished=unfinished)
+        if unfinished:
             raise BudgetSpentError
-        return not isinstance(placed, Refusal)
+        return False
 
     try:
-        return _choose(node, standing, priority, proposed, fits)
+        return (yield from _choose(node, standing, priority, proposed, fits))
     except BudgetSpentError:
         return None
+
+
+def _decide(request: PodRequest, node: NodeSnapshot, budget: Budget) -> tuple[Placement | Refusal, bool, int]:
+    """Make one decision with part of a budget; returns whether the part was too small as well, and the steps taken."""
+    part = Budget(min(DECISION_STEPS, budget.left))
+    most = int(part.left)
+    placed = place(request, node, None, part)
+    steps = most - int(part.left)
+    budget.spend(steps)
+    return placed, part.short, steps
 
 
 def _choose(
@@ -91,25 +145,25 @@ def _choose(
     standing: Mapping[str, PodStanding],
     priority: int,
     proposed: Collection[str],
-    fits: Callable[[set[str]], bool],
-) -> tuple[str, ...] | None:
+    fits: Callable[[set[str]], Choosing[bool]],
+) -> Choosing[tuple[str, ...] | None]:
     victims = set(proposed)
     if any(standing[uid].priority >= priority for uid in victims & standing.keys()):
         return None
-    if fits(victims):
+    if (yield from fits(victims)):
         return tuple(proposed)
     lower = {uid for uid in node.holdings.keys() - victims if uid in standing and standing[uid].priority < priority}
-    if not fits(victims | lower):
+    if not (yield from fits(victims | lower)):
         return None
     best = _best_victims(node.without(victims))
     for _, group in groupby(sorted(lower, key=lambda uid: -standing[uid].priority), lambda uid: standing[uid].priority):
         of = sorted(group, key=best.__getitem__)
         lower.difference_update(of)
-        victims |= _fewest(of, victims | lower, fits)
+        victims |= yield from _fewest(of, victims | lower, fits)
     needed = _freed(standing, set(proposed))
     for uid in sorted(standing.keys() & set(proposed), key=lambda uid: (-standing[uid].priority, uid)):
         rest = victims - {uid}
-        if _freed(standing, rest) >= needed and fits(rest):
+        if _freed(standing, rest) >= needed and (yield from fits(rest)):
             victims = rest
     unknown = [uid for uid in proposed if uid not in standing]
     return (*unknown, *sorted(victims & standing.keys(), key=lambda uid: (standing[uid].priority, uid)))
@@ -124,16 +178,16 @@ def _freed(standing: Mapping[str, PodStanding], gone: set[str]) -> Counter[str]:
     return total
 
 
-def _fewest(of: Sequence[str], rest: set[str], fits: Callable[[set[str]], bool]) -> set[str]:
+def _fewest(of: Sequence[str], rest: set[str], fits: Callable[[set[str]], Choosing[bool]]) -> Choosing[set[str]]:
     """Those Pods of one priority (`of`, the best victims first) that must leave in addition to the rest."""
-    if fits(rest):
+    if (yield from fits(rest)):
         return set()
-    one = next(({uid} for uid in of if fits(rest | {uid})), None)
-    if one is not None:
-        return one
+    for uid in of:
+        if (yield from fits(rest | {uid})):
+            return {uid}
     needed = set(of)
     for spared in reversed(of):
-        if fits(rest | needed - {spared}):
+        if (yield from fits(rest | needed - {spared})):
             needed -= {spared}
     return needed
 

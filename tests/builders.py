@@ -1,8 +1,8 @@
 """Short makers of Pods, Device objects and nodes; every default is the plainest possible."""
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, TypeVar
 
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.pod import read_request
@@ -18,6 +18,8 @@ from allocator.vocabulary.phase import Phase
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PARTITION_SPEC
 from allocator.wire.gang import GANG_LABELS
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+
+T = TypeVar("T")
 
 MIB = 2**20
 GIB = 2**30
@@ -234,3 +236,13 @@ def device_object(*entries: Any, name: str = "node-1", annotations: Mapping[str,
         "metadata": metadata,
         "spec": {"devices": list(entries)},
     }
+
+
+def finish(work: Generator[object, None, T]) -> T:
+    """Do work that yields between its parts, at once; returns what it returns."""
+    try:
+        while True:
+            next(work)
+    except StopIteration as done:
+        found: T = done.value
+        return found

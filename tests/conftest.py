@@ -10,6 +10,7 @@ import pytest
 from fake_kube import FakeKube
 from hypothesis import HealthCheck, settings
 
+from koordgate import breaks
 from koordgate.kube.client import KubeClient
 
 settings.register_profile("koordgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -32,3 +33,9 @@ async def fake() -> AsyncIterator[FakeKube]:
 async def kube(fake: FakeKube) -> AsyncIterator[KubeClient]:
     async with KubeClient(fake.url, sleep=_at_once) as client:
         yield client
+
+
+@pytest.fixture
+def breaking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets work take each break that it may take, however short it is."""
+    monkeypatch.setattr(breaks, "HOLD_S", 0.0)

@@ -1,6 +1,7 @@
 """A cluster on a fake API server, and one replica's parts: the test decides what the replica has seen."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from webhook.assembly import assemble
 from webhook.ledger.cluster import cluster_store
 from webhook.ledger.kube import RecordHandler
 from webhook.review import Request, Response
+from webhook.scheduling.pace import Effort, at_once
+from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import WebhookSettings
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
@@ -139,6 +142,16 @@ def invalid_pods() -> dict[str, Raw]:
         "an allocation at birth": forged,
         "without koordgate's environment": env_lost,
     }
+
+
+# Searches
+
+
+def rank(
+    ranking: Ranking, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str] = frozenset()
+) -> Ranked:
+    """Find nodes for a Pod at once."""
+    return at_once(ranking.search(pod, names, most, shunned, Effort()))
 
 
 # Reviews

@@ -24,6 +24,7 @@ from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.bindings import Binders, BindingWebhooks
 from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
+from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, cpu_defaults
 from webhook.upkeep.looplag import LoopLag
@@ -127,11 +128,11 @@ def assemble(
         settings.devices.order,
         scheduler.preference_classes,
     )
-    limits = LimitTable(types)
+    limits, search_time = LimitTable(types), SearchTime()
     keeper = GangKeeper(
         cluster=cluster,
         ledger=ledger,
-        new_room=lambda: GangRoom(cluster, ranking, ignored),
+        new_room=lambda: GangRoom(cluster, ranking, ignored, search_time),
         lift=_never if kube is None else kube_lift(kube),
         clocks=Clocks(clock, monotonic),
         hold_seconds=settings.gangs.hold_seconds,
@@ -169,7 +170,9 @@ def assemble(
             limits=limits.of,
             rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
         ),
-        bindings=BindingWebhooks(binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of),
+        bindings=BindingWebhooks(
+            binders, cluster, ledger, live, clock, settled=assumed.drop, sent=assumed.of, search_time=search_time
+        ),
         ranking=ranking,
         extender=Extender(
             cluster,
@@ -177,6 +180,7 @@ def assemble(
             types,
             scheduler.most_nodes or None,
             together=together,
+            search_time=search_time,
             interrupted=lambda reason: metrics.searches_ended.labels(reason).inc(),
         ),
         reconciler=Reconciler(

@@ -66,6 +66,7 @@ _LAG_S: Final = 5.0  # a replica whose event loop is as late answers nobody in t
 _GARBAGE: Final = 20_000  # allocations between garbage collections; requests leave hardly any cycles
 _FIRST_RETRY_S: Final = 1.0  # after a first reconciliation that failed
 _EXPIRY_S: Final = 1.0  # between checks of assumed placements
+_KEEP_UP_S: Final = 0.5  # between two times at which changed nodes are taken in, if no request does it first
 
 
 class Replica:
@@ -347,12 +348,23 @@ class Replica:
                 _LOG.warning("first reconciliation failed, trying again: %s", error)
                 await asyncio.sleep(backoff.failed())
             else:
-                await self.parts.ranking.catch_up_slowly()
+                await self._catch_up()
                 self._reconciled = True
         await asyncio.gather(
+            self._steadily("keeping up", self._keep_up),
             self._steadily("reconciliation", lambda: self.parts.reconciler.run_timer(every)),
             self._steadily("publication of amounts", lambda: self._publisher.run(every)),
         )
+
+    async def _keep_up(self) -> None:
+        """Take in changed nodes before a request has to."""
+        while True:
+            await asyncio.sleep(_KEEP_UP_S)
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        await self.parts.ranking.catch_up_slowly()
+        await self.parts.cluster.reach.catch_up_slowly()
 
 
 def _timestamp(moment: datetime | None) -> float:

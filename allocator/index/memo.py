@@ -25,6 +25,11 @@ class Memo:
         self._kept: OrderedDict[Hashable, tuple[NDArray[Any], int]] = OrderedDict()
         self._changes: list[int] = []
         self._before = 0  # number of changes that are no longer in the list
+        self._late: tuple[int, int, NDArray[np.intp]] = (
+            0,
+            0,
+            np.empty(0, np.intp),
+        )  # rows that changed from when to when
 
     def changed(self, node: int) -> None:
         """Note that one node's results are outdated."""
@@ -45,10 +50,16 @@ class Memo:
         if values is None or values.shape[-1] != nodes or seen < self._before or late * _WORTHWHILE > nodes:
             values = compute(slice(nodes))
         elif late:
-            rows = np.unique(self._changes[seen - self._before :])
+            rows = self._changed_since(seen, now)
             values[..., rows] = compute(rows)
         self._kept[key] = values, now
         self._kept.move_to_end(key)
         if len(self._kept) > self._most:
             self._kept.popitem(last=False)
         return values
+
+    def _changed_since(self, seen: int, now: int) -> NDArray[np.intp]:
+        """The rows of the changes from one number of changes to another; most results were last seen together."""
+        if self._late[:2] != (seen, now):
+            self._late = seen, now, np.unique(self._changes[seen - self._before :])
+        return self._late[2]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from builders import app, ask, asking, gpu, gpus, held, holding, node, part, request
+from builders import app, ask, asking, finish, gpu, gpus, held, holding, node, part, request
 from machines import server, server_cpu
 
 from allocator.bind import ENDING, GANG_WAITS, Claim, Decision, adopt_running, bind, end, keep, may_take, release
@@ -34,7 +34,7 @@ def claim(of: PodRequest, said: Iterable[Share] | None = None, cpus: CpuShare | 
 
 def decide(on: NodeSnapshot, pod: Claim, sent: Holding | None = None) -> Decision:
     """Bind on a node, and check what the ledger would then hold."""
-    after, decided = bind(pod, on.holding_all, NOW, "mark", sent)(on.holdings)
+    after, decided = finish(bind(pod, on.holding_all, NOW, "mark", sent)(on.holdings))
     if after is not None:
         on.holding_all(after).check_invariants()
         assert after["p"] == (
@@ -106,7 +106,7 @@ def test_a_repeated_bind_confirms_what_is_held_and_changes_nothing_however_old_i
     of = Holding("p", "default", "p", NOW - 1_000_000, (part(CARDS[3], 50, "main"),))
     half = claim(request(app("main", gpus(50))))
     on = node(*CARDS).with_holding(of)
-    assert bind(half, on.holding_all, NOW, "mark")(on.holdings) == (None, Decision(of, repeated=True))
+    assert finish(bind(half, on.holding_all, NOW, "mark")(on.holdings)) == (None, Decision(of, repeated=True))
 
 
 STALE: dict[str, tuple[NodeSnapshot, PodRequest]] = {
@@ -125,10 +125,10 @@ def test_what_no_longer_serves_a_pod_is_marked_and_kept_because_a_bind_to_it_may
 ) -> None:
     before = Holding("p", "default", "p", NOW, (part(CARDS[0], 50, "main"),))
     holdings = {**on.holdings, "p": before}
-    after, decided = bind(claim(of), on.holding_all, NOW, "mark")(holdings)
+    after, decided = finish(bind(claim(of), on.holding_all, NOW, "mark")(holdings))
     assert decided == Decision(ENDING)
     assert after == {**holdings, "p": replace(before, ending="mark")}
-    assert bind(claim(of), on.holding_all, NOW, "other")(after) == (None, Decision(ENDING))
+    assert finish(bind(claim(of), on.holding_all, NOW, "other")(after)) == (None, Decision(ENDING))
 
 
 @pytest.mark.parametrize(("on", "of"), STALE.values(), ids=STALE)
@@ -137,7 +137,7 @@ def test_what_is_held_for_a_gang_and_no_longer_serves_the_pod_is_replaced_at_onc
 ) -> None:
     """No bind was answered with it yet."""
     before = Holding("p", "default", "p", NOW, (part(CARDS[0], 50, "main"),), until=NOW + 60)
-    anew = bind(claim(of), on.holding_all, NOW, "mark")({**on.holdings, "p": before})[1].outcome
+    anew = finish(bind(claim(of), on.holding_all, NOW, "mark")({**on.holdings, "p": before}))[1].outcome
     placed = place(of, on)
     assert isinstance(placed, Placement)
     assert isinstance(anew, Holding)
@@ -150,9 +150,9 @@ def test_who_asks_for_every_nic_is_not_given_fewer_again_when_one_comes_back() -
     nics = [device for device in on.devices if device.type == "rdma"]
     three = tuple(Share("rdma", nic.id, nic.minor, {"rdma": 50}, ("a",)) for nic in nics[:3])
     held_by_p = Holding("p", "default", "p", NOW, three)
-    assert bind(claim(every), on.holding_all, NOW, "mark")({"p": held_by_p})[1] == Decision(ENDING)
+    assert finish(bind(claim(every), on.holding_all, NOW, "mark")({"p": held_by_p}))[1] == Decision(ENDING)
     on_hold = {"p": replace(held_by_p, until=NOW + 60)}
-    assert minors(bind(claim(every), on.holding_all, NOW, "mark")(on_hold)[1]) == [0, 1, 2, 3]
+    assert minors(finish(bind(claim(every), on.holding_all, NOW, "mark")(on_hold))[1]) == [0, 1, 2, 3]
 
 
 def test_a_pod_of_a_shared_pool_keeps_its_numa_node_and_one_whose_node_is_full_is_refused() -> None:
@@ -164,7 +164,25 @@ def test_a_pod_of_a_shared_pool_keeps_its_numa_node_and_one_whose_node_is_full_i
     assert [one.node for one in placed.cpus.numa] == [0], "anew it would be the other one"
     assert decide(server([of]), claim(ls)).outcome == of
     full = holding("full", cpus=CpuShare("LSR", parse("16-30")))
-    assert bind(claim(ls), server().holding_all, NOW, "mark")({"p": of, "full": full})[1].outcome == ENDING
+    assert finish(bind(claim(ls), server().holding_all, NOW, "mark")({"p": of, "full": full}))[1].outcome == ENDING
+
+
+def test_a_bind_yields_the_steps_of_each_of_its_decisions() -> None:
+    on = node(*CARDS)
+    half = claim(request(app("main", gpus(50))))
+    sent = holding("p", part(CARDS[0], 50, "main"))
+    taken = on.with_holding(holding("other", part(CARDS[0], 100)))
+    steps = {
+        "what was assumed": list(bind(half, on.holding_all, NOW, "mark", sent)(on.holdings)),
+        "something else": list(bind(half, on.holding_all, NOW, "mark", sent)(taken.holdings)),
+        "what it holds": list(bind(half, on.holding_all, NOW, "mark")({"p": sent})),
+    }
+    assert {what: len(each) for what, each in steps.items()} == {
+        "what was assumed": 1,
+        "something else": 2,
+        "what it holds": 1,
+    }
+    assert all(0 < one < 100 for each in steps.values() for one in each)
 
 
 # --- marks
@@ -176,8 +194,11 @@ MARKED = replace(BOUND, ending="mark")
 def test_no_bind_is_answered_with_what_is_marked() -> None:
     half = claim(request(app("main", gpus(50))))
     on = node(*CARDS).with_holding(MARKED)
-    assert bind(half, on.holding_all, NOW, "other")(on.holdings) == (None, Decision(ENDING))
-    assert bind(replace(half, together=True), on.holding_all, NOW, "other")(on.holdings) == (None, Decision(GANG_WAITS))
+    assert finish(bind(half, on.holding_all, NOW, "other")(on.holdings)) == (None, Decision(ENDING))
+    assert finish(bind(replace(half, together=True), on.holding_all, NOW, "other")(on.holdings)) == (
+        None,
+        Decision(GANG_WAITS),
+    )
     assert (may_take(BOUND), may_take(MARKED), may_take(None)) == (True, False, False)
 
 

@@ -5,6 +5,7 @@ The number of NUMA nodes that a policy allows is counted here from the holdings 
 
 from dataclasses import replace
 
+from builders import finish
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
@@ -82,7 +83,7 @@ class Binds(RuleBasedStateMachine):  # hypothesis wants a class
         """Bind a Pod, and check the answer against the node without it."""
         pod, others = self.claims[uid], self.on.without([uid])
         before = self.on.holdings.get(uid)
-        holdings, decided = bind(pod, self.on.holding_all, NOW, "mark", sent)(self.on.holdings)
+        holdings, decided = finish(bind(pod, self.on.holding_all, NOW, "mark", sent)(self.on.holdings))
         assert decided.repeated == (before is not None and decided.outcome == before)
         if isinstance(decided.outcome, Holding):
             assert isinstance(place(pod.request, others), Placement), "the true node has room and its policy allows it"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from builders import app, gpu, gpus, holding, part, request
+from builders import app, finish, gpu, gpus, holding, part, request
 
 from allocator.bind import GANG_WAITS, Claim, bind
 from allocator.hold import Planned, give_back, hold, limit, prolong
@@ -34,7 +34,7 @@ def minors(held: Holding) -> list[int]:
 
 
 def test_what_was_planned_is_held_until_its_time() -> None:
-    held, refusal = hold([planned("a", 3, 1), planned("b", 0, 2)], NODE.holding_all, NOW, UNTIL)({})
+    held, refusal = finish(hold([planned("a", 3, 1), planned("b", 0, 2)], NODE.holding_all, NOW, UNTIL)({}))
     assert refusal is None
     assert held is not None
     assert {uid: minors(one) for uid, one in held.items()} == {"uid-a": [1, 3], "uid-b": [0, 2]}
@@ -43,17 +43,17 @@ def test_what_was_planned_is_held_until_its_time() -> None:
 
 def test_where_one_pod_has_no_room_any_more_none_gets_any() -> None:
     there = {"x": holding("x", part(NODE.devices[2], 10))}
-    held, refusal = hold([planned("a", 3, 1), planned("b", 0, 2)], NODE.holding_all, NOW, UNTIL)(there)
+    held, refusal = finish(hold([planned("a", 3, 1), planned("b", 0, 2)], NODE.holding_all, NOW, UNTIL)(there))
     assert held is None
     assert isinstance(refusal, Refusal)
-    held, refusal = hold([planned("a", 3, 1), planned("b", 3, 2)], NODE.holding_all, NOW, UNTIL)({})
+    held, refusal = finish(hold([planned("a", 3, 1), planned("b", 3, 2)], NODE.holding_all, NOW, UNTIL)({}))
     assert held is None
     assert isinstance(refusal, Refusal)
 
 
 def test_a_pod_that_holds_something_already_stops_the_plan() -> None:
     there = {"uid-b": holding("uid-b", part(NODE.devices[0], 100))}
-    held, refusal = hold([planned("a", 3), planned("b", 1)], NODE.holding_all, NOW, UNTIL)(there)
+    held, refusal = finish(hold([planned("a", 3), planned("b", 1)], NODE.holding_all, NOW, UNTIL)(there))
     assert held is None
     assert refusal is not None
     assert refusal.message == "n: another replica holds room for b"
@@ -100,12 +100,12 @@ def test_only_holds_that_end_as_they_were_seen_to_are_given_back() -> None:
 
 
 def bound(pod: Claim, there: dict[str, Holding], now: int) -> tuple[dict[str, Holding] | None, Holding | Refusal]:
-    changed, decision = bind(pod, NODE.holding_all, now, "mark")(there)
+    changed, decision = finish(bind(pod, NODE.holding_all, now, "mark")(there))
     return (dict(changed) if changed is not None else None), decision.outcome
 
 
 def test_a_bind_takes_exactly_what_is_held() -> None:
-    there, _ = hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({})
+    there, _ = finish(hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({}))
     assert there is not None
     free = place(claim("a").request, NODE)
     assert isinstance(free, Placement)
@@ -118,7 +118,7 @@ def test_a_bind_takes_exactly_what_is_held() -> None:
 
 
 def test_nothing_is_bound_without_a_hold_or_to_one_that_is_being_given_back() -> None:
-    there, _ = hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({})
+    there, _ = finish(hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({}))
     assert there is not None
     marked = {"uid-a": replace(there["uid-a"], ending="mark")}
     assert bound(claim("a"), marked, NOW) == (None, GANG_WAITS)

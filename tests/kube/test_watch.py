@@ -2,9 +2,11 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from breaks import others
 from fake_kube import FakeKube, Fault, answer, drop, hold
 
 from koordgate.kube.client import KubeClient
@@ -243,10 +245,33 @@ async def test_a_revision_that_is_too_old_again_and_again_is_waited_for(kube: Ku
         assert watch.errors == []
 
 
-async def test_lists_ask_for_pages_of_five_hundred_objects(kube: KubeClient, fake: FakeKube) -> None:
+async def test_others_run_between_two_objects_of_a_list(
+    kube: KubeClient,
+    fake: FakeKube,
+    breaking: None,
+) -> None:
+    for name in "abc":
+        fake.put(NODES.path(), {"metadata": {"name": name}})
+    mirror, ran_at = Mirror(), list[int]()
+    put = mirror.put
+
+    def noted(obj: dict[str, Any]) -> None:
+        ran_at.append(ran.ran)
+        put(obj)
+
+    mirror.put = noted  # type: ignore[method-assign]
+    async with others() as ran:
+        task = asyncio.create_task((reflector := Reflector(kube, NODES, mirror)).run())
+        await reflector.synced.wait()
+        task.cancel()
+    assert [later - before for before, later in pairwise(ran_at)] == [3, 3]
+    assert set(mirror.held) == set("abc")
+
+
+async def test_lists_ask_for_pages_of_a_hundred_objects(kube: KubeClient, fake: FakeKube) -> None:
     async with watching(kube) as watch:
         await synced(watch)
-        assert [request.query["limit"] for request in fake.seen("list", "nodes")] == ["500"]
+        assert [request.query["limit"] for request in fake.seen("list", "nodes")] == ["100"]
 
 
 async def test_an_absent_resource_is_empty_and_asked_for_quietly(kube: KubeClient, fake: FakeKube) -> None:

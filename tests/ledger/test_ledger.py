@@ -1,7 +1,7 @@
 """The ledger: group commit, lost races, failures; nothing is ever given twice or lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 
 import pytest
 from builders import gpu, holding, part
@@ -17,7 +17,6 @@ from allocator.wire.nodeallocation import RecordError
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, Unreachable
 from koordgate.kube.resource import NODE_ALLOCATIONS
-from webhook.ledger import ledger as module
 from webhook.ledger.kube import KubeStore, read_record
 from webhook.ledger.ledger import BusyError, Change, Counters, Holdings, Ledger
 from webhook.ledger.memory import MemoryStore
@@ -722,11 +721,11 @@ async def test_the_same_pod_again_gets_the_same_share_whatever_its_age(
     assert world.holdings()[pod.uid].since == BEGINNING
 
 
-@pytest.mark.parametrize(("hold_s", "others"), [(0.0, 2), (1e9, 0)], ids=["long decisions", "short decisions"])
+@pytest.mark.parametrize(("hold_s", "others"), [(0.0, 6), (1e9, 0)], ids=["long decisions", "short decisions"])
 async def test_others_run_between_the_decisions_of_a_group_that_take_long(
     monkeypatch: pytest.MonkeyPatch, hold_s: float, others: int
 ) -> None:
-    monkeypatch.setattr(module, "_HOLD_S", hold_s)
+    monkeypatch.setattr("koordgate.breaks.HOLD_S", hold_s)
     ledger, ran, seen = Ledger(MemoryStore()), 0, list[int]()
 
     async def other() -> None:
@@ -750,3 +749,33 @@ async def test_others_run_between_the_decisions_of_a_group_that_take_long(
     assert len(seen) == 3
     assert seen[2] - seen[0] == others
     assert sorted(ledger.record("n1").holdings) == ["a", "b", "before", "c"]
+
+
+async def test_a_change_whose_record_changes_while_others_run_is_decided_again(breaking: None) -> None:
+    kept = MemoryStore()
+    ledger, other, seen = Ledger(kept), Ledger(kept), list[list[str]]()
+
+    def in_parts(holdings: Holdings) -> Generator[None, None, tuple[Holdings, str]]:
+        seen.append(sorted(holdings))
+        while not rival.done():
+            yield
+        return {**holdings, "mine": holding("mine", part(CARDS[1], 10))}, " ".join(holdings)
+
+    await ledger.change("n1", put("before"), SOON)
+    rival = asyncio.create_task(other.change("n1", put("rival"), SOON))
+    assert await ledger.change("n1", in_parts, SOON) == "before rival"
+    assert seen == [["before"], ["before", "rival"]]
+    assert sorted((await ledger.read("n1", SOON)).holdings) == ["before", "mine", "rival"]
+
+
+async def test_a_change_in_parts_that_fails_is_its_callers_alone(breaking: None) -> None:
+    ledger = Ledger(MemoryStore())
+
+    def failing(_holdings: Holdings) -> Generator[None, None, tuple[None, str]]:
+        yield
+        raise LookupError("half way")
+
+    answers = await asyncio.gather(
+        ledger.change("n1", failing, SOON), ledger.change("n1", put("a"), SOON), return_exceptions=True
+    )
+    assert [str(answer) for answer in answers] == ["half way", "a"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, Literal, NamedTuple, assert_never
 
-from builders import app, gpu, gpus, part, request
+from builders import app, finish, gpu, gpus, part, request
 from model.search import Explored, search, wander
 
 from allocator.bind import MOST_UNBOUND, Claim, Holdings, bind, end, keep, release
@@ -368,7 +368,8 @@ class GangProtocol:
         match write.kind:
             case "hold":
                 planned = [Planned(Claim(one.uid, "default", one.uid, ASKS), holding(one)) for one in about]
-                change = hold(planned, self.snapshot(write.node), about[0].since, about[0].until, about[0].mark)
+                held = hold(planned, self.snapshot(write.node), about[0].since, about[0].until, about[0].mark)
+                change = lambda there: finish(held(there))  # noqa: E731 as the other changes are
             case "close":
                 change = close(uids, mark)
             case "prolong":
@@ -420,7 +421,7 @@ class GangProtocol:
     @cache  # noqa: B019 as above
     def bound(self, there: Record, node: int, uid: str, mark: str) -> tuple[Record, str]:
         claim = Claim(uid, "default", uid, ASKS, together=self.together)
-        changed, decided = bind(claim, self.snapshot(node), NOW, mark)(holdings(there))
+        changed, decided = finish(bind(claim, self.snapshot(node), NOW, mark)(holdings(there)))
         card = decided.outcome.shares[0].id if isinstance(decided.outcome, Holding) else ""
         return (there if changed is None else record(changed)), card
 

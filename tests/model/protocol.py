@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
-from builders import app, gpu, gpus, part, request
+from builders import app, finish, gpu, gpus, part, request
 from model.search import Explored, search
 
 from allocator.bind import Claim, Holdings, bind, end, keep, release
@@ -159,7 +159,7 @@ class Protocol:
         ]
         empty = NodeSnapshot(f"n{node}", tuple(cards))
         change = bind(Claim(uid, "default", uid, WHOLE_CARD), empty.holding_all, now, mark)
-        changed, decided = change({one.uid: holding(one) for one in there})
+        changed, decided = finish(change({one.uid: holding(one) for one in there}))
         card = decided.outcome.shares[0].id if isinstance(decided.outcome, Holding) else ""
         return (there if changed is None else record(changed)), card
 

@@ -2,6 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from fake_kube import FakeKube
+from uneven import add_uneven_nodes
 from world import World
 
 from koordgate.kube.client import KubeClient
@@ -15,3 +16,10 @@ async def world(fake: FakeKube, kube: KubeClient) -> AsyncIterator[World]:
     made.see()
     yield made
     await made.idle()
+
+
+@pytest.fixture
+def uneven(world: World) -> World:
+    """Nodes on which the search for some Pods is as long as it can be."""
+    add_uneven_nodes(world)
+    return world

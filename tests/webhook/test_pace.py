@@ -1,17 +1,20 @@
 """Long searches: others run meanwhile, one call ends in time, and no namespace uses more than its share."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import pytest
-from builders import container, device_entry, gpu, holding, part, pod
-from world import World, gpu_pod
+from breaks import others
+from builders import device_entry, finish, gpu, holding, part
+from uneven import NODE_NAMES, hostile
+from world import World, gpu_pod, rank
 
+from allocator.vocabulary.outcome import Refusal
 from koordgate.kube.resource import DEVICES, NODES
 from webhook.ledger.store import Record
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, at_once, paced
+from webhook.scheduling.verdicts import Verdicts
 from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]
@@ -42,35 +45,31 @@ def steps(clock: Clock, lasting: Sequence[float], turns: list[Turn]) -> Search[i
 
 
 async def run(lasting: Sequence[float], most: float) -> tuple[int, float, list[Turn], int]:
-    """What a search returned, for how long it was worked on, what it was told, and how often another task ran."""
-    clock, turns, others = Clock(), list[Turn](), 0
+    """What a search returned, for how long it was worked on, what it was told, and how often others could run."""
+    clock, turns = Clock(), list[Turn]()
+    async with others() as ran:
 
-    async def other() -> None:
-        nonlocal others
-        while True:
-            others += 1
+        def pass_time() -> None:
             clock.now += 1.0  # work of others is not the search's
-            await asyncio.sleep(0)
 
-    task = asyncio.create_task(other())
-    found, worked = await paced(steps(clock, lasting, turns), most, clock)
-    task.cancel()
-    return found, worked, turns, others
+        ran.each = pass_time
+        found, worked = await paced(steps(clock, lasting, turns), most, clock)
+        return found, worked, turns, ran.breaks
 
 
 async def test_a_short_search_runs_without_a_pause() -> None:
-    assert await run([0.001] * 4, 10.0) == (4, pytest.approx(0.004), [Turn.GO_ON] * 4, 0)
+    assert await run([0.0004] * 4, 10.0) == (4, pytest.approx(0.0016), [Turn.GO_ON] * 4, 0)
 
 
-async def test_others_run_after_each_five_milliseconds_of_a_search() -> None:
-    found, worked, _, others = await run([0.002] * 30, 1000.0)
-    assert (found, others) == (30, 10)
-    assert worked == pytest.approx(0.06)
+async def test_others_run_after_each_two_milliseconds_of_a_search() -> None:
+    found, worked, _, breaks = await run([0.0011] * 30, 1000.0)
+    assert (found, breaks) == (30, 15)
+    assert worked == pytest.approx(0.033)
 
 
 async def test_a_search_is_told_to_end_when_its_time_is_over_others_counted() -> None:
-    found, _, turns, others = await run([0.006] * 30, 2.0)
-    assert (found, others) == (3, 2)
+    found, _, turns, breaks = await run([0.006] * 30, 6.0)
+    assert (found, breaks) == (3, 3)
     assert turns == [Turn.GO_ON, Turn.GO_ON, Turn.END]
 
 
@@ -91,19 +90,19 @@ def test_searches_of_few_steps_are_free_however_long_they_take() -> None:
     account = SearchTime(Clock())
     for _ in range(1000):
         account.charge("a", Effort(steps=1000), 10.0)
-    assert account.effort("a") == Effort(0.2)
+    assert account.effort("a") == Effort(0.1)
     assert len(account) == 0
 
 
 def test_a_namespace_that_used_up_its_time_gets_only_cheap_searches_and_others_are_not_concerned() -> None:
     account = SearchTime(Clock())
     account.charge("a", LONG, 0.4)
-    assert account.effort("a") == Effort(0.2)
+    assert account.effort("a") == Effort(0.1)
     account.charge("a", LONG, 0.2)
     effort = account.effort("a")
     assert (effort.seconds, effort.most_steps) == (0.02, 200)
     assert effort.why == "the time for long searches for Pods of namespace a is used up; there is more in 3 s"
-    assert account.effort("b") == Effort(0.2)
+    assert account.effort("b") == Effort(0.1)
 
 
 def test_a_namespace_gets_a_twentieth_of_a_second_in_a_second() -> None:
@@ -139,6 +138,58 @@ def test_many_namespaces_together_get_three_twentieths() -> None:
     assert not account.effort("n0").why
 
 
+async def test_a_search_gets_what_its_namespace_has_and_is_charged_for_what_it_takes() -> None:
+    clock = Clock()
+    account = SearchTime(clock)
+    given = []
+
+    def search(effort: Effort) -> Search[str]:
+        given.append(effort.most_steps)
+        effort.steps += 1001
+        clock.now += 0.0
+        if (yield) is Turn.END:
+            return "ended"
+        return "found"
+
+    assert await account.within("a", search) == "found"
+    account.charge("a", LONG, 0.6)
+    await account.within("a", search)
+    assert given == [4000, 200]
+    assert len(account) == 1
+
+
+def test_decisions_that_must_be_made_are_charged_without_the_time_of_others() -> None:
+    clock = Clock()
+    account = SearchTime(clock)
+
+    def decisions() -> Generator[int, None, str]:
+        for _ in range(3):
+            clock.now += 0.2
+            yield 400
+        return "bound"
+
+    deciding = account.charging("a", decisions())
+    for _ in range(3):
+        next(deciding)
+        clock.now += 0.001  # of others
+        assert not account.effort("a").why, "nothing is charged before the end"
+    with pytest.raises(StopIteration) as done:
+        next(deciding)
+    assert done.value.value == "bound"
+    assert account.effort("a").why.endswith("there is more in 3 s")
+
+
+def test_short_decisions_are_free() -> None:
+    account = SearchTime(Clock())
+
+    def decisions() -> Generator[int, None, str]:
+        yield 1000
+        return "bound"
+
+    assert finish(account.charging("a", decisions())) == "bound"
+    assert len(account) == 0
+
+
 def test_a_bounded_number_of_namespaces_is_remembered() -> None:
     account = SearchTime(Clock())
     for number in range(3000):
@@ -147,33 +198,6 @@ def test_a_bounded_number_of_namespaces_is_remembered() -> None:
 
 
 # The extender
-
-
-def hostile(name: str, namespace: str = "default", cards: int = 8) -> Raw:
-    """A Pod of one container more than a node has cards, each of a little more than half a card."""
-    asked = (
-        container(
-            f"c{at}", limits={"kubernetes.io/gpu": str(51 + at % 8)}, requests={"kubernetes.io/gpu": str(51 + at % 8)}
-        )
-        for at in range(cards + 1)
-    )
-    return pod(*asked, name=name, namespace=namespace, uid=f"uid-{name}")
-
-
-NODE_NAMES = [f"m{number}" for number in range(6)]
-
-
-@pytest.fixture
-async def uneven(world: World) -> World:
-    """Six nodes of eight cards of which others hold unequal parts: no two cards of the cluster are alike."""
-    for number, name in enumerate(NODE_NAMES):
-        ids = [f"GPU-{name}-{at}" for at in range(8)]
-        world.add_node(name, *(device_entry(at, id=one) for at, one in enumerate(ids)))
-        taken = [part(gpu(at, device_id=one), 1 + at + number) for at, one in enumerate(ids)]
-        held = {f"u{name}{at}": holding(f"u{name}{at}", one) for at, one in enumerate(taken)}
-        world.parts.ledger.observe(Record(name, 1, held))
-    world.see(NODES, DEVICES)
-    return world
 
 
 def args(obj: Raw, names: Sequence[str] = NODE_NAMES) -> Raw:
@@ -203,6 +227,19 @@ def extender(world: World, effort: Effort, ended: list[str] | None = None) -> tu
     return made, account
 
 
+async def test_of_many_nodes_that_a_search_did_not_judge_only_a_few_are_in_the_answer(uneven: World) -> None:
+    """kube-scheduler evicts nobody from a node that is not in the answer."""
+    of, _ = extender(uneven, Effort(0.0))
+    many = [*NODE_NAMES, *(f"unknown{number}" for number in range(100))]
+    for name in many[6:]:
+        uneven.add_node(name, *(device_entry(at, id=f"GPU-{name}-{at}") for at in range(8)))
+    uneven.see(NODES, DEVICES)
+    answer = await of.filter_patiently(args(hostile("p"), many))
+    assert len(answer["FailedNodes"]) == 1 + 16
+    after = "the search ended after 1 of 106 nodes, before this one: one search lasts 0.1 s at most"
+    assert sum(why.startswith(after) for why in answer["FailedNodes"].values()) == 16
+
+
 async def test_a_search_that_ends_refuses_the_nodes_that_it_did_not_judge_with_that_reason(uneven: World) -> None:
     ended: list[str] = []
     of, account = extender(uneven, Effort(0.0), ended)
@@ -210,7 +247,7 @@ async def test_a_search_that_ends_refuses_the_nodes_that_it_did_not_judge_with_t
     assert answer["NodeNames"] == []
     reasons = answer["FailedNodes"]
     assert set(reasons) == set(NODE_NAMES)
-    end = "one search lasts 0.2 s at most, and the next one goes on from here"
+    end = "one search lasts 0.1 s at most, and the next one goes on from here"
     unjudged = [why for why in reasons.values() if "before this one" in why]
     assert unjudged == [f"the search ended after 1 of 6 nodes, before this one: {end}"] * 5
     assert sum("the search for devices was ended" in why for why in reasons.values()) == 1
@@ -246,6 +283,43 @@ async def test_what_was_judged_without_time_is_judged_in_full_later(uneven: Worl
     full, _ = extender(uneven, Effort(10.0))
     answer = await full.filter_patiently(args(hostile("p")))
     assert all("the search for devices was ended" in why for why in answer["FailedNodes"].values())
+
+
+async def test_that_few_steps_do_not_suffice_is_found_out_once_until_the_node_changes(uneven: World) -> None:
+    ranking, request = uneven.parts.ranking, read_pod_info(hostile("p")).request
+
+    def steps() -> int:
+        effort = Effort(10.0, 200, "the time is used up")
+        assert ranking.verdict("m0", request, "uid-p", effort).short == "the time is used up"
+        return effort.steps
+
+    assert [steps(), steps()] == [200, 0]
+    uneven.parts.cluster.changes.touch("m0")
+    assert [steps(), steps()] == [200, 0]
+
+
+async def test_what_fewer_steps_than_few_did_not_suffice_for_is_looked_at_again(uneven: World) -> None:
+    ranking, request = uneven.parts.ranking, read_pod_info(hostile("p")).request
+    for most in (100, 200, 150):
+        effort = Effort(10.0, most, "the time is used up")
+        ranking.verdict("m0", request, "uid-p", effort)
+        assert effort.steps == (most if most != 150 else 0)
+
+
+def test_a_request_is_compared_once_however_many_nodes_are_asked_about() -> None:
+    """kube-scheduler sends a Pod again as another object, and to compare long requests takes longer than the rest."""
+    request, again = read_pod_info(hostile("p")).request, read_pod_info(hostile("p")).request
+    verdicts, compared = Verdicts(), list[object]()
+    verdicts.put(request, "m0", Refusal("m0: no"))
+
+    class Watched(type(verdicts._requests)):  # type: ignore[misc]
+        def get(self, key: object) -> object:
+            compared.append(key)
+            return super().get(key)
+
+    verdicts._requests.__class__ = Watched
+    assert [verdicts.get(again, f"m{number % 2}") is None for number in range(1000)] == [False, True] * 500
+    assert compared == [again]
 
 
 async def test_without_a_limit_of_time_every_node_is_judged(uneven: World) -> None:
@@ -318,21 +392,27 @@ async def test_a_short_refusal_is_found_out_for_each_node(world: World) -> None:
     assert ranking._verdicts._kinds._by_node == {}, "what nodes are like was not worked out"
 
 
-async def test_others_run_while_all_nodes_are_taken_in_at_the_start(uneven: World) -> None:
-    ranking, ran = uneven.parts.ranking, 0
+async def test_others_run_while_all_nodes_are_taken_in_at_the_start(uneven: World, breaking: None) -> None:
+    ranking = uneven.parts.ranking
+    async with others() as ran:
+        await ranking.catch_up_slowly()
+    assert ran.breaks == 7, "after each of the six nodes, and of n1"
+    assert list(ranking.take_in()) == [], "nothing is left to take in"
+    assert len(rank(ranking, read_pod_info(gpu_pod("p", 50)), NODE_NAMES, None).named) == 6
 
-    async def other() -> None:
-        nonlocal ran
-        while True:
-            ran += 1
-            await asyncio.sleep(0)
 
-    task = asyncio.create_task(other())
-    await ranking.catch_up_slowly()
-    task.cancel()
-    assert ran >= 6, "after each of six nodes"
-    assert list(ranking._take_in()) == [], "nothing is left to take in"
-    assert len(ranking.rank(read_pod_info(gpu_pod("p", 50)), NODE_NAMES, None).named) == 6
+async def test_what_changes_while_nodes_are_taken_in_is_taken_in_too(uneven: World) -> None:
+    """Another Pod is sent to a node that was taken in already, and a node of which nothing is left changes."""
+    ranking = uneven.parts.ranking
+    taking = ranking.take_in()
+    for _ in [*NODE_NAMES, "n1"]:
+        next(taking)
+    everything = holding("other", *(part(gpu(at, device_id=f"GPU-m0-{at}"), 100) for at in range(8)))
+    ranking.assumed.put("m0", everything)
+    uneven.parts.ledger.observe(Record("m1", 2, {}))
+    assert len(list(taking)) == 2
+    whole = rank(ranking, read_pod_info(gpu_pod("p", 800)), NODE_NAMES, None)
+    assert (whole.named, set(whole.refused)) == (("m1",), set())
 
 
 async def test_preemption_without_time_looks_at_as_few_steps_as_a_search(world: World) -> None:

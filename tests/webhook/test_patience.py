@@ -16,6 +16,12 @@ def args(obj: Raw) -> Raw:
     return {"Pod": obj, "Nodes": None, "NodeNames": ["n1"]}
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets no search take so long that it takes a break, however slow the machine is."""
+    monkeypatch.setattr("koordgate.breaks.HOLD_S", 3600.0)
+
+
 @pytest.fixture
 async def full(world: World) -> World:
     """The one card is held whole by `first`, and `second` waits."""

@@ -28,6 +28,7 @@ from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, Resource
 from koordgate.kube.watch import Handler
 from webhook.ledger.kube import KubeStore, RecordHandler
 from webhook.ledger.ledger import Counters, Ledger
+from webhook.upkeep import publish as publish_module
 from webhook.upkeep.publish import Publisher, packed_text
 from webhook.upkeep.publish import published as published_text
 from webhook.view.cluster import ClusterView, SeenObjects
@@ -245,13 +246,55 @@ async def turns_of(work: Coroutine[Any, Any, int]) -> int:
     return turns
 
 
-async def test_packing_many_nodes_lets_others_have_their_turn_in_between(fake: FakeKube, kube: KubeClient) -> None:
+async def test_packing_many_nodes_lets_others_have_their_turn_in_between(
+    fake: FakeKube,
+    kube: KubeClient,
+    breaking: None,
+) -> None:
     for number in range(20):
         add_node(fake, f"n{number}")
     assert await Replica(kube).see(fake).publisher.publish() == 20
     second = Replica(kube, "b").see(fake)
-    assert await turns_of(second.publisher.publish()) >= 20, "all is packed, and nothing written"
-    assert await turns_of(second.publisher.publish()) < 20, "nothing is packed again"
+    assert await turns_of(second.publisher.publish()) >= 60, "all is packed, and nothing written"
+
+
+@pytest.mark.parametrize("fails", ["packing", "writing"])
+async def test_a_node_on_which_publishing_fails_does_not_stop_the_others(
+    fake: FakeKube, kube: KubeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
+) -> None:
+    for number in range(4):
+        add_node(fake, f"n{number}")
+    replica = Replica(kube).see(fake)
+    pack, publish = publish_module.packed_text, replica.ledger.publish
+
+    def packed(node: NodeSnapshot) -> str:
+        if fails == "packing" and node.name == "n1":
+            raise LookupError("a bug")
+        return pack(node)
+
+    async def written(node: str, deadline: float) -> bool:
+        if fails == "writing" and node == "n1":
+            raise LookupError("a bug")
+        return await publish(node, deadline)
+
+    monkeypatch.setattr(publish_module, "packed_text", packed)
+    monkeypatch.setattr(replica.ledger, "publish", written)
+    assert await replica.publisher.publish() == 3
+    assert [published(fake, f"n{number}") is None for number in range(4)] == [False, True, False, False]
+    assert [record.message for record in caplog.records] == ["a bug while what is free was published"]
+
+
+async def test_a_record_that_cannot_be_deleted_does_not_keep_the_others(fake: FakeKube, kube: KubeClient) -> None:
+    for number in range(3):
+        add_node(fake, f"n{number}")
+    replica = Replica(kube).see(fake)
+    await replica.publisher.publish()
+    for number in range(3):
+        fake.remove(NODES.path(f"n{number}"))
+    replica.see(fake)
+    fake.faults.add("delete", "nodeallocations", answer(422))
+    await replica.publisher.publish()
+    assert len(fake.objects(NODE_ALLOCATIONS.path())) == 1
 
 
 async def test_what_stands_of_a_node_that_has_nothing_any_more_is_taken_back(fake: FakeKube, one: Replica) -> None:

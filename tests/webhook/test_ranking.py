@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import asks, device_lists
 from trials import examples
-from world import BEGINNING
+from world import BEGINNING, rank
 
 from allocator.index.cluster import ClusterIndex
 from allocator.index.rows import CPU_ROW, query_of, type_rows
@@ -443,11 +443,11 @@ def test_a_node_that_place_takes_is_named_and_one_that_it_refuses_is_not(
     model: Model, of: PodRequest, preference: Preference
 ) -> None:
     ranking = ranking_of(model.view(), preference)
-    named = ranking.rank(asking(of), CANDIDATES, None).named
+    named = rank(ranking, asking(of), CANDIDATES, None).named
     fits = judged(model.view(), of)
     assert sorted(named) == sorted(name for name, fit in fits.items() if fit)
     away = [name for name, fit in fits.items() if not fit]
-    ranked = ranking.rank(asking(of), away, None)
+    ranked = rank(ranking, asking(of), away, None)
     assert sorted(ranked.refused) == sorted(away)
     assert all(reason for _, _, reason in ranked.reasons())
 
@@ -456,7 +456,7 @@ def test_a_node_that_place_takes_is_named_and_one_that_it_refuses_is_not(
 @settings(max_examples=40)
 def test_what_a_pod_holds_already_counts_as_free_for_it(model: Model, of: PodRequest, uid: str) -> None:
     model.give("n1", of, uid)
-    ranked = ranking_of(model.view()).rank(asking(of, uid), CANDIDATES, None)
+    ranked = rank(ranking_of(model.view()), asking(of, uid), CANDIDATES, None)
     fits = judged(model.view(), of, uid=uid)
     assert sorted(ranked.named) == sorted(name for name, fit in fits.items() if fit)
 
@@ -465,8 +465,8 @@ def test_what_a_pod_holds_already_counts_as_free_for_it(model: Model, of: PodReq
 @settings(max_examples=40)
 def test_the_first_few_are_the_first_of_all(model: Model, of: PodRequest, most: int) -> None:
     ranking = ranking_of(model.view())
-    named = ranking.rank(asking(of), CANDIDATES, None).named
-    few = ranking.rank(asking(of), CANDIDATES, most)
+    named = rank(ranking, asking(of), CANDIDATES, None).named
+    few = rank(ranking, asking(of), CANDIDATES, most)
     assert few.named == named[:most]
     assert bool(few.refused) == (not named)
 
@@ -489,8 +489,8 @@ def test_after_any_changes_a_ranking_is_as_a_new_one(
         for change in happened:
             model.show(view, change(model))
         for most in (None, 2):
-            ranked = ranking.rank(asking(of), CANDIDATES, most)
-            anew = ranking_of(model.view(), preference).rank(asking(of), CANDIDATES, most)
+            ranked = rank(ranking, asking(of), CANDIDATES, most)
+            anew = rank(ranking_of(model.view(), preference), asking(of), CANDIDATES, most)
             assert ranked == anew
         view.check_invariants()
 
@@ -539,7 +539,7 @@ def test_packing_puts_the_best_first_and_of_equals_the_first_by_name(model: Mode
     asked = request(app("main", of))
     view = model.view()
     ranking = ranking_of(view)
-    named = ranking.rank(asking(asked), list(model.devices), None).named
+    named = rank(ranking, asking(asked), list(model.devices), None).named
     levels = packed(view, asked, named)
     assert list(named) == sorted(named, key=lambda name: (-levels[name], name))
     standing = ranking.standing(asking(asked), [*model.devices, "nowhere"])
@@ -570,7 +570,7 @@ def test_the_patents_preferences_put_the_exactly_best_first(model: Model, of: De
     asked = request(app("main", of))
     view = model.view()
     ranking = Ranking(view, TYPES, way, Assumed(Clock(), KEEP_S), order=DeviceOrder.MINOR)
-    named = ranking.rank(asking(asked), list(model.devices), None).named
+    named = rank(ranking, asking(asked), list(model.devices), None).named
     exact = {}
     for name in named:
         placed = place(asked, view.snapshot(name))
@@ -603,7 +603,7 @@ def test_ordinary_pods_that_come_and_go_change_the_order() -> None:
         model.loads |= {"n00": (8, 32, n00), "n01": (8, 32, n01)}
         for name in names:
             model.show(view, name)
-        told.append([rankings[way].rank(asking(of), names, 1).named[0] for way in rankings])
+        told.append([rank(rankings[way], asking(of), names, 1).named[0] for way in rankings])
     assert told == [["n00", "n00"], ["n01", "n00"], ["n02", "n00"], ["n00", "n00"]]
 
 
@@ -615,7 +615,7 @@ def test_only_the_classes_of_the_settings_count() -> None:
     first = {}
     for counted in ((), ("gpu",), ("memory",), ("cpu",), ("rdma",)):
         ranking = Ranking(model.view(), TYPES, LEAST, Assumed(Clock(), KEEP_S), counted=counted)
-        first[counted] = ranking.rank(asking(of), names, 1).named[0]
+        first[counted] = rank(ranking, asking(of), names, 1).named[0]
     assert first == {(): "n01", ("gpu",): "n00", ("memory",): "n02", ("cpu",): "n01", ("rdma",): "n02"}
 
 
@@ -648,8 +648,8 @@ def test_the_company_of_its_gang_precedes_what_is_requested() -> None:
     for way, order in expected.items():
         ranking = ranking_of(view, way)
         pod = pod_of("p3", gang="default/g")
-        assert ranking.rank(pod, names, None).named == order
-        assert ranking.rank(pod, names, 1).named == order[:1]
+        assert rank(ranking, pod, names, None).named == order
+        assert rank(ranking, pod, names, 1).named == order[:1]
         assert ranking.standing(pod, names) == {name: number for number, name in enumerate(order)}
 
 
@@ -659,9 +659,9 @@ def test_of_equally_good_nodes_the_one_comes_first_that_opens_the_smallest_devic
         model.devices[name] = of_node(name, [gpu(0, memory * GIB, device_id=name)])
     names, of = list(model.devices), asking(request(app("main", gpus(50))))
     for way in FIGURES:
-        assert ranking_of(model.view(), way).rank(of, names, None).named == ("n01", "n02", "n00")
+        assert rank(ranking_of(model.view(), way), of, names, None).named == ("n01", "n02", "n00")
         ranking = Ranking(model.view(), TYPES, way, Assumed(Clock(), KEEP_S), order=DeviceOrder.MOST_USED)
-        assert ranking.rank(of, names, None).named == ("n00", "n01", "n02")
+        assert rank(ranking, of, names, None).named == ("n00", "n01", "n02")
         assert ranking.standing(of, names) == dict.fromkeys(names, 0)
 
 
@@ -670,7 +670,7 @@ def test_a_pod_that_asks_for_cpus_alone_goes_where_least_is_requested() -> None:
     model = Model(topologies={name: topology_of(name, TWO_NODES) for name in names})
     model.loads = {"n1": (8, 32, 4), "n2": (8, 32, 1), "n3": (4, 32, 0)}
     of = PodRequest((), CpuAsk(QosClass.LSR, 2, 2000, 0))
-    assert ranking_of(model.view(), LEAST).rank(asking(of), names, None).named == ("n2", "n3", "n1")
+    assert rank(ranking_of(model.view(), LEAST), asking(of), names, None).named == ("n2", "n3", "n1")
 
 
 def test_a_node_that_place_alone_can_judge_is_compared_by_what_is_known_of_it() -> None:
@@ -678,7 +678,7 @@ def test_a_node_that_place_alone_can_judge_is_compared_by_what_is_known_of_it() 
     model.loads = {"n1": (8, 32, 4), "n2": (8, 32, 1)}
     of = asking(request(app("main", DeviceAsk(QUEUE, 1, (1,)))))
     ranking = ranking_of(model.view(), LEAST)
-    assert ranking.rank(of, ["n1", "n2"], None).named == ("n2", "n1")
+    assert rank(ranking, of, ["n1", "n2"], None).named == ("n2", "n1")
     assert ranking.standing(of, ["n1", "n2"]) == {"n2": 0, "n1": 1}
 
 
@@ -721,7 +721,7 @@ def test_among_many_excluded_nodes_a_wrong_one_is_found_within_some_calls() -> N
     ranking.catch_up()
     ranking._index.put("n60", ())
     of = request(app("main", gpus(200)))
-    answers = [ranking.rank(asking(of), list(model.devices), 1).named for _ in range(100 // 4)]
+    answers = [rank(ranking, asking(of), list(model.devices), 1).named for _ in range(100 // 4)]
     assert sorted(answers) == [()] * 24 + [("n60",)]
     assert counted == [1]
 
@@ -738,11 +738,11 @@ def test_a_node_that_the_index_wrongly_excludes_is_offered_and_reported(caplog: 
     ranking.catch_up()
     for name in names[:3]:
         ranking._index.put(name, ())
-    assert ranking.rank(asking(of), names, None).named == ("n00",), "who is found needs no explanation"
+    assert rank(ranking, asking(of), names, None).named == ("n00",), "who is found needs no explanation"
     assert counted == []
     ranking._index.put("n00", ())
-    assert ranking.rank(asking(of), names, None) == Ranked(("n00", "n01", "n02", "n03"), {})
-    assert ranking.rank(asking(of), names, 1) == Ranked(("n00",), {})
+    assert rank(ranking, asking(of), names, None) == Ranked(("n00", "n01", "n02", "n03"), {})
+    assert rank(ranking, asking(of), names, 1) == Ranked(("n00",), {})
     assert len(counted) == 8
     lines = [record.__dict__ for record in caplog.records if record.levelname == "ERROR"]
     assert [line["node"] for line in lines] == ["n00", "n01", "n02", "n03"], "each is logged once"
@@ -796,7 +796,7 @@ def test_a_request_of_no_devices_and_no_cpus_of_its_own_goes_where_nothing_is_kn
     """place() accepts such a Pod anywhere: singleNUMANodeExclusive alone requests no alignment."""
     of = PodRequest((), CpuAsk(QosClass.LS, 0, 1000, 0, single_numa_exclusive=NumaExclusive.PREFERRED))
     names = [f"n{number:02}" for number in range(40)]
-    ranked = ranking_of(ClusterView(SeenObjects(lambda: BEGINNING))).rank(asking(of), names, None)
+    ranked = rank(ranking_of(ClusterView(SeenObjects(lambda: BEGINNING))), asking(of), names, None)
     assert list(ranked.named) == names
     assert ranked.refused == {}
 
@@ -810,7 +810,7 @@ def test_a_type_of_ones_own_may_be_called_as_the_cpus_are() -> None:
     )
     both = PodRequest((app("main", DeviceAsk(CPU_TYPE, 2, (FULL,))),), CpuAsk(QosClass.LSR, 4, 4000, 0))
     ranking = ranking_of(model.view())
-    assert ranking.rank(asking(both), ["n1"], None).named == ("n1",)
+    assert rank(ranking, asking(both), ["n1"], None).named == ("n1",)
     assert not ranking._unindexed
 
 
@@ -818,7 +818,7 @@ def test_a_type_of_ones_own_may_be_called_as_the_cpus_are() -> None:
 def test_more_cpus_than_the_index_counts_are_refused_and_break_nothing(count: int) -> None:
     model = Model(topologies={"n1": topology_of("n1", SMALL)})
     of = PodRequest((), CpuAsk(QosClass.LSR, count, count * 1000, 0))
-    ranked = ranking_of(model.view()).rank(asking(of), ["n1"], None)
+    ranked = rank(ranking_of(model.view()), asking(of), ["n1"], None)
     assert "too few CPUs" in ranked.refused["n1"].short
 
 
@@ -826,7 +826,7 @@ def test_a_device_of_more_than_the_index_counts_is_judged_by_place_alone() -> No
     model = Model(devices={"n1": of_node("n1", [device(QUEUE, 0, 2**60)])})
     for amount, fits in ((2**59, True), (2**61, False)):
         of = request(app("main", DeviceAsk(QUEUE, 1, (amount,))))
-        assert ranking_of(model.view()).rank(asking(of), ["n1"], None).named == (("n1",) if fits else ())
+        assert rank(ranking_of(model.view()), asking(of), ["n1"], None).named == (("n1",) if fits else ())
 
 
 # --- reasons
@@ -843,7 +843,7 @@ def many(count: int, *, cards: int = 1) -> Model:
 def test_few_nodes_are_reported_in_full_and_many_in_words_that_are_alike(count: int) -> None:
     model = many(count)
     of = request(app("main", gpus(200)))
-    ranked = ranking_of(model.view()).rank(asking(of), list(model.devices), 1)
+    ranked = rank(ranking_of(model.view()), asking(of), list(model.devices), 1)
     reasons = {node: reason for node, _, reason in ranked.reasons()}
     assert len(reasons) == count
     if count > 16:
@@ -856,7 +856,7 @@ def test_few_nodes_are_reported_in_full_and_many_in_words_that_are_alike(count: 
 def test_among_many_too_a_node_that_is_blocked_says_who_must_act() -> None:
     model = many(30)
     model.blocked["n07"] = "its record is spoilt: an administrator must mend it"
-    ranked = ranking_of(model.view()).rank(asking(request(app("main", gpus(200)))), list(model.devices), 1)
+    ranked = rank(ranking_of(model.view()), asking(request(app("main", gpus(200)))), list(model.devices), 1)
     told = {node: (permanent, reason) for node, permanent, reason in ranked.reasons()}
     assert told["n07"] == (True, model.blocked["n07"])
     assert told["n08"] == (False, "1 GPUs fit 2 x (core 100 %, memory 100 %)")
@@ -866,7 +866,7 @@ def test_too_few_cpus_are_reported_as_such_among_many() -> None:
     names = [f"n{number:02}" for number in range(20)]
     model = Model(topologies={name: topology_of(name, SMALL) for name in names})
     of = PodRequest((), CpuAsk(QosClass.LSR, 5, 5000, 0))
-    ranked = ranking_of(model.view()).rank(asking(of), names, 1)
+    ranked = rank(ranking_of(model.view()), asking(of), names, 1)
     assert {reason for _, _, reason in ranked.reasons()} == {"too few CPUs for 5"}
 
 
@@ -875,7 +875,7 @@ def test_too_few_cpus_in_one_numa_node_are_told_of_as_such() -> None:
     model = Model(topologies={name: topology_of(name, TWO_NODES) for name in names})
     asked = TWO_NODES.all.bit_count() // 2 + 1
     of = PodRequest((), CpuAsk(QosClass.LSR, asked, 1000 * asked, 0, numa_policy=NumaPolicy.SINGLE_NUMA_NODE))
-    ranked = ranking_of(model.view()).rank(asking(of), names, 1)
+    ranked = rank(ranking_of(model.view()), asking(of), names, 1)
     assert {reason for _, _, reason in ranked.reasons()} == {f"too few CPUs for {asked} in one NUMA node"}
 
 
@@ -891,7 +891,7 @@ def assume(ranking: Ranking, pod: PodInfo, node: str) -> None:
 
 def send(ranking: Ranking, pod: PodInfo, names: list[str]) -> str:
     """The node that filter names for a Pod without preferences; "" if it names none."""
-    named = ranking.rank(pod, names, 1).named
+    named = rank(ranking, pod, names, 1).named
     if not named:
         return ""
     assume(ranking, pod, named[0])
@@ -1009,7 +1009,7 @@ def test_the_first_of_a_gang_goes_to_a_node_with_room_for_all() -> None:
     view, pods = gang_view(model, dict.fromkeys("abc", ""))
     ranking = ranking_of(view)
     names = list(model.devices)
-    assert ranking.rank(pod_of("alone"), names, None).named == ("n00", "wide")
+    assert rank(ranking, pod_of("alone"), names, None).named == ("n00", "wide")
     assert [send(ranking, pods[uid], names) for uid in "abc"] == ["wide"] * 3
 
 
@@ -1021,7 +1021,7 @@ def test_members_go_where_most_of_their_gang_are_bound_or_sent() -> None:
         model.show(view, node)
     ranking = ranking_of(view)
     names = list(model.devices)
-    assert ranking.rank(pods["d"], names, None).named == ("n02", "n01", "n00")
+    assert rank(ranking, pods["d"], names, None).named == ("n02", "n01", "n00")
     assert [send(ranking, pods[uid], names) for uid in "de"] == ["n02", "n02"]
 
 
@@ -1120,13 +1120,13 @@ def test_a_node_that_joins_after_a_question_is_named_in_its_place() -> None:
     ranking = ranking_of(view)
     names = ["n02", "n01", "n00"]
     of = request(app("main", gpus(100)))
-    assert ranking.rank(asking(of), names, None).named == ("n00", "n02")
+    assert rank(ranking, asking(of), names, None).named == ("n00", "n02")
     model.devices["n01"] = late
     model.show(view, "n01")
-    assert ranking.rank(asking(of), names, None).named == ("n00", "n01", "n02")
+    assert rank(ranking, asking(of), names, None).named == ("n00", "n01", "n02")
     del model.devices["n00"]
     model.show(view, "n00")
-    assert ranking.rank(asking(of), names, None).named == ("n01", "n02")
+    assert rank(ranking, asking(of), names, None).named == ("n01", "n02")
 
 
 # --- what is remembered
@@ -1139,7 +1139,7 @@ def test_verdicts_are_bounded_whatever_is_asked() -> None:
     names = list(model.devices)
     for number in range(300):
         of = request(app("main", ask(core=number % 100 + 1, memory=GIB + number)))
-        assert len(ranking.rank(asking(of), names, None).named) == len(names)
+        assert len(rank(ranking, asking(of), names, None).named) == len(names)
         assert 0 < verdicts.weight <= 50_000
 
 
@@ -1148,11 +1148,11 @@ def test_verdicts_on_a_node_that_changed_are_forgotten() -> None:
     view = model.view()
     ranking = ranking_of(view)
     of = request(app("main", gpus(100)))
-    ranking.rank(asking(of), list(model.devices), None)
+    rank(ranking, asking(of), list(model.devices), None)
     assert [ranking._verdicts.get(of, name) is None for name in ("n00", "n01")] == [False, False]
     model.held["n00"] = {"a": holding("a", part(model.devices["n00"].devices[0], 10))}
     model.show(view, "n00")
-    assert ranking.rank(asking(of), list(model.devices), None).named == ("n01",)
+    assert rank(ranking, asking(of), list(model.devices), None).named == ("n01",)
     assert [ranking._verdicts.get(of, name) is None for name in ("n00", "n01")] == [True, False]
     assert isinstance(ranking.verdict("n00", of, ""), Refusal)
 
@@ -1161,7 +1161,7 @@ def test_candidates_that_are_no_nodes_of_ours_leave_nothing_behind() -> None:
     ranking = ranking_of(many(1).view())
     of = request(app("main", gpus(100)))
     for number in range(50):
-        ranking.rank(asking(of), [f"strange-{number}"], None)
+        rank(ranking, asking(of), [f"strange-{number}"], None)
         ranking.snapshot(f"strange-{number}")
     assert ranking._snapshots.keys() <= {"n00"}
     assert ranking._verdicts._numbers.keys() <= {"n00"}
@@ -1172,10 +1172,10 @@ def test_a_node_that_is_gone_leaves_nothing_behind() -> None:
     view = model.view()
     ranking = ranking_of(view)
     of = request(app("main", gpus(100)))
-    ranking.rank(asking(of), list(model.devices), None)
+    rank(ranking, asking(of), list(model.devices), None)
     del model.devices["n00"]
     model.show(view, "n00")
-    assert ranking.rank(asking(of), ["n00", "n01"], None).named == ("n01",)
+    assert rank(ranking, asking(of), ["n00", "n01"], None).named == ("n01",)
     assert len(ranking._index) == 1
     assert ranking._snapshots.keys() == ranking._verdicts._numbers.keys() == {"n01"}
 
@@ -1214,5 +1214,5 @@ def test_the_smallest_card_that_suffices_is_opened_wherever_it_is(
         model.held[name] = {"other": holding("other", *shares)} if shares else {}
     wanted = asking(request(app("a", of), wishes=Wishes(order=order)))
     names = sorted(cards)
-    assert list(ranking_of(model.view()).rank(wanted, names, None).named) == expected
-    assert list(ranking_of(model.view()).rank(wanted, names, 1).named) == expected[:1]
+    assert list(rank(ranking_of(model.view()), wanted, names, None).named) == expected
+    assert list(rank(ranking_of(model.view()), wanted, names, 1).named) == expected[:1]

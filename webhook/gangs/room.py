@@ -1,16 +1,18 @@
 """Looks for room for the Pods of a gang: as the filter would, one after another, each with the others' taken."""
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import orjson
 
 from allocator.hold import Planned
+from koordgate.breaks import Breaks, with_breaks
 from webhook.scheduling.bindings import claim_of
+from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.loads import Requests
@@ -40,9 +42,13 @@ class GangRoom:
         cluster: what is known of the cluster.
         ranking: orders nodes, and remembers where Pods were sent.
         ignored: resources that kube-scheduler does not look for on a node that does not state them.
+        search_time: what each namespace may use for long searches.
     """
 
-    def __init__(self, cluster: ClusterView, ranking: Ranking, ignored: AbstractSet[str]) -> None:
+    def __init__(
+        self, cluster: ClusterView, ranking: Ranking, ignored: AbstractSet[str], search_time: SearchTime
+    ) -> None:
+        self._search_time = search_time
         self._cluster = cluster
         self._ranking = ranking
         self._ignored = ignored
@@ -50,14 +56,21 @@ class GangRoom:
         self._promised: dict[str, Counter[str]] = {}  # requests of Pods that will come, in sum, by node
 
     async def find(self, pods: Sequence[PodInfo]) -> str:
-        """Find room for all of these Pods, or for none; returns what is missing, "" where nothing is."""
+        """Find room for all of these Pods, or for none; returns what is missing, "" where nothing is.
+
+        Others run meanwhile, so that what was found may be gone when all is found. The ledger decides once more.
+        """
+        breaks = Breaks()
         open_to: dict[tuple[bytes, Requests], _Open] = {}  # Pods of a gang are mostly alike
         for done, pod in enumerate(pods):
             selection, like = orjson.loads(pod.selection), (pod.selection, pod.requests)
             if like not in open_to:
-                open_to[like] = self._open_to(pod, self._cluster.nodes.open_to(selection))
+                open_to[like] = await with_breaks(self._open_to(pod, self._cluster.nodes.open_to(selection)))
             shunned = self._cluster.nodes.shunned(selection.get("tolerations"))
-            ranked = self._ranking.rank(pod, list(open_to[like].nodes), 1, shunned)
+            names = list(open_to[like].nodes)
+            ranked = await self._search_time.within(
+                pod.namespace, partial(self._ranking.search, pod, names, 1, shunned)
+            )
             node = ranked.named[0] if ranked.named else ""
             holding = self._ranking.send(pod, node) if node else None
             if holding is None:
@@ -71,16 +84,18 @@ class GangRoom:
                 self._judge(node, requests, known)
             if done % _RENEW == _RENEW - 1:
                 self._renew()
-            await asyncio.sleep(0)  # looking for many must not hold up requests
+            if breaks.due():
+                await breaks.take()
         return ""
 
-    def _open_to(self, pod: PodInfo, names: Iterable[str]) -> _Open:
-        """The nodes among these that have all that a Pod requests."""
+    def _open_to(self, pod: PodInfo, names: Iterable[str]) -> Generator[None, None, _Open]:
+        """The nodes among these that have all that a Pod requests; yields after each."""
         found = _Open(dict.fromkeys(names))
         for name in list(found.nodes):
             if name not in self._promised:
                 self._promised[name] = self._held(name)
             self._judge(name, pod.requests, found)
+            yield
         return found
 
     def _judge(self, node: str, requests: Requests, among: _Open) -> None:

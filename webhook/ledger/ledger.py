@@ -8,24 +8,28 @@ task of its own.
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from allocator.vocabulary.holdings import Holding
+from koordgate.breaks import Breaks, with_breaks
 from webhook.ledger.store import ABSENT, FullRecordError, LostRaceError, Record, Store
 
 T = TypeVar("T")
 Holdings = Mapping[str, Holding]
-Change = Callable[[Holdings], tuple[Holdings | None, T]]
-"""Decides on a node's holdings: returns the new ones, or None to leave them, and the answer for the caller."""
+Decided = tuple[Holdings | None, T]
+Change = Callable[[Holdings], Decided[T] | Generator[object, None, Decided[T]]]
+"""Decides on a node's holdings: returns the new ones, or None to leave them, and the answer for the caller.
+
+One that may take long yields wherever others may run. Where a race is lost meanwhile, it is called again.
+"""
 
 Published = Callable[[str, Holdings], str]
 """Makes the text that is stored beside a node's holdings, from the node's name and these holdings."""
 
 _WRITES_AT_ONCE: Final = 8  # changes that wait for their turn are written together; more would only queue elsewhere
 _CROWD_S: Final = 0.05  # changes that arrive this close together belong to a burst
-_HOLD_S: Final = 0.005  # for which the event loop is held by decisions before others run
 _ATTEMPTS: Final = 16  # lost races in a row before the caller is asked to try again; each costs a round trip
 
 
@@ -322,21 +326,21 @@ _Answers = list[tuple[_Pending[object], object, Exception | None]]
 
 
 async def _decide(record: Record, group: list[_Pending[object]]) -> tuple[Holdings, _Answers]:
-    """Run a group's changes one after another; returns `record.holdings` itself if none changes anything.
+    """Run a group's changes one after another, with breaks; returns `record.holdings` itself if none changes anything.
 
-    Others run between two changes that take long; if the record changes meanwhile, the write loses its race.
+    Nothing else changes these holdings in a break. What a break outdates is found out as after any other wait: if the
+    record changes meanwhile, the write loses its race, and all is decided again.
     """
-    clock = asyncio.get_running_loop().time
-    holdings, resumed = record.holdings, clock()
+    breaks, holdings = Breaks(), record.holdings
     answers: _Answers = []
     for pending in group:
-        if clock() - resumed >= _HOLD_S:
-            await asyncio.sleep(0)
-            resumed = clock()
+        if breaks.due():
+            await breaks.take()
         if pending.answer.done():  # the caller has left
             continue
         try:
-            changed, answer = pending.change(holdings)
+            deciding = pending.change(holdings)
+            changed, answer = await with_breaks(deciding) if isinstance(deciding, Generator) else deciding
         except Exception as error:  # noqa: BLE001 one caller's bug is not its neighbours'
             answers.append((pending, None, error))
             continue

@@ -1,7 +1,7 @@
 """`/mutate-binding` and `/validate-binding`: devices are chosen in the bind, and no other binder may bind the Pod."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +16,15 @@ from allocator.vocabulary.names import is_allocation_annotation
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import RecordError
 from allocator.wire.podallocated import write_allocation
+from koordgate.breaks import with_breaks
 from koordgate.kube.errors import KubeError
-from webhook.ledger.ledger import BusyError, Change, Holdings, Ledger
+from webhook.ledger.ledger import BusyError, Change, Decided, Holdings, Ledger
 from webhook.ledger.marks import new_mark
 from webhook.ledger.store import FullRecordError
 from webhook.patch import Operation, add, set_annotations
 from webhook.review import Request, Response, allowed, denied, errored, patched
 from webhook.scheduling.extender import unformatted
+from webhook.scheduling.pace import SearchTime
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import PodInfo, annotated_holding
@@ -67,6 +69,7 @@ class BindingWebhooks:
         clock: seconds since the epoch.
         settled: called with a Pod's UID when its bind has been decided, and with the node; "" if it was refused.
         sent: returns what the filter assumed for a Pod's UID on a node; None if that is not known.
+        search_time: what each namespace has used for long decisions. A bind is decided whatever that is, and counts.
     """
 
     def __init__(
@@ -78,7 +81,9 @@ class BindingWebhooks:
         clock: Callable[[], int],
         settled: Callable[[str, str], object] = lambda _uid, _node: None,
         sent: Callable[[str, str], Holding | None] = lambda _uid, _node: None,
+        search_time: SearchTime | None = None,
     ) -> None:
+        self._search_time = SearchTime() if search_time is None else search_time
         self._binders = binders
         self._cluster = cluster
         self._ledger = ledger
@@ -123,8 +128,8 @@ class BindingWebhooks:
         )
         annotations: dict[str, str] = {}
 
-        def change(holdings: Holdings) -> tuple[Holdings | None, Holding | Refusal]:
-            changed, decided = decide(holdings)
+        def change(holdings: Holdings) -> Generator[None, None, Decided[Holding | Refusal]]:
+            changed, decided = yield from self._search_time.charging(pod.namespace, decide(holdings))
             outcome = decided.outcome
             if isinstance(outcome, Holding):
                 annotations.clear()
@@ -135,7 +140,7 @@ class BindingWebhooks:
             return changed, outcome
 
         if request.dry_run:
-            outcome = change((await self._ledger.read(node, deadline)).holdings)[1]
+            outcome = (await with_breaks(change((await self._ledger.read(node, deadline)).holdings)))[1]
         else:
             outcome = await self._decided(pod.uid, node, change, deadline)
             self._settled(pod.uid, "" if isinstance(outcome, Refusal) else node)

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 from allocator.bind import GANG_WAITS, MOST_UNBOUND, may_take
 from allocator.budget import Budget
 from allocator.preempt import MOST_STEPS as VICTIM_STEPS
-from allocator.preempt import PodStanding, choose_victims
+from allocator.preempt import LongRefusals, PodStanding, choose_victims
 from allocator.vocabulary.devicetype import DeviceTypes
 from webhook.boundedcache import BoundedCache
-from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, at_once, paced
-from webhook.scheduling.ranking import MOST_TOLD, NOT_JUDGED, Ranking
+from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, at_once
+from webhook.scheduling.ranking import MOST_TOLD, Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo, read_pod_info
 
@@ -132,7 +132,8 @@ class Extender:
             self._interrupted("namespace" if effort.why else "time")
         if most == 1 and ranked.named and pod.uid:
             self._ranking.send(pod, ranked.named[0])
-        failed = dict.fromkeys(ranked.left_out, NOT_JUDGED)
+        # kube-scheduler evicts nobody from a node that is not in the answer: the Pod may fit there as it is.
+        failed: dict[str, str] = {}
         never: dict[str, str] = {}
         written: dict[str, str] = {}  # thousands of nodes share a few reasons
         for name, permanent, reason in ranked.reasons():
@@ -176,15 +177,7 @@ class Extender:
         return await self._filter_paced(asked) if again and await self._news() else answer
 
     async def _filter_paced(self, asked: _Asked) -> dict[str, Any]:
-        return await self._within(asked.pod, lambda effort: self._filter(asked, effort))
-
-    async def _within(self, pod: PodInfo | None, search: Callable[[Effort], Search[P]]) -> P:
-        """Search with pauses, within the time that the Pod's namespace has."""
-        namespace = pod.namespace if pod is not None else ""
-        effort = self._search_time.effort(namespace)
-        found, seconds = await paced(search(effort), effort.seconds)
-        self._search_time.charge(namespace, effort, seconds)
-        return found
+        return await self._search_time.within(_namespace(asked.pod), lambda effort: self._filter(asked, effort))
 
     def _remember(self, uid: str, *, refused: bool) -> None:
         self._refused.put(uid, refused, len(uid) + _UID_BYTES)
@@ -224,9 +217,9 @@ class Extender:
         return at_once(self._prioritize(self._read(args), Effort()))
 
     async def prioritize_patiently(self, args: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Answer as `prioritize`, with pauses; a node that it had no time to judge has 0."""
+        """Answer as `prioritize`, with breaks; a node that it had no time to judge has 0."""
         asked = self._read(args)
-        return await self._within(asked.pod, lambda effort: self._prioritize(asked, effort))
+        return await self._search_time.within(_namespace(asked.pod), lambda effort: self._prioritize(asked, effort))
 
     def _prioritize(self, asked: _Asked, effort: Effort) -> Search[list[dict[str, Any]]]:
         pod, names = asked.pod, asked.names
@@ -251,9 +244,13 @@ class Extender:
         return at_once(self._preempt(*self._read_preemption(args), Effort()))
 
     async def preempt_patiently(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer as `preempt`, with pauses; a node that it had no time to judge is left out."""
+        """Answer as `preempt`, with breaks; a node that it had no time to judge is left out.
+
+        Others run between two decisions. The victims on a node are chosen on what is known when its turn comes;
+        kube-scheduler's own view may be as old.
+        """
         pod, proposed = self._read_preemption(args)
-        return await self._within(pod, lambda effort: self._preempt(pod, proposed, effort))
+        return await self._search_time.within(_namespace(pod), lambda effort: self._preempt(pod, proposed, effort))
 
     def _read_preemption(self, args: Mapping[str, Any]) -> tuple[PodInfo | None, _Proposed]:
         lower = _lower(args)
@@ -269,6 +266,8 @@ class Extender:
         if pod.problem or pod.annotation_problem or (self._together and pod.request.wishes.together):
             return _victims({})  # nobody is evicted for one Pod of a gang that is bound as a whole
         chosen: dict[str, tuple[list[str], int]] = {}
+        yield from self._ranking.take_in()
+        known = LongRefusals(pod.request)
         for node, (uids, violations) in proposed.items():
             snapshot = self._ranking.snapshot(node).without([pod.uid])
             # kube-scheduler refuses a victim that is not bound to the node.
@@ -280,7 +279,7 @@ class Extender:
             }
             steps = effort.most_steps if effort.why else VICTIM_STEPS
             budget = Budget(steps)
-            victims = choose_victims(pod.request, snapshot, standing, pod.priority, uids, budget)
+            victims = yield from choose_victims(pod.request, snapshot, standing, pod.priority, uids, budget, known)
             effort.steps += int(steps - budget.left)
             if victims is not None:
                 chosen[node] = (list(victims), violations)
@@ -319,6 +318,10 @@ class Extender:
 def unformatted(text: str) -> str:
     """Write per cent signs as words: kube-scheduler uses the reason as the format string of its Event."""
     return text.replace(" %", " percent").replace("%", " percent")
+
+
+def _namespace(pod: PodInfo | None) -> str:
+    return "" if pod is None else pod.namespace
 
 
 def _unreadable(names: Sequence[str], problem: str) -> dict[str, str]:

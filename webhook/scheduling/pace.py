@@ -1,11 +1,10 @@
-"""How long one call of kube-scheduler may search, how often it lets others run, and what each namespace may use.
+"""How long one call of kube-scheduler may search, and what each namespace may use for long searches and binds.
 
 A search is written as a generator that yields where it can be interrupted, so that the same search runs at once
 (offline) or paced (in a replica). kube-scheduler decides for one Pod at a time: while it waits for an answer, all other
 Pods wait too.
 """
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator
@@ -15,10 +14,11 @@ from math import inf
 from typing import Final, TypeVar
 
 from allocator.place import MOST_STEPS
+from koordgate.breaks import Breaks
 
 T = TypeVar("T")
 
-MOST_S: Final = 0.2
+MOST_S: Final = 0.1
 """The longest one call searches; the rest is searched when the Pod is tried again."""
 SHARE: Final = 0.05
 """Seconds of long searches that each namespace gets in a second."""
@@ -34,7 +34,6 @@ MOST_ENDED: Final = 1
 """Nodes on which such a decision may end without an answer before the call ends."""
 _CHEAP_S: Final = 0.02  # the longest call then
 _TURN_STEPS: Final = 400  # of decisions between two points where a search can be interrupted: about a millisecond
-_HOLD_S: Final = 0.005  # for which the event loop is held before others run
 _MOST_NAMESPACES: Final = 1024
 
 
@@ -145,6 +144,44 @@ class SearchTime:
         why = f"the time for long searches for {whose} is used up; there is more in {wait + 1:.0f} s"
         return Effort(_CHEAP_S, CHEAP_STEPS, why)
 
+    async def within(self, namespace: str, search: Callable[[Effort], Search[T]]) -> T:
+        """Search for a Pod of this namespace, paced, with what it may use now, and note what that was.
+
+        Args:
+            namespace: of the Pod.
+            search: makes the search from what it may use.
+        """
+        effort = self.effort(namespace)
+        found, seconds = await paced(search(effort), effort.seconds)
+        self.charge(namespace, effort, seconds)
+        return found
+
+    def charging(self, namespace: str, decisions: Generator[int, None, T]) -> Generator[None, None, T]:
+        """Make decisions that must be made whatever the namespace has used, and note what they took.
+
+        Args:
+            namespace: of the Pod.
+            decisions: yields after each decision the steps that it took.
+
+        Yields:
+            After each decision: others may run then, which is not counted.
+
+        Returns:
+            What `decisions` return.
+        """
+        effort, seconds, resumed = Effort(), 0.0, self._clock()
+        try:
+            while True:
+                effort.steps += next(decisions)
+                seconds += self._clock() - resumed
+                yield
+                resumed = self._clock()
+        except StopIteration as done:
+            decided: T = done.value
+            return decided
+        finally:
+            self.charge(namespace, effort, seconds)
+
     def charge(self, namespace: str, effort: Effort, seconds: float) -> None:
         """Note a search.
 
@@ -165,7 +202,7 @@ class SearchTime:
 
 
 async def paced(search: Search[T], seconds: float, clock: Callable[[], float] = time.perf_counter) -> tuple[T, float]:
-    """Search for a limited time, and let others run every few milliseconds.
+    """Search for a limited time, with breaks.
 
     Args:
         search: the search.
@@ -175,20 +212,14 @@ async def paced(search: Search[T], seconds: float, clock: Callable[[], float] = 
     Returns:
         What it found, and for how long it was worked on, in seconds.
     """
-    began = resumed = clock()
-    worked = 0.0
+    began, breaks = clock(), Breaks(clock)
     try:
         next(search)
         while True:
-            now = clock()
-            if now - began >= seconds:
-                search.send(Turn.END)
-                continue
-            if now - resumed >= _HOLD_S:
-                worked += now - resumed
-                await asyncio.sleep(0)
-                resumed = clock()
-            search.send(Turn.GO_ON)
+            turn = Turn.END if clock() - began >= seconds else Turn.GO_ON
+            if breaks.due():
+                await breaks.take()
+            search.send(turn)
     except StopIteration as done:
         found: T = done.value
-        return found, worked + clock() - resumed
+        return found, breaks.worked

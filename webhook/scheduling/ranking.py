@@ -5,11 +5,11 @@ accepted it. The placement on a named node is assumed until the bind comes or so
 that follow are not sent to the same devices.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from allocator.bind import ENDING
@@ -29,8 +29,9 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder, Preference
+from koordgate.breaks import with_breaks
 from webhook.scheduling.assumed import Assumed
-from webhook.scheduling.pace import MOST_ENDED, MOST_S, Effort, Search, Turn, Turns, at_once
+from webhook.scheduling.pace import CHEAP_STEPS, MOST_ENDED, MOST_S, Effort, Search, Turn, Turns, at_once
 from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
@@ -38,8 +39,6 @@ from webhook.view.podinfo import PodInfo
 MOST_TOLD: Final = 16  # most nodes that get the full reason why the Pod does not fit
 _SAMPLE: Final = 4  # of more excluded nodes than that, those that `place()` judges too at each call
 _LONG: Final = f"one search lasts {MOST_S} s at most, and the next one goes on from here"
-NOT_JUDGED: Final = "not looked at"
-"""Why a node that was left out is refused."""
 _SHARED_STEPS: Final = 100  # from which a refusal holds for all nodes that are alike; less is soon found out again
 _ALIKE_STEPS: Final = 10  # to find such a refusal
 
@@ -51,18 +50,17 @@ class Ranked:
     Attributes:
         named: nodes that can hold it, the best first, up to the requested number.
         refused: if no node can, the reason for each. kube-scheduler reports these only for a Pod that fits nowhere.
-        interrupted: why not all nodes were judged; "" if they were.
-        left_out: nodes that were not judged, beyond the few of which `refused` says why.
+        interrupted: why not all nodes were judged; "" if they were. Of the nodes that were not, which may be thousands,
+            only a few are in `refused`.
     """
 
     named: tuple[str, ...]
     refused: Mapping[str, Refusal]
     interrupted: str = ""
-    left_out: Sequence[str] = ()
 
     def reasons(self) -> Iterator[tuple[str, bool, str]]:
         """Each refused node, whether permanently, and why: in full for few nodes, else in a few shared words."""
-        full = len(self.refused) + len(self.left_out) <= MOST_TOLD
+        full = len(self.refused) <= MOST_TOLD
         for node, refusal in self.refused.items():
             yield node, refusal.permanent, refusal.message if full or not refusal.short else refusal.short
 
@@ -111,17 +109,15 @@ class Ranking:
         self._version = 0  # counts changes of the index
         self._sampled = 0  # of excluded nodes, how many `place()` has judged so far
 
-    def rank(self, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str] = frozenset()) -> Ranked:
-        """Find nodes for a Pod at once, as `search` does."""
-        return at_once(self.search(pod, names, most, shunned, Effort()))
-
     def search(
         self, pod: PodInfo, names: list[str], most: int | None, shunned: AbstractSet[str], effort: Effort
     ) -> Search[Ranked]:
         """Find nodes for a Pod.
 
-        A search that is ended names what it found. Where it found nothing, the nodes that it did not judge are refused
-        with that reason. What it judged is remembered, so that the next search for the Pod goes on from there.
+        A search that is ended names what it found. Where it found nothing, a few of the nodes that it did not judge are
+        refused with that reason. What it judged is remembered, so that the next search for the Pod goes on from there.
+
+        Others run while changed nodes are taken in. Nothing is read before none is left, and then in one step.
 
         Args:
             pod: with a readable request.
@@ -131,14 +127,14 @@ class Ranking:
             effort: what it may use.
         """
         before = self.assumed.drop(pod.uid)  # filtered again, so the bind that was assumed will not come
-        self.catch_up()
+        yield from self.take_in()
         # The index cannot exclude these: it lacks their amounts, or counts what the Pod itself holds there.
         open_to = self._unindexed.union(self._cluster.held.nodes_of(pod.uid))
         search, version = self._search(pod, names, open_to), self._version
         found = yield from self._judge_in_order(self._best_first(search, pod, before, shunned), pod, most, effort)
         if found.named:
             return found
-        self.catch_up()
+        yield from self.take_in()
         if self._version != version:  # others ran meanwhile
             search = self._search(pod, names, open_to)
         away, accepted = yield from self._why_away(search, pod, effort)
@@ -208,7 +204,7 @@ class Ranking:
         Returns:
             For each node that can hold the Pod, how many levels of nodes are better; equally good ones have one number.
         """
-        self.catch_up()
+        yield from self.take_in()
         places = (self.assumed.node_of(pod.uid), *self._cluster.held.nodes_of(pod.uid))
         held = [node for node in dict.fromkeys(places) if self._cluster.nodes.knows(node)]
         for node in held:
@@ -334,6 +330,8 @@ class Ranking:
             return known
         told = self._verdicts.get_alike(request, node)
         effort.steps += _ALIKE_STEPS if told is not None else 0
+        if told is None and effort.most_steps <= CHEAP_STEPS and self._verdicts.is_short(request, node.name):
+            return _cut_short(node, effort)
         return told
 
     def _judged(self, request: PodRequest, node: NodeSnapshot, effort: Effort) -> PlaceVerdict:
@@ -343,6 +341,8 @@ class Ranking:
             self._verdicts.put(request, node.name, outcome)
             if isinstance(outcome, Refusal) and effort.steps - before >= _SHARED_STEPS:
                 self._verdicts.put_alike(request, node, outcome)
+        elif effort.most_steps >= CHEAP_STEPS:
+            self._verdicts.put_short(request, node.name)
         return outcome
 
     def _blocked_refusal(self, node: str) -> Refusal:
@@ -367,32 +367,37 @@ class Ranking:
 
     def catch_up(self) -> None:
         """Take in what changed since the last call; every answer does this."""
-        for _ in self._take_in():
+        for _ in self.take_in():
             pass
 
     async def catch_up_slowly(self) -> None:
-        """Take in what changed, and let others run after each node: at the start, all nodes have changed."""
-        for _ in self._take_in():
-            await asyncio.sleep(0)
+        """Take in what changed, with breaks: at the start, and after many changes, these are all nodes.
 
-    def _take_in(self) -> Iterator[None]:
-        for node in self._reassumed.drain():
-            self._changed.note(node)  # so that a node that changed in both ways is looked at once
-        for node in self._changed.drain():
-            self._snapshots.pop(node, None)
-            self._verdicts.forget(node)
-            (self._blocked.add if self._cluster.nodes.blocked(node) else self._blocked.discard)(node)
-            if self._cluster.nodes.knows(node):
-                self._put(node, self._snapshot(node))
+        A node that changes during a break is taken in once more.
+        """
+        await with_breaks(self.take_in())
+
+    def take_in(self) -> Generator[None, object, None]:
+        """Take in what changed, and yield after each node; in the step in which it ends, nothing is left."""
+        while True:
+            for node in self._reassumed.drain():
+                self._changed.note(node)  # so that a node that changed in both ways is looked at once
+            if node := self._changed.take():
+                self._snapshots.pop(node, None)
+                self._verdicts.forget(node)
+                (self._blocked.add if self._cluster.nodes.blocked(node) else self._blocked.discard)(node)
+                if self._cluster.nodes.knows(node):
+                    self._put(node, self._snapshot(node))
+                else:
+                    self._version += 1
+                    self._index.drop(node)
+                    self._unindexed.discard(node)
+            elif node := self._reloaded.take() if self._reloaded is not None else "":
+                if self._cluster.nodes.knows(node):
+                    self._put(node, self._snapshot(node))
             else:
-                self._version += 1
-                self._index.drop(node)
-                self._unindexed.discard(node)
+                return
             yield
-        for node in self._reloaded.drain() if self._reloaded is not None else ():
-            if self._cluster.nodes.knows(node):
-                self._put(node, self._snapshot(node))
-                yield
 
     def _put(self, node: str, snapshot: NodeSnapshot) -> None:
         self._version += 1
@@ -409,11 +414,11 @@ class Ranking:
 
 
 def _interrupted(names: Sequence[str], refused: Mapping[str, Refusal], why: str) -> Ranked:
-    """The answer of a search that found nothing: of the other nodes, which may be thousands, a few say why."""
+    """The answer of a search that found nothing: of the nodes that were not judged, a few say why."""
     text = f"the search ended after {len(refused)} of {len(names)} nodes, before this one: {why}"
-    others = [name for name in names if name not in refused]
-    told = dict.fromkeys(others[:MOST_TOLD], Refusal(text, short=text, unfinished=True))
-    return Ranked((), {**refused, **told}, why, others[MOST_TOLD:])
+    others = islice((name for name in names if name not in refused), MOST_TOLD)
+    told = dict.fromkeys(others, Refusal(text, short=text, unfinished=True))
+    return Ranked((), {**refused, **told}, why)
 
 
 def _judge(request: PodRequest, node: NodeSnapshot, effort: Effort) -> tuple[PlaceVerdict, bool]:
@@ -426,7 +431,12 @@ def _judge(request: PodRequest, node: NodeSnapshot, effort: Effort) -> tuple[Pla
     effort.steps += int(effort.most_steps - budget.left)
     if not budget.short or effort.most_steps >= MOST_STEPS:
         return outcome, True
-    return Refusal(f"{node.name}: {effort.why}", short=effort.why, unfinished=True), False
+    return _cut_short(node, effort), False
+
+
+def _cut_short(node: NodeSnapshot, effort: Effort) -> Refusal:
+    """The refusal of a Pod for whose namespace more steps would be needed than it has."""
+    return Refusal(f"{node.name}: {effort.why}", short=effort.why, unfinished=True)
 
 
 def _turned_away(request: PodRequest, want: Want, count: int) -> Refusal:

@@ -20,6 +20,7 @@ from allocator.vocabulary.cpunode import CpuNode
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodeallocation import RecordError
+from koordgate.breaks import Breaks
 from koordgate.kube.errors import Forbidden, KubeError, TooManyRequests, Unauthorized, Unreachable
 from koordgate.kube.watch import Handler
 from webhook.ledger.ledger import BusyError, Ledger
@@ -147,24 +148,29 @@ class Publisher:
             await self._sleep(every)
 
     async def publish(self) -> int:
-        """Go through all nodes once; returns how many records were written or deleted."""
+        """Go through all nodes once; returns how many records were written or deleted.
+
+        Others run between two nodes. A node is compared in one step as it is then, and the ledger packs it again when
+        it writes. What fails about one node is logged, and the others follow; a failure of all ends the round.
+        """
         done = 0
         for name in self._packed.keys() - self._nodes:
             del self._packed[name]
+        breaks = Breaks()
         for name in self._in_order(self._nodes):
-            before = self._packed.get(name)
-            differs = self._differs(name)
-            if self._packed.get(name) is not before:
-                await asyncio.sleep(0)  # packing thousands of nodes must not hold up binds
-            if not differs or name not in self._nodes:
-                continue
+            if breaks.due():
+                await breaks.take()
             try:
+                if name not in self._nodes or not self._differs(name):
+                    continue
                 done += await self._ledger.publish(name, _DEADLINE_S)
             except _GENERAL as error:
                 _LOG.warning("publishing what nodes have free stops until the next round: %s", error)
                 return done
             except (KubeError, RecordError, BusyError, ValueError) as error:
                 _LOG.warning("what is free is not published: %s", error, extra={"node": name})
+            except Exception:  # noqa: BLE001 what one node is like must not hide the others
+                _LOG.exception("a bug while what is free was published", extra={"node": name})
             await self._sleep(_PAUSE_S)
         return done + await self._discard()
 
@@ -177,7 +183,8 @@ class Publisher:
                 done += await self._ledger.discard(name, _DEADLINE_S)
             except KubeError as error:
                 _LOG.warning("the empty record of a node that is gone stays: %s", error, extra={"node": name})
-                break
+                if isinstance(error, _GENERAL):
+                    break
             await self._sleep(_PAUSE_S)
         return done
 

@@ -8,14 +8,16 @@ it, a live read confirms it first.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Literal, Protocol
 
 from allocator.bind import adopt_running, end, keep, release
 from allocator.hold import hold_again
 from allocator.vocabulary.holdings import Holding
 from allocator.wire.nodeallocation import RecordError
+from koordgate.breaks import Breaks, with_breaks
 from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Change, Ledger
 from webhook.ledger.marks import new_mark
@@ -149,7 +151,7 @@ class Reconciler:
             left -= wait
             try:
                 if left > 0:
-                    await self._all([self._check(node, holding) for node, holding in self._due()])
+                    await self._all(self._check(node, holding) for node, holding in self._due())
                     continue
                 left = every
                 await self.reconcile()
@@ -159,34 +161,45 @@ class Reconciler:
     async def reconcile(self) -> None:
         """Compare the whole ledger with live Pods once, and correct it.
 
+        Others run between two nodes and between two Pods, so that each is compared as it is when its turn comes. It may
+        change before it is corrected, as always: a holding is released for what a live read says then, a marked one
+        only if it still bears this mark, and a Pod is adopted as the view knows it then.
+
         Raises:
             KubeError: the API server refused, or cannot be reached; corrections made by then remain.
         """
-        suspects = self._suspects()
+        suspects = await with_breaks(self._suspects())
         self._see(suspects)
-        mendings = [self._check(node, holding) for node, holding in suspects]
-        mendings += [self._adopt(pod) for pod in self._missing()]
+        missing = await with_breaks(self._missing())
+        checks = (self._check(node, holding) for node, holding in suspects)
         try:
-            await self._all(mendings)
+            await self._all(chain(checks, map(self._adopt, missing)))
         finally:
-            self._reports.bound_around(self._bound_around())
-            self._reports.unreadable(self._unreadable())
-            self._reports.held_twice(self._held_twice())
+            self._reports.bound_around(await with_breaks(self._bound_around()))
+            self._reports.unreadable(await with_breaks(self._unreadable()))
+            self._reports.held_twice(await with_breaks(self._held_twice()))
 
-    async def _all(self, mendings: list[Coroutine[None, None, None]]) -> None:
+    async def _all(self, mendings: Iterator[Coroutine[None, None, None]]) -> None:
         """Perform all of these, a few at once; the first failure is raised when all are over."""
-        gate = asyncio.Semaphore(_AT_ONCE)
+        failures: list[Exception] = []
 
-        async def one(mending: Coroutine[None, None, None]) -> None:
-            async with gate:
-                await mending
+        async def perform() -> None:
+            breaks = Breaks()
+            for mending in mendings:
+                try:
+                    await mending
+                except Exception as error:  # noqa: BLE001 the others are performed all the same
+                    failures.append(error)
+                if breaks.due():
+                    await breaks.take()
 
-        results = await asyncio.gather(*(one(mending) for mending in mendings), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_AT_ONCE):
+                tasks.create_task(perform())
+        if failures:
+            raise failures[0]
 
-    def _held_twice(self) -> list[HeldTwice]:
+    def _held_twice(self) -> Generator[None, None, list[HeldTwice]]:
         """Compare the ledger with what the kubelet allocated, as the Device objects state it."""
         found: dict[tuple[str, str], set[str]] = {}
         kinds: dict[tuple[str, str], str] = {}
@@ -199,15 +212,16 @@ class Reconciler:
                         at = (record.node, share.id)
                         found.setdefault(at, set()).update((holding.uid, *theirs))
                         kinds[at] = share.type
+            yield
         twice = []
         for at, uids in sorted(found.items()):
             known = [pod for pod in map(self._cluster.pods.by_uid, uids) if pod is not None and not pod.finished]
             if len(known) > 1:  # else the one or the other has ended meanwhile
-                pods = tuple(sorted(known, key=lambda pod: (pod.namespace, pod.name)))
-                twice.append(HeldTwice(at[0], kinds[at], at[1], pods))
+                twice.append(HeldTwice(at[0], kinds[at], at[1], tuple(sorted(known, key=_by_name))))
+            yield
         return twice
 
-    def _suspects(self) -> list[tuple[str, Holding]]:
+    def _suspects(self) -> Generator[None, None, list[tuple[str, Holding]]]:
         """Holdings, each with its node, whose Pod is not known to be bound to that node and alive."""
         suspects: list[tuple[str, Holding]] = []
         for record in self._ledger.records():
@@ -216,6 +230,7 @@ class Reconciler:
                 for holding in record.holdings.values()
                 if is_suspect(holding, record.node, self._cluster.pods.by_uid(holding.uid))
             ]
+            yield
         return suspects
 
     def _see(self, suspects: list[tuple[str, Holding]]) -> None:
@@ -246,35 +261,48 @@ class Reconciler:
             if now - since > patience(holding, self._grace)
         ]
 
-    def _missing(self) -> list[PodInfo]:
-        return [
-            pod
-            for pod in self._cluster.pods.all()
-            if pod.node
-            and pod.holds
-            and not pod.finished
-            and pod.uid not in self._ledger.record(pod.node).holdings
-            and not self._cluster.compared(pod).annotation_problem  # opens again once it can be read
-        ]
+    def _missing(self) -> Generator[None, None, list[PodInfo]]:
+        """Bound Pods that hold something of which the ledger does not know, and whose annotations can be read."""
 
-    def _unreadable(self) -> list[PodInfo]:
-        unrecorded = [
-            self._cluster.compared(pod)
-            for pod in self._cluster.pods.all()
-            if pod.node
-            and (pod.holds or pod.annotation_problem)
-            and not pod.finished
-            and pod.uid not in self._ledger.record(pod.node).holdings
-        ]
-        return sorted((pod for pod in unrecorded if pod.annotation_problem), key=lambda pod: (pod.namespace, pod.name))
+        def missing(pod: PodInfo) -> PodInfo | None:
+            if not pod.holds or self._recorded(pod) or self._cluster.compared(pod).annotation_problem:
+                return None
+            return pod
 
-    def _bound_around(self) -> list[PodInfo]:
-        found = [
-            pod
-            for pod in self._cluster.pods.all()
-            if pod.node and pod.lacks and not pod.finished and pod.in_scope(self._scheduler_name)
-        ]
-        return sorted(found, key=lambda pod: (pod.namespace, pod.name))
+        return (yield from self._bound(missing))
+
+    def _unreadable(self) -> Generator[None, None, list[PodInfo]]:
+        """Bound Pods whose annotations cannot be read, where the ledger does not know what they hold; by name."""
+
+        def unreadable(pod: PodInfo) -> PodInfo | None:
+            if not (pod.holds or pod.annotation_problem) or self._recorded(pod):
+                return None
+            compared = self._cluster.compared(pod)
+            return compared if compared.annotation_problem else None
+
+        return sorted((yield from self._bound(unreadable)), key=_by_name)
+
+    def _bound_around(self) -> Generator[None, None, list[PodInfo]]:
+        """Bound Pods that lack what they ask for; by name."""
+
+        def lacking(pod: PodInfo) -> PodInfo | None:
+            return pod if pod.lacks and pod.in_scope(self._scheduler_name) else None
+
+        return sorted((yield from self._bound(lacking)), key=_by_name)
+
+    def _bound(self, pick: Callable[[PodInfo], PodInfo | None]) -> Generator[None, None, list[PodInfo]]:
+        """What is picked of each bound Pod that has not finished, as it is when its turn comes."""
+        picked = []
+        for uid in [pod.uid for pod in self._cluster.pods.all()]:
+            pod = self._cluster.pods.by_uid(uid)
+            if pod is not None and pod.node and not pod.finished and (one := pick(pod)) is not None:
+                picked.append(one)
+            yield
+        return picked
+
+    def _recorded(self, pod: PodInfo) -> bool:
+        """Whether the ledger knows what a bound Pod holds."""
+        return pod.uid in self._ledger.record(pod.node).holdings
 
     async def _check(self, node: str, holding: Holding) -> None:
         pod = self._cluster.pods.by_uid(holding.uid)
@@ -328,3 +356,7 @@ class Reconciler:
             _LOG.warning(
                 "a Pod could not be adopted; the next reconciliation tries again: %s", error, extra={"pod": str(pod)}
             )
+
+
+def _by_name(pod: PodInfo) -> tuple[str, str]:
+    return pod.namespace, pod.name

@@ -14,13 +14,17 @@ class ChangeReader:
         """A node changed."""
         self._pending[node] = None
 
+    def take(self) -> str:
+        """Take one of the nodes that changed since they were last taken, the last one; "" if there is none."""
+        return self._pending.popitem()[0] if self._pending else ""
+
     def drain(self) -> Iterator[str]:
         """Take the nodes that changed since they were last taken, each once, the last one first.
 
         What is not taken, should the caller fail half way, comes the next time.
         """
-        while self._pending:
-            yield self._pending.popitem()[0]
+        while node := self.take():
+            yield node
 
 
 class Changes:

@@ -64,6 +64,8 @@ class PodTable:
         return known
 
     def _replace(self, known: PodInfo | None, pod: PodInfo | None) -> None:
+        if known == pod:  # as in a list that is repeated: nothing that is derived from the Pod is stale
+            return
         if known is not None:
             self._take_out(known)
         if pod is not None:

@@ -1,13 +1,14 @@
 """The memory of the GPUs that a Pod could land on, as admission needs it to state amounts in bytes."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 import orjson
 
 from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.names import GPU_MEMORY, TYPE_GPU
+from koordgate.breaks import with_breaks
 from webhook.boundedcache import BoundedCache
 from webhook.view.nodes import NodeFacts, NodeTable
 from webhook.view.nodeselection import selected, selects
@@ -47,7 +48,16 @@ class MemoryReach:
         labels = {name: facts.labels for name, (_, facts) in self._of.items() if facts is not None}
         return {memory for name in selected(spec, labels) or () for memory in self._of[name][0]}
 
+    async def catch_up_slowly(self) -> None:
+        """Take in what changed, with breaks; `of` takes in at once what is left by then, and what changed since."""
+        await with_breaks(self._take_in())
+
     def _catch_up(self) -> None:
+        for _ in self._take_in():
+            pass
+
+    def _take_in(self) -> Generator[None, None, None]:
+        """Take in what changed, and yield after each node; in the step in which it ends, nothing is left."""
         for name in self._remade.drain():
             before = self._of.pop(name, None)
             now = self._read(name)
@@ -58,6 +68,7 @@ class MemoryReach:
                 self._all.update(now[0])
                 self._all += Counter()  # drops what no GPU has any more
                 self._found.clear()
+            yield
 
     def _read(self, name: str) -> tuple[tuple[int, ...], NodeFacts | None]:
         listed = self._nodes.devices(name)
