@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import yaml
 from controlplane.gpu_cluster import add_gpu_node, pod, pods_path
 
 from webhook.localplane import chart
@@ -27,7 +28,9 @@ _NUMBERS = itertools.count(1)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def limited(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
+async def installed(
+    binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[ControlPlane, Replicas]]:
     """A control plane with its controllers, the chart, and two webhook processes with the chart's rights.
 
     In the namespace `before`, quotas and Pods are older than koordgate.
@@ -49,7 +52,12 @@ async def limited(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) 
         )
         async with replicas:
             await start_koord_scheduler(plane, objects, replicas.extender)
-            yield plane
+            yield plane, replicas
+
+
+@pytest.fixture(scope="module")
+def limited(installed: tuple[ControlPlane, Replicas]) -> ControlPlane:
+    return installed[0]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -354,3 +362,28 @@ async def test_the_webhook_may_write_no_quota_but_mirrors(limited: ControlPlane,
             with pytest.raises(ApiError, match="koordgate may") as refused:
                 await attempt
             assert refused.value.status in {FORBIDDEN, INVALID}
+
+
+async def test_what_a_replica_without_quotas_translates_and_a_new_one_judges_is_created(
+    installed: tuple[ControlPlane, Replicas], root: AdminClient, team: str
+) -> None:
+    replicas = installed[1]
+    settings = replicas.settings_file(0)
+    written = settings.read_text()
+    await replicas.stop(0)
+    try:
+        settings.write_text(yaml.safe_dump({**yaml.safe_load(written), "quota": {"enabled": False}}))
+        await replicas.start(0)  # as a release without the function: it states nothing for quotas
+        await replicas.stop(1)
+        # The API server connects for each webhook by itself. This Pod is refused before it is judged.
+        await refusal(root, team, pod("two", team, {"nvidia.com/gpu": "1", "koordinator.sh/gpu": "50"}))
+        await replicas.start(1)
+        replicas.leave_out(0)
+        created = await root.create(pods_path(team), pod("one", team, {"nvidia.com/gpu": "1"}))
+        requests = created["spec"]["containers"][0]["resources"]["requests"]
+        assert requests["kubernetes.io/gpu-core"] == "100"
+        assert f"{DOMAIN}/gpu" not in requests
+    finally:
+        await replicas.stop(0)
+        settings.write_text(written)
+        await replicas.start(0)

@@ -234,8 +234,17 @@ async def test_another_binder_cannot_write_an_allocation_of_any_pod(world: World
 
 
 async def test_a_choice_without_amounts_is_adopted_as_the_whole_card(world: World) -> None:
-    world.add_pod(gpu_pod("p", annotations=koordinator_annotation((0, {}, ""))))
+    world.add_pod(gpu_pod("p", 100, annotations=koordinator_annotation((0, {}, ""))))
     world.see()
     assert (await world.bind("p")).allowed
     (share,) = world.holdings()["uid-p"].shares
     assert dict(share.amounts) == WHOLE
+
+
+async def test_a_choice_without_amounts_gives_no_pod_more_than_quotas_counted(world: World) -> None:
+    world.add_pod(gpu_pod("p", annotations=koordinator_annotation((0, {}, ""))))
+    world.see()
+    refused = await world.bind("p")
+    assert refused.code == 409
+    assert "quota.koordgate.io/gpu 100 is more than quotas count of the Pod (50)" in refused.message
+    assert world.holdings() == {}

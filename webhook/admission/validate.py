@@ -25,12 +25,12 @@ from webhook.quotas.limits import NamespaceLimits, beyond
 from webhook.review import Request
 
 _UNSEEN: Final = (
-    "koordgate's mutating webhook did not see this Pod, or another webhook changed it afterwards; an administrator must "
-    "look at the MutatingWebhookConfigurations"
+    "koordgate's mutating webhook did not see this Pod, or another webhook changed it afterwards; an administrator "
+    "must look at the MutatingWebhookConfigurations"
 )
 _MISCOUNTED: Final = (
-    "a replica of another release, or with another quota.enabled, may have translated this Pod: create it again when the "
-    f"roll-out of koordgate is over. If none is under way, {_UNSEEN}"
+    "a replica of another release, or with another quota.enabled, may have translated this Pod: create it again when "
+    f"the roll-out of koordgate is over. If none is under way, {_UNSEEN}"
 )
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)  # the classes with CPUs of their own
 

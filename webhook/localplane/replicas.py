@@ -124,6 +124,10 @@ class Replicas:
         """One of the processes, for its log or a signal."""
         return self._processes[number]
 
+    def settings_file(self, number: int) -> Path:
+        """The settings of one of the processes, which it reads when it starts."""
+        return self._workdir / f"webhook-{number}.yaml"
+
     async def start(self, number: int) -> None:
         """Start or restart a process; when it is ready, connections go to it."""
         process = self._processes[number]
@@ -163,7 +167,7 @@ class Replicas:
         host, port, extender = *listen, beside[1]
         # No endpoint controller needs time here to notice the end.
         serve = {"host": host, "port": port, "extenderPort": extender, "shutdownDelaySeconds": 0}
-        path = self._workdir / f"webhook-{number}.yaml"
+        path = self.settings_file(number)
         self._workdir.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(laid_over(self._settings, {"serve": serve})))
         argv = (*self._command(number), "webhook", "--config", str(path))
