@@ -1000,7 +1000,8 @@ def test_the_webhook_is_started_with_its_settings(objects: list[JsonObject], cha
     version = yaml.safe_load((chart_folder / "Chart.yaml").read_text())["appVersion"]
 
     assert container["image"] == f"koordgate:{version}"
-    assert container["args"] == ["koordgate", "webhook", "--config", "/etc/koordgate/config.yaml"]
+    assert container["command"] == ["koordgate"], "whatever entry point the image has"
+    assert container["args"] == ["webhook", "--config", "/etc/koordgate/config.yaml"]
     for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         assert container[probe]["httpGet"] == {"path": path, "port": "https", "scheme": "HTTPS"}
     assert {"config", "tmp"} == {mount["name"] for mount in container["volumeMounts"]}

@@ -196,6 +196,7 @@ def test_every_hidden_folder_is_there_before_something_is_mounted_over_it(object
     folders = [made[one["name"]] for one in first["volumeMounts"] if one["name"] in made]
 
     assert folders == [{"path": f"/var/lib/kubelet/{name}", "type": "DirectoryOrCreate"} for name in HIDDEN]
+    assert first["command"] == container(objects)["command"]
     assert first["args"] == [*container(objects)["args"], "--check"]
     assert first["securityContext"] == container(objects)["securityContext"]
 
@@ -273,7 +274,8 @@ def test_it_is_probed_where_it_serves_and_started_with_its_settings(render: Rend
 
     assert only["ports"][0]["containerPort"] == 9999
     assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": only["ports"][0]["name"]}
-    assert only["args"] == ["koordgate", "reporter", "--config", "/etc/koordgate/config.yaml"]
+    assert only["command"] == ["koordgate"], "whatever entry point the image has"
+    assert only["args"] == ["reporter", "--config", "/etc/koordgate/config.yaml"]
     assert {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in only["env"]
 
 

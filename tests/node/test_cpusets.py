@@ -395,12 +395,11 @@ def reporter_pod(objects: list[JsonObject], state: Path) -> JsonObject:
     """
     spec = copy.deepcopy(chart.find(objects, "DaemonSet", ACCOUNT)["spec"]["template"]["spec"])
     for container in (*spec["initContainers"], *spec["containers"]):
-        assert container["args"][:2] == ["koordgate", "reporter"]
+        assert (container["command"], container["args"][0]) == (["koordgate"], "reporter")
         container.update(
             image=images.BUSYBOX,
             imagePullPolicy="Never",
             command=list(this_koordgate()),
-            args=container["args"][1:],
             env=[*container.get("env", ()), {"name": "PYTHONPATH", "value": str(HOME)}],
         )
         for number, folder in enumerate(python_folders()):

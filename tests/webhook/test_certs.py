@@ -19,7 +19,7 @@ from fake_kube import FakeKube, answer, hold, hold_answer, lose_answer
 from trials import examples
 
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import Forbidden, KubeError
+from koordgate.kube.errors import Forbidden, KubeError, Unreachable
 from webhook.settings import Certificate, CertificateFiles, Identity
 from webhook.tls import pki
 from webhook.tls.certs import FileSource, MemorySource, SecretSource, Source
@@ -320,6 +320,42 @@ async def test_an_api_server_that_is_unreachable_takes_nothing_from_a_certificat
     for seconds in (1, 1, 3600):
         clock.forward(seconds=seconds)
         assert "the certificate expired" in (source.healthy(clock()) or "")
+
+
+async def test_a_replica_that_starts_while_nothing_can_be_renewed_serves_what_is_valid_until_that_expires(
+    source: SecretSource,
+    fake: FakeKube,
+    kube: KubeClient,
+    timing: Timing,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await source.start()
+    made = stored(fake)
+    clock.forward(days=25)
+    fake.faults.always("update", "secrets", answer(500))
+    starting = SecretSource(kube, SPACE, WANTED, timing)
+    assert await starting.attempt()
+    assert await starting.attempt()
+    assert shown(starting) == stored(fake) == made
+    assert starting.healthy(clock()) is None
+    assert sum("could not be renewed yet" in line for line in caplog.messages) == 1
+    clock.forward(days=5)
+    with pytest.raises(Unreachable):
+        await starting.refresh()
+    with pytest.raises(Unreachable):
+        await SecretSource(kube, SPACE, WANTED, timing).refresh()
+    assert "the certificate expired" in (starting.healthy(clock()) or "")
+
+
+async def test_a_certificate_that_its_ca_did_not_sign_is_not_served_though_it_cannot_be_renewed(
+    source: SecretSource, fake: FakeKube, kube: KubeClient, timing: Timing, clock: Clock
+) -> None:
+    await source.start()
+    other = pki.new_authority("another", clock(), 30)
+    damage(fake, ca_crt=base64.b64encode(other.certificate).decode(), ca_key=base64.b64encode(other.key).decode())
+    fake.faults.always("update", "secrets", answer(500))
+    assert not await SecretSource(kube, SPACE, WANTED, timing).attempt()
 
 
 # --- time

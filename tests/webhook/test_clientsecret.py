@@ -192,3 +192,42 @@ async def test_others_that_change_it_without_end_are_reported(world: World, fake
         world.kept.problem
         == "Secret koordgate-system/koordgate-scheduler-tls was changed by others during each of 5 attempts"
     )
+
+
+async def test_a_replica_that_starts_counts_on_one_that_is_valid_though_it_cannot_be_renewed(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    lasting = Certificate(dns_names=("koordgate.test",), authority_days=90, certificate_days=90)
+    settings = WebhookSettings(certificate=lasting)
+    world = World(kube, settings)
+    await world.kept.check()
+    world.now += 70 * DAY  # all of it is due
+    fake.faults.always("update", "secrets", answer(500))
+    starting = World(kube, settings, now=world.now)
+    assert not await starting.kept.check()
+    assert starting.kept.made
+    late = World(kube, settings, now=world.now + 20 * DAY)
+    assert not await late.kept.check()
+    assert not late.kept.made
+
+
+@pytest.mark.parametrize("harm", [{"tls.key": ""}, {"extender-ca.crt": ""}, {"extender-ca.crt": "AAAA"}], ids=str)
+async def test_a_damaged_one_is_not_counted_on(
+    world: World, fake: FakeKube, kube: KubeClient, harm: dict[str, str]
+) -> None:
+    await world.kept.check()
+    secret = fake.get(THEIRS)
+    fake.put(SECRETS, {**secret, "data": secret["data"] | harm})
+    fake.faults.always("update", "secrets", answer(500))
+    starting = World(kube, now=world.now)
+    assert not await starting.kept.check()
+    assert not starting.kept.made
+
+
+async def test_one_for_another_name_is_not_counted_on(world: World, fake: FakeKube, kube: KubeClient) -> None:
+    await world.kept.check()
+    fake.faults.always("update", "secrets", answer(500))
+    named = WebhookSettings(certificate=SETTINGS.certificate, scheduler=Scheduler(common_name="another"))
+    starting = World(kube, named, now=world.now)
+    assert not await starting.kept.check()
+    assert not starting.kept.made

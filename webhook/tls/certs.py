@@ -206,12 +206,15 @@ class SecretSource(Source):
         pki.check_names(wanted.dns_names, wanted.ip_addresses)
         self._wanted = wanted
         self._secret = TlsSecret(client, namespace, wanted.secret)
+        self._late = ""
 
     async def _read(self) -> ServingOffer:
         return _offer(*await self.current())
 
     async def current(self) -> tuple[Bundle, datetime]:
         """The bundle read after the call began, renewed if necessary, and when it was read.
+
+        One that is due and cannot be renewed is used for as long as it is valid, also by a replica that starts.
 
         Raises:
             KubeError: the API server refused, or cannot be reached.
@@ -225,14 +228,28 @@ class SecretSource(Source):
                 now += self._timing.apart
                 bundle, (step, reason) = await self.judged(found, now)
             if step is Step.NONE:
+                self._late = ""
                 return bundle, now
-            self._timing.require_agreement(reason)
-            bundle = renewed(bundle, step, self._wanted, now, self.ca_bundle)
-            if await self._secret.write(found, _data_of(bundle)):
+            try:
+                self._timing.require_agreement(reason)
+                made = renewed(bundle, step, self._wanted, now, self.ca_bundle)
+                written = await self._secret.write(found, _data_of(made))
+            except (KubeError, CertificateError) as error:
+                if not pki.still_good(bundle.leaf, bundle.authority.certificate, self._timing.earliest):
+                    raise
+                self._put_off(str(error))
+                return bundle, now
+            if written:
+                self._late = ""
                 _LOG.info("%s: made a new %s, because %s", self._secret, _MADE[step], reason)
-                return bundle, now
+                return made, now
             # Another replica wrote first; its bundle is read in the next attempt.
         raise KubeError(f"{self._secret} was changed by others during each of {_ATTEMPTS} attempts to renew it")
+
+    def _put_off(self, why: str) -> None:
+        if why != self._late:
+            self._late = why
+            _LOG.warning("%s could not be renewed yet, and is used while it is valid: %s", self._secret, why)
 
     async def judged(self, found: Found, now: datetime) -> tuple[Bundle, Renewal]:
         """The bundle in the Secret, or one to begin with in its place, and what of it must be renewed."""

@@ -6,6 +6,7 @@ unchanged.
 """
 
 import logging
+from datetime import datetime
 from typing import Final
 
 from koordgate.kube.client import KubeClient
@@ -13,9 +14,9 @@ from koordgate.kube.errors import KubeError
 from webhook.settings import WebhookSettings
 from webhook.tls import pki
 from webhook.tls.certs import SecretSource
-from webhook.tls.pki import CertificateError, Pair
+from webhook.tls.pki import Bundle, CertificateError, Pair
 from webhook.tls.timing import REAL, Timing
-from webhook.tls.tlssecret import Found, TlsSecret
+from webhook.tls.tlssecret import TlsSecret
 
 CHECK_S: Final = 60.0
 EXTENDER_CA: Final = "extender-ca.crt"
@@ -74,7 +75,13 @@ class ClientSecret:
     async def _kept(self) -> bool:
         for _ in range(_ATTEMPTS):
             found = await self._secret.read()
-            reason, wanted = await self._wanted(found)
+            bundle, now = await self._source.current()
+            pair = Pair(found.value("tls.crt"), found.value("tls.key"))
+            signers = b"\n".join((bundle.authority.certificate, bundle.previous))
+            good = pki.still_good(pair, signers, self._timing.earliest, self._name)
+            trusts = pki.still_trusted(found.value(EXTENDER_CA), self._timing.earliest)
+            self.made = self.made or (good and bool(trusts))  # before it is renewed, which may fail for days
+            reason, wanted = self._wanted(pair, bundle, now)
             if all(found.value(key) == value for key, value in wanted.items()):
                 return True
             if await self._secret.write(found, wanted):
@@ -82,10 +89,8 @@ class ClientSecret:
                 return True
         return False
 
-    async def _wanted(self, found: Found) -> tuple[str, dict[str, bytes]]:
+    def _wanted(self, pair: Pair, bundle: Bundle, now: datetime) -> tuple[str, dict[str, bytes]]:
         """Why the certificate must be renewed ("" if it need not be), and what the Secret should hold."""
-        bundle, now = await self._source.current()
-        pair = Pair(found.value("tls.crt"), found.value("tls.key"))
         reason = pki.client_renewal(pair, bundle, self._name, now)
         if reason:
             self._timing.require_agreement(reason)

@@ -267,6 +267,25 @@ def check_pair(pair: Pair) -> datetime:
     return certificate.not_valid_after_utc
 
 
+def still_good(pair: Pair, authorities: bytes, now: datetime, name: str = "") -> bool:
+    """Whether a certificate has its key, is signed by one of these CAs, and neither of the two has expired.
+
+    Args:
+        pair: the certificate and its key.
+        authorities: the CAs, as PEM.
+        now: the current time.
+        name: that a client's certificate must be for; "" for a server's.
+    """
+    try:
+        expires = check_pair(pair)
+        certificate = _certificate(pair.certificate, "certificate")
+    except CertificateError:
+        return False
+    signers = (_certificate(pem, "authority certificate") for pem in still_trusted(authorities, now))
+    signed = any(not _not_signed(certificate, one) for one in signers)
+    return now < expires and signed and not (name and _misnamed(certificate, name))
+
+
 def issued(authority: Pair) -> datetime:
     """When a CA was made."""
     return _issued(_certificate(authority.certificate, "authority certificate"))
