@@ -5,11 +5,12 @@ import asyncio
 import pytest
 from fake_kube import FakeKube, Fault, answer, hold
 from gangs.companies import HOLD_S, SETTINGS, Company, ended, held_in_vain, members, without
-from world import binding, binds
+from world import binding, binds, gpu_pod
 
 from allocator.bind import GANG_WAITS
 from allocator.vocabulary.holdings import WITHOUT_LIMIT
 from koordgate.kube.client import KubeClient
+from webhook.gangs.seen import SETTLE_S
 
 GRACE_S = 120
 
@@ -46,8 +47,15 @@ async def test_what_a_bind_that_was_never_performed_gave_is_kept_for_the_gang_wh
     await company.schedule(["m1"])
     await answered(company, "m0")
     assert company.holds() == {}
-    await swept(company)
+    await swept(company, tended=False)
+    company.one.add_pod(gpu_pod("quick", 200))
+    company.see()
+    assert not (await company.one.bind("quick", "a")).allowed
+    await company.tend()
+    company.pass_time(SETTLE_S + 1)
+    await company.tend()
     assert company.holds() == {"m0": WITHOUT_LIMIT - company.now}
+    company.one.remove_pod("quick")
     assert await company.schedule() == {}
     assert company.bound() == {"m0": "a", "m1": "a"}
 
