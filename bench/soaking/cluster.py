@@ -96,15 +96,15 @@ async def _replicas(
 
 
 async def _raged(load: Load, chaos: Chaos) -> None:
-    """Bind while the cluster is hurt, and let everything run again."""
-    raging = asyncio.create_task(chaos.run())
-    try:
-        await load.run()
-    finally:
+    """Bind while the cluster is hurt; then let everything run again, and the last Pods be bound."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(load.run())
+        raging = tasks.create_task(chaos.run())
+        await load.over.wait()
         raging.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await raging
-    await chaos.mend()
+        await chaos.mend()
 
 
 async def _audited(auditor: Auditor, admin: AdminClient) -> None:

@@ -32,6 +32,10 @@ class Load:
         auditor: sees the Pods. While it does not, none is deleted: it shall miss nothing.
         findings: where the outcomes are counted.
         ended: once it is set, no more Pods are created.
+
+    Attributes:
+        bound: how many Pods were bound.
+        over: set once no more Pods are created.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Load:
         self._ends = time.monotonic() + soak.seconds
         self._ended = ended
         self.bound = 0
+        self.over = asyncio.Event()
 
     @property
     def is_over(self) -> bool:
@@ -88,6 +93,7 @@ class Load:
                 uid, node, percent = self._living.pop(name)
                 self._used[node] -= percent
                 await self.delete(name, uid)
+        self.over.set()
 
     def _candidates(self) -> list[str]:
         """Nodes; mostly those first that seem to have most room, as kube-scheduler would choose."""
