@@ -60,9 +60,13 @@ def add_up(summary: dict[str, Any], tally: Path | None) -> str:
     with tally.open("a") as file:
         print(line, file=file)
     runs = [json.loads(each) for each in tally.read_text().splitlines()]
-    faults, events = (sum((Counter(run[key]) for run in runs), Counter()) for key in ("faults", "events"))
-    seconds, binds = (sum(run[key] for run in runs) for key in ("seconds", "binds"))
-    total = {"runs": len(runs), "seconds": seconds, "binds": binds, "events": events, "faults": faults}
+    total: dict[str, Any] = {"runs": len(runs)}
+    for key in ("seconds", "binds"):
+        total[key] = sum(run[key] for run in runs)
+    for key in ("events", "requests", "faults"):
+        total[key] = Counter[str]()
+        for run in runs:
+            total[key].update(run[key])
     return f"{line}\n{json.dumps(total)}"
 
 
