@@ -15,12 +15,9 @@ end nobody can get although no Pod has it. The reference is the number of Pods t
 import argparse
 import asyncio
 import dataclasses
-import json
 import signal
 import sys
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import uvloop
 from result import close
@@ -31,6 +28,7 @@ from webhook.localplane.plane import CONTROL_PLANE
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from soaking.cluster import soak_cluster
 from soaking.plan import Findings, Soak
+from soaking.tally import add_up
 
 
 def say(text: str) -> None:
@@ -50,20 +48,6 @@ def tell(found: Findings) -> None:
         say(f"  {what:34}{len(wrong):>9}")
         for one in wrong[:20]:
             say(f"    {one}")
-
-
-def add_up(summary: dict[str, Any], tally: Path | None) -> str:
-    """The summary line of a run; with a tally it is appended there, and the sum of all runs follows."""
-    line = json.dumps(summary)
-    if tally is None:
-        return line
-    with tally.open("a") as file:
-        print(line, file=file)
-    runs = [json.loads(each) for each in tally.read_text().splitlines()]
-    faults, events = (sum((Counter(run[key]) for run in runs), Counter()) for key in ("faults", "events"))
-    seconds, binds = (sum(run[key] for run in runs) for key in ("seconds", "binds"))
-    total = {"runs": len(runs), "seconds": seconds, "binds": binds, "events": events, "faults": faults}
-    return f"{line}\n{json.dumps(total)}"
 
 
 async def soaked(soak: Soak, workdir: Path | None) -> Findings:

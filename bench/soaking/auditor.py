@@ -39,6 +39,10 @@ class Auditor:
         """How many Pods hold something now."""
         return len(self._held)
 
+    def has_seen(self, uid: str) -> bool:
+        """Whether it has seen this Pod bound."""
+        return uid in self._seen
+
     async def run(self) -> None:
         """Follow until cancelled; after a lost watch, from a new list on."""
         while True:

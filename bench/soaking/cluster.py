@@ -59,6 +59,7 @@ async def soak_cluster(
                     beside = tasks.create_task(auditor.run()), tasks.create_task(_tell(findings, auditor, say))
                     await _raged(load, chaos)
                     say(f"{findings.bound} Pods bound; all is given back and handed out once more")
+                    await _audited(auditor, admin)
                     await load.clear()
                     findings.unreachable += await _hand_out(soak, load, admin)
                     await _audited(auditor, admin)
@@ -95,15 +96,15 @@ async def _replicas(
 
 
 async def _raged(load: Load, chaos: Chaos) -> None:
-    """Bind while the cluster is hurt, and let everything run again."""
-    raging = asyncio.create_task(chaos.run())
-    try:
-        await load.run()
-    finally:
+    """Bind while the cluster is hurt; then let everything run again, and the last Pods be bound."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(load.run())
+        raging = tasks.create_task(chaos.run())
+        await load.over.wait()
         raging.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await raging
-    await chaos.mend()
+        await chaos.mend()
 
 
 async def _audited(auditor: Auditor, admin: AdminClient) -> None:
@@ -120,9 +121,11 @@ async def _hand_out(soak: Soak, load: Load, admin: AdminClient) -> list[str]:
     """Bind a Pod of a whole card for each card; returns what nobody gets within the grace and some reconciliations."""
 
     async def one(node: str, number: int) -> str:
+        name = f"last-{node}-{number}"
+        uid = await load.create(name, 100)
         try:
             async with asyncio.timeout(4 * soak.grace + 10 * _RECONCILE_S):
-                while not await load.bind(f"last-{node}-{number}", 100, [node]):  # noqa: ASYNC110 nothing tells of it
+                while not await load.bind(name, uid, [node]):  # noqa: ASYNC110 nothing tells of it
                     await asyncio.sleep(1)
         except TimeoutError:
             return f"{node}: a card that no Pod has"

@@ -1,6 +1,7 @@
 """Pods that come and go: created, bound as koord-scheduler's user, and deleted, so that the cluster is almost full."""
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from collections.abc import Awaitable, Sequence
@@ -17,6 +18,7 @@ from webhook.localplane.waiting import until
 _KINDS: Final = ((50, 60), (25, 20), (100, 15), (200, 5))  # percent of a card, and how many of a hundred Pods ask that
 _NODES_TRIED: Final = 6  # of a Pod, before it is given up as one for which there is no room
 _BLIND: Final = 0.1  # the share of Pods that are sent to any node, whatever room it seems to have
+_LONGEST_S: Final = 2.0  # between tries of a request that was not answered
 _PATIENCE_S: Final = 240.0
 
 
@@ -30,6 +32,10 @@ class Load:
         auditor: sees the Pods. While it does not, none is deleted: it shall miss nothing.
         findings: where the outcomes are counted.
         ended: once it is set, no more Pods are created.
+
+    Attributes:
+        bound: how many Pods were bound.
+        over: set once no more Pods are created.
     """
 
     def __init__(
@@ -47,12 +53,13 @@ class Load:
         self._auditor = auditor
         self._findings = findings
         self._random = Random(soak.seed)
-        self._living: dict[str, tuple[str, int]] = {}  # name -> node and percent
+        self._living: dict[str, tuple[str, str, int]] = {}  # name -> UID, node and percent
         self._used: Counter[str] = Counter()  # percent that Pods on their way and living ones ask for, by node
         self._number = 0
         self._ends = time.monotonic() + soak.seconds
         self._ended = ended
         self.bound = 0
+        self.over = asyncio.Event()
 
     @property
     def is_over(self) -> bool:
@@ -72,19 +79,21 @@ class Load:
             name = f"p{self._number}"
             nodes = self._candidates()
             self._used[nodes[0]] += percent
-            node = await self.bind(name, percent, nodes)
+            uid = await self.create(name, percent)
+            node = await self.bind(name, uid, nodes)
             self._used[nodes[0]] -= percent
             if node:
                 self.bound += 1
-                self._living[name] = node, percent
+                self._living[name] = uid, node, percent
                 self._used[node] += percent
             else:
                 await self.delete(name)
             while self._used.total() > full and self._living:
                 name = self._random.choice(list(self._living))
-                node, percent = self._living.pop(name)
+                uid, node, percent = self._living.pop(name)
                 self._used[node] -= percent
-                await self.delete(name)
+                await self.delete(name, uid)
+        self.over.set()
 
     def _candidates(self) -> list[str]:
         """Nodes; mostly those first that seem to have most room, as kube-scheduler would choose."""
@@ -93,21 +102,26 @@ class Load:
             nodes.sort(key=self._used.__getitem__)
         return nodes[:_NODES_TRIED]
 
-    async def bind(self, name: str, percent: int, nodes: Sequence[str]) -> str:
-        """Create a Pod and bind it to the first of these nodes that has room; returns it, "" where none has.
+    async def create(self, name: str, percent: int) -> str:
+        """Create a Pod, until there is one; returns its UID."""
+        made = pod(name, NAMESPACE, {"kubernetes.io/gpu": str(percent)})
+        made["metadata"]["labels"] = {ASKS: str(percent)}
+        for tried in itertools.count():
+            uid = await self._answered("create", self._created(made), tried)
+            if uid:
+                break
+        return uid
+
+    async def bind(self, name: str, uid: str, nodes: Sequence[str]) -> str:
+        """Bind a Pod to the first of these nodes that has room; returns it, "" where none has.
 
         What is not answered is tried again, half the time on another node, as kube-scheduler may do.
         """
-        asks = {"kubernetes.io/gpu": str(percent)}
-        made = pod(name, NAMESPACE, asks)
-        made["metadata"]["labels"] = {ASKS: str(percent)}
-        uid = ""
-        while not uid:
-            uid = await self._answered("create", self._created(made)) or ""
-        left = list(nodes)
+        left, tried = list(nodes), 0
         while left:
             body = binding(NAMESPACE, name, left[0], uid)
-            said = await self._answered("bind", self._bound(name, body))
+            said = await self._answered("bind", self._bound(name, body), tried)
+            tried = 0 if said else tried + 1
             if said == "bound":
                 return left[0]  # or another one, by an earlier try whose answer was lost
             if said == "refused" or self._random.random() < 0.5:
@@ -136,12 +150,20 @@ class Load:
             raise
         return "bound"
 
-    async def delete(self, name: str) -> None:
-        """Delete a Pod, until it is gone."""
-        gone = False
-        while not gone:
+    async def delete(self, name: str, uid: str = "") -> None:
+        """Delete a Pod, until it is gone.
+
+        Args:
+            name: of the Pod.
+            uid: if it is bound; the auditor sees it first.
+        """
+        for tried in itertools.count():
             await self._auditor.watching.wait()
-            gone = await self._answered("delete", self._deleted(name)) == "gone"
+            seen = not uid or self._auditor.has_seen(uid)
+            if seen and await self._answered("delete", self._deleted(name), tried) == "gone":
+                return
+            if not seen:
+                await asyncio.sleep(AWAY_S)
 
     async def _deleted(self, name: str) -> str:
         try:
@@ -151,8 +173,8 @@ class Load:
                 raise
         return "gone"
 
-    async def _answered(self, what: str, request: Awaitable[str]) -> str | None:
-        """An answer; None where there is none, or an error that asks to try again."""
+    async def _answered(self, what: str, request: Awaitable[str], tried: int) -> str | None:
+        """An answer; None where there is none, or an error that asks to try again: the wait grows with the tries."""
         try:
             answer = await request
         except ApiError as error:
@@ -163,7 +185,7 @@ class Load:
             told = {"bound": "bound", "refused": "refused"}.get(answer, "done")
             self._findings.tries[f"{what} {told}"] += 1
             return answer
-        await asyncio.sleep(AWAY_S)
+        await asyncio.sleep(min(AWAY_S * 2 ** min(tried, 9), _LONGEST_S))
         return None
 
     async def clear(self) -> None:

@@ -12,7 +12,7 @@ KILLED, API_KILLED, CUT = "replica killed", "API server killed", "connections cu
 PAUSED, ETCD_PAUSED = "replica paused", "etcd paused"
 ASKS: Final = "koordgate.test/percent"  # label of a Pod: what it asks for, in percent of a card
 CARDS: Final = 8  # of a node
-AWAY_S: Final = 0.1  # between tries of a request that was not answered
+AWAY_S: Final = 0.1  # before a request that was not answered is tried again
 LOST: Final = (aiohttp.ClientError, TimeoutError, OSError)
 
 

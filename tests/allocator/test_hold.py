@@ -5,7 +5,7 @@ from dataclasses import replace
 from builders import app, finish, gpu, gpus, holding, part, request
 
 from allocator.bind import GANG_WAITS, Claim, bind
-from allocator.hold import Planned, give_back, hold, limit, prolong
+from allocator.hold import Planned, give_back, hold, hold_again, limit, prolong
 from allocator.place import Placement, place
 from allocator.vocabulary.asks import PodRequest, Wishes
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
@@ -127,3 +127,26 @@ def test_nothing_is_bound_without_a_hold_or_to_one_that_is_being_given_back() ->
     assert isinstance(outcome, Holding), "the clock of the replica that binds does not count"
     _, outcome = bound(replace(claim("a"), together=False), dict(there), UNTIL)
     assert isinstance(outcome, Holding)  # its author has changed his mind
+
+
+def test_what_is_held_with_a_mark_is_taken_by_no_bind_until_the_mark_is_removed() -> None:
+    held, _ = hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL, "x")({})
+    assert held is not None
+    assert held["uid-a"].ending == "x"
+    assert bind(claim("a"), NODE.holding_all, NOW, "y")(held)[1].outcome == GANG_WAITS
+    free, _ = prolong(["uid-a"], UNTIL)(held)
+    assert free is not None
+    assert isinstance(bind(claim("a"), NODE.holding_all, NOW, "y")(free)[1].outcome, Holding)
+
+
+def test_what_a_bind_was_answered_with_becomes_a_hold_again_only_with_the_mark_that_was_seen() -> None:
+    given = replace(holding("uid-a", part(NODE.devices[0], 100)), ending="x")
+    other = holding("uid-b", part(NODE.devices[1], 100))
+    there = {"uid-a": given, "uid-b": other}
+    assert hold_again("uid-a", "x", UNTIL)(there) == (
+        {"uid-a": replace(given, until=UNTIL, ending=""), "uid-b": other},
+        True,
+    )
+    for stays in (replace(given, ending="y"), replace(given, ending=""), replace(given, until=7)):
+        assert hold_again("uid-a", "x", UNTIL)({"uid-a": stays}) == (None, False)
+    assert hold_again("uid-a", "x", UNTIL)({}) == (None, False)

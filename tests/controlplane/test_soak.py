@@ -1,11 +1,13 @@
 """A short soak: what `make bench NAME=soak` does at volume, once with each kind of event; and what its auditor sees."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from soaking.auditor import Auditor
 from soaking.cluster import soak_cluster
 from soaking.plan import ASKS, Findings, Soak
+from soaking.tally import add_up
 
 from webhook.localplane.binaries import Binaries
 
@@ -78,3 +80,22 @@ async def test_the_auditor_sees_pods_that_are_bound_without_their_devices() -> N
         running("elsewhere", "n", 50, GPU_m_0=50),
     )
     assert [one.partition(" ")[0] for one in found.bare] == ["none", "half", "elsewhere"]
+
+
+async def test_the_binds_events_and_faults_of_several_runs_add_up(tmp_path: Path) -> None:
+    first, second = (
+        Findings(bound=30, seconds=2.4),
+        Findings(bound=12, seconds=3, twice=["GPU-n-0 has 110 percent given"]),
+    )
+    first.done["replica killed"] += 2
+    second.done.update({"replica killed": 1, "connections cut": 4})
+    told = [add_up(found.summary(seed), tmp_path / "tally") for seed, found in enumerate((first, second), 1)]
+    assert [json.loads(line)["binds"] for line in told[1].splitlines()] == [12, 42]
+    assert json.loads(told[1].splitlines()[1]) == {
+        "runs": 2,
+        "seconds": 5,
+        "binds": 42,
+        "events": {"replica killed": 3, "connections cut": 4},
+        "requests": {},
+        "faults": {"twice": 1, "bare": 0, "unreachable": 0},
+    }

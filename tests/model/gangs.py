@@ -528,12 +528,10 @@ def _works(protocol: GangProtocol, state: State, at: int, work: Work) -> Iterato
     told = f"replica {at} writes {write}{'' if good else ', refused'}"
     if good:
         written = (*work.written, *done)
-        own = tuple(sorted({*replica.own, *((node_name(node), one.uid, one.since) for node, one in written)}))
-        now = (
-            replica._replace(work=work._replace(left=tuple(left), written=written))
-            if left
-            else (replica._replace(work=None, own=own if work.plan else replica.own))
-        )
+        made = () if any(later.kind == "hold" for later in left) or not work.plan else written
+        own = tuple(sorted({*replica.own, *((node_name(node), one.uid, one.since) for node, one in made)}))
+        rest = work._replace(left=tuple(left), written=written) if left else None
+        now = replica._replace(work=rest, own=own)
         yield told, with_replica(after, at, now)
     if work.plan:
         back = _given_back(work.written) if holding_now else None

@@ -38,7 +38,7 @@ def test_on_no_long_way_is_a_gang_half_or_a_card_given_twice_or_held_for_ever(na
     scope, walks = SCOPES[name]
     explored = explore_gangs(scope, walks=walks)
     assert (explored.found, explored.story) == ("", ())
-    assert explored.states > 1_000
+    assert explored.states > 500
 
 
 # --- protocols with one wrong rule

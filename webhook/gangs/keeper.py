@@ -282,10 +282,17 @@ class GangKeeper:
             if why and plan.needed < len(plan.pods):
                 why = await room.find(plan.pods[: plan.needed])
             until = plan.until or int(now + self._hold_seconds)
+            # A Pod without a gate may be bound at any moment, while the rest of the plan may still fail: no bind may
+            # take anything before all is held. If marks stay, a later step removes them, or gives everything back.
             mark = "" if all(pod.gated for pod in plan.pods) else new_mark()
             why = why or await self._hold(room, now, until, mark)
             if not why:
-                memory.own.update((node, one.pod.uid, now) for node, planned in room.found.items() for one in planned)
+                held = [(node, one.pod.uid) for node, planned in room.found.items() for one in planned]
+                memory.own.update((node, uid, now) for node, uid in held)
+                if mark:
+                    marked = tuple(GangHold(node, uid, until, mark) for node, uid in held)
+                    await self._move(marked, lambda uids: prolong(uids, until))
+                self._wake(room.found)  # some of the Pods may have no gate any more
         finally:
             room.forget()
         if why:
@@ -294,12 +301,7 @@ class GangKeeper:
         return not why
 
     async def _hold(self, room: GangRoom, now: int, until: int, mark: str) -> str:
-        """Write what was found into the ledger: all of it, or nothing; returns why not, "" where it is written.
-
-        A Pod without a gate may be bound at any moment, and the rest of the plan may still fail. What is held is then
-        marked until all of it is written. If this ends before all marks are removed, the gang has begun and the others
-        are removed too, or all is marked and given back.
-        """
+        """Write what was found into the ledger: all of it, or nothing; returns why not, "" where it is written."""
         written: list[GangHold] = []
         refusal: Refusal | None = None
         try:
@@ -314,9 +316,6 @@ class GangKeeper:
         if refusal is not None:
             await self._give_back(tuple(written))
             return refusal.message
-        if mark:
-            await self._move(tuple(written), lambda uids: prolong(uids, until))
-        self._wake(room.found)  # some of the Pods may have no gate any more
         return ""
 
     def _holding(self, node: str, planned: list[Planned], now: int, until: int, mark: str) -> Change[Refusal | None]:
