@@ -206,8 +206,10 @@ def test_the_classes_that_count_may_be_of_types_of_ones_own() -> None:
         ("certificate: {dnsNames: [1]}", ["$.certificate.dnsNames[0]"]),
         ("certificate: {files: {key: k}}", ["$.certificate.files", "certificate"]),
         (
-            "devices: {types: [{name: q, resource: e.com/q, amounts: [{name: lane, resource: e.com/q.lane}],"
-            " templates: [{name: t, amounts: {lane: many}}]}]}",
+            (
+                "devices: {types: [{name: q, resource: e.com/q, amounts: [{name: lane, resource: e.com/q.lane}],"
+                " templates: [{name: t, amounts: {lane: many}}]}]}"
+            ),
             ["device type q: template t: ", "'many'"],
         ),
         ("scheduler: koord-scheduler", ["$.scheduler", "object"]),
