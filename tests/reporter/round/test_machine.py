@@ -649,6 +649,29 @@ def test_a_bug_in_a_lane_is_followed_by_another_attempt_and_not_at_once(
     driven.effect(lane, effect)
 
 
+def test_after_a_bug_in_a_save_the_next_reading_saves_again() -> None:
+    driven = started()
+    driven.feed(CardsRead(reading()))
+    del driven.waiting[Lane.HEALTH]
+    driven.feed(LaneFailed(Lane.HEALTH))
+    driven.pass_time(10.0)
+    driven.feed(CardsRead(reading()))
+
+    driven.effect(Lane.HEALTH, SaveHealth)
+
+
+def test_after_a_bug_in_a_reading_nothing_is_saved_again() -> None:
+    driven = started()
+    driven.feed(CardsRead(reading()), HealthSaved())
+    driven.pass_time(10.0)
+    del driven.waiting[Lane.CARDS]
+    driven.feed(LaneFailed(Lane.CARDS))
+    driven.pass_time(10.0)
+    driven.feed(CardsRead(reading()))
+
+    assert Lane.HEALTH not in driven.waiting
+
+
 def test_a_round_that_does_not_end_is_a_reason_to_restart() -> None:
     driven = started()
     driven.pass_time(300.0)
