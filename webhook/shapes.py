@@ -15,7 +15,7 @@ _Quantities = dict[str, str | int | float]
 _Texts = dict[str, str]
 
 
-class _Shape(Struct, rename="camel", omit_defaults=True):
+class _Shape(Struct, rename="camel"):
     """An object; fields that are not listed may hold anything, and each that is listed may be left out or null."""
 
 

@@ -101,6 +101,12 @@ async def test_the_connection_is_the_clusters(monkeypatch: pytest.MonkeyPatch) -
     assert (tls.check_hostname, tls.verify_mode) == (False, ssl.CERT_NONE)
 
 
+async def test_a_token_that_is_renewed_leaves_tls_as_it_is() -> None:
+    access = await ConfiguredAccess.create(Loads())
+    assert access.ssl_context() is not None
+    assert await access.authorization(renew=True) == "Bearer 2"
+
+
 @pytest.mark.parametrize("wrong", ["missing", "no certificate"])
 @pytest.mark.parametrize("of", ["ssl_ca_cert", "cert_file"])
 async def test_certificates_that_cannot_be_used_are_an_error_of_the_configuration(

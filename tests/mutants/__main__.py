@@ -108,6 +108,7 @@ def _try_area(copy: Copy, lines: CoverageMap, area: str, tally: Tally, arguments
         tally.outcomes[outcome] += 1
         if outcome is Outcome.SURVIVED:
             tally.survivors.append((mutant, len(tests)))
+            _progress(f"- {mutant.was}\n+ {mutant.becomes}")
         done = f"{area} {tally.outcomes.total()}/{arguments.count}"
         took = f"{time.monotonic() - began:.0f} s, {len(tests)} tests"
         _progress(f"{done}  {outcome:<10} {mutant.path}:{mutant.line}  {mutant.operator}  ({took})")

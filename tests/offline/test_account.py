@@ -7,13 +7,14 @@ import pytest
 from builders import device_entry, device_object
 from offline.clusters import ALLOCATED, QOS, STATUS, asking, held, nic, node, topology
 
+from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.cpuset import parse
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.wire.keptcpus import NodeReservation, SystemCpus
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, PodCpuAlloc
 from koordgate.settings import DevicePool
 from webhook.offline import apiserver, report, words
-from webhook.offline.account import Account, ClusterObjects
+from webhook.offline.account import Account, ClusterObjects, NodeCpus
 
 Raw = dict[str, Any]
 TYPES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
@@ -287,3 +288,9 @@ def test_what_a_pod_holds_is_said_in_a_few_words() -> None:
         "rdma 0 0000:10:00.0: rdma 25 %, virtual function 0000:10:00.1",
         "CPUs 0-1 (LSR), NUMA node 0: 2 CPU, 4 GiB",
     ]
+
+
+def test_a_cpu_that_several_pods_have_is_given_once() -> None:
+    held = tuple((name, CpuShare("LSR", cpus)) for name, cpus in (("ns/a", 0b00011), ("ns/b", 0b00110)))
+    kubelet = tuple(PodCpuAlloc("ns", "c", str(cpus), cpus) for cpus in (0b01100, 0b11000))
+    assert NodeCpus("n", None, 0, held, kubelet).given == 0b11111

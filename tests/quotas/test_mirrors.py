@@ -218,9 +218,9 @@ def test_nobody_elses_quota_is_replaced(hard: Raw, labels: Raw, ours: bool) -> N
 def test_the_limits_of_containers_and_pods_that_name_devices_are_read() -> None:
     found, zeros = read_ranges(
         [
-            {"type": "Container", "max": {"nvidia.com/gpu": "2", "cpu": "4"}, "min": {"kubernetes.io/gpu-core": "10"}},
-            {"type": "Pod", "max": {"huawei.com/npu": 3}},
             {"type": "PersistentVolumeClaim", "max": {"nvidia.com/gpu": "9"}},
+            {"type": "Container", "max": {"cpu": "4", "nvidia.com/gpu": "2"}, "min": {"kubernetes.io/gpu-core": "10"}},
+            {"type": "Pod", "max": {"huawei.com/npu": 3}},
         ],
         NPU_TYPES,
     )
@@ -281,6 +281,22 @@ def test_a_namespace_limits_what_its_quotas_and_ranges_name_together() -> None:
     assert table.of("team") == NamespaceLimits(frozenset({"quota.koordgate.io/rdma"}))
     quotas.put(quota({"pods": "1"}, name="b"))
     assert table.of("team") == NO_LIMITS
+
+
+def test_a_limit_that_changed_is_the_limit_at_once() -> None:
+    table = LimitTable(NPU_TYPES)
+    quotas, ranges = QuotaFeed(table), RangeFeed(table, lambda _name, _problems: None)
+
+    def put(most: int) -> None:
+        limits = [{"type": "Pod", "max": {"nvidia.com/gpu": most}}]
+        ranges.put({"metadata": {"name": "r", "namespace": "team"}, "spec": {"limits": limits}})
+
+    for most in (2, 3):
+        put(most)
+        assert [one.amount for one in table.of("team").ranges] == [100 * most]
+    for resource in ("gpu", "rdma"):
+        quotas.put(quota({f"requests.quota.koordgate.io/{resource}": "1"}, name="a"))
+        assert table.of("team").counted == {f"quota.koordgate.io/{resource}"}
 
 
 def test_what_a_list_no_longer_names_limits_nothing() -> None:

@@ -108,9 +108,11 @@ async def test_a_mirror_follows_its_quota_and_is_restored(fake: FakeKube, kube: 
 
 async def test_a_mirror_whose_quota_names_no_devices_any_more_is_deleted(fake: FakeKube, kube: KubeClient) -> None:
     put(fake, nvidia="2")
+    put(fake, "other", nvidia="2")
     async with keeping(kube):
         put(fake, pods="1")
         await until(lambda: stored(fake) is None)
+        assert limit(fake, "other.koordgate") == "200"
     put(fake, "lost.koordgate", gpus="1")
     found = stored(fake, "lost.koordgate")
     assert found is not None
@@ -118,6 +120,13 @@ async def test_a_mirror_whose_quota_names_no_devices_any_more_is_deleted(fake: F
     fake.put(TEAM, found)
     async with keeping(kube):
         assert stored(fake, "lost.koordgate") is None
+
+
+async def test_a_quota_in_what_quotas_count_has_no_mirror(fake: FakeKube, kube: KubeClient) -> None:
+    put(fake, gpus="2")
+    async with keeping(kube) as (one,):
+        assert fake.seen("create", "resourcequotas") == []
+        assert not any(one.problems.values())
 
 
 async def test_a_quota_that_was_created_again_owns_its_mirror(fake: FakeKube, kube: KubeClient) -> None:
@@ -186,7 +195,10 @@ async def test_a_mirror_that_cannot_be_written_holds_up_no_other_and_is_tried_ag
     put(fake, "a", nvidia="2")
     put(fake, "b", nvidia="3")
     async with keeping(kube) as (one,):
-        assert any("no right" in problem for problems in one.problems.values() for problem in problems)
+        assert [told[0].partition(": ")[0] for name, told in sorted(one.problems.items())] == [
+            f"its mirror {name}.koordgate cannot be written, so that it may limit no new Pod" for name in "ab"
+        ]
+        assert all("no right" in told[0] for told in one.problems.values())
         await until(lambda: (limit(fake, "a.koordgate"), limit(fake, "b.koordgate")) == ("200", "300"))
         await until(lambda: not any(one.problems.values()))
 

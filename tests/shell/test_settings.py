@@ -203,6 +203,13 @@ def test_the_classes_that_count_may_be_of_types_of_ones_own() -> None:
         ("certificate: {dnsNames: a.example}", ["$.certificate.dnsNames"]),
         ("certificate: {dnsNames: [1]}", ["$.certificate.dnsNames[0]"]),
         ("certificate: {files: {key: k}}", ["$.certificate.files", "certificate"]),
+        (
+            (
+                "devices: {types: [{name: q, resource: e.com/q, amounts: [{name: lane, resource: e.com/q.lane}],"
+                " templates: [{name: t, amounts: {lane: many}}]}]}"
+            ),
+            ["device type q: template t: ", "'many'"],
+        ),
         ("scheduler: koord-scheduler", ["$.scheduler", "object"]),
         ("scheduler: null", ["$.scheduler"]),
         ("[]", ["object"]),

@@ -99,8 +99,8 @@ async def test_while_large_bodies_stall_a_large_one_gets_a_503_soon_and_a_small_
     async with served() as made:
         peers = [await stalled(made, LARGE) for _ in range(2)]
         await until(lambda: made.bodies.held == 2 * LARGE)
-        assert await made.send(LARGE) == (503, "too many large requests are under way; try again", "1")
-        assert await made.send(32 * KIB) == (200, str(32 * KIB), "")
+        assert await made.send(65 * KIB) == (503, "too many large requests are under way; try again", "1")
+        assert await made.send(64 * KIB) == (200, str(64 * KIB), "")
         for _, writer in peers:
             writer.close()
         await until(lambda: made.bodies.held == 0)

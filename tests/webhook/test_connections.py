@@ -108,6 +108,18 @@ async def test_one_on_which_no_request_comes_is_closed(monkeypatch: pytest.Monke
         writer.close()
 
 
+async def test_one_that_its_owner_closed_is_none_that_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_ANSWER_S", 0.1)
+    async with port() as made:
+        _, gone = await made.connect()
+        gone.close()
+        await gone.wait_closed()
+        reader, writer = await made.connect()
+        assert await reader.read() == b"", "by now the time of the first has passed as well"
+        assert made.closed == 1
+        writer.close()
+
+
 async def test_one_that_was_answered_in_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_ANSWER_S", 0.2)
     async with port() as made:

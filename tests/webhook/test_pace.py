@@ -13,7 +13,7 @@ from allocator.vocabulary.outcome import Refusal
 from koordgate.kube.resource import DEVICES, NODES
 from webhook.ledger.store import Record
 from webhook.scheduling.extender import Extender
-from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, at_once, paced
+from webhook.scheduling.pace import Effort, Search, SearchTime, Turn, Turns, at_once, paced
 from webhook.scheduling.verdicts import Verdicts
 from webhook.view.podinfo import read_pod_info
 
@@ -190,11 +190,36 @@ def test_short_decisions_are_free() -> None:
     assert len(account) == 0
 
 
-def test_a_bounded_number_of_namespaces_is_remembered() -> None:
+def test_time_that_is_used_up_to_the_end_is_used_up() -> None:
     account = SearchTime(Clock())
-    for number in range(3000):
+    account.charge("a", LONG, 0.5)
+    assert account.effort("a").why.endswith("namespace a is used up; there is more in 1 s")
+    account.charge("b", LONG, 0.5)
+    assert account.effort("c").why.endswith("that are hard to place is used up; there is more in 1 s")
+
+
+def test_the_last_1024_namespaces_are_remembered() -> None:
+    account = SearchTime(Clock())
+    account.charge("first", LONG, 0.6)
+    for number in range(1023):
         account.charge(f"n{number}", LONG, 0.0)
-    assert len(account) == 1024
+    assert (len(account), bool(account.effort("first").why)) == (1024, True)
+    account.charge("first", LONG, 0.0)
+    account.charge("another", LONG, 0.0)
+    assert (len(account), bool(account.effort("first").why)) == (1024, True)
+    for number in range(1023):
+        account.charge(f"m{number}", LONG, 0.0)
+    assert (len(account), bool(account.effort("first").why)) == (1024, False)
+
+
+def test_a_search_may_be_interrupted_after_each_400_steps() -> None:
+    effort = Effort(steps=50)
+    turns = Turns(effort)
+    due = []
+    for taken in (399, 1, 0, 399, 2, 398, 1):
+        effort.steps += taken
+        due.append(turns.due())
+    assert due == [False, True, False, False, True, False, False]
 
 
 # The extender

@@ -26,7 +26,8 @@ from allocator.wire.podallocated import write_allocation
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import PodFeed
-from webhook.view.podinfo import PodInfo, annotated_holding, on_node, read_pod_info
+from webhook.view.loads import BoundRequests
+from webhook.view.podinfo import PodInfo, Stranger, annotated_holding, on_node, read_pod_info
 
 Raw = dict[str, Any]
 HALF = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
@@ -388,3 +389,10 @@ def test_the_priority_is_that_of_the_spec(spec: Raw, priority: int) -> None:
 def test_containers_of_every_kind_are_read() -> None:
     obj = pod(container(limits={"koordinator.sh/rdma": "1"}), init=[container("i", limits={"nvidia.com/gpu": "1"})])
     assert [c.ask.type.name for c in info(obj).request.containers] == ["gpu", "rdma"]
+
+
+def test_of_a_stranger_amounts_from_nothing_to_what_64_bits_hold_are_counted() -> None:
+    asked = (("cpu", -5), ("memory", 2**70), ("pods", 1))
+    counted = Stranger.requesting("u", "n", asked).counted
+    assert counted == BoundRequests("n", (("cpu", 0), ("memory", 2**63 - 1), ("pods", 1)))
+    assert Stranger.requesting("u", "", asked).counted is None

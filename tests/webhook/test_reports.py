@@ -41,6 +41,15 @@ async def test_the_same_complaint_is_reported_once(world: World) -> None:
     assert len(await told(world)) == 1
 
 
+async def test_the_event_of_an_object_with_the_longest_name_has_a_name_that_kubernetes_takes(world: World) -> None:
+    name = "n" * 253
+    world.add_node(name, device_entry(0, resources={}))
+    world.see(DEVICES)
+    (event,) = await told(world)
+    assert event["involvedObject"]["name"] == name
+    assert event["metadata"]["generateName"] == "n" * 200 + "."
+
+
 async def test_a_very_long_complaint_is_cut_to_what_an_event_may_hold(world: World) -> None:
     world.add_node("n2", *({"type": "gpu", "minor": number} for number in range(60)))
     world.see(DEVICES)

@@ -91,10 +91,10 @@ class QuotaKeeper:
         except Exception as error:  # noqa: BLE001 what one quota is like must not stop the replica
             _LOG.exception("quota %s/%s cannot be mirrored", *key)
             problem = f"its mirror {mirror_name(key[1])} cannot be written: {type(error).__name__}"
-        if problem and self._table.quota(key) is not None:
-            self._later(key)
         if not problem:
             self._retries.pop(key, None)
+        elif self._table.quota(key) is not None:
+            self._later(key)
         self._complain("/".join(key), (problem,) if problem else ())
 
     def _later(self, key: Key) -> None:

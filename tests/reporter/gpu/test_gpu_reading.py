@@ -207,6 +207,14 @@ async def test_each_reading_stands_for_itself(played, changes, expected) -> None
     assert {name: getattr(gpu, name) for name in expected} == expected
 
 
+@pytest.mark.parametrize(("reported", "cuda"), [("12090", "12.9"), ("11070", "11.7"), ("13010", "13.1")])
+async def test_the_version_of_cuda_is_written_as_nvidia_writes_it(played, reported: str, cuda: str) -> None:
+    played.play("h200")
+    played.change({"cuda": reported})
+
+    assert (await played.nvml().read()).driver.cuda == cuda
+
+
 async def test_a_card_whose_uuid_is_no_text_is_not_taken_for_one(played) -> None:
     played.play("h200")
     played.change({"gpu.0.uuid": "\udcff"})

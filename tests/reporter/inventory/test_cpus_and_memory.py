@@ -65,6 +65,18 @@ def test_the_first_processor_describes_all(machine: Machine) -> None:
     assert (basic.hyper_threading, basic.turbo, basic.cat_l3_mask) == (True, True, "fffff")
 
 
+def test_cpus_of_which_no_siblings_are_known_are_cores_of_their_own(machine: Machine) -> None:
+    machine.cpus(sockets=1, nodes=1, cores=2, threads=2)
+    for cpu in range(4):
+        for name in ("core_cpus_list", "thread_siblings_list"):
+            (machine.sysfs / f"devices/system/cpu/cpu{cpu}/topology/{name}").unlink(missing_ok=True)
+
+    topology = read_cpus(machine.sysfs, machine.proc).topology
+
+    assert topology is not None
+    assert sorted(topology.cores) == [0b0001, 0b0010, 0b0100, 0b1000]
+
+
 def test_a_machine_without_numa_nodes_and_with_unknown_sockets_is_one_of_each(machine: Machine) -> None:
     machine.file("devices/system/cpu/online", "0-1")
     machine.file("devices/system/cpu/cpu0/topology/physical_package_id", -1)

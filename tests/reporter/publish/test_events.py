@@ -23,6 +23,15 @@ async def test_half_a_character_is_reported_as_its_escape(fake: FakeKube, kube: 
     assert messages(fake) == ["entries[\\ud800]"]
 
 
+async def test_1024_characters_of_a_message_are_written(fake: FakeKube, kube: KubeClient) -> None:
+    writer = EventWriter(kube, lambda: 0.0)
+    writer.note([Occurrence(ABOUT, "Xid79", "x" * 2000)])
+
+    await writer.write()
+
+    assert messages(fake) == ["x" * 1024]
+
+
 async def test_an_occurrence_that_is_no_json_is_dropped_and_stops_no_other(fake: FakeKube, kube: KubeClient) -> None:
     writer = EventWriter(kube, lambda: 0.0)
     writer.note([Occurrence({**ABOUT, "name": "\ud800"}, "Xid79", "0"), Occurrence(ABOUT, "Xid79", "1")])

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_near
 
+from allocator.cpu.pools import CpuPools
+from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cpuset import format_cpuset, parse
 from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.device import Device
@@ -23,6 +25,7 @@ from allocator.wire.numazones import NumaZone
 from allocator.wire.resourcestatus import ResourceStatus
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos
+from reporter.cgroup.plan import SharedCpus
 from reporter.gpu.inventory import DeviceReport
 from reporter.inventory.cpus import CpuInventory
 from reporter.inventory.pci import PciDevice
@@ -314,6 +317,7 @@ OFFERED: dict[str, tuple[list[Device], list[Share], int]] = {
     "a part of a bad card": (cards(2, 0), [of_card(0, 30), of_card(0, 20)], 150),
     "a card that is gone": (cards(1), [of_card(7, 40)], 140),
     "a card named by its minor": (cards(2, 1), [of_card(1, 40, ""), of_card(0, 40, "")], 140),
+    "no amounts of a card that is gone": (cards(1), [Share("gpu", "GPU-7", 7, {})], 100),
     "no amounts": (cards(2, 1), [Share("gpu", "GPU-1", 1, {})], 200),
     "none in service": (cards(1, 0), [], 0),
 }
@@ -503,6 +507,18 @@ def test_under_the_static_policy_no_cpu_that_the_kubelet_gave_is_free_or_shared_
     for want in plan.wants([one.planned(mems=False) for one in every], made.pools, made.kubelet):
         own = reduce(or_, given_.get(want.pod.uid, {}).values(), 0)
         assert not own or (want.pod.uid in reported) == (want.cpus == 0) == (want.cpus != own)
+
+
+def test_containers_run_in_the_pools_of_their_class_by_numa_node() -> None:
+    shared = (PoolCpus(0, 0, 0b0001), PoolCpus(1, 0, 0b0010), PoolCpus(1, 1, 0b0100))
+    best_effort = (PoolCpus(0, 0, 0b0011), PoolCpus(1, 1, 0b1100))
+    assert nodetopology.plan_pools(CpuPools(shared, best_effort), 0b10000) == SharedCpus(
+        shared=0b0111,
+        best_effort=0b1111,
+        shared_by_node={0: 0b0011, 1: 0b0100},
+        best_effort_by_node={0: 0b0011, 1: 0b1100},
+        system=0b10000,
+    )
 
 
 def test_pods_with_cpus_of_their_own_are_listed_beside_the_kubelets() -> None:

@@ -565,7 +565,9 @@ def test_a_bug_while_publishing_ends_this_publication_only() -> None:
     driven.effect(Lane.PUBLISH, Apply)
     del driven.waiting[Lane.PUBLISH]
     driven.feed(LaneFailed(Lane.PUBLISH))
-    driven.pass_time(10.0)
+    driven.pass_time(9.5)
+    assert Lane.PUBLISH not in driven.waiting
+    driven.pass_time(0.5)
 
     assert write_all(driven) == ["devices", "nodes/status"]
 
@@ -647,6 +649,29 @@ def test_a_bug_in_a_lane_is_followed_by_another_attempt_and_not_at_once(
     assert lane not in driven.waiting
     driven.pass_time(0.5)
     driven.effect(lane, effect)
+
+
+def test_after_a_bug_in_a_save_the_next_reading_saves_again() -> None:
+    driven = started()
+    driven.feed(CardsRead(reading()))
+    del driven.waiting[Lane.HEALTH]
+    driven.feed(LaneFailed(Lane.HEALTH))
+    driven.pass_time(10.0)
+    driven.feed(CardsRead(reading()))
+
+    driven.effect(Lane.HEALTH, SaveHealth)
+
+
+def test_after_a_bug_in_a_reading_nothing_is_saved_again() -> None:
+    driven = started()
+    driven.feed(CardsRead(reading()), HealthSaved())
+    driven.pass_time(10.0)
+    del driven.waiting[Lane.CARDS]
+    driven.feed(LaneFailed(Lane.CARDS))
+    driven.pass_time(10.0)
+    driven.feed(CardsRead(reading()))
+
+    assert Lane.HEALTH not in driven.waiting
 
 
 def test_a_round_that_does_not_end_is_a_reason_to_restart() -> None:

@@ -1,0 +1,65 @@
+"""When a holding whose Pod is not bound is marked, and when it is released: the figures, to the second."""
+
+from math import inf
+from typing import NamedTuple
+
+import pytest
+
+from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
+from webhook.upkeep.sweep import is_suspect, judge, patience
+
+GRACE = 100.0
+DAY = 86400
+
+
+class Pod(NamedTuple):
+    node: str = ""
+    finished: bool = False
+
+
+def holding(until: int = 0, ending: str = "", since: int = 1000) -> Holding:
+    return Holding("u", "ns", "p", since, (), None, until=until, ending=ending)
+
+
+@pytest.mark.parametrize(
+    ("of", "seconds"),
+    [
+        pytest.param(holding(), 50.0, id="given: half a grace until the mark"),
+        pytest.param(holding(ending="m"), 100.0, id="marked: a grace"),
+        pytest.param(holding(1600, "m"), 100.0, id="held and marked: a grace"),
+        pytest.param(holding(1600), 700.0, id="held: a grace more than it was to be held"),
+        pytest.param(holding(900), 100.0, id="held until before it began: a grace"),
+        pytest.param(holding(1000 + DAY + 1), 100.0 + DAY, id="held for too long: a day and a grace"),
+        pytest.param(holding(WITHOUT_LIMIT), inf, id="held without limit: never"),
+    ],
+)
+def test_a_holding_of_a_pod_that_is_not_bound_is_left_for_a_time(of: Holding, seconds: float) -> None:
+    assert patience(of, GRACE) == seconds
+    assert judge(of, "n", ("u", Pod()), seconds, GRACE) is None
+    if seconds < inf:
+        assert judge(of, "n", ("u", Pod()), seconds + 1, GRACE) == ("unbound" if of.ending else "end")
+
+
+@pytest.mark.parametrize(
+    ("live", "ending", "told"),
+    [
+        pytest.param(None, "", "gone", id="no Pod of that name"),
+        pytest.param(("other", Pod("n")), "", "gone", id="another Pod of that name"),
+        pytest.param(("u", None), "", "gone", id="a Pod that is none of ours"),
+        pytest.param(("u", Pod("n", finished=True)), "", "finished", id="finished"),
+        pytest.param(("u", Pod("other")), "", "moved", id="bound elsewhere"),
+        pytest.param(("u", Pod("n")), "", None, id="bound here"),
+        pytest.param(("u", Pod("n")), "m", "keep", id="bound here after the mark"),
+    ],
+)
+def test_a_pod_that_is_bound_or_gone_decides_at_once(
+    live: tuple[str, Pod | None] | None, ending: str, told: str
+) -> None:
+    assert judge(holding(ending=ending), "n", live, 0.0, GRACE) == told
+
+
+def test_only_what_a_live_pod_holds_on_its_node_is_beyond_suspicion() -> None:
+    assert not is_suspect(holding(), "n", Pod("n"))
+    assert is_suspect(holding(ending="m"), "n", Pod("n"))
+    for pod in (None, Pod(), Pod("other"), Pod("n", finished=True)):
+        assert is_suspect(holding(), "n", pod)
