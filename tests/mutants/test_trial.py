@@ -91,8 +91,9 @@ def test_a_test_that_is_not_found_kills_nothing(copy: Copy) -> None:
 def test_a_mutant_that_never_ends_is_stopped(
     copy: Copy, bound: str, becomes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"mutants.trial.{bound}", 1)
-    assert copy.trial(mutant("count += 1", becomes), FEW[:1], 0) is Outcome.TIMEOUT
+    with monkeypatch.context() as bounds:
+        bounds.setattr(f"mutants.trial.{bound}", 1)
+        assert copy.trial(mutant("count += 1", becomes), FEW[:1], 0) is Outcome.TIMEOUT
     assert copy.trial(mutant("LIMIT = 3", "LIMIT = 4"), FEW[:1], 0) is Outcome.SURVIVED
 
 
