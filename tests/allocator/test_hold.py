@@ -130,13 +130,13 @@ def test_nothing_is_bound_without_a_hold_or_to_one_that_is_being_given_back() ->
 
 
 def test_what_is_held_with_a_mark_is_taken_by_no_bind_until_the_mark_is_removed() -> None:
-    held, _ = hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL, "x")({})
+    held, _ = finish(hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL, "x")({}))
     assert held is not None
     assert held["uid-a"].ending == "x"
-    assert bind(claim("a"), NODE.holding_all, NOW, "y")(held)[1].outcome == GANG_WAITS
+    assert finish(bind(claim("a"), NODE.holding_all, NOW, "y")(held))[1].outcome == GANG_WAITS
     free, _ = prolong(["uid-a"], UNTIL)(held)
     assert free is not None
-    assert isinstance(bind(claim("a"), NODE.holding_all, NOW, "y")(free)[1].outcome, Holding)
+    assert isinstance(finish(bind(claim("a"), NODE.holding_all, NOW, "y")(free))[1].outcome, Holding)
 
 
 def test_what_a_bind_was_answered_with_becomes_a_hold_again_only_with_the_mark_that_was_seen() -> None:

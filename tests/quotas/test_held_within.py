@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from builders import GIB, container, gpu, held, nic, node, part, pod, sidecar_container
+from builders import GIB, container, finish, gpu, held, nic, node, part, pod, sidecar_container
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
@@ -253,7 +253,7 @@ def test_an_allocation_in_annotations_is_adopted_only_within_what_was_counted() 
     def adopted(percent: int) -> Holding | Refusal:
         said = Holding("u", "default", "p", 1, (part(FREE.devices[0], percent, "a"),))
         decide = bind(Claim("u", "default", "p", request, lambda _: said), lambda _: FREE, 5, "m")
-        return decide({})[1].outcome
+        return finish(decide({}))[1].outcome
 
     assert isinstance(adopted(40), Holding)
     refused = adopted(41)
@@ -337,7 +337,8 @@ def test_what_a_bind_gives_never_exceeds_what_is_counted(obj: Raw, on: NodeSnaps
     if asking.problems or not asking.request.containers:
         return
     claim = Claim("u", "default", "p", asking.request)
-    outcome = bind(claim, lambda holdings: on.holding_all({**on.holdings, **holdings}), 5, "m")({})[1].outcome
+    change = bind(claim, lambda holdings: on.holding_all({**on.holdings, **holdings}), 5, "m")
+    outcome = finish(change({}))[1].outcome
     if not isinstance(outcome, Holding):
         return
     most, has = counted(done), taken(outcome.shares)

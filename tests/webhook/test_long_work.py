@@ -120,7 +120,7 @@ async def test_changed_nodes_are_taken_in_although_nobody_asks(kube: KubeClient)
     replica = Replica(msgspec.structs.replace(SETTINGS, certificate=Certificate(dns_names=("koordgate",))), kube)
     cluster, ranking = replica.parts.cluster, replica.parts.ranking
     keeping_up = asyncio.create_task(replica._keep_up())
-    cluster.nodes.put("n1", NodeFacts("uid-n1", {}))
+    cluster.nodes.put("n1", NodeFacts({}))
     cluster.nodes.put_devices(read_device_object(device_object(device_entry(0), name="n1"), BUILT_IN))
     await until(lambda: "n1" in ranking._index.names)
     await until(lambda: cluster.reach._of)

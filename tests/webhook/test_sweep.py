@@ -15,6 +15,7 @@ DAY = 86400
 class Pod(NamedTuple):
     node: str = ""
     finished: bool = False
+    together: bool = False
 
 
 def holding(until: int = 0, ending: str = "", since: int = 1000) -> Holding:
