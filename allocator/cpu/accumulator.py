@@ -322,6 +322,8 @@ def _passes(rule: TakeRule, free: int) -> tuple[int, ...]:
         return free & ~rule.held_cores, free
     if rule.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
         outside = free & ~rule.held_cores
+        if rule.level:  # a single NUMA node was not tried before
+            return outside & ~rule.held_nodes, free & ~rule.held_nodes, outside, free
         return outside & ~rule.held_nodes, outside, free
     return (free,)
 

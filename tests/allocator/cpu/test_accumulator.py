@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from machines_cpu import machine
 
@@ -436,6 +436,19 @@ def test_held_cores_are_avoided_where_a_numa_node_can(ask) -> None:
 
 
 @given(asks(exclusive=NUMA))
+@example(
+    Ask(
+        "POWER, two sockets, four threads a core",
+        free=0xFFF100F0,
+        count=4,
+        bind=SPREAD,
+        exclusive=NUMA,
+        strategy=EVEN,
+        held_cores=0xF0000,
+        held_nodes=0xFFFF,
+        required=False,
+    )
+).via("a free thread of a held core, in the NUMA node that is not held")
 def test_held_nodes_are_avoided_where_another_can(ask) -> None:
     topology = ask.topology
     outside = ask.free & ~ask.held_nodes
