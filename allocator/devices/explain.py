@@ -7,6 +7,7 @@ from typing import Final
 
 from allocator.budget import Budget, BudgetSpentError
 from allocator.devices.offer import Wish
+from allocator.devices.offers import selectable
 from allocator.devices.options import as_candidates
 from allocator.devices.search import TypeSearch
 from allocator.devices.words import describe, describe_amounts, plural, too_wide
@@ -134,6 +135,9 @@ def _away(search: TypeSearch) -> str:
         away.append(f"{strange} of another vendor")
     if taken := sum(device.id in terms.node.kubelet_held for device in known):
         away.append(f"{taken} held by the kubelet's device plugin")
+    selector = terms.hint.selector
+    if selector is not None and (passed := sum(not selector.matches(selectable(one, terms.node)) for one in known)):
+        away.append(f"{passed} not selected by the Pod's hint")
     if terms.only is not None and (others := sum(device.id not in terms.only for device in known)):
         away.append(f"{others} not named")
     return f" ({', '.join(away)})" if away else ""

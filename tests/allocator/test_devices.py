@@ -9,8 +9,9 @@ from machines import A100_80G, L4, ODD, T4, devices, machine
 
 from allocator.devices.words import describe
 from allocator.place import Placement, place
-from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.asks import DeviceAsk, PodRequest, Wishes
 from allocator.vocabulary.device import Device
+from allocator.vocabulary.hints import Operator, Requirement, Selector, TypeHint
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from allocator.vocabulary.node import NodeSnapshot
@@ -52,6 +53,7 @@ def busy(name: str, *parts: tuple[int, int]) -> NodeSnapshot:
 
 
 A, T = A100_80G, T4
+SECOND = Selector((Requirement("koordgate.io/minor", Operator.IN, ("1",)),))
 FOUR = "four A100"
 MIXED = "mixed: two A100 of 80G, two of 40G, two L4"
 
@@ -361,6 +363,16 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         request(app("a", gpus(10))),
         False,
         "node-1: container a asks 1 x (core 10 %, memory 10 %); 0 of 3 GPUs (1 unhealthy, 2 cordoned) can hold it",
+    ),
+    "passed over by the Pod's hint": (
+        node(gpu(0), gpu(1), gpu(2)),
+        request(app("a", gpus(200)), wishes=Wishes(hints=(("gpu", TypeHint(selector=SECOND)),))),
+        False,
+        (
+            "node-1: container a asks 2 x (core 100 %, memory 100 %); "
+            "1 of 3 GPUs (2 not selected by the Pod's hint) can hold it; "
+            "the most free is gpu 1 with core 100 %, memory 100 % (80Gi)"
+        ),
     ),
     "held by a Pod whose annotation cannot be read": (
         node(gpu(0), gpu(1), nic(0), holdings=[unread_holding("a", gpu(0), gpu(1))]),
