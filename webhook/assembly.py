@@ -12,6 +12,8 @@ from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
 from webhook.admission.translate import TranslationPolicy
 from webhook.admission.validate import Writers
+from webhook.dra.keeper import ClaimKeeper
+from webhook.dra.reviews import ClaimWebhook
 from webhook.gangs.keeper import GangKeeper
 from webhook.gangs.lift import kube_lift
 from webhook.gangs.room import GangRoom
@@ -31,6 +33,7 @@ from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
 from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
+from webhook.view.liveclaims import NO_CLAIMS, LiveClaims
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import PodInfo
 from webhook.view.snapshots import Defaults
@@ -62,13 +65,16 @@ class Parts:
     keeper: GangKeeper
     reporter: EventReports
     loop_lag: LoopLag
+    claims: ClaimWebhook
+    claim_keeper: ClaimKeeper
 
 
-def assemble(
+def assemble(  # noqa: PLR0913 keyword-only, most with a default
     settings: WebhookSettings,
     store: Callable[[SeenObjects], Store],
     live: LivePods,
     *,
+    live_claims: LiveClaims = NO_CLAIMS,
     kube: KubeClient | None = None,
     clock: Callable[[], int] = wall_clock,
     monotonic: Callable[[], float] = time.monotonic,
@@ -81,6 +87,7 @@ def assemble(
         settings: of the process.
         store: makes the ledger's store, which may read what the API server's objects state about nodes.
         live: reads Pods from the API server itself.
+        live_claims: likewise ResourceClaims; by default there are none.
         kube: writes Events, and removes scheduling gates; None offline.
         clock: seconds since the epoch.
         monotonic: seconds since any moment.
@@ -91,7 +98,7 @@ def assemble(
     types = device_types(settings.devices.types)
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
-    seen = SeenObjects(clock, defaults, refitted=released)
+    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     kept = store(seen)
     gather = settings.ledger.gather_seconds
@@ -101,11 +108,12 @@ def assemble(
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
+    given_back = 1.5 * grace + settings.ledger.reconcile_seconds
     binders = Binders(
         scheduler.name,
         scheduler.username,
         settings.domain,
-        1.5 * grace + settings.ledger.reconcile_seconds,
+        given_back,
         types,
         warn_only=settings.guard.plain_pods == "warn",
         together=together,
@@ -187,6 +195,16 @@ def assemble(
         keeper=keeper,
         reporter=reporter,
         loop_lag=_loop_lag(metrics),
+        claims=ClaimWebhook(cluster, ledger, live_claims, clock, given_back),
+        claim_keeper=ClaimKeeper(
+            cluster=cluster,
+            ledger=ledger,
+            live=live_claims,
+            clock=monotonic,
+            grace=grace,
+            reports=reporter,
+            released=freed,
+        ),
     )
 
 
