@@ -134,6 +134,8 @@ def _away(search: TypeSearch) -> str:
         away.append(f"{strange} of another vendor")
     if taken := sum(device.id in terms.node.kubelet_held for device in known):
         away.append(f"{taken} held by the kubelet's device plugin")
+    if claimed := sum(device.id in terms.node.claimed for device in known):
+        away.append(f"{claimed} held by ResourceClaims")
     if terms.only is not None and (others := sum(device.id not in terms.only for device in known)):
         away.append(f"{others} not named")
     return f" ({', '.join(away)})" if away else ""

@@ -37,6 +37,7 @@ class NodeSnapshot:
             derived.
         alone: ids of the devices whose holder has their PCIe root to itself; derived.
         unshared: ids of the devices whose holder does not share them; derived.
+        claimed: ids of the devices of which ResourceClaims hold some; derived.
     """
 
     name: str
@@ -52,11 +53,14 @@ class NodeSnapshot:
     unusable: frozenset[str] = field(init=False, repr=False, compare=False)
     alone: frozenset[str] = field(init=False, repr=False, compare=False)
     unshared: frozenset[str] = field(init=False, repr=False, compare=False)
+    claimed: frozenset[str] = field(init=False, repr=False, compare=False)
     _cpu_use: CpuUse | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         held = self.holdings.values()
         object.__setattr__(self, "used", sum_used((*held, *self.claims.values()) if self.claims else held))
+        claimed = [share.id for claim in self.claims.values() for share in claim.shares]
+        object.__setattr__(self, "claimed", frozenset(claimed))
         broken = [device.id for device in self.devices if not device.healthy]
         object.__setattr__(self, "unusable", self.kubelet_held.union(broken) if broken else self.kubelet_held)
         apart = [
