@@ -55,7 +55,7 @@ class ControlPlane:
             workdir: Folder for logs, data and keys, which is kept at the end; by default a temporary folder.
             controller_manager: Whether to run kube-controller-manager.
             users: Further users by name, each with its groups; their tokens are in `tokens`.
-            feature_gates: For kube-apiserver and kube-controller-manager.
+            feature_gates: For kube-apiserver, kube-controller-manager and the schedulers.
             apiserver_args: Further arguments of kube-apiserver.
         """
         self._binaries = binaries
@@ -224,7 +224,7 @@ class ControlPlane:
         """
         folder = self.workdir / name
         path = _write_private(folder / "config.yaml", _scheduler_config(config, kubeconfig or self.admin_kubeconfig))
-        return await self._start_component(name, "kube-scheduler", (f"--config={path}",), "/readyz")
+        return await self._start_component(name, "kube-scheduler", (f"--config={path}", *self._gates), "/readyz")
 
     def scheduler_ca_file(self, name: str) -> Path:
         """The certificate that verifies a scheduler's own port."""
