@@ -48,6 +48,8 @@ class Mix:
         stay: the longest time for which a bound Pod stays, in seconds.
         replicas: of the webhook.
         taints: whether DRA is told which cards Pods hold.
+        fail: whether an allocation fails that the webhook does not answer in time. Otherwise it is written unseen: a
+            busy machine provokes that.
         seconds: after which it is given up.
         seed: of the choices.
     """
@@ -58,6 +60,7 @@ class Mix:
     stay: float = 1.0
     replicas: int = 2
     taints: bool = True
+    fail: bool = True
     seconds: float = 1800.0
     seed: int = 1
 
@@ -177,6 +180,7 @@ async def run_mix(mix: Mix, binaries: Binaries, say: Callable[[str], None], work
         binaries,
         workdir=workdir / "plane",
         controller_manager=True,
+        controllers="*,-node-lifecycle-controller",
         users={_USER: ()},
         feature_gates=gates,
         apiserver_args=served,
@@ -201,7 +205,8 @@ async def run_mix(mix: Mix, binaries: Binaries, say: Callable[[str], None], work
 @contextlib.asynccontextmanager
 async def _installed(plane: ControlPlane, binaries: Binaries, mix: Mix, workdir: Path) -> AsyncIterator[Replicas]:
     """The chart, replicas of the webhook, koord-scheduler, and the stock kube-scheduler with its own rights."""
-    objects = chart.render(binaries, {"dra": {"taints": mix.taints}})
+    policy = "Fail" if mix.fail else "Ignore"
+    objects = chart.render(binaries, {"dra": {"taints": mix.taints, "failurePolicy": policy}})
     await chart.install(plane, objects)
     replicas = Replicas(
         chart.settings_text(objects),

@@ -42,9 +42,10 @@ def tell(result: Result) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for each in dataclasses.fields(Mix):
-        if each.name != "taints":
+        if each.name not in {"taints", "fail"}:
             parser.add_argument(f"--{each.name}", type=type(each.default), default=each.default, help="see Mix")
     parser.add_argument("--no-taints", dest="taints", action="store_false", help="do not tell DRA which cards are held")
+    parser.add_argument("--ignore", dest="fail", action="store_false", help="failurePolicy Ignore, the chart's default")
     arguments = parser.parse_args()
     mix = Mix(**vars(arguments))
     with tempfile.TemporaryDirectory(prefix="koordgate-dra-") as folder:

@@ -97,10 +97,9 @@ class ClaimWebhook:
 
     def _told(self, about: str, refusal: Refusal) -> str:
         return (
-            f"{about} is not allocated: {refusal.message}. koordgate gives devices of this node too, and what it was "
-            "answered with before is given back within "
-            f"{self._given_back_s:g} s. The scheduler tries again, and may find another device; taints tell it which "
-            "are held (chart value dra.taints)"
+            f"{about} is not allocated: {refusal.message}. The scheduler tries again by itself; choose another device, "
+            "or have koordgate's chart keep DRA from devices that Pods hold (dra.taints). What is being given back is "
+            f"free within {self._given_back_s:g} s"
         )
 
 

@@ -44,6 +44,7 @@ class ControlPlane:
         *,
         workdir: Path | None = None,
         controller_manager: bool = False,
+        controllers: str = "*",
         users: Mapping[str, Sequence[str]] | None = None,
         feature_gates: Mapping[str, bool] | None = None,
         apiserver_args: Sequence[str] = (),
@@ -54,6 +55,8 @@ class ControlPlane:
             binaries: The programs; see `binaries.find_or_build`.
             workdir: Folder for logs, data and keys, which is kept at the end; by default a temporary folder.
             controller_manager: Whether to run kube-controller-manager.
+            controllers: Which controllers it runs, as its argument of that name. That of the lives of nodes takes Nodes
+                without a kubelet for dead after 40 s: `*,-node-lifecycle-controller` leaves it out.
             users: Further users by name, each with its groups; their tokens are in `tokens`.
             feature_gates: For kube-apiserver, kube-controller-manager and the schedulers.
             apiserver_args: Further arguments of kube-apiserver.
@@ -61,6 +64,7 @@ class ControlPlane:
         self._binaries = binaries
         self._given_workdir = workdir
         self._with_controller_manager = controller_manager
+        self._controllers = controllers
         self._groups = {_ADMIN: ("system:masters",), **{name: tuple(groups) for name, groups in (users or {}).items()}}
         self._gates = [f"--feature-gates={gate}={str(on).lower()}" for gate, on in (feature_gates or {}).items()]
         self._apiserver_args = tuple(apiserver_args)
@@ -319,6 +323,7 @@ class ControlPlane:
             f"--root-ca-file={self.ca_file}",
             "--use-service-account-credentials=true",
             "--leader-elect=false",
+            f"--controllers={self._controllers}",
             *self._gates,
         )
         name = "kube-controller-manager"
