@@ -276,20 +276,25 @@ def claiming_pod(name: str, namespace: str, **source: str) -> JsonObject:
 
 @contextlib.asynccontextmanager
 async def _watched(admin: AdminClient, audit: Audit) -> AsyncIterator[None]:
-    async def follow(path: str, take: Callable[[str, JsonObject], None]) -> None:
-        async for event in admin.watch(path):
-            take(event["type"], event["object"])
+    """Follow Pods and claims; what fails there ends everything."""
 
-    following = [
-        asyncio.create_task(follow(pods_path("mixed"), audit.pod)),
-        asyncio.create_task(follow(f"{_GROUP}/namespaces/mixed/resourceclaims", audit.claim)),
-    ]
-    try:
+    async def follow(path: str, take: Callable[[str, JsonObject], None]) -> None:
+        revision = ""
+        while True:  # an API server ends watches from time to time
+            async for event in admin.watch(path, resourceVersion=revision):
+                if event["type"] == "ERROR":
+                    raise RuntimeError(f"the watch of {path} failed: {event['object']}")
+                revision = event["object"]["metadata"]["resourceVersion"]
+                take(event["type"], event["object"])
+
+    async with asyncio.TaskGroup() as tasks:
+        following = [
+            tasks.create_task(follow(pods_path("mixed"), audit.pod)),
+            tasks.create_task(follow(f"{_GROUP}/namespaces/mixed/resourceclaims", audit.claim)),
+        ]
         yield
-    finally:
         for one in following:
             one.cancel()
-        await asyncio.wait(following)
 
 
 async def _worked(mix: Mix, admin: AdminClient, audit: Audit, say: Callable[[str], None]) -> Result:

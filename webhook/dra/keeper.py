@@ -78,14 +78,17 @@ class ClaimKeeper:
     async def run_releases(self) -> None:
         """Release what was reserved for claims as these let go of it, until cancelled."""
         while True:
-            uid = await self._ended.get()
-            for node in self._ledger.nodes_of(uid):
-                reservation = self._ledger.record(node).holdings.get(uid)
-                if reservation is None or not reservation.fence:
-                    continue
-                known = self._cluster.claims.known(uid)
-                if self._cluster.claims.is_over(reservation) and not self._is_on(node, known):
-                    await self._release(node, reservation, "deallocated" if known is not None else "gone")
+            await self.let_go(await self._ended.get())
+
+    async def let_go(self, uid: str) -> None:
+        """Release what is reserved for a claim where it is certain that the claim does not hold it."""
+        for node in self._ledger.nodes_of(uid):
+            reservation = self._ledger.record(node).holdings.get(uid)
+            known = self._cluster.claims.known(uid)
+            if reservation is None or not reservation.fence or self._is_on(node, known):
+                continue
+            if self._cluster.claims.is_over(reservation):
+                await self._release(node, reservation, "deallocated" if known is not None else "gone")
 
     async def run_timer(self, every: float) -> None:
         """Look at all reservations at this interval, in seconds, until cancelled; what fails is tried again."""
