@@ -273,18 +273,19 @@ async def test_an_object_without_identity_is_the_callers_fault(two: World) -> No
     assert refused.code == 400
 
 
-async def test_attempts_that_were_not_performed_reserve_on_two_nodes_at_most(two: World) -> None:
-    for name in ("n2", "n3"):
+async def test_attempts_that_were_not_performed_reserve_on_four_nodes_at_most(two: World) -> None:
+    for name in ("n2", "n3", "n4", "n5"):
         two.add_node(name)
         put_slice(two, cards(name, 1), name)
     two.see()
     stored = put_claim(two, claim("c"))
-    for name in ("n1", "n2"):
+    for name in ("n1", "n2", "n3", "n4"):
         assert (await allocate(two, stored, result("gpu-0", name), node=name, perform=False)).allowed
-    refused = await allocate(two, stored, result("gpu-0", "n3"), node="n3")
-    assert "devices of n1 and n2 were reserved" in refused.message
+    refused = await allocate(two, stored, result("gpu-0", "n5"), node="n5")
+    assert "devices of n1, n2, n3, n4 were reserved" in refused.message
+    assert (await allocate(two, stored, result("gpu-0", "n3"), node="n3", perform=False)).allowed
     later = put_claim(two, {**stored, "metadata": {**stored["metadata"], "finalizers": ["x"]}})
-    assert (await allocate(two, later, result("gpu-0", "n3"), node="n3")).allowed
+    assert (await allocate(two, later, result("gpu-0", "n5"), node="n5")).allowed
 
 
 # --- the end of reservations

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -19,6 +20,7 @@ from webhook.view.liveclaims import LiveClaims
 _LOG: Final = logging.getLogger(__name__)
 _READ_S: Final = 30.0
 _WRITE_S: Final = 5.0
+_SOONEST_S: Final = 1.0  # between two looks at reservations that are due
 Key = tuple[str, str]
 """A node and the UID of a claim."""
 
@@ -91,10 +93,26 @@ class ClaimKeeper:
                 await self._release(node, reservation, "deallocated" if known is not None else "gone")
 
     async def run_timer(self, every: float) -> None:
-        """Look at all reservations at this interval, in seconds, until cancelled; what fails is tried again."""
+        """Look at all reservations at this interval, in seconds, until cancelled; what fails is tried again.
+
+        What becomes due before the next round is looked at when it does.
+        """
+        left = 0.0
         while True:
-            await self.reconcile()
-            await asyncio.sleep(every)
+            if left <= 0:
+                await self.reconcile()
+                left = every
+            wait = min(left, max(self._due_in(), _SOONEST_S))
+            await asyncio.sleep(wait)
+            left -= wait
+            for (node, _), (reservation, since) in list(self._seen.items()):
+                if left > 0 and self._clock() - since > patience(reservation, self._grace):
+                    await self._check(node, reservation)
+
+    def _due_in(self) -> float:
+        """Seconds until something is to be done about a reservation that has been seen."""
+        ends = (since + patience(reservation, self._grace) for reservation, since in self._seen.values())
+        return min(ends, default=math.inf) - self._clock()
 
     async def reconcile(self) -> None:
         """Compare all reservations with live claims once, and tell what DRA and koordgate gave away independently."""
@@ -147,11 +165,15 @@ class ClaimKeeper:
                 pass
             case "end":
                 await self._change(node, reservation, end(reservation, new_mark()))
+                marked = self._ledger.record(node).holdings.get(reservation.uid)
+                if marked is not None and marked.ending:
+                    self._seen[node, reservation.uid] = marked, self._clock()
             case why:
                 await self._release(node, reservation, why)
 
     async def _release(self, node: str, reservation: Holding, why: Freed) -> None:
         if await self._change(node, reservation, release(reservation)):
+            self._seen.pop((node, reservation.uid), None)
             self._reports.mended(why)
             self._released(node)
 

@@ -6,9 +6,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
-from allocator.bind import MOST_UNBOUND
 from allocator.claimed import reserve
 from allocator.vocabulary.claims import ResourceClaim
 from allocator.vocabulary.holdings import Holding
@@ -20,6 +19,10 @@ from webhook.ledger.ledger import BusyError, Ledger
 from webhook.review import Request, Response, allowed, denied, errored
 from webhook.view.cluster import ClusterView
 from webhook.view.liveclaims import LiveClaims
+
+# Nodes on which attempts that were not performed may reserve something for one claim: the API server gave them up, and
+# the scheduler tried others. Who forges reviews can reserve no more.
+_MOST_NODES: Final = 4
 
 
 class ClaimWebhook:
@@ -79,10 +82,8 @@ class ClaimWebhook:
     async def _reserved(self, node: str, wanted: Holding, deadline: float, *, dry_run: bool) -> Refusal | None:
         """Reserve what a claim will hold of a node; why it may not have it, if it may not."""
         others = [one for one in self._ledger.nodes_of(wanted.uid) if one != node and self._is_open(one, wanted.uid)]
-        if len(others) >= MOST_UNBOUND:
-            return Refusal(
-                f"devices of {' and '.join(others)} were reserved for it by attempts that were not performed"
-            )
+        if len(others) >= _MOST_NODES:
+            return Refusal(f"devices of {', '.join(others)} were reserved for it by attempts that were not performed")
         change = reserve(
             replace(wanted, since=self._clock()), lambda holdings: self._cluster.snapshot_on(node, holdings)
         )
