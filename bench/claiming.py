@@ -227,11 +227,13 @@ async def _installed(plane: ControlPlane, binaries: Binaries, mix: Mix, workdir:
 
 async def add_dra_node(plane: ControlPlane, admin: AdminClient, name: str, gpus: int = 8) -> None:
     """A node with cards that koordgate and a DRA driver both list."""
-    devices = [
-        {"name": f"gpu-{minor}", "attributes": {"uuid": {"string": uuid_of(name, minor)}}} for minor in range(gpus)
-    ]
     await add_gpu_node(plane, admin, name, gpus)
-    await admin.apply(resource_slice(name, devices))
+    await admin.apply(resource_slice(name, listed_cards(name, gpus)))
+
+
+def listed_cards(node: str, gpus: int) -> list[JsonObject]:
+    """The cards of a node as a driver lists them."""
+    return [{"name": f"gpu-{minor}", "attributes": {"uuid": {"string": uuid_of(node, minor)}}} for minor in range(gpus)]
 
 
 def resource_slice(node: str, devices: list[JsonObject], **spec: Any) -> JsonObject:

@@ -17,6 +17,8 @@ from webhook.localplane.plane import ControlPlane
 from webhook.localplane.waiting import until
 
 GROUP = "/apis/resource.k8s.io/v1"
+TAINTS = {"DRADeviceTaintRules": True}
+TAINTS_SERVED = "--runtime-config=resource.k8s.io/v1beta2=true"
 RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
 
 
@@ -50,13 +52,13 @@ async def cluster(
     await admin.delete(f"{GROUP}/resourceslices/{node}-{DRIVER}")
 
 
-async def allocate(admin: AdminClient, namespace: str, name: str, node: str, *cards: int) -> JsonObject:
+async def allocate(admin: AdminClient, namespace: str, name: str, node: str, *cards: int, **params: str) -> JsonObject:
     """Write an allocation as kube-scheduler does."""
     results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": f"gpu-{card}"} for card in cards]
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     status = {"allocation": {"devices": {"results": results}, "nodeSelector": selector}}
-    return await admin.patch(claims_path(namespace, name, "status"), {"status": status})
+    return await admin.patch(claims_path(namespace, name, "status"), {"status": status}, **params)
 
 
 async def test_an_allocation_of_a_card_that_a_pod_holds_is_refused_in_that_very_write(
@@ -86,9 +88,7 @@ async def test_an_allocation_of_a_card_that_a_pod_holds_is_refused_in_that_very_
 
 async def test_a_dry_run_of_an_allocation_reserves_nothing(cluster: str, admin: AdminClient, namespace: str) -> None:
     await admin.create(claims_path(namespace), claim("c", namespace, 2))
-    results = [{"request": "gpu", "driver": DRIVER, "pool": cluster, "device": f"gpu-{card}"} for card in range(2)]
-    status = {"status": {"allocation": {"devices": {"results": results}}}}
-    await admin.patch(claims_path(namespace, "c", "status"), status, dryRun="All")
+    await allocate(admin, namespace, "c", cluster, 0, 1, dryRun="All")
     await admin.create(pods_path(namespace), at_home("all", namespace, {"nvidia.com/gpu": "2"}))
     assert len(allocated(await bound(admin, namespace, "all"))) == 2
 
@@ -135,10 +135,8 @@ async def test_a_pod_with_a_claim_of_its_own_and_koordgates_cards_gets_both(
 
 
 async def test_the_webhook_may_write_only_its_own_taints(binaries: Binaries, tmp_path: Path) -> None:
-    gates = {"DRADeviceTaintRules": True}
-    served = ("--runtime-config=resource.k8s.io/v1beta2=true",)
     async with (
-        ControlPlane(binaries, workdir=tmp_path, feature_gates=gates, apiserver_args=served) as plane,
+        ControlPlane(binaries, workdir=tmp_path, feature_gates=TAINTS, apiserver_args=[TAINTS_SERVED]) as plane,
         plane.admin() as admin,
     ):
         await chart.install(plane, chart.render(binaries, {"dra": {"taints": True}}))
