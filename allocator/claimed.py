@@ -40,7 +40,7 @@ Freed = Literal["gone", "deallocated", "unperformed"]
 """Why a reservation is released."""
 
 
-class Part(NamedTuple):
+class ClaimedPart(NamedTuple):
     """What a claim holds of one device, which is still to be found among the node's.
 
     Attributes:
@@ -54,7 +54,7 @@ class Part(NamedTuple):
     memory: int | None = None
 
 
-def claimed_shares(parts: Iterable[Part], devices: Sequence[Device]) -> tuple[tuple[Share, ...], bool]:
+def claimed_shares(parts: Iterable[ClaimedPart], devices: Sequence[Device]) -> tuple[tuple[Share, ...], bool]:
     """Find the devices that a claim holds.
 
     Where none of a part's ids is a device's, the claim may hold any device of the type, and holds all.
@@ -81,7 +81,7 @@ def claimed_shares(parts: Iterable[Part], devices: Sequence[Device]) -> tuple[tu
     return tuple(shares.values()), found
 
 
-def _amounts(part: Part, device: Device) -> dict[str, int]:
+def _amounts(part: ClaimedPart, device: Device) -> dict[str, int]:
     """What a part is of each of a device's resources: its bytes, and as much in percent, rounded up, of the others."""
     pair = part.kind.memory
     if part.memory is None or pair is None or not device.capacity.get(pair[0]):

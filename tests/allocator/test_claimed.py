@@ -8,7 +8,7 @@ from builders import app, gpu, gpus, node, part, request
 from allocator.bind import Claim, bind
 from allocator.claimed import (
     ClaimedToo,
-    Part,
+    ClaimedPart,
     claimed_shares,
     claimed_too,
     end,
@@ -34,7 +34,7 @@ TOTAL = CARDS[0].capacity["gpu-memory"]
 EIGHTH = TOTAL // 8
 
 
-def held(parts: list[Part], devices: tuple[Device, ...] = CARDS) -> dict[str, tuple[int, int, int]]:
+def held(parts: list[ClaimedPart], devices: tuple[Device, ...] = CARDS) -> dict[str, tuple[int, int, int]]:
     shares, _ = claimed_shares(parts, devices)
     tails = ("gpu-core", "gpu-memory", "gpu-memory-ratio")
     return {share.id: tuple(share.amounts[tail] for tail in tails) for share in shares}  # type: ignore[misc]
@@ -46,38 +46,38 @@ WHOLE = (100, TOTAL, 100)
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
-        ([Part(GPU_TYPE, ("GPU-1",))], {"GPU-1": WHOLE}),
-        ([Part(GPU_TYPE, ("MIG-x", "GPU-2"))], {"GPU-2": WHOLE}),
-        ([Part(GPU_TYPE, ("GPU-0",)), Part(GPU_TYPE, ("GPU-0",))], {"GPU-0": WHOLE}),
-        ([Part(GPU_TYPE, ("GPU-0",), EIGHTH)], {"GPU-0": (13, EIGHTH, 13)}),
-        ([Part(GPU_TYPE, ("GPU-0",), EIGHTH)] * 2, {"GPU-0": (26, 2 * EIGHTH, 26)}),
-        ([Part(GPU_TYPE, ("GPU-0",), 2 * TOTAL)], {"GPU-0": WHOLE}),
-        ([Part(GPU_TYPE, ("GPU-0",), 0)], {"GPU-0": (0, 0, 0)}),
-        ([Part(GPU_TYPE, ())], {"GPU-0": WHOLE, "GPU-1": WHOLE, "GPU-2": WHOLE}),
-        ([Part(GPU_TYPE, ("GPU-9",), EIGHTH)], {"GPU-0": WHOLE, "GPU-1": WHOLE, "GPU-2": WHOLE}),
-        ([Part(RDMA_TYPE, ("GPU-0",))], {}),
+        ([ClaimedPart(GPU_TYPE, ("GPU-1",))], {"GPU-1": WHOLE}),
+        ([ClaimedPart(GPU_TYPE, ("MIG-x", "GPU-2"))], {"GPU-2": WHOLE}),
+        ([ClaimedPart(GPU_TYPE, ("GPU-0",)), ClaimedPart(GPU_TYPE, ("GPU-0",))], {"GPU-0": WHOLE}),
+        ([ClaimedPart(GPU_TYPE, ("GPU-0",), EIGHTH)], {"GPU-0": (13, EIGHTH, 13)}),
+        ([ClaimedPart(GPU_TYPE, ("GPU-0",), EIGHTH)] * 2, {"GPU-0": (26, 2 * EIGHTH, 26)}),
+        ([ClaimedPart(GPU_TYPE, ("GPU-0",), 2 * TOTAL)], {"GPU-0": WHOLE}),
+        ([ClaimedPart(GPU_TYPE, ("GPU-0",), 0)], {"GPU-0": (0, 0, 0)}),
+        ([ClaimedPart(GPU_TYPE, ())], {"GPU-0": WHOLE, "GPU-1": WHOLE, "GPU-2": WHOLE}),
+        ([ClaimedPart(GPU_TYPE, ("GPU-9",), EIGHTH)], {"GPU-0": WHOLE, "GPU-1": WHOLE, "GPU-2": WHOLE}),
+        ([ClaimedPart(RDMA_TYPE, ("GPU-0",))], {}),
     ],
 )
 def test_a_claim_holds_the_card_that_is_named_or_all(
-    parts: list[Part], expected: dict[str, tuple[int, int, int]]
+    parts: list[ClaimedPart], expected: dict[str, tuple[int, int, int]]
 ) -> None:
     assert held(parts) == expected
 
 
 def test_a_card_is_known_by_its_pci_address_too() -> None:
     devices = (replace(CARDS[0], bus="0000:3b:00.0"), CARDS[1])
-    assert held([Part(GPU_TYPE, ("0000:3b:00.0",))], devices) == {"GPU-0": WHOLE}
+    assert held([ClaimedPart(GPU_TYPE, ("0000:3b:00.0",))], devices) == {"GPU-0": WHOLE}
 
 
 def test_it_is_told_whether_all_parts_were_found() -> None:
-    assert claimed_shares([Part(GPU_TYPE, ("GPU-0",)), Part(GPU_TYPE, ("GPU-1",))], CARDS)[1]
-    assert not claimed_shares([Part(GPU_TYPE, ("GPU-9",)), Part(GPU_TYPE, ("GPU-1",))], CARDS)[1]
-    assert claimed_shares([Part(GPU_TYPE, ("GPU-9",))], ())[1], "a node without such devices gives none"
+    assert claimed_shares([ClaimedPart(GPU_TYPE, ("GPU-0",)), ClaimedPart(GPU_TYPE, ("GPU-1",))], CARDS)[1]
+    assert not claimed_shares([ClaimedPart(GPU_TYPE, ("GPU-9",)), ClaimedPart(GPU_TYPE, ("GPU-1",))], CARDS)[1]
+    assert claimed_shares([ClaimedPart(GPU_TYPE, ("GPU-9",))], ())[1], "a node without such devices gives none"
 
 
 def test_a_device_of_another_unit_is_held_as_a_whole() -> None:
     nic = Device("rdma", "0000:05:00.0", 0, healthy=True, capacity={"rdma": 100})
-    shares, _ = claimed_shares([Part(RDMA_TYPE, ("0000:05:00.0",), 5)], [nic])
+    shares, _ = claimed_shares([ClaimedPart(RDMA_TYPE, ("0000:05:00.0",), 5)], [nic])
     assert shares == (Share("rdma", "0000:05:00.0", 0, {"rdma": 100}),)
 
 

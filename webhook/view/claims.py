@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from allocator.claimed import Part, claimed_shares, standing
+from allocator.claimed import ClaimedPart, claimed_shares, standing
 from allocator.vocabulary.claims import ClaimedDevice, DeviceName, ListedDevice, ResourceClaim, ResourceSlice
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceType
@@ -203,12 +203,12 @@ class ClaimTable:
         """What a claim holds on a node, and whether it is known which devices these are."""
         claim = known.claim
         parts = [
-            Part(self.drivers[one.claimed.name.driver], one.listed.ids if one.listed else (), one.claimed.memory)
+            ClaimedPart(self.drivers[one.claimed.name.driver], one.listed.ids if one.listed else (), one.claimed.memory)
             for one in known.results
             if known.at(one) == node
         ]
         if claim.unread:
-            parts = [Part(kind, ()) for kind in dict.fromkeys(self.drivers.values())]
+            parts = [ClaimedPart(kind, ()) for kind in dict.fromkeys(self.drivers.values())]
         shares, found = claimed_shares(parts, devices)
         return Holding(claim.uid, claim.namespace, claim.name, 0, shares, fence=claim.revision), found
 
