@@ -7,8 +7,8 @@ from builders import app, gpu, gpus, node, part, request
 
 from allocator.bind import Claim, bind
 from allocator.claimed import (
-    ClaimedToo,
     ClaimedPart,
+    ClaimedToo,
     claimed_shares,
     claimed_too,
     end,
