@@ -175,11 +175,11 @@ async def works(audited: Audited, admin: AdminClient, workdir: Path) -> None:
         await bound(admin, TEAM, "gang")
         with pytest.raises(ApiError):  # the guard asks who the Pod is
             await admin.create(pods_path(TEAM, "gang", "binding"), binding(TEAM, "gang", "wide"))
-        spoilt = device_object("wide", [{"type": "gpu", "id": "x", "minor": -1, "health": True, "resources": {}}])
-        await admin.apply(spoilt)  # an Event on it
         await admin.delete(pods_path(TEAM, "gang"), gracePeriodSeconds="0")
         await untainted(admin)
         await claims(audited, admin)
+        spoilt = device_object("wide", [{"type": "gpu", "id": "x", "minor": -1, "health": True, "resources": {}}])
+        await admin.apply(spoilt)  # an Event on it
         await admin.delete("/api/v1/nodes/wide")
 
         async def swept() -> bool:
