@@ -75,6 +75,7 @@ def _device(device: Device, node: NodeSnapshot) -> Hashable:
         device.id in node.kubelet_held,
         device.id in node.alone,
         device.id in node.unshared,
+        device.id in node.claimed,
     )
 
 

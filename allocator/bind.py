@@ -17,7 +17,7 @@ from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.holdings import Holding, Share, unnamed
+from allocator.vocabulary.holdings import Holding, Share, of_claims, unnamed
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.vocabulary.preference import DeviceOrder
@@ -98,10 +98,10 @@ def bind(
             if not held.until:
                 return None, Decision(held, repeated=True)
             held = replace(held, since=now, until=0)
-            return node.with_holding(held).holdings, Decision(held, repeated=True)
+            return _recorded(holdings, node.with_holding(held)), Decision(held, repeated=True)
         if held is not None and not held.until:
             held = replace(held, ending=mark)
-            return node.with_holding(held).holdings, Decision(ENDING)
+            return _recorded(holdings, node.with_holding(held)), Decision(ENDING)
         said = _annotated(pod, others)
         choosing = _place(pod.request, others, sent) if said is None else _adopt(pod.request, said, others)
         placed = yield from choosing
@@ -109,9 +109,14 @@ def bind(
             return None, Decision(placed)
         gang = pod.request.wishes.gang
         holding = Holding(pod.uid, pod.namespace, pod.name, now, placed.shares, placed.cpus, gang)
-        return others.with_holding(holding).holdings, Decision(holding)
+        return _recorded(holdings, others.with_holding(holding)), Decision(holding)
 
     return change
+
+
+def _recorded(holdings: Holdings, node: NodeSnapshot) -> Holdings:
+    """What is to be recorded of a node: what Pods hold there, and what is recorded for ResourceClaims already."""
+    return {**of_claims(holdings), **node.holdings}
 
 
 def may_take(held: Holding | None) -> bool:

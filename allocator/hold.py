@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allocator.bind import Claim, Decisions, Holdings, Snapshot, decide
-from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
+from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding, of_claims
 from allocator.vocabulary.outcome import Refusal
 
 
@@ -49,7 +49,7 @@ def hold(
             gang = pod.request.wishes.gang
             made = Holding(pod.uid, pod.namespace, pod.name, now, placed.shares, placed.cpus, gang, until, mark)
             node = node.with_holding(made)
-        return node.holdings, None
+        return {**of_claims(holdings), **node.holdings}, None
 
     return change
 

@@ -17,7 +17,16 @@ from allocator.wire.nodeallocation import read_spec
 from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from allocator.wire.numazones import NumaZone
 from koordgate.kube.client import KubeClient
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PLUGIN_POD_GROUPS, PODS, TOPOLOGIES
+from koordgate.kube.resource import (
+    DEVICES,
+    NODE_ALLOCATIONS,
+    NODES,
+    PLUGIN_POD_GROUPS,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    TOPOLOGIES,
+)
 from koordgate.settings import device_types
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
@@ -28,8 +37,10 @@ from webhook.review import Request, Response
 from webhook.scheduling.pace import Effort, at_once
 from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import WebhookSettings
+from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
+from webhook.view.liveclaims import kube_claims
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
 
@@ -240,6 +251,7 @@ class World:
             settings,
             cluster_store(kube),
             KubeLivePods(kube, device_types(settings.devices.types)),
+            live_claims=kube_claims(kube, settings.claimed),
             kube=kube,
             clock=self.clock,
             monotonic=self.clock.monotonic,
@@ -260,6 +272,8 @@ class World:
             DEVICES: DeviceFeed(cluster, parts.types, reporter.bad_object("devices")),
             TOPOLOGIES: TopologyFeed(cluster, reporter.bad_object("noderesourcetopologies")),
             NODE_ALLOCATIONS: RecordHandler(RecordFeed(cluster, parts.ledger, reporter.bad_object("nodeallocations"))),
+            RESOURCE_SLICES: SliceFeed(cluster, self._complain("resourceslices")),
+            RESOURCE_CLAIMS: ClaimFeed(cluster),
             PODS: PodFeed(cluster, ended, bound, parts.types),
             PLUGIN_POD_GROUPS: GroupFeed(
                 cluster, PLUGIN_POD_GROUPS.group, reporter.bad_object("podgroups.scheduling.x-k8s.io")

@@ -9,6 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
+from webhook import shapes
 from webhook.assembly import Parts
 from webhook.connections import HANDSHAKE_S, Connection, Connections
 from webhook.edge import Draining, Edge, Stranger
@@ -55,6 +56,8 @@ def make_app(
     app.router.add_post("/validate-pod", edge.pod_review("/validate-pod", parts.pods.validate))
     app.router.add_post("/mutate-binding", edge.binding_review("/mutate-binding", parts.bindings.mutate))
     app.router.add_post("/validate-binding", edge.binding_review("/validate-binding", parts.bindings.validate))
+    claims = edge.binding_review("/validate-claim", parts.claims.validate, shapes.ClaimShape)
+    app.router.add_post("/validate-claim", claims)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", exposition)

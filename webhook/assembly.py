@@ -12,6 +12,8 @@ from koordgate.settings import DevicePool, device_types
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
 from webhook.admission.translate import TranslationPolicy
+from webhook.dra.keeper import ClaimKeeper
+from webhook.dra.reviews import ClaimWebhook
 from webhook.gangs.keeper import GangKeeper
 from webhook.gangs.lift import kube_lift
 from webhook.gangs.room import GangRoom
@@ -32,6 +34,7 @@ from webhook.upkeep.reconcile import Reconciler
 from webhook.upkeep.reports import EventReports
 from webhook.view.classes import pools_of
 from webhook.view.cluster import ClusterView, SeenObjects
+from webhook.view.liveclaims import NO_CLAIMS, LiveClaims
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import PodInfo
 from webhook.view.snapshots import Defaults
@@ -67,13 +70,16 @@ class Parts:
     keeper: GangKeeper
     reporter: EventReports
     loop_lag: LoopLag
+    claims: ClaimWebhook
+    claim_keeper: ClaimKeeper
 
 
-def assemble(
+def assemble(  # noqa: PLR0913 keyword-only, most with a default
     settings: WebhookSettings,
     store: Store,
     live: LivePods,
     *,
+    live_claims: LiveClaims = NO_CLAIMS,
     kube: KubeClient | None = None,
     clock: Callable[[], int] = wall_clock,
     monotonic: Callable[[], float] = time.monotonic,
@@ -86,6 +92,7 @@ def assemble(
         settings: of the process.
         store: keeps the ledger's records.
         live: reads Pods from the API server itself.
+        live_claims: likewise ResourceClaims; by default there are none.
         kube: writes Events, and removes scheduling gates; None offline.
         clock: seconds since the epoch.
         monotonic: seconds since any moment.
@@ -97,7 +104,7 @@ def assemble(
     types = device_types(settings.devices.types)
     together = settings.gangs.all_or_nothing
     defaults = Defaults(settings.devices.order, cpu_defaults(settings))
-    seen = SeenObjects(clock, defaults, refitted=released)
+    seen = SeenObjects(clock, defaults, refitted=released, drivers=settings.claimed)
     counters = Counters(written=_written(metrics), lost_race=metrics.ledger_races.inc)
     gather = settings.ledger.gather_seconds
     touch = seen.changes.touch
@@ -106,11 +113,12 @@ def assemble(
     reporter = EventReports(metrics, kube, clock)
     scheduler = settings.scheduler
     grace = settings.ledger.grace_seconds
+    given_back = 1.5 * grace + settings.ledger.reconcile_seconds
     binders = Binders(
         scheduler.name,
         scheduler.username,
         settings.domain,
-        1.5 * grace + settings.ledger.reconcile_seconds,
+        given_back,
         types,
         warn_only=settings.guard.plain_pods == "warn",
         together=together,
@@ -197,6 +205,16 @@ def assemble(
         keeper=keeper,
         reporter=reporter,
         loop_lag=_loop_lag(metrics),
+        claims=ClaimWebhook(cluster, ledger, live_claims, clock, given_back),
+        claim_keeper=ClaimKeeper(
+            cluster=cluster,
+            ledger=ledger,
+            live=live_claims,
+            clock=monotonic,
+            grace=grace,
+            reports=reporter,
+            released=freed,
+        ),
     )
 
 

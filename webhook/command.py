@@ -23,11 +23,14 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
     ALL_POD_GROUPS,
+    DEVICE_TAINT_RULES,
     DEVICES,
     LIMIT_RANGES,
     NODES,
     PODS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     TOPOLOGIES,
     Resource,
 )
@@ -37,6 +40,7 @@ from koordgate.steady import steadily
 from webhook import settings
 from webhook.app import listen, make_app, make_extender
 from webhook.assembly import Parts, assemble
+from webhook.dra.taints import RuleFeed, TaintKeeper
 from webhook.edge import Draining
 from webhook.ledger.cluster import cluster_store
 from webhook.ledger.store import Listener, Watch
@@ -52,7 +56,9 @@ from webhook.tls.register import Registration
 from webhook.tls.timing import Timing
 from webhook.upkeep.publish import Publisher, published
 from webhook.upkeep.waker import Waker
+from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
+from webhook.view.liveclaims import kube_claims
 from webhook.view.livepods import KubeLivePods
 from webhook.view.podinfo import PodInfo
 from webhook.view.served import ServedWatch
@@ -90,6 +96,7 @@ class Replica:
             settings,
             cluster_store(kube),
             KubeLivePods(kube, device_types(settings.devices.types)),
+            live_claims=kube_claims(kube, settings.claimed),
             kube=kube,
             released=self._waker.released,
             published=published,
@@ -131,6 +138,14 @@ class Replica:
             self._records(RecordFeed(parts.cluster, parts.ledger, reporter.bad_object(parts.store.kind))),
             self._reflector(kube, PODS, PodFeed(parts.cluster, self._pod_ended, self._pod_bound, parts.types)),
         ]
+        self._taints: tuple[ServedWatch, TaintKeeper] | None = None
+        if settings.dra.enabled:
+            # Where the API server does not serve them, there are none.
+            slices = SliceFeed(parts.cluster, reporter.bad_object("resourceslices"))
+            self._watches.append(self._reflector(kube, RESOURCE_SLICES, slices))
+            self._watches.append(self._reflector(kube, RESOURCE_CLAIMS, ClaimFeed(parts.cluster)))
+            if settings.dra.taints:
+                self._taints = self._tainting(kube)
         self._quotas: QuotaKeeper | None = None
         if settings.quota.enabled:
             complain = reporter.bad_object
@@ -158,6 +173,11 @@ class Replica:
         group, name = versions[0].group, f"{versions[0].plural}.{versions[0].group}"
         feed = GroupFeed(self.parts.cluster, group, self.parts.reporter.bad_object(name))
         return ServedWatch(kube, versions, feed, count=self._counting(name), on_error=self._watch_failed)
+
+    def _tainting(self, kube: KubeClient) -> tuple[ServedWatch, TaintKeeper]:
+        name, feed = DEVICE_TAINT_RULES[0].plural, RuleFeed()
+        watch = ServedWatch(kube, DEVICE_TAINT_RULES, feed, count=self._counting(name), on_error=self._watch_failed)
+        return watch, TaintKeeper(kube, self.parts.cluster, feed, lambda: watch.served)
 
     def _records(self, listener: Listener) -> tuple[str, Watch]:
         store = self.parts.store
@@ -239,6 +259,7 @@ class Replica:
             for groups in self._groups:
                 begin("watch podgroups", groups.run)
             begin("releases", self.parts.reconciler.run_releases)
+            self._begin_claims(begin)
             begin("waker", self._waker.run)
             begin("loop lag", self.parts.loop_lag.run)
             if self._quotas is not None:
@@ -261,6 +282,14 @@ class Replica:
                 await self.parts.ledger.idle()
             for task in (*background, starting):
                 task.cancel()
+
+    def _begin_claims(self, begin: Callable[[str, Callable[[], Awaitable[object]]], None]) -> None:
+        """Begin what follows ResourceClaims."""
+        begin("releases of claims", self.parts.claim_keeper.run_releases)
+        if self._taints is not None:
+            rules, taints = self._taints
+            begin("watch devicetaintrules", rules.run)
+            begin("taints", lambda: taints.run(lambda: not self.unready()))
 
     @property
     def _sources(self) -> tuple[Source, ...]:
@@ -353,6 +382,7 @@ class Replica:
         await asyncio.gather(
             self._steadily("keeping up", self._keep_up),
             self._steadily("reconciliation", lambda: self.parts.reconciler.run_timer(every)),
+            self._steadily("reconciliation of claims", lambda: self.parts.claim_keeper.run_timer(every)),
             self._steadily("publication of amounts", lambda: self._publisher.run(every)),
         )
 

@@ -54,7 +54,8 @@ class WebhookMetrics:
         )
         self.reconciled = Counter(
             "koordgate_ledger_reconciled_total",
-            "Corrected differences of ledger and live Pods, by kind (gone, finished, unbound, moved, adopted).",
+            "Corrected differences of ledger and live Pods, by kind (gone, finished, unbound, moved, adopted), and of "
+            "ledger and live ResourceClaims (gone, deallocated, unperformed).",
             ["kind"],
             registry=registry,
         )
@@ -71,6 +72,16 @@ class WebhookMetrics:
         self.held_twice = Gauge(
             "koordgate_devices_held_twice",
             "Devices that koordgate gave to one Pod and the kubelet's device plugin to another.",
+            registry=registry,
+        )
+        self.claimed_too = Gauge(
+            "koordgate_devices_claimed_too",
+            "Devices that koordgate gave to Pods and DRA to ResourceClaims, together more than there is.",
+            registry=registry,
+        )
+        self.claims_unmatched = Gauge(
+            "koordgate_claims_unmatched",
+            "ResourceClaims of which it is unknown which devices they hold: they hold all of a type on their nodes.",
             registry=registry,
         )
         self.watch = Counter(

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from allocator.cpu.resolve import CpuDefaults
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
+from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
 from koordgate.settings import (
@@ -284,6 +285,20 @@ class QuotaSettings(Section, frozen=True):
     exempt_namespaces: tuple[_NamespaceName, ...] = ()
 
 
+class DraSettings(Section, frozen=True):
+    """Dynamic resource allocation (DRA).
+
+    Attributes:
+        enabled: whether what ResourceClaims hold counts as held, and is refused where Pods hold it.
+        drivers: the drivers whose devices are those of a device type: name of the driver -> name of the type.
+        taints: whether DeviceTaintRules tell DRA which devices Pods hold, where the API server serves such rules.
+    """
+
+    enabled: bool = True
+    drivers: dict[Name, Name] = msgspec.field(default_factory=lambda: {"gpu.nvidia.com": "gpu"})
+    taints: bool = False
+
+
 class WebhookSettings(Section, frozen=True):
     """All settings of `koordgate webhook`.
 
@@ -308,10 +323,12 @@ class WebhookSettings(Section, frozen=True):
     cpus: CpuSettings = CpuSettings()
     numa: NumaSettings = NumaSettings()
     quota: QuotaSettings = QuotaSettings()
+    dra: DraSettings = DraSettings()
 
     def __post_init__(self) -> None:
-        """Check what concerns several keys: no type is declared twice, and preferenceClasses names known classes."""
-        known = (*NODE_CLASSES, *device_types(self.devices.types).by_name)
+        """Check what concerns several keys: no type is declared twice, and all that are named are known."""
+        types = device_types(self.devices.types).by_name
+        known = (*NODE_CLASSES, *types)
         named = self.scheduler.preference_classes
         if unknown := [name for name in named if name not in known]:
             raise ValueError(
@@ -320,6 +337,17 @@ class WebhookSettings(Section, frozen=True):
             )
         if len(set(named)) != len(named):
             raise ValueError("scheduler.preferenceClasses names a class twice: name each once")
+        if strange := [name for name in self.dra.drivers.values() if name not in types]:
+            raise ValueError(
+                f"dra.drivers names {', '.join(strange)}: the device types are {', '.join(types)}; types of your own "
+                "are declared in devices.types"
+            )
+
+    @property
+    def claimed(self) -> dict[str, DeviceType]:
+        """The drivers whose devices ResourceClaims hold, and the type of these; none where DRA is not looked at."""
+        types = device_types(self.devices.types).by_name
+        return {driver: types[name] for driver, name in self.dra.drivers.items()} if self.dra.enabled else {}
 
 
 def cpu_defaults(settings: WebhookSettings) -> CpuDefaults:

@@ -120,6 +120,12 @@ class BindingShape(_Shape):
     target: _Target
 
 
+class ClaimShape(_Shape):
+    """A ResourceClaim of a review."""
+
+    metadata: _Metadata
+
+
 def misshapen(obj: Mapping[str, Any], shape: Shape) -> str:
     """Say what in an object is of a kind that no API server sends, and where; "" if nothing is."""
     try:

@@ -138,6 +138,8 @@ def _away(search: TypeSearch) -> str:
     selector = terms.hint.selector
     if selector is not None and (passed := sum(not selector.matches(selectable(one, terms.node)) for one in known)):
         away.append(f"{passed} not selected by the Pod's hint")
+    if claimed := sum(device.id in terms.node.claimed for device in known):
+        away.append(f"{claimed} held by ResourceClaims")
     if terms.only is not None and (others := sum(device.id not in terms.only for device in known)):
         away.append(f"{others} not named")
     return f" ({', '.join(away)})" if away else ""

@@ -39,6 +39,7 @@ class Device:
         functions: its virtual functions, in the order of their bus ids.
         vendor: who made it, in small letters; "" if unknown.
         cordoned: an administrator has taken it out of service; it then counts as unhealthy.
+        bus: its PCI address, in small letters; "" if the node does not report it.
     """
 
     type: str
@@ -54,6 +55,7 @@ class Device:
     functions: tuple[VirtualFunction, ...] = ()
     vendor: str = ""
     cordoned: bool = False
+    bus: str = ""
 
     def is_of(self, vendor: str) -> bool:
         """Whether a vendor made it; a device of an unknown vendor counts as NVIDIA's, as all did before."""

@@ -1,4 +1,4 @@
-"""What Pods hold on one node."""
+"""What Pods hold on one node, and what ResourceClaims hold there."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one Pod holds on one node.
+    """What one Pod holds on one node, or one ResourceClaim (DRA).
 
     Attributes:
         uid: the Pod's UID, the only key, because names are reused.
@@ -63,6 +63,8 @@ class Holding:
             with it, and it is released once all binds that were answered before are over. Marks have different names.
         unread: what the Pod's annotations do not state readably, so that the holding is all that it may be: device
             types, and "cpu". Never recorded.
+        fence: 0 for a Pod. Of a ResourceClaim, the revision of the claim that this is about: a write of the claim that
+            was reviewed at this revision is performed only while the claim is still at it.
 
     Raises:
         ValueError: the UID is empty.
@@ -78,10 +80,21 @@ class Holding:
     until: int = 0
     ending: str = ""
     unread: tuple[str, ...] = ()
+    fence: int = 0
 
     def __post_init__(self) -> None:
         if not self.uid:
             raise ValueError(f"a holding of Pod {self.namespace}/{self.name} without a UID")
+
+    @property
+    def holder(self) -> str:
+        """Who holds it, for people."""
+        return f"{'resourceclaim ' if self.fence else ''}{self.namespace}/{self.name}"
+
+
+def of_claims(holdings: Mapping[str, Holding]) -> dict[str, Holding]:
+    """Those of ResourceClaims."""
+    return {uid: holding for uid, holding in holdings.items() if holding.fence}
 
 
 def unnamed(kind: str, minor: int) -> str:

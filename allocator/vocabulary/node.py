@@ -25,16 +25,19 @@ class NodeSnapshot:
         name: of the node.
         devices: by type, then in the order of `Device.order`.
         holdings: by Pod UID.
+        claims: what ResourceClaims hold, by their UID. Nobody here decides about them: they are no victims of
+            preemption, and share no gang.
         kubelet_held: ids of devices that the kubelet's device manager allocated; they are never given to a Pod here.
         wiring: how its devices are connected.
         cpu: its CPUs and NUMA nodes; None if they are not known.
         order: name of the `DeviceOrder` that the node's administrator set; "" for the Pod's or the default.
         isolation: what keeps shares of one GPU apart there, as the Node's label states; "" for nothing.
-        used: device id -> resource tail -> amount, summed over holdings; derived.
+        used: device id -> resource tail -> amount, summed over holdings and claims; derived.
         unusable: ids of the devices on which nothing new may land: unhealthy, cordoned, or allocated by the kubelet;
             derived.
         alone: ids of the devices whose holder has their PCIe root to itself; derived.
         unshared: ids of the devices whose holder does not share them; derived.
+        claimed: ids of the devices of which ResourceClaims hold some; derived.
     """
 
     name: str
@@ -45,14 +48,19 @@ class NodeSnapshot:
     cpu: CpuNode | None = None
     order: str = ""
     isolation: str = ""
+    claims: Mapping[str, Holding] = field(default_factory=dict)
     used: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
     unusable: frozenset[str] = field(init=False, repr=False, compare=False)
     alone: frozenset[str] = field(init=False, repr=False, compare=False)
     unshared: frozenset[str] = field(init=False, repr=False, compare=False)
+    claimed: frozenset[str] = field(init=False, repr=False, compare=False)
     _cpu_use: CpuUse | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "used", sum_used(self.holdings.values()))
+        held = self.holdings.values()
+        object.__setattr__(self, "used", sum_used((*held, *self.claims.values()) if self.claims else held))
+        claimed = [share.id for claim in self.claims.values() for share in claim.shares]
+        object.__setattr__(self, "claimed", frozenset(claimed))
         broken = [device.id for device in self.devices if not device.healthy]
         object.__setattr__(self, "unusable", self.kubelet_held.union(broken) if broken else self.kubelet_held)
         apart = [

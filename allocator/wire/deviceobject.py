@@ -206,7 +206,7 @@ def _read_device(entry: Mapping[str, Any], common: Mapping[str, str], types: Dev
     if not isinstance(minor, int) or isinstance(minor, bool) or not 0 <= minor <= LARGEST_MINOR:
         raise ValueError(f"minor {minor!r} is not from 0 to 2^31-1")
     topology = entry.get("topology") or {}
-    pcie = topology.get("pcieID")
+    pcie, bus = topology.get("pcieID"), topology.get("busID")
     labels = {str(key): str(value) for key, value in (entry.get("labels") or {}).items()}
     healthy = entry.get("health") is True
     return Device(
@@ -222,6 +222,7 @@ def _read_device(entry: Mapping[str, Any], common: Mapping[str, str], types: Dev
         why_not="" if healthy else _why_not(entry.get("conditions")),
         functions=_read_functions(entry.get("vfGroups")),
         vendor=labels.get(GPU_VENDOR, common.get(GPU_VENDOR, "") if kind.model_of_node else "").lower(),
+        bus=bus.lower() if isinstance(bus, str) else "",
     )
 
 

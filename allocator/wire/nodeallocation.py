@@ -47,6 +47,8 @@ def _write_holding(holding: Holding) -> dict[str, Any]:
         written["heldUntil"] = _write_time(holding.until)
     if holding.ending:
         written["ending"] = holding.ending
+    if holding.fence:
+        written["claimRevision"] = holding.fence
     return written
 
 
@@ -154,6 +156,7 @@ def _read_holding(entry: Mapping[str, Any]) -> Holding:
         str(entry.get("gang") or ""),
         0 if until is None else _read_time(until),
         str(entry.get("ending") or ""),
+        fence=_whole(entry.get("claimRevision") or 0),
     )
 
 

@@ -73,6 +73,13 @@ POD_GROUPS: Final = tuple(
     for version in ("v1beta1", "v1alpha3", "v1alpha2")  # the preferred one first; all spell the size alike
 )
 ALL_POD_GROUPS: Final = ((PLUGIN_POD_GROUPS,), (KOORDINATOR_POD_GROUPS,), POD_GROUPS)  # the versions, by API group
+# Dynamic resource allocation; a cluster may not serve it.
+RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", namespaced=True)
+RESOURCE_SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", namespaced=False)
+DEVICE_TAINT_RULES: Final = tuple(
+    Resource("resource.k8s.io", version, "devicetaintrules", namespaced=False)
+    for version in ("v1", "v1beta2", "v1alpha3")  # the preferred one first; all spell a rule alike
+)
 MUTATING_WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False
 )

@@ -88,11 +88,11 @@ def test_nodes_that_differ_are_not_alike(change: Callable[[], NodeSnapshot]) -> 
 def test_whatever_a_node_has_is_compared_or_named_here() -> None:
     """A new field fails here until `likeness` takes it in, or until it is listed as what no refusal depends on."""
     assert {one.name for one in fields(NodeSnapshot) if one.init} == {
-        *("name", "devices", "holdings", "kubelet_held", "wiring", "cpu", "order", "isolation")
+        *("name", "devices", "holdings", "claims", "kubelet_held", "wiring", "cpu", "order", "isolation")
     }
     assert {one.name for one in fields(Device)} == {
         *("type", "id", "minor", "healthy", "capacity", "numa_node", "pcie", "model", "labels", "why_not"),
-        *("functions", "vendor", "cordoned"),
+        *("functions", "vendor", "cordoned", "bus"),
     }
     assert {one.name for one in fields(Wiring)} == {"links", "partitions", "honour_partitions", "others"}
     assert {one.name for one in fields(CpuNode)} == {

@@ -213,7 +213,9 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "cpus",
         "numa",
         "quota",
+        "dra",
     }
+    assert set(written["dra"]) == {"enabled", "drivers", "taints"}
     assert set(written["quota"]) == {"enabled", "exemptNamespaces"}
     assert set(written["scheduler"]) == {
         "name",
@@ -369,7 +371,9 @@ def test_an_api_server_may_be_kept_at_one_replica(render: Render) -> None:
 def test_namespaces_in_scope_that_are_exempt_stay_exempt(render: Render) -> None:
     values = {"exemptNamespaces": ["training"], "numa": {"scope": {"namespaces": ["training", "batch"]}}}
 
-    for name, hook in webhooks(render(values)).items():
+    hooks = webhooks(render(values))
+    del hooks["claims.validate"]
+    for name, hook in hooks.items():
         (rule,) = hook["namespaceSelector"]["matchExpressions"]
         assert rule["operator"] == "NotIn", name
         assert "training" in rule["values"], name
@@ -464,12 +468,21 @@ def test_these_webhooks_see_these_requests_at_these_paths(objects: list[JsonObje
             "None",
             None,
         ),
+        "claims.validate": (
+            "/validate-claim",
+            [(["UPDATE"], ["resourceclaims/status"])],
+            "Ignore",
+            4,
+            "NoneOnDryRun",
+            None,
+        ),
     }
-    for hook in webhooks(objects).values():
+    for name, hook in webhooks(objects).items():
         assert hook["matchPolicy"] == "Equivalent"
         assert hook["admissionReviewVersions"] == ["v1"]
+        groups = ["resource.k8s.io"] if name == "claims.validate" else [""]
         assert all(
-            (rule["apiGroups"], rule["apiVersions"], rule["scope"]) == ([""], ["v1"], "Namespaced")
+            (rule["apiGroups"], rule["apiVersions"], rule["scope"]) == (groups, ["v1"], "Namespaced")
             for rule in hook["rules"]
         )
         assert hook["clientConfig"]["service"] | {"path": ""} == {
@@ -524,16 +537,22 @@ def test_the_binder_is_compared_exactly_and_everywhere_alike(render: Render, val
 
 
 @pytest.mark.parametrize("policy", ["Ignore", "Fail"])
-def test_only_the_guard_follows_its_policy(render: Render, policy: str) -> None:
-    hooks = webhooks(render({"guard": {"failurePolicy": policy}}))
+@pytest.mark.parametrize(("value", "name"), [("guard", "guard.validate"), ("dra", "claims.validate")])
+def test_only_the_guard_and_the_review_of_claims_follow_their_policies(
+    render: Render, value: str, name: str, policy: str
+) -> None:
+    hooks = webhooks(render({value: {"failurePolicy": policy}}))
 
-    assert hooks.pop("guard.validate")["failurePolicy"] == policy
+    assert hooks.pop(name)["failurePolicy"] == policy
+    left = [hooks.pop(other)["failurePolicy"] for other in ("guard.validate", "claims.validate") if other in hooks]
+    assert left == ["Ignore"]
     assert {hook["failurePolicy"] for hook in hooks.values()} == {"Fail"}
 
 
 def test_system_namespaces_are_always_exempt_and_others_by_value(render: Render) -> None:
     hooks = webhooks(render({"exemptNamespaces": ["gpu-operator", "kube-system"]}, "gate"))
 
+    assert "namespaceSelector" not in hooks.pop("claims.validate"), "a card is the same wherever its claim lives"
     for hook in hooks.values():
         assert hook["namespaceSelector"] == {
             "matchExpressions": [
@@ -648,6 +667,9 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"numa": {"scope": {"selector": {"x' || true || 'x": "y"}}}},
         {"numa": {"scope": {"selector": {"app": True}}}},
         {"numa": {"policy": "None"}},
+        {"dra": {"failurePolicy": "Maybe"}},
+        {"dra": {"drivers": {"x' || true || 'x": "gpu"}}},
+        {"dra": {"drivers": ["gpu.nvidia.com"]}},
         {"scheduler": {"name": ""}},
         {"flowControl": {"shares": 0}},
         {"scheduler": {"username": "x' || true || 'x"}},
@@ -719,6 +741,8 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
         },
         {"apiGroups": [""], "resources": ["limitranges"], "verbs": ["list", "watch"]},
         {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": [*read, "create", "update", "delete"]},
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": read},
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list", "watch"]},
         {
             "apiGroups": ["koordgate.io"],
             "resources": ["nodeallocations"],
@@ -743,6 +767,42 @@ def test_the_webhook_has_these_rights_and_no_others(objects: list[JsonObject]) -
         },
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
     ]
+
+
+def test_claims_are_reviewed_and_read_only_where_they_count(render: Render) -> None:
+    without = render({"dra": {"enabled": False, "taints": True}})
+    assert "claims.validate" not in webhooks(without)
+    assert not [rule for rule in rules(without) if "resource.k8s.io" in rule["apiGroups"]]
+    assert not [item for item in without if item["metadata"]["name"] == "koordgate-taints"]
+    assert settings.parse(settings_text(without)).claimed == {}
+
+
+def test_taints_bring_a_right_and_a_policy_that_narrows_it(render: Render, objects: list[JsonObject]) -> None:
+    right = {
+        "apiGroups": ["resource.k8s.io"],
+        "resources": ["devicetaintrules"],
+        "verbs": ["list", "watch", "create", "delete"],
+    }
+    assert right not in find(objects, "ClusterRole", "koordgate")["rules"]
+    rendered = render({"dra": {"taints": True}}, "gate")
+    assert right in find(rendered, "ClusterRole", "koordgate")["rules"]
+    policy = find(rendered, "ValidatingAdmissionPolicy", "koordgate-taints")["spec"]
+    (only,) = policy["matchConditions"]
+    assert only["expression"] == "request.userInfo.username == 'system:serviceaccount:gate:koordgate'"
+    assert policy["failurePolicy"] == "Fail"
+    binding = find(rendered, "ValidatingAdmissionPolicyBinding", "koordgate-taints")["spec"]
+    assert binding == {"policyName": "koordgate-taints", "validationActions": ["Deny"]}
+
+
+def test_drivers_are_added_and_removed_by_name(render: Render) -> None:
+    rendered = render({"dra": {"drivers": {"gpu.nvidia.com": None, "nic.example.com": "rdma", "b.example.com": "gpu"}}})
+    claimed = settings.parse(settings_text(rendered)).claimed
+    assert {driver: kind.name for driver, kind in claimed.items()} == {
+        "nic.example.com": "rdma",
+        "b.example.com": "gpu",
+    }
+    told = condition(webhooks(rendered)["claims.validate"], "new-allocation-of-our-devices")
+    assert "['b.example.com', 'nic.example.com']" in told
 
 
 def test_pods_may_be_patched_only_where_gangs_are_bound_as_a_whole_and_within_a_policy(

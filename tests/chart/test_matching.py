@@ -311,3 +311,38 @@ def test_a_binding_is_sent_to_the_webhooks_of_its_sender(
     assert sent("bindings.mutate") is (user == OURS)
     assert sent("bindings.validate") is (user == OURS and not seen)
     assert sent("guard.validate") is (user != OURS or resource == "bindings")
+
+
+# ResourceClaims
+
+CARD = {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}
+NIC = {"driver": "nic.example.com", "pool": "n1", "device": "nic-0"}
+
+
+def claim(*results: JsonObject) -> JsonObject:
+    return {"status": {"allocation": {"devices": {"results": list(results)}}}} if results else {"spec": {}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sent"),
+    [
+        (claim(), claim(CARD), True),
+        ({"status": {}}, claim(NIC, CARD), True),
+        (claim(NIC), claim(CARD), True),
+        (claim(CARD), claim(CARD), False),
+        (claim(CARD), {"status": {**claim(CARD)["status"], "reservedFor": [{"name": "p"}]}}, False),
+        (claim(), claim(NIC), False),
+        (claim(CARD), claim(), False),
+        (claim(CARD), {"status": {}}, False),
+        (claim(), {"status": {"allocation": {"devices": {}}}}, False),
+        (claim(), {"status": {"allocation": {}}}, False),
+    ],
+)
+def test_only_a_new_allocation_of_our_devices_is_sent(
+    matches: Matches,
+    old: JsonObject,
+    new: JsonObject,
+    sent: bool,  # noqa: FBT001 a parameter
+) -> None:
+    where = {"resource": "resourceclaims", "subresource": "status"}
+    assert matches("claims.validate", new, old, **where) is sent

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
+from claiming import claim, listed_cards, resource_slice
 from controlplane.gpu_cluster import (
     DEVICES,
     add_node,
@@ -23,6 +25,7 @@ from controlplane.gpu_cluster import (
     pods_path,
     waits,
 )
+from controlplane.test_dra import RULES, TAINTS, TAINTS_SERVED, allocate, claims_path
 from controlplane.test_gangs import CRD, GROUPS, LABEL, WHOLE
 from sysfs_tree import Machine
 
@@ -41,7 +44,11 @@ from webhook.localplane.replicas import Replicas
 from webhook.localplane.waiting import NotInTimeError, until
 
 ACCOUNTS = ("koordgate", "koord-scheduler", "koordgate-reporter")
-VALUES = {"gangs": {"allOrNothing": True}, "reporter": {"kubelet": {"configz": True}}}
+VALUES = {
+    "gangs": {"allOrNothing": True},
+    "dra": {"taints": True},
+    "reporter": {"kubelet": {"configz": True}},
+}
 TEAM, LIMITED = "team", "limited"
 QUOTAS = f"/api/v1/namespaces/{LIMITED}/resourcequotas"
 SECRETS = f"/api/v1/namespaces/{chart.NAMESPACE}/secrets"
@@ -113,9 +120,9 @@ async def audited(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) 
     (folder / "policy.yaml").write_text(yaml.safe_dump(policy))
     log = folder / "audit.log"
     log.touch()
-    arguments = (f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={log}")
+    arguments = (f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={log}", TAINTS_SERVED)
     objects = chart.render(binaries, VALUES)
-    async with ControlPlane(binaries, apiserver_args=arguments) as plane:
+    async with ControlPlane(binaries, apiserver_args=arguments, feature_gates=TAINTS) as plane:
         await chart.install(plane, [CRD])
         await chart.install(plane, objects)
         await plane.ensure_namespace(TEAM)
@@ -151,8 +158,10 @@ async def works(audited: Audited, admin: AdminClient, workdir: Path) -> None:
         await start_koord_scheduler(plane, audited.objects, running.extender, elect=True)
         asks, too_many = {"nvidia.com/gpu": "2"}, {"nvidia.com/gpu": "4"}
         home = {"nodeSelector": {"koordgate.test/home": "wide"}}
+        await admin.apply(resource_slice("wide", listed_cards("wide", 2)))
         await create(admin, [at_home("first", TEAM, asks, **home)])
         await bound(admin, TEAM, "first")
+        await until(lambda: admin.items(RULES), "the cards that it holds are tainted")
         await create(admin, [at_home("second", TEAM, asks, **home), at_home("large", TEAM, too_many, **home)])
         await waits(admin, TEAM, "second")
         await waits(admin, TEAM, "large")
@@ -166,9 +175,11 @@ async def works(audited: Audited, admin: AdminClient, workdir: Path) -> None:
         await bound(admin, TEAM, "gang")
         with pytest.raises(ApiError):  # the guard asks who the Pod is
             await admin.create(pods_path(TEAM, "gang", "binding"), binding(TEAM, "gang", "wide"))
+        await admin.delete(pods_path(TEAM, "gang"), gracePeriodSeconds="0")
+        await untainted(admin)
+        await claims(audited, admin)
         spoilt = device_object("wide", [{"type": "gpu", "id": "x", "minor": -1, "health": True, "resources": {}}])
         await admin.apply(spoilt)  # an Event on it
-        await admin.delete(pods_path(TEAM, "gang"), gracePeriodSeconds="0")
         await admin.delete("/api/v1/nodes/wide")
 
         async def swept() -> bool:
@@ -178,6 +189,27 @@ async def works(audited: Audited, admin: AdminClient, workdir: Path) -> None:
         await admin.delete(pods_path(TEAM, "large"), gracePeriodSeconds="0")
         await plane.stop_scheduler(NAME)
         await mirrors(plane, admin)
+
+
+async def untainted(admin: AdminClient) -> None:
+    async def no_rules() -> bool:
+        return not await admin.items(RULES)
+
+    await until(no_rules, "no card is tainted")
+
+
+async def claims(audited: Audited, admin: AdminClient) -> None:
+    """Let the webhook review allocations until it has to read a claim that it has not seen as it is."""
+    await admin.create(claims_path(TEAM), claim("c", TEAM))
+    numbers = itertools.count()
+
+    async def read() -> bool:
+        await admin.patch(claims_path(TEAM, "c"), {"metadata": {"annotations": {"n": str(next(numbers))}}})
+        await allocate(admin, TEAM, "c", "wide", 0, dryRun="All")
+        return ("koordgate", "resource.k8s.io", "resourceclaims", "get") in audited.asked("allow")
+
+    await until(read, "the webhook has read a claim")
+    await admin.delete(claims_path(TEAM, "c"))
 
 
 async def mirrors(plane: ControlPlane, admin: AdminClient) -> None:

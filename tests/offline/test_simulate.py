@@ -478,3 +478,25 @@ def test_a_gang_that_asks_for_all_or_nothing_gets_all_or_nothing(
     assert {pod["spec"].get("nodeName", "") for pod in found.values()} == landed
     gated = [pod["metadata"]["name"] for pod in found.values() if pod["spec"].get("schedulingGates")]
     assert len(gated) == (4 if landed == {""} else 0)
+
+
+def test_what_resource_claims_hold_is_not_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cards = [{"name": f"gpu-{minor}", "attributes": {"uuid": {"string": f"GPU-n1-{minor}"}}} for minor in range(2)]
+    slices = {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": {"name": "n1", "generation": 1}, "devices": cards}
+    results = [{"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0", "request": "gpu"}]
+    allocation = {"devices": {"results": results}}
+    objects = [
+        *machine("n1"),
+        {"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": slices},
+        {"kind": "ResourceClaim", "metadata": {"name": "c"}, "status": {"allocation": allocation}},
+        gpus("first", 100),
+        gpus("second", 100),
+    ]
+    path = saved(tmp_path, objects)
+    pods = listed(capsys, "-f", path)
+    assert [one["id"] for one in json.loads(pods["first"]["metadata"]["annotations"][ALLOCATED])["gpu"]] == ["GPU-n1-1"]
+    assert ALLOCATED not in pods["second"]["metadata"].get("annotations", {})
+    assert main(["simulate", "-f", path]) == 0
+    said = capsys.readouterr()
+    assert "held by ResourceClaims" in said.out
+    assert "is not used" not in said.out + said.err

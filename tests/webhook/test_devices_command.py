@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 from builders import device_entry, device_object, gpu, holding, part
+from claims import claim, listed, resource_slice, result
 from fake_kube import FakeKube, answer, drop, hold
 from hypothesis import given
 from strategies import json_near
@@ -19,7 +21,7 @@ from allocator.vocabulary.names import CLASSES, CORDONED, PACKED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
 from koordgate.cli import main
-from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from webhook.devices.nodestate import Known, read_node
 from webhook.devices.tables import devices_list, packed_list
 from webhook.ledger.kube import record_or_error
@@ -148,8 +150,44 @@ async def test_a_named_node_is_read_alone(cluster: FakeKube, devices: Koordgate)
     assert "GPU-idle" in said.out
     assert "n1" not in said.out
     assert {(one.verb, one.path) for one in cluster.requests} == {
-        ("get", of.path("n2")) for of in (DEVICES, NODE_ALLOCATIONS, NODES)
+        *(("get", of.path("n2")) for of in (DEVICES, NODE_ALLOCATIONS, NODES)),
+        *(("list", of.path()) for of in (RESOURCE_CLAIMS, RESOURCE_SLICES)),
     }
+
+
+async def test_what_resource_claims_hold_is_shown_beside_the_pods(cluster: FakeKube, devices: Koordgate) -> None:
+    cluster.put(RESOURCE_SLICES.path(), resource_slice("n2", [listed("gpu-0", "GPU-idle")]))
+    cluster.put(RESOURCE_CLAIMS.path(namespace="team"), claim("c", result("gpu-0", "n2"), namespace="team"))
+    said = await devices("n2")
+    assert "resourceclaim team/c: gpu-core 100" in said.out
+    assert said.err == ""
+    (node,) = yaml.safe_load((await devices("n2", "--output", "yaml")).out)["nodes"]
+    (holder,) = node["devices"][0]["pods"]
+    assert (holder["kind"], holder["name"], holder["uid"]) == ("ResourceClaim", "c", "uid-c")
+
+
+@pytest.mark.parametrize(("status", "told"), [(403, "what ResourceClaims hold is not shown"), (404, "")])
+async def test_without_the_right_to_claims_or_without_dra_the_rest_is_shown(
+    cluster: FakeKube, devices: Koordgate, status: int, told: str
+) -> None:
+    cluster.faults.always("list", "resourceslices", answer(status))
+    reserved = replace(holding("x", part(gpu(0), 10)), fence=7)
+    cluster.put(NODE_ALLOCATIONS.path(), record("n2", reserved))
+    said = await devices()
+    assert "GPU-idle" in said.out
+    assert "resourceclaim default/pod-x" in said.out
+    assert told in said.err
+    assert bool(said.err) is bool(told)
+
+
+async def test_a_drain_evicts_no_claim(cluster: FakeKube, devices: Koordgate) -> None:
+    cluster.put(
+        NODE_ALLOCATIONS.path(), record("n2", replace(holding("x", part(gpu(0, device_id="GPU-idle"), 10)), fence=7))
+    )
+    said = await devices("drain", "n2", "GPU-idle")
+    assert said.status == 0
+    assert "resourceclaim default/pod-x" in said.out
+    assert not cluster.seen("create", "pods")
 
 
 async def test_what_is_held_of_a_device_that_is_gone_is_shown(fake: FakeKube, devices: Koordgate) -> None:

@@ -56,7 +56,7 @@ def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
         return
     table = new_table("POD", "HOLDS")
     for holding, share in held:
-        add_row(table, f"{holding.namespace}/{holding.name}", told_share(share))
+        add_row(table, holding.holder, told_share(share))
     terminal.show(f"Pods that hold something of it, and run on: {len(held)}", table)
 
 
@@ -81,7 +81,7 @@ def _understand(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 
 async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace) -> int:
     """Evict the Pods that hold some of a cordoned device; returns the exit status."""
-    pods = [holding for holding, _ in marked.state.held(marked.identity)]
+    pods = [holding for holding, _ in marked.state.held(marked.identity) if not holding.fence]
     done = await Drain(kube, arguments.dry_run, arguments.timeout, _show_step).run(pods)
     left = [one for one in done if one.step in (DrainStep.BUDGET, DrainStep.LEFT)]
     if arguments.dry_run is not DryRun.NONE:
@@ -126,7 +126,7 @@ async def _main(arguments: argparse.Namespace, known: Known) -> tuple[list[str],
 def _run(arguments: argparse.Namespace) -> int:
     try:
         settings = load(arguments.config) if arguments.config else WebhookSettings()
-        known = Known(device_types(settings.devices.types), pools_of(settings))
+        known = Known(device_types(settings.devices.types), pools_of(settings), settings.claimed)
         problems, status = asyncio.run(_main(arguments, known))
         sys.stdout.flush()
     except (CommandError, SettingsError) as error:
@@ -205,7 +205,8 @@ COMMAND: Final = Command(
     "3 if Pods still hold the drained device. Objects that cannot be read are reported on standard error.\n\n"
     "The cluster is that of the kubeconfig ($KUBECONFIG). The user needs the rights to get and list nodes,\n"
     "devices.scheduling.koordinator.sh and nodeallocations.koordgate.io. cordon and drain also patch the devices\n"
-    "(for a software class: the nodes); drain also gets pods and creates pods/eviction.",
+    "(for a software class: the nodes); drain also gets pods and creates pods/eviction. What ResourceClaims hold is\n"
+    "shown to users who may list resourceclaims and resourceslices of resource.k8s.io.",
     examples="examples:\n"
     "  koordgate devices\n"
     "  koordgate devices node-1 node-2 --output yaml\n"

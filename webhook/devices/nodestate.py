@@ -2,20 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from allocator.index.packed import Packed, PackedError, read_packed
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
+from allocator.vocabulary.holdings import Holding, Share, of_claims
 from allocator.vocabulary.names import PACKED
 from allocator.wire.cordons import read_cordons
 from allocator.wire.deviceobject import NodeDevices, read_device_object
+from allocator.wire.resourceclaim import ClaimError, read_resource_claim
+from allocator.wire.resourceslice import read_resource_slice
+from allocator.wire.values import UNREADABLE
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import NotFound
-from koordgate.kube.resource import DEVICES, NODES, Resource
+from koordgate.kube.errors import Forbidden, NotFound
+from koordgate.kube.resource import DEVICES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from webhook.ledger.store import ABSENT, Record, Store, UnreadableError
+from webhook.view.changes import Changes
+from webhook.view.claims import ClaimTable
 from webhook.view.classes import Pools, beside, node_classes
 
 Raw = dict[str, Any]
@@ -36,10 +41,12 @@ class Known(NamedTuple):
     Attributes:
         types: device types.
         pools: devices of software classes.
+        drivers: the DRA drivers whose devices ResourceClaims hold, and the type of these.
     """
 
     types: DeviceTypes = BUILT_IN
     pools: Pools = ()
+    drivers: Mapping[str, DeviceType] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,12 @@ class NodeState:
 
 
 def read_node(
-    name: str, device: Raw | None, record: Record | UnreadableError | None, obj: Raw | None, known: Known
+    name: str,
+    device: Raw | None,
+    record: Record | UnreadableError | None,
+    obj: Raw | None,
+    known: Known,
+    claims: ClaimTable | None = None,
 ) -> NodeState:
     """Read a node's objects. What is missing is left out; what cannot be read is reported in `problems`.
 
@@ -99,23 +111,28 @@ def read_node(
         record: its record of the ledger.
         obj: its Node.
         known: what the settings define.
+        claims: what ResourceClaims hold; by default only what the ledger has for them.
     """
     devices = NodeDevices(name, ()) if device is None else read_device_object(device, known.types)
     problems = [f"Device {name}: {problem}" for problem in devices.problems]
     metadata: Mapping[str, Any] = obj["metadata"] if obj is not None else {}
     classes, wrong = ((), ()) if obj is None else node_classes(metadata, known.types, known.pools)
     problems += [f"Node {name}: {problem}" for problem in wrong]
-    holdings: Iterable[Holding] = ()
+    recorded: Mapping[str, Holding] = {}
     packed = None
     if isinstance(record, UnreadableError):
         problems.append(f"Node {name}: its holdings are unknown: {record}")
     elif record is not None:
-        holdings = record.holdings.values()
+        recorded = record.holdings
     if record is not None and record.published:
         try:
             packed = read_packed(record.published)
         except PackedError as error:
             problems.append(f"NodeAllocation {name}: annotation {PACKED}: {error}")
+    holdings: Iterable[Holding] = recorded.values()
+    if claims is not None:
+        pods = (one for one in recorded.values() if not one.fence)
+        holdings = [*pods, *claims.on(name, beside(devices.devices, classes), of_claims(recorded)).values()]
     return NodeState(
         devices,
         classes,
@@ -195,6 +212,30 @@ async def find(kube: KubeClient, resource: Resource, node: str) -> Raw | None:
         return None
 
 
+async def read_claims(kube: KubeClient, drivers: Mapping[str, DeviceType]) -> tuple[ClaimTable, str]:
+    """Read what ResourceClaims hold; with why they could not be read, if the user may not.
+
+    Raises:
+        KubeError: the API server refuses for another reason, or cannot be reached.
+    """
+    table = ClaimTable(Changes(), drivers)
+    try:
+        for resource in (RESOURCE_SLICES, RESOURCE_CLAIMS) if drivers else ():
+            async for page, _ in kube.list_pages(resource.path(), limit=_PAGE):
+                for obj in page:
+                    if resource is RESOURCE_CLAIMS:
+                        table.put(read_resource_claim(obj, drivers))
+                    elif (listed := read_resource_slice(obj, drivers)) is not None:
+                        table.put_slice(listed)
+    except NotFound:
+        return table, ""  # the cluster has no DRA
+    except Forbidden as error:
+        return table, f"what ResourceClaims hold is not shown, but for what koordgate reserved: {error}"
+    except (ClaimError, *UNREADABLE) as error:
+        return table, f"what ResourceClaims hold is not shown completely: {error}"
+    return table, ""
+
+
 async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], known: Known) -> list[NodeState]:
     """Read these nodes, or all that have devices if none is named, in the order of their names.
 
@@ -202,12 +243,24 @@ async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], kno
         CommandError: a named node has nothing to show, or a CRD is missing.
         KubeError: the API server refuses, or cannot be reached.
     """
+    claims, unread = await read_claims(kube, known.drivers)
+    states = await _read_nodes(kube, store, nodes, known, claims)
+    if states and unread:
+        states[0] = replace(states[0], problems=(*states[0].problems, unread))
+    return states
+
+
+async def _read_nodes(
+    kube: KubeClient, store: Store, nodes: Sequence[str], known: Known, claims: ClaimTable
+) -> list[NodeState]:
     if not nodes:
         devices = {obj["metadata"]["name"]: obj async for obj in list_all(kube, DEVICES)}
         records = await _all_records(store)
         about = {obj["metadata"]["name"]: {"metadata": obj["metadata"]} async for obj in list_all(kube, NODES)}
         names = sorted({*devices, *records, *about})
-        states = [read_node(name, devices.get(name), records.get(name), about.get(name), known) for name in names]
+        states = [
+            read_node(name, devices.get(name), records.get(name), about.get(name), known, claims) for name in names
+        ]
         return [state for state in states if state.node in {*devices, *records} or state.classes or state.problems]
     gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -216,7 +269,7 @@ async def read_cluster(kube: KubeClient, store: Store, nodes: Sequence[str], kno
             device = await find(kube, DEVICES, name)
             record = await find_record(store, name)
             obj = await find(kube, NODES, name)
-        state = read_node(name, device, record, obj, known)
+        state = read_node(name, device, record, obj, known, claims)
         if device is None and record is None and not (state.classes or state.problems):
             raise await unknown_node(kube, name)
         return state

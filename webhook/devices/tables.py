@@ -52,7 +52,7 @@ def _used(held: Iterable[tuple[Holding, Share]], tail: str) -> int:
 
 
 def _holder(holding: Holding, share: Share) -> str:
-    return f"{holding.namespace}/{holding.name}: {told_share(share)}"
+    return f"{holding.holder}: {told_share(share)}"
 
 
 def told_share(share: Share) -> str:
@@ -133,6 +133,7 @@ def _device_data(state: NodeState, device: Device) -> Raw:
 def _pods_data(state: NodeState, identity: str) -> list[Raw]:
     return [
         {
+            **({"kind": "ResourceClaim"} if holding.fence else {}),
             "namespace": holding.namespace,
             "name": holding.name,
             "uid": holding.uid,

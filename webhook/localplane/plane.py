@@ -44,6 +44,7 @@ class ControlPlane:
         *,
         workdir: Path | None = None,
         controller_manager: bool = False,
+        controllers: str = "*",
         users: Mapping[str, Sequence[str]] | None = None,
         feature_gates: Mapping[str, bool] | None = None,
         apiserver_args: Sequence[str] = (),
@@ -54,13 +55,16 @@ class ControlPlane:
             binaries: The programs; see `binaries.find_or_build`.
             workdir: Folder for logs, data and keys, which is kept at the end; by default a temporary folder.
             controller_manager: Whether to run kube-controller-manager.
+            controllers: Which controllers it runs, as its argument of that name. That of the lives of nodes takes Nodes
+                without a kubelet for dead after 40 s: `*,-node-lifecycle-controller` leaves it out.
             users: Further users by name, each with its groups; their tokens are in `tokens`.
-            feature_gates: For kube-apiserver and kube-controller-manager.
+            feature_gates: For kube-apiserver, kube-controller-manager and the schedulers.
             apiserver_args: Further arguments of kube-apiserver.
         """
         self._binaries = binaries
         self._given_workdir = workdir
         self._with_controller_manager = controller_manager
+        self._controllers = controllers
         self._groups = {_ADMIN: ("system:masters",), **{name: tuple(groups) for name, groups in (users or {}).items()}}
         self._gates = [f"--feature-gates={gate}={str(on).lower()}" for gate, on in (feature_gates or {}).items()]
         self._apiserver_args = tuple(apiserver_args)
@@ -224,7 +228,7 @@ class ControlPlane:
         """
         folder = self.workdir / name
         path = _write_private(folder / "config.yaml", _scheduler_config(config, kubeconfig or self.admin_kubeconfig))
-        return await self._start_component(name, "kube-scheduler", (f"--config={path}",), "/readyz")
+        return await self._start_component(name, "kube-scheduler", (f"--config={path}", *self._gates), "/readyz")
 
     def scheduler_ca_file(self, name: str) -> Path:
         """The certificate that verifies a scheduler's own port."""
@@ -319,6 +323,7 @@ class ControlPlane:
             f"--root-ca-file={self.ca_file}",
             "--use-service-account-credentials=true",
             "--leader-elect=false",
+            f"--controllers={self._controllers}",
             *self._gates,
         )
         name = "kube-controller-manager"

@@ -18,7 +18,7 @@ Raw = dict[str, Any]
 
 AUTHOR: Final = "offline-author"
 _UIDS: Final = uuid.UUID("6b6f6f72-6467-5174-8065-6f66666c696e")  # any constant: the same name, the same UID
-_NAMESPACED: Final = frozenset({"Pod", gang.KIND})
+_NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim"})
 _RESOURCES: Final = {"Pod": ("pods", ""), "Binding": ("pods", "binding")}
 
 
@@ -35,6 +35,7 @@ def with_defaults(obj: Mapping[str, Any]) -> Raw:
         metadata["namespace"] = metadata.get("namespace") or "default"
     if made["kind"] != "Pod":
         metadata["uid"] = metadata.get("uid") or uid(made["kind"], metadata.get("namespace", ""), metadata["name"])
+        metadata["resourceVersion"] = metadata.get("resourceVersion") or "1"
         return made
     metadata["uid"] = metadata.get("uid") or uid("Pod", metadata["namespace"], metadata["name"])
     spec = made["spec"]

@@ -25,6 +25,7 @@ from webhook.offline.resources import allocatable, managed
 from webhook.offline.running import assume
 from webhook.offline.scheduler import KubeScheduler, finished
 from webhook.settings import WebhookSettings, without_gathering
+from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 
@@ -129,6 +130,10 @@ class OfflineCluster:
             "Device": (self._devices, DeviceFeed(view, types, self._complain("Device"))),
             nodetopology.KIND: (self._topologies, topology_feed),
         }
+        self._claim_feeds = {
+            "ResourceSlice": SliceFeed(view, self._complain("ResourceSlice")),
+            "ResourceClaim": ClaimFeed(view),
+        }
         self._group_feed = GroupFeed(view, PLUGIN_POD_GROUPS.group, self._complain(gang.KIND))
         self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types)
         self._exempt = {_EXEMPT, parts.settings.identity.namespace}
@@ -189,6 +194,8 @@ class OfflineCluster:
         for obj, _ in loaded:
             if obj["kind"] == gang.KIND:
                 self._group_feed.put(obj)
+            elif obj["kind"] in self._claim_feeds:
+                self._claim_feeds[obj["kind"]].put(obj)
             elif obj["kind"] in self._feeds:
                 known, feed = self._feeds[obj["kind"]]
                 known[obj["metadata"]["name"]] = obj

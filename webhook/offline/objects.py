@@ -11,7 +11,13 @@ import orjson
 import yaml
 
 from allocator.wire import gang, nodetopology
-from koordgate.kube.resource import ALL_POD_GROUPS, DEVICES, PLUGIN_POD_GROUPS
+from koordgate.kube.resource import (
+    ALL_POD_GROUPS,
+    DEVICES,
+    PLUGIN_POD_GROUPS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from webhook.offline.shapes import wrong_shape
 
 try:
@@ -29,9 +35,11 @@ _VERSIONS: Final = {
     "Device": DEVICES.api_version,
     nodetopology.KIND: nodetopology.API_VERSION,
     gang.KIND: PLUGIN_POD_GROUPS.api_version,
+    "ResourceSlice": RESOURCE_SLICES.api_version,
+    "ResourceClaim": RESOURCE_CLAIMS.api_version,
 }
 _GROUPS_READ: Final = frozenset(versions[0].group for versions in ALL_POD_GROUPS)
-_NAMESPACED: Final = frozenset({"Pod", gang.KIND})
+_NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim"})
 
 
 class InputError(ValueError):
@@ -47,6 +55,7 @@ class Objects:
         devices: Device objects.
         topologies: NodeResourceTopologies.
         groups: PodGroups, which state the sizes of gangs.
+        claims: ResourceSlices and ResourceClaims.
         pods: Pods.
         notes: what was left out, a sentence each.
     """
@@ -55,13 +64,14 @@ class Objects:
     devices: list[Raw] = field(default_factory=list)
     topologies: list[Raw] = field(default_factory=list)
     groups: list[Raw] = field(default_factory=list)
+    claims: list[Raw] = field(default_factory=list)
     pods: list[Raw] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def cluster(self) -> list[Raw]:
         """What describes the nodes."""
-        return [*self.nodes, *self.devices, *self.topologies]
+        return [*self.nodes, *self.devices, *self.topologies, *self.claims]
 
 
 class _Loader(_Fast):
@@ -174,6 +184,8 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         "Device": objects.devices,
         nodetopology.KIND: objects.topologies,
         gang.KIND: objects.groups,
+        "ResourceSlice": objects.claims,
+        "ResourceClaim": objects.claims,
         "Pod": objects.pods,
     }
     version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")

@@ -205,7 +205,8 @@ class Reconciler:
         kinds: dict[tuple[str, str], str] = {}
         for record in self._ledger.records():
             listed = self._cluster.nodes.devices(record.node)
-            for holding in record.holdings.values() if listed is not None and listed.kubelet_pods else ():
+            ours = (one for one in record.holdings.values() if not one.fence)
+            for holding in ours if listed is not None and listed.kubelet_pods else ():
                 for share in holding.shares:
                     theirs = listed.kubelet_pods.get(share.id, frozenset()) if listed is not None else frozenset()
                     if theirs - {holding.uid}:
@@ -228,7 +229,7 @@ class Reconciler:
             suspects += [
                 (record.node, holding)
                 for holding in record.holdings.values()
-                if is_suspect(holding, record.node, self._cluster.pods.by_uid(holding.uid))
+                if not holding.fence and is_suspect(holding, record.node, self._cluster.pods.by_uid(holding.uid))
             ]
             yield
         return suspects

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from allocator.claimed import ClaimedToo, Freed
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import (
@@ -15,7 +16,9 @@ from koordgate.kube.resource import (
     LIMIT_RANGES,
     NODE_ALLOCATIONS,
     NODES,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     TOPOLOGIES,
 )
 from webhook.metrics import WebhookMetrics
@@ -35,6 +38,8 @@ _KINDS: Final = {
         (NODE_ALLOCATIONS, "NodeAllocation"),
         (RESOURCE_QUOTAS, "ResourceQuota"),
         (LIMIT_RANGES, "LimitRange"),
+        (RESOURCE_CLAIMS, "ResourceClaim"),
+        (RESOURCE_SLICES, "ResourceSlice"),
     )
 } | {
     f"{resource.plural}.{resource.group}": {"apiVersion": resource.api_version, "kind": "PodGroup"}
@@ -56,11 +61,13 @@ class EventReports:
         self._kube = kube
         self._clock = clock
         self._reported: dict[str, set[str]] = {}  # reason -> UIDs
+        self._claimed_too: set[tuple[str, tuple[str, ...]]] = set()  # devices and claims that were reported
+        self._unmatched: set[str] = set()  # claims that were reported
         self._bad: dict[tuple[str, str], tuple[str, ...]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def mended(self, kind: Kind) -> None:
-        """A difference between ledger and live Pods was corrected."""
+    def mended(self, kind: Kind | Freed) -> None:
+        """A difference between ledger and live Pods or ResourceClaims was corrected."""
         self._metrics.reconciled.labels(kind).inc()
 
     def bound_around(self, pods: list[PodInfo]) -> None:
@@ -103,6 +110,33 @@ class EventReports:
             )
             _LOG.warning("a device is held twice", extra={"pod": str(pod), "node": device.node})
             self._event(_about(pod), "DeviceHeldTwice", message)
+
+    def claimed_too(self, devices: list[ClaimedToo]) -> None:
+        """These devices were given to Pods by koordgate, and to claims by DRA: count all, and report each once."""
+        self._metrics.claimed_too.set(len(devices))
+        reported, self._claimed_too = self._claimed_too, {(one.identity, one.claims) for one in devices}
+        for device in [one for one in devices if (one.identity, one.claims) not in reported][:_TOLD_AT_ONCE]:
+            message = (
+                f"{device.type} {device.identity} of node {device.node} is held by Pods that koordgate bound as well: "
+                "the allocation was written while no webhook of koordgate answered, or before it looked at claims; "
+                "delete the Pods of the claim, or those with the UIDs "
+            ) + ", ".join(device.pods)
+            _LOG.warning("a device is held twice: %s", message, extra={"node": device.node})
+            for name in device.claims:
+                self._event({**_KINDS[RESOURCE_CLAIMS.plural], **_place(name)}, "DeviceHeldTwice", message)
+
+    def unmatched(self, claims: dict[str, list[str]]) -> None:
+        """Of these claims it is not known which devices they hold on these nodes: count all, and report each once."""
+        self._metrics.claims_unmatched.set(len(claims))
+        reported, self._unmatched = self._unmatched, set(claims)
+        for name in sorted(claims.keys() - reported)[:_TOLD_AT_ONCE]:
+            message = (
+                f"which devices it holds on {', '.join(claims[name])} is unknown, so that nothing new lands on any of "
+                "the type there: no ResourceSlice of the driver lists them with a UUID or PCI address of the node's "
+                "Device object; let the driver publish its slices, or delete the claim's Pods"
+            )
+            _LOG.warning("what a claim holds is unknown: %s", message, extra={"claim": name})
+            self._event({**_KINDS[RESOURCE_CLAIMS.plural], **_place(name)}, "AllocationUnreadable", message)
 
     def gang_waits(self, pods: list[PodInfo], why: str) -> None:
         """These Pods of a gang that is bound as a whole wait, for this reason."""

@@ -9,10 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Holding, InvariantError
 from allocator.vocabulary.node import NodeSnapshot
 from webhook.ledger.store import Record
 from webhook.view.changes import Changes
+from webhook.view.claims import ClaimTable
 from webhook.view.groups import GroupTable
 from webhook.view.loads import NodeLoads
 from webhook.view.nodes import NodeTable
@@ -50,7 +53,9 @@ class SeenObjects:
     Args:
         clock: seconds since the epoch.
         defaults: for nodes that say nothing themselves.
-        refitted: called with a known node whose devices, CPUs or labels changed: Pods that wait may fit there now.
+        refitted: called with a known node whose devices, CPUs or labels changed, or on which a ResourceClaim let go of
+            something: Pods that wait may fit there now.
+        drivers: DRA drivers whose devices ResourceClaims hold, and the type of these.
 
     Attributes:
         changes: publishes the nodes about which anything changed; the ledger's changes belong there as well.
@@ -58,6 +63,7 @@ class SeenObjects:
         loads: what nodes have for Pods, and what their Pods request in sum.
         pods: the Pods.
         groups: the sizes of gangs.
+        claims: ResourceClaims and ResourceSlices.
         snapshots: of nodes on given holdings.
     """
 
@@ -66,13 +72,15 @@ class SeenObjects:
         clock: Callable[[], int],
         defaults: Defaults | None = None,
         refitted: Callable[[str], object] = lambda _node: None,
+        drivers: Mapping[str, DeviceType] | None = None,
     ) -> None:
         self.changes = Changes()
         self.nodes = NodeTable(self.changes, refitted)
         self.loads = NodeLoads()
         self.pods = PodTable(self.changes, self.loads)
         self.groups = GroupTable()
-        self.snapshots = Snapshots(self.nodes, self.pods, clock, defaults or Defaults())
+        self.claims = ClaimTable(self.changes, drivers, refitted)
+        self.snapshots = Snapshots(self.nodes, self.pods, self.claims, clock, defaults or Defaults())
 
     def snapshot_on(self, node: str, holdings: Mapping[str, Holding]) -> NodeSnapshot:
         """A node with these holdings of the ledger; see `Snapshots.on`."""
@@ -87,7 +95,7 @@ class ClusterView:
         held: the ledger, whose changes `seen.changes` publishes.
 
     Attributes:
-        changes, nodes, loads, pods, groups: of `seen`.
+        changes, nodes, loads, pods, groups, claims: of `seen`.
         held: the ledger, to be read only.
         reach: the GPU memory that a Pod could land on.
     """
@@ -98,6 +106,7 @@ class ClusterView:
         self.loads = seen.loads
         self.pods = seen.pods
         self.groups = seen.groups
+        self.claims = seen.claims
         self.held: Held = NothingHeld() if held is None else held
         self.reach = MemoryReach(seen.nodes)
         self._snapshots = seen.snapshots
@@ -131,6 +140,10 @@ class ClusterView:
         """A node with these holdings of the ledger; see `Snapshots.on`."""
         return self._snapshots.on(node, holdings)
 
+    def devices(self, node: str) -> Sequence[Device]:
+        """The devices of a node."""
+        return self._snapshots.devices(node)
+
     def compared(self, pod: PodInfo) -> PodInfo:
         """A bound Pod, with what its annotations name and its node lacks as unreadable."""
         return self._snapshots.compared(pod)
@@ -159,6 +172,7 @@ class ClusterView:
         self.nodes.check_invariants()
         self.pods.check_invariants()
         self.reach.check_invariants()
+        self.claims.check_invariants()
         self._snapshots.check_invariants()
         for node in tuple(self._current):
             if self.snapshot(node) != self._make(node):

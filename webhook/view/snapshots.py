@@ -4,14 +4,16 @@ What a node is follows from its objects and is remembered until these change; it
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from allocator.cpu.resolve import CpuDefaults, resolve
-from allocator.vocabulary.holdings import Holding, InvariantError
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import Holding, InvariantError, of_claims
 from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.preference import DeviceOrder
 from allocator.vocabulary.wiring import UNWIRED
+from webhook.view.claims import ClaimTable
 from webhook.view.classes import beside
 from webhook.view.nodes import NodeTable
 from webhook.view.podinfo import PodInfo, annotated_holding, on_node
@@ -37,13 +39,17 @@ class Snapshots:
     Args:
         nodes: what nodes are and have.
         pods: whose annotations say what they hold.
+        claims: what ResourceClaims hold.
         clock: seconds since the epoch.
         defaults: for nodes that say nothing themselves.
     """
 
-    def __init__(self, nodes: NodeTable, pods: PodTable, clock: Callable[[], int], defaults: Defaults) -> None:
+    def __init__(
+        self, nodes: NodeTable, pods: PodTable, claims: ClaimTable, clock: Callable[[], int], defaults: Defaults
+    ) -> None:
         self._nodes = nodes
         self._pods = pods
+        self._claims = claims
         self._clock = clock
         self._defaults = defaults
         self._remade = nodes.remade.reader()
@@ -55,16 +61,25 @@ class Snapshots:
         The second part matters where a ledger was lost, or where Koordinator bound before us: what the annotations of
         a running Pod name is never given again, whatever the ledger says. An annotation that cannot be read closes what
         it may name. The ledger's holding takes precedence over an annotation that became unreadable later.
+
+        What ResourceClaims hold stands apart, in the snapshot's `claims`: as seen, and as the ledger has it for those
+        whose allocation may not have been seen yet.
         """
         empty = self._without_holdings(node)
-        held = dict(holdings)
+        reserved = of_claims(holdings)
+        held = {uid: one for uid, one in holdings.items() if not one.fence} if reserved else dict(holdings)
         for uid, pod in self._pods.on(node).items():
             if uid not in held and pod.holds and not pod.finished:
                 seen = _beside(pod, empty)
                 adopted = annotated_holding(seen, empty.devices, self._clock(), empty.own_cpus)
                 if adopted is not None:
                     held[uid] = adopted
-        return empty.holding_all(held)
+        claims = self._claims.on(node, empty.devices, reserved)
+        return replace(empty, holdings=held, claims=claims) if claims else empty.holding_all(held)
+
+    def devices(self, node: str) -> tuple[Device, ...]:
+        """The devices of a node."""
+        return self._without_holdings(node).devices
 
     def compared(self, pod: PodInfo) -> PodInfo:
         """A bound Pod, with what its annotations name and its node lacks as unreadable; see `on_node`."""

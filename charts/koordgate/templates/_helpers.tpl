@@ -115,6 +115,17 @@ quota.koordgate.io
 {{- if and .Values.quota.enabled (or .Values.scheduler.enabled .Values.quota.ignoredByScheduler) }}true{{ end -}}
 {{- end }}
 
+{{/* The DRA drivers of our devices, and the types of these, as a JSON object; those that are set to null are left out. */}}
+{{- define "koordgate.draDrivers" -}}
+{{- $drivers := dict }}
+{{- range $driver, $type := .Values.dra.drivers }}
+{{- if $type }}
+{{- $_ := set $drivers $driver $type }}
+{{- end }}
+{{- end }}
+{{- $drivers | toJson -}}
+{{- end }}
+
 {{/* The namespaces in which koordgate does nothing, as a JSON list. */}}
 {{- define "koordgate.exemptNamespaces" -}}
 {{- concat (list "kube-system" .Release.Namespace) .Values.exemptNamespaces | uniq | sortAlpha | toJson -}}

@@ -1,0 +1,169 @@
+"""Claims and Pods on the same cards: kube-scheduler's DRA, a stand-in driver's slices, and the chart's own rights."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from claiming import DRIVER, Mix, add_dra_node, claim, claiming_pod, device_class, run_mix
+from controlplane.gpu_cluster import allocated, at_home, bound, pods_path, remove, scheduling, uuid_of, waits
+
+from allocator.vocabulary.claims import DeviceName
+from webhook.dra.taints import rule
+from webhook.localplane import chart
+from webhook.localplane.admin import AdminClient, ApiError, JsonObject
+from webhook.localplane.binaries import Binaries
+from webhook.localplane.plane import ControlPlane
+from webhook.localplane.waiting import until
+
+GROUP = "/apis/resource.k8s.io/v1"
+TAINTS = {"DRADeviceTaintRules": True}
+TAINTS_SERVED = "--runtime-config=resource.k8s.io/v1beta2=true"
+RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
+
+
+def claims_path(namespace: str, name: str = "", subresource: str = "") -> str:
+    return "/".join(filter(None, (f"{GROUP}/namespaces/{namespace}/resourceclaims", name, subresource)))
+
+
+async def test_pods_and_claims_fill_the_same_cards_and_nothing_is_given_twice(
+    binaries: Binaries, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    result = await run_mix(Mix(pods=60, nodes=2, workers=20, seconds=240), binaries, told.append, tmp_path)
+    assert (result.audit.twice(), result.unfinished, result.left) == ([], [], []), told
+    assert result.bound == {"claim": 30, "share": 30}
+    assert len(result.audit.claims) >= 30
+    assert result.audit.shared > 0
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def cluster(
+    plane: ControlPlane, admin: AdminClient, namespace: str, installed: list[JsonObject], tmp_path: Path
+) -> AsyncIterator[str]:
+    """A node of two cards that a DRA driver lists too, two webhook replicas, and koord-scheduler: the node's name."""
+    node = f"{namespace}-dra"
+    await add_dra_node(plane, admin, node, 2)
+    await admin.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"koordgate.test/home": namespace}}})
+    async with scheduling(plane, installed, tmp_path):
+        yield node
+    await remove(admin, namespace, [node])
+    await admin.delete(claims_path(namespace))
+    await admin.delete(f"{GROUP}/resourceslices/{node}-{DRIVER}")
+
+
+async def allocate(admin: AdminClient, namespace: str, name: str, node: str, *cards: int, **params: str) -> JsonObject:
+    """Write an allocation as kube-scheduler does."""
+    results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": f"gpu-{card}"} for card in cards]
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    status = {"allocation": {"devices": {"results": results}, "nodeSelector": selector}}
+    return await admin.patch(claims_path(namespace, name, "status"), {"status": status}, **params)
+
+
+async def test_an_allocation_of_a_card_that_a_pod_holds_is_refused_in_that_very_write(
+    cluster: str, admin: AdminClient, namespace: str
+) -> None:
+    await admin.create(pods_path(namespace), at_home("half", namespace, {"kubernetes.io/gpu": "50"}))
+    (share,) = allocated(await bound(admin, namespace, "half"))
+    held = share["minor"]
+    await admin.create(claims_path(namespace), claim("c", namespace))
+
+    with pytest.raises(ApiError) as refused:
+        await allocate(admin, namespace, "c", cluster, held)
+    assert refused.value.status == 403
+    assert (
+        f"gpu {held} ({uuid_of(cluster, held)}) of node {cluster} is held by {namespace}/half" in refused.value.message
+    )
+    found = await admin.get(claims_path(namespace, "c"))
+    assert "allocation" not in (found.get("status") or {})
+
+    await allocate(admin, namespace, "c", cluster, 1 - held)
+    await admin.create(pods_path(namespace), at_home("whole", namespace, {"kubernetes.io/gpu": "100"}))
+    assert "held by ResourceClaims" in await waits(admin, namespace, "whole")
+    await admin.patch(claims_path(namespace, "c", "status"), {"status": {"allocation": None}})
+    (share,) = allocated(await bound(admin, namespace, "whole"))
+    assert share["minor"] == 1 - held
+
+
+async def test_a_dry_run_of_an_allocation_reserves_nothing(cluster: str, admin: AdminClient, namespace: str) -> None:
+    await admin.create(claims_path(namespace), claim("c", namespace, 2))
+    await allocate(admin, namespace, "c", cluster, 0, 1, dryRun="All")
+    await admin.create(pods_path(namespace), at_home("all", namespace, {"nvidia.com/gpu": "2"}))
+    assert len(allocated(await bound(admin, namespace, "all"))) == 2
+
+
+async def test_a_claim_that_kube_scheduler_makes_for_an_extended_resource_holds_its_card(
+    cluster: str, plane: ControlPlane, admin: AdminClient, namespace: str
+) -> None:
+    """KEP-5004: in an exempt namespace, `nvidia.com/gpu` is a matter of the stock kube-scheduler."""
+    await admin.apply(device_class(extendedResourceName="nvidia.com/gpu"))
+    await plane.ensure_namespace("kube-system")
+    made = at_home("stock", "kube-system", {"nvidia.com/gpu": "1"}, nodeSelector={"koordgate.test/home": namespace})
+    await plane.start_scheduler("default-scheduler")
+    try:
+        await admin.create(pods_path("kube-system"), made)
+        await bound(admin, "kube-system", "stock")
+    finally:
+        await plane.stop_scheduler("default-scheduler")
+        await admin.delete(f"{GROUP}/deviceclasses/{DRIVER}")
+    (found,) = await admin.items(claims_path("kube-system"))
+    (taken,) = found["status"]["allocation"]["devices"]["results"]
+    await admin.create(pods_path(namespace), at_home("whole", namespace, {"kubernetes.io/gpu": "100"}))
+    (share,) = allocated(await bound(admin, namespace, "whole"))
+    assert f"gpu-{share['minor']}" != taken["device"]
+    await admin.create(pods_path(namespace), at_home("more", namespace, {"kubernetes.io/gpu": "1"}))
+    assert "held by ResourceClaims" in await waits(admin, namespace, "more")
+    await admin.delete(pods_path("kube-system", "stock"), {"gracePeriodSeconds": 0})
+    await admin.patch(claims_path("kube-system", found["metadata"]["name"]), {"metadata": {"finalizers": None}})
+    await admin.delete(claims_path("kube-system", found["metadata"]["name"]))
+    await bound(admin, namespace, "more")
+
+
+async def test_a_pod_with_a_claim_of_its_own_and_koordgates_cards_gets_both(
+    cluster: str, admin: AdminClient, namespace: str
+) -> None:
+    await admin.apply(device_class())
+    await admin.create(claims_path(namespace), claim("c", namespace))
+    both = at_home("both", namespace, {"kubernetes.io/gpu": "100"})
+    both["spec"]["resourceClaims"] = claiming_pod("x", namespace, resourceClaimName="c")["spec"]["resourceClaims"]
+    await admin.create(pods_path(namespace), both)
+    (share,) = allocated(await bound(admin, namespace, "both"))
+    (taken,) = (await admin.get(claims_path(namespace, "c")))["status"]["allocation"]["devices"]["results"]
+    assert taken["device"] == f"gpu-{1 - share['minor']}"
+    await admin.delete(f"{GROUP}/deviceclasses/{DRIVER}")
+
+
+async def test_the_webhook_may_write_only_its_own_taints(binaries: Binaries, tmp_path: Path) -> None:
+    async with (
+        ControlPlane(binaries, workdir=tmp_path, feature_gates=TAINTS, apiserver_args=[TAINTS_SERVED]) as plane,
+        plane.admin() as admin,
+    ):
+        await chart.install(plane, chart.render(binaries, {"dra": {"taints": True}}))
+        token = await plane.service_account_token(chart.NAMESPACE, chart.RELEASE)
+        async with plane.admin(token) as webhook:
+            own = rule(DeviceName(DRIVER, "n1", "gpu-0"), "resource.k8s.io/v1beta2")
+            everything = _tainting({"driver": DRIVER})
+            evicting = _tainting(own["spec"]["deviceSelector"], effect="NoExecute")
+            for wrong in (everything, evicting, {**own, "metadata": {"name": "another"}}):
+                await until(lambda wrong=wrong: _is_refused(webhook, wrong), "the policy is in force")
+            await webhook.create(RULES, own)
+            await admin.create(RULES, {**own, "metadata": {"name": "theirs"}})
+            with pytest.raises(ApiError, match="only DeviceTaintRules that it made"):
+                await webhook.delete(f"{RULES}/theirs")
+            await webhook.delete(f"{RULES}/{own['metadata']['name']}")
+
+
+def _tainting(selector: JsonObject, effect: str = "NoSchedule") -> JsonObject:
+    spec = {"deviceSelector": selector, "taint": {"key": "koordgate.io/held", "effect": effect}}
+    kind = {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule"}
+    return {**kind, "metadata": {"name": "koordgate-x"}, "spec": spec}
+
+
+async def _is_refused(client: AdminClient, wrong: JsonObject) -> bool:
+    """Whether a rule is refused; a policy takes a moment until it is in force."""
+    try:
+        await client.create(RULES, wrong, dryRun="All")
+    except ApiError as error:
+        return error.status == 403 and "keep DRA from scheduling" in error.message
+    return False

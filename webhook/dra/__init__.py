@@ -1,0 +1,1 @@
+"""Dynamic resource allocation (DRA): reviews of claims' allocations, their reservations, and taints for DRA."""
