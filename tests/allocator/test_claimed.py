@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from builders import app, gpu, gpus, node, part, request
+from builders import app, finish, gpu, gpus, node, part, request
 
 from allocator.bind import Claim, bind
 from allocator.claimed import (
@@ -190,12 +190,12 @@ def test_binds_and_holds_keep_what_is_reserved() -> None:
         return replace(NODE, holdings={}, claims=there)
 
     asked = request(app("main", gpus(100)))
-    changed, decided = bind(Claim("p", "team", "p", asked), snapshot, 7, "m")(there)
+    changed, decided = finish(bind(Claim("p", "team", "p", asked), snapshot, 7, "m")(there))
     assert isinstance(decided.outcome, Holding)
     assert [share.id for share in decided.outcome.shares] == ["GPU-1"]
     assert changed == {"x": reserved, "p": decided.outcome}
     planned = Planned(Claim("p", "team", "p", asked, together=True), decided.outcome)
-    changed, refusal = hold([planned], snapshot, 7, 100)(there)
+    changed, refusal = finish(hold([planned], snapshot, 7, 100)(there))
     assert refusal is None
     assert changed is not None
     assert changed.keys() == {"x", "p"}
