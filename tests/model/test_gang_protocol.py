@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from model.gangs import GangProtocol, GangScope, Held, State, explore_gangs
+from model.gangprotocol import GangProtocol
+from model.gangs import explore_gangs
+from model.gangstate import GangScope, Held, State
 
 from webhook.gangs.step import Close, GangMember, GangStep, GangTimes, GiveBack, Limit, OwnHold, Prolong, Rest
 from webhook.upkeep.sweep import Sweep
