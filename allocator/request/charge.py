@@ -10,16 +10,21 @@ Admission therefore writes, beside what is allocated, one resource per type and 
 - with an exclusive policy, all of each device;
 - CPUs of the Pod's own, as whole CPUs.
 
-Kubernetes adds them up over containers as it adds up every other resource.
+Kubernetes adds them up over containers as it adds up every other resource. What a group of containers holds is divided
+among them by their fractions, so that the sum is the group's. A group that its author made of containers of several
+steps holds its slot from its first one on: this counts for every later init container, and for the first app.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from fractions import Fraction
+from math import ceil
+from typing import Any, NamedTuple
 
+from allocator.fractions import divide_among, regions
 from allocator.request.cpuamounts import CPU, peak, read_cpu_amounts
 from allocator.request.devices import PodReading
-from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.hints import ExclusiveLevel
 from allocator.vocabulary.names import QUOTA_CPUS
@@ -42,6 +47,14 @@ class Charge:
     more: set[str] = field(default_factory=set)
 
 
+class _Bearer(NamedTuple):
+    """A container: its place in the Pod, when it runs, and what is counted for it."""
+
+    place: int
+    phase: Phase
+    charge: Charge
+
+
 def charges(
     reading: PodReading, request: PodRequest, spec: Mapping[str, Any], memory: int | None = None
 ) -> list[Charge]:
@@ -56,16 +69,23 @@ def charges(
     Returns:
         One for each container, in the order of `reading.containers`.
     """
-    asks = iter(request.containers)
+    asks = iter([one.ask for one in request.containers if not one.members])
     hints = dict(reading.wishes.hints)
+    exclusive = {kind: hint.exclusive for kind, hint in hints.items()}
+    shared = reading.sharing or {}
     made: list[Charge] = []
     for container in reading.containers:
         charge = Charge()
-        for _ in container.requests:
-            ask = next(asks).ask
-            hint = hints.get(ask.type.name)
-            _count(charge, ask, hint.exclusive if hint else None, memory)
+        for one in container.requests:
+            if one.type.name not in shared:
+                ask = next(asks)
+                _count(charge, ask, exclusive.get(ask.type.name), memory)
         made.append(charge)
+    bearers = [_Bearer(at, one.phase, own) for at, (one, own) in enumerate(zip(reading.containers, made, strict=True))]
+    for group in reading.groups:
+        charge = Charge()
+        _count(charge, group.ask, exclusive.get(group.ask.type.name), memory)
+        _divide(charge, group, reading.groups, bearers)
     if reading.cpu is not None and reading.cpu.count:
         for charge, count in zip(made, _own_cpus(spec, reading.cpu.count), strict=True):
             if count:
@@ -99,6 +119,58 @@ def _count(charge: Charge, ask: DeviceAsk, exclusive: ExclusiveLevel | None, mem
         charge.amounts[kind.charged[kind.plain]] = max(shares, default=FULL) * ask.count
     if ask.every or exclusive is ExclusiveLevel.PCIE:
         charge.more.update(kind.charged.values())
+
+
+def _divide(charge: Charge, group: ContainerAsk, groups: Sequence[ContainerAsk], made: Sequence[_Bearer]) -> None:
+    """Divide what is counted for a group among containers, so that Kubernetes' sum over them is what the groups hold.
+
+    What follows from the memory of devices in reach is rounded up for each: replicas that know other nodes compare it
+    by its bounds.
+
+    Args:
+        charge: of the group.
+        group: the group.
+        groups: all groups of the Pod.
+        made: all containers in the Pod's order, with their charges, which are added to.
+    """
+    members, kind = group.members, group.ask.type
+    known = {at: [member.parts[at] or Fraction(0) for member in members] for at in range(len(kind.tails))}
+    asked = {at: parts for at, parts in known.items() if any(parts)}
+    most = max(asked, key=lambda at: charge.amounts.get(kind.charged[kind.tails[at]], 0) if kind.percent[at] else -1)
+    tails = {kind.charged[tail]: at for at, tail in enumerate(kind.tails)}
+    divisible = _is_divisible(group, groups, asked[most])
+    later = [one for one in made if one.phase is Phase.INIT and one.place >= members[0].place]
+    first_app = next(one for one in made if one.phase is Phase.APP)
+    bearers = [made[member.place] for member in members] if divisible else [*later, first_app]
+    for name, amount in charge.amounts.items():
+        parts = asked.get(tails.get(name, most), asked[most])  # an exclusive Pod also withholds what nobody asked for
+        if not divisible:
+            divided = [amount] * len(bearers)
+        elif name in charge.derived:
+            divided = [ceil(amount * part) for part in parts]
+        else:
+            divided = divide_among(amount, members, parts)
+        for one, own in zip(bearers, divided, strict=True):
+            if own:
+                one.charge.amounts[name] = one.charge.amounts.get(name, 0) + own
+    for one in bearers:
+        one.charge.derived |= charge.derived
+        one.charge.more |= charge.more
+
+
+def _is_divisible(group: ContainerAsk, groups: Sequence[ContainerAsk], parts: Sequence[Fraction]) -> bool:
+    """Whether Kubernetes' sum over a group's members, by their parts, is what the group holds.
+
+    It is not if the group holds something for members that run later, while others begin to hold something of their
+    own; nor if its members never run all at the same time and reuse nothing.
+    """
+    members, kind = group.members, group.ask.type
+    if group.phase is not Phase.SIDECAR or len(members) == 1:
+        return True
+    first = members[0].place
+    if any(one.ask.type == kind and one.members[0].place > first for one in groups):
+        return False
+    return any(sum(parts[at] for at in region) == 1 for region in regions([one.phase for one in members]))
 
 
 def _own_cpus(spec: Mapping[str, Any], count: int) -> Iterator[int]:
