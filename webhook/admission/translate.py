@@ -106,6 +106,7 @@ def translate(
     """
     reading = read_asks(pod, policy.types, implied=False)
     problems = reading.problems or (unequal_parts(reading.containers) if policy.by_sum else ())
+    problems = problems or tuple(_unequal(reading.containers, policy.domain))
     if problems:
         return Translation(reading, problems=tuple(problems))
     warnings = _left_alone(pod, reading, policy.types)
@@ -139,6 +140,14 @@ def translate(
         text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
         operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text})
     return Translation(reading, tuple(operations), tuple(warnings))
+
+
+def _unequal(containers: Sequence[ContainerReading], domain: str) -> Iterator[Problem]:
+    """Find limits above their requests, which Kubernetes allows in its own domain only."""
+    for container in containers if domain != KUBERNETES_DOMAIN else ():
+        if container.requests != container.limits:
+            message = f"the request must equal the limit, because this installation writes it as {domain}"
+            yield Problem(f"{container.path}.resources", f"{message}; write the same amount in both")
 
 
 def _left_alone(pod: Mapping[str, Any], reading: PodReading, types: DeviceTypes) -> list[str]:
@@ -224,11 +233,11 @@ def _translate_resources(
     if resources is None:  # asked by an annotation alone
         resources = {}
         operations.append(add(f"{container.pointer}/resources", {}))
-    targets = [_written(container.requests, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")]
-    same = container.limits == container.requests
-    targets.append(
-        targets[0] if same else _written(container.limits, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")
-    )
+    target = _written(container.requests, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")
+    targets = (target, target)
+    if container.limits != container.requests:
+        most = _written(container.limits, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")
+        targets = (dict.fromkeys(most, "0") | target, most)  # a missing request would be read as the limit
     for key, target, names in zip(MAPS, targets, container.names, strict=True):
         at = f"{container.pointer}/resources/{key}"
         if resources.get(key) is None:
