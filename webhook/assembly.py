@@ -10,6 +10,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool, device_types
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
+from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy
 from webhook.admission.validate import Writers
 from webhook.gangs.keeper import GangKeeper
@@ -124,6 +125,7 @@ def assemble(
         scheduler.preference_classes,
     )
     limits = LimitTable(types)
+    slots = settings.devices.default_slot_resource_fraction
     keeper = GangKeeper(
         cluster=cluster,
         ledger=ledger,
@@ -158,6 +160,8 @@ def assemble(
                 scope=scope,
                 gates=together,
                 charges=settings.quota.enabled,
+                slots=SlotDefaults(slots.types, slots.namespaces),
+                tells=settings.devices.quota_environment,
             ),
             Writers(frozenset({settings.identity.username, scheduler.username})),
             cluster.reach.of,

@@ -85,7 +85,7 @@ def charges(
     for group in reading.groups:
         charge = Charge()
         _count(charge, group.ask, exclusive.get(group.ask.type.name), memory)
-        _divide(charge, group, reading.groups, bearers)
+        _divide(charge, group, reading.groups, bearers, known=memory is not None)
     if reading.cpu is not None and reading.cpu.count:
         for charge, count in zip(made, _own_cpus(spec, reading.cpu.count), strict=True):
             if count:
@@ -121,21 +121,22 @@ def _count(charge: Charge, ask: DeviceAsk, exclusive: ExclusiveLevel | None, mem
         charge.more.update(kind.charged.values())
 
 
-def _divide(charge: Charge, group: ContainerAsk, groups: Sequence[ContainerAsk], made: Sequence[_Bearer]) -> None:
+def _divide(
+    charge: Charge, group: ContainerAsk, groups: Sequence[ContainerAsk], made: Sequence[_Bearer], *, known: bool
+) -> None:
     """Divide what is counted for a group among containers, so that Kubernetes' sum over them is what the groups hold.
 
-    What follows from the memory of devices in reach is rounded up for each: replicas that know other nodes compare it
-    by its bounds.
-
     Args:
-        charge: of the group.
+        charge: of the group. What follows from the memory of devices in reach is a bound if that is not known. It is
+            then rounded up for each container, so that a replica that knows the memory writes no more.
         group: the group.
         groups: all groups of the Pod.
         made: all containers in the Pod's order, with their charges, which are added to.
+        known: whether the memory of devices in reach is known.
     """
     members, kind = group.members, group.ask.type
-    known = {at: [member.parts[at] or Fraction(0) for member in members] for at in range(len(kind.tails))}
-    asked = {at: parts for at, parts in known.items() if any(parts)}
+    every = {at: [member.parts[at] or Fraction(0) for member in members] for at in range(len(kind.tails))}
+    asked = {at: parts for at, parts in every.items() if any(parts)}
     most = max(asked, key=lambda at: charge.amounts.get(kind.charged[kind.tails[at]], 0) if kind.percent[at] else -1)
     tails = {kind.charged[tail]: at for at, tail in enumerate(kind.tails)}
     divisible = _is_divisible(group, groups, asked[most])
@@ -146,7 +147,7 @@ def _divide(charge: Charge, group: ContainerAsk, groups: Sequence[ContainerAsk],
         parts = asked.get(tails.get(name, most), asked[most])  # an exclusive Pod also withholds what nobody asked for
         if not divisible:
             divided = [amount] * len(bearers)
-        elif name in charge.derived:
+        elif name in charge.derived and not known:
             divided = [ceil(amount * part) for part in parts]
         else:
             divided = divide_among(amount, members, parts)

@@ -135,10 +135,12 @@ class _TypeGroups:
             both = unstated or users
             self.note(
                 ".users",
-                f"{_listed(stating)} state{'s' * (len(stating) == 1)} an amount of {kind}, and {_listed(both)} "
-                f"{'is a user' if len(both) == 1 else 'are users'} that must not: state an amount in every container "
-                f"that uses {kind} and none in users, or in no container and name all of them in users",
+                f"{_listed(stating)} {'states' if len(stating) == 1 else 'state'} an amount of {kind}, and "
+                f"{_listed(both)} {'is a user' if len(both) == 1 else 'are users'} without one, which cannot be mixed: "
+                f"state an amount in every container that uses {kind} and leave out users, or state none and name all "
+                "of them in users",
             )
+            return
         if strange := [name for name in self.weights if name not in users]:
             self.note(
                 ".weights",
