@@ -17,6 +17,8 @@ WEBHOOKS = PodWebhooks(POLICY, Writers(frozenset({US, SCHEDULER})), lambda _pod:
 ALLOCATION = [
     DEVICE_ALLOCATED,
     RESOURCE_STATUS,
+    "koordgate.io/device-quotas",
+    "gpu-core.device-quotas.koordgate.io/main",
     "visible-devices.koordgate.io/main",
     "rdma.visible-devices.koordgate.io/main",
     "any.type.visible-devices.koordgate.io/main",  # whatever types are configured
