@@ -178,6 +178,26 @@ def test_a_group_over_several_regions_counts_for_each_later_init_container_and_t
     assert [one["gpu-core"] for one in charged(obj)] == [70, 90, 70, 10]
 
 
+def test_a_group_with_a_sidecar_beside_which_another_group_begins_counts_in_full_there() -> None:
+    """While `later` runs, the sidecar's group holds what the app will use, and `later` has its own beside it."""
+    init = [serves("side", 10), uses("later", 70)]
+    made = charged(sharing(uses("app", 50), init=init, groups={"g": ["later"]}))
+    assert [one.get("gpu-core") for one in made] == [None, 130, 60]
+
+
+def test_an_exclusive_card_is_divided_in_each_region_by_itself() -> None:
+    hint = {DEVICE_ALLOCATE_HINT: '{"gpu":{"exclusivePolicy":"DeviceLevel"}}'}
+    obj = sharing(uses("a", 60), uses("b", 20), init=[uses("first", 30)], annotations=hint)
+    assert quotas(obj, "gpu-core", cards(1)) == {"first": [100], "a": [75], "b": [25]}
+
+
+def test_quotas_never_exceed_the_holding_even_if_the_card_now_reports_more_memory() -> None:
+    obj = sharing(uses("a", 20), init=[uses("first", 70)])
+    (share,) = held(obj, cards(1))
+    found = device_quotas(read(obj).request, (share,), cards(1, 2 * CARD).devices)
+    assert found["first"][0].amounts["gpu-memory"] == share.amounts["gpu-memory"]
+
+
 def test_bounds_of_what_is_not_known_are_rounded_up_for_each_container() -> None:
     obj = sharing(uses("a", memory=1), uses("b", memory=2))
     assert [one["gpu-memory-ratio"] for one in charged(obj)] == [34, 67]
