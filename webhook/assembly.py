@@ -11,6 +11,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.settings import DevicePool, device_types
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
+from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy
 from webhook.dra.keeper import ClaimKeeper
 from webhook.dra.reviews import ClaimWebhook
@@ -137,6 +138,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         scheduler.preference_classes,
     )
     limits, search_time = LimitTable(types), SearchTime()
+    slots = settings.devices.default_slot_resource_fraction
     keeper = GangKeeper(
         cluster=cluster,
         ledger=ledger,
@@ -171,6 +173,8 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
                 scope=scope,
                 gates=together,
                 charges=settings.quota.enabled,
+                slots=SlotDefaults(slots.types, slots.namespaces),
+                tells=settings.devices.quota_environment,
             ),
             scheduler.username,
             cluster.reach.of,

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from allocator.cpu.resolve import CpuDefaults
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
-from allocator.vocabulary.devicetype import DeviceType
+from allocator.vocabulary.devicetype import DeviceType, Unit
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
 from allocator.vocabulary.preference import NODE_CLASSES, DeviceOrder, Preference
 from koordgate.settings import (
@@ -23,6 +23,7 @@ from koordgate.settings import (
     read_text,
 )
 
+_Percent = Annotated[int, Meta(ge=1, le=100)]
 Days = Annotated[float, Meta(gt=0, le=1_000_000)]
 _NAMESPACE = "koordgate-system"
 _NamespaceName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
@@ -221,15 +222,37 @@ class GangSettings(Section, frozen=True):
     hold_seconds: Annotated[float, Meta(ge=10, le=24 * 3600)] = 300.0
 
 
+class SlotSettings(Section, frozen=True):
+    """What containers that use devices and state no amount get together of one device, if their Pod does not state it.
+
+    Attributes:
+        types: device type -> percent of one device.
+        namespaces: namespace -> the same for its Pods; precedes `types`.
+    """
+
+    types: dict[Name, _Percent] = msgspec.field(default_factory=dict)
+    namespaces: dict[_NamespaceName, dict[Name, _Percent]] = msgspec.field(default_factory=dict)
+
+    @property
+    def named(self) -> set[str]:
+        """The types that are named."""
+        return {kind for slots in (self.types, *self.namespaces.values()) for kind in slots}
+
+
 class DeviceSettings(Section, frozen=True):
     """Devices.
 
     Attributes:
+        default_slot_resource_fraction: the slots of containers that state no amount (koordgate.io/device-sharing).
+        quota_environment: whether the environment of every container that asks for GPUs states what it may use of
+            them, and not only in Pods with that annotation.
         order: which fitting device comes first: smallest (that suffices), mostUsed, leastUsed or minor; a Node's
             label and a Pod's annotation koordgate.io/device-order take precedence.
         types: device types of the administrator's own.
     """
 
+    default_slot_resource_fraction: SlotSettings = SlotSettings()
+    quota_environment: bool = False
     order: DeviceOrder = DeviceOrder.SMALLEST
     types: tuple[OwnType, ...] = ()
 
@@ -326,8 +349,15 @@ class WebhookSettings(Section, frozen=True):
     dra: DraSettings = DraSettings()
 
     def __post_init__(self) -> None:
-        """Check what concerns several keys: no type is declared twice, and all that are named are known."""
+        """Check what concerns several keys: no type is declared twice, and only known types and classes are named."""
         types = device_types(self.devices.types).by_name
+        slots = self.devices.default_slot_resource_fraction.named
+        if strange := sorted(name for name in slots if name not in types or types[name].unit is not Unit.PERCENT):
+            allowed = ", ".join(name for name, kind in types.items() if kind.unit is Unit.PERCENT)
+            raise ValueError(
+                f"devices.defaultSlotResourceFraction names {', '.join(strange)}: the types that are given in percent "
+                f"are {allowed}"
+            )
         known = (*NODE_CLASSES, *types)
         named = self.scheduler.preference_classes
         if unknown := [name for name in named if name not in known]:

@@ -99,15 +99,16 @@ def choose_together(
         for kind in kinds[1:]
     ]
     lead.followers.extend(others)
-    followers: dict[str, list[_Turn]] = {}
+    last = {name: at for at, wish in enumerate(lead.wishes) for name in wish.container.names}
+    followers: dict[int, list[_Turn]] = {}  # by the last wish for the first type of their containers
     for of in others:
         for other in of.wishes:
-            followers.setdefault(other.container.name, []).append(_Turn(of, other))
+            after = max((last[name] for name in other.container.names if name in last), default=len(lead.wishes))
+            followers.setdefault(after, []).append(_Turn(of, other))
     turns = []
-    for wish in lead.wishes:
-        turns.append(_Turn(lead, wish))
-        turns += followers.pop(wish.container.name, ())
-    turns += [_Turn(of, other) for of in others for other in of.wishes if other.container.name in followers]
+    for at, wish in enumerate(lead.wishes):
+        turns += [_Turn(lead, wish), *followers.get(at, ())]
+    turns += followers.get(len(lead.wishes), ())
     return _found([lead, *others], turns, budget)
 
 
@@ -195,7 +196,7 @@ class _Attempt:
 
         What the last wish takes is never undone, and nobody asks what it takes in which step.
         """
-        container, steps = self._wish.container.name, self._wish.steps
+        containers, steps = self._wish.container.names, self._wish.steps
         for chosen in self._sets:
             if isinstance(chosen, Objection):
                 self.objections.setdefault(chosen.type, chosen.why)
@@ -208,12 +209,12 @@ class _Attempt:
                 continue
             if last:
                 for option in chosen:
-                    option.offer.hold(container, option.peak)
+                    option.offer.hold(containers, option.peak)
                 return True
             self._chosen = chosen
             self._undo = [(of, of.peak, of.steps, of.containers) for of in [option.offer for option in chosen]]
             for option in chosen:
-                option.offer.serve(container, option.amounts, option.peak, steps)
+                option.offer.serve(containers, option.amounts, option.peak, steps)
             return True
         return False
 

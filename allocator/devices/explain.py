@@ -10,7 +10,7 @@ from allocator.devices.offer import Wish
 from allocator.devices.offers import selectable
 from allocator.devices.options import as_candidates
 from allocator.devices.search import TypeSearch
-from allocator.devices.words import describe, describe_amounts, plural, too_wide
+from allocator.devices.words import describe, describe_amounts, named, plural, subject, too_wide
 from allocator.topology.sets import WITHIN, choices, why_no_set
 from allocator.vocabulary.hints import NO_HINT, Scope
 from allocator.vocabulary.outcome import Refusal
@@ -94,7 +94,7 @@ def _too_few(search: TypeSearch) -> Refusal | None:
             continue
         possible = sum(all(map(le, terms.amounts(offer.capacity, ask), offer.capacity)) for offer in search.offers)
         asked = f"{describe(ask)}, of each of {count}" if ask.every else describe(ask)
-        text = f"container {wish.container.name} asks {asked}; {fitting} of {len(known)} {plural(kind)}{_away(search)} "
+        text = f"{subject(wish.container)} {asked}; {fitting} of {len(known)} {plural(kind)}{_away(search)} "
         text += f"can hold it{_nearest(search)}"
         # What may change does not count: health, the kubelet's Pods, others' exclusivity, the devices that are named.
         all_open = len(search.offers) == len(known) and terms.only is None
@@ -166,5 +166,5 @@ def _nearest(search: TypeSearch) -> str:
 def _asked(searches: Iterable[TypeSearch]) -> str:
     """Write what the containers ask for; of very many the first ones only."""
     asks = [one for search in searches for one in search.terms.asks]
-    written = ", ".join(f"{one.name} {describe(one.ask)}" for one in islice(asks, _MOST_ASKED))
+    written = ", ".join(f"{named(one)} {describe(one.ask)}" for one in islice(asks, _MOST_ASKED))
     return written if len(asks) <= _MOST_ASKED else f"{written}, and {len(asks) - _MOST_ASKED} more"

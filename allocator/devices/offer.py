@@ -54,10 +54,10 @@ class Offer:
         """Attach the virtual function that comes with the device."""
         self.function = function
 
-    def hold(self, container: str, peak: Amounts) -> None:
-        """Give the device to one more container; `peak` is the most that the Pod then holds of it."""
+    def hold(self, containers: tuple[str, ...], peak: Amounts) -> None:
+        """Give the device to one more container or group; `peak` is the most that the Pod then holds of it."""
         self.peak = peak
-        self.containers += (container,)
+        self.containers += containers
 
     def peak_with(self, amounts: Amounts, steps: Sequence[int]) -> Amounts:
         """The Pod's peak on this device if it took these amounts in addition during these steps."""
@@ -69,9 +69,9 @@ class Offer:
             peak = tuple([max(known, new) for known, new in zip(peak, now, strict=True)])
         return peak
 
-    def serve(self, container: str, amounts: Amounts, peak: Amounts, steps: Sequence[int]) -> None:
+    def serve(self, containers: tuple[str, ...], amounts: Amounts, peak: Amounts, steps: Sequence[int]) -> None:
         """Do as `hold` does, and record the amounts by step, so that later containers see what is left."""
-        self.hold(container, peak)
+        self.hold(containers, peak)
         self.steps = tuple(
             [
                 tuple([at + more for at, more in zip(taken, amounts, strict=True)]) if step in steps else taken

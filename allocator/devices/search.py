@@ -1,7 +1,7 @@
 """The search for devices of one type: the devices that can serve each container of a Pod, and the sets of them."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from operator import le
@@ -156,10 +156,10 @@ class TypeSearch:
         held = {offer.device.id for offer in self.offers if offer.containers}.union(node.used, node.unusable)
         return [Spot(one.minor, one.id) for one in node.devices if one.type == name and one.id not in held]
 
-    def held(self, container: str) -> list[Candidate]:
-        """The devices of this type that a container has; if it has none, those that the Pod has."""
+    def held(self, containers: Iterable[str]) -> list[Candidate]:
+        """The devices of this type that these containers have; if they have none, those that the Pod has."""
         taken = [offer for offer in self.offers if offer.containers]
-        own = [offer for offer in taken if container in offer.containers]
+        own = [offer for offer in taken if not frozenset(offer.containers).isdisjoint(containers)]
         return [as_lead(offer.device) for offer in own or taken]
 
     def shares(self) -> tuple[Share, ...]:
@@ -187,5 +187,7 @@ class TypeSearch:
         """Sort containers in the Pod's order."""
         if len(containers) == 1:
             return containers
-        order = {container.name: index for index, container in enumerate(self.terms.asks)}
+        members = [member for one in self.terms.asks for member in one.members]
+        order = {one.name: index for index, one in enumerate(self.terms.asks)}
+        order |= {member.name: member.place for member in members}  # either all asks have members, or none
         return tuple(sorted(containers, key=order.__getitem__))

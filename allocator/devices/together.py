@@ -32,21 +32,21 @@ class FollowingSearch(TypeSearch):
         same_root: whether a container's devices of both types must be on the same PCIe roots.
 
     Attributes:
-        by_container: the wishes by the container's name.
+        by_container: container's name -> its wish.
     """
 
     def __init__(self, terms: Terms, budget: Budget, lead: TypeSearch, *, same_root: bool) -> None:
         super().__init__(terms, budget)
         self._lead = lead
         self._same_root = same_root
-        self.by_container = {wish.container.name: wish for wish in self.wishes}
+        self.by_container = {name: wish for wish in self.wishes for name in wish.container.names}
 
     def sets(self, wish: Wish, options: list[Option], count: int) -> Found:
         """Go through sets as `TypeSearch.sets` does: those beside the container's devices of the leading type.
 
         A set may have more devices than were requested.
         """
-        return self.beside(self._lead.held(wish.container.name), options, count, self.rule(wish.container.ask))
+        return self.beside(self._lead.held(wish.container.names), options, count, self.rule(wish.container.ask))
 
     def beside(self, lead: Sequence[Candidate], options: list[Option], count: int, rule: SetRule) -> Found:
         """Go through the sets that belong beside these devices of the leading type, the best first."""
@@ -87,7 +87,9 @@ class LeadingSearch(TypeSearch):
                 search, search.open_to(other), search.count(other.container.ask), search.rule(other.container.ask)
             )
             for search in self.followers
-            if (other := search.by_container.get(wish.container.name)) is not None
+            for other in {
+                search.by_container[name]: None for name in wish.container.names if name in search.by_container
+            }
         ]
         if not theirs:
             return self._by_rule(options, count, rule)

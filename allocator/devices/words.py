@@ -1,17 +1,33 @@
 """Devices and asks in a user's words."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from allocator.quantity import format_bytes
 from allocator.topology.sets import WITHIN
-from allocator.vocabulary.asks import DeviceAsk
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk
 from allocator.vocabulary.devicetype import DeviceType, Unit
 from allocator.vocabulary.hints import Scope
+
+_NAMED: Final = 8  # containers of a group that a message names
 
 
 def plural(kind: DeviceType) -> str:
     """Name several devices of a type: "GPUs"."""
     return kind.plural
+
+
+def named(of: ContainerAsk) -> str:
+    """Name a container, or the containers of a group: `a and b`."""
+    names = of.names
+    if len(names) > _NAMED:
+        names = (*names[:_NAMED], f"{len(names) - _NAMED} more")
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def subject(of: ContainerAsk) -> str:
+    """Begin a sentence about what a container, or a group, asks for."""
+    return f"container {named(of)} asks" if len(of.names) == 1 else f"containers {named(of)} together ask"
 
 
 def describe(ask: DeviceAsk) -> str:

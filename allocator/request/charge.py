@@ -14,18 +14,25 @@ Admission therefore writes, beside what is allocated, one resource per type and 
 Kubernetes adds them up over containers as it adds up every other resource: the peak of the sums. A Pod holds the sum of
 the peaks on its devices (`allocator.request.reuse`). Where that is more, the difference counts for an init container.
 A decision keeps what a Pod holds within what is counted (`allocator.devices.limit`).
+
+What a group of containers holds is divided among them by their fractions, so that the sum is the group's. A group that
+its author made of containers of several steps holds its slot from its first one on: this counts for every later init
+container, and for the first app.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from fractions import Fraction
+from math import ceil
+from typing import Any, NamedTuple
 
+from allocator.fractions import divide_among, regions
 from allocator.quantity import QuantityError, to_int
 from allocator.request.cpuamounts import CPU, peak, read_cpu_amounts
 from allocator.request.devices import PodReading
 from allocator.request.reuse import Take, least_held
-from allocator.vocabulary.asks import DeviceAsk, PodRequest
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, PodRequest
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.hints import ExclusiveLevel
 from allocator.vocabulary.names import QUOTA_CPUS, is_quota_resource
@@ -50,8 +57,12 @@ class Charge:
     every: set[str] = field(default_factory=set)
 
 
-_Asking = list[tuple[Charge, Take]]
-"""The charges of the containers that ask for a type, in the Pod's order, and what each takes of it."""
+class _Bearer(NamedTuple):
+    """A container: its place in the Pod, when it runs, and what is counted for it."""
+
+    place: int
+    phase: Phase
+    charge: Charge
 
 
 def charges(
@@ -68,14 +79,15 @@ def charges(
     Returns:
         One for each container, in the order of `reading.containers`.
     """
-    made, asking = _by_container(reading, request, memory)
-    for kind, asked in asking.items():
-        _keep(kind, asked)
+    made, takes = _counted(reading, request, memory)
+    for kind, taken in takes.items():
+        _keep(kind, taken, made)
+    charged = [bearer.charge for bearer in made]
     if reading.cpu is not None and reading.cpu.count:
-        for charge, count in zip(made, _own_cpus(spec, reading.cpu.count), strict=True):
+        for charge, count in zip(charged, _own_cpus(spec, reading.cpu.count), strict=True):
             if count:
                 charge.amounts[QUOTA_CPUS] = count
-    return made
+    return charged
 
 
 def counted_of(reading: PodReading, request: PodRequest, spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
@@ -97,7 +109,8 @@ def counted_of(reading: PodReading, request: PodRequest, spec: Mapping[str, Any]
         return ()
     open_ended: set[str] = set()
     known = {name for kind in request.types() for name in kind.charged.values()}
-    for charge, amounts in zip(_by_container(reading, request, None)[0], stated, strict=True):
+    for bearer, amounts in zip(_counted(reading, request, None)[0], stated, strict=True):
+        charge = bearer.charge
         open_ended |= charge.every | (charge.derived | charge.more).difference(amounts)
     phases = [container.phase for container in reading.containers]
     sums = (
@@ -117,25 +130,31 @@ def _stated(container: Mapping[str, Any]) -> dict[str, int]:
     return stated
 
 
-def _by_container(
+def _counted(
     reading: PodReading, request: PodRequest, memory: int | None
-) -> tuple[list[Charge], dict[DeviceType, _Asking]]:
-    """Find what is counted for each container by itself; also by type, with what each container takes."""
-    asks = iter(request.containers)
-    hints = dict(reading.wishes.hints)
+) -> tuple[list[_Bearer], dict[DeviceType, list[Take]]]:
+    """Find what is counted for each container; also by type, what each container or group takes, in the Pod's order."""
+    asks = iter([one.ask for one in request.containers if not one.members])
+    exclusive = {kind: hint.exclusive for kind, hint in reading.wishes.hints}
     beside = _beside(request)
-    made: list[Charge] = []
-    asking: dict[DeviceType, _Asking] = {}
-    for container in reading.containers:
+    shared = reading.sharing or {}
+    takes: dict[DeviceType, list[Take]] = {}
+
+    def count(charge: Charge, name: str, phase: Phase, ask: DeviceAsk) -> None:
+        most = max(ask.count, beside.get((name, ask.type.name), 0))
+        part = _count(charge, ask, most, exclusive.get(ask.type.name), memory)
+        takes.setdefault(ask.type, []).append(part._replace(phase=phase))
+
+    made = [_Bearer(at, one.phase, Charge()) for at, one in enumerate(reading.containers)]
+    for container, bearer in zip(reading.containers, made, strict=True):
+        for one in container.requests:
+            if one.type.name not in shared:
+                count(bearer.charge, container.name, container.phase, next(asks))
+    for group in reading.groups:
         charge = Charge()
-        for _ in container.requests:
-            ask = next(asks).ask
-            hint = hints.get(ask.type.name)
-            count = max(ask.count, beside.get((container.name, ask.type.name), 0))
-            part = _count(charge, ask, count, hint.exclusive if hint else None, memory)
-            asking.setdefault(ask.type, []).append((charge, part._replace(phase=container.phase)))
-        made.append(charge)
-    return made, asking
+        count(charge, group.name, group.phase, group.ask)
+        _divide(charge, group, reading.groups, made, known=memory is not None)
+    return made, takes
 
 
 def _beside(request: PodRequest) -> dict[tuple[str, str], int]:
@@ -202,27 +221,88 @@ def _count(charge: Charge, ask: DeviceAsk, count: int, exclusive: ExclusiveLevel
     return Take(Phase.APP, count, tuple(each.values()), tuple(percents))
 
 
-def _keep(kind: DeviceType, asked: _Asking) -> None:
+def _keep(kind: DeviceType, takes: Sequence[Take], made: Sequence[_Bearer]) -> None:
     """Count for the last init container what it makes the Pod hold beyond the peak of the sums.
 
     What its containers take is known of all, or it is not counted. What follows from the memory of devices in reach
     makes this follow from it too.
+
+    Args:
+        kind: the type.
+        takes: what containers and groups take of it, in the Pod's order.
+        made: all containers in the Pod's order, with what is counted for them.
     """
-    last = max((at for at, (_, part) in enumerate(asked) if part.phase is Phase.INIT), default=None)
-    held = least_held(kind, [part for _, part in asked]) if last is not None and len(asked) > 1 else None
+    names = set(kind.charged.values())
+    counted = [one for one in made if names.intersection(one.charge.amounts)]
+    last = max((at for at, one in enumerate(counted) if one.phase is Phase.INIT), default=None)
+    held = least_held(kind, takes) if last is not None and len(takes) > 1 else None
     if last is None or held is None:
         return
-    raised = asked[last][0]
+    raised = counted[last].charge
     unknown: set[str] = set()
-    for charge, _ in asked:
-        unknown |= (charge.more | charge.derived).difference(charge.amounts)
+    for one in counted:
+        unknown |= (one.charge.more | one.charge.derived).difference(one.charge.amounts)
     for name, amount in zip(kind.charged.values(), held, strict=True):
-        each = [(part.phase, charge.amounts.get(name, 0)) for charge, part in asked]
+        each = [(one.phase, one.charge.amounts.get(name, 0)) for one in counted]
         if amount > peak(each) and name not in unknown:
             beside = sum(amount for phase, amount in each[:last] if phase is Phase.SIDECAR)
             raised.amounts[name] = amount - beside
-        if name in raised.amounts and any(name in charge.derived for charge, _ in asked):
+        if name in raised.amounts and any(name in one.charge.derived for one in counted):
             raised.derived.add(name)
+
+
+def _divide(
+    charge: Charge, group: ContainerAsk, groups: Sequence[ContainerAsk], made: Sequence[_Bearer], *, known: bool
+) -> None:
+    """Divide what is counted for a group among containers, so that Kubernetes' sum over them is what the groups hold.
+
+    Args:
+        charge: of the group. What follows from the memory of devices in reach is a bound if that is not known. It is
+            then rounded up for each container, so that a replica that knows the memory writes no more.
+        group: the group.
+        groups: all groups of the Pod.
+        made: all containers in the Pod's order, with their charges, which are added to.
+        known: whether the memory of devices in reach is known.
+    """
+    members, kind = group.members, group.ask.type
+    every = {at: [member.parts[at] or Fraction(0) for member in members] for at in range(len(kind.tails))}
+    asked = {at: parts for at, parts in every.items() if any(parts)}
+    most = max(asked, key=lambda at: charge.amounts.get(kind.charged[kind.tails[at]], 0) if kind.percent[at] else -1)
+    tails = {kind.charged[tail]: at for at, tail in enumerate(kind.tails)}
+    divisible = _is_divisible(group, groups, asked[most])
+    later = [one for one in made if one.phase is Phase.INIT and one.place >= members[0].place]
+    first_app = next(one for one in made if one.phase is Phase.APP)
+    bearers = [made[member.place] for member in members] if divisible else [*later, first_app]
+    for name, amount in charge.amounts.items():
+        parts = asked.get(tails.get(name, most), asked[most])  # an exclusive Pod also withholds what nobody asked for
+        if not divisible:
+            divided = [amount] * len(bearers)
+        elif name in charge.derived and not known:
+            divided = [ceil(amount * part) for part in parts]
+        else:
+            divided = divide_among(amount, members, parts)
+        for one, own in zip(bearers, divided, strict=True):
+            if own:
+                one.charge.amounts[name] = one.charge.amounts.get(name, 0) + own
+    for one in bearers:
+        one.charge.derived |= charge.derived
+        one.charge.more |= charge.more
+        one.charge.every |= charge.every
+
+
+def _is_divisible(group: ContainerAsk, groups: Sequence[ContainerAsk], parts: Sequence[Fraction]) -> bool:
+    """Whether Kubernetes' sum over a group's members, by their parts, is what the group holds.
+
+    It is not if the group holds something for members that run later, while others begin to hold something of their
+    own; nor if its members never run all at the same time and reuse nothing.
+    """
+    members, kind = group.members, group.ask.type
+    if group.phase is not Phase.SIDECAR or len(members) == 1:
+        return True
+    first = members[0].place
+    if any(one.ask.type == kind and one.members[0].place > first for one in groups):
+        return False
+    return any(sum(parts[at] for at in region) == 1 for region in regions([one.phase for one in members]))
 
 
 def _own_cpus(spec: Mapping[str, Any], count: int) -> Iterator[int]:

@@ -29,10 +29,10 @@ from allocator.wire.resourcespec import (
     RESOURCE_SPEC,
     NumaTopologySpec,
     ResourceSpec,
-    annotation_path,
     read_numa_topology_spec,
     read_resource_spec,
 )
+from allocator.wire.strict import annotation_path
 
 QOS_LABEL: Final = "koordinator.sh/qosClass"
 PRIORITY_CLASS_LABEL: Final = "koordinator.sh/priority-class"

@@ -7,8 +7,9 @@ one, sidecars run from their start on, then all other containers run together.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from allocator.request.normalise import normalise
@@ -18,14 +19,16 @@ from allocator.vocabulary.cpuask import CpuAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.dialect import Dialect
 from allocator.vocabulary.hints import ExclusiveLevel, Strategy, TypeHint
-from allocator.vocabulary.names import ORIGINAL_REQUEST
+from allocator.vocabulary.names import DEVICE_SHARING, ORIGINAL_REQUEST
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.sharing import TypeSharing
 
 _MAPS: Final = ("requests", "limits")
 _NPU: Final = "huawei.com/npu-"
 MOST_ASKING: Final = 64  # containers of a Pod that may ask for devices: each is named in the node's record
 _NO_TYPES: Final = DeviceTypes((), ())
+NO_USERS: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
 
 Names = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -40,12 +43,14 @@ class Stated:
         shared: over how many cards its author split the ask, if its resources no longer contain gpu.shared.
         together: the types of which its dialect lets all containers of the Pod share one device.
         vendors: (type's name, vendor) pairs of the types whose devices its dialect wants of one vendor.
+        types: names of the types of which its author stated an amount.
     """
 
     derived: bool = False
     shared: int | None = None
     together: tuple[str, ...] = ()
     vendors: tuple[tuple[str, str], ...] = ()
+    types: tuple[str, ...] = ()
 
 
 _NOTHING: Final = Stated()
@@ -88,6 +93,8 @@ class PodReading:
         cpu: the request for CPUs and NUMA nodes; None if these are left to the kubelet.
         wishes: how the devices are to be chosen.
         together: names of the types of which several containers ask, and must share one device.
+        sharing: type's name -> how the Pod's annotation says that containers share it; None without the annotation.
+        groups: the groups of containers that ask for devices of these types together, in the Pod's order.
         most: as `PodRequest.most`.
     """
 
@@ -96,18 +103,25 @@ class PodReading:
     cpu: CpuAsk | None = None
     wishes: Wishes = NO_WISHES
     together: frozenset[str] = frozenset()
+    sharing: Mapping[str, TypeSharing] | None = None
+    groups: tuple[ContainerAsk, ...] = ()
     most: tuple[tuple[str, int], ...] = ()
 
     @property
     def request(self) -> PodRequest:
         """What the Pod asks for."""
-        hints = self.wishes.hints
-        asks = (
-            ContainerAsk(c.name, c.phase, _hinted(ask, self.wishes.hint(ask.type.name)) if hints else ask)
-            for c in self.containers
-            for ask in c.requests
-        )
-        return PodRequest(tuple(asks), self.cpu, self.wishes, self.most)
+        return PodRequest(tuple(self._asks()), self.cpu, self.wishes, self.sharing is not None, self.most)
+
+    def _asks(self) -> Iterator[ContainerAsk]:
+        """The asks of containers, and those of groups in the place of their first container."""
+        hints, shared = self.wishes.hints, self.sharing or {}
+        for place, one in enumerate(self.containers):
+            if shared:
+                yield from (group for group in self.groups if group.members[0].place == place)
+            for ask in one.requests:
+                if ask.type.name not in shared:
+                    hinted = _hinted(ask, self.wishes.hint(ask.type.name)) if hints else ask
+                    yield ContainerAsk(one.name, one.phase, hinted)
 
 
 def _hinted(ask: DeviceAsk, hint: TypeHint | None) -> DeviceAsk:
@@ -145,6 +159,7 @@ class _Speech:
     Attributes:
         types: that may be asked for.
         stated: container -> what the original-request annotation states about it, if it was translated.
+        users: container -> the types that it uses without an amount of its own.
         dialects: type's name -> the dialect that the Pod uses; None if it uses several.
         annotated: container -> what the Pod's annotations ask for it.
         problems: what is wrong so far.
@@ -152,9 +167,15 @@ class _Speech:
 
     types: DeviceTypes
     stated: Mapping[str, Stated]
+    users: Mapping[str, Collection[str]] = field(default_factory=dict)
     dialects: dict[str, Dialect | None] = field(default_factory=dict)
     annotated: dict[str, dict[str, object]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+
+    def written(self, container: str) -> Collection[str]:
+        """Name the types of which admission wrote a container's resources, though it states no amount."""
+        stated = self.stated.get(container) if container in self.users else None
+        return () if stated is None else [kind for kind in self.users[container] if kind not in stated.types]
 
 
 def names_devices(
@@ -168,7 +189,7 @@ def names_devices(
                 for name in (container.get("resources") or {}).get(key) or ():
                     if name in known:
                         return not foreign_npus(spec, types)
-    if not annotations or types.annotations.keys().isdisjoint(annotations):
+    if not annotations or (DEVICE_SHARING not in annotations and types.annotations.keys().isdisjoint(annotations)):
         return False
     return not foreign_npus(spec, types)
 
@@ -193,6 +214,7 @@ def read_pod(
     stated: Mapping[str, Stated] | None = None,
     types: DeviceTypes = BUILT_IN,
     annotations: Mapping[str, object] | None = None,
+    users: Mapping[str, Collection[str]] = NO_USERS,
 ) -> PodReading:
     """Read what a Pod's containers ask for.
 
@@ -201,11 +223,13 @@ def read_pod(
         stated: container -> what the Pod's annotation states about it, if it was translated.
         types: that may be asked for.
         annotations: of the Pod.
+        users: container -> the types that it uses without an amount of its own; what admission wrote of these is not
+            read.
     """
     if foreign_npus(spec, types):
         types = _NO_TYPES
     places = list(_places(spec, types))
-    speech = _Speech(types, stated or {})
+    speech = _Speech(types, stated or {}, users)
     voices = _voices(places, types)
     if annotations and types.annotations:
         _hear(annotations, places, speech, voices)
@@ -216,12 +240,17 @@ def read_pod(
     if any(name in types.resources for key in _MAPS for name in pod_level.get(key) or ()):
         message = "devices cannot be asked for the Pod as a whole; ask for them in the containers that use them"
         problems.append(Problem("spec.resources", message))
-    if len(places) > MOST_ASKING:
-        asking = sum(any(reading.names) or bool(reading.requests) for reading in readings)
-        if asking > MOST_ASKING:
-            message = f"{asking} containers ask for devices, and {MOST_ASKING} of a Pod may; ask in fewer of them"
-            problems.append(Problem("spec", message))
+    problems.extend(too_many(readings))
     return PodReading(readings, tuple(problems), together=_together(readings, speech))
+
+
+def too_many(readings: Sequence[ContainerReading]) -> list[Problem]:
+    """Find that more containers of a Pod ask for devices than may."""
+    asking = sum(any(reading.names) or bool(reading.requests) for reading in readings)
+    if asking <= MOST_ASKING:
+        return []
+    message = f"{asking} containers ask for devices, and {MOST_ASKING} of a Pod may; ask in fewer of them"
+    return [Problem("spec", message)]
 
 
 def _together(readings: Sequence[ContainerReading], speech: _Speech) -> frozenset[str]:
@@ -302,9 +331,13 @@ def _read_container(place: _Place, speech: _Speech) -> ContainerReading:
     path, pointer, container, phase, names = place
     name = str(container.get("name", ""))
     annotated = speech.annotated.get(name, {}) if speech.annotated else {}
-    if not (names[0] or names[1] or annotated):
-        return ContainerReading(path, pointer, name, phase, names)
     types = speech.types
+    there = names
+    if written := speech.written(name):
+        requested, limited = ([one for one in of if types.resources[one].type.name not in written] for of in names)
+        names = (tuple(requested), tuple(limited))
+    if not (names[0] or names[1] or annotated):
+        return ContainerReading(path, pointer, name, phase, there)
     resources = container.get("resources") or {}
     requests: Mapping[str, object] = resources.get("requests") or {}
     limits: Mapping[str, object] = resources.get("limits") or {}
@@ -320,7 +353,7 @@ def _read_container(place: _Place, speech: _Speech) -> ContainerReading:
         pair = _read_type((path, where), kind, maps, stated, speech)
         wanted += [pair[0]] if pair[0] else []
         most += [pair[1]] if pair[1] else []
-    return ContainerReading(path, pointer, name, phase, names, tuple(wanted), tuple(most), stated)
+    return ContainerReading(path, pointer, name, phase, there, tuple(wanted), tuple(most), stated)
 
 
 def _of(kind: DeviceType, amounts: Mapping[str, object], types: DeviceTypes) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
 from allocator.request.devices import PodReading, Stated
-from allocator.request.pod import read_request
+from allocator.request.pod import NO_SLOTS, read_request
 from allocator.request.spoken import dialect_of
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.names import ORIGINAL_REQUEST
@@ -15,15 +15,27 @@ from allocator.vocabulary.names import ORIGINAL_REQUEST
 _MAPS: Final = ("requests", "limits")
 
 
-def read_asks(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN, *, implied: bool = True) -> PodReading:
+def read_asks(
+    pod: Mapping[str, Any],
+    types: DeviceTypes = BUILT_IN,
+    *,
+    implied: bool = True,
+    slots: Mapping[str, int] = NO_SLOTS,
+) -> PodReading:
     """Read a Pod's asks, translated or not.
 
     Memory that admission added beside a ratio is not part of the ask; gpu.shared that admission removed is. A forged
     annotation gains nothing: it can drop memory beside a ratio, or split the resources over more cards, and the author
-    could have written both.
+    could have written both. Nor is what admission wrote into containers that state no amount.
+
+    Args:
+        pod: the Pod.
+        types: that may be asked for.
+        implied: as for `read_request`.
+        slots: as for `read_request`.
     """
     stated = {name: _stated(original, types) for name, original in originals(pod).items()}
-    return read_request(pod, stated, types, implied=implied)
+    return read_request(pod, stated, types, implied=implied, slots=slots)
 
 
 def originals(pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,10 +56,13 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     memory = False
     together: dict[str, None] = {}
     vendors: dict[str, str] = {}
+    named: dict[str, None] = {}
     for kind in types.types:
         for written in _maps(original):
             amounts = {name: text for name, text in written.items() if _is_of(name, kind, types)}
             dialect = dialect_of(kind, amounts, types)
+            if amounts:
+                named[kind.name] = None
             if amounts and dialect is not None and dialect.together:
                 together[kind.name] = None
             if amounts and dialect is not None and dialect.vendor:
@@ -60,7 +75,7 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
                 memory = memory or (term.states == kind.restated and amount != 0)  # 0 bytes ask for none
                 if term.states == kind.split and shared is None:
                     shared = amount
-    return Stated(not memory, shared, tuple(together), tuple(vendors.items()))
+    return Stated(not memory, shared, tuple(together), tuple(vendors.items()), tuple(named))
 
 
 def _is_of(name: object, kind: DeviceType, types: DeviceTypes) -> bool:

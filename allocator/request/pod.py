@@ -1,24 +1,36 @@
 """A Pod's whole request: its containers' devices, its CPUs, and how its devices are to be chosen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from allocator.request.charge import counted_of
 from allocator.request.cpus import names_cpus, read_cpu_ask
-from allocator.request.devices import PodReading, Stated, names_devices, read_pod
+from allocator.request.devices import NO_USERS, PodReading, Stated, foreign_npus, names_devices, read_pod, too_many
+from allocator.request.sharing import share, unstated_users
 from allocator.vocabulary.asks import NO_WISHES, Wishes
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.hints import NO_HINT, Scope, TypeHint
-from allocator.vocabulary.names import DEVICE_ORDER, ISOLATION_PROVIDER
+from allocator.vocabulary.names import DEVICE_ORDER, DEVICE_SHARING, ISOLATION_PROVIDER
 from allocator.vocabulary.outcome import Problem
 from allocator.vocabulary.preference import DeviceOrder
-from allocator.wire.allocatehint import HINT_ANNOTATIONS, NO_HINTS, PodHints, read_hints
+from allocator.vocabulary.sharing import TypeSharing
+from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, HINT_ANNOTATIONS, NO_HINTS, PodHints, read_hints
+from allocator.wire.devicesharing import read_sharing
 from allocator.wire.gang import GANG_ANNOTATIONS, GANG_LABELS, read_gang
+from allocator.wire.strict import annotation_path
 
 _LABELS: Final = (*GANG_LABELS, ISOLATION_PROVIDER)
-_SAYING: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER, *GANG_ANNOTATIONS)  # in addition to those that `names_cpus` knows
+_SAYING: Final = (
+    *HINT_ANNOTATIONS,
+    DEVICE_ORDER,
+    DEVICE_SHARING,
+    *GANG_ANNOTATIONS,
+)  # in addition to those that `names_cpus` knows
+
+NO_SLOTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def is_ours(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> bool:
@@ -36,7 +48,12 @@ def asks_by_metadata(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> b
 
 
 def read_request(
-    pod: Mapping[str, Any], stated: Mapping[str, Stated], types: DeviceTypes = BUILT_IN, *, implied: bool = True
+    pod: Mapping[str, Any],
+    stated: Mapping[str, Stated],
+    types: DeviceTypes = BUILT_IN,
+    *,
+    implied: bool = True,
+    slots: Mapping[str, int] = NO_SLOTS,
 ) -> PodReading:
     """Read what a Pod asks for.
 
@@ -46,10 +63,12 @@ def read_request(
         types: that may be asked for.
         implied: whether what quotas count is read, and CPU and memory of a Pod that requests devices and states nothing
             about CPUs: what a decision needs, and admission does not.
+        slots: type's name -> percent of one device that users of the type get together if the Pod does not state it.
+            Admission writes it into the Pod, so that nobody else needs it.
     """
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
-    reading = read_pod(pod.get("spec") or {}, stated, types, annotations)
+    reading = _read_devices(pod.get("spec") or {}, annotations, stated, types, slots)
     cpus = read_cpu_ask(pod, devices=implied and bool(reading.request.containers), types=types)
     problems = [*reading.problems, *cpus.problems]
     if not reading.request.containers:
@@ -57,6 +76,7 @@ def read_request(
     hints = read_hints(annotations, types.by_name) if annotations else NO_HINTS
     wishes = NO_WISHES
     if isinstance(hints, PodHints):
+        problems.extend(_spread(reading.sharing, hints.hints))
         order = annotations.get(DEVICE_ORDER, "")
         if order not in {"", *DeviceOrder}:
             message = f"{excerpt(order)!r} is no order of devices; use {', '.join(DeviceOrder)}"
@@ -82,6 +102,50 @@ def read_request(
     if not implied or problems:
         return reading
     return replace(reading, most=counted_of(reading, reading.request, pod.get("spec") or {}))
+
+
+def _read_devices(
+    spec: Mapping[str, Any],
+    annotations: Mapping[str, object],
+    stated: Mapping[str, Stated],
+    types: DeviceTypes,
+    slots: Mapping[str, int],
+) -> PodReading:
+    """Read what the containers ask for, alone or in groups."""
+    sharing = read_sharing(annotations, types.by_name) if annotations else None
+    if sharing is None or foreign_npus(spec, types):
+        return read_pod(spec, stated, types, annotations)
+    if isinstance(sharing, tuple):
+        reading = read_pod(spec, stated, types, annotations)
+        return replace(reading, problems=(*reading.problems, *sharing))
+    filled = {
+        kind: one._replace(slot=slots[kind]) if one.users and not one.slot and kind in slots else one
+        for kind, one in sharing.items()
+    }
+    reading = read_pod(spec, stated, types, annotations, unstated_users(filled) or NO_USERS)
+    if reading.problems:
+        return replace(reading, sharing=filled)
+    shared = share(reading.containers, filled, types)
+    problems = shared.problems or too_many(shared.containers)
+    return replace(
+        reading,
+        containers=tuple(shared.containers),
+        problems=tuple(problems),
+        sharing=filled,
+        groups=tuple(shared.groups),
+    )
+
+
+def _spread(sharing: Mapping[str, TypeSharing] | None, hints: Sequence[tuple[str, TypeHint]]) -> list[Problem]:
+    """Find hints that spread a container's amount over devices of a type that containers share."""
+    return [
+        Problem(
+            f"{annotation_path(DEVICE_ALLOCATE_HINT)}.{kind}.allocateStrategy",
+            f"spreads a container's amount over devices, and {DEVICE_SHARING} has containers share them; keep one",
+        )
+        for kind, hint in hints
+        if hint.strategy is not None and kind in (sharing or {})
+    ]
 
 
 def _on_one_device(hints: tuple[tuple[str, TypeHint], ...], kinds: frozenset[str]) -> tuple[tuple[str, TypeHint], ...]:

@@ -7,6 +7,7 @@ from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.gangs import UNSTATED, GangSize
 from allocator.vocabulary.hints import Joint, PartitionSpec, Strategy, TypeHint
 from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.sharing import Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,18 @@ class DeviceAsk:
         return self.amounts[self.type.tails.index(tail)]
 
     @property
+    def is_split(self) -> bool:
+        """Whether its number of devices does not follow from its amounts: it takes a part of each of several."""
+        percents = [amount for amount, percent in zip(self.amounts, self.type.percent, strict=True) if percent]
+        follows = any(percents) and all(amount in {None, 0, FULL} for amount in percents)
+        return self.count > 1 and not follows
+
+    @property
+    def empty(self) -> bool:
+        """Whether it takes nothing of its device: a user's part that is less than a percent."""
+        return 0 in self.amounts and not any(self.amounts)
+
+    @property
     def models(self) -> tuple[str, ...]:
         """The models that the devices may have; empty: any."""
         return self.type.template(self.template).models if self.template else ()
@@ -55,11 +68,24 @@ class DeviceAsk:
 
 @dataclass(frozen=True, slots=True)
 class ContainerAsk:
-    """What one container asks of one type of device, and when it runs."""
+    """What one container asks of one type of device, and when it runs; or what a group of containers asks together.
+
+    Attributes:
+        name: of the container, or of the group's first one.
+        phase: when it runs; a group that runs in several steps of the Pod's life does so from its first one to the end.
+        ask: of the container, or of the group.
+        members: of a group, in the Pod's order; empty if the Pod does not say how it shares such devices.
+    """
 
     name: str
     phase: Phase
     ask: DeviceAsk
+    members: tuple[Member, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The containers that get these devices."""
+        return tuple([member.name for member in self.members]) if self.members else (self.name,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +128,11 @@ class PodRequest:
     """All that a Pod asks for.
 
     Attributes:
-        containers: one for each container and type, init containers and sidecars in their order, then apps.
+        containers: one for each container, or group of containers, and type; init containers and sidecars in their
+            order, then apps.
         cpu: its request for CPUs and NUMA nodes; None if these are left to the kubelet.
         wishes: how its devices are to be chosen.
+        told: whether its bind states what each container may use of its devices.
         most: (resource, amount) pairs of what quotas count of the Pod. What it holds of all devices together stays
             within each.
     """
@@ -112,6 +140,7 @@ class PodRequest:
     containers: tuple[ContainerAsk, ...]
     cpu: CpuAsk | None = None
     wishes: Wishes = field(default=NO_WISHES)
+    told: bool = False
     most: tuple[tuple[str, int], ...] = ()
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 

@@ -83,6 +83,7 @@ class DeviceType:
         names: tail -> its one full name, for a configured type.
         environment: the variable that lists a container's devices by id; "" for none.
         nothing: that variable's value for a container that asks for no such device.
+        limits: tail -> the variable that lists what a container may use of it on each of its devices.
         fit: indices into `tails`, the most important first: what is compared to find how well an ask fits.
         noun: one device, as messages name it.
         plural: several devices, as messages name them; by default derived from the name.
@@ -108,6 +109,7 @@ class DeviceType:
     names: Mapping[str, str] = field(default_factory=dict)
     environment: str = ""
     nothing: str = ""
+    limits: Mapping[str, str] = field(default_factory=dict)
     fit: tuple[int, ...] = (0,)
     noun: str = "device"
     plural: str = ""
@@ -257,11 +259,12 @@ class DeviceTypes:
             if one.name in by_name:
                 raise DeviceTypeError(f"device type {one.name} exists already; give the new one another name")
             by_name[one.name] = one
-            whose = one.environment and environments.setdefault(one.environment, one.name)
-            if whose and whose != one.name:
-                raise DeviceTypeError(
-                    f"variable {one.environment} of device type {one.name} is already that of {whose}; use another"
-                )
+            for variable in filter(None, (one.environment, *one.limits.values())):
+                whose = environments.setdefault(variable, one.name)
+                if whose != one.name:
+                    raise DeviceTypeError(
+                        f"variable {variable} of device type {one.name} is already that of {whose}; use another"
+                    )
         spoken = {
             one.name: (*(each for each in self.dialects if each.type == one.name), *one.own_dialects())
             for one in self.types
@@ -345,6 +348,7 @@ GPU_TYPE: Final = DeviceType(
     domains=DOMAINS,
     environment=VISIBLE_DEVICES_ENV,
     nothing="void",
+    limits={GPU_MEMORY: "KOORDGATE_GPU_MEMORY_BYTES", GPU_CORE: "KOORDGATE_GPU_CORE_PERCENT"},
     fit=(1, 0),  # memory first: it cannot be shared in time
     noun="card",
     plural="GPUs",

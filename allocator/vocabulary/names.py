@@ -40,12 +40,15 @@ RELEASED: Final = "koordgate.io/released"  # on a Node: when resources were last
 CORDONED: Final = "koordgate.io/cordoned-devices"  # on a Device object: ids, separated by commas
 ISOLATION_PROVIDER: Final = "koordinator.sh/gpu-isolation-provider"  # a label of a Pod and of the Nodes that have it
 DEVICE_ORDER: Final = "koordgate.io/device-order"  # on a Pod, or as a Node's label: a `DeviceOrder`
+DEVICE_SHARING: Final = "koordgate.io/device-sharing"  # on a Pod: how its containers share what it holds
+DEVICE_QUOTAS: Final = "koordgate.io/device-quotas"  # on a Pod: what each container may use of its devices
 GANG_TOGETHER: Final = "koordgate.io/gang-all-or-nothing"  # on a Pod: its gang is bound as a whole or not at all
 GANG_GATE: Final = "koordgate.io/gang"  # a scheduling gate: room for the Pod's whole gang is not held yet
 DEVICE_ID: Final = "koordgate.io/uuid"  # a label that each device has for selectors: its id
 CLASSES: Final = "koordgate.io/classes"  # on a Node: its software classes
 PACKED: Final = "koordgate.io/packed-resources"  # on a NodeAllocation: totals and free, packed by class
 VISIBLE_DEVICES_PREFIX: Final = "visible-devices.koordgate.io/"
+_DEVICE_QUOTAS_PREFIX: Final = ".device-quotas.koordgate.io/"
 
 # Resources that quotas count (`allocator.request.charge`). No Node has them, and schedulers are told to ignore them.
 QUOTA_DOMAIN: Final = "quota.koordgate.io"
@@ -73,9 +76,15 @@ def shown_by(key: str) -> tuple[str, str] | None:
     return (before[:-1] or TYPE_GPU, container)
 
 
+def device_quota(container: str, tail: str) -> str:
+    """Name the annotation that states what a container may use of each of its devices of one resource."""
+    return f"{tail}{_DEVICE_QUOTAS_PREFIX}{container}"
+
+
 def is_allocation_annotation(key: str) -> bool:
     """Return whether an annotation states what a Pod holds; only the bind may write it."""
-    return key in {DEVICE_ALLOCATED, RESOURCE_STATUS} or shown_by(key) is not None
+    stated = key in {DEVICE_ALLOCATED, DEVICE_QUOTAS, RESOURCE_STATUS}
+    return stated or _DEVICE_QUOTAS_PREFIX in key or shown_by(key) is not None
 
 
 def is_quota_resource(name: str) -> bool:

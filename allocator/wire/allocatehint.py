@@ -5,14 +5,12 @@ mistake is refused as a whole, and every mistake is named: a hint that is read i
 author did not want it. As in Go, null and "" mean that a field is left out.
 """
 
-import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from allocator.quantity import QuantityError, to_int
-from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.hints import (
     ExclusiveLevel,
     Joint,
@@ -27,6 +25,7 @@ from allocator.vocabulary.hints import (
 from allocator.vocabulary.models import MODEL_LABELS, model_name
 from allocator.vocabulary.names import DEVICE_ID
 from allocator.vocabulary.outcome import Problem
+from allocator.wire.strict import MOST_TERMS, StrictReader, annotation_path, either, show
 
 DEVICE_ALLOCATE_HINT: Final = "scheduling.koordinator.sh/device-allocate-hint"
 DEVICE_JOINT_ALLOCATE: Final = "scheduling.koordinator.sh/device-joint-allocate"
@@ -35,9 +34,6 @@ HINT_ANNOTATIONS: Final = (DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE, GPU_PART
 
 _SCOPES: Final = {"Device": Scope.DEVICE, "PCIe": Scope.PCIE, "NUMANode": Scope.NUMA_NODE, "Node": Scope.NODE}
 _HINT_KEYS: Final = ("selector", "vfSelector", "allocateStrategy", "requiredTopologyScope", "exclusivePolicy")
-_MAX_TEXT: Final = 2**16  # bytes of one annotation; a hint of every type and field has under two thousand
-_MAX_TERMS: Final = 64  # labels, expressions, values of an expression
-_MAX_PROBLEMS: Final = 16
 _MAX_ID: Final = 253  # characters of a device's id
 
 # Kubernetes' syntax of label keys and values (apimachinery, util/validation).
@@ -80,80 +76,24 @@ def read_hints(annotations: Mapping[str, object], types: Collection[str]) -> Pod
     reader = _Reader(types)
     raw = {key: reader.load(key, annotations[key]) for key in HINT_ANNOTATIONS if key in annotations}
     hints = tuple(
-        (kind, reader.hint(f"{reader.path(DEVICE_ALLOCATE_HINT)}.{kind}", raw[DEVICE_ALLOCATE_HINT][kind]))
-        for kind in reader.known(reader.path(DEVICE_ALLOCATE_HINT), raw.get(DEVICE_ALLOCATE_HINT, {}), sorted(types))
+        (kind, reader.hint(f"{annotation_path(DEVICE_ALLOCATE_HINT)}.{kind}", raw[DEVICE_ALLOCATE_HINT][kind]))
+        for kind in reader.known(
+            annotation_path(DEVICE_ALLOCATE_HINT), raw.get(DEVICE_ALLOCATE_HINT, {}), sorted(types)
+        )
     )
     joint = reader.joint(raw[DEVICE_JOINT_ALLOCATE]) if DEVICE_JOINT_ALLOCATE in raw else None
     partition = reader.partition(raw[GPU_PARTITION_SPEC]) if GPU_PARTITION_SPEC in raw else None
     if reader.problems:
-        return tuple(reader.problems[:_MAX_PROBLEMS])
+        return tuple(reader.problems)
     return PodHints(hints, joint, partition)
 
 
-class _Reader:
-    """Reads fields one by one and collects what is wrong; a wrong field counts as left out."""
+class _Reader(StrictReader):
+    """Reads the fields of hints."""
 
     def __init__(self, types: Collection[str]) -> None:
+        super().__init__()
         self.types = types
-        self.problems: list[Problem] = []
-
-    @staticmethod
-    def path(annotation: str) -> str:
-        """The path of an annotation in a Pod."""
-        return f"metadata.annotations[{annotation}]"
-
-    def note(self, path: str, message: str) -> None:
-        """Note a mistake, up to a bounded number."""
-        if len(self.problems) < _MAX_PROBLEMS:
-            self.problems.append(Problem(path, message))
-
-    def load(self, annotation: str, text: object) -> dict[str, Any]:
-        """Read an annotation's JSON object."""
-        path = self.path(annotation)
-        if not isinstance(text, str) or len(text) > _MAX_TEXT:
-            self.note(path, "must be a text of at most 64 KiB")
-            return {}
-        try:
-            raw = json.loads(text, object_pairs_hook=_without_doubles)
-        except (ValueError, RecursionError) as error:
-            self.note(path, f"must be a JSON object ({excerpt(error)})")
-            return {}
-        return self.mapping(path, raw)
-
-    def mapping(self, path: str, value: object) -> dict[str, Any]:
-        """Return an optional object."""
-        if isinstance(value, dict):
-            return value
-        if value is not None:
-            self.note(path, "must be a JSON object")
-        return {}
-
-    def known(self, path: str, value: Mapping[str, object], keys: Iterable[str]) -> list[str]:
-        """List the allowed keys that an object has; other keys are mistakes."""
-        allowed = list(keys)
-        for key in value:
-            if key not in allowed:
-                self.note(path, f"unknown key {excerpt(key)!r}; use {_either(allowed)}")
-        return [key for key in allowed if value.get(key) is not None]
-
-    def word(self, path: str, value: object, words: Iterable[str]) -> str | None:
-        """Return a field's value, which must be one of these words; None if it is left out."""
-        if value is None or value == "":
-            return None
-        allowed = list(words)
-        if isinstance(value, str) and value in allowed:
-            return value
-        self.note(path, f"{_show(value)} is not allowed; use {_either(allowed)}")
-        return None
-
-    def items(self, path: str, value: object) -> list[Any]:
-        """Return an optional list of bounded length."""
-        if value is None:
-            return []
-        if not isinstance(value, list) or len(value) > _MAX_TERMS:
-            self.note(path, f"must be a list of at most {_MAX_TERMS}")
-            return []
-        return value
 
     def hint(self, path: str, value: object) -> TypeHint:
         """Read the hint of one type."""
@@ -178,8 +118,8 @@ class _Reader:
         self.known(path, raw, ("matchLabels", "matchExpressions"))
         where = f"{path}.matchLabels"
         labels = self.mapping(where, raw.get("matchLabels"))
-        if len(labels) > _MAX_TERMS:
-            self.note(where, f"must have at most {_MAX_TERMS} labels")
+        if len(labels) > MOST_TERMS:
+            self.note(where, f"must have at most {MOST_TERMS} labels")
             labels = {}
         found = [
             Requirement(self.key(where, key), Operator.IN, (self.value(where, key, labels[key]),))
@@ -201,7 +141,7 @@ class _Reader:
         name = self.word(f"{path}.operator", raw.get("operator"), Operator)
         if name is None:
             if not raw.get("operator"):
-                self.note(f"{path}.operator", f"is missing; use {_either(Operator)}")
+                self.note(f"{path}.operator", f"is missing; use {either(Operator)}")
             return None
         operator = Operator(name)
         if bool(values) is not (operator in {Operator.IN, Operator.NOT_IN}):
@@ -212,25 +152,25 @@ class _Reader:
         """Return a label's key."""
         if isinstance(value, str) and _KEY.fullmatch(value):
             return value
-        self.note(path, f"{_show(value)} is not a key of a label")
+        self.note(path, f"{show(value)} is not a key of a label")
         return ""
 
     def value(self, path: str, key: str, value: object) -> str:
         """Return a label's value; a device's id need not have a label's syntax, as it may be a PCI address."""
         if isinstance(value, str) and (_VALUE.fullmatch(value) or (key == DEVICE_ID and 0 < len(value) <= _MAX_ID)):
             return model_name(value) if key in MODEL_LABELS else value
-        self.note(path, f"{_show(value)} is not a value of a label (a text of at most 63 letters, digits, -, _ and .)")
+        self.note(path, f"{show(value)} is not a value of a label (a text of at most 63 letters, digits, -, _ and .)")
         return ""
 
     def joint(self, raw: Mapping[str, object]) -> Joint:
         """Read device-joint-allocate."""
-        path = self.path(DEVICE_JOINT_ALLOCATE)
+        path = annotation_path(DEVICE_JOINT_ALLOCATE)
         self.known(path, raw, ("deviceTypes", "requiredScope"))
         where = f"{path}.deviceTypes"
         types = self.items(where, raw.get("deviceTypes"))
         wrong = [kind for kind in types if not (isinstance(kind, str) and kind in self.types)]
         if wrong:
-            self.note(where, f"{_show(wrong[0])} is not allowed; use {_either(sorted(self.types))}")
+            self.note(where, f"{show(wrong[0])} is not allowed; use {either(sorted(self.types))}")
             types = []
         if len(set(types)) != len(types):
             self.note(where, "must name each type once")
@@ -239,7 +179,7 @@ class _Reader:
 
     def partition(self, raw: Mapping[str, object]) -> PartitionSpec:
         """Read gpu-partition-spec."""
-        path = self.path(GPU_PARTITION_SPEC)
+        path = annotation_path(GPU_PARTITION_SPEC)
         self.known(path, raw, ("allocatePolicy", "ringBusBandwidth"))
         policy = self.word(f"{path}.allocatePolicy", raw.get("allocatePolicy"), ("Restricted", "BestEffort"))
         asked = raw.get("ringBusBandwidth")
@@ -250,26 +190,3 @@ class _Reader:
             except QuantityError as error:
                 self.note(f"{path}.ringBusBandwidth", f"{error}; a bandwidth is written as 400Gi")
         return PartitionSpec(policy == "Restricted", bandwidth)
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its members.
-
-    Raises:
-        ValueError: a key occurs twice.
-    """
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
-
-
-def _either(words: Iterable[str]) -> str:
-    return " or ".join(words) or "none"
-
-
-def _show(value: object) -> str:
-    """Quote any value that a user wrote, in bounded length and time."""
-    if isinstance(value, str):
-        return repr(excerpt(value))
-    return "what is written here" if value is not None else "nothing"

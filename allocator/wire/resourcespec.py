@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from allocator.vocabulary.cpupolicy import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy
 from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.outcome import Problem
+from allocator.wire.strict import annotation_path
 
 RESOURCE_SPEC: Final = "scheduling.koordinator.sh/resource-spec"
 NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"
@@ -81,11 +82,6 @@ def read_numa_topology_spec(annotations: Mapping[str, Any], problems: list[Probl
 
 _RESOURCE_SPEC_KEYS: Final = ("requiredCPUBindPolicy", "preferredCPUBindPolicy", "preferredCPUExclusivePolicy")
 _NUMA_TOPOLOGY_SPEC_KEYS: Final = ("numaTopologyPolicy", "singleNUMANodeExclusive")
-
-
-def annotation_path(key: str) -> str:
-    """The path of a Pod's annotation, as problems name it."""
-    return f"metadata.annotations[{key}]"
 
 
 def _read(

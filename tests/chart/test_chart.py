@@ -228,7 +228,7 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "assumeSeconds",
     }
     assert set(written["guard"]) == {"plainPods"}
-    assert set(written["devices"]) == {"order", "types"}
+    assert set(written["devices"]) == {"defaultSlotResourceFraction", "quotaEnvironment", "order", "types"}
     assert set(written["cpus"]) == {"bindPolicy", "exclusivePolicy", "numaAllocateStrategy", "numaTopologyPolicy"}
     assert set(written["numa"]) == {"scope"}
     assert set(written["numa"]["scope"]) == {"namespaces", "selector"}
@@ -278,7 +278,12 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
                 "assumeSeconds": 1.5,
             },
             "guard": {"plainPods": "warn"},
-            "devices": {"order": "leastUsed", "types": [QUEUE]},
+            "devices": {
+                "defaultSlotResourceFraction": {"types": {"gpu": 50}, "namespaces": {"batch": {"gpu": 25, "rdma": 10}}},
+                "quotaEnvironment": True,
+                "order": "leastUsed",
+                "types": [QUEUE],
+            },
             "cpus": {
                 "bindPolicy": "SpreadByPCPUs",
                 "exclusivePolicy": "NUMANodeLevel",
@@ -334,6 +339,8 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
         ledger=settings.LedgerSettings(grace_seconds=300, reconcile_seconds=7.5, gather_seconds=0.002),
         gangs=settings.GangSettings(all_or_nothing=True, hold_seconds=60),
         devices=settings.DeviceSettings(
+            default_slot_resource_fraction=settings.SlotSettings({"gpu": 50}, {"batch": {"gpu": 25, "rdma": 10}}),
+            quota_environment=True,
             order=DeviceOrder.LEAST_USED,
             types=(
                 OwnType(
@@ -648,6 +655,12 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"scheduler": {"preferenceClasses": ["cpu", "cpu"]}},
         {"scheduler": {"assumeSeconds": 0}},
         {"devices": {"order": "most"}},
+        {"devices": {"quotaEnvironment": "yes"}},
+        {"devices": {"defaultSlotResourceFraction": {"gpu": 50}}},
+        {"devices": {"defaultSlotResourceFraction": {"types": {"gpu": 0}}}},
+        {"devices": {"defaultSlotResourceFraction": {"types": {"gpu": 101}}}},
+        {"devices": {"defaultSlotResourceFraction": {"namespaces": {"Team": {"gpu": 50}}}}},
+        {"devices": {"defaultSlotResourceFraction": {"namespaces": {"team": {"gpu": 0.5}}}}},
         {"devices": {"types": [{"name": "npu"}]}},
         {"devices": {"types": [NPU | {"name": "NPU"}]}},
         {"devices": {"types": [NPU | {"resource": "npu"}]}},

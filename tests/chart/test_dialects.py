@@ -14,6 +14,7 @@ from npus import TYPES as NPU_TYPES
 
 from allocator.request.pod import is_ours
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.names import DEVICE_SHARING
 from koordgate.settings import device_types
 from reporter import settings as reporter
 from webhook import settings
@@ -50,7 +51,7 @@ def test_the_file_separates_names_of_device_plugins_from_our_own() -> None:
         "nvidia.com/gpumem-percentage",
     ]
     assert set(known["resources"]) == {*BUILT_IN.resources, *known["plugins"]}
-    assert known["annotations"] == ["gpu-fraction", "gpu-fraction-devices", "gpu-fraction-memory"]
+    assert known["annotations"] == ["gpu-fraction", "gpu-fraction-devices", "gpu-fraction-memory", DEVICE_SHARING]
 
 
 def sent(objects: list[JsonObject], obj: JsonObject) -> bool:

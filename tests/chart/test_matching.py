@@ -19,9 +19,12 @@ from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     DEVICE_ORDER,
+    DEVICE_QUOTAS,
+    DEVICE_SHARING,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
     RESOURCE_STATUS,
+    device_quota,
     is_allocation_annotation,
     visible_devices,
 )
@@ -101,6 +104,9 @@ KEYS = [
     RESOURCE_SPEC,
     NUMA_TOPOLOGY_SPEC,
     NUMA_SCOPE,
+    DEVICE_SHARING,
+    DEVICE_QUOTAS,
+    device_quota("main", "gpu-memory"),
     DEVICE_ALLOCATE_HINT,
     DEVICE_ORDER,
     visible_devices("main"),
@@ -110,7 +116,12 @@ KEYS = [
     "koordinator.sh/qosClass",
     "example.com/note",
 ]
-REVIEWED = {ORIGINAL_REQUEST, NUMA_SCOPE, DEVICE_ALLOCATE_HINT}  # besides allocations: not to be changed at will
+REVIEWED = {
+    ORIGINAL_REQUEST,
+    NUMA_SCOPE,
+    DEVICE_SHARING,
+    DEVICE_ALLOCATE_HINT,
+}  # besides allocations: not to be changed at will
 CLASSES = ["", "LSE", "LSR", "LS", "BE", "SYSTEM", "lsr", "other"]
 
 
@@ -219,6 +230,8 @@ def test_an_ordinary_pod_is_sent_nowhere(matches: Matches, metadata: JsonObject)
         {"annotations": {RESOURCE_SPEC: ""}},
         {"annotations": {NUMA_SCOPE: "true"}},
         {"labels": {QOS_LABEL: "SYSTEM"}, "annotations": {NUMA_TOPOLOGY_SPEC: "{}"}},
+        {"annotations": {DEVICE_SHARING: "{}"}},
+        {"annotations": {device_quota("main", "gpu-memory"): "1"}},
         {"annotations": {visible_devices("main", "queue"): "x"}},
     ],
     ids=str,

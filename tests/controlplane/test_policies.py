@@ -9,7 +9,15 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path, refusal
 
-from allocator.vocabulary.names import NUMA_SCOPE, ORIGINAL_REQUEST, RESOURCE_STATUS, visible_devices
+from allocator.vocabulary.names import (
+    DEVICE_QUOTAS,
+    DEVICE_SHARING,
+    NUMA_SCOPE,
+    ORIGINAL_REQUEST,
+    RESOURCE_STATUS,
+    device_quota,
+    visible_devices,
+)
 from webhook.localplane import chart
 from webhook.localplane.admin import STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
 from webhook.localplane.binaries import Binaries
@@ -151,6 +159,9 @@ ATTACKS = {
     "an allocation": (noted({DEVICE_ALLOCATED: "{}"}), ALLOCATIONS),
     "CPUs": (noted({RESOURCE_STATUS: '{"cpuset":"0-7"}'}), ALLOCATIONS),
     "visible cards": (noted({visible_devices("main"): "GPU-1"}), ALLOCATIONS),
+    "quotas": (noted({DEVICE_QUOTAS: "{}"}), ALLOCATIONS),
+    "a quota": (noted({device_quota("main", "gpu-memory"): "1"}), ALLOCATIONS),
+    "a node for a user of cards": (noted({DEVICE_SHARING: '{"gpu":{"users":["main"]}}'}, nodeName="n"), PRESET),
     "visible queues": (noted({visible_devices("main", "queue"): "fast"}), ALLOCATIONS),
     "an allocation among many": (
         noted({f"example.com/{n}": "" for n in range(2000)} | {DEVICE_ALLOCATED: "{}"}),
@@ -300,7 +311,9 @@ async def test_a_warning_names_the_remedy_and_stops_nobody(guarded: ControlPlane
 
 @pytest.mark.parametrize("subresource", ["", "status"])
 async def test_what_a_pod_holds_is_changed_by_nobody(root: AdminClient, subresource: str) -> None:
-    async with standing(root, noted({ORIGINAL_REQUEST: "{}", NUMA_SCOPE: "true", "note": "x"})) as name:
+    async with standing(
+        root, noted({ORIGINAL_REQUEST: "{}", NUMA_SCOPE: "true", DEVICE_SHARING: "{}", "note": "x"})
+    ) as name:
         path = pods_path(TENANT, name, subresource)
         for annotations in (
             {DEVICE_ALLOCATED: "{}"},
@@ -308,6 +321,9 @@ async def test_what_a_pod_holds_is_changed_by_nobody(root: AdminClient, subresou
             {ORIGINAL_REQUEST: "{ }"},
             {ORIGINAL_REQUEST: None},
             {NUMA_SCOPE: None},
+            {DEVICE_SHARING: None},
+            {DEVICE_QUOTAS: "{}"},
+            {device_quota("main", "gpu-core"): "1"},
             {visible_devices("main"): "GPU-1"},
             {visible_devices("main", "queue"): "fast"},
         ):
@@ -355,6 +371,9 @@ async def test_another_binder_brings_no_allocation(root: AdminClient, resource: 
             RESOURCE_STATUS,
             ORIGINAL_REQUEST,
             NUMA_SCOPE,
+            DEVICE_SHARING,
+            DEVICE_QUOTAS,
+            device_quota("main", "gpu-core"),
             visible_devices("main"),
             visible_devices("main", "queue"),
         ):

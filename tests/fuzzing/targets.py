@@ -20,7 +20,7 @@ from fuzzing.trial import Case, Target, demand
 from allocator.place import Placement, place
 from allocator.quantity import QuantityError, format_bytes, format_int, parse, to_int, to_milli
 from allocator.request.original import read_asks
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import DOMAINS
 from allocator.wire.allocatehint import read_hints
@@ -49,7 +49,8 @@ _PERCENT: Final = ("kubernetes.io/gpu", "koordinator.sh/gpu")
 _TRANSLATED: Final = {f"{domain}/{tail}" for domain in DOMAINS for tail in ("gpu-core", "gpu-memory-ratio")}
 _ALLOCATED: Final = "scheduling.koordinator.sh/device-allocated"
 _SCOPE: Final = "koordgate.io/numa-scope"
-_OURS: Final = (_ALLOCATED, "scheduling.koordinator.sh/resource-status")
+_SHARING: Final = "koordgate.io/device-sharing"
+_OURS: Final = (_ALLOCATED, "scheduling.koordinator.sh/resource-status", "koordgate.io/device-quotas")
 
 
 def _body(question: Any) -> bytes | None:
@@ -68,6 +69,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "koordinator": "domain: koordinator.sh\nstateMemory: false\n",
     "gangs": "gangs: {allOrNothing: true}\nguard: {plainPods: warn}\n",
     "scope": "numa: {scope: {namespaces: [default]}}\nscheduler: {preference: mostBalanced, mostNodes: 0}\n",
+    "slots": "devices: {quotaEnvironment: true, defaultSlotResourceFraction: {types: {gpu: 30}}}\n",
     "types": npus.TEXT,
 }
 
@@ -124,7 +126,7 @@ def pods(case: Case) -> str:
     reasons = [one for one in judged.message.partition(": ")[2].split("; ") if not judged.allowed]
     untold = [one for one in reasons if "did not see this Pod" in one]
     demand(not untold, f"a translated Pod counts as not translated: {untold}")
-    _same_asks(question.object, translated, replica.parts.types)
+    _same_asks(question.object, translated, replica)
     return "translated" if answer.patch else "left alone"
 
 
@@ -198,14 +200,19 @@ def _unchanged(question: review.Request) -> None:
             demand(old.get(key) == new.get(key), f"a holding is changed by a stranger: {key}")
 
 
-def _same_asks(before: Mapping[str, Any], after: Mapping[str, Any], types: DeviceTypes) -> None:
+def _same_asks(before: Mapping[str, Any], after: Mapping[str, Any], replica: Replica) -> None:
     """A translated Pod asks for what its author wrote: by our reader, and by sums of our own for the plainest names."""
-    was, now = read_asks(before, types, implied=False), read_asks(after, types, implied=False)
+    types, slots = replica.parts.types, replica.parts.settings.devices.default_slot_resource_fraction.types
+    was, now = read_asks(before, types, implied=False, slots=slots), read_asks(after, types, implied=False)
     demand(not now.problems, f"a translated Pod cannot be read: {now.problems}")
     asked_before, asked_now = was.request, now.request
     if _SCOPE not in (before["metadata"].get("annotations") or {}):  # admission may put it there, and CPUs count then
         asked_before, asked_now = replace(asked_before, cpu=None), replace(asked_now, cpu=None)
+    if _SHARING not in (before["metadata"].get("annotations") or {}):  # admission may put it there
+        asked_before, asked_now = replace(asked_before, told=False), replace(asked_now, told=False)
     demand(asked_before == asked_now, f"translation changes what is asked: {asked_before} became {asked_now}")
+    if was.sharing:
+        return  # what users ask for is a part of the slot
     for old, new in zip(_containers(before), _containers(after), strict=True) if not _is_foreign(before) else ():
         asked = {name: amount for name, amount in _amounts(old, "limits").items() if name in types.resources}
         for names, each in ((_WHOLE, 100), (_PERCENT, 1)):
@@ -354,6 +361,21 @@ def _bound_well(replica: Replica, node: str, pod: Mapping[str, Any]) -> None:
     again = read_spec({"metadata": {"name": node}, "spec": orjson.loads(orjson.dumps(write_spec(record.values())))})
     demand(again == dict(record), "a record reads differently from how it was written")
     _recount(replica, node)
+    _divided(pod)
+
+
+def _divided(pod: Mapping[str, Any]) -> None:
+    """The apps of a Pod, which run together, may use no more of a device than the Pod holds."""
+    annotations = pod["metadata"]["annotations"]
+    quotas = json.loads(annotations.get("koordgate.io/device-quotas", "{}"))
+    apps = [container["name"] for container in pod["spec"]["containers"]]
+    for kind, entries in json.loads(annotations.get(_ALLOCATED, "{}")).items():
+        for entry in entries:
+            told = [one for name in apps for one in quotas.get(name, {}).get(kind, ()) if one["id"] == entry["id"]]
+            for name, amount in entry["resources"].items():
+                counted = [one["resources"][name] for one in told]
+                used = sum(to_int(one) for one in counted if one not in {"none", "unlimited"})
+                demand(used <= to_int(amount), f"containers may use {used} {name}, and the Pod holds {amount}")
 
 
 def _recount(replica: Replica, node: str) -> None:

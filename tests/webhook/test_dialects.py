@@ -162,6 +162,15 @@ def test_annotations_ask_for_one_container(annotations: Raw, expected: dict[str,
     }
 
 
+def test_a_container_that_asks_by_annotation_alone_stays_translated_when_another_one_is_translated_again() -> None:
+    obj = pod(container("a"), container("b", limits={"kubernetes.io/rdma": 50}), annotations={"gpu-fraction": "0.5"})
+    made = patch.apply(obj, translate(obj, POLICY, None).operations)
+    del made["spec"]["containers"][1]["resources"]["requests"]  # by another webhook
+    again = translate(made, POLICY, None)
+    assert again.problems == ()
+    assert read_asks(patch.apply(made, again.operations), TYPES).request == read_asks(obj, TYPES).request
+
+
 def test_what_an_annotation_asks_is_read_again_while_the_pod_waits() -> None:
     known = read_pod_info(pod(container("a", limits={N: 1})), types=TYPES)
     changed = pod(container("a", limits={N: 1}), annotations={"gpu-fraction": "0.5"})

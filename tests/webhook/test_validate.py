@@ -16,6 +16,8 @@ WEBHOOKS = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (None, 0))
 ALLOCATION = [
     DEVICE_ALLOCATED,
     RESOURCE_STATUS,
+    "koordgate.io/device-quotas",
+    "gpu-core.device-quotas.koordgate.io/main",
     "visible-devices.koordgate.io/main",
     "rdma.visible-devices.koordgate.io/main",
     "any.type.visible-devices.koordgate.io/main",  # whatever types are configured

@@ -62,7 +62,9 @@ class PodWebhooks:
         same, largest = self._memory_in_reach(pod)
         zeros = self._limits(request.namespace).zeros if self._policy.charges else ()
         stated, largest = (same, largest) if self._state_memory else (None, 0)
-        translation = translate(pod, self._policy, stated, charged_memory=same, zeros=zeros)
+        translation = translate(
+            pod, self._policy, stated, charged_memory=same, zeros=zeros, namespace=request.namespace
+        )
         if translation.problems:
             return denied(_refusal(request, translation.problems), HTTPStatus.UNPROCESSABLE_ENTITY)
         warnings = list(translation.warnings)

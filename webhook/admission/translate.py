@@ -18,25 +18,30 @@ from allocator.request.charge import Charge, charges
 from allocator.request.devices import ContainerReading, PodReading, foreign_npus
 from allocator.request.original import originals, read_asks
 from allocator.request.podsum import unequal_parts
+from allocator.request.sharing import unstated_users
 from allocator.vocabulary.asks import DeviceAsk
-from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes, Unit
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
+    DEVICE_SHARING,
     GANG_GATE,
     GANG_TOGETHER,
     KOORDINATOR_DOMAIN,
     KUBERNETES_DOMAIN,
     ORIGINAL_REQUEST,
     is_quota_resource,
-    visible_devices,
 )
 from allocator.vocabulary.outcome import Problem
+from allocator.vocabulary.sharing import Regions
+from allocator.wire.devicesharing import read_sharing, write_sharing
 from allocator.wire.gang import foreign_gang
+from allocator.wire.strict import annotation_path
+from webhook.admission.environment import shown_types, translate_env, wanted_env
 from webhook.admission.scope import NO_SCOPE, PolicyScope
-from webhook.patch import Operation, add, pointer, remove, replace, set_annotations
+from webhook.admission.slots import NO_DEFAULTS, SlotDefaults
+from webhook.patch import Operation, add, pointer, remove, set_annotations
 
 MAPS: Final = ("requests", "limits")
-_MOST_REMOVALS: Final = 16  # of entries of one list; more cost the API server the square of the list's length
 _LONGEST: Final = 317  # characters of a namespace and a name
 
 
@@ -53,6 +58,8 @@ class TranslationPolicy:
         scope: the Pods that an administrator puts under the NUMA policies of nodes.
         gates: whether Pods whose gang is bound as a whole get a scheduling gate.
         charges: whether what quotas are to count is written beside what is requested.
+        slots: what containers that state no amount get together, where the Pod does not state it.
+        tells: whether every container that asks for devices finds in its environment what it may use of them.
     """
 
     domain: str
@@ -62,6 +69,8 @@ class TranslationPolicy:
     scope: PolicyScope = NO_SCOPE
     gates: bool = False
     charges: bool = False
+    slots: SlotDefaults = NO_DEFAULTS
+    tells: bool = False
 
     @property
     def by_sum(self) -> bool:
@@ -93,6 +102,7 @@ def translate(
     *,
     charged_memory: int | None = None,
     zeros: Collection[str] = (),
+    namespace: str = "",
 ) -> Translation:
     """Translate a Pod.
 
@@ -103,9 +113,10 @@ def translate(
         charged_memory: the same, for what quotas count, if it is not to be stated.
         zeros: resources of device plugins that every container is to state as 0 once they are translated, because a
             LimitRange of the namespace wants them stated.
+        namespace: of the Pod.
     """
-    reading = read_asks(pod, policy.types, implied=False)
-    problems = reading.problems or (unequal_parts(reading.containers) if policy.by_sum else ())
+    reading = read_asks(pod, policy.types, implied=False, slots=policy.slots.of(namespace))
+    problems = reading.problems or (_in_sum(reading) if policy.by_sum else ())
     problems = problems or tuple(_unequal(reading.containers, policy.domain))
     if problems:
         return Translation(reading, problems=tuple(problems))
@@ -119,15 +130,18 @@ def translate(
     written: dict[str, Any] = {}
     known = originals(pod)
     shown = shown_types(reading, policy.types)
+    told = request.told or (policy.tells and bool(request.containers))
+    users = unstated_users(reading.sharing or {})
     zeros = zeros if request.containers else ()
     for container, spec in _walk(pod, reading):
         changed = _translate_resources(container, spec, policy, memory_per_gpu, zeros, operations)
         if changed and not (
             known.get(container.name) and _is_translated(container, policy.types, zeros) and _agrees(container)
         ):
-            written[container.name] = _original(container, spec, policy.types)
+            of_users = users.get(container.name, ())
+            written[container.name] = _original(container, spec, policy.types, of_users)
         if shown:
-            _translate_env(container, spec, shown, operations, warnings)
+            translate_env(container, spec, wanted_env(container, shown, told=told), operations, warnings)
     if policy.charges:
         memory = charged_memory if memory_per_gpu is None else memory_per_gpu
         counted = charges(reading, request, pod["spec"], memory)
@@ -135,11 +149,36 @@ def translate(
     _translate_scheduler(pod, policy.scheduler_name, operations, warnings)
     if request.wishes.together:
         _gate(pod, policy, operations, warnings)
+    annotations = _sharing(pod, reading, policy.types) if told else {}
     if written:
-        kept = {c.name: found for c in reading.containers if (found := known.get(c.name))}
-        text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
-        operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text})
+        kept = {c.name: found for c in reading.containers if (found := known.get(c.name)) is not None}
+        annotations[ORIGINAL_REQUEST] = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
+    operations[:0] = set_annotations(pod, annotations) if annotations else []
     return Translation(reading, tuple(operations), tuple(warnings))
+
+
+def _sharing(pod: Mapping[str, Any], reading: PodReading, types: DeviceTypes) -> dict[str, str]:
+    """Write how containers share devices if the Pod does not state it, or not all of it: nobody reads a default later.
+
+    An annotation that names no type says no more than that containers are told what they may use.
+    """
+    stated = (pod.get("metadata") or {}).get("annotations") or {}
+    sharing = reading.sharing or {}
+    if read_sharing(stated, types.by_name) == sharing:
+        return {}
+    return {DEVICE_SHARING: write_sharing(sharing)}
+
+
+def _in_sum(reading: PodReading) -> list[Problem]:
+    """Find what Koordinator's own scheduler would not do as it is asked: it reads the sum of a Pod's requests only."""
+    groups = [one for one in reading.groups if len(one.members) > 1]
+    if groups:
+        message = (
+            "containers cannot share one holding here, because Koordinator's scheduler reads the sum of the Pod's "
+            f"requests only; give each container its own amount, and write regions: {Regions.GROUP_EACH}"
+        )
+        return [Problem(annotation_path(DEVICE_SHARING), message)]
+    return unequal_parts(reading.containers)
 
 
 def _unequal(containers: Sequence[ContainerReading], domain: str) -> Iterator[Problem]:
@@ -180,11 +219,14 @@ def _agrees(container: ContainerReading) -> bool:
     return container.stated.derived or all(ask.amount(ask.type.restated) is not None for ask in asks)
 
 
-def _original(container: ContainerReading, spec: Mapping[str, Any], types: DeviceTypes) -> dict[str, dict[str, Any]]:
-    """Copy a container's device resources as its author wrote them."""
+def _original(
+    container: ContainerReading, spec: Mapping[str, Any], types: DeviceTypes, users: Collection[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Copy a container's device resources as its author wrote them: none of types that it uses without an amount."""
     stated = container.stated
     original: dict[str, dict[str, Any]] = {}
-    for key, names in zip(MAPS, container.names, strict=True):
+    for key, there in zip(MAPS, container.names, strict=True):
+        names = [name for name in there if types.resources[name].type.name not in users]
         if not names:
             continue
         resources = spec["resources"][key]
@@ -196,7 +238,7 @@ def _original(container: ContainerReading, spec: Mapping[str, Any], types: Devic
         splits = {
             ask.type.resource_name(KUBERNETES_DOMAIN, ask.type.split): format_int(ask.count)
             for ask in container.requests
-            if ask.type.states_memory and _needs_split(ask)
+            if ask.type.states_memory and ask.type.split and ask.is_split
         }
         return {MAPS[1]: splits} if splits else {}
     return original
@@ -226,7 +268,7 @@ def _translate_resources(
     operations: list[Operation],
 ) -> bool:
     """Rewrite a container's two maps in the canonical resources; return whether it had any and anything changed."""
-    if not (container.requests or zeros):
+    if not (_writes(container) or zeros):
         return _remove_zero(container, operations)
     resources = spec.get("resources")
     before = len(operations)
@@ -269,7 +311,7 @@ def _translate_charges(
             continue
         in_bytes = types.charged_bytes
         target = {n: format_bytes(one) if n in in_bytes else str(one) for n, one in charge.amounts.items()}
-        made = bool(container.requests or zeros)
+        made = _writes(container) or bool(zeros)
         if resources is None and not made:
             operations.append(add(f"{container.pointer}/resources", {}))
         for key in MAPS:
@@ -290,12 +332,17 @@ def _written(asks: Sequence[DeviceAsk], policy: TranslationPolicy, memory_per_gp
     """Write one map's asks of all types in the canonical resources."""
     target: dict[str, str] = {}
     for ask in asks:
-        target |= canonical(ask, policy.domain, memory_per_gpu, split=policy.split)
+        target |= {} if ask.empty else canonical(ask, policy.domain, memory_per_gpu, split=policy.split)
     return target
 
 
+def _writes(container: ContainerReading) -> bool:
+    """Whether a container has amounts to write; a user's part of the slot may be less than a percent."""
+    return any(not ask.empty for ask in (*container.requests, *container.limits))
+
+
 def _remove_zero(container: ContainerReading, operations: list[Operation]) -> bool:
-    """Remove `nvidia.com/gpu: 0` from a container of a Pod that is ours by another container."""
+    """Remove what asks for nothing from a container of a Pod that is ours by another: `nvidia.com/gpu: 0`."""
     for key, names in zip(MAPS, container.names, strict=True):
         operations.extend(remove(f"{container.pointer}/resources/{key}" + pointer(name)) for name in names)
     return any(container.names)
@@ -333,94 +380,10 @@ def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None, *, split:
         for tail, amount in stated.items()
         if amount
     }
-    stated_split = _needs_split(ask) or (split and kind.states_memory)
+    stated_split = (bool(kind.split) and ask.is_split) or (split and kind.states_memory)
     if stated_split and not (kind.domains and domain == KUBERNETES_DOMAIN):
         written[kind.split] = format_int(ask.count)
     return {kind.resource_name(domain, tail): text for tail, text in sorted(written.items())}
-
-
-def _needs_split(ask: DeviceAsk) -> bool:
-    """Return whether the number of devices must be written: it follows only from whole devices in percent."""
-    percents = [amount for amount, percent in zip(ask.amounts, ask.type.percent, strict=True) if percent]
-    follows = any(percents) and all(amount in {None, 0, FULL} for amount in percents)
-    return ask.count > 1 and bool(ask.type.split) and not follows
-
-
-def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ...]:
-    """The types whose variable every container of a Pod gets.
-
-    The GPU variable is set for every Pod that asks for any device, because an image may request all GPUs by itself.
-    Variables of other types are set if the Pod asks for the type. A Pod without devices gets none.
-    """
-    asked = {ask.type for container in reading.containers for ask in container.requests}
-    if not asked:
-        return ()
-    return tuple(kind for kind in types.types if kind.environment and (kind in asked or kind.nothing))
-
-
-def wanted_env(container: ContainerReading, kind: DeviceType) -> dict[str, Any] | None:
-    """Write a container's environment entry for a type; None for no entry.
-
-    The entry refers to the container's own annotation. A container that asks for no such device gets the type's value
-    `nothing`, or no entry if that is empty.
-    """
-    if any(ask.type == kind for ask in container.requests):
-        path = f"metadata.annotations['{visible_devices(container.name, kind.name)}']"
-        return {"name": kind.environment, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-    return {"name": kind.environment, "value": kind.nothing} if kind.nothing else None
-
-
-def is_wanted_env(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Compare an entry with ours; the API server adds `apiVersion: v1` to a fieldRef."""
-    if entry == wanted:
-        return True
-    reference = (entry.get("valueFrom") or {}).get("fieldRef") or {}
-    path = (wanted.get("valueFrom") or {}).get("fieldRef", {}).get("fieldPath")
-    return (
-        path is not None
-        and entry == {"name": wanted["name"], "valueFrom": {"fieldRef": reference}}
-        and reference == {"apiVersion": "v1", "fieldPath": path}
-    )
-
-
-def _translate_env(
-    container: ContainerReading,
-    spec: Mapping[str, Any],
-    shown: Sequence[DeviceType],
-    operations: list[Operation],
-    warnings: list[str],
-) -> None:
-    """Make a container's environment name its devices of each of these types, exactly once."""
-    env: Sequence[Mapping[str, Any]] = spec.get("env") or ()
-    at = f"{container.pointer}/env"
-    missing: list[dict[str, Any]] = []
-    first: dict[int, dict[str, Any]] = {}  # entries that are replaced, by index
-    surplus: list[int] = []
-    for kind in shown:
-        wanted = wanted_env(container, kind)
-        found = [index for index, entry in enumerate(env) if entry.get("name") == kind.environment]
-        if wanted is None or (len(found) == 1 and is_wanted_env(env[found[0]], wanted)):
-            continue
-        if not found:
-            missing.append(wanted)
-            continue
-        first[found[0]] = wanted
-        surplus += found[1:]
-        warnings.append(
-            f"{container.path}.env: {kind.environment} was set by the author; koordgate decides which devices a "
-            "container sees and has replaced it"
-        )
-    if len(surplus) > _MOST_REMOVALS:
-        gone = set(surplus)
-        kept = [first.get(index, entry) for index, entry in enumerate(env) if index not in gone]
-        operations.append(replace(at, [*missing, *kept]))
-        return
-    operations.extend(replace(f"{at}/{index}", wanted) for index, wanted in first.items())
-    operations.extend(remove(f"{at}/{index}") for index in sorted(surplus, reverse=True))
-    if spec.get("env") is None and missing:
-        operations.append(add(at, missing))
-    else:  # first, so that later entries may refer to them
-        operations.extend(add(f"{at}/0", wanted) for wanted in reversed(missing))
 
 
 def _translate_scheduler(

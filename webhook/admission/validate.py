@@ -1,6 +1,6 @@
 """What admission refuses in a Pod (pure): what can never work, what is forged, and what was not translated."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from allocator.quantity import LARGEST, QuantityError, to_int
@@ -8,9 +8,11 @@ from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.devices import ContainerReading
 from allocator.request.original import read_asks
+from allocator.request.sharing import unstated_users
 from allocator.vocabulary.cpuask import QosClass
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.names import (
+    DEVICE_SHARING,
     MIRROR_POD,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
@@ -19,8 +21,9 @@ from allocator.vocabulary.names import (
 )
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
+from webhook.admission.environment import Entries, is_wanted_env, shown_types, wanted_env
 from webhook.admission.scope import NO_SCOPE, PolicyScope
-from webhook.admission.translate import MAPS, is_wanted_env, shown_types, wanted_env
+from webhook.admission.translate import MAPS
 from webhook.quotas.limits import NamespaceLimits, beyond
 from webhook.review import Request
 
@@ -79,9 +82,11 @@ def created(
             _untranslated("spec.schedulerName", f"is not {scheduler_name} although the Pod {reading.request.scope}")
         )
     specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    for kind in shown_types(reading, types):
-        for container, container_spec in zip(reading.containers, specs, strict=True):
-            problems.extend(_container(container, container_spec, kind))
+    shown = shown_types(reading, types)
+    users = unstated_users(reading.sharing or {})
+    for container, container_spec in zip(reading.containers, specs, strict=True):
+        problems.extend(_environment(container, container_spec, wanted_env(container, shown, told=asked.told)))
+        problems.extend(_parts(container, container_spec, users.get(container.name, ()), types))
     if limits is not None:
         counted = charges(reading, asked, spec)
         most = _most(counted)
@@ -154,12 +159,33 @@ def _amount(quantity: object) -> int | None:
         return None
 
 
-def _container(container: ContainerReading, spec: Mapping[str, Any], kind: DeviceType) -> list[Problem]:
-    wanted = wanted_env(container, kind)
-    env = [entry for entry in spec.get("env") or () if entry.get("name") == kind.environment]
-    if wanted is None or (len(env) == 1 and is_wanted_env(env[0], wanted)):
-        return []
-    return [_untranslated(f"{container.path}.env", f"does not hold koordgate's {kind.environment}")]
+def _environment(container: ContainerReading, spec: Mapping[str, Any], wanted: Entries) -> Iterator[Problem]:
+    for variable, own in wanted.items():
+        env = [entry for entry in spec.get("env") or () if entry.get("name") == variable]
+        if not (len(env) == 1 and is_wanted_env(env[0], own)):
+            yield _untranslated(f"{container.path}.env", f"does not hold koordgate's {variable}")
+
+
+def _parts(
+    container: ContainerReading, spec: Mapping[str, Any], users: Collection[str], types: DeviceTypes
+) -> Iterator[Problem]:
+    """Find resources that are not the container's part of a slot, of types that it uses without an amount."""
+    for ask in container.requests if users else ():
+        kind = ask.type
+        if kind.name not in users:
+            continue
+        wanted = {tail: amount for tail, amount in zip(kind.tails, ask.amounts, strict=True) if amount}
+        for key, names in zip(MAPS, container.names, strict=True):
+            resources = (spec.get("resources") or {}).get(key) or {}
+            found = {
+                one.tail: _amount(resources[name])
+                for name in names
+                if (one := types.resources[name]).type == kind and one.tail != kind.restated
+            }
+            if found != wanted:
+                told = ", ".join(f"{tail} {amount}" for tail, amount in wanted.items()) or "nothing"
+                what = f"does not state the container's part of the {kind.name} slot ({told})"
+                yield _untranslated(f"{container.path}.resources.{key}", what)
 
 
 def _untranslated(path: str, what: str) -> Problem:
@@ -203,7 +229,7 @@ def updated(request: Request, writer: str, types: DeviceTypes = BUILT_IN, *, cha
 
 def _frozen(key: str) -> str:
     """Say why an annotation may not be changed; "" if it may."""
-    if key == NUMA_SCOPE:
+    if key in {DEVICE_SHARING, NUMA_SCOPE}:
         return "is decided when the Pod is created; leave it unchanged"
     if is_allocation_annotation(key) or key == ORIGINAL_REQUEST:
         return "states what the Pod holds; only the bind may write it, leave it unchanged"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
+from allocator.vocabulary.names import DEVICE_SHARING
 
 FILE: Final = Path("files", "dialects.json")
 
@@ -22,14 +23,14 @@ def text(types: DeviceTypes = BUILT_IN) -> str:
     - `resources`: all resource names by which Pods ask for devices;
     - `plugins`: those of them that nodes report by a vendor's device plugin;
     - `splits`: by domain, those that are not counted anywhere;
-    - `annotations`: annotations by which Pods ask for devices.
+    - `annotations`: annotations by which Pods ask for devices, among them the one that names users of them.
     """
     known = {
         "types": list(types.by_name),
         "resources": sorted(types.resources),
         "plugins": sorted(name for name, meaning in types.resources.items() if not meaning.dialect.own),
         "splits": _splits(types),
-        "annotations": sorted(types.annotations),
+        "annotations": sorted([DEVICE_SHARING, *types.annotations]),
     }
     return json.dumps(known, indent=2) + "\n"
 

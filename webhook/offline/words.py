@@ -10,8 +10,10 @@ from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
+from allocator.vocabulary.names import DEVICE_ORDER, DEVICE_SHARING, ORIGINAL_REQUEST
+from allocator.vocabulary.sharing import DeviceQuota
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
+from allocator.wire.devicequotas import NONE, UNLIMITED, read_quotas
 from allocator.wire.resourcespec import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.offline.account import DeviceUse
 from webhook.offline.running import ASSUMED
@@ -23,7 +25,7 @@ _GIB: Final = 2**30
 _SHORT: Final = 12  # GPU- and eight digits, or a PCI address: unique on a node
 _NAME: Final = 32
 _UNSTATED: Final = "an amount that is not stated"
-_WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_ORDER)
+_WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_SHARING, DEVICE_ORDER)
 _LONGEST: Final = 200  # characters of an annotation that are shown
 
 
@@ -220,6 +222,27 @@ def _functions(share: Share) -> str:
 def device(share: Share, kind: DeviceType) -> str:
     """Name the device of a share, and how much of it the share is."""
     return f"{share.type} {share.minor} {shown_id(share.id, kind)}: {share_of(share, kind)}"
+
+
+def quotas(pod: Raw, types: DeviceTypes) -> list[str]:
+    """What each container may use of each device, as far as the Pod's annotation tells it."""
+    annotations = pod["metadata"].get("annotations") or {}
+    return [
+        f"{container} may use of {one.type.name} {shown_id(one.id, one.type)}: {quota_of(one)}"
+        for container, listed in read_quotas(annotations, types).items()
+        for one in listed
+    ]
+
+
+def quota_of(quota: DeviceQuota) -> str:
+    """How much of a device a container may use, in full."""
+    kind, texts = quota.type, []
+    for tail, amount in quota.amounts.items():
+        if tail != _ratio(kind):
+            known = {one: found for one, found in quota.amounts.items() if found}
+            text = UNLIMITED if amount is None else NONE if not amount else ""
+            texts.append(f"{_spoken(tail, kind)} {text}" if text else _amount_of(tail, kind, {_ratio(kind): 0} | known))
+    return ", ".join(texts)
 
 
 # CPUs

@@ -9,11 +9,13 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from allocator.bind import ENDING, MOST_UNBOUND, Claim, bind
+from allocator.devicequotas import device_quotas
 from allocator.vocabulary.cpuset import format_cpuset
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import is_allocation_annotation
 from allocator.vocabulary.outcome import Refusal
+from allocator.wire.devicequotas import write_quotas
 from allocator.wire.nodeallocation import RecordError
 from allocator.wire.podallocated import write_allocation
 from koordgate.breaks import with_breaks
@@ -133,7 +135,7 @@ class BindingWebhooks:
             outcome = decided.outcome
             if isinstance(outcome, Holding):
                 annotations.clear()
-                annotations.update(write_allocation(outcome, self._binders.domain, self._binders.types))
+                annotations.update(self._written(pod, outcome, node))
                 size = sum(len(key) + len(value) for key, value in annotations.items())
                 if size > _MOST_ANNOTATIONS:
                     return None, _too_long(node, size)
@@ -151,6 +153,14 @@ class BindingWebhooks:
             operations.append(add("/metadata/uid", pod.uid))  # the bind then fails if another Pod has got the name
         audit = {"held": _summary(outcome), "recorded": "no" if request.dry_run else "yes"}
         return patched(operations, audit=audit)
+
+    def _written(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str]:
+        """Write what a Pod holds, and what each container may use of it if the Pod wants that told."""
+        annotations = write_allocation(holding, self._binders.domain, self._binders.types)
+        if not pod.request.told:
+            return annotations
+        quotas = device_quotas(pod.request, holding.shares, self._cluster.snapshot(node).devices)
+        return annotations | write_quotas(quotas, self._binders.domain)
 
     async def _decided(
         self, uid: str, node: str, change: Change[Holding | Refusal], deadline: float
@@ -257,10 +267,10 @@ class BindingWebhooks:
         if request.dry_run and carried:
             return allowed()  # nothing was recorded to compare with
         held = self._ledger.record(node).holdings.get(pod.uid)
-        if held is None or carried != write_allocation(held, self._binders.domain, self._binders.types):
+        if held is None or carried != self._written(pod, held, node):
             # Another replica may have written since we last saw the record.
             held = (await self._ledger.read(node, deadline)).holdings.get(pod.uid)
-        if held is not None and carried == write_allocation(held, self._binders.domain, self._binders.types):
+        if held is not None and carried == self._written(pod, held, node):
             return allowed()
         what = "carries no allocation" if not carried else "carries another allocation than the ledger holds"
         return denied(

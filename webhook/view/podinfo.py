@@ -38,8 +38,8 @@ class PodInfo:
         finished: it has succeeded or failed, and holds nothing any more.
         terminating: deletion has begun.
         scheduler_name: of its spec.
-        canonical: it asks in resources that only koordgate's admission or its author writes, and not only in those of
-            a vendor's device plugin.
+        canonical: it asks in resources, or by the annotation device-sharing, that only koordgate's admission or its
+            author writes, and not only in those of a vendor's device plugin.
         request: what it asks for.
         problem: why the request cannot be read; "" if it can.
         shares: the devices in its device-allocated annotation.
@@ -260,7 +260,7 @@ def _read_asks(obj: Mapping[str, Any], types: DeviceTypes) -> tuple[bool, PodReq
     reading = read_asks(obj, types)
     named = {name for container in reading.containers for names in container.names for name in names}
     meanings = [types.resources[name] for name in named]
-    canonical = any(meaning.dialect.own for meaning in meanings)
+    canonical = bool(reading.sharing) or any(meaning.dialect.own for meaning in meanings)
     request = PodRequest(()) if reading.problems else reading.request
     return canonical, request, "; ".join(str(problem) for problem in reading.problems)
 

@@ -267,17 +267,18 @@ has is therefore not iterated; the webhook inspects it. */}}
 
 {{/* CEL: the annotation `key` states an allocation, so that only the bind may write it (allocator.vocabulary.names.is_allocation_annotation). */}}
 {{- define "koordgate.cel.allocationKey" -}}
-key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
+key in ['scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
 
 {{/* CEL: the annotation `key` may not change after the Pod's creation, or not as it likes: the hint decides what quotas count. */}}
 {{- define "koordgate.cel.frozenKey" -}}
-key in ['koordgate.io/original-request', 'koordgate.io/numa-scope', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status'] || {{ include "koordgate.cel.visibleKey" . }}
+key in ['koordgate.io/original-request', 'koordgate.io/numa-scope', 'koordgate.io/device-sharing', 'scheduling.koordinator.sh/device-allocate-hint', 'scheduling.koordinator.sh/device-allocated', 'scheduling.koordinator.sh/resource-status', 'koordgate.io/device-quotas'] || {{ include "koordgate.cel.visibleKey" . }}
 {{- end }}
 
-{{/* CEL: the annotation `key` shows a container its devices: GPUs, or those of the type before the first dot (allocator.vocabulary.names.shown_by). */}}
+{{/* CEL: the annotation `key` shows a container its devices (GPUs, or those of the type before the first dot), or what it may use of them
+(allocator.vocabulary.names.shown_by, device_quota). */}}
 {{- define "koordgate.cel.visibleKey" -}}
-key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-devices.koordgate.io/')
+key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-devices.koordgate.io/') || key.contains('.device-quotas.koordgate.io/')
 {{- end }}
 
 {{/* CEL: `resources` names a device; takes root and resources. */}}

@@ -1,0 +1,71 @@
+"""What each container may use of each of its devices: its fraction of what its group holds (FLIP-53, step 5).
+
+It follows from the Pod's request, its holding and the devices' capacity alone, so that whoever computes it again gets
+the same.
+"""
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from allocator.devices.offer import completed
+from allocator.fractions import divide_among
+from allocator.vocabulary.asks import ContainerAsk, PodRequest
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.sharing import DeviceQuota, Member, Quotas
+
+
+def device_quotas(request: PodRequest, shares: Iterable[Share], devices: Iterable[Device]) -> Quotas:
+    """Find what each container may use.
+
+    Args:
+        request: of the Pod.
+        shares: what it holds.
+        devices: of its node. The quotas of a device that is not among them are left out if several groups use it, one
+            after another: what each of them has then follows from its capacity.
+
+    Returns:
+        Container -> its quotas, by type, then in the order of minors.
+    """
+    capacities = {(device.type, device.id): device.capacity for device in devices}
+    quotas: Quotas = {}
+    for share in sorted(shares, key=lambda one: (one.type, one.minor, one.id)):
+        asks = [
+            one for one in request.containers if one.ask.type.name == share.type and one.names[0] in share.containers
+        ]
+        for ask in asks:
+            slot = share.amounts
+            if len(asks) > 1 and not share.unshared:
+                capacity = capacities.get((share.type, share.id))
+                if capacity is None:
+                    continue
+                slot = _slot(ask, capacity, share)
+            for member, amounts in _divided(ask, slot):
+                quotas.setdefault(member, []).append(DeviceQuota(ask.ask.type, share.id, amounts))
+    return quotas
+
+
+def _slot(ask: ContainerAsk, capacity: Mapping[str, int], share: Share) -> dict[str, int]:
+    """What one of several groups has of a device, and never more than the Pod holds."""
+    tails = ask.ask.type.tails
+    amounts = completed(ask.ask, tuple([capacity[tail] for tail in tails]))
+    return {tail: min(amount, share.amounts.get(tail, 0)) for tail, amount in zip(tails, amounts, strict=True)}
+
+
+def _divided(ask: ContainerAsk, slot: Mapping[str, int]) -> list[tuple[str, dict[str, int | None]]]:
+    """Divide what a group has of a device among its members."""
+    members = ask.members or (_alone(ask),)
+    found: list[dict[str, int | None]] = [{} for _ in members]
+    for at, tail in enumerate(ask.ask.type.tails):
+        parts = [member.parts[at] for member in members]
+        amounts = divide_among(slot.get(tail, 0), members, [part or Fraction(0) for part in parts])
+        for one, part, amount in zip(found, parts, amounts, strict=True):
+            one[tail] = None if part is None else amount
+    return [(member.name, amounts) for member, amounts in zip(members, found, strict=True)]
+
+
+def _alone(ask: ContainerAsk) -> Member:
+    """A container that shares with no other: it has all of what it asks for."""
+    parts = tuple(None if amount == 0 else Fraction(1) for amount in ask.ask.amounts)
+    return Member(ask.name, 0, Phase.APP, parts)

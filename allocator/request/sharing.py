@@ -1,0 +1,314 @@
+"""How the containers of a Pod share its devices: the groups that ask together, and each container's fraction.
+
+Rules of FLIP-53:
+
+- "Fraction Based Quota Strategy": a container that states an amount has its request over its group's. Of n containers
+  that state none, each has 1/n, or its weight over the sum of their weights.
+- "Operator Resource Requirements": a Pod states amounts in all containers that use a type, or in none of them.
+- "Slot Sharing": by default containers that run at the same time are one group, and later ones reuse what earlier ones
+  held. A sidecar runs in several regions; these are one group, which holds the greatest of the regions' sums. Groups
+  that the author names are respected. A group asks for the sum of what its containers state, or for the default slot.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import chain
+from typing import Final, NamedTuple
+
+from allocator.fractions import divide_among, regions
+from allocator.request.devices import ContainerReading
+from allocator.request.normalise import normalise
+from allocator.request.spoken import Said
+from allocator.vocabulary.asks import ContainerAsk, DeviceAsk
+from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.names import DEVICE_SHARING
+from allocator.vocabulary.outcome import Problem
+from allocator.vocabulary.phase import Phase
+from allocator.vocabulary.sharing import Member, Regions, TypeSharing
+from allocator.wire.strict import annotation_path
+
+Sharing = Mapping[str, TypeSharing]
+_PATH: Final = annotation_path(DEVICE_SHARING)
+_NAMED: Final = 8  # containers that a message names
+
+
+@dataclass(slots=True)
+class Shared:
+    """What a Pod's annotation makes of its containers.
+
+    Attributes:
+        containers: as read, with what users of a type ask: their part of the slot, in whole percent.
+        groups: of the types that the annotation names, by type and then in the Pod's order.
+        problems: what is wrong.
+    """
+
+    containers: list[ContainerReading]
+    groups: list[ContainerAsk] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class _User(NamedTuple):
+    """A container that uses devices of a type: its place in the Pod, and what it asks for (None: no amount)."""
+
+    place: int
+    name: str
+    phase: Phase
+    ask: DeviceAsk | None
+
+
+def unstated_users(sharing: Sharing) -> dict[str, frozenset[str]]:
+    """Map each container that states no amount to the types that it uses."""
+    users = dict.fromkeys(chain.from_iterable(one.users for one in sharing.values()))
+    return {user: frozenset(kind for kind, one in sharing.items() if user in one.users) for user in users}
+
+
+def share(containers: Sequence[ContainerReading], sharing: Sharing, types: DeviceTypes) -> Shared:
+    """Form the groups of a Pod.
+
+    Args:
+        containers: as read, without what users ask.
+        sharing: type's name -> what the Pod's annotation says of it, with slots.
+        types: all types.
+    """
+    shared = Shared(list(containers))
+    for kind in types.types:
+        if kind.name in sharing:
+            _TypeGroups(kind, sharing[kind.name], shared).form()
+    return shared
+
+
+class _TypeGroups:
+    """The groups of one type, and what is wrong with them."""
+
+    def __init__(self, kind: DeviceType, sharing: TypeSharing, shared: Shared) -> None:
+        self.kind = kind
+        self.sharing = sharing
+        self.shared = shared
+        self.weights = dict(sharing.weights)
+        stated = {
+            place: ask
+            for place, one in enumerate(shared.containers)
+            for ask in one.requests
+            if ask.type.name == kind.name
+        }
+        self.using = {
+            one.name: _User(place, one.name, one.phase, stated.get(place))
+            for place, one in enumerate(shared.containers)
+            if place in stated or one.name in sharing.users
+        }
+
+    def note(self, key: str, message: str) -> None:
+        """Note a mistake in a key of the type's entry."""
+        self.shared.problems.append(Problem(f"{_PATH}.{self.kind.name}{key}", message))
+
+    def form(self) -> None:
+        """Form the groups, unless something is wrong."""
+        known = len(self.shared.problems)
+        self._check()
+        if len(self.shared.problems) > known:
+            return
+        groups = [self._group(members, named=named) for members, named in self._members()]
+        if len(self.shared.problems) == known:
+            self.shared.groups += sorted(filter(None, groups), key=lambda group: group.members[0].place)
+
+    def _check(self) -> None:
+        there = {one.name for one in self.shared.containers}
+        grouped = [name for _, names in self.sharing.groups for name in names]
+        for key, names in (("users", self.sharing.users), ("groups", grouped)):
+            if missing := [name for name in names if name not in there]:
+                self.note(f".{key}", f"{missing[0]} is no container of the Pod; name those of its containers")
+            elif unused := [name for name in names if name not in self.using]:
+                self.note(
+                    f".{key}",
+                    f"container {unused[0]} asks for no {self.kind.name}; state an amount in it, or name it in users",
+                )
+        if twice := [name for name in dict.fromkeys(grouped) if grouped.count(name) > 1]:
+            self.note(".groups", f"container {twice[0]} is named twice; a container has one group")
+        self._check_amounts()
+
+    def _check_amounts(self) -> None:
+        kind, users = self.kind.name, self.sharing.users
+        stating = [one.name for one in self.using.values() if one.ask is not None]
+        if stating and users:
+            unstated = [name for name in users if name not in stating]
+            both = unstated or users
+            self.note(
+                ".users",
+                f"{_listed(stating)} {'states' if len(stating) == 1 else 'state'} an amount of {kind}, and "
+                f"{_listed(both)} {'is a user' if len(both) == 1 else 'are users'} without one, which cannot be mixed: "
+                f"state an amount in every container that uses {kind} and leave out users, or state none and name all "
+                "of them in users",
+            )
+            return
+        if strange := [name for name in self.weights if name not in users]:
+            self.note(
+                ".weights",
+                f"{strange[0]} is not in users; weights are for containers that state no amount, and the amounts of "
+                "others state their parts",
+            )
+        if not users:
+            if self.sharing.slot:
+                self.note(".slot", "is for users, and there are none: the amounts of containers state what they get")
+            return
+        if self.kind.unit is not Unit.PERCENT or self.kind.templates:
+            self.note(".users", f"devices of type {kind} are not given in any percent; state an amount in containers")
+        elif not self.sharing.slot:
+            self.note(
+                "",
+                f"states no slot, and there is no default: write slot, percent of one {self.kind.noun} for all users "
+                "together; or ask an administrator for devices.defaultSlotResourceFraction",
+            )
+
+    def _members(self) -> list[tuple[list[_User], bool]]:
+        """Find the members of each group in the Pod's order, and whether the author named the group."""
+        found = [
+            (sorted((self.using[name] for name in names), key=lambda one: one.place), True)
+            for _, names in self.sharing.groups
+        ]
+        named = {one.name for members, _ in found for one in members}
+        rest = [one for one in self.using.values() if one.name not in named]
+        if self.sharing.regions is Regions.GROUP_EACH:
+            return [*found, *(([one], False) for one in rest)]
+        first = next((at for at, one in enumerate(rest) if one.phase is Phase.SIDECAR), None)
+        if first is None:
+            first = next((at for at, one in enumerate(rest) if one.phase is Phase.APP), len(rest))
+        found += [([one], False) for one in rest[:first]]  # init containers, each a region of its own
+        return [*found, (rest[first:], False)] if rest[first:] else found
+
+    def _group(self, members: list[_User], *, named: bool) -> ContainerAsk | None:
+        """Make a group's ask; None if something is wrong."""
+        at_once = [list(range(len(members)))] if named else list(filter(None, regions([one.phase for one in members])))
+        ask = self._slot() if members[0].ask is None else self._sum(members, at_once, named=named)
+        if isinstance(ask, str):
+            self.note("", ask)
+            return None
+        parts: list[tuple[Fraction | None, ...]]
+        if members[0].ask is None:
+            parts = [(part,) * len(self.kind.tails) for part in _by_weight(self._weighed(members), members, at_once)]
+        else:
+            parts = _by_amount(members, at_once)
+        phase = members[0].phase
+        if phase is Phase.INIT and len(members) > 1:
+            phase = Phase.SIDECAR  # it is held from then on
+        made = tuple(Member(one.name, one.place, one.phase, own) for one, own in zip(members, parts, strict=True))
+        if members[0].ask is None:
+            self._give(ask, made)
+        return ContainerAsk(members[0].name, phase, ask, made)
+
+    def _weighed(self, members: Iterable[_User]) -> list[int]:
+        return [self.weights.get(one.name, 1) for one in members]
+
+    def _slot(self) -> DeviceAsk | str:
+        return normalise(self.kind, Said({self.kind.plain: self.sharing.slot}), derived=False)
+
+    def _give(self, ask: DeviceAsk, members: Sequence[Member]) -> None:
+        """Let users ask for their parts of the slot in whole percent, so that Kubernetes' sum over them is the slot."""
+        percents = divide_among(self.sharing.slot, members, [member.parts[0] or Fraction(0) for member in members])
+        order = self.shared.containers
+        for member, percent in zip(members, percents, strict=True):
+            amounts = tuple(percent if counted else None for counted in self.kind.percent)
+            own = replace(ask, amounts=amounts)
+            reading = order[member.place]
+            order[member.place] = replace(reading, requests=(*reading.requests, own), limits=(*reading.limits, own))
+
+    def _sum(self, members: list[_User], at_once: Sequence[Sequence[int]], *, named: bool) -> DeviceAsk | str:
+        """Sum what the members of a group ask for, or say why one holding cannot serve them."""
+        asks = [one.ask for one in members if one.ask is not None]
+        if len(asks) == 1:
+            return asks[0]
+        names, kind = _listed([one.name for one in members]), self.kind
+        way = "put them into different groups" if named else "write regions: GroupEach, so that each has its own"
+        if split := next((one for one in members if one.ask is not None and one.ask.is_split), None):
+            return f"container {split.name} asks for parts of several {kind.noun}s, and a group shares one; {way}"
+        wrong = self._units(members)
+        said = wrong or self._said(asks, at_once)
+        if isinstance(said, str):
+            return f"{names} share one holding: {said}; {way}"
+        ask = normalise(kind, said, derived=False)
+        if isinstance(ask, str):
+            return f"{names} share one holding: {ask} in all; or {way}"
+        return replace(ask, vendor=asks[0].vendor)
+
+    def _units(self, members: Iterable[_User]) -> str:
+        """Find memory that one member states in bytes and another in percent; "" if none does."""
+        if self.kind.memory is None or self.kind.templates:
+            return ""
+        size, ratio = self.kind.memory
+        of = {tail: [one.name for one in members if one.ask and one.ask.amount(tail)] for tail in (size, ratio)}
+        if not all(of.values()):
+            return ""
+        return f"{of[size][0]} states {size} and {of[ratio][0]} {ratio}; state the same one in all of them"
+
+    def _said(self, asks: Sequence[DeviceAsk], at_once: Sequence[Sequence[int]]) -> Said | str:
+        """The greatest sum of what runs at the same time, as one container would state it."""
+        kind = self.kind
+        whole = all(ask.whole for ask in asks)
+        pair = kind.memory or ()
+        unclear = [
+            tail
+            for tail, at in zip(kind.tails, zip(*(ask.amounts for ask in asks), strict=True), strict=True)
+            if None in at and tail not in pair
+        ]
+        if unclear and not whole:
+            return f"one asks for all {unclear[0]} of a {kind.noun}, and others for a part"
+
+        def most(amount: Callable[[DeviceAsk], int | None]) -> int:
+            return max(sum((amount(asks[at]) or 0) * asks[at].count for at in region) for region in at_once)
+
+        if whole:
+            return Said({kind.plain: most(lambda _: FULL)})
+        sums = {tail: most(lambda ask, tail=tail: ask.amount(tail)) for tail in kind.tails}  # type: ignore[misc]
+        return Said({tail: amount for tail, amount in sums.items() if amount or kind.simple})
+
+
+def _by_amount(members: Sequence[_User], at_once: Sequence[Sequence[int]]) -> list[tuple[Fraction | None, ...]]:
+    """The fractions of members that state amounts: their own over the group's greatest sum, resource by resource.
+
+    Memory has one fraction, whichever of its units states it. A member alone has all.
+    """
+    asks = [one.ask for one in members if one.ask is not None]
+    kind = asks[0].type
+    pair = kind.memory or ()
+    parts: list[list[Fraction | None]] = [[] for _ in asks]
+    for tail in kind.tails:
+        stated = [tail] if tail not in pair else [one for one in pair if any(ask.amount(one) for ask in asks)][-1:]
+        own = [sum(_total(ask, one) for one in stated) for ask in asks]
+        group = max(sum(own[at] for at in region) for region in at_once)
+        for at, amount in enumerate(own):
+            parts[at].append(Fraction(amount, group) if amount else None)
+    return [tuple(one) for one in parts]
+
+
+def _total(ask: DeviceAsk, tail: str) -> int:
+    """What an ask takes of a resource of all its devices, in any one unit for all asks of a group."""
+    amount = ask.amount(tail)
+    return ask.count * (FULL if amount is None else amount)
+
+
+def _by_weight(weights: Sequence[int], members: Sequence[_User], at_once: Sequence[Sequence[int]]) -> list[Fraction]:
+    """The fractions of members that state no amount: their weight over that of all that run at the same time.
+
+    A sidecar's fraction cannot change while it runs, so it has the least that any of its regions gives. The others of a
+    region share what its sidecars leave.
+    """
+    sums = [sum(weights[at] for at in region) for region in at_once]
+    found = [
+        min(Fraction(weight, total) for region, total in zip(at_once, sums, strict=True) if at in region)
+        for at, weight in enumerate(weights)
+    ]
+    if len(at_once) == 1:
+        return found
+    for region in at_once:
+        others = [at for at in region if members[at].phase is not Phase.SIDECAR]
+        left = 1 - sum((found[at] for at in region if at not in others), Fraction(0))
+        for at in others:
+            found[at] = left * Fraction(weights[at], sum(weights[one] for one in others))
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Name some containers in a sentence."""
+    shown = [*names[:_NAMED], *([f"{len(names) - _NAMED} more"] if len(names) > _NAMED else ())]
+    word = "container" if len(names) == 1 else "containers"
+    return f"{word} {', '.join(shown[:-1])}{' and ' if shown[:-1] else ''}{shown[-1]}"

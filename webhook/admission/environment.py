@@ -1,0 +1,106 @@
+"""The variables by which a container finds its devices, and what it may use of them (pure).
+
+Their values are annotations that the bind writes: the kubelet resolves them when the container starts.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from allocator.request.devices import ContainerReading, PodReading
+from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
+from allocator.vocabulary.names import device_quota, visible_devices
+from webhook.patch import Operation, add, remove, replace
+
+_MOST_REMOVALS: Final = 16  # of entries of one list; more cost the API server the square of the list's length
+Entries = dict[str, dict[str, Any]]  # variable -> its entry
+
+
+def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ...]:
+    """The types whose variable every container of a Pod gets.
+
+    The GPU variable is set for every Pod that asks for any device, because an image may request all GPUs by itself.
+    Variables of other types are set if the Pod asks for the type. A Pod without devices gets none.
+    """
+    asked = {ask.type for container in reading.containers for ask in container.requests}
+    if not asked:
+        return ()
+    return tuple(kind for kind in types.types if kind.environment and (kind in asked or kind.nothing))
+
+
+def wanted_env(container: ContainerReading, shown: Sequence[DeviceType], *, told: bool) -> Entries:
+    """Write a container's environment entries.
+
+    An entry refers to the container's own annotation. A container that asks for no such device gets the type's value
+    `nothing`, or no entry if that is empty, and no entries about what it may use.
+
+    Args:
+        container: as read.
+        shown: the types whose variables the containers of the Pod get.
+        told: whether containers find there what they may use.
+    """
+    entries: Entries = {}
+    for kind in shown:
+        variable = kind.environment
+        if any(ask.type == kind for ask in container.requests):
+            entries[variable] = _from_annotation(variable, visible_devices(container.name, kind.name))
+            for tail, limit in kind.limits.items() if told else ():
+                entries[limit] = _from_annotation(limit, device_quota(container.name, tail))
+        elif kind.nothing:
+            entries[variable] = {"name": variable, "value": kind.nothing}
+    return entries
+
+
+def _from_annotation(variable: str, key: str) -> dict[str, Any]:
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}}}
+
+
+def is_wanted_env(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Compare an entry with ours; the API server adds `apiVersion: v1` to a fieldRef."""
+    if entry == wanted:
+        return True
+    reference = (entry.get("valueFrom") or {}).get("fieldRef") or {}
+    path = (wanted.get("valueFrom") or {}).get("fieldRef", {}).get("fieldPath")
+    return (
+        path is not None
+        and entry == {"name": wanted["name"], "valueFrom": {"fieldRef": reference}}
+        and reference == {"apiVersion": "v1", "fieldPath": path}
+    )
+
+
+def translate_env(
+    container: ContainerReading,
+    spec: Mapping[str, Any],
+    wanted: Entries,
+    operations: list[Operation],
+    warnings: list[str],
+) -> None:
+    """Make a container's environment have each of these entries exactly once."""
+    env: Sequence[Mapping[str, Any]] = spec.get("env") or ()
+    at = f"{container.pointer}/env"
+    missing: list[dict[str, Any]] = []
+    first: dict[int, dict[str, Any]] = {}  # entries that are replaced, by index
+    surplus: list[int] = []
+    for variable, own in wanted.items():
+        found = [index for index, entry in enumerate(env) if entry.get("name") == variable]
+        if len(found) == 1 and is_wanted_env(env[found[0]], own):
+            continue
+        if not found:
+            missing.append(own)
+            continue
+        first[found[0]] = own
+        surplus += found[1:]
+        warnings.append(
+            f"{container.path}.env: {variable} was set by the author; koordgate decides which devices a "
+            "container sees and what it may use of them, and has replaced it"
+        )
+    if len(surplus) > _MOST_REMOVALS:
+        gone = set(surplus)
+        kept = [first.get(index, entry) for index, entry in enumerate(env) if index not in gone]
+        operations.append(replace(at, [*missing, *kept]))
+        return
+    operations.extend(replace(f"{at}/{index}", own) for index, own in first.items())
+    operations.extend(remove(f"{at}/{index}") for index in sorted(surplus, reverse=True))
+    if spec.get("env") is None and missing:
+        operations.append(add(at, missing))
+    else:  # first, so that later entries may refer to them
+        operations.extend(add(f"{at}/0", own) for own in reversed(missing))
