@@ -9,7 +9,7 @@ import pytest
 from builders import GIB, container, device_entry, pod
 from fake_kube import FakeKube
 from sharings import sharing, uses
-from world import POLICY, SCHEDULER, US, World, asks, binding, binds
+from world import POLICY, SCHEDULER, World, asks, binding, binds
 
 from allocator.request.original import read_asks
 from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING, ORIGINAL_REQUEST
@@ -18,7 +18,6 @@ from webhook import patch
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.slots import SlotDefaults
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.admission.validate import Writers
 from webhook.offline import words
 from webhook.quotas.limits import NamespaceLimits
 from webhook.review import Response
@@ -33,7 +32,7 @@ EXAMPLE = {"users": ["trainer", "loader"], "weights": {"trainer": 3}, "slot": 50
 def webhooks(policy: TranslationPolicy = POLICY, memory: int | None = 80 * GIB) -> PodWebhooks:
     return PodWebhooks(
         policy,
-        Writers(frozenset({US, SCHEDULER})),
+        SCHEDULER,
         lambda _pod: (memory, memory or 0),
         limits=lambda _: NamespaceLimits(),
     )

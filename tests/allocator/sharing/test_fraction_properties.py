@@ -261,7 +261,10 @@ def test_what_users_ask_for_in_kubernetes_sum_is_the_slot(obj: Raw) -> None:
 @settings(max_examples=examples(400), deadline=None)
 @given(shared_pods())
 def test_quotas_count_what_the_groups_hold(obj: Raw) -> None:
-    """Kubernetes' sum over containers is the greatest sum of the groups that hold something at the same time."""
+    """Kubernetes' sum over containers is the greatest sum of the groups that hold something at the same time.
+
+    It is more where init containers may make the Pod hold more, as without groups.
+    """
     reading = read_asks(obj, implied=False)
     if reading.problems or not reading.groups:
         return
@@ -283,7 +286,9 @@ def test_quotas_count_what_the_groups_hold(obj: Raw) -> None:
             for one, charge in zip(reading.containers, made, strict=True)
         ]
         first = sum(one.phase is not Phase.APP for one in reading.containers)
-        assert pod_amounts({"initContainers": counted[:first], "containers": counted[first:]})["x"] == wanted
+        summed = pod_amounts({"initContainers": counted[:first], "containers": counted[first:]})["x"]
+        inits = any(group.phase is Phase.INIT for group in reading.groups)
+        assert summed >= wanted if inits else summed == wanted
 
 
 def holds(group: ContainerAsk, init: int | None) -> bool:
