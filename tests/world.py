@@ -17,14 +17,13 @@ from allocator.wire.nodetopology import NodeTopology, write_node_topology
 from allocator.wire.numazones import NumaZone
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PLUGIN_POD_GROUPS, PODS, TOPOLOGIES
-from koordgate.settings import device_types
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.assembly import assemble
 from webhook.ledger.cluster import cluster_store
 from webhook.ledger.kube import RecordHandler
 from webhook.review import Request, Response
-from webhook.settings import WebhookSettings
+from webhook.settings import WebhookSettings, types_of
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.livepods import KubeLivePods
@@ -226,7 +225,7 @@ class World:
         self.parts = assemble(
             settings,
             lambda seen: cluster_store(kube, seen.nodes.uid),
-            KubeLivePods(kube, device_types(settings.devices.types)),
+            KubeLivePods(kube, types_of(settings)),
             kube=kube,
             clock=self.clock,
             monotonic=self.clock.monotonic,

@@ -8,7 +8,7 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, to_int
 from allocator.request.devices import PodReading, Stated
 from allocator.request.pod import read_request
-from allocator.request.spoken import dialect_of
+from allocator.request.spoken import Heard, dialect_of, read_said
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.names import ORIGINAL_REQUEST
 
@@ -22,7 +22,8 @@ def read_asks(pod: Mapping[str, Any], types: DeviceTypes = BUILT_IN, *, implied:
     annotation gains nothing: it can drop memory beside a ratio, or split the resources over more cards, and the author
     could have written both.
     """
-    stated = {name: _stated(original, types) for name, original in originals(pod).items()}
+    known = types.known  # the dialect may have been turned off since
+    stated = {name: _stated(original, known) for name, original in originals(pod).items()}
     return read_request(pod, stated, types, implied=implied)
 
 
@@ -52,6 +53,12 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
                 together[kind.name] = None
             if amounts and dialect is not None and dialect.vendor:
                 vendors[kind.name] = dialect.vendor
+            if amounts and dialect is not None and not dialect.own:
+                said = read_said("", kind, dialect, amounts, types, Heard())
+                tails = said.tails if said is not None else {}
+                memory = memory or bool(tails.get(kind.restated))
+                shared = tails.get(kind.split, shared)
+                continue
             for name, text in sorted(amounts.items()) if kind.states_memory else ():
                 term = dialect.by_name[name] if dialect is not None else types.resources[name].term
                 amount = None

@@ -8,7 +8,7 @@ import cel
 import pytest
 import yaml
 from builders import container, pod
-from dialects import TYPES
+from made_dialects import TYPES
 from npus import TEXT
 from npus import TYPES as NPU_TYPES
 

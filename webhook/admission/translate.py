@@ -11,17 +11,21 @@ because Koordinator's scheduler needs it in the resources.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as evolve
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
 from allocator.request.charge import Charge, charges
 from allocator.request.devices import ContainerReading, PodReading, foreign_npus
+from allocator.request.echo import echo
 from allocator.request.original import originals, read_asks
 from allocator.request.podsum import unequal_parts
+from allocator.request.unread import Unread, beside_ours, find_unread
 from allocator.vocabulary.asks import DeviceAsk
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import (
     DEFAULT_SCHEDULER,
+    DIALECT,
     GANG_GATE,
     GANG_TOGETHER,
     KOORDINATOR_DOMAIN,
@@ -33,6 +37,7 @@ from allocator.vocabulary.names import (
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.gang import foreign_gang
 from webhook.admission.scope import NO_SCOPE, PolicyScope
+from webhook.admission.unread import belongs_to_others, unread_warnings
 from webhook.patch import Operation, add, pointer, remove, replace, set_annotations
 
 MAPS: Final = ("requests", "limits")
@@ -62,6 +67,11 @@ class TranslationPolicy:
     scope: PolicyScope = NO_SCOPE
     gates: bool = False
     charges: bool = False
+
+    def within(self, namespace: str) -> "TranslationPolicy":
+        """The same for the Pods of a namespace, which may use other dialects."""
+        types = self.types.within(namespace)
+        return self if types is self.types else evolve(self, types=types)
 
     @property
     def by_sum(self) -> bool:
@@ -105,11 +115,13 @@ def translate(
             LimitRange of the namespace wants them stated.
     """
     reading = read_asks(pod, policy.types, implied=False)
-    problems = reading.problems or (unequal_parts(reading.containers) if policy.by_sum else ())
-    if problems:
-        return Translation(reading, problems=tuple(problems))
-    warnings = _left_alone(pod, reading, policy.types)
+    unread = find_unread(pod, policy.types)
+    settled = _settled(pod, policy, reading, unread)
+    if settled is not None:
+        return settled
+    warnings = [*_left_alone(pod, reading, policy.types), *reading.warnings]
     request = reading.request
+    warnings += unread_warnings(pod, policy.types, unread, ours=bool(request.containers))
     if not request:
         return Translation(reading, warnings=tuple(warnings))
     if request.containers and (gang := foreign_gang(pod)):
@@ -137,8 +149,23 @@ def translate(
     if written:
         kept = {c.name: found for c in reading.containers if (found := known.get(c.name))}
         text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
-        operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text})
+        echoes = {DIALECT: "; ".join(echo(one) for one in reading.dialects if one.title)}
+        operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text, **{k: v for k, v in echoes.items() if v}})
     return Translation(reading, tuple(operations), tuple(warnings))
+
+
+def _settled(
+    pod: Mapping[str, Any], policy: TranslationPolicy, reading: PodReading, unread: Unread
+) -> Translation | None:
+    """The answer for a Pod that is another product's, or that cannot be translated; None for any other."""
+    if belongs_to_others(reading, unread):
+        return Translation(reading, warnings=tuple(unread_warnings(pod, policy.types, unread, ours=False)))
+    problems = [*reading.problems]
+    if not problems and policy.by_sum:
+        problems += unequal_parts(reading.containers)
+    if not problems and reading.request.containers:
+        problems += beside_ours(unread)
+    return Translation(reading, problems=tuple(problems)) if problems else None
 
 
 def _left_alone(pod: Mapping[str, Any], reading: PodReading, types: DeviceTypes) -> list[str]:

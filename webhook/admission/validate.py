@@ -9,9 +9,11 @@ from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.devices import ContainerReading
 from allocator.request.original import read_asks
+from allocator.request.unread import find_unread
 from allocator.vocabulary.cpuask import QosClass
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.names import (
+    DIALECT,
     MIRROR_POD,
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
@@ -22,6 +24,7 @@ from allocator.vocabulary.outcome import Problem
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.translate import MAPS, is_wanted_env, shown_types, wanted_env
+from webhook.admission.unread import belongs_to_others
 from webhook.quotas.limits import NamespaceLimits, beyond
 from webhook.review import Request
 
@@ -63,9 +66,10 @@ def created(
     if scope.lacks_mark(request.namespace, pod):
         problems.append(_untranslated(f"metadata.annotations[{NUMA_SCOPE}]", "is missing"))
     reading = read_asks(pod, types, implied=False)
-    problems.extend(reading.problems)
+    others = belongs_to_others(reading, find_unread(pod, types))
+    problems.extend(() if others else reading.problems)
     asked = reading.request
-    if reading.problems or not asked:
+    if others or reading.problems or not asked:
         return problems
     spec = pod["spec"]
     if spec.get("nodeName"):
@@ -187,7 +191,7 @@ def _frozen(key: str) -> str:
     """Say why an annotation may not be changed; "" if it may."""
     if key == NUMA_SCOPE:
         return "is decided when the Pod is created; leave it unchanged"
-    if is_allocation_annotation(key) or key == ORIGINAL_REQUEST:
+    if is_allocation_annotation(key) or key in {ORIGINAL_REQUEST, DIALECT}:
         return "states what the Pod holds; only the bind may write it, leave it unchanged"
     return ""
 

@@ -15,7 +15,6 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import GANG_GATE, is_allocation_annotation
 from allocator.wire import gang, nodetopology
 from koordgate.kube.resource import PLUGIN_POD_GROUPS
-from koordgate.settings import device_types
 from webhook.assembly import Parts, assemble
 from webhook.ledger.memory import MemoryStore
 from webhook.offline import api, apiserver
@@ -24,7 +23,7 @@ from webhook.offline.objects import InputError
 from webhook.offline.resources import allocatable, managed
 from webhook.offline.running import assume
 from webhook.offline.scheduler import KubeScheduler, finished
-from webhook.settings import WebhookSettings, without_gathering
+from webhook.settings import WebhookSettings, types_of, without_gathering
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 
@@ -261,8 +260,9 @@ class OfflineCluster:
         if (namespace, name) in self._pods.by_name:
             return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name} exists already",), given=pod)
         warnings: tuple[str, ...] = ()
-        if self._reviewed(made):
-            for path in (api.MUTATE_POD, api.VALIDATE_POD):
+        paths = (api.MUTATE_POD, api.VALIDATE_POD) if self._reviewed(made) else (api.WARN_POD,)
+        if namespace not in self._exempt:
+            for path in paths:
                 verdict = await self._ask(path, made, apiserver.AUTHOR)
                 warnings += verdict.warnings
                 if verdict.refusal:
@@ -313,8 +313,10 @@ class OfflineCluster:
         """Whether the chart's webhooks are called for a Pod that is created."""
         annotations = pod["metadata"].get("annotations") or {}
         namespace = pod["metadata"]["namespace"]
-        ours = is_ours(pod, self.parts.types) or any(is_allocation_annotation(key) for key in annotations)
-        return (ours or self.parts.scope.includes(namespace, pod)) and namespace not in self._exempt
+        ours = is_ours(pod, self.parts.types.within(namespace)) or any(
+            is_allocation_annotation(key) for key in annotations
+        )
+        return ours or self.parts.scope.includes(namespace, pod)
 
     def _put(self, pod: Raw) -> None:
         """Store a Pod, and pass it to the webhook as a watch would."""
@@ -336,7 +338,7 @@ class OfflineCluster:
 
 
 def _assembled(settings: WebhookSettings) -> tuple[Parts, Pods]:
-    pods = Pods(device_types(settings.devices.types))
+    pods = Pods(types_of(settings))
     return assemble(without_gathering(settings), lambda _: MemoryStore(), pods, clock=lambda: 0), pods
 
 

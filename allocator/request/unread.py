@@ -1,0 +1,76 @@
+"""What a Pod asks for in names that koordgate knows and does not read: dialects that are off, and device plugins'."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.dialect import Dialect
+from allocator.vocabulary.foreign import Foreign, asked_names, foreign_names
+from allocator.vocabulary.outcome import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What is not read of a Pod.
+
+    Attributes:
+        dialects: those that are off, each with the first place and name where the Pod uses it.
+        resources: whether a container uses one of them; otherwise only annotations do.
+        selections: annotations that choose among devices, of dialects that are off.
+        foreign: names that no dialect has: place, name, and what it is.
+    """
+
+    dialects: tuple[tuple[Dialect, str, str], ...] = ()
+    resources: bool = False
+    selections: tuple[tuple[Dialect, str], ...] = ()
+    foreign: tuple[tuple[str, str, Foreign], ...] = ()
+
+
+def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
+    """Find what a Pod states in names that are not read.
+
+    Args:
+        pod: the Pod.
+        types: the table for its namespace.
+    """
+    spec = pod.get("spec") or {}
+    annotations: Mapping[str, object] = (pod.get("metadata") or {}).get("annotations") or {}
+    dialects: dict[str, tuple[Dialect, str, str]] = {}
+    resources = False
+    for path, name, amount in asked_names(spec):
+        if name in types.resources or name not in types.known.resources or amount in {0, "0"}:
+            continue
+        meaning = types.known.resources[name]
+        resources = True
+        dialects.setdefault(meaning.dialect.name, (meaning.dialect, path, name))
+    for key in types.known.annotations.keys() & annotations.keys():
+        if key not in types.annotations:
+            dialect = types.known.annotations[key].dialect
+            dialects.setdefault(dialect.name, (dialect, "metadata.annotations", key))
+    chosen = {key: one for one in types.off for key in one.selects.keys if key in annotations}
+    for read in types.dialects:
+        for key in read.selects.keys:
+            chosen.pop(key, None)
+    return Unread(
+        tuple(dialects.values()),
+        resources,
+        tuple((one, key) for key, one in chosen.items()),
+        tuple(foreign_names(spec, types.known.resources)),
+    )
+
+
+def beside_ours(unread: Unread) -> Iterator[Problem]:
+    """Find what cannot be in a Pod to which koordgate gives devices."""
+    for path, name, what in unread.foreign:
+        yield Problem(
+            path,
+            f"{name} counts {what.what}, which the vendor's device plugin gives, and koordgate decides what every "
+            "container of this Pod sees; ask for them in a Pod of their own",
+        )
+    if unread.resources:
+        for dialect, path, name in unread.dialects:
+            yield Problem(
+                path,
+                f"{name} is of the dialect {dialect}, which is off here, and the Pod also asks in another; use one",
+            )
