@@ -313,7 +313,11 @@ def _choose_dialect(kind: str, voice: _Voice, speech: _Speech) -> Problem | None
         first = (types.resources.get(name) or types.annotations[name]).dialect
         said.setdefault(first.name, []).append(name)
         known[first.name] = first
-    dialect = next(iter(known.values())) if len(known) == 1 else dialect_of(types.by_name[kind], named, types)
+    of = types.by_name[kind]
+    if len(known) > 1 or voice.zeros:
+        dialect = dialect_of(of, (*voice.names, *voice.zeros), types) or dialect_of(of, named, types)
+    else:
+        dialect = next(iter(known.values()))
     speech.dialects[kind] = dialect
     if dialect is None:
         apart = [n for n, names in said.items() if not any(o.has(names) for o in known.values() if o.name != n)]

@@ -12,6 +12,7 @@ from allocator.vocabulary.excerpt import excerpt
 from allocator.vocabulary.outcome import Problem
 
 MAX_COUNT: Final = 128  # devices; no node has more, and it bounds the work for an absurd request
+_SMALLEST_UNIT: Final = 2**10  # bytes of memory; smaller factors are of other things
 _MOST_BYTES: Final = 2**50  # of memory; no device has as much
 _DECIMAL: Final = re.compile(r"[0-9.]{1,24}(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
 _WHOLE: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -141,7 +142,7 @@ def _read_amount(term: Term, text: object, *, annotation: bool) -> int:
     amount = quantity.to_int(text)
     if (term.counts or term.template) and amount > MAX_COUNT:  # percentages are checked in `normalise`
         raise quantity.QuantityError(f"{amount} is more devices than any node has; ask {MAX_COUNT} at most")
-    if term.sized and amount * term.factor > _MOST_BYTES:
+    if term.factor >= _SMALLEST_UNIT and amount * term.factor > _MOST_BYTES:
         meant = -(-amount // term.factor)
         hint = f"; {quantity.format_bytes(amount)} are {meant}" if meant * term.factor <= _MOST_BYTES else ""
         raise quantity.QuantityError(
@@ -220,7 +221,7 @@ def _completed(kind: DeviceType, dialect: Dialect | None, notes: _Notes) -> Said
             return None
         if dialect.full_core and kind.plain not in said.tails and said.tails.get(kind.tails[0], 0) >= FULL:
             return Said({kind.plain: said.tails[kind.tails[0]]})
-    if notes.whole or not (notes.each or (dialect and dialect.whole)):
+    if notes.whole or not (notes.each or (dialect and dialect.memory)):
         return _whole(kind, said, notes.whole)
     return _each(kind, dialect, said, notes.each)
 

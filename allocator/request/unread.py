@@ -56,7 +56,7 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
         tuple(dialects.values()),
         resources,
         tuple((one, key) for key, one in chosen.items()),
-        tuple(foreign_names(spec, types.known.resources)),
+        tuple(dict.fromkeys(foreign_names(spec, types.known.resources))),
     )
 
 

@@ -119,9 +119,10 @@ def translate(
     settled = _settled(pod, policy, reading, unread)
     if settled is not None:
         return settled
-    warnings = [*_left_alone(pod, reading, policy.types), *reading.warnings]
     request = reading.request
-    warnings += unread_warnings(pod, policy.types, unread, ours=bool(request.containers))
+    alone = _left_alone(pod, reading, policy.types)
+    others = () if alone else unread_warnings(pod, policy.types, unread, ours=bool(request.containers))
+    warnings = [*alone, *others, *reading.warnings]
     if not request:
         return Translation(reading, warnings=tuple(warnings))
     if request.containers and (gang := foreign_gang(pod)):

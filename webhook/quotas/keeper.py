@@ -150,9 +150,7 @@ class QuotaKeeper:
         return [
             name
             for name, quota in self._table.quotas(namespace).items()
-            if mirror_name(name) == mirror
-            and not quota.mirror
-            and mirrored(quota, self._table.within(namespace), self._written)
+            if mirror_name(name) == mirror and not quota.mirror and mirrored(quota, types, self._written)
         ]
 
     async def _delete(self, mirror: Quota) -> None:
