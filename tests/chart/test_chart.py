@@ -213,7 +213,9 @@ def test_the_settings_file_is_read_by_the_webhook_and_says_everything(objects: l
         "cpus",
         "numa",
         "quota",
+        "dialects",
     }
+    assert written["dialects"] == {}
     assert set(written["quota"]) == {"enabled", "exemptNamespaces"}
     assert set(written["scheduler"]) == {
         "name",
@@ -286,6 +288,11 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             "numa": {"scope": {"namespaces": ["training", "batch"], "selector": {"example.com/numa": "true"}}},
             "exemptNamespaces": ["gpu-operator"],
             "quota": {"enabled": False},
+            "dialects": {
+                "hami": {"enabled": True},
+                "gpushare": {"enabled": True, "namespaces": ["batch"], "memoryUnit": "1Mi"},
+                "tencent": {"namespaces": ["batch"]},
+            },
         },
         "gate",
     )
@@ -318,6 +325,10 @@ def test_every_value_reaches_the_settings(render: Render) -> None:
             deadline_seconds=2.5,
             shutdown_delay_seconds=0,
         ),
+        dialects={
+            "hami": settings.DialectSettings(enabled=True, memory_unit="1Mi"),
+            "gpushare": settings.DialectSettings(enabled=True, namespaces=("batch",), memory_unit="1Mi"),
+        },
         certificate=settings.Certificate(
             dns_names=(
                 "koordgate",
@@ -464,6 +475,7 @@ def test_these_webhooks_see_these_requests_at_these_paths(objects: list[JsonObje
             "None",
             None,
         ),
+        "dialects.warn": ("/warn-pod", created, "Ignore", 1, "None", None),
     }
     for hook in webhooks(objects).values():
         assert hook["matchPolicy"] == "Equivalent"
@@ -528,6 +540,7 @@ def test_only_the_guard_follows_its_policy(render: Render, policy: str) -> None:
     hooks = webhooks(render({"guard": {"failurePolicy": policy}}))
 
     assert hooks.pop("guard.validate")["failurePolicy"] == policy
+    assert hooks.pop("dialects.warn")["failurePolicy"] == "Ignore"
     assert {hook["failurePolicy"] for hook in hooks.values()} == {"Fail"}
 
 

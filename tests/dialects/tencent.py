@@ -1,4 +1,4 @@
-"""Tencent's gpu-manager: rows from its sources and tests (tkestack/gpu-admission at 47d56ae, gpu-manager at 8cd842ed)."""
+"""Tencent's gpu-manager: rows from its sources (tkestack/gpu-admission at 47d56ae, gpu-manager at 8cd842ed)."""
 
 from dialects.rows import Row, cards, share
 

@@ -140,7 +140,7 @@ ROWS = (
     Row(
         "Volcano and plain devices",
         ({N: 1}, {"nvidia.com/gpu": 1}),
-        refused="spec.containers[0] asks for volcano.sh/vgpu-number of Volcano vGPU, spec.containers[1] asks for nvidia.com/gpu",
+        refused="volcano.sh/vgpu-number of Volcano vGPU, spec.containers[1] asks for nvidia.com/gpu",
         source="ours",
     ),
     Row("Volcano and Koordinator", ({N: 1, "koordinator.sh/gpu": 50},), refused="in 2 dialects at once", source="ours"),
