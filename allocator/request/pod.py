@@ -57,7 +57,7 @@ def read_request(
     hints = read_hints(annotations, types.by_name) if annotations else NO_HINTS
     wishes = NO_WISHES
     if not types.selections.isdisjoint(annotations):
-        selection = read_selection(annotations, selecting(pod, types))
+        selection = read_selection(annotations, selecting(pod, types, reading.dialects))
         problems.extend(selection.problems)
         if selection.dialects:
             reading = replace(

@@ -48,10 +48,18 @@ class Selection:
 NO_SELECTION: Final = Selection()
 
 
-def selecting(pod: Mapping[str, object], types: DeviceTypes) -> tuple[Dialect, ...]:
-    """The dialects whose annotations select devices for a Pod: those that are read, and that of its translation."""
+def selecting(pod: Mapping[str, object], types: DeviceTypes, spoken: Iterable[Dialect]) -> tuple[Dialect, ...]:
+    """The dialects whose annotations select devices for a Pod: those of its translation, else those that are read.
+
+    Args:
+        pod: the Pod.
+        types: the table for its namespace.
+        spoken: the dialects that its names are in. Those of a product alone are read, if its names are a product's.
+    """
     told = echoed(pod)
-    return (*types.dialects, *(one for one in types.off if one.name == told))
+    if told:
+        return tuple(one for one in types.known.dialects if one.name in told)
+    return tuple(one for one in spoken if one.title) or types.dialects
 
 
 def read_selection(annotations: Mapping[str, object], dialects: Iterable[Dialect]) -> Selection:
@@ -61,7 +69,12 @@ def read_selection(annotations: Mapping[str, object], dialects: Iterable[Dialect
         annotations: of the Pod.
         dialects: whose annotations are read.
     """
-    found = [one for one in dialects if any(key in annotations for key in one.selects.keys)]
+    found: list[Dialect] = []
+    keys: set[str] = set()
+    for one in dialects:
+        present = {key for key in one.selects.keys if key in annotations}
+        found += [one] if present - keys else []  # a key that two products read is read once
+        keys |= present
     if not found:
         return NO_SELECTION
     problems: dict[Problem, None] = {}

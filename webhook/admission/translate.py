@@ -150,8 +150,8 @@ def translate(
     if written:
         kept = {c.name: found for c in reading.containers if (found := known.get(c.name))}
         text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
-        echoes = {DIALECT: "; ".join(echo(one) for one in reading.dialects if one.title)}
-        operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text, **{k: v for k, v in echoes.items() if v}})
+        told = {DIALECT: echoed} if (echoed := echo(reading.dialects)) else {}
+        operations[:0] = set_annotations(pod, {ORIGINAL_REQUEST: text, **told})
     return Translation(reading, tuple(operations), tuple(warnings))
 
 

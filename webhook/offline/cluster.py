@@ -259,21 +259,29 @@ class OfflineCluster:
         namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
         if (namespace, name) in self._pods.by_name:
             return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name} exists already",), given=pod)
-        warnings: tuple[str, ...] = ()
-        paths = (api.MUTATE_POD, api.VALIDATE_POD) if self._reviewed(made) else (api.WARN_POD,)
-        if namespace not in self._exempt:
-            for path in paths:
-                verdict = await self._ask(path, made, apiserver.AUTHOR)
-                warnings += verdict.warnings
-                if verdict.refusal:
-                    return Result(dict(pod), PodFate.DENIED, (verdict.refusal,), warnings, pod)
-                made = verdict.object
+        verdict = await self.review(made)
+        made, warnings = verdict.object, verdict.warnings
+        if verdict.refusal:
+            return Result(dict(pod), PodFate.DENIED, (verdict.refusal,), warnings, pod)
         try:
             pod_amounts(made["spec"])
         except BadQuantityError as error:
             return Result(dict(pod), PodFate.DENIED, (f"Pod {namespace}/{name}: {error}",), warnings, pod)
         self._put(made)
         return Result(made, PodFate.ADMITTED, (), warnings, pod)
+
+    async def review(self, pod: Raw) -> apiserver.ReviewVerdict:
+        """Show a new Pod, which has a name and a namespace, to the webhooks that the chart calls for it."""
+        if pod["metadata"]["namespace"] in self._exempt:
+            return apiserver.ReviewVerdict("", pod)
+        warnings: tuple[str, ...] = ()
+        for path in (api.MUTATE_POD, api.VALIDATE_POD) if self._reviewed(pod) else (api.WARN_POD,):
+            verdict = await self._ask(path, pod, apiserver.AUTHOR)
+            warnings += verdict.warnings
+            if verdict.refusal:
+                return replace(verdict, warnings=warnings)
+            pod = verdict.object
+        return apiserver.ReviewVerdict("", pod, warnings)
 
     async def bind(self, namespace: str, name: str, node: str, username: str | None = None) -> Result:
         """Bind an admitted Pod to a node.
