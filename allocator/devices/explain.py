@@ -7,6 +7,7 @@ from typing import Final
 
 from allocator.budget import Budget, BudgetSpentError
 from allocator.devices.offer import Wish
+from allocator.devices.offers import selectable
 from allocator.devices.options import as_candidates
 from allocator.devices.search import TypeSearch
 from allocator.devices.words import describe, describe_amounts, plural, too_wide
@@ -132,6 +133,9 @@ def _away(search: TypeSearch) -> str:
     vendor = terms.asks[0].ask.vendor  # a Pod asks for a type in one dialect
     if vendor and (strange := sum(not device.is_of(vendor) for device in known)):
         away.append(f"{strange} of another vendor")
+    selector = terms.hint.selector
+    if selector and (passed := sum(not selector.matches(selectable(device, terms.node)) for device in known)):
+        away.append(f"{passed} not selected")
     if taken := sum(device.id in terms.node.kubelet_held for device in known):
         away.append(f"{taken} held by the kubelet's device plugin")
     if terms.only is not None and (others := sum(device.id not in terms.only for device in known)):

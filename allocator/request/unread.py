@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
@@ -10,18 +10,34 @@ from allocator.vocabulary.foreign import Foreign, asked_names, foreign_names
 from allocator.vocabulary.outcome import Problem
 
 
+class Off(NamedTuple):
+    """A dialect that is off, and where a Pod first uses it.
+
+    Attributes:
+        dialect: as the table has it.
+        path: of the container, or of the Pod's annotations.
+        name: the resource or annotation.
+        zero: only amounts of 0 are written in it.
+    """
+
+    dialect: Dialect
+    path: str
+    name: str
+    zero: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Unread:
     """What is not read of a Pod.
 
     Attributes:
-        dialects: those that are off, each with the first place and name where the Pod uses it.
+        dialects: those that are off.
         resources: whether a container uses one of them; otherwise only annotations do.
         selections: annotations that choose among devices, of dialects that are off.
         foreign: names that no dialect has: place, name, and what it is.
     """
 
-    dialects: tuple[tuple[Dialect, str, str], ...] = ()
+    dialects: tuple[Off, ...] = ()
     resources: bool = False
     selections: tuple[tuple[Dialect, str], ...] = ()
     foreign: tuple[tuple[str, str, Foreign], ...] = ()
@@ -36,19 +52,21 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
     """
     spec = pod.get("spec") or {}
     annotations: Mapping[str, object] = (pod.get("metadata") or {}).get("annotations") or {}
-    dialects: dict[str, tuple[Dialect, str, str]] = {}
+    dialects: dict[str, Off] = {}
     resources = False
     for path, name, amount in asked_names(spec):
-        if name in types.resources or name not in types.known.resources or amount in {0, "0"}:
+        if name in types.resources or name not in types.known.resources:
             continue
-        meaning = types.known.resources[name]
+        found = Off(types.known.resources[name].dialect, path, name, amount in {0, "0"})
         resources = True
-        dialects.setdefault(meaning.dialect.name, (meaning.dialect, path, name))
+        first = dialects.setdefault(found.dialect.name, found)
+        if first.zero and not found.zero:
+            dialects[found.dialect.name] = found
     for key in types.known.annotations.keys() & annotations.keys():
         if key not in types.annotations:
             dialect = types.known.annotations[key].dialect
-            dialects.setdefault(dialect.name, (dialect, "metadata.annotations", key))
-    chosen = {key: one for one in types.off for key in one.selects.keys if key in annotations}
+            dialects.setdefault(dialect.name, Off(dialect, "metadata.annotations", key))
+    chosen = {key: one for one in reversed(types.off) for key in one.selects.keys if key in annotations}
     for read in types.dialects:
         for key in read.selects.keys:
             chosen.pop(key, None)
@@ -68,9 +86,10 @@ def beside_ours(unread: Unread) -> Iterator[Problem]:
             f"{name} counts {what.what}, which the vendor's device plugin gives, and koordgate decides what every "
             "container of this Pod sees; ask for them in a Pod of their own",
         )
-    if unread.resources:
-        for dialect, path, name in unread.dialects:
+    for off in unread.dialects:
+        if unread.resources and not off.zero:
             yield Problem(
-                path,
-                f"{name} is of the dialect {dialect}, which is off here, and the Pod also asks in another; use one",
+                off.path,
+                f"{off.name} is of the dialect {off.dialect}, which is off here, and the Pod also asks in another; "
+                "use one",
             )

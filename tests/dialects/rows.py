@@ -6,13 +6,15 @@ from functools import cache
 from typing import Any
 
 from builders import GIB, MIB, ask, container, pod, sidecar_container
+from npus import TYPES as NPUS
 
 from allocator.vocabulary.asks import DeviceAsk
-from allocator.vocabulary.devicetype import DeviceTypes
+from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from webhook.settings import parse, types_of
 
 Raw = dict[str, Any]
 NV = "nvidia"
+ALWAYS = ("koordinator", "nvidia", "npu")  # tables of names that no setting turns off
 
 
 def share(count: int = 1, *, core: int = 0, ratio: int | None = None, mib: int = 0, vendor: str = NV) -> DeviceAsk:
@@ -73,8 +75,10 @@ def types(dialect: str, settings: Mapping[str, Any] | None = None) -> DeviceType
 
 @cache
 def _types(dialect: str, settings: tuple[tuple[str, Any], ...]) -> DeviceTypes:
+    if dialect in ALWAYS:
+        return NPUS if dialect == "npu" else BUILT_IN
     keys = "".join(f", {key}: {value}" for key, value in settings)
     return types_of(parse(f"dialects: {{{dialect}: {{enabled: true{keys}}}}}"))
 
 
-__all__ = ["GIB", "MIB", "NV", "Row", "cards", "share", "types"]
+__all__ = ["ALWAYS", "GIB", "MIB", "NV", "Row", "cards", "share", "types"]

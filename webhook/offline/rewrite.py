@@ -9,7 +9,7 @@ from allocator.request.express import express
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
-from allocator.vocabulary.names import DEVICE_ORDER, DIALECT, ORIGINAL_REQUEST
+from allocator.vocabulary.names import DEVICE_ORDER, DIALECT, ORIGINAL_REQUEST, is_quota_resource
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 
 Raw = dict[str, Any]
@@ -80,7 +80,11 @@ def _replace(container: Raw, amounts: Mapping[str, str], kind: str, types: Devic
         if key not in resources and (key == "requests" or not amounts):
             continue
         present = resources.get(key) or {}
-        others = {name: text for name, text in present.items() if name not in known or known[name].type.name != kind}
+        others = {
+            name: text
+            for name, text in present.items()
+            if not is_quota_resource(name) and (name not in known or known[name].type.name != kind)
+        }
         resources[key] = {**others, **amounts}
         if not resources[key]:
             del resources[key]

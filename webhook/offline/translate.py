@@ -35,7 +35,7 @@ TARGETS: Final = (*_OWN, *(one.name for one in PEERS))
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Translated:
     """What became of one object.
 
     Attributes:
@@ -57,7 +57,7 @@ def every_dialect() -> WebhookSettings:
     return WebhookSettings(dialects=on)
 
 
-async def outcomes(paths: Iterable[str], cluster: OfflineCluster, target: Dialect | None) -> list[Outcome]:
+async def outcomes(paths: Iterable[str], cluster: OfflineCluster, target: Dialect | None) -> list[Translated]:
     """Find what becomes of each object in files.
 
     Raises:
@@ -66,13 +66,13 @@ async def outcomes(paths: Iterable[str], cluster: OfflineCluster, target: Dialec
     return [await _outcome(where, obj, kind, cluster, target) for where, obj, kind in read_all(paths)]
 
 
-async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, target: Dialect | None) -> Outcome:
+async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, target: Dialect | None) -> Translated:
     metadata = obj.get("metadata")
     name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
     namespace = metadata.get("namespace") or "default" if isinstance(metadata, dict) else "default"
     about = f"{kind} {namespace}/{name}"
     if kind not in KINDS:
-        return Outcome(about, obj)
+        return Translated(about, obj)
     pod = pod_of(obj, kind)
     if pod is None:
         raise InputError(f"{where}: {kind} {name} has no Pod spec where one must be; write it")
@@ -82,11 +82,11 @@ async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, tar
     if target is not None:
         made: Rewritten = rewrite(pod, target, cluster.parts.types.within(str(namespace)))
         done = None if made.missing else with_pod(obj, kind, made.pod)
-        return Outcome(about, done, made.missing, made.notes)
+        return Translated(about, done, made.missing, made.notes)
     verdict = await cluster.review(pod)
     if verdict.refusal:
-        return Outcome(about, None, (verdict.refusal,), verdict.warnings)
-    return Outcome(about, with_pod(obj, kind, verdict.object), (), verdict.warnings)
+        return Translated(about, None, (verdict.refusal,), verdict.warnings)
+    return Translated(about, with_pod(obj, kind, verdict.object), (), verdict.warnings)
 
 
 def target_of(name: str, configured: WebhookSettings) -> Dialect:
@@ -113,7 +113,7 @@ def _on(configured: WebhookSettings, name: str) -> dict[str, DialectSettings]:
     return {**configured.dialects, **({name: on} if known else {})}
 
 
-def _show(output: str, made: Iterable[Outcome]) -> None:
+def _show(output: str, made: Iterable[Translated]) -> None:
     objects = [one.object for one in made if one.object is not None]
     if output == "json":
         items: Any = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}
@@ -124,7 +124,7 @@ def _show(output: str, made: Iterable[Outcome]) -> None:
     sys.stdout.flush()
 
 
-def _remarks(made: Iterable[Outcome]) -> Iterator[str]:
+def _remarks(made: Iterable[Translated]) -> Iterator[str]:
     for one in made:
         yield from (f"{one.about}: warning: {text}" for text in one.warnings)
         yield from (f"{one.about}: refused: {text}" for text in one.refusals)
