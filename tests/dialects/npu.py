@@ -56,7 +56,7 @@ ROWS = (
         "a name that the type lacks",
         ({f"{N}-vir08": 1},),
         {},
-        warned="huawei.com/npu-vir08 is of no type that its setting devices.types declares",
+        warned="huawei.com/npu-vir08",
         source="ours",
     ),
 )

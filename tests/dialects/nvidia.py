@@ -3,10 +3,9 @@
 from dialects.plain import rows
 from dialects.rows import Row, cards
 
-_SOURCE = "NVIDIA/k8s-device-plugin, README.md: nvidia.com/gpu"
-
+PLAIN = tuple(row for row in rows("nvidia.com/gpu", "nvidia", "") if not row.name.startswith("beside NVIDIA"))
 ROWS = (
-    *tuple(row for row in rows("nvidia.com/gpu", "nvidia", "") if not row.name.startswith("beside NVIDIA")),
+    *PLAIN,
     Row(
         "beside MIG",
         ({"nvidia.com/gpu": 1}, {"nvidia.com/mig-2g.10gb": 1}),
