@@ -472,7 +472,8 @@ def _read_ask(
         said.tails[kind.split] = shared
     ask = normalise(kind, said, derived=stated.derived and kind.states_memory)
     if isinstance(ask, DeviceAsk):
-        told.warnings.extend(odd_amounts(where, ask, dialect, amounts))
+        if stated is _NOTHING:  # its author was told when it was translated
+            told.warnings.extend(odd_amounts(where, ask, dialect, amounts))
         vendor = dict(stated.vendors).get(kind.name, dialect.vendor if dialect is not None else "")
         return replace(ask, vendor=vendor) if vendor else ask
     whence = "" if shared is None else f" ({kind.split} {shared} is from annotation {ORIGINAL_REQUEST})"

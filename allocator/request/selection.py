@@ -49,17 +49,18 @@ NO_SELECTION: Final = Selection()
 
 
 def selecting(pod: Mapping[str, object], types: DeviceTypes, spoken: Iterable[Dialect]) -> tuple[Dialect, ...]:
-    """The dialects whose annotations select devices for a Pod: those of its translation, else those that are read.
+    """The dialects whose annotations select devices for a Pod: its own product's, or all that are read.
 
     Args:
         pod: the Pod.
         types: the table for its namespace.
-        spoken: the dialects that its names are in. Those of a product alone are read, if its names are a product's.
+        spoken: the dialects that its names are in. A translated Pod states the product's, which may be off by now.
     """
+    products = tuple(one for one in spoken if one.title)
+    if products:
+        return products
     told = echoed(pod)
-    if told:
-        return tuple(one for one in types.known.dialects if one.name in told)
-    return tuple(one for one in spoken if one.title) or types.dialects
+    return tuple(one for one in types.known.dialects if one.name in told) or types.dialects
 
 
 def read_selection(annotations: Mapping[str, object], dialects: Iterable[Dialect]) -> Selection:

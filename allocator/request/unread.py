@@ -17,13 +17,11 @@ class Off(NamedTuple):
         dialect: as the table has it.
         path: of the container, or of the Pod's annotations.
         name: the resource or annotation.
-        zero: only amounts of 0 are written in it.
     """
 
     dialect: Dialect
     path: str
     name: str
-    zero: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +53,11 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
     dialects: dict[str, Off] = {}
     resources = False
     for path, name, amount in asked_names(spec):
-        if name in types.resources or name not in types.known.resources:
+        if name in types.resources or name not in types.known.resources or amount in {0, "0"}:
             continue
-        found = Off(types.known.resources[name].dialect, path, name, amount in {0, "0"})
+        dialect = types.known.resources[name].dialect
         resources = True
-        first = dialects.setdefault(found.dialect.name, found)
-        if first.zero and not found.zero:
-            dialects[found.dialect.name] = found
+        dialects.setdefault(dialect.name, Off(dialect, path, name))
     for key in types.known.annotations.keys() & annotations.keys():
         if key not in types.annotations:
             dialect = types.known.annotations[key].dialect
@@ -87,7 +83,7 @@ def beside_ours(unread: Unread) -> Iterator[Problem]:
             "container of this Pod sees; ask for them in a Pod of their own",
         )
     for off in unread.dialects:
-        if unread.resources and not off.zero:
+        if unread.resources:
             yield Problem(
                 off.path,
                 f"{off.name} is of the dialect {off.dialect}, which is off here, and the Pod also asks in another; "

@@ -28,10 +28,13 @@ def of(limits: Mapping[str, Any], *more: Mapping[str, Any], **fields: Any) -> Ra
     )
 
 
+PLAIN = {"nvidia.com/gpu", "cpu"}
 LEFT = [
     (name, row)
     for name, row in EVERY
-    if name not in ALWAYS and not row.refused and {one for of in row.limits for one in of} - {"nvidia.com/gpu", "cpu"}
+    if name not in ALWAYS
+    and not row.refused
+    and any(amount not in {0, "0"} for of in row.limits for one, amount in of.items() if one not in PLAIN)
 ]
 
 
@@ -41,13 +44,22 @@ def test_a_pod_of_a_product_that_is_off_is_neither_changed_nor_refused(dialect: 
     made = translate(obj, OFF, None)
     assert (made.problems, made.operations) == ((), ())
     assert created(asks(obj), KOORD_SCHEDULER) == []
-    if row.asks and not is_zero(row):
-        assert f"of the dialect {dialect} (" in "; ".join(made.warnings)
+    assert f"of the dialect {dialect} (" in "; ".join(made.warnings)
 
 
-def is_zero(row: Row) -> bool:
-    """Whether a row states amounts of 0 only."""
-    return not any(amount not in {0, "0"} for of in (*row.limits, *row.init, *row.sidecars) for amount in of.values())
+@pytest.mark.parametrize("amount", [0, "0"])
+def test_an_amount_of_0_in_a_dialect_that_is_off_takes_no_pod_out_of_our_hands(amount: Any) -> None:
+    made = translate(of({"nvidia.com/gpu": 1, "nvidia.com/gpumem": amount}), OFF, None)
+    assert made.operations
+    assert made.problems == ()
+
+
+@pytest.mark.parametrize(("limits", "refused"), [({"nvidia.com/gpu": 1}, True), ({}, False)], ids=str)
+def test_a_pod_of_another_product_may_not_name_the_node_whose_cards_the_kubelet_would_give_it(
+    limits: Raw, *, refused: bool
+) -> None:
+    problems = created(asks(of({**limits, "nvidia.com/gpumem": 10}, nodeName="n1")), KOORD_SCHEDULER)
+    assert [problem.path for problem in problems] == ["spec.nodeName"] * refused
 
 
 OFF_HERE = "which is off here: koordgate gives nothing for it. On, it would ask for"

@@ -160,7 +160,7 @@ def _settled(
 ) -> Translation | None:
     """The answer for a Pod that is another product's, or that cannot be translated; None for any other."""
     if belongs_to_others(reading, unread):
-        return Translation(reading, warnings=tuple(unread_warnings(pod, policy.types, unread, ours=False, alone=True)))
+        return Translation(reading, warnings=tuple(unread_warnings(pod, policy.types, unread, ours=False)))
     problems = [*reading.problems]
     if not problems and policy.by_sum:
         problems += unequal_parts(reading.containers)

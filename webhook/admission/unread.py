@@ -22,9 +22,7 @@ def belongs_to_others(reading: PodReading, unread: Unread) -> bool:
     return not any(dialect.own or dialect.title for dialect in reading.dialects)
 
 
-def unread_warnings(
-    pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, *, ours: bool, alone: bool = False
-) -> Iterator[str]:
+def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, *, ours: bool) -> Iterator[str]:
     """Warn of each dialect that is off and of each name that no dialect has.
 
     Args:
@@ -32,11 +30,8 @@ def unread_warnings(
         types: the table for its namespace.
         unread: of the Pod.
         ours: whether koordgate gives other devices to the Pod.
-        alone: whether the Pod is left alone for these names, even if they state 0.
     """
-    for dialect, path, name, zero in unread.dialects:
-        if zero and not alone:
-            continue
+    for dialect, path, name in unread.dialects:
         at = f"{path}[{name}]" if path.startswith("metadata") else f"{path}: {name}"
         yield (
             f"{at} is of the dialect {dialect}, which is off here: koordgate gives nothing for it. "

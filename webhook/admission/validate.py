@@ -7,7 +7,7 @@ from typing import Any, Final
 from allocator.quantity import QuantityError, to_int
 from allocator.request.charge import Charge, charges
 from allocator.request.cpus import QOS_LABEL
-from allocator.request.devices import ContainerReading
+from allocator.request.devices import ContainerReading, PodReading
 from allocator.request.original import read_asks
 from allocator.request.unread import find_unread
 from allocator.vocabulary.cpuask import QosClass
@@ -69,19 +69,12 @@ def created(
     others = belongs_to_others(reading, find_unread(pod, types))
     problems.extend(() if others else reading.problems)
     asked = reading.request
-    if others or reading.problems or not asked:
+    if reading.problems or not asked:
         return problems
     spec = pod["spec"]
-    if spec.get("nodeName"):
-        message = (
-            f"must be empty: the Pod {reading.request.scope}, and only a bind by {scheduler_name} gives it what it "
-            "needs; remove it"
-        )
-        problems.append(Problem("spec.nodeName", message))
-    if spec.get("schedulerName") != scheduler_name:
-        problems.append(
-            _untranslated("spec.schedulerName", f"is not {scheduler_name} although the Pod {reading.request.scope}")
-        )
+    problems.extend(_sent(spec, reading, scheduler_name, others=others))
+    if others:
+        return problems
     specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     for kind in shown_types(reading, types):
         for container, container_spec in zip(reading.containers, specs, strict=True):
@@ -97,6 +90,22 @@ def created(
             ]
             problems.extend(beyond(limits.ranges, reading.containers, stated))
     return problems
+
+
+def _sent(spec: Mapping[str, Any], reading: PodReading, scheduler_name: str, *, others: bool) -> Iterator[Problem]:
+    """Find what keeps a Pod from the one scheduler that gives it what it asks for.
+
+    A Pod of another product may have another scheduler. It may not name a node: the kubelet there would choose a card
+    for it that another Pod may hold.
+    """
+    if spec.get("nodeName"):
+        message = (
+            f"must be empty: the Pod {reading.request.scope}, and only a bind by {scheduler_name} gives it what it "
+            "needs; remove it"
+        )
+        yield Problem("spec.nodeName", message)
+    if not others and spec.get("schedulerName") != scheduler_name:
+        yield _untranslated("spec.schedulerName", f"is not {scheduler_name} although the Pod {reading.request.scope}")
 
 
 def _charged(
