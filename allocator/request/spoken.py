@@ -142,14 +142,24 @@ def _read_amount(term: Term, text: object, *, annotation: bool) -> int:
     amount = quantity.to_int(text)
     if (term.counts or term.template) and amount > MAX_COUNT:  # percentages are checked in `normalise`
         raise quantity.QuantityError(f"{amount} is more devices than any node has; ask {MAX_COUNT} at most")
-    if term.factor >= _SMALLEST_UNIT and amount * term.factor > _MOST_BYTES:
-        meant = -(-amount // term.factor)
-        hint = f"; {quantity.format_bytes(amount)} are {meant}" if meant * term.factor <= _MOST_BYTES else ""
-        raise quantity.QuantityError(
-            f"{excerpt(text)} times {quantity.format_bytes(term.factor)} is more memory than any device has; write a "
-            f"number of {quantity.format_bytes(term.factor)}{hint}"
-        )
-    return amount * term.factor
+    return _bounded(term, text, amount * term.factor)
+
+
+def _bounded(term: Term, text: object, amount: int) -> int:
+    """Return an amount that is read of a name in units of memory, unless no device has as much.
+
+    Raises:
+        QuantityError: none has; what is written is probably a number of bytes.
+    """
+    if term.factor < _SMALLEST_UNIT or amount <= _MOST_BYTES:
+        return amount
+    unit = quantity.format_bytes(term.factor)
+    meant = -(-amount // term.factor**2)
+    written = quantity.format_bytes(amount // term.factor)
+    hint = f"; {written} are {meant}" if meant * term.factor <= _MOST_BYTES else ""
+    raise quantity.QuantityError(
+        f"{excerpt(text)} times {unit} is more memory than any device has; write a number of {unit}{hint}"
+    )
 
 
 def _read_annotation(term: Term, text: object) -> int:
@@ -165,7 +175,7 @@ def _read_annotation(term: Term, text: object) -> int:
         exact = quantity.parse(text) * term.factor
     if exact is None or exact <= 0 or (term.below and exact >= term.below):
         raise quantity.QuantityError(f"{excerpt(text)!r} is not {sort} {bounds}; write one")
-    return -(-exact.numerator // exact.denominator)
+    return _bounded(term, text, -(-exact.numerator // exact.denominator))
 
 
 def _clamped(where: str, kind: DeviceType, term: Term, amount: int, heard: Heard) -> int:

@@ -159,7 +159,7 @@ def _settled(
     pod: Mapping[str, Any], policy: TranslationPolicy, reading: PodReading, unread: Unread
 ) -> Translation | None:
     """The answer for a Pod that is another product's, or that cannot be translated; None for any other."""
-    if belongs_to_others(reading, unread):
+    if belongs_to_others(pod, reading, unread, policy.types):
         return Translation(reading, warnings=tuple(unread_warnings(pod, policy.types, unread, ours=False)))
     problems = [*reading.problems]
     if not problems and policy.by_sum:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allocator.devices.words import describe
+from allocator.request.cpus import names_cpus
 from allocator.request.devices import PodReading
 from allocator.request.original import read_asks
 from allocator.request.unread import Unread
@@ -11,15 +12,17 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialect import Dialect
 
 
-def belongs_to_others(reading: PodReading, unread: Unread) -> bool:
+def belongs_to_others(pod: Mapping[str, Any], reading: PodReading, unread: Unread, types: DeviceTypes) -> bool:
     """Return whether a Pod is left alone, because its names are those of a dialect that is off.
 
     `nvidia.com/gpu` alone is read. Beside the names of a dialect that is off it means what that product makes of it,
     which only that product can give. The guard still refuses to bind the Pod to devices of ours.
     """
-    if not unread.resources or reading.cpu is not None:
+    if not unread.resources or names_cpus(pod):
         return False
-    return not any(dialect.own or dialect.title for dialect in reading.dialects)
+    named = {name for container in reading.containers for names in container.names for name in names}
+    known = [types.resources[name].dialect for name in named]
+    return not any(dialect.own or dialect.title for dialect in (*known, *reading.dialects))
 
 
 def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, *, ours: bool) -> Iterator[str]:

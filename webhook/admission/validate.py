@@ -66,7 +66,7 @@ def created(
     if scope.lacks_mark(request.namespace, pod):
         problems.append(_untranslated(f"metadata.annotations[{NUMA_SCOPE}]", "is missing"))
     reading = read_asks(pod, types, implied=False)
-    others = belongs_to_others(reading, find_unread(pod, types))
+    others = belongs_to_others(pod, reading, find_unread(pod, types), types)
     problems.extend(() if others else reading.problems)
     asked = reading.request
     if reading.problems or not asked:
