@@ -175,7 +175,7 @@ def _is_anothers(pod: Mapping[str, Any]) -> bool:
 def _guarded(pod: Mapping[str, Any]) -> None:
     """What is admitted and asks for cards is scheduled by us, is not bound, and states no holding of its own."""
     asks = any(
-        name in {*_WHOLE, *_PERCENT} and amount not in (0, "0")
+        name in {*_WHOLE, *_PERCENT} and _counts(amount)
         for container in _containers(pod)
         for key in ("requests", "limits")
         for name, amount in _amounts(container, key).items()
@@ -191,6 +191,14 @@ def _guarded(pod: Mapping[str, Any]) -> None:
         ours = spec.get("schedulerName") == SCHEDULER_NAME or _is_anothers(pod)
         demand(ours, "a Pod of another scheduler that asks for cards is admitted")
         demand(not spec.get("nodeName"), "a Pod that is bound at birth is admitted")
+
+
+def _counts(amount: object) -> bool:
+    """Whether an amount is none, or another than 0 in any spelling."""
+    try:
+        return parse(amount) != 0
+    except QuantityError:
+        return True
 
 
 def _unchanged(question: review.Request) -> None:

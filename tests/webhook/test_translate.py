@@ -242,6 +242,23 @@ def test_a_request_below_its_limit_stays_below() -> None:
     assert resources["limits"] == amounts(gpu_core="100", gpu_memory_ratio="100", gpu_memory="8Gi")
 
 
+def test_a_request_of_zero_below_its_limit_stays_zero() -> None:
+    one = container(requests={"kubernetes.io/gpu-core": "0"}, limits=amounts(gpu_core="5", gpu_memory_ratio="5"))
+    done = applied(pod(one))
+    requests = done["spec"]["containers"][0]["resources"]["requests"]
+    assert requests == amounts(gpu_core="0", gpu_memory_ratio="5")
+    assert not translate(done, POLICY, None).operations
+
+
+def test_a_request_below_its_limit_cannot_be_written_in_koordinators_domain() -> None:
+    one = container(requests=amounts(gpu_memory_ratio="5"), limits=amounts(gpu_memory_ratio="50"))
+    (problem,) = translate(pod(one), KOORDINATOR, None).problems
+    assert str(problem) == (
+        "spec.containers[0].resources: the request must equal the limit, because this installation writes it as "
+        "koordinator.sh; write the same amount in both"
+    )
+
+
 def test_each_container_is_translated_by_itself_and_who_asks_for_none_sees_none() -> None:
     done = applied(
         pod(

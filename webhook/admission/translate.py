@@ -164,9 +164,19 @@ def _settled(
     problems = [*reading.problems]
     if not problems and policy.by_sum:
         problems += unequal_parts(reading.containers)
+    if not problems:
+        problems += _unequal(reading.containers, policy.domain)
     if not problems and reading.request.containers:
         problems += beside_ours(unread)
     return Translation(reading, problems=tuple(problems)) if problems else None
+
+
+def _unequal(containers: Sequence[ContainerReading], domain: str) -> Iterator[Problem]:
+    """Find limits above their requests, which Kubernetes allows in its own domain only."""
+    for container in containers if domain != KUBERNETES_DOMAIN else ():
+        if container.requests != container.limits:
+            message = f"the request must equal the limit, because this installation writes it as {domain}"
+            yield Problem(f"{container.path}.resources", f"{message}; write the same amount in both")
 
 
 def _left_alone(pod: Mapping[str, Any], reading: PodReading, types: DeviceTypes) -> list[str]:
@@ -252,11 +262,11 @@ def _translate_resources(
     if resources is None:  # asked by an annotation alone
         resources = {}
         operations.append(add(f"{container.pointer}/resources", {}))
-    targets = [_written(container.requests, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")]
-    same = container.limits == container.requests
-    targets.append(
-        targets[0] if same else _written(container.limits, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")
-    )
+    target = _written(container.requests, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")
+    targets = (target, target)
+    if container.limits != container.requests:
+        most = _written(container.limits, policy, memory_per_gpu) | dict.fromkeys(zeros, "0")
+        targets = (dict.fromkeys(most, "0") | target, most)  # a missing request would be read as the limit
     for key, target, names in zip(MAPS, targets, container.names, strict=True):
         at = f"{container.pointer}/resources/{key}"
         if resources.get(key) is None:

@@ -227,7 +227,7 @@ def _recharged(request: Request, types: DeviceTypes) -> list[Problem]:
     before = read_asks(old, types, implied=False)
     told = [str(problem) for problem in reading.problems]
     if not (reading.problems or before.problems) and (
-        charges(reading, reading.request, new["spec"]) == charges(before, before.request, old["spec"])
+        charges(reading, reading.request, new["spec"]) == charges(before, before.request, old.get("spec") or {})
     ):
         return []
     message = (
