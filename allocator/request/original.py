@@ -47,7 +47,7 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     vendors: dict[str, str] = {}
     for kind in types.types:
         for written in _maps(original):
-            amounts = {name: text for name, text in written.items() if _is_of(name, kind, types)}
+            amounts = {name: text for name, text in written.items() if _is_of(name, kind, types, text)}
             dialect = dialect_of(kind, amounts, types)
             if amounts and dialect is not None and dialect.together:
                 together[kind.name] = None
@@ -57,7 +57,8 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
                 said = read_said("", kind, dialect, amounts, types, Heard())
                 tails = said.tails if said is not None else {}
                 memory = memory or bool(tails.get(kind.restated))
-                shared = tails.get(kind.split, shared)
+                if shared is None and any(dialect.by_name[name].states == kind.split for name in amounts):
+                    shared = tails.get(kind.split)
                 continue
             for name, text in sorted(amounts.items()) if kind.states_memory else ():
                 term = dialect.by_name[name] if dialect is not None else types.resources[name].term
@@ -70,8 +71,12 @@ def _stated(original: object, types: DeviceTypes) -> Stated:
     return Stated(not memory, shared, tuple(together), tuple(vendors.items()))
 
 
-def _is_of(name: object, kind: DeviceType, types: DeviceTypes) -> bool:
-    return name in types.resources and types.resources[str(name)].type is kind
+def _is_of(name: object, kind: DeviceType, types: DeviceTypes, text: object) -> bool:
+    """Whether a name asks for devices of a type; 0 whole devices are none, and of no vendor."""
+    if name not in types.resources:
+        return False
+    meaning = types.resources[str(name)]
+    return meaning.type is kind and not (meaning.term.counts and text in (0, "0"))
 
 
 def _maps(original: object) -> Iterator[Mapping[str, object]]:

@@ -169,7 +169,7 @@ def _is_anothers(pod: Mapping[str, Any]) -> bool:
     """Whether a Pod names a resource of another product, which leaves it to that product where its dialect is off."""
     known = BUILT_IN.known.resources.keys() - BUILT_IN.resources.keys()
     maps = (_amounts(container, key) for container in _containers(pod) for key in ("requests", "limits"))
-    return any(name in known and amount not in (0, "0") for names in maps for name, amount in names.items())
+    return any(name in known and _counts(amount) for names in maps for name, amount in names.items())
 
 
 def _guarded(pod: Mapping[str, Any]) -> None:
@@ -214,6 +214,8 @@ def _unchanged(question: review.Request) -> None:
 
 def _same_asks(before: Mapping[str, Any], after: Mapping[str, Any], types: DeviceTypes) -> None:
     """A translated Pod asks for what its author wrote: by our reader, and by sums of our own for the plainest names."""
+    if before == after and _is_anothers(before):
+        return
     was, now = read_asks(before, types, implied=False), read_asks(after, types, implied=False)
     demand(not now.problems, f"a translated Pod cannot be read: {now.problems}")
     asked_before, asked_now = was.request, now.request
